@@ -1,0 +1,1 @@
+"""Decoders, in the sense of searches: one file each, over any Scorer."""

@@ -1,0 +1,99 @@
+"""What every model is: a map from a batch to features, and a Scorer that a search can ask word by word.
+
+Dimensions: B sentences, S source and T target positions, D width, V target vocabulary, W hypotheses a sentence,
+N = B * W rows, the hypotheses of one sentence standing together.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from nmt.batch import Batch
+
+
+@dataclass(frozen=True)
+class Vocabularies:
+    """The sizes that a model is built for. joint: source and target share one vocabulary."""
+
+    source: int
+    target: int
+    joint: bool
+
+
+class Output(NamedTuple):
+    """features: (B, T, D), from which `model.output` makes logits (B, T, V); extra_losses: sums by name, in nats."""
+
+    features: Tensor
+    extra_losses: dict[str, Tensor]
+
+
+@dataclass
+class State:
+    """What a Scorer remembers between steps.
+
+    sentences: tensors (B, ...) that belong to a source sentence and are never copied per hypothesis
+    hypotheses: tensors (N, ...) that belong to a hypothesis, N = B * W
+    length: target positions read so far
+    """
+
+    sentences: dict[str, Tensor] = field(default_factory=dict)
+    hypotheses: dict[str, Tensor] = field(default_factory=dict)
+    length: int = 0
+
+    def reorder(self, rows: Tensor) -> None:
+        """Make row i of the hypotheses what row `rows[i]` was. rows: (N',) each in 0..N-1; N' may differ from N."""
+        self.hypotheses = {name: tensor.index_select(0, rows) for name, tensor in self.hypotheses.items()}
+
+    def keep(self, sentences: Tensor, rows: Tensor) -> None:
+        """Keep only these sentences (B',) and hypotheses (N',), in this order."""
+        self.sentences = {name: tensor.index_select(0, sentences) for name, tensor in self.sentences.items()}
+        self.reorder(rows)
+
+
+class Scorer(Protocol):
+    """What a search asks. Models are Scorers; so is an ensemble, and so may a plug-in's object be."""
+
+    def start(self, source: Tensor) -> State:
+        """source: (B, S) ids, each row ends with EOS, then PAD. Returns a state with one hypothesis a sentence."""
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Read one token of each hypothesis; tokens: (N,) ids, BOS first.
+
+        Returns log-probabilities in nats of the next token, (N, V) float32, and the state after it. N is a multiple
+        of B: the search decides how many hypotheses a sentence has, by `state.reorder`.
+        """
+
+
+class Model(nn.Module, ABC):
+    """A trainable network and a Scorer.
+
+    A registered model is built as `cls(options, vocabularies)`.
+    output: the projection to the vocabulary, features (..., D) -> logits (..., V), a module without other state
+    width: D, which schedules may need
+    """
+
+    output: nn.Module
+    width: int
+
+    @abstractmethod
+    def forward(self, batch: Batch) -> Output:
+        """Features of each target position, given the source and the target before it."""
+
+    @abstractmethod
+    def start(self, source: Tensor) -> State:
+        """See Scorer."""
+
+    @abstractmethod
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """See Scorer."""
+
+    def log_probs(self, features: Tensor) -> Tensor:
+        """features (N, D) -> log-probabilities (N, V) in nats, float32."""
+        return torch.log_softmax(self.output(features).float(), dim=-1)
+
+    def num_parameters(self) -> int:
+        """Trainable numbers, shared ones counted once."""
+        return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)

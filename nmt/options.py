@@ -1,0 +1,169 @@
+"""Options classes and what is made from them: flags, TOML keys and saved keys, all of one spelling.
+
+An options class is a frozen dataclass whose fields are written `name: type = opt(default, "help")`. The text of a flag
+or a TOML file is turned into the field's type here, in one place; a key that no class owns is an error.
+"""
+
+import dataclasses
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from nmt.errors import UserError, quoted, unknown
+
+T = TypeVar("T")
+REQUIRED: Any = dataclasses.MISSING
+
+
+def opt(default: Any, help: str, *, aliases: Sequence[str] = ()) -> Any:
+    """A field of an options class.
+
+    default: its value, or REQUIRED
+    help: one sentence with unit and source
+    aliases: flags that other toolkits use for it, without dashes: "lenpen"
+    """
+    metadata = {"help": help, "aliases": tuple(aliases)}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Option:
+    """One field of an options class, as flags and help need it."""
+
+    name: str
+    type: Any
+    default: Any
+    help: str
+    aliases: tuple[str, ...]
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def many(self) -> bool:
+        """Whether the flag takes several values, as `--train A B`."""
+        return get_origin(self.type) is tuple
+
+    @property
+    def type_name(self) -> str:
+        return _type_name(self.type)
+
+
+def _type_name(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return "|".join(str(value) for value in get_args(kind))
+    if get_origin(kind) in (Union, UnionType):
+        return "|".join(_type_name(part) for part in get_args(kind) if part is not NoneType)
+    if get_origin(kind) is tuple:
+        return " ".join("..." if part is Ellipsis else _type_name(part) for part in get_args(kind))
+    return {"str": "TEXT", "int": "INT", "float": "FLOAT", "bool": "BOOL"}.get(kind.__name__, kind.__name__)
+
+
+def options_of(cls: type) -> list[Option]:
+    """The options of a class, in the order they are written."""
+    hints = get_type_hints(cls)
+    return [
+        Option(field.name, hints[field.name], field.default, field.metadata["help"], field.metadata["aliases"])
+        for field in dataclasses.fields(cls)
+    ]
+
+
+def convert(value: Any, kind: Any) -> Any:
+    """The text of a flag or a value of a TOML or JSON file as the type of its option; raises ValueError."""
+    if isinstance(value, str) and value.lower() == "none" and NoneType in get_args(kind):
+        return None
+    if get_origin(kind) is tuple:
+        if isinstance(value, str):
+            value = value.split(",")
+        elif isinstance(value, Sequence) and len(value) == 1 and isinstance(value[0], str):
+            value = value[0].split(",")
+    try:
+        return msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
+
+
+def make(cls: type[T], values: Mapping[str, Any], origins: Mapping[str, str] | None = None) -> T:
+    """An options object from text or typed values; keys that are not its own are left to others.
+
+    Raises UserError that names the key, the value, and where it was set.
+    """
+    found: dict[str, Any] = {}
+    for option in options_of(cls):
+        if option.name not in values:
+            if option.default is REQUIRED:
+                raise UserError(f"{option.flag} is missing ({option.help})")
+            continue
+        value = values[option.name]
+        where = f" (set by {origins[option.name]})" if origins and option.name in origins else ""
+        try:
+            found[option.name] = convert(value, option.type)
+        except ValueError as error:
+            wanted = f"; wanted {option.type_name}: {error}"
+            raise UserError(f"{option.flag} cannot be '{quoted(value)}'{where}{wanted}") from None
+    try:
+        return cls(**found)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
+def as_dict(options: Any) -> dict[str, Any]:
+    """The values of an options object, ready for JSON."""
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in vars(options).items()}
+
+
+@dataclass
+class Settings:
+    """Values by key, each with the place that set it; later layers win: preset < --config < flags."""
+
+    values: dict[str, Any]
+    origins: dict[str, str]
+
+    @classmethod
+    def empty(cls) -> "Settings":
+        return cls({}, {})
+
+    def overlay(self, values: Mapping[str, Any], origin: str) -> None:
+        self.values.update(values)
+        self.origins.update(dict.fromkeys(values, origin))
+
+    def refuse_unknown(self, known: Iterable[str]) -> None:
+        """Raises UserError for the first key that nobody owns, with the nearest known key."""
+        names = set(known)
+        for key, origin in self.origins.items():
+            if key not in names:
+                raise UserError(f"{origin}: {unknown('setting', key, names)}")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The settings of a TOML file: flat keys, `-` and `_` alike."""
+    try:
+        with path.open("rb") as file:
+            table = tomllib.load(file)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such settings file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not valid TOML: {error}") from None
+    for key, value in table.items():
+        if isinstance(value, dict):
+            raise UserError(f"{path}: [{quoted(key)}] is a table; settings are flat keys such as `dropout = 0.1`")
+    return {key.replace("-", "_"): value for key, value in table.items()}
+
+
+def to_toml(value: Any) -> str:
+    """A value as TOML writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return '"none"'
+    if isinstance(value, str):
+        return msgspec.json.encode(value).decode()
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(to_toml(part) for part in value) + "]"
+    return repr(value)
