@@ -1,0 +1,134 @@
+"""Cross entropy with label smoothing (Szegedy et al., 2016, section 7; "Attention Is All You Need", section 5.4)."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from nmt import opt, register
+from nmt.batch import Batch
+from nmt.criteria.base import Criterion, Loss
+from nmt.models.base import Model
+from nmt.symbols import PAD
+
+CHUNK = {"cpu": 2**20, "cuda": 2**27}  # logits that exist at once: what a processor's cache holds, what fills a GPU
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossEntropyOptions:
+    label_smoothing: float = opt(0.1, "probability taken from the reference and spread over the vocabulary")
+    smoothing_over: Literal["others", "all"] = opt(
+        "others",
+        "who gets it: the V - 1 other words (the paper's code, fairseq) or all V words (Szegedy, PyTorch, Marian)",
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"label_smoothing is {self.label_smoothing}; it must be at least 0 and below 1")
+
+
+@register("criterion", "cross-entropy", CrossEntropyOptions)
+class CrossEntropy(Criterion):
+    """Negative log-likelihood of the reference with label smoothing, summed over its tokens, in nats."""
+
+    def __init__(self, options: CrossEntropyOptions) -> None:
+        self.options = options
+
+    def __call__(self, model: Model, batch: Batch) -> Loss:
+        """See Criterion. The logits of the whole batch never exist at once."""
+        output = model(batch)
+        features = output.features.flatten(0, 1)  # N D
+        targets = batch.target_output.flatten()  # N
+        if type(model.output) is nn.Linear:
+            weight, bias = model.output.weight, model.output.bias
+            total, nll = _LinearCrossEntropy.apply(features, weight, bias, targets, self)  # type: ignore[no-untyped-call]
+        else:
+            total, nll = self._in_chunks(model.output, features, targets)
+        total = total + sum(output.extra_losses.values())
+        return Loss(total, batch.num_target_tokens, {"nll": nll.detach()})
+
+    def weights(self, size: int) -> tuple[float, float]:
+        """(a, b) such that the loss of a word is -(a log p(word) + b sum_k log p(k)); a + b V = 1."""
+        eps = self.options.label_smoothing
+        spread = eps / (size - 1) if self.options.smoothing_over == "others" else eps / size
+        return (1 - eps - spread if self.options.smoothing_over == "others" else 1 - eps), spread
+
+    def of_logits(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The plain form, which the others are tested against. logits: (N, V); targets: (N,). Two sums in nats."""
+        gold_weight, spread = self.weights(logits.shape[-1])
+        log_probs = torch.log_softmax(logits.float(), dim=-1)
+        real = targets != PAD
+        nll = -log_probs.gather(1, targets[:, None]).squeeze(1)
+        loss = gold_weight * nll - spread * log_probs.sum(-1)
+        return (loss * real).sum(), (nll * real).sum()
+
+    def _in_chunks(self, output: nn.Module, features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """For an output that is not one matrix: each chunk's logits are made again for the gradient."""
+        total = nll = features.new_zeros((), dtype=torch.float32)
+        rows = chunk_rows(features, output(features[:1]).shape[-1])
+
+        def of_chunk(chunk: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+            return self.of_logits(output(chunk), wanted)
+
+        for chunk, wanted in zip(features.split(rows), targets.split(rows), strict=True):
+            part = torch.utils.checkpoint.checkpoint(of_chunk, chunk, wanted, use_reentrant=False)
+            total, nll = total + part[0], nll + part[1]
+        return total, nll
+
+
+def chunk_rows(features: Tensor, size: int) -> int:
+    """How many rows of logits over `size` words may exist at once on the device of features."""
+    return max(16, CHUNK.get(features.device.type, CHUNK["cuda"]) // size)
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """The loss and, in the same pass over each chunk of logits, its gradient: d loss / d logits = p - a [gold] - b."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, criterion: CrossEntropy
+    ) -> tuple[Tensor, Tensor]:
+        size = weight.shape[0]
+        gold_weight, spread = criterion.weights(size)
+        wants_gradient = any(ctx.needs_input_grad)
+        feature_gradient = torch.empty_like(features) if wants_gradient else None
+        weight_gradient = torch.zeros_like(weight) if wants_gradient else None
+        bias_gradient = torch.zeros_like(bias) if wants_gradient and bias is not None else None
+        total = nll = torch.zeros((), device=features.device)
+        rows = chunk_rows(features, size)
+        for start in range(0, len(features), rows):
+            chunk, wanted = features[start : start + rows], targets[start : start + rows]
+            real = (wanted != PAD).float()
+            logits = linear(chunk, weight, bias).float()  # n V
+            normalizer = logits.logsumexp(-1)
+            gold = logits.gather(1, wanted[:, None]).squeeze(1)
+            surprise = normalizer - gold
+            loss = gold_weight * surprise + spread * (size * normalizer - logits.sum(-1))
+            total, nll = total + loss @ real, nll + surprise @ real
+            if feature_gradient is None or weight_gradient is None:
+                continue
+            gradient = logits.sub_(normalizer[:, None]).exp_().sub_(spread)
+            gradient.scatter_add_(1, wanted[:, None], torch.full_like(gold, -gold_weight)[:, None])
+            gradient.mul_(real[:, None])
+            feature_gradient[start : start + rows] = gradient @ weight
+            _add_product(weight_gradient, gradient, chunk)
+            if bias_gradient is not None:
+                bias_gradient += gradient.sum(0)
+        ctx.gradients = (feature_gradient, weight_gradient, bias_gradient)
+        ctx.mark_non_differentiable(nll)
+        return total, nll
+
+    @staticmethod
+    def backward(ctx: Any, scale: Tensor, _nll: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        scaled = [None if gradient is None else gradient * scale.to(gradient.dtype) for gradient in ctx.gradients]
+        return (*scaled, None, None)
+
+
+def _add_product(sums: Tensor, gradient: Tensor, features: Tensor) -> None:
+    """sums (V, D) += gradient (n, V)^T features (n, D); one kernel in float32, autocast's product otherwise."""
+    if torch.is_autocast_enabled(sums.device.type):
+        sums += gradient.t() @ features
+    else:
+        sums.addmm_(gradient.t(), features)

@@ -1,0 +1,149 @@
+"""The Transformer ("Attention Is All You Need", Vaswani et al., 2017), exact to the paper by default.
+
+Where the paper is silent the reference code decides: initialisation, epsilon of the norms, no biases in attention.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout
+
+from nmt import UserError, opt, register
+from nmt.batch import Batch
+from nmt.models.base import Model, Output, State, Vocabularies
+from nmt.nn.attention import AttentionShape
+from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, LayerShape
+from nmt.nn.positions import LearnedPositions, SinusoidalPositions
+from nmt.symbols import PAD
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerOptions:
+    encoder_layers: int = opt(6, "layers of the encoder, N in the paper")
+    decoder_layers: int = opt(6, "layers of the decoder, N in the paper")
+    d_model: int = opt(512, "width of every layer's output")
+    d_ff: int = opt(2048, "inner width of the feed-forward networks")
+    heads: int = opt(8, "attention heads, h in the paper")
+    d_k: int | None = opt(None, "width of a head's queries and keys; none is d_model / heads")
+    d_v: int | None = opt(None, "width of a head's values; none is d_model / heads")
+    dropout: float = opt(0.1, "probability, on each sub-layer's output and on the sums of embeddings and positions")
+    attention_dropout: float = opt(0.0, "probability, on attention weights; 0 in the paper")
+    activation_dropout: float = opt(0.0, "probability, inside the feed-forward networks; 0 in the paper")
+    norm_position: Literal["post", "pre"] = opt("post", "post: norm(x + f(x)), the paper; pre: x + f(norm(x)) and a final norm")
+    positions: Literal["sinusoidal", "t2t-sinusoidal", "learned"] = opt(
+        "sinusoidal", "the paper's sinusoids, the reference code's and fairseq's variant, or learned vectors"
+    )
+    max_positions: int = opt(1024, "learned positions; a longer sentence repeats the last")
+    attention_bias: bool = opt(False, "biases in the attention projections, as fairseq has; the paper has none")
+    output_bias: bool = opt(False, "a bias on the logits; the paper has none")
+    tie: Literal["all", "target", "none"] = opt(
+        "all", "what shares one embedding table: source, target and output; target and output; nothing"
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("encoder_layers", "decoder_layers", "d_model", "d_ff", "heads", "max_positions"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("dropout", "attention_dropout", "activation_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 0 and below 1")
+        if self.d_model % 2:
+            raise ValueError(f"d_model is {self.d_model}; sines and cosines come in pairs, so it must be even")
+        if self.d_model % self.heads and (self.d_k is None or self.d_v is None):
+            raise ValueError(f"d_model {self.d_model} cannot be split into {self.heads} heads; set d_k and d_v")
+
+
+@register("model", "transformer", TransformerOptions)
+class Transformer(Model):
+    """The Transformer of "Attention Is All You Need": attention alone, in an encoder and a decoder."""
+
+    def __init__(self, options: TransformerOptions, vocabularies: Vocabularies) -> None:
+        super().__init__()
+        if options.tie == "all" and not vocabularies.joint:
+            raise UserError("tie is 'all' but source and target have their own vocabularies; give --tie target or none")
+        o, self.options, self.width = options, options, options.d_model
+        attention = AttentionShape(
+            o.d_model,
+            o.heads,
+            o.d_k or o.d_model // o.heads,
+            o.d_v or o.d_model // o.heads,
+            o.attention_bias,
+            o.attention_dropout,
+        )
+        shape = LayerShape(attention, o.d_ff, o.dropout, o.activation_dropout, o.norm_position == "pre")
+        self.source_embedding = _embedding(vocabularies.source, o.d_model)
+        self.target_embedding = self.source_embedding if o.tie == "all" else _embedding(vocabularies.target, o.d_model)
+        self.source_positions = self._positions()
+        self.target_positions = self._positions()
+        self.encoder = nn.ModuleList(EncoderLayer(shape) for _ in range(o.encoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(shape) for _ in range(o.decoder_layers))
+        pre_norm = o.norm_position == "pre"
+        self.encoder_norm = nn.LayerNorm(o.d_model, eps=EPSILON) if pre_norm else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(o.d_model, eps=EPSILON) if pre_norm else nn.Identity()
+        self.output = nn.Linear(o.d_model, vocabularies.target, bias=o.output_bias)
+        if o.output_bias:
+            nn.init.zeros_(self.output.bias)
+        if o.tie == "none":
+            nn.init.normal_(self.output.weight, std=o.d_model**-0.5)
+        else:
+            self.output.weight = self.target_embedding.weight
+
+    def _positions(self) -> nn.Module:
+        if self.options.positions == "learned":
+            return LearnedPositions(self.width, self.options.max_positions)
+        return SinusoidalPositions(self.width, self.options.positions)
+
+    def forward(self, batch: Batch) -> Output:
+        """See Model; the target side is read all at once (section 3.1)."""
+        mask = (batch.source != PAD)[:, None, None, :]  # B 1 1 S
+        memory = self._encode(batch.source, mask)
+        states = self._embed(self.target_embedding, self.target_positions, batch.target_input, 0)
+        for layer in self.decoder:
+            states = layer(states, memory, mask)
+        return Output(self.decoder_norm(states), {})
+
+    def _embed(self, embedding: nn.Module, positions: nn.Module, tokens: Tensor, start: int) -> Tensor:
+        """sqrt(d_model) * embedding + position, then dropout (sections 3.4, 3.5 and 5.4). tokens: (B, T) -> (B, T, D)."""
+        vectors = embedding(tokens) * math.sqrt(self.width) + positions(start, tokens.shape[1])
+        return dropout(vectors, self.options.dropout, self.training)
+
+    def _encode(self, source: Tensor, mask: Tensor) -> Tensor:
+        """source: (B, S); mask: (B, 1, 1, S) -> memory (B, S, D)"""
+        states = self._embed(self.source_embedding, self.source_positions, source, 0)
+        for layer in self.encoder:
+            states = layer(states, mask)
+        memory: Tensor = self.encoder_norm(states)
+        return memory
+
+    def start(self, source: Tensor) -> State:
+        """See Scorer. Per sentence: each layer's keys and values of the memory, and its mask."""
+        mask = (source != PAD)[:, None, None, :]  # B 1 1 S
+        memory = self._encode(source, mask)
+        sentences = {"mask": mask}
+        for i, layer in enumerate(self.decoder):
+            sentences[f"{i}.keys"], sentences[f"{i}.values"] = layer.cross_attention.remember(memory)
+        return State(sentences=sentences)
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """See Scorer. Per hypothesis: each layer's keys and values of the words so far."""
+        states = self._embed(self.target_embedding, self.target_positions, tokens[:, None], state.length).squeeze(1)
+        caches: dict[str, Tensor] = {}
+        for i, layer in enumerate(self.decoder):
+            past = (state.hypotheses[f"{i}.keys"], state.hypotheses[f"{i}.values"]) if state.hypotheses else None
+            remembered = (state.sentences[f"{i}.keys"], state.sentences[f"{i}.values"])
+            states, present = layer.step(states, past, remembered, state.sentences["mask"])
+            caches[f"{i}.keys"], caches[f"{i}.values"] = present
+        log_probs = self.log_probs(self.decoder_norm(states))
+        return log_probs, State(state.sentences, caches, state.length + 1)
+
+
+def _embedding(size: int, width: int) -> nn.Embedding:
+    """A table of N(0, 1 / width); the padding row is zero and stays so."""
+    table = nn.Embedding(size, width, padding_idx=PAD)
+    nn.init.normal_(table.weight, std=width**-0.5)
+    with torch.no_grad():
+        table.weight[PAD].zero_()
+    return table
