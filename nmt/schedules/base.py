@@ -1,6 +1,11 @@
 """What every schedule is: a pure function from the update to the learning rate."""
 
-from typing import Any
+from typing import Any, Final
+
+from nmt.errors import UserError
+
+LR_ALIASES: Final = ("learning-rate", "l")
+WARMUP_ALIASES: Final = ("warmup", "lr-warmup")
 
 
 class Schedule:
@@ -23,3 +28,35 @@ class Schedule:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what state_dict gave."""
+
+
+def check_peak(lr: float, warmup_updates: int, least_warmup: int = 0) -> None:
+    """Raises ValueError for a learning rate or a warm-up that no schedule can have."""
+    if not lr > 0:
+        raise ValueError(f"lr is {lr}; it must be above 0")
+    if warmup_updates < least_warmup:
+        raise ValueError(f"warmup_updates is {warmup_updates}; it must be at least {least_warmup}")
+
+
+def warmed(update: int, warmup_updates: int) -> float:
+    """The part of the peak that a linear warm-up from 0 has reached: 1 from update `warmup_updates` on."""
+    return 1.0 if update >= warmup_updates else update / warmup_updates
+
+
+def progress(update: int, warmup_updates: int, max_updates: int) -> float:
+    """How far the update is on the way from the end of the warm-up (0) to the end of the run (1)."""
+    return min(1.0, max(0.0, (update - warmup_updates) / (max_updates - warmup_updates)))
+
+
+def last_update(schedule: str, warmup_updates: int, max_updates: int | None) -> int:
+    """The end of a schedule that ends with the run; UserError when the run has none, or none after the warm-up."""
+    if max_updates is None:
+        raise UserError(
+            f"schedule '{schedule}' needs to know where the run ends; give --max-updates, or another --schedule"
+        )
+    if max_updates <= warmup_updates:
+        raise UserError(
+            f"schedule '{schedule}' has {warmup_updates} warm-up updates but the run ends at update {max_updates}; "
+            "give fewer --warmup-updates or more --max-updates"
+        )
+    return max_updates

@@ -1,0 +1,46 @@
+"""Adam (Kingma and Ba, 2015), with the values of "Attention Is All You Need", section 5.3, as defaults."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from nmt import opt, register
+from nmt.optimizers.base import UNSET, can_fuse
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdamOptions:
+    adam_betas: tuple[float, float] = opt((0.9, 0.98), "decay of the gradient's first and second moments")
+    adam_eps: float = opt(1e-9, "added to the root of the second moment; 1e-9 in the paper")
+    weight_decay: float = opt(0.0, "L2 penalty added to the gradient; 0 in the paper", aliases=("wd",))
+
+    def __post_init__(self) -> None:
+        check_adam(self.adam_betas, self.adam_eps, self.weight_decay)
+
+
+def check_adam(betas: tuple[float, float], eps: float, weight_decay: float) -> None:
+    """Raises ValueError for values that Adam is not defined for."""
+    if not all(0 <= beta < 1 for beta in betas):
+        raise ValueError(f"adam_betas is {betas}; both must be at least 0 and below 1")
+    if not eps > 0:
+        raise ValueError(f"adam_eps is {eps}; it must be above 0")
+    if not weight_decay >= 0:
+        raise ValueError(f"weight_decay is {weight_decay}; it must be at least 0")
+
+
+@register("optimizer", "adam", AdamOptions)
+class Adam(torch.optim.Adam):
+    """Adam: each weight's step is its mean gradient over the root of its mean squared gradient."""
+
+    def __init__(self, options: AdamOptions, parameters: Iterable[nn.Parameter]) -> None:
+        weights = list(parameters)
+        super().__init__(
+            weights,
+            lr=UNSET,
+            betas=options.adam_betas,
+            eps=options.adam_eps,
+            weight_decay=options.weight_decay,
+            fused=can_fuse(weights),
+        )

@@ -1,0 +1,18 @@
+"""What every optimizer is: one of torch's, whose learning rate the trainer sets before each update.
+
+A registered optimizer is built as `cls(options, parameters)` and is a `torch.optim.Optimizer`. It has no option for the
+learning rate: `group["lr"]` of each of its `param_groups` is a plain float that the schedule gives.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from torch import nn
+
+UNSET: Final = 0.0  # the learning rate before the schedule gives one: a forgotten schedule then changes no weight
+FUSED_DEVICES: Final = {"cpu", "cuda"}
+
+
+def can_fuse(parameters: Sequence[nn.Parameter]) -> bool:
+    """Whether torch has one kernel that updates all of these at once; bit-reproducible, and the fastest there is."""
+    return all(parameter.device.type in FUSED_DEVICES and parameter.is_floating_point() for parameter in parameters)
