@@ -1,0 +1,256 @@
+"""Model folders and checkpoints: what a model is on disk, and what a run must keep to go on bit for bit.
+
+A model folder holds `model.safetensors`, `options.json` and `pipeline/`; a checkpoint is a model folder with
+`training.safetensors` and `training.json` beside them. Nothing is pickled (docs/contract.md, rules 10-13).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save_file
+from torch import Tensor, nn
+
+from nmt import registry
+from nmt.artefact import Artefact, new_folder, read_json, remove, to_json, write_file
+from nmt.errors import ArtefactError, UserError, quoted
+from nmt.log import log
+from nmt.models.base import Model, Vocabularies
+from nmt.options import as_dict
+from nmt.text.pipeline import Pipeline
+
+WEIGHTS: Final = "model.safetensors"
+OPTIONS: Final = "options.json"
+TRAINING_TENSORS: Final = "training.safetensors"
+TRAINING: Final = "training.json"
+FOLDER: Final = "checkpoints"
+PREFIX: Final = "update-"
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What options.json says: how to build the network again.
+
+    model: its registered name; options: of its options class; vocabularies: source and target size, and joint
+    """
+
+    model: str
+    options: Mapping[str, Any]
+    vocabularies: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"model": self.model, "options": dict(self.options), "vocabularies": dict(self.vocabularies)}
+
+    @classmethod
+    def of(cls, name: str, options: Any, vocabularies: Vocabularies) -> "ModelFacts":
+        return cls(name, as_dict(options), asdict(vocabularies))
+
+    @classmethod
+    def read(cls, artefact: Artefact) -> "ModelFacts":
+        found = artefact.json(OPTIONS)
+        try:
+            return cls(str(found["model"]), dict(found["options"]), dict(found["vocabularies"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArtefactError(f"{quoted(artefact.folder / OPTIONS)}: not a model's options: {error!r}") from None
+
+    def build(self, folder: Path) -> Model:
+        """The network with fresh weights; sizes that do not fit are an ArtefactError."""
+        sizes = {"source": int, "target": int, "joint": bool}
+        if {key: type(value) for key, value in self.vocabularies.items()} != sizes:
+            raise ArtefactError(f"{quoted(folder / OPTIONS)}: not a model's vocabularies: {quoted(self.vocabularies)}")
+        try:
+            return cast(Model, registry.build("model", self.model, self.options, Vocabularies(**self.vocabularies)))
+        except UserError as error:
+            hint = "" if self.model in registry.names("model") else " (name its plug-in with --plugin)"
+            raise ArtefactError(f"{quoted(folder)}: its model cannot be built: {error}{hint}") from error
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model read from a folder, in evaluation mode."""
+
+    model: Model
+    pipeline: Pipeline
+    facts: ModelFacts
+    folder: Path
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """The tensors that make a model what it is, by name; a shared one once."""
+    persistent = set(model.state_dict())
+    buffers = {name: buffer for name, buffer in model.named_buffers() if name in persistent}
+    return {name: tensor.detach() for name, tensor in [*model.named_parameters(), *buffers.items()]}
+
+
+def put_weights(model: nn.Module, weights: Mapping[str, Tensor], place: object) -> None:
+    """Copy weights into a model; ArtefactError unless names and shapes are the model's own."""
+    own = weights_of(model)
+    if own.keys() != weights.keys():
+        odd = sorted(own.keys() ^ weights.keys())
+        raise ArtefactError(f"{quoted(place)}: {len(odd)} tensors do not fit the model, first '{quoted(odd[0])}'")
+    for name, tensor in own.items():
+        if tensor.shape != weights[name].shape:
+            found, wanted = tuple(weights[name].shape), tuple(tensor.shape)
+            raise ArtefactError(f"{quoted(place)}: '{name}' has shape {found} where the model has {wanted}")
+        tensor.copy_(weights[name])
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """A safetensors file, whole."""
+    try:
+        return load(path.read_bytes())
+    except SafetensorError as error:
+        raise ArtefactError(f"{quoted(path)}: not a safetensors file: {error}") from None
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+
+
+def write_model(folder: Path, weights: Mapping[str, Tensor], facts: ModelFacts, pipeline: Pipeline) -> None:
+    """Write the three things a model folder holds into a folder that is being filled."""
+    write_tensors(folder / WEIGHTS, weights)
+    write_file(folder / OPTIONS, to_json(facts.to_json()))
+    (folder / "pipeline").mkdir()
+    pipeline.save(folder / "pipeline")
+
+
+def find_model(folder: Path) -> Path:
+    """The model folder that is meant: the folder itself or, of a run, its best checkpoint (the newest if none is scored)."""
+    if not (folder / FOLDER).is_dir():
+        return folder
+    best = Checkpoints(folder).best()
+    if best is None:
+        raise ArtefactError(f"{quoted(folder)}: the run has no checkpoint yet")
+    return best
+
+
+def load_model(folder: Path, device: torch.device) -> LoadedModel:
+    """The model of a model folder, a checkpoint or a run. Raises ArtefactError when it is damaged or does not fit."""
+    folder = find_model(folder)
+    artefact = Artefact(folder, "model", "checkpoint")
+    facts = ModelFacts.read(artefact)
+    pipeline = Pipeline.load(artefact)
+    sizes = {"source": pipeline.source.size, "target": pipeline.target.size, "joint": pipeline.joint}
+    if sizes != dict(facts.vocabularies):
+        raise ArtefactError(f"{quoted(folder)}: the model was built for {facts.vocabularies}, its pipeline has {sizes}")
+    model = facts.build(folder)
+    put_weights(model, read_tensors(artefact.path(WEIGHTS)), folder / WEIGHTS)
+    return LoadedModel(model.to(device).eval(), pipeline, facts, folder)
+
+
+class Checkpoints:
+    """The checkpoints of a run: `RUN/checkpoints/update-N`; the newest is the one of the highest N, never the clock's."""
+
+    def __init__(self, run: Path) -> None:
+        self.folder = run / FOLDER
+
+    def all(self) -> list[Path]:
+        """Every checkpoint folder, oldest first; only those with a manifest are there."""
+        found = [path for path in self.folder.glob(PREFIX + "*") if (path / "manifest.json").is_file()]
+        return sorted((path for path in found if path.name[len(PREFIX) :].isdigit()), key=update_of)
+
+    def path(self, update: int) -> Path:
+        return self.folder / f"{PREFIX}{update}"
+
+    def score(self, folder: Path) -> float | None:
+        """What validation gave at that checkpoint, higher is better; None when it was not validated or is unreadable."""
+        try:
+            score = read_json(folder / TRAINING).get("score")
+        except (ArtefactError, OSError, AttributeError):
+            return None
+        return score if isinstance(score, float) else None
+
+    def best(self) -> Path | None:
+        """The best-scored checkpoint; the newest when none has a score."""
+        ranked = self.ranked()
+        if ranked:
+            return ranked[0]
+        everything = self.all()
+        return everything[-1] if everything else None
+
+    def ranked(self) -> list[Path]:
+        """Checkpoints with a score, best first; of equals the newer."""
+        scored = [(score, update_of(path), path) for path in self.all() if (score := self.score(path)) is not None]
+        return [path for _, _, path in sorted(scored, reverse=True)]
+
+    def newest_valid(self) -> Artefact | None:
+        """The newest checkpoint that is whole, with a warning for each damaged one that is newer.
+
+        None when there is no checkpoint at all; ArtefactError when there are some but none is whole.
+        """
+        folders = self.all()
+        for folder in reversed(folders):
+            try:
+                artefact = Artefact(folder, "checkpoint")
+                artefact.check()
+                return artefact
+            except ArtefactError as error:
+                log.warn(f"{error}; trying the checkpoint before it")
+        if folders:
+            raise ArtefactError(f"{quoted(self.folder)}: {len(folders)} checkpoints, none of them whole")
+        return None
+
+    def prune(self, keep_last: int, keep_best: int, protected: Sequence[Path] = ()) -> None:
+        """Delete all but the last and the best ones. keep_last: 0 keeps all."""
+        if keep_last == 0:
+            return
+        folders = self.all()
+        keep = {*folders[-keep_last:], *self.ranked()[:keep_best], *protected}
+        for folder in folders:
+            if folder not in keep:
+                remove(folder)
+
+
+def update_of(folder: Path) -> int:
+    """The update number in a checkpoint's name."""
+    return int(folder.name[len(PREFIX) :])
+
+
+def flat_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """An optimizer's state as (tensors by "index.name", plain values)."""
+    state = optimizer.state_dict()
+    tensors: dict[str, Tensor] = {}
+    plain: dict[str, Any] = {}
+    for index, values in state["state"].items():
+        for name, value in values.items():
+            if isinstance(value, Tensor):
+                tensors[f"{index}.{name}"] = value
+            else:
+                plain[f"{index}.{name}"] = value
+    return tensors, plain
+
+
+def put_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
+    """Give an optimizer back what flat_optimizer took; its options stay those it was built with."""
+    state: dict[int, dict[str, Any]] = {}
+    for key, value in [*tensors.items(), *plain.items()]:
+        index, _, name = key.partition(".")
+        state.setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
+    """The mean of the weights of model folders, summed in float64; ArtefactError when they do not fit together."""
+    sums: dict[str, Tensor] = {}
+    for folder, weights in _weights_of_each(folders):
+        if sums and {k: v.shape for k, v in sums.items()} != {k: v.shape for k, v in weights.items()}:
+            raise ArtefactError(f"{quoted(folder)}: its tensors differ from those of {quoted(folders[0])}")
+        for name, tensor in weights.items():
+            sums[name] = sums[name] + tensor.double() if name in sums else tensor.double()
+    return {name: (tensor / len(folders)).float() for name, tensor in sums.items()}
+
+
+def _weights_of_each(folders: Sequence[Path]) -> Iterator[tuple[Path, dict[str, Tensor]]]:
+    for folder in folders:
+        yield folder, read_tensors(Artefact(folder, "model", "checkpoint").path(WEIGHTS))
+
+
+def save_model(folder: Path, weights: Mapping[str, Tensor], facts: ModelFacts, pipeline: Pipeline, told: Mapping[str, Any]) -> None:
+    """Write a model folder, whole or not at all. told: further facts for its manifest."""
+    manifest = {"torch": str(torch.__version__), "vocabulary": pipeline.hash, **told}
+    with new_folder(folder, "model", manifest) as temporary:
+        write_model(temporary, weights, facts, pipeline)

@@ -1,0 +1,194 @@
+"""What a training run tells: metrics.jsonl, log lines or a live display, and TensorBoard: one Report.
+
+`metrics.jsonl` holds only what is a function of the data and the settings, so that an interrupted and resumed run writes
+the very bytes of an undisturbed one; times and speeds are told on stderr, in `train.log` and in TensorBoard.
+"""
+
+import json
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from nmt.errors import ResourceError, UserError
+from nmt.log import log
+
+
+@dataclass
+class Window:
+    """Sums since the last log line. loss, nll in nats; tokens without padding, cells with it; seconds of training only."""
+
+    updates: int = 0
+    loss: float = 0.0
+    nll: float = 0.0
+    target_tokens: int = 0
+    real_tokens: int = 0
+    cells: int = 0
+    seconds: float = 0.0
+
+    @property
+    def loss_per_token(self) -> float:
+        return self.loss / max(self.target_tokens, 1)
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(min(self.nll / max(self.target_tokens, 1), 700.0))
+
+    @property
+    def speed(self) -> float:
+        """Target tokens a second, padding not counted."""
+        return self.target_tokens / self.seconds if self.seconds else 0.0
+
+    @property
+    def padding(self) -> float:
+        """The share of the cells computed that hold no token."""
+        return 1 - self.real_tokens / self.cells if self.cells else 0.0
+
+
+@dataclass
+class Progress:
+    """Where the run stands, for the display. share: of the whole run, 0 to 1, or None when it has no end set."""
+
+    update: int
+    epoch: int
+    learning_rate: float
+    gradient_norm: float
+    share: float | None = None
+    next_event: str = ""
+
+
+@dataclass
+class _Shown:
+    rows: dict[str, str] = field(default_factory=dict)
+    valid: str = ""
+    examples: Sequence[tuple[str, str, str]] = ()
+
+
+class Report:
+    """Writes metrics.jsonl and train.log in the run folder, and shows the run on a terminal or in plain lines.
+
+    tensorboard: also write events for it under RUN/tensorboard (needs the extra `tensorboard`)
+    """
+
+    def __init__(self, run: Path, tensorboard: bool) -> None:
+        try:
+            self._metrics = (run / "metrics.jsonl").open("ab")
+            self._text = (run / "train.log").open("a", encoding="utf-8")
+        except OSError as error:
+            raise ResourceError(f"{run}: cannot be written: {error.strerror}") from error
+        self._writer = _tensorboard(run / "tensorboard") if tensorboard else None
+        self._started = time.monotonic()
+        self._shown = _Shown()
+        self._live = Live(console=log.console, auto_refresh=False, transient=True) if log.live else None
+        if self._live:
+            self._live.start()
+
+    def close(self) -> None:
+        if self._live:
+            self._live.stop()
+        self._metrics.close()
+        self._text.close()
+        if self._writer:
+            self._writer.close()
+
+    def cut(self, offset: int) -> None:
+        """Cut metrics.jsonl back to what a checkpoint had seen."""
+        self._metrics.truncate(offset)
+        self._metrics.seek(0, os.SEEK_END)
+
+    def offset(self) -> int:
+        """Bytes of metrics.jsonl, all of them on disk when this returns."""
+        self._metrics.flush()
+        os.fsync(self._metrics.fileno())
+        return self._metrics.tell()
+
+    def record(self, values: Mapping[str, Any]) -> None:
+        """One line of metrics.jsonl; floats are written with repr."""
+        self._metrics.write((json.dumps(values) + "\n").encode())
+
+    def line(self, text: str) -> None:
+        """A line for a person, with the time: on stderr (above the live display) and in train.log."""
+        stamped = f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] {text}"
+        self._text.write(stamped + "\n")
+        self._text.flush()
+        if self._live:
+            self._live.console.print(Text(stamped))
+        else:
+            log.info(stamped)
+
+    def training(self, progress: Progress, window: Window) -> None:
+        """A log line of the updates since the last one."""
+        text = (
+            f"Ep. {progress.epoch} : Up. {progress.update} : loss {window.loss_per_token:.4f} nats/token "
+            f": ppl {window.perplexity:.2f} : words/s {window.speed:.0f} : padding {100 * window.padding:.1f} % "
+            f": gNorm {progress.gradient_norm:.3f} : L.r. {progress.learning_rate:.4e}"
+        )
+        self._scalars(progress.update, loss=window.loss_per_token, speed=window.speed, lr=progress.learning_rate)
+        if self._live is None:
+            self.line(text)
+            return
+        self._text.write(text + "\n")
+        self._shown.rows = {
+            "epoch, update": f"{progress.epoch}, {progress.update:,}",
+            "loss": f"{window.loss_per_token:.4f} nats a token (ppl {window.perplexity:.2f})",
+            "speed": f"{window.speed:,.0f} target tokens/s, {100 * window.padding:.1f} % padding",
+            "learning rate": f"{progress.learning_rate:.3e} (gradient norm {progress.gradient_norm:.3f})",
+            "next": progress.next_event,
+            "time": self._times(progress.share),
+        }
+        self._draw()
+
+    def validation(self, update: int, text: str, scores: Mapping[str, float], examples: Sequence[tuple[str, str, str]]) -> None:
+        """A validation's scores, and a few (source, translation, reference) to look at."""
+        self._scalars(update, **{f"valid/{name}": score for name, score in scores.items()})
+        self._shown.valid, self._shown.examples = text, examples
+        self.line(text)
+        self._draw()
+
+    def _times(self, share: float | None) -> str:
+        spent = time.monotonic() - self._started
+        if not share:
+            return f"{_clock(spent)} so far"
+        return f"{_clock(spent)} so far, about {_clock(spent / share * (1 - share))} to go"
+
+    def _draw(self) -> None:
+        if self._live is None:
+            return
+        table = Table.grid(padding=(0, 2))
+        for name, value in self._shown.rows.items():
+            table.add_row(Text(name, style="bold"), Text(value))
+        if self._shown.valid:
+            table.add_row(Text("validation", style="bold"), Text(self._shown.valid))
+        lines = [
+            Text(f"{label}  {text}", style=style, overflow="ellipsis", no_wrap=True)
+            for source, output, reference in self._shown.examples
+            for label, text, style in (("src", source, "dim"), ("out", output, "green"), ("ref", reference, "dim"))
+        ]
+        self._live.update(Group(table, *lines), refresh=True)
+
+    def _scalars(self, update: int, **values: float) -> None:
+        if self._writer:
+            for name, value in values.items():
+                self._writer.add_scalar(name, value, update)
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}"
+
+
+def _tensorboard(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UserError("--tensorboard needs the package tensorboard (pip install 'nmt-toolkit[tensorboard]')") from None
+    return SummaryWriter(str(folder))

@@ -1,0 +1,73 @@
+"""Validation: loss on the ids and BLEU on the raw text, by the very translator that `nmt translate` uses."""
+
+from dataclasses import dataclass, field
+
+import torch
+
+from nmt.criteria.base import Criterion
+from nmt.data.loader import to_batch
+from nmt.data.shards import EvaluationSet
+from nmt.infer.evaluate import bleu
+from nmt.infer.translator import Translator
+from nmt.models.base import Model
+from nmt.train.device import Precision, autocast
+from nmt.train.update import on_device
+
+
+@dataclass(frozen=True)
+class Scores:
+    """loss: of the criterion, nll: without smoothing, both nats a target token; bleu: 0 to 100, None when not asked for.
+
+    examples: a few (source, translation, reference)
+    """
+
+    loss: float
+    perplexity: float
+    bleu: float | None
+    signature: str
+    examples: list[tuple[str, str, str]] = field(default_factory=list)
+
+
+def validate(
+    model: Model,
+    criterion: Criterion,
+    dev: EvaluationSet,
+    translator: Translator | None,
+    tokenize: str,
+    max_tokens: int,
+    precision: Precision,
+) -> Scores:
+    """Score a model on a development set; the model is put back in training mode.
+
+    translator: makes the translations for BLEU; None leaves BLEU out
+    tokenize: sacreBLEU's tokenizer
+    """
+    model.eval()
+    try:
+        loss, nll, tokens = _losses(model, criterion, dev, max_tokens, precision)
+        score, signature, examples = None, "", []
+        if translator is not None:
+            outputs = [translation.text for translation in translator.translate(dev.source_lines)]
+            score, signature = bleu(outputs, dev.target_lines, tokenize)
+            step = max(1, len(outputs) // 3)
+            examples = list(zip(dev.source_lines, outputs, dev.target_lines, strict=True))[::step][:3]
+        perplexity = float(torch.tensor(nll / tokens).exp())
+        return Scores(loss / tokens, perplexity, score, signature, examples)
+    finally:
+        model.train()
+
+
+@torch.inference_mode()
+def _losses(
+    model: Model, criterion: Criterion, dev: EvaluationSet, max_tokens: int, precision: Precision
+) -> tuple[float, float, int]:
+    """(loss, nll, target tokens): sums over the set; pairs with an empty side are left out."""
+    device = next(model.parameters()).device
+    sums, tokens = torch.zeros(2, dtype=torch.float64), 0
+    for indices in dev.batches(max_tokens):
+        batch = on_device(device, to_batch(dev.corpus, indices))
+        with autocast(device, precision):
+            loss = criterion(model, batch)
+        sums += torch.stack([loss.total, loss.parts["nll"]]).cpu()
+        tokens += int(loss.tokens)
+    return float(sums[0]), float(sums[1]), max(tokens, 1)
