@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from nmt import opt, register
-from nmt.optimizers.base import UNSET, can_fuse
+from nmt.optimizers.base import UNSET, can_fuse, check_adam
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,16 +18,6 @@ class AdamOptions:
 
     def __post_init__(self) -> None:
         check_adam(self.adam_betas, self.adam_eps, self.weight_decay)
-
-
-def check_adam(betas: tuple[float, float], eps: float, weight_decay: float) -> None:
-    """Raises ValueError for values that Adam is not defined for."""
-    if not all(0 <= beta < 1 for beta in betas):
-        raise ValueError(f"adam_betas is {betas}; both must be at least 0 and below 1")
-    if not eps > 0:
-        raise ValueError(f"adam_eps is {eps}; it must be above 0")
-    if not weight_decay >= 0:
-        raise ValueError(f"weight_decay is {weight_decay}; it must be at least 0")
 
 
 @register("optimizer", "adam", AdamOptions)

@@ -38,6 +38,12 @@ def check_peak(lr: float, warmup_updates: int, least_warmup: int = 0) -> None:
         raise ValueError(f"warmup_updates is {warmup_updates}; it must be at least {least_warmup}")
 
 
+def check_final(fraction: float) -> None:
+    """Raises ValueError for a part of the peak that cannot be left at the end."""
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"final_lr_fraction is {fraction}; it must be at least 0 and at most 1")
+
+
 def warmed(update: int, warmup_updates: int) -> float:
     """The part of the peak that a linear warm-up from 0 has reached: 1 from update `warmup_updates` on."""
     return 1.0 if update >= warmup_updates else update / warmup_updates

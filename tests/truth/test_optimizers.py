@@ -1,0 +1,154 @@
+"""The optimizers: each against its formula, and a state that is saved and taken up to the last bit."""
+
+import math
+
+import pytest
+import torch
+from safetensors.torch import load, save
+from torch import nn
+
+from nmt import registry
+from nmt.errors import UserError
+
+ALL = registry.names("optimizer")
+LR = 0.01
+
+
+def build(name, parameters, **options):
+    optimizer = registry.build("optimizer", name, options, parameters)
+    for group in optimizer.param_groups:
+        assert type(group["lr"]) is float
+        group["lr"] = LR
+    return optimizer
+
+
+def weights(*shapes):
+    generator = torch.Generator().manual_seed(1)
+    return [nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
+
+
+def set_gradients(parameters, number):
+    generator = torch.Generator().manual_seed(number)
+    for parameter in parameters:
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+
+
+def two_steps(name, first, second, **options):
+    """The weight 2.0 after gradients `first` and `second`."""
+    weight = nn.Parameter(torch.tensor([2.0]))
+    optimizer = build(name, [weight], **options)
+    for gradient in (first, second):
+        weight.grad = torch.tensor([gradient])
+        optimizer.step()
+    return weight.item()
+
+
+def adam_direction(gradients, betas=(0.9, 0.98), eps=1e-9):
+    """Kingma and Ba, algorithm 1: the bias-corrected mean over the root of the bias-corrected mean square."""
+    mean = square = 0.0
+    for gradient in gradients:
+        mean = betas[0] * mean + (1 - betas[0]) * gradient
+        square = betas[1] * square + (1 - betas[1]) * gradient**2
+    count = len(gradients)
+    return mean / (1 - betas[0] ** count) / (math.sqrt(square / (1 - betas[1] ** count)) + eps)
+
+
+def test_adam_is_the_algorithm_with_the_papers_betas():
+    expected = 2.0 - LR * adam_direction([0.5]) - LR * adam_direction([0.5, -0.1])
+    assert two_steps("adam", 0.5, -0.1) == pytest.approx(expected, rel=1e-6)
+
+
+def test_adamw_takes_its_decay_from_the_weight_and_adam_from_the_gradient():
+    apart = 2.0 * (1 - LR * 0.1) - LR * adam_direction([0.5])
+    apart = apart * (1 - LR * 0.1) - LR * adam_direction([0.5, -0.1])
+    assert two_steps("adamw", 0.5, -0.1, weight_decay=0.1) == pytest.approx(apart, rel=1e-6)
+    first = 0.5 + 0.1 * 2.0
+    between = 2.0 - LR * adam_direction([first])
+    mixed = between - LR * adam_direction([first, -0.1 + 0.1 * between])
+    assert two_steps("adam", 0.5, -0.1, weight_decay=0.1) == pytest.approx(mixed, rel=1e-6)
+
+
+def test_sgd_follows_the_gradient_then_its_momentum_then_nesterovs_look_ahead():
+    assert two_steps("sgd", 0.5, -0.1) == pytest.approx(2.0 - LR * (0.5 - 0.1))
+    velocity = 0.9 * 0.5 - 0.1
+    assert two_steps("sgd", 0.5, -0.1, momentum=0.9) == pytest.approx(2.0 - LR * (0.5 + velocity))
+    ahead = (0.5 + 0.9 * 0.5) + (-0.1 + 0.9 * velocity)
+    assert two_steps("sgd", 0.5, -0.1, momentum=0.9, nesterov=True) == pytest.approx(2.0 - LR * ahead)
+
+
+def test_adafactor_steps_by_the_factored_second_moment_scaled_by_the_size_of_the_matrix():
+    (matrix,) = weights((3, 4))
+    before = matrix.detach().clone()
+    optimizer = build("adafactor", [matrix])
+    set_gradients([matrix], 7)
+    square = matrix.grad**2  # the first update's decay is 1 - 1^c = 0: the moment is this gradient's alone
+    moment = torch.outer(square.sum(1), square.sum(0)) / square.sum()  # Shazeer and Stern, algorithm 1
+    direction = matrix.grad / moment.sqrt()
+    direction /= direction.pow(2).mean().sqrt().clamp(min=1.0)  # clipped at d = 1
+    optimizer.step()
+    expected = before - LR * before.pow(2).mean().sqrt() * direction
+    torch.testing.assert_close(matrix.detach(), expected)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_row_without_a_gradient_and_very_small_gradients_leave_all_weights_finite(name):
+    (table,) = weights((5, 4))
+    optimizer = build(name, [table])
+    for scale in (0.0, 1e-12, 1e-30):
+        table.grad = torch.full_like(table, scale)
+        table.grad[2] = 0.0
+        optimizer.step()
+    assert table.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_weight_moves_before_a_schedule_gives_a_learning_rate(name):
+    parameters = weights((3, 4), (4,))
+    before = [parameter.detach().clone() for parameter in parameters]
+    optimizer = registry.build("optimizer", name, {}, iter(parameters))
+    set_gradients(parameters, 3)
+    optimizer.step()
+    assert all(torch.equal(parameter, old) for parameter, old in zip(parameters, before, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [*((name, {}) for name in ALL), ("sgd", {"momentum": 0.9}), ("adamw", {"weight_decay": 0.1})]
+)
+def test_an_optimizer_taken_up_from_its_saved_tensors_goes_on_to_the_last_bit(name, options):
+    shapes = [(5, 4), (4,), (2, 3)]
+    whole, stopped, resumed = weights(*shapes), weights(*shapes), weights(*shapes)
+    uninterrupted, first = build(name, whole, **options), build(name, stopped, **options)
+    for number in range(3):
+        for parameters, optimizer in ((whole, uninterrupted), (stopped, first)):
+            set_gradients(parameters, number)
+            optimizer.step()
+    flat = {f"{i}/{key}": t for i, state in first.state_dict()["state"].items() for key, t in state.items()}
+    second = build(name, resumed, **options)
+    nested: dict[int, dict[str, torch.Tensor]] = {}
+    for key, tensor in load(save(flat)).items():
+        nested.setdefault(int(key.split("/")[0]), {})[key.split("/")[1]] = tensor
+    second.load_state_dict({"state": nested, "param_groups": second.state_dict()["param_groups"]})
+    with torch.no_grad():
+        for new, old in zip(resumed, stopped, strict=True):
+            new.copy_(old)
+    for number in range(3, 6):
+        for parameters, optimizer in ((whole, uninterrupted), (resumed, second)):
+            set_gradients(parameters, number)
+            optimizer.step()
+    assert all(torch.equal(a, b) for a, b in zip(whole, resumed, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("adam", {"adam_betas": (0.9, 1.0)}),
+        ("adamw", {"adam_eps": 0.0}),
+        ("sgd", {"momentum": 1.0}),
+        ("sgd", {"nesterov": True}),
+        ("adafactor", {"adafactor_eps": (1e-30, 1e-3)}),
+        *((name, {"weight_decay": -0.1}) for name in ALL),
+    ],
+)
+def test_a_senseless_setting_is_refused_by_name(name, options):
+    with pytest.raises(UserError, match=next(iter(options))):
+        build(name, weights((2, 2)), **options)
