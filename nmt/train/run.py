@@ -1,7 +1,8 @@
 """A training run on disk and in memory: its options, its parts, and what a checkpoint keeps of it."""
 
+import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +34,7 @@ from nmt.models.base import Model
 from nmt.options import REQUIRED
 from nmt.report import Report
 from nmt.schedules.base import Schedule
-from nmt.train.device import Precision
+from nmt.device import Precision
 from nmt.train.every import Period
 
 SAVES_THAT_MAY_FAIL: Final = 2
@@ -124,6 +125,13 @@ class Run:
     checkpoints: Checkpoints
     progress: Progress
     failed_saves: int = 0
+    minutes_before: float = 0.0  # of training, before this process
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def minutes(self) -> float:
+        """Minutes of training so far, in this process and those before it."""
+        return self.minutes_before + (time.monotonic() - self.started) / 60
 
     @property
     def device(self) -> torch.device:
@@ -150,6 +158,7 @@ class Run:
         self.schedule.load_state_dict(state["schedule"])
         self.progress = Progress.from_json(state["progress"])
         self.report.cut(state["metrics_offset"])
+        self.minutes_before, self.started = float(found.manifest["minutes"]), time.monotonic()
         for newer in self.checkpoints.all():  # damaged ones: never to be mistaken for what follows from here
             if int(newer.name.rpartition("-")[2]) > self.progress.update:
                 newer.rename(newer.with_name(f"damaged-{newer.name}"))
@@ -202,6 +211,7 @@ class Run:
         }
         facts = {
             "update": self.progress.update,
+            "minutes": round(self.minutes, 3),
             "torch": str(torch.__version__),
             "threads": torch.get_num_threads(),
             "ranks": 1,

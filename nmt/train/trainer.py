@@ -19,7 +19,7 @@ from nmt.options import as_dict
 from nmt.report import Progress as Shown
 from nmt.report import Report, Window
 from nmt.signals import Signals
-from nmt.train.device import autocast, choose_device, keep_pages
+from nmt.device import autocast, choose_device, keep_pages
 from nmt.train.every import Alarm, Period
 from nmt.train.run import MATHEMATICS, Progress, Run, TrainOptions
 from nmt.train.update import Stats, update

@@ -10,7 +10,7 @@ from nmt.data.shards import EvaluationSet
 from nmt.infer.evaluate import bleu
 from nmt.infer.translator import Translator
 from nmt.models.base import Model
-from nmt.train.device import Precision, autocast
+from nmt.device import Precision, autocast
 from nmt.train.update import on_device
 
 
