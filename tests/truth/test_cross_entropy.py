@@ -1,0 +1,108 @@
+"""Cross entropy and label smoothing against their definitions, and the chunked forms against the plain one."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from nmt.batch import Batch
+from nmt.criteria import cross_entropy
+from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
+from nmt.models.base import Model, Output
+from nmt.symbols import PAD
+
+
+class Given(Model):
+    """A model whose features are given."""
+
+    def __init__(self, features: torch.Tensor, output: nn.Module) -> None:
+        super().__init__()
+        self.features, self.output, self.width = nn.Parameter(features), output, features.shape[-1]
+
+    def forward(self, batch: Batch) -> Output:
+        return Output(self.features, {})
+
+    def start(self, source):
+        raise NotImplementedError
+
+    def step(self, tokens, state):
+        raise NotImplementedError
+
+
+def smoothed(eps: float, over: str = "others") -> CrossEntropy:
+    return CrossEntropy(CrossEntropyOptions(label_smoothing=eps, smoothing_over=over))
+
+
+def case(output: nn.Module) -> tuple[Model, Batch]:
+    torch.manual_seed(0)
+    target = torch.randint(4, 11, (3, 6))
+    target[1, 4:] = PAD
+    return Given(torch.randn(3, 5, 8), output), Batch(torch.ones(3, 2, dtype=torch.long), target)
+
+
+@pytest.mark.parametrize("over", ["others", "all"])
+def test_smoothing_spreads_what_it_takes_from_the_reference(over):
+    torch.manual_seed(1)
+    logits, targets, eps = torch.randn(4, 9), torch.tensor([4, 5, 6, 8]), 0.1
+    others = 8 if over == "others" else 9
+    wanted = torch.full((4, 9), eps / others)
+    wanted[range(4), targets] = 1 - eps if over == "others" else 1 - eps + eps / 9
+    expected = -(wanted * torch.log_softmax(logits, -1)).sum()
+    total, nll = smoothed(eps, over).of_logits(logits, targets)
+    assert total.item() == pytest.approx(expected.item(), rel=1e-6)
+    assert nll.item() == pytest.approx(nn.functional.cross_entropy(logits, targets, reduction="sum").item(), rel=1e-6)
+
+
+def test_pytorchs_smoothing_is_the_form_over_all_and_the_two_meet_at_another_epsilon():
+    logits, targets, size = torch.randn(4, 9), torch.tensor([4, 5, 6, 8]), 9
+    torchs = nn.functional.cross_entropy(logits, targets, reduction="sum", label_smoothing=0.1)
+    assert smoothed(0.1, "all").of_logits(logits, targets)[0].item() == pytest.approx(torchs.item(), rel=1e-6)
+    converted = smoothed(0.1 * (size - 1) / size).of_logits(logits, targets)[0]
+    assert converted.item() == pytest.approx(torchs.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize(("over", "floor"), [("others", 1.376948), ("all", 1.376913)])
+def test_no_model_can_be_below_the_floor_of_smoothing(over, floor):
+    size, eps = 37000, 0.1
+    gold = 1 - eps if over == "others" else 1 - eps + eps / size
+    rest = (1 - gold) / (size - 1)
+    logits = torch.full((1, size), math.log(rest), dtype=torch.float64)
+    logits[0, 7] = math.log(gold)
+    total, _ = smoothed(eps, over).of_logits(logits.float(), torch.tensor([7]))
+    assert total.item() == pytest.approx(floor, abs=2e-4)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("kind", ["linear", "other"])
+def test_chunks_give_the_plain_loss_and_gradients(kind, bias, monkeypatch):
+    monkeypatch.setattr(cross_entropy, "chunk_rows", lambda features, size: 4)
+    linear = nn.Linear(8, 11, bias=bias)
+    model, batch = case(linear if kind == "linear" else nn.Sequential(linear, nn.Identity()))
+    criterion = smoothed(0.1)
+    loss = criterion(model, batch)
+    (3.0 * loss.total).backward()
+    gradients = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    total, nll = criterion.of_logits(model.output(model.features.flatten(0, 1)), batch.target_output.flatten())
+    (3.0 * total).backward()
+    torch.testing.assert_close(loss.total, total)
+    torch.testing.assert_close(loss.parts["nll"], nll.detach())
+    for found, parameter in zip(gradients, model.parameters(), strict=True):
+        torch.testing.assert_close(found, parameter.grad, atol=1e-5, rtol=1e-5)
+
+
+def test_the_logits_of_a_whole_batch_never_exist_at_once(monkeypatch):
+    monkeypatch.setattr(cross_entropy, "chunk_rows", lambda features, size: 4)
+    model, batch = case(nn.Linear(8, 11, bias=False))
+    rows = []
+    plain = cross_entropy.linear
+    monkeypatch.setattr(cross_entropy, "linear", lambda *given: rows.append(len(given[0])) or plain(*given))
+    smoothed(0.1)(model, batch)
+    assert max(rows) <= 4
+    assert sum(rows) == 15
+
+
+def test_tokens_are_counted_without_padding():
+    model, batch = case(nn.Linear(8, 11))
+    assert smoothed(0.0)(model, batch).tokens == 3 * 5 - 2
