@@ -1,0 +1,33 @@
+# make demo: set up and run the main job; make test: set up and pass the tests. Both need Python >= 3.11 and pip only.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+
+.PHONY: setup demo test check format clean
+
+setup: $(VENV)/ready
+
+# pip resolves torch first and alone, so that constraints.txt decides which build of it is taken.
+$(VENV)/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet -c constraints.txt torch
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: setup
+	NMT=$(abspath $(BIN))/nmt PYTHON=$(abspath $(BIN))/python bash recipes/toy/run.sh
+
+test: check
+	$(BIN)/python -m pytest
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) runs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,174 @@
+"""Files and folders appear whole or not at all, and are checked before they are believed (contract 8-10, 18)."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nmt.artefact import Artefact, Lock, check_output, new_folder, remove, sweep, write_file
+from nmt.errors import ArtefactError, LockedError, ResourceError, UserError
+
+
+def make(folder: Path, text: str = "words") -> Artefact:
+    with new_folder(folder, "model", {"note": 1}) as temporary:
+        (temporary / "sub").mkdir()
+        write_file(temporary / "sub" / "a.txt", text.encode())
+    return Artefact(folder, "model")
+
+
+def test_an_artefact_holds_what_was_written_and_nothing_else(tmp_path):
+    artefact = make(tmp_path / "m")
+    assert artefact.path("sub/a.txt").read_text() == "words"
+    assert artefact.manifest["note"] == 1
+    assert sorted(os.listdir(tmp_path)) == ["m"]
+    assert sorted(os.listdir(tmp_path / "m")) == ["manifest.json", "sub"]
+
+
+def test_a_flipped_byte_of_the_same_size_is_found(tmp_path):
+    artefact = make(tmp_path / "m")
+    (tmp_path / "m/sub/a.txt").write_text("wordz")
+    with pytest.raises(ArtefactError, match="damaged"):
+        artefact.path("sub/a.txt")
+
+
+def test_a_file_of_another_size_or_a_missing_one_is_found_on_opening(tmp_path):
+    make(tmp_path / "m")
+    (tmp_path / "m/sub/a.txt").write_text("wor")
+    with pytest.raises(ArtefactError, match="3 bytes where 5"):
+        Artefact(tmp_path / "m", "model")
+    (tmp_path / "m/sub/a.txt").unlink()
+    with pytest.raises(ArtefactError, match="missing"):
+        Artefact(tmp_path / "m", "model")
+
+
+def test_a_folder_without_a_manifest_is_not_there(tmp_path):
+    (tmp_path / "m").mkdir()
+    with pytest.raises(ArtefactError, match="not complete"):
+        Artefact(tmp_path / "m", "model")
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/passwd"])
+def test_a_manifest_that_names_files_outside_its_folder_is_refused(tmp_path, name):
+    make(tmp_path / "m")
+    manifest = json.loads((tmp_path / "m/manifest.json").read_bytes())
+    manifest["files"] = {name: {"size": 1, "sha256": "0"}}
+    (tmp_path / "m/manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ArtefactError):
+        Artefact(tmp_path / "m", "model")
+
+
+def test_a_link_in_place_of_a_file_is_refused(tmp_path):
+    make(tmp_path / "m")
+    (tmp_path / "elsewhere").write_text("words")
+    (tmp_path / "m/sub/a.txt").unlink()
+    (tmp_path / "m/sub/a.txt").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ArtefactError, match="missing"):
+        Artefact(tmp_path / "m", "model")
+
+
+def test_the_wrong_kind_and_a_newer_format_are_refused(tmp_path):
+    make(tmp_path / "m")
+    with pytest.raises(ArtefactError, match="wanted prepared-data"):
+        Artefact(tmp_path / "m", "prepared-data")
+    manifest = json.loads((tmp_path / "m/manifest.json").read_bytes())
+    (tmp_path / "m/manifest.json").write_text(json.dumps({**manifest, "format": 99}))
+    with pytest.raises(ArtefactError, match="format 99"):
+        Artefact(tmp_path / "m", "model")
+
+
+def test_an_error_while_filling_leaves_the_old_folder_and_no_trace_of_the_new(tmp_path):
+    make(tmp_path / "m", "old")
+    with pytest.raises(RuntimeError), new_folder(tmp_path / "m", "model", {}) as temporary:
+        (temporary / "half").write_text("half")
+        raise RuntimeError
+    assert Artefact(tmp_path / "m", "model").path("sub/a.txt").read_text() == "old"
+    assert os.listdir(tmp_path) == ["m"]
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from nmt.artefact import new_folder
+with new_folder(Path(sys.argv[1]), "model", {}) as temporary:
+    (temporary / "half").write_text("half")
+    print("writing", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_writer_killed_in_the_middle_leaves_nothing_under_the_name_and_its_rest_is_swept(tmp_path):
+    writer = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path / "m")], stdout=subprocess.PIPE)
+    assert writer.stdout is not None
+    writer.stdout.readline()
+    with pytest.raises(LockedError):  # while it lives nobody else may fill the same folder
+        make(tmp_path / "m")
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    writer.stdout.close()
+    assert not (tmp_path / "m").exists()
+    make(tmp_path / "m")
+    (tmp_path / ".x.partial").mkdir()
+    sweep(tmp_path)
+    assert os.listdir(tmp_path) == ["m"]
+
+
+LOCKER = """
+import sys, time
+from pathlib import Path
+from nmt.artefact import Lock
+lock = Lock(Path(sys.argv[1]))
+print("locked", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_lock_names_its_holder_and_ends_with_it(tmp_path):
+    holder = subprocess.Popen([sys.executable, "-c", LOCKER, str(tmp_path)], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    with pytest.raises(LockedError, match=f"pid {holder.pid}"):
+        Lock(tmp_path)
+    holder.kill()
+    holder.wait()
+    holder.stdout.close()
+    Lock(tmp_path).close()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of one megabyte."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]).returncode:
+        pytest.skip("cannot mount a small file system here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_told_with_path_and_bytes_and_leaves_nothing(small_disk):
+    make(small_disk / "m", "old")
+    with pytest.raises(ResourceError, match=r"free; make room"):
+        make(small_disk / "m", "x" * 2_000_000)
+    assert Artefact(small_disk / "m", "model").path("sub/a.txt").read_text() == "old"
+    assert os.listdir(small_disk) == ["m"]
+
+
+def test_removing_never_follows_a_link(tmp_path):
+    make(tmp_path / "m")
+    (tmp_path / "link").symlink_to(tmp_path / "m")
+    remove(tmp_path / "link")
+    assert (tmp_path / "m/manifest.json").exists()
+
+
+def test_an_output_folder_with_a_strangers_files_is_refused(tmp_path):
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(UserError, match="did not write"):
+        check_output(tmp_path, overwrite=True)
+    make(tmp_path / "m")
+    with pytest.raises(UserError, match="already there"):
+        check_output(tmp_path / "m", overwrite=False)
+    check_output(tmp_path / "m", overwrite=True)
