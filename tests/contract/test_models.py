@@ -1,0 +1,240 @@
+"""What every model promises, whatever it is made of: a registered model is tested here without being named."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from nmt import registry
+from nmt.batch import Batch
+from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
+from nmt.models.base import Vocabularies
+from nmt.symbols import BOS, EOS, PAD
+
+ALL = registry.names("model")
+SMALL = {  # options that make a model small; one that is not named is built with its defaults
+    "transformer": {"encoder_layers": 2, "decoder_layers": 2, "d_model": 32, "d_ff": 64, "heads": 4},
+    "rnnsearch": {"embedding_size": 24, "hidden_size": 32, "attention_size": 28, "maxout_size": 20},
+}
+V = 40
+B, W = 4, 3
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def build(name):
+    torch.manual_seed(3)
+    return registry.build("model", name, SMALL.get(name, {}), Vocabularies(V, V, True))
+
+
+def tiny(name):
+    """A small model for looking at: no dropout, and weights so large that whatever leaks or is forgotten shows."""
+    model = build(name).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape), alpha=0.2)
+    return model
+
+
+def sentence(length, number):
+    generator = torch.Generator().manual_seed(1000 * length + number)
+    return torch.randint(len((PAD, BOS, EOS)) + 1, V, (length,), generator=generator)
+
+
+def padded(rows, width=0):
+    width = max(width, *(len(row) for row in rows))
+    return torch.stack([torch.cat([row, row.new_full((width - len(row),), PAD)]) for row in rows])
+
+
+def make_batch(num_pairs=B, seed=0):
+    """Pairs of random words and of 1 to 7 words a side, so that there is padding on both."""
+    sources = [torch.cat([sentence(2 + i % 6, seed + i), torch.tensor([EOS])]) for i in range(num_pairs)]
+    targets = [
+        torch.cat([torch.tensor([BOS]), sentence(1 + (i * 5 + 2) % 6, seed + i + 500), torch.tensor([EOS])])
+        for i in range(num_pairs)
+    ]
+    return Batch(padded(sources), padded(targets))
+
+
+def with_padding(batch, columns):
+    return Batch(*(nn.functional.pad(side, (0, columns), value=PAD) for side in (batch.source, batch.target)))
+
+
+def whole(model, batch):
+    """Log-probabilities of the next word at each target position, the sentence read as a whole: (B, T, V)."""
+    features = model(batch).features
+    return model.log_probs(features.flatten(0, 1)).unflatten(0, features.shape[:2])
+
+
+def same(given, wanted):
+    torch.testing.assert_close(given, wanted, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ALL)
+@torch.no_grad()
+def test_shapes_are_those_of_the_seam(name):
+    model, batch = tiny(name), make_batch()
+    features, extra_losses = model(batch)
+    assert features.shape[:2] == batch.target_input.shape
+    assert model.output(features).shape == (*batch.target_input.shape, V)
+    assert model.width > 0
+    assert all(loss.shape == () for loss in extra_losses.values())
+    log_probs, state = model.step(torch.full((B,), BOS), model.start(batch.source))
+    assert log_probs.shape == (B, V)
+    assert log_probs.dtype == torch.float32
+    assert state.length == 1
+    assert {len(tensor) for tensor in [*state.sentences.values(), *state.hypotheses.values()]} == {B}
+    same(log_probs.exp().sum(-1), torch.ones(B))
+
+
+@pytest.mark.parametrize("name", ALL)
+@torch.no_grad()
+def test_padding_changes_nothing(name):
+    model, batch = tiny(name), make_batch()
+    length = batch.target_input.shape[1]
+    wider = whole(model, with_padding(batch, 3))[:, :length]
+    real = batch.target_output != PAD
+    same(wider[real], whole(model, batch)[real])
+
+
+@pytest.mark.parametrize("name", ALL)
+@torch.no_grad()
+def test_the_other_sentences_of_a_batch_change_nothing(name):
+    model, batch = tiny(name), make_batch()
+    together = whole(model, batch)
+    for i in range(B):
+        source, target = batch.source[i], batch.target[i]
+        alone = whole(model, Batch(source[source != PAD][None], target[target != PAD][None]))[0]
+        same(alone, together[i, : len(alone)])
+
+
+@pytest.mark.parametrize("name", ALL)
+@torch.no_grad()
+def test_every_word_of_the_source_is_read(name):
+    model, batch = tiny(name), make_batch()
+    before = whole(model, batch)
+    for i in range(B):
+        for j in range(int((batch.source[i] != PAD).sum()) - 1):
+            other = batch.source.clone()
+            other[i, j] = V - 1 if other[i, j] != V - 1 else V - 2
+            assert (whole(model, Batch(other, batch.target))[i] - before[i]).abs().amax() > 1e-3
+
+
+@pytest.mark.parametrize("name", ALL)
+@torch.no_grad()
+def test_a_position_sees_the_words_before_it_and_none_after(name):
+    model, batch = tiny(name), make_batch()
+    before = model(batch).features
+    for position in range(1, batch.target_input.shape[1]):
+        other = batch.target.clone()
+        other[:, position] = (other[:, position] + 7) % (V - 4) + 4
+        after = model(Batch(batch.source, other)).features
+        same(after[:, :position], before[:, :position])
+        assert ((after - before)[:, position].abs().amax(-1) > 1e-3).all()
+
+
+@pytest.mark.parametrize("name", ALL)
+@torch.no_grad()
+def test_word_by_word_equals_the_whole_sentence(name):
+    model, batch = tiny(name), make_batch()
+    expected = whole(model, batch)
+    state = model.start(batch.source)
+    for position, tokens in enumerate(batch.target_input.unbind(1)):
+        log_probs, state = model.step(tokens, state)
+        same(log_probs, expected[:, position])
+        assert state.length == position + 1
+
+
+@pytest.mark.parametrize("name", ALL)
+@torch.no_grad()
+def test_many_hypotheses_a_sentence_equal_the_whole_sentence_after_each_reordering(name):
+    """All hypotheses start as one (BOS read once a sentence), then change places within their sentence at each step."""
+    model, batch = tiny(name), make_batch()
+    T = 6
+    targets = torch.stack([sentence(T + 2, i) for i in range(B * W)])  # as if each had been found by a search
+    targets[:, 0] = BOS
+    expected = whole(model, Batch(batch.source.repeat_interleave(W, 0), targets))  # N T+1 V
+    order = torch.arange(B * W)
+    generator = torch.Generator().manual_seed(5)
+    _, state = model.step(torch.full((B,), BOS), model.start(batch.source))
+    state.reorder(torch.arange(B).repeat_interleave(W))
+    for position in range(1, T + 1):
+        log_probs, state = model.step(targets[order, position], state)
+        same(log_probs, expected[order, position])
+        places = torch.cat([torch.randperm(W, generator=generator) + W * i for i in range(B)])
+        state.reorder(places)
+        order = order[places]
+    assert {len(tensor) for tensor in state.sentences.values()} == {B}
+    assert {len(tensor) for tensor in state.hypotheses.values()} == {B * W}
+
+
+@pytest.mark.parametrize("name", ALL)
+@torch.no_grad()
+def test_sentences_that_leave_the_search_change_nothing_for_those_that_stay(name):
+    model, batch = tiny(name), make_batch()
+    expected = whole(model, batch)
+    _, state = model.step(batch.target[:, 0], model.start(batch.source))
+    staying = torch.tensor([3, 1])
+    state.keep(staying, staying)
+    for position in (1, 2):
+        log_probs, state = model.step(batch.target[staying, position], state)
+        same(log_probs, expected[staying, position])
+
+
+@pytest.mark.parametrize("name", ALL)
+@torch.no_grad()
+def test_a_model_built_anew_with_the_saved_weights_is_the_same_model(name):
+    model, batch = tiny(name), make_batch()
+    other = build(name).eval()
+    assert not torch.equal(other(batch).features, model(batch).features)
+    other.load_state_dict({key: tensor.clone() for key, tensor in model.state_dict().items()})
+    assert torch.equal(other(batch).features, model(batch).features)
+
+
+@pytest.mark.parametrize("name", ALL)
+@torch.no_grad()
+def test_the_same_seed_builds_the_same_model(name):
+    first, second = build(name).state_dict(), build(name).state_dict()
+    assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_it_learns_twenty_pairs_by_heart_and_every_parameter_takes_part(name):
+    model, batch = build(name), make_batch(20)
+    model.eval()  # no dropout: the pairs are to be known, not generalised from
+    before = {key: parameter.detach().clone() for key, parameter in model.named_parameters()}
+    criterion = CrossEntropy(CrossEntropyOptions(label_smoothing=0.0))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(150):
+        optimizer.zero_grad()
+        total, tokens, _ = criterion(model, batch)
+        (total / tokens).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    assert {key for key, parameter in model.named_parameters() if torch.equal(parameter, before[key])} == set()
+    with torch.no_grad():
+        best = whole(model, batch).argmax(-1)
+    real = batch.target_output != PAD
+    assert torch.equal(best[real], batch.target_output[real])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_it_trains_and_translates_in_bfloat16_near_to_float32(name):
+    model, batch = tiny(name), make_batch()
+    exact = whole(model, batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        features = model(batch).features
+        logits = model.output(features)
+        log_probs, state = model.step(torch.full((B,), BOS), model.start(batch.source))
+        model.step(torch.full((B,), V - 1), state)
+    cross_entropy(logits.float().flatten(0, 1), batch.target_output.flatten(), ignore_index=PAD).backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+    assert log_probs.dtype == torch.float32
+    torch.testing.assert_close(logits.float().log_softmax(-1), exact, atol=0.5, rtol=0.1)
+    torch.testing.assert_close(log_probs, exact[:, 0], atol=0.5, rtol=0.1)
