@@ -1,0 +1,67 @@
+"""Small prepared data and a small run that several tests share, and nmt as a process."""
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nmt.cli.main import run
+
+NMT = [sys.executable, "-c", "from nmt.cli.main import main; main()"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
+WORDS = [f"{a}{b}" for a in ("ba", "de", "ki", "lo", "mu") for b in ("n", "s", "t", "ra", "li")]
+TINY = [
+    "--encoder-layers=1", "--decoder-layers=1", "--d-model=32", "--d-ff=64", "--heads=2", "--dropout=0.1",
+    "--schedule=inverse-sqrt", "--lr=0.005", "--warmup-updates=20", "--batch-tokens=400", "--threads=1",
+]  # fmt: skip
+
+
+def write_corpus(prefix: Path, pairs: int, seed: int) -> None:
+    """Sentences of invented words; the target is the source backwards in capitals."""
+    chance = random.Random(seed)
+    sources = [[chance.choice(WORDS) for _ in range(chance.randint(1, 6))] for _ in range(pairs)]
+    prefix.with_suffix(".en").write_text("".join(" ".join(s) + "\n" for s in sources))
+    prefix.with_suffix(".de").write_text("".join(" ".join(s[::-1]).upper() + "\n" for s in sources))
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prepared data of 300 invented pairs, 20 to validate on."""
+    folder = tmp_path_factory.mktemp("corpus")
+    write_corpus(folder / "train", 300, 1)
+    write_corpus(folder / "dev", 20, 2)
+    output = folder / "data"
+    arguments = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={folder / 'train'}"]
+    arguments += [f"--valid={folder / 'dev'}", "--subword=none", f"--output={output}", "--quiet"]
+    assert run(arguments) == 0
+    return output
+
+
+@pytest.fixture(scope="session")
+def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 40 updates with checkpoints at 10, 20, 30 and 40."""
+    output = tmp_path_factory.mktemp("run") / "run"
+    assert run(train_arguments(data, output, 40)) == 0
+    return output
+
+
+def train_arguments(data: Path, output: Path, updates: int, *more: str) -> list[str]:
+    """`nmt train` for the tiny model."""
+    periods = ["--save-every=10u", "--valid-every=20u", "--log-every=10u", f"--max-updates={updates}"]
+    return ["train", f"--data={data}", f"--output={output}", *TINY, *periods, "--quiet", *more]
+
+
+@pytest.fixture(scope="session")
+def nmt() -> Callable[..., subprocess.CompletedProcess[bytes]]:
+    """`nmt(arguments, input=b"")` runs the command as a process of its own."""
+
+    def call(*arguments: object, **given: object) -> subprocess.CompletedProcess[bytes]:
+        environment = {**ENVIRONMENT, **given.pop("env", {})}  # type: ignore[dict-item]
+        command = [*NMT, *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, env=environment, timeout=240, **given)  # type: ignore[call-overload]
+
+    return call

@@ -1,0 +1,96 @@
+"""The house rules that a reader may rely on: layers, who may print, what may import torch, and names that must not exist."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nmt
+
+ROOT = Path(nmt.__file__).parent
+LAYERS = {
+    "errors": 0, "options": 0, "registry": 0, "log": 0, "report": 0, "artefact": 0, "signals": 0, "symbols": 0, "presets": 0,
+    "__init__": 0, "text": 1, "nn": 1, "batch": 1, "device": 1, "data": 2, "models": 3, "checkpoint": 4, "criteria": 5,
+    "optimizers": 5, "schedules": 5, "decoders": 5, "infer": 6, "train": 7, "cli": 8,
+}  # fmt: skip
+FREE_OF_TORCH = ["nmt", "nmt.text.pipeline", "nmt.data.shards", "nmt.data.prepare", "nmt.cli.main", "nmt.cli.prepare"]
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+def place(file: Path) -> str:
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return parts[0]
+
+
+def imported(file: Path) -> set[str]:
+    """The parts of nmt that a file imports, by the name of their folder or file."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "nmt":
+            rest = node.module.split(".")[1:]
+            found |= {rest[0]} if rest else {alias.name if alias.name in LAYERS else "__init__" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {name.name.split(".")[1] for name in node.names if name.name.startswith("nmt.")}
+    return found
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_a_module_imports_only_from_lower_layers(file):
+    own = place(file)
+    for other in imported(file):
+        assert other == own or LAYERS[other] < LAYERS[own] or (LAYERS[other] == LAYERS[own] == 0), f"{own} imports {other}"
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if place(f) == "nn"], ids=lambda file: file.name)
+def test_layers_import_nothing_of_nmt_outside_their_folder(file):
+    assert imported(file) <= {"nn"}
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if place(f) in ("models", "infer")], ids=lambda file: file.name)
+def test_models_do_not_know_data_and_inference_does_not_know_training(file):
+    assert not imported(file) & ({"data", "optimizers", "decoders"} if place(file) == "models" else {"train"})
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if place(f) in ("decoders", "criteria", "train")], ids=lambda f: f.name)
+def test_nobody_names_a_concrete_model(file):
+    text = file.read_text()
+    assert "models.transformer" not in text and "models.rnnsearch" not in text
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if place(f) != "cli"], ids=lambda file: str(file.relative_to(ROOT)))
+def test_only_commands_print_exit_or_read_arguments(file):
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in ("print", "exit", "quit")
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "sys":
+            assert node.attr not in ("argv", "exit", "stdout")
+
+
+def test_there_is_no_drawer_for_odds_and_ends():
+    names = {part for file in FILES for part in file.relative_to(ROOT).with_suffix("").parts}
+    assert not names & {"utils", "util", "common", "misc", "helpers"}
+
+
+@pytest.mark.parametrize("module", FREE_OF_TORCH)
+def test_torch_is_not_imported_where_it_is_not_needed(module):
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["prepare", "--help"], ["list", "--help"], ["score", "--help"]])
+def test_help_answers_without_torch(arguments):
+    code = (
+        "import sys\nfrom nmt.cli.main import run\n"
+        f"code = run({arguments!r})\nsys.exit(code or 'torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def test_the_readme_shows_the_tree_that_is_there():
+    readme = (ROOT.parent / "README.md").read_text()
+    for path in sorted(ROOT.iterdir()):
+        if path.name not in ("__pycache__", "py.typed", "__init__.py"):
+            name = path.name + "/" if path.is_dir() else path.name
+            assert name in readme, f"README.md does not name {name}"

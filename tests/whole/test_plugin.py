@@ -1,0 +1,190 @@
+"""One outside file adds a part of each kind, and the commands use them as their own."""
+
+import re
+from pathlib import Path
+
+import pytest
+from conftest import train_arguments
+
+PLUGIN = '''
+"""A part of each kind, written outside the package."""
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from nmt import opt, register
+from nmt.criteria.base import Criterion, Loss
+from nmt.decoders.base import Decoder, Hypothesis
+from nmt.models.base import Model, Output, State
+from nmt.schedules.base import Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class BagOptions:
+    bag_width: int = opt(16, "width of the embeddings")
+
+
+@register("model", "bag", BagOptions)
+class Bag(Model):
+    """The mean of the source's words and the last target word decide on the next."""
+
+    def __init__(self, options, vocabularies):
+        super().__init__()
+        self.width = options.bag_width
+        self.source = nn.Embedding(vocabularies.source, self.width)
+        self.target = nn.Embedding(vocabularies.target, self.width)
+        self.output = nn.Linear(self.width, vocabularies.target)
+
+    def _mean(self, source):
+        real = (source != 0).unsqueeze(-1)
+        return (self.source(source) * real).sum(1) / real.sum(1)
+
+    def forward(self, batch):
+        return Output(self._mean(batch.source)[:, None] + self.target(batch.target_input), {})
+
+    def start(self, source):
+        return State({"mean": self._mean(source)})
+
+    def step(self, tokens, state):
+        mean = state.sentences["mean"]
+        rows = mean[:, None].expand(-1, len(tokens) // len(mean), -1).flatten(0, 1)
+        return self.log_probs(rows + self.target(tokens)), State(state.sentences, {}, state.length + 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SquaredOptions:
+    pass
+
+
+@register("criterion", "brier", SquaredOptions)
+class Brier(Criterion):
+    """The squared distance between the predicted and the true distribution."""
+
+    def __init__(self, options):
+        pass
+
+    def __call__(self, model, batch):
+        probabilities = model.output(model(batch).features).softmax(-1)
+        wanted = nn.functional.one_hot(batch.target_output, probabilities.shape[-1])
+        real = batch.target_output != 0
+        nll = -(probabilities.gather(-1, batch.target_output[..., None]).squeeze(-1).log() * real).sum()
+        return Loss((((probabilities - wanted) ** 2).sum(-1) * real).sum(), real.sum(), {"nll": nll.detach()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignOptions:
+    shrink: float = opt(0.0, "share of the weights that is lost a step")
+
+
+@register("optimizer", "sign", SignOptions)
+class Sign(torch.optim.Optimizer):
+    """A step of one length along the sign of the gradient."""
+
+    def __init__(self, options, parameters):
+        super().__init__(parameters, {"lr": 0.0})
+        self.shrink = options.shrink
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.mul_(1 - self.shrink).sub_(group["lr"] * parameter.grad.sign())
+
+
+@dataclass(frozen=True, kw_only=True)
+class StairsOptions:
+    height: float = opt(0.01, "learning rate of the first stair")
+
+
+@register("schedule", "stairs", StairsOptions)
+class Stairs(Schedule):
+    """Half the learning rate every 20 updates."""
+
+    def __init__(self, options, width, max_updates):
+        self.height = options.height
+
+    def __call__(self, update):
+        return self.height / 2 ** (update // 20)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedOptions:
+    words: int = opt(3, "words of every translation")
+
+
+@register("decoder", "fixed", FixedOptions)
+class Fixed(Decoder):
+    """The best word at each of a fixed number of positions."""
+
+    def __init__(self, options):
+        self.words = options.words
+
+    def search(self, scorer, source):
+        state, tokens, rows = scorer.start(source), torch.ones(len(source), dtype=torch.long), []
+        for _ in range(self.words):
+            log_probs, state = scorer.step(tokens, state)
+            tokens = log_probs[:, 4:].argmax(-1) + 4
+            rows.append(tokens)
+        return [[Hypothesis(row.tolist(), 0.0, 0.0)] for row in torch.stack(rows, 1)]
+'''
+PARTS = ["--model=bag", "--criterion=brier", "--optimizer=sign", "--schedule=stairs", "--decoder=fixed"]
+
+
+@pytest.fixture
+def plugin(tmp_path) -> Path:
+    path = tmp_path / "outside.py"
+    path.write_text(PLUGIN)
+    return path
+
+
+def test_a_model_of_outside_parts_is_trained_and_translates(plugin, data, tmp_path, nmt):
+    run = tmp_path / "run"
+    arguments = [a for a in train_arguments(data, run, 20) if a.split("=")[0] not in TINY_FLAGS]
+    trained = nmt(*arguments, f"--plugin={plugin}", *PARTS, "--bag-width=8", "--shrink=0.001", "--words=2")
+    assert trained.returncode == 0, trained.stderr
+    translated = nmt("translate", "--model", run, "--plugin", plugin, "--decoder=fixed", "--words=5", input=b"ban kis\n")
+    assert translated.returncode == 0, translated.stderr
+    assert len(translated.stdout.split()) == 5
+    without = nmt("translate", "--model", run, input=b"ban kis\n")
+    assert without.returncode == 4
+    assert b"--plugin" in without.stderr
+
+
+TINY_FLAGS = {
+    "--encoder-layers", "--decoder-layers", "--d-model", "--d-ff", "--heads", "--dropout", "--schedule", "--lr", "--warmup-updates",
+}  # fmt: skip
+
+
+def test_outside_parts_are_listed_described_and_have_flags(plugin, nmt):
+    assert b"brier" in nmt("list", "criterion", "--plugin", plugin).stdout
+    assert b"width of the embeddings" in nmt("describe", "model", "bag", "--plugin", plugin).stdout
+    assert b"--bag-width" in nmt("train", "--plugin", plugin, "--model", "bag", "--help").stdout
+
+
+def test_a_part_of_a_name_that_is_taken_is_refused_with_both_places(tmp_path, nmt):
+    path = tmp_path / "thief.py"
+    path.write_text(PLUGIN.replace('"bag"', '"transformer"'))
+    refused = nmt("list", "--plugin", path)
+    assert refused.returncode == 2
+    assert b"registered twice" in refused.stderr and b"nmt.models.transformer" in refused.stderr
+
+
+def test_the_documents_plug_in_works_as_it_is_printed(tmp_path, nmt):
+    text = (Path(__file__).parents[2] / "docs/plugins.md").read_text()
+    match = re.search(r"```python\n(.*?)```", text, re.S)
+    assert match is not None
+    path = tmp_path / "my_parts.py"
+    path.write_text(match[1])
+    assert b"triangle" in nmt("list", "schedule", "--plugin", path).stdout
+    dumped = nmt("train", "--plugin", path, "--preset", "steep", "--dump-config", "--data=d", "--output=o").stdout.decode()
+    assert "height = 0.01  # preset steep" in dumped
+
+
+def test_a_plug_in_that_fails_or_is_not_there_is_a_clear_error(tmp_path, nmt):
+    path = tmp_path / "broken.py"
+    path.write_text("1 / 0")
+    for given in (path, tmp_path / "nowhere.py"):
+        failed = nmt("list", "--plugin", given)
+        assert failed.returncode == 2
+        assert b"could not be loaded" in failed.stderr
