@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
+from rich.markup import escape
 
 from nmt import registry
 from nmt.errors import UserError, unknown
@@ -178,7 +179,7 @@ class Command:
         ]
         take.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         take.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["--help", "-h"]})
+        app = typer.Typer(add_completion=False, rich_markup_mode="rich", context_settings={"help_option_names": ["--help", "-h"]})
         app.command(name=self.name, help=self.help)(take)
         asked_for_help = not {"--help", "-h"}.isdisjoint(argv)
         try:
@@ -197,7 +198,7 @@ class Command:
         kind: Any = bool if option.type is bool else list[str] if option.many else str
         default = settings.values.get(option.name, option.default)
         shown = "required" if default is REQUIRED else f"default: {_shown(default)}"
-        told = f"{option.help} [{shown}]"
+        told = escape(f"{option.help} [{shown}]")
         if option.name in self.positional:
             info = typer.Argument(help=told, show_default=False, metavar=option.name.upper())
         else:

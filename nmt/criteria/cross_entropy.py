@@ -6,6 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
+from torch.utils.checkpoint import checkpoint
 
 from nmt import opt, register
 from nmt.batch import Batch
@@ -73,7 +74,7 @@ class CrossEntropy(Criterion):
             return self.of_logits(output(chunk), wanted)
 
         for chunk, wanted in zip(features.split(rows), targets.split(rows), strict=True):
-            part = torch.utils.checkpoint.checkpoint(of_chunk, chunk, wanted, use_reentrant=False)
+            part = checkpoint(of_chunk, chunk, wanted, use_reentrant=False)
             total, nll = total + part[0], nll + part[1]
         return total, nll
 
@@ -102,14 +103,17 @@ class _LinearCrossEntropy(torch.autograd.Function):
             chunk, wanted = features[start : start + rows], targets[start : start + rows]
             real = (wanted != PAD).float()
             logits = linear(chunk, weight, bias).float()  # n V
-            normalizer = logits.logsumexp(-1)
+            top, logit_sum = logits.amax(-1), logits.sum(-1)
             gold = logits.gather(1, wanted[:, None]).squeeze(1)
+            exponentials = logits.sub_(top[:, None]).exp_()
+            mass = exponentials.sum(-1)
+            normalizer = top + mass.log()
             surprise = normalizer - gold
-            loss = gold_weight * surprise + spread * (size * normalizer - logits.sum(-1))
+            loss = gold_weight * surprise + spread * (size * normalizer - logit_sum)
             total, nll = total + loss @ real, nll + surprise @ real
             if feature_gradient is None or weight_gradient is None:
                 continue
-            gradient = logits.sub_(normalizer[:, None]).exp_().sub_(spread)
+            gradient = exponentials.mul_(mass.reciprocal()[:, None]).sub_(spread)
             gradient.scatter_add_(1, wanted[:, None], torch.full_like(gold, -gold_weight)[:, None])
             gradient.mul_(real[:, None])
             feature_gradient[start : start + rows] = gradient @ weight
