@@ -220,7 +220,9 @@ class Artefact:
             if path.is_symlink() or not path.is_file():
                 raise ArtefactError(f"{quoted(path)}: missing (the folder is damaged; make or copy it again)")
             if path.stat().st_size != facts["size"]:
-                raise ArtefactError(f"{quoted(path)}: {path.stat().st_size:,} bytes where {facts['size']:,} were written")
+                raise ArtefactError(
+                    f"{quoted(path)}: {path.stat().st_size:,} bytes where {facts['size']:,} were written"
+                )
 
     def __contains__(self, name: str) -> bool:
         return name in self.manifest["files"]

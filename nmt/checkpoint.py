@@ -249,7 +249,9 @@ def _weights_of_each(folders: Sequence[Path]) -> Iterator[tuple[Path, dict[str, 
         yield folder, read_tensors(Artefact(folder, "model", "checkpoint").path(WEIGHTS))
 
 
-def save_model(folder: Path, weights: Mapping[str, Tensor], facts: ModelFacts, pipeline: Pipeline, told: Mapping[str, Any]) -> None:
+def save_model(
+    folder: Path, weights: Mapping[str, Tensor], facts: ModelFacts, pipeline: Pipeline, told: Mapping[str, Any]
+) -> None:
     """Write a model folder, whole or not at all. told: further facts for its manifest."""
     manifest = {"torch": str(torch.__version__), "vocabulary": pipeline.hash, **told}
     with new_folder(folder, "model", manifest) as temporary:

@@ -9,6 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from nmt.errors import one_line
 
+
 class Log:
     """Messages to stderr. `quiet` keeps warnings and errors only."""
 
@@ -60,5 +61,6 @@ class Log:
             console=self.console,
             disable=not self.live,
         )
+
 
 log: Final = Log()

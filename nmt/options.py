@@ -62,7 +62,7 @@ def _type_name(kind: Any) -> str:
         return "|".join(_type_name(part) for part in get_args(kind) if part is not NoneType)
     if get_origin(kind) is tuple:
         return " ".join("..." if part is Ellipsis else _type_name(part) for part in get_args(kind))
-    return {"str": "TEXT", "int": "INT", "float": "FLOAT", "bool": "BOOL"}.get(kind.__name__, kind.__name__)
+    return {"str": "TEXT", "int": "INT", "float": "FLOAT", "bool": "BOOL"}.get(str(kind.__name__), str(kind.__name__))
 
 
 def options_of(cls: type) -> list[Option]:

@@ -26,7 +26,9 @@ BASE: Final[dict[str, Any]] = {
 BIG: Final[dict[str, Any]] = {**BASE, "d_model": 1024, "d_ff": 4096, "heads": 16, "max_updates": 300_000}
 
 preset("transformer-base", "the paper's base model, 65M parameters, 100k updates (Table 3)", **BASE)
-preset("transformer-big", "the paper's big model for En-De: dropout 0.3, 300k updates (Table 3)", **{**BIG, "dropout": 0.3})
+preset(
+    "transformer-big", "the paper's big model for En-De: dropout 0.3, 300k updates (Table 3)", **{**BIG, "dropout": 0.3}
+)
 preset("transformer-big-en-fr", "the paper's big model for En-Fr: dropout 0.1, 300k updates (section 6.1)", **BIG)
 
 # Table 3 of the paper: what each row changes of the base model. Perplexity and BLEU are those of newstest2013.

@@ -146,7 +146,9 @@ class Report:
         }
         self._draw()
 
-    def validation(self, update: int, text: str, scores: Mapping[str, float], examples: Sequence[tuple[str, str, str]]) -> None:
+    def validation(
+        self, update: int, text: str, scores: Mapping[str, float], examples: Sequence[tuple[str, str, str]]
+    ) -> None:
         """A validation's scores, and a few (source, translation, reference) to look at."""
         self._scalars(update, **{f"valid/{name}": score for name, score in scores.items()})
         self._shown.valid, self._shown.examples = text, examples
@@ -190,5 +192,7 @@ def _tensorboard(folder: Path) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise UserError("--tensorboard needs the package tensorboard (pip install 'nmt-toolkit[tensorboard]')") from None
+        raise UserError(
+            "--tensorboard needs the package tensorboard (pip install 'nmt-toolkit[tensorboard]')"
+        ) from None
     return SummaryWriter(str(folder))

@@ -11,11 +11,11 @@ from nmt.artefact import Artefact, check_output
 from nmt.checkpoint import Checkpoints, ModelFacts, average_weights, load_model, save_model, update_of
 from nmt.cli.command import Command, Parts
 from nmt.data.shards import PreparedData
+from nmt.device import choose_device
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.log import log
 from nmt.options import REQUIRED, opt
 from nmt.text.pipeline import Pipeline
-from nmt.device import choose_device
 from nmt.train.validation import validate
 
 
@@ -27,7 +27,9 @@ class AverageOptions:
     best: int | None = opt(None, "the best N checkpoints by their validation score")
     every_minutes: float = opt(0.0, "with --last: take only checkpoints this many minutes of training apart")
     checkpoint: tuple[str, ...] = opt((), "named checkpoint or model folders, instead of --run")
-    score: str | None = opt(None, "prepared data: show the loss on its development set of each checkpoint and of the mean")
+    score: str | None = opt(
+        None, "prepared data: show the loss on its development set of each checkpoint and of the mean"
+    )
     max_tokens: int = opt(4096, "tokens that a device holds at once while scoring")
     device: str = opt("auto", "device for scoring: auto, cpu, cuda or cuda:N")
     overwrite: bool = opt(False, "replace a model that is there")
@@ -53,7 +55,9 @@ def run(options: AverageOptions, parts: Parts) -> None:
     for folder in folders[1:]:
         other = Artefact(folder, "model", "checkpoint")
         if ModelFacts.read(other) != ModelFacts.read(first) or Pipeline.load(other).hash != pipeline.hash:
-            raise ArtefactError(f"{quoted(folder)}: is another model than {quoted(folders[0])}; they cannot be averaged")
+            raise ArtefactError(
+                f"{quoted(folder)}: is another model than {quoted(folders[0])}; they cannot be averaged"
+            )
     names = [folder.name for folder in folders]
     save_model(output, weights, ModelFacts.read(first), pipeline, {"averaged": names})
     log.info(f"{output}: the mean of {len(folders)} checkpoints ({', '.join(names)})")
@@ -78,7 +82,9 @@ def chosen(options: AverageOptions) -> list[Path]:
     if len(ranked) < wanted:
         kind = "scored checkpoints" if options.best else "checkpoints"
         apart = f" {options.every_minutes:g} minutes apart" if options.every_minutes else ""
-        raise UserError(f"{quoted(options.run)}: has {len(ranked)} {kind}{apart}, {wanted} are wanted (see --keep-last)")
+        raise UserError(
+            f"{quoted(options.run)}: has {len(ranked)} {kind}{apart}, {wanted} are wanted (see --keep-last)"
+        )
     return sorted(ranked[:wanted], key=update_of)
 
 

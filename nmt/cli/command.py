@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 import typer
 from rich.markup import escape
@@ -26,14 +26,16 @@ DEFAULTS: Final = {
     "schedule": "noam",
     "decoder": "beam",
 }
-UsageError: Final = typer.BadParameter.__mro__[1]  # typer's own click is private; this is its UsageError
+UsageError: Final = cast(type[Exception], typer.BadParameter.__mro__[1])  # click's, which typer keeps to itself
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommonOptions:
     """The flags that every command takes."""
 
-    config: tuple[str, ...] = opt((), "TOML file of settings; a later file wins over an earlier, a flag over both", aliases=("c",))
+    config: tuple[str, ...] = opt(
+        (), "TOML file of settings; a later file wins over an earlier, a flag over both", aliases=("c",)
+    )
     plugin: tuple[str, ...] = opt((), "Python file or module that registers parts", aliases=("user-dir",))
     dump_config: bool = opt(False, "print the settings as TOML, each with its origin, and stop")
     quiet: bool = opt(False, "say nothing on stderr but warnings and errors", aliases=("q",))
@@ -151,7 +153,7 @@ class Command:
 
     def _flags(self, chosen: Mapping[str, str]) -> dict[str, list[Option]]:
         """The options by the heading they stand under in --help."""
-        groups = {"Options": options_of(self.options)}
+        groups: dict[str, list[Option]] = {"Options": options_of(self.options)}
         if chosen:
             kinds = [Option(kind, str, DEFAULTS[kind], f"{kind} by name (nmt list {kind})", ()) for kind in chosen]
             groups["Parts"] = [*kinds, *options_of(PresetOption)]
@@ -179,7 +181,9 @@ class Command:
         ]
         take.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         take.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        app = typer.Typer(add_completion=False, rich_markup_mode="rich", context_settings={"help_option_names": ["--help", "-h"]})
+        app = typer.Typer(
+            add_completion=False, rich_markup_mode="rich", context_settings={"help_option_names": ["--help", "-h"]}
+        )
         app.command(name=self.name, help=self.help)(take)
         asked_for_help = not {"--help", "-h"}.isdisjoint(argv)
         try:

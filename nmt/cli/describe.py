@@ -26,7 +26,12 @@ def run(options: DescribeOptions) -> None:
     else:
         entry = registry.find(options.kind, options.name)
         rows = [
-            {"name": o.name, "default": None if o.default is REQUIRED else o.default, "type": o.type_name, "help": o.help}
+            {
+                "name": o.name,
+                "default": None if o.default is REQUIRED else o.default,
+                "type": o.type_name,
+                "help": o.help,
+            }
             for o in options_of(entry.options)
         ]
         told, place = cleandoc(entry.cls.__doc__ or ""), entry.place
@@ -39,4 +44,6 @@ def run(options: DescribeOptions) -> None:
         sys.stdout.write(f"  {row['name']} = {row['default']}{'  # ' + str(row['help']) if row['help'] else ''}\n")
 
 
-COMMAND = Command("describe", "One part or preset: what it is and its options.", DescribeOptions, run, positional=("kind", "name"))
+COMMAND = Command(
+    "describe", "One part or preset: what it is and its options.", DescribeOptions, run, positional=("kind", "name")
+)

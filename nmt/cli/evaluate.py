@@ -55,8 +55,8 @@ def run(options: EvaluateOptions, parts: Parts) -> None:
 
 def _translate(options: EvaluateOptions, parts: Parts) -> list[str]:
     from nmt.checkpoint import load_model
-    from nmt.infer.translator import Translator
     from nmt.device import choose_device
+    from nmt.infer.translator import Translator
 
     if options.model is None or options.source is None:
         raise UserError("--model and --source belong together")

@@ -11,7 +11,9 @@ from nmt.options import opt
 
 @dataclass(frozen=True, kw_only=True)
 class ListOptions:
-    kind: str | None = opt(None, "model, criterion, optimizer, schedule, decoder or preset; all of them if none is given")
+    kind: str | None = opt(
+        None, "model, criterion, optimizer, schedule, decoder or preset; all of them if none is given"
+    )
     json: bool = opt(False, "print JSON")
 
 

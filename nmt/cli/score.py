@@ -26,9 +26,9 @@ class ScoreOptions:
 def run(options: ScoreOptions) -> None:
     """Print a line for each pair: its log-probability in nats (natural logarithm)."""
     from nmt.checkpoint import load_model
+    from nmt.device import choose_device
     from nmt.infer.score import score
     from nmt.text.corpus import read_pairs_at_once
-    from nmt.device import choose_device
 
     loaded = load_model(Path(options.model), choose_device(options.device))
     for sources, targets in read_pairs_at_once(Path(options.source), Path(options.target), LINES_AT_ONCE):
@@ -43,7 +43,9 @@ def _line(options: ScoreOptions, value: float, pieces: list[str], log_probs: lis
         return json.dumps({"log_prob": value, **({"tokens": tokens} if options.per_token else {})}, ensure_ascii=False)
     if not options.per_token:
         return f"{value:.6f}"
-    return f"{value:.6f}\t" + " ".join(f"{piece}:{log_prob:.4f}" for piece, log_prob in zip(pieces, log_probs, strict=True))
+    return f"{value:.6f}\t" + " ".join(
+        f"{piece}:{log_prob:.4f}" for piece, log_prob in zip(pieces, log_probs, strict=True)
+    )
 
 
 COMMAND = Command("score", "Log-probability, in nats, of given translations.", ScoreOptions, run)

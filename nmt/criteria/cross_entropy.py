@@ -88,7 +88,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     """The loss and, in the same pass over each chunk of logits, its gradient: d loss / d logits = p - a [gold] - b."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, criterion: CrossEntropy
     ) -> tuple[Tensor, Tensor]:
         size = weight.shape[0]
@@ -125,7 +125,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return total, nll
 
     @staticmethod
-    def backward(ctx: Any, scale: Tensor, _nll: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, scale: Tensor, _nll: Tensor) -> tuple[Tensor | None, ...]:
         scaled = [None if gradient is None else gradient * scale.to(gradient.dtype) for gradient in ctx.gradients]
         return (*scaled, None, None)
 

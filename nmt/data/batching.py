@@ -73,7 +73,9 @@ def _before(sizes: Indices) -> Indices:
     return np.cumsum(sizes) - sizes
 
 
-def micro_batches(groups: list[Indices], source_lengths: Any, target_lengths: Any, max_tokens: int) -> Iterator[Indices]:
+def micro_batches(
+    groups: list[Indices], source_lengths: Any, target_lengths: Any, max_tokens: int
+) -> Iterator[Indices]:
     """Cut an update's groups so that rows times the longer side, padding counted, is at most max_tokens.
 
     A single pair that is longer than that makes a batch of its own.

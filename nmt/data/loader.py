@@ -77,9 +77,7 @@ class Loader:
 
     def updates_per_epoch(self) -> int:
         """Updates of the first epoch; the others differ by one at most."""
-        return len(
-            plan_epoch(self.corpus.source_lengths, self.corpus.target_lengths, self.batch_tokens, self.seed, 1)
-        )
+        return len(plan_epoch(self.corpus.source_lengths, self.corpus.target_lengths, self.batch_tokens, self.seed, 1))
 
     def _cut(self, groups: list[Indices]) -> list[Batch]:
         lengths = self.corpus.source_lengths, self.corpus.target_lengths

@@ -20,7 +20,11 @@ class Score:
 
 
 def evaluate(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]], metrics: Sequence[Metric], tokenize: str, lowercase: bool
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    metrics: Sequence[Metric],
+    tokenize: str,
+    lowercase: bool,
 ) -> list[Score]:
     """Score detokenised lines against raw references.
 

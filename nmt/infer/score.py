@@ -24,7 +24,9 @@ class PairScore:
 
 
 @torch.inference_mode()
-def score(model: Model, pipeline: Pipeline, sources: Sequence[str], targets: Sequence[str], max_tokens: int) -> list[PairScore]:
+def score(
+    model: Model, pipeline: Pipeline, sources: Sequence[str], targets: Sequence[str], max_tokens: int
+) -> list[PairScore]:
     """The score of each pair of lines, in their order. max_tokens: cells of a batch, padding counted."""
     device = next(model.parameters()).device
     source_ids = [np.asarray(ids) for ids in pipeline.source.encode_batch(sources)]

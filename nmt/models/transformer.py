@@ -5,7 +5,7 @@ Where the paper is silent the reference code decides: initialisation, epsilon of
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +32,9 @@ class TransformerOptions:
     dropout: float = opt(0.1, "probability, on each sub-layer's output and on the sums of embeddings and positions")
     attention_dropout: float = opt(0.0, "probability, on attention weights; 0 in the paper")
     activation_dropout: float = opt(0.0, "probability, inside the feed-forward networks; 0 in the paper")
-    norm_position: Literal["post", "pre"] = opt("post", "post: norm(x + f(x)), the paper; pre: x + f(norm(x)) and a final norm")
+    norm_position: Literal["post", "pre"] = opt(
+        "post", "post: norm(x + f(x)), the paper; pre: x + f(norm(x)) and a final norm"
+    )
     positions: Literal["sinusoidal", "t2t-sinusoidal", "learned"] = opt(
         "sinusoidal", "the paper's sinusoids, the reference code's and fairseq's variant, or learned vectors"
     )
@@ -124,7 +126,8 @@ class Transformer(Model):
         memory = self._encode(source, mask)
         sentences = {"mask": mask}
         for i, layer in enumerate(self.decoder):
-            sentences[f"{i}.keys"], sentences[f"{i}.values"] = layer.cross_attention.remember(memory)
+            remembered = cast(DecoderLayer, layer).cross_attention.remember(memory)
+            sentences[f"{i}.keys"], sentences[f"{i}.values"] = remembered
         return State(sentences=sentences)
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
@@ -134,7 +137,7 @@ class Transformer(Model):
         for i, layer in enumerate(self.decoder):
             past = (state.hypotheses[f"{i}.keys"], state.hypotheses[f"{i}.values"]) if state.hypotheses else None
             remembered = (state.sentences[f"{i}.keys"], state.sentences[f"{i}.values"])
-            states, present = layer.step(states, past, remembered, state.sentences["mask"])
+            states, present = cast(DecoderLayer, layer).step(states, past, remembered, state.sentences["mask"])
             caches[f"{i}.keys"], caches[f"{i}.values"] = present
         log_probs = self.log_probs(self.decoder_norm(states))
         return log_probs, State(state.sentences, caches, state.length + 1)

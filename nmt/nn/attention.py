@@ -48,7 +48,8 @@ class _Attention(nn.Module):
 
     def _split(self, states: Tensor) -> Tensor:
         """(B, T, H * K) -> (B, H, T, K)"""
-        return states.unflatten(-1, (self.shape.heads, -1)).transpose(1, 2)
+        heads: Tensor = states.unflatten(-1, (self.shape.heads, -1))  # B T H K
+        return heads.transpose(1, 2)
 
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         """softmax(Q K^T / sqrt(d_k)) V, equation 1, then the output projection: (B, T, D)."""

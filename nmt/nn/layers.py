@@ -123,8 +123,9 @@ class DecoderLayer(nn.Module):
 
         def attend_to_memory(x: Tensor) -> Tensor:
             sentences = remembered[0].shape[0]
-            by_sentence = x.unflatten(0, (sentences, -1))  # B W D
-            return self.cross_attention(by_sentence, remembered, mask).flatten(0, 1)  # N D
+            by_sentence: Tensor = x.unflatten(0, (sentences, -1))  # B W D
+            attended: Tensor = self.cross_attention(by_sentence, remembered, mask)
+            return attended.flatten(0, 1)  # N D
 
         states = self.self_attention_residual(states, attend_to_self)
         states = self.cross_attention_residual(states, attend_to_memory)

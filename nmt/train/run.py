@@ -28,13 +28,13 @@ from nmt.checkpoint import (
 from nmt.criteria.base import Criterion
 from nmt.data.loader import Loader, Position
 from nmt.data.shards import PreparedData
+from nmt.device import Precision
 from nmt.errors import ArtefactError, ResourceError, quoted
 from nmt.log import log
 from nmt.models.base import Model
 from nmt.options import REQUIRED
 from nmt.report import Report
 from nmt.schedules.base import Schedule
-from nmt.device import Precision
 from nmt.train.every import Period
 
 SAVES_THAT_MAY_FAIL: Final = 2
@@ -51,7 +51,9 @@ class TrainOptions:
     max_updates: int | None = opt(100_000, "stop after this many updates", aliases=("max-update",))
     max_epochs: int | None = opt(None, "stop after this many epochs", aliases=("max-epoch",))
     max_minutes: float | None = opt(None, "stop after this many minutes of this process")
-    save_every: str = opt("1000u", "write a checkpoint every 500u (updates), 1e (epochs) or 10m (minutes)", aliases=("save-freq",))
+    save_every: str = opt(
+        "1000u", "write a checkpoint every 500u (updates), 1e (epochs) or 10m (minutes)", aliases=("save-freq",)
+    )
     valid_every: str = opt("1000u", "validate every 500u, 1e or 10m", aliases=("valid-freq",))
     log_every: str = opt("100u", "log every 100u, 1e or 1m", aliases=("log-freq",))
     keep_last: int = opt(10, "newest checkpoints to keep; 0 keeps all")
@@ -166,7 +168,9 @@ class Run:
 
     def _check_same(self, folder: Path, state: Mapping[str, Any]) -> None:
         old, new = state["settings"], dict(self.settings)
-        rows = [f"{key}: {old.get(key)} -> {new.get(key)}" for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
+        rows = [
+            f"{key}: {old.get(key)} -> {new.get(key)}" for key in sorted({*old, *new}) if old.get(key) != new.get(key)
+        ]
         if rows:
             raise UserError(
                 f"{quoted(self.folder)}: its settings differ from those it was trained with ({'; '.join(rows)}); "
@@ -198,7 +202,9 @@ class Run:
         weights = weights_of(self.model)
         broken = [name for name, tensor in weights.items() if not bool(torch.isfinite(tensor).all())]
         if broken:
-            raise ArtefactError(f"update {self.progress.update}: weights are not finite, first in '{broken[0]}'; not saved")
+            raise ArtefactError(
+                f"update {self.progress.update}: weights are not finite, first in '{broken[0]}'; not saved"
+            )
         tensors, plain = flat_optimizer(self.optimizer)
         state = {
             "progress": self.progress.to_json(),
@@ -239,4 +245,3 @@ def put_random_state(states: Mapping[str, Tensor]) -> None:
         for i in range(torch.cuda.device_count()):
             if f"random.cuda.{i}" in states:
                 torch.cuda.set_rng_state(states[f"random.cuda.{i}"], i)
-

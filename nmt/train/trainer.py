@@ -12,6 +12,7 @@ from nmt.checkpoint import Checkpoints, ModelFacts
 from nmt.data.loader import Loader
 from nmt.data.shards import EvaluationSet, PreparedData
 from nmt.decoders.base import Decoder
+from nmt.device import autocast, choose_device, keep_pages
 from nmt.errors import DivergedError, Interrupted, UserError, quoted, unknown
 from nmt.infer.translator import Translator
 from nmt.models.base import Vocabularies
@@ -19,7 +20,6 @@ from nmt.options import as_dict
 from nmt.report import Progress as Shown
 from nmt.report import Report, Window
 from nmt.signals import Signals
-from nmt.device import autocast, choose_device, keep_pages
 from nmt.train.every import Alarm, Period
 from nmt.train.run import MATHEMATICS, Progress, Run, TrainOptions
 from nmt.train.update import Stats, update
@@ -48,7 +48,9 @@ def train(options: TrainOptions, parts: Any) -> Run:
 def _loop(run: Run, decoder: Decoder, signals: Signals) -> None:
     options, progress = run.options, run.progress
     dev, translator = _dev(run), _translator(run, decoder)
-    save, valid, log = (Alarm(Period.parse(every)) for every in (options.save_every, options.valid_every, options.log_every))
+    save, valid, log = (
+        Alarm(Period.parse(every)) for every in (options.save_every, options.valid_every, options.log_every)
+    )
     started, window = time.monotonic(), Window()
     run.model.train()
     for data in run.loader.updates(progress.position):
@@ -166,9 +168,16 @@ def _validate(run: Run, dev: EvaluationSet, translator: Translator | None) -> bo
     better = progress.best is None or score > progress.best
     progress.best = score if better or progress.best is None else progress.best
     progress.stalled = 0 if better else progress.stalled + 1
-    record = {"update": progress.update, "valid_loss": scores.loss, "valid_ppl": scores.perplexity, "valid_bleu": scores.bleu}
+    record = {
+        "update": progress.update,
+        "valid_loss": scores.loss,
+        "valid_ppl": scores.perplexity,
+        "valid_bleu": scores.bleu,
+    }
     run.report.record(record)
-    state = "new best" if better else f"stalled {progress.stalled} times (best {options.best_by}: {abs(progress.best):.4f})"
+    state = (
+        "new best" if better else f"stalled {progress.stalled} times (best {options.best_by}: {abs(progress.best):.4f})"
+    )
     text = f"[valid] Up. {progress.update} : {_told(scores)} : {state}"
     told = {"loss": scores.loss, "ppl": scores.perplexity}
     if scores.bleu is not None:
@@ -233,4 +242,6 @@ def _announce(run: Run) -> None:
     if progress.update:
         report.line(f"going on after update {progress.update} (epoch {progress.position.epoch})")
     if _finished(run, 0.0):
-        report.line(f"nothing to do: update {progress.update} is where this run ends (raise --max-updates or --max-epochs)")
+        report.line(
+            f"nothing to do: update {progress.update} is where this run ends (raise --max-updates or --max-epochs)"
+        )

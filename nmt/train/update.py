@@ -48,7 +48,7 @@ def update(
     for batch in batches:
         with autocast:
             loss = criterion(model, on_device(device, batch))
-        (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
+        (loss.total / tokens).backward()
         sums += torch.stack([loss.total.detach(), loss.parts["nll"]])
     norm = gradient_norm(model.parameters(), clip_norm)
     total, nll, found_norm = (*sums.tolist(), float(norm))  # the one place that waits for the device

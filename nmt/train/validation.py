@@ -7,10 +7,10 @@ import torch
 from nmt.criteria.base import Criterion
 from nmt.data.loader import to_batch
 from nmt.data.shards import EvaluationSet
+from nmt.device import Precision, autocast
 from nmt.infer.evaluate import bleu
 from nmt.infer.translator import Translator
 from nmt.models.base import Model
-from nmt.device import Precision, autocast
 from nmt.train.update import on_device
 
 

@@ -40,7 +40,9 @@ def imported(file: Path) -> set[str]:
 def test_a_module_imports_only_from_lower_layers(file):
     own = place(file)
     for other in imported(file):
-        assert other == own or LAYERS[other] < LAYERS[own] or (LAYERS[other] == LAYERS[own] == 0), f"{own} imports {other}"
+        assert other == own or LAYERS[other] < LAYERS[own] or (LAYERS[other] == LAYERS[own] == 0), (
+            f"{own} imports {other}"
+        )
 
 
 @pytest.mark.parametrize("file", [f for f in FILES if place(f) == "nn"], ids=lambda file: file.name)
@@ -53,7 +55,9 @@ def test_models_do_not_know_data_and_inference_does_not_know_training(file):
     assert not imported(file) & ({"data", "optimizers", "decoders"} if place(file) == "models" else {"train"})
 
 
-@pytest.mark.parametrize("file", [f for f in FILES if place(f) in ("decoders", "criteria", "train")], ids=lambda f: f.name)
+@pytest.mark.parametrize(
+    "file", [f for f in FILES if place(f) in ("decoders", "criteria", "train")], ids=lambda f: f.name
+)
 def test_nobody_names_a_concrete_model(file):
     text = file.read_text()
     assert "models.transformer" not in text and "models.rnnsearch" not in text
@@ -82,8 +86,7 @@ def test_torch_is_not_imported_where_it_is_not_needed(module):
 @pytest.mark.parametrize("arguments", [["--help"], ["prepare", "--help"], ["list", "--help"], ["score", "--help"]])
 def test_help_answers_without_torch(arguments):
     code = (
-        "import sys\nfrom nmt.cli.main import run\n"
-        f"code = run({arguments!r})\nsys.exit(code or 'torch' in sys.modules)"
+        f"import sys\nfrom nmt.cli.main import run\ncode = run({arguments!r})\nsys.exit(code or 'torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 

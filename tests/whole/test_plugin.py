@@ -143,7 +143,9 @@ def test_a_model_of_outside_parts_is_trained_and_translates(plugin, data, tmp_pa
     arguments = [a for a in train_arguments(data, run, 20) if a.split("=")[0] not in TINY_FLAGS]
     trained = nmt(*arguments, f"--plugin={plugin}", *PARTS, "--bag-width=8", "--shrink=0.001", "--words=2")
     assert trained.returncode == 0, trained.stderr
-    translated = nmt("translate", "--model", run, "--plugin", plugin, "--decoder=fixed", "--words=5", input=b"ban kis\n")
+    translated = nmt(
+        "translate", "--model", run, "--plugin", plugin, "--decoder=fixed", "--words=5", input=b"ban kis\n"
+    )
     assert translated.returncode == 0, translated.stderr
     assert len(translated.stdout.split()) == 5
     without = nmt("translate", "--model", run, input=b"ban kis\n")
@@ -177,7 +179,9 @@ def test_the_documents_plug_in_works_as_it_is_printed(tmp_path, nmt):
     path = tmp_path / "my_parts.py"
     path.write_text(match[1])
     assert b"triangle" in nmt("list", "schedule", "--plugin", path).stdout
-    dumped = nmt("train", "--plugin", path, "--preset", "steep", "--dump-config", "--data=d", "--output=o").stdout.decode()
+    dumped = nmt(
+        "train", "--plugin", path, "--preset", "steep", "--dump-config", "--data=d", "--output=o"
+    ).stdout.decode()
     assert "height = 0.01  # preset steep" in dumped
 
 

@@ -16,7 +16,10 @@ from nmt.checkpoint import Checkpoints
 
 
 def weights(run: Path, update: int) -> dict[str, bytes]:
-    return {name: array.tobytes() for name, array in load_file(run / f"checkpoints/update-{update}/model.safetensors").items()}
+    return {
+        name: array.tobytes()
+        for name, array in load_file(run / f"checkpoints/update-{update}/model.safetensors").items()
+    }
 
 
 def assert_same_run(left: Path, right: Path, update: int) -> None:
@@ -137,7 +140,9 @@ def test_a_finished_run_says_so_and_does_nothing(data, undisturbed, tmp_path, nm
     assert (undisturbed / "metrics.jsonl").stat().st_mtime_ns == before
 
 
-def test_numbers_that_are_no_longer_finite_end_the_run_with_7_and_keep_the_checkpoints(data, undisturbed, tmp_path, nmt):
+def test_numbers_that_are_no_longer_finite_end_the_run_with_7_and_keep_the_checkpoints(
+    data, undisturbed, tmp_path, nmt
+):
     output = tmp_path / "run"
     diverged = nmt(*train_arguments(data, output, 1000), "--schedule=constant", "--lr=1e30", "--warmup-updates=0")
     assert diverged.returncode == 7, diverged.stderr
