@@ -1,0 +1,73 @@
+"""What `nmt prepare` counted of a set: pairs read, kept and dropped, tokens, words and unknown tokens of each side."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt.data.encode import Encoded
+from nmt.text.filter import REASONS
+
+
+def _two() -> NDArray[np.int64]:
+    return np.zeros(2, dtype=np.int64)
+
+
+@dataclass
+class SetStatistics:
+    """Counts over a set; tokens, longest, words and unknown: (2,) of source and target, over the pairs kept."""
+
+    kind: str
+    name: str
+    read: int = 0
+    kept: int = 0
+    num_replaced: int = 0
+    num_empty: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    tokens: NDArray[np.int64] = field(default_factory=_two)
+    longest: NDArray[np.int64] = field(default_factory=_two)
+    words: NDArray[np.int64] = field(default_factory=_two)
+    unknown: NDArray[np.int64] = field(default_factory=_two)
+
+    def add(self, encoded: Encoded) -> None:
+        self.read += encoded.read
+        self.kept += len(encoded.lengths)
+        self.num_replaced += encoded.num_replaced
+        self.num_empty += int((encoded.lengths.min(axis=1) == 0).sum()) if len(encoded.lengths) else 0
+        self.dropped.update(encoded.dropped)
+        self.tokens += encoded.lengths.sum(axis=0, dtype=np.int64)
+        self.longest = np.maximum(self.longest, encoded.lengths.max(axis=0, initial=0).astype(np.int64))
+        self.words += encoded.words.sum(axis=0, dtype=np.int64)
+        self.unknown += encoded.unknown.sum(axis=0, dtype=np.int64)
+
+    def told_dropped(self) -> str:
+        """What was dropped, by reason, for a person."""
+        return ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.items()) or "none dropped"
+
+    def to_json(self) -> dict[str, Any]:
+        """The counts for report.json: read = kept + all of dropped."""
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "read": self.read,
+            "kept": self.kept,
+            "dropped": {reason: self.dropped[reason] for reason in REASONS},
+            "lines_with_replaced_bytes": self.num_replaced,
+            "pairs_with_an_empty_side": self.num_empty,
+            "source": self._side(0),
+            "target": self._side(1),
+        }
+
+    def _side(self, side: int) -> dict[str, Any]:
+        tokens, words, unknown = int(self.tokens[side]), int(self.words[side]), int(self.unknown[side])
+        return {
+            "tokens": tokens,
+            "tokens_per_sentence": round(tokens / max(self.kept, 1), 3),
+            "longest": int(self.longest[side]),
+            "unknown": unknown,
+            "unknown_percent": round(100 * unknown / max(tokens, 1), 4),
+            "words": words,
+            "tokens_per_word": round(tokens / max(words, 1), 4),
+        }

@@ -1,0 +1,125 @@
+"""Lines of text files as every command reads them: bytes cut at LF and nowhere else (docs/contract.md, rule 4)."""
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import BinaryIO, Final, cast
+
+from nmt.errors import InputError, UserError, quoted
+
+GZIP_MAGIC: Final = b"\x1f\x8b"
+BOM: Final = b"\xef\xbb\xbf"
+NOT_TEXT: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # categories Cc, Zl and Zp
+
+
+def clean(text: str) -> str:
+    """text with each control character, line separator and paragraph separator as a space: one line, whatever it was."""
+    return NOT_TEXT.sub(" ", text)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a file. text: cleaned; bad_byte: the first byte (counted from 1) that is not UTF-8, None if all are.
+
+    num_bad: characters of `text` that stand for bytes which are not UTF-8 (U+FFFD)
+    """
+
+    text: str
+    bad_byte: int | None = None
+    num_bad: int = 0
+
+
+def decode_line(raw: bytes, first: bool = False) -> Line:
+    """A raw line, with or without its LF, as text. first: whether it is the file's first line, which may begin with a BOM."""
+    raw = raw.removesuffix(b"\n").removesuffix(b"\r") if raw.endswith(b"\n") else raw
+    start = len(BOM) if first and raw.startswith(BOM) else 0
+    try:
+        return Line(clean(raw[start:].decode()))
+    except UnicodeDecodeError as error:
+        text = raw[start:].decode(errors="replace")
+        num_bad = text.count("\ufffd") - raw.count("\ufffd".encode())
+        return Line(clean(text), start + error.start + 1, num_bad)
+
+
+def open_text(path: Path) -> BinaryIO:
+    """A file of text as bytes, decompressed where its first bytes are gzip's. Raises UserError when there is no such file."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        raise UserError(f"{quoted(path)}: no such file") from None
+    except IsADirectoryError:
+        raise UserError(f"{quoted(path)}: is a folder; wanted a file of text") from None
+    if file.peek(2)[:2] == GZIP_MAGIC:
+        return cast(BinaryIO, gzip.GzipFile(fileobj=file, mode="rb"))
+    return file
+
+
+def raw_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file as bytes, each with its LF (the last may lack it). Raises InputError for damaged gzip."""
+    with open_text(path) as file:
+        try:
+            yield from file
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise InputError(f"{quoted(path)}: damaged gzip: {error}") from None
+
+
+def bad_bytes(path: Path, number: int, line: Line) -> InputError:
+    """The error for a line that is not UTF-8. number: of the line, counted from 1."""
+    return InputError(
+        f"{quoted(path)}:{number}:{line.bad_byte}: not UTF-8 (mend the file, or prepare with --on-bad-line skip or replace)"
+    )
+
+
+def lines(path: Path) -> Iterator[str]:
+    """The lines of a file as text. Raises InputError with FILE:LINE:BYTE where it is not UTF-8."""
+    for number, raw in enumerate(raw_lines(path), 1):
+        line = decode_line(raw, number == 1)
+        if line.bad_byte is not None:
+            raise bad_bytes(path, number, line)
+        yield line.text
+
+
+def read_lines(path: Path) -> list[str]:
+    """All lines of a file as text."""
+    return list(lines(path))
+
+
+def misaligned(source: Path, target: Path, source_lines: int, target_lines: int) -> InputError:
+    """The error for two files that are not translations line by line."""
+    return InputError(
+        f"{quoted(source)} has {source_lines:,} lines, {quoted(target)} has {target_lines:,}; line i of one must translate "
+        "line i of the other"
+    )
+
+
+def count_lines(path: Path) -> int:
+    return sum(1 for _ in raw_lines(path))
+
+
+def raw_pairs(source: Path, target: Path) -> Iterator[tuple[bytes, bytes]]:
+    """The lines of two files side by side. Raises InputError at the end when one has more lines than the other."""
+    for one, other in zip_longest(raw_lines(source), raw_lines(target)):
+        if one is None or other is None:
+            raise misaligned(source, target, count_lines(source), count_lines(target))
+        yield one, other
+
+
+def read_pairs_at_once(source: Path, target: Path, size: int) -> Iterator[tuple[list[str], list[str]]]:
+    """Two files as text, `size` pairs at a time. Raises InputError where they are not UTF-8 or not of one length."""
+    sources: list[str] = []
+    targets: list[str] = []
+    for number, pair in enumerate(raw_pairs(source, target), 1):
+        for path, raw, texts in ((source, pair[0], sources), (target, pair[1], targets)):
+            line = decode_line(raw, number == 1)
+            if line.bad_byte is not None:
+                raise bad_bytes(path, number, line)
+            texts.append(line.text)
+        if len(sources) == size:
+            yield sources, targets
+            sources, targets = [], []
+    if sources:
+        yield sources, targets

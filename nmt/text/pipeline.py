@@ -1,0 +1,153 @@
+"""The text pipeline of a model: raw text to ids and back, for both languages; saved inside every model folder."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from nmt.artefact import Artefact, to_json, write_file
+from nmt.errors import ArtefactError, quoted
+from nmt.text.corpus import clean
+from nmt.text.normalize import Form, Normalizer
+from nmt.text.subword import Sentencepiece, SubwordName
+from nmt.text.tokenize import Tokenizer, TokenizerName
+from nmt.text.vocabulary import Vocabulary, Words
+
+FOLDER: Final = "pipeline"
+FACTS: Final = "pipeline.json"
+
+
+@dataclass(frozen=True)
+class SideSettings:
+    """How the text of one language is treated."""
+
+    language: str
+    normalization: Form
+    normalize_punctuation: bool
+    lowercase: bool
+    tokenizer: TokenizerName
+    subword: SubwordName
+
+
+class TextPreparer:
+    """Normalise and tokenise the text of one language: all that comes before subwords."""
+
+    def __init__(self, settings: SideSettings) -> None:
+        self._normalize = Normalizer(
+            settings.language, settings.normalization, settings.normalize_punctuation, settings.lowercase
+        )
+        self._tokenizer = Tokenizer(settings.tokenizer, settings.language)
+
+    def __call__(self, text: str) -> str:
+        return self._tokenizer.tokenize(self._normalize(text))
+
+    def undo(self, text: str) -> str:
+        return self._tokenizer.detokenize(text)
+
+
+class Side:
+    """The pipeline of one language."""
+
+    def __init__(self, settings: SideSettings, vocabulary: Vocabulary) -> None:
+        self.settings, self.vocabulary = settings, vocabulary
+        self.prepare = TextPreparer(settings)
+
+    @property
+    def size(self) -> int:
+        """Entries of the vocabulary, control symbols counted."""
+        return self.vocabulary.size
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a line of raw text, without EOS."""
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of lines of raw text, each without EOS."""
+        return self.vocabulary.encode_batch([self.prepare(text) for text in texts])
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The raw text of ids, one line; control symbols have no text but UNK."""
+        return clean(self.prepare.undo(self.vocabulary.decode(ids)))
+
+    def piece(self, token: int) -> str:
+        """How an id is shown to a person."""
+        return self.vocabulary.piece(token)
+
+    def pieces(self, text: str) -> list[str]:
+        """The tokens of a line of raw text as a person may read them."""
+        return [self.piece(token) for token in self.encode(text)]
+
+
+class Pipeline:
+    """Both sides. joint: whether they share one vocabulary; then an id means the same on either side."""
+
+    def __init__(self, source: Side, target: Side, joint: bool) -> None:
+        self.source, self.target, self.joint = source, target, joint
+
+    @property
+    def source_lang(self) -> str:
+        return self.source.settings.language
+
+    @property
+    def target_lang(self) -> str:
+        return self.target.settings.language
+
+    @property
+    def hash(self) -> str:
+        """sha256 of all that determines it: two pipelines of one hash give the same ids for the same text."""
+        digest = hashlib.sha256()
+        for name, content in sorted(self.files().items()):
+            digest.update(f"{name} {len(content)}\n".encode() + content)
+        return digest.hexdigest()
+
+    def files(self) -> dict[str, bytes]:
+        """What is saved: content by file name."""
+        facts = {
+            "joint": self.joint,
+            "source": asdict(self.source.settings),
+            "target": asdict(self.target.settings),
+        }
+        sides = {"joint": self.source} if self.joint else {"source": self.source, "target": self.target}
+        vocabularies = {f"{name}{side.vocabulary.suffix}": side.vocabulary.to_bytes() for name, side in sides.items()}
+        return {FACTS: to_json(facts), **vocabularies}
+
+    def save(self, folder: Path) -> None:
+        """Write its files into a folder that is there."""
+        for name, content in self.files().items():
+            write_file(folder / name, content)
+
+    @classmethod
+    def load(cls, artefact: Artefact) -> "Pipeline":
+        """The pipeline of a model, checkpoint or prepared-data folder. Raises ArtefactError when it is damaged."""
+        return cls.from_files(lambda name: artefact.path(f"{FOLDER}/{name}").read_bytes(), artefact.folder / FOLDER)
+
+    @classmethod
+    def from_files(cls, read: Callable[[str], bytes], place: object) -> "Pipeline":
+        """The pipeline of what `files` gave. read: the content of a file by name."""
+        try:
+            facts = msgspec.json.decode(read(FACTS), type=_Facts)
+        except msgspec.DecodeError as error:
+            raise ArtefactError(f"{quoted(place)}/{FACTS}: not a text pipeline: {error}") from None
+        if facts.joint and facts.source.subword != facts.target.subword:
+            raise ArtefactError(f"{quoted(place)}/{FACTS}: a joint vocabulary of two kinds")
+        names = ("joint", "joint") if facts.joint else ("source", "target")
+        source = _read_vocabulary(read, names[0], facts.source.subword, place)
+        target = source if facts.joint else _read_vocabulary(read, names[1], facts.target.subword, place)
+        return cls(Side(facts.source, source), Side(facts.target, target), facts.joint)
+
+
+class _Facts(msgspec.Struct):
+    """pipeline.json."""
+
+    joint: bool
+    source: SideSettings
+    target: SideSettings
+
+
+def _read_vocabulary(read: Callable[[str], bytes], name: str, subword: SubwordName, place: object) -> Vocabulary:
+    if subword == "none":
+        return Words.from_bytes(read(name + Words.suffix), f"{place}/{name}{Words.suffix}")
+    return Sentencepiece(read(name + Sentencepiece.suffix), f"{place}/{name}{Sentencepiece.suffix}")

@@ -1,0 +1,126 @@
+"""Subword vocabularies by sentencepiece: BPE (Sennrich et al., 2016) and unigram (Kudo, 2018)."""
+
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import sentencepiece
+
+from nmt.errors import ArtefactError, UserError, quoted
+from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
+
+SubwordName = Literal["bpe", "unigram", "none"]
+
+# sentencepiece cuts its control pieces out of the text it learns from, so in the model they get names that no text can
+# hold: rule 4 has turned every control character into a space.
+PIECES: Final = tuple(f"\x01{symbol}" for symbol in SYMBOLS)
+
+
+@dataclass(frozen=True)
+class SubwordSettings:
+    """What a sentencepiece model is learnt with. vocab_size: control symbols counted."""
+
+    name: Literal["bpe", "unigram"]
+    vocab_size: int
+    character_coverage: float
+    byte_fallback: bool
+
+
+class Sentencepiece:
+    """A sentencepiece model as a vocabulary."""
+
+    suffix = ".model"
+
+    def __init__(self, model: bytes, place: object = "the model") -> None:
+        """Raises ArtefactError when it is not a model, or not one whose control symbols are ours."""
+        self._bytes = model
+        try:
+            self._model = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except (RuntimeError, TypeError) as error:
+            raise ArtefactError(f"{quoted(place)}: not a sentencepiece model: {error}") from None
+        ids = (self._model.pad_id(), self._model.bos_id(), self._model.eos_id(), self._model.unk_id())
+        if ids != (PAD, BOS, EOS, UNK):
+            raise ArtefactError(
+                f"{quoted(place)}: its control symbols have the ids {ids}; wanted {(PAD, BOS, EOS, UNK)}"
+            )
+        self._size = int(self._model.vocab_size())
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        found: list[list[int]] = self._model.encode(list(texts), out_type=int, num_threads=1)
+        return found
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self._model.decode(list(ids)))
+
+    def piece(self, token: int) -> str:
+        return SYMBOLS[token] if token < len(SYMBOLS) else str(self._model.id_to_piece(token))
+
+    def to_bytes(self) -> bytes:
+        return self._bytes
+
+
+def learn(texts: Iterable[str], settings: SubwordSettings) -> Sentencepiece:
+    """Learn a model from texts that are already normalised and tokenised; they are read once, as they come.
+
+    A corpus too small for vocab_size gives a smaller vocabulary. Raises UserError when no model can be learnt, and
+    whatever reading the texts raises.
+    """
+    failure: list[BaseException] = []
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=_stopping_at_failure(texts, failure),
+            model_writer=model,
+            model_type=settings.name,
+            vocab_size=settings.vocab_size,
+            hard_vocab_limit=False,
+            character_coverage=settings.character_coverage,
+            byte_fallback=settings.byte_fallback,
+            normalization_rule_name="identity",
+            pad_id=PAD,
+            bos_id=BOS,
+            eos_id=EOS,
+            unk_id=UNK,
+            pad_piece=PIECES[PAD],
+            bos_piece=PIECES[BOS],
+            eos_piece=PIECES[EOS],
+            unk_piece=PIECES[UNK],
+            shuffle_input_sentence=False,
+            num_threads=1,  # more would sum in another order and give other models
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        if not failure:
+            raise _cannot_learn(str(error), settings) from None
+    if failure:
+        raise failure[0]
+    return Sentencepiece(model.getvalue())
+
+
+def _stopping_at_failure(texts: Iterable[str], failure: list[BaseException]) -> Iterator[str]:
+    """texts, ending where reading them fails: an exception that passes through sentencepiece would lose its type."""
+    try:
+        yield from texts
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        failure.append(error)
+
+
+def _cannot_learn(message: str, settings: SubwordSettings) -> UserError:
+    if found := re.search(r"smaller than required_chars\. (\d+) vs (\d+)", message):
+        return UserError(
+            f"--vocab-size {settings.vocab_size} is too small: the text has {found[2]} characters and control symbols "
+            f"(at least --vocab-size {found[2]}, or lower --character-coverage)"
+        )
+    if "!sentences_.empty()" in message:
+        return UserError(
+            "there is no text to learn a vocabulary from (every line is empty, or longer than 4,192 bytes)"
+        )
+    return UserError(f"no {settings.name} vocabulary can be learnt: {quoted(message)}")

@@ -1,0 +1,73 @@
+"""Words as they stand between spaces, and what every vocabulary has in common."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+from nmt.errors import ArtefactError, quoted
+from nmt.symbols import SYMBOLS, UNK
+
+
+class Vocabulary(Protocol):
+    """Text to ids and back. Text never gives the id of a control symbol but UNK, which stands for what is not in it."""
+
+    suffix: str  # of its file
+
+    @property
+    def size(self) -> int:
+        """Ids are 0 to size - 1; the first four are the control symbols."""
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]: ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids; PAD, BOS and EOS have none."""
+
+    def piece(self, token: int) -> str:
+        """How an id is shown to a person."""
+
+    def to_bytes(self) -> bytes:
+        """The content of its file."""
+
+
+class Words:
+    """`--subword none`: a word list; a word of the text that looks like a control symbol is a word like any other."""
+
+    suffix = ".words"
+
+    def __init__(self, words: Sequence[str]) -> None:
+        """words: by id, without the control symbols; ValueError for an empty or doubled word, or one with a space."""
+        self._words: Final = [*SYMBOLS, *words]
+        self._ids: Final = {word: i for i, word in enumerate(words, len(SYMBOLS))}
+        if len(self._ids) != len(words) or any(not word or " " in word or "\n" in word for word in words):
+            raise ValueError("words must be different, not empty, and without spaces")
+
+    @classmethod
+    def learn(cls, counts: Mapping[str, int], vocab_size: int, min_frequency: int) -> "Words":
+        """The most frequent words, of equals the first by code point. vocab_size: control symbols counted; 0 takes all."""
+        frequent = sorted(
+            (word for word, count in counts.items() if count >= min_frequency), key=lambda w: (-counts[w], w)
+        )
+        return cls(frequent[: max(0, vocab_size - len(SYMBOLS))] if vocab_size else frequent)
+
+    @classmethod
+    def from_bytes(cls, content: bytes, place: object) -> "Words":
+        try:
+            return cls(content.decode().removesuffix("\n").split("\n") if content else [])
+        except ValueError as error:
+            raise ArtefactError(f"{quoted(place)}: not a word list: {error}") from None
+
+    @property
+    def size(self) -> int:
+        return len(self._words)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        find = self._ids.get
+        return [[find(word, UNK) for word in text.split(" ") if word] for text in texts]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return " ".join(self._words[token] for token in ids if token >= UNK)
+
+    def piece(self, token: int) -> str:
+        return self._words[token]
+
+    def to_bytes(self) -> bytes:
+        return "".join(word + "\n" for word in self._words[len(SYMBOLS) :]).encode()
