@@ -1,0 +1,147 @@
+"""A meaning said in German: cases, three genders, adjective endings, the verb second or last, separable verbs."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from lexicon import NUMBERS, POSSESSIVES, Pronoun, Verb
+from meaning import Clause, NounPhrase, Participant, Phrase, Sentence
+
+Endings = dict[str, dict[str, str]]  # by case, then by gender or p, the plural
+
+
+def _endings(table: str) -> Endings:
+    rows = [[ending.strip("-") for ending in row.split()] for row in table.split("|")]
+    return {case: dict(zip("mfnp", row, strict=True)) for case, row in zip(("nom", "acc", "dat"), rows, strict=True)}
+
+
+DER: Final = _endings("er ie as ie | en ie as ie | em er em en")
+DIESER: Final = _endings("er e es e | en e es e | em er em en")
+EIN: Final = _endings("- e - e | en e - e | em er em en")  # and kein, mein
+WEAK: Final = _endings("e e e en | en e e en | en en en en")  # adjectives after der, dieser
+MIXED: Final = _endings("er e es en | en e es en | en en en en")  # after ein, kein, mein
+STRONG: Final = _endings("er e es e | en e es e | em er em en")  # after nothing or a number
+
+FINITE: Final = {  # ich, du, er, wir, sie
+    "haben": ("habe", "hast", "hat", "haben", "haben"),
+    "sein": ("bin", "bist", "ist", "sind", "sind"),
+    "war": ("war", "warst", "war", "waren", "waren"),
+    "want": ("will", "willst", "will", "wollen", "wollen"),
+    "can": ("kann", "kannst", "kann", "können", "können"),
+}
+CONJUNCTIONS: Final = {"because": "weil", "that": "dass", "but": "aber", "if": "wenn", "when": "als"}
+
+
+@dataclass(frozen=True)
+class Verbs:
+    """finite: the word that moves; particle and rest: what stays at the end"""
+
+    finite: str
+    particle: str = ""
+    rest: str = ""
+
+    @property
+    def last(self) -> list[str]:
+        """All of it at the end of a subordinate clause."""
+        return [self.rest, self.finite] if self.rest else [self.particle + self.finite]
+
+    @property
+    def bracket(self) -> list[str]:
+        """What closes a main clause."""
+        return [word for word in (self.rest, self.particle) if word]
+
+
+def say(sentence: Sentence) -> list[str]:
+    """The words of a sentence, punctuation among them."""
+    first, second = sentence.first, sentence.second
+    if second is None:
+        return _main(first)
+    conjunction = CONJUNCTIONS[sentence.join]
+    if sentence.join in ("if", "when"):
+        return [conjunction, *_subordinate(first), ",", *_verb_second([], second)]
+    rest = _main(second) if sentence.join == "but" else _subordinate(second)
+    return [*_main(first), ",", conjunction, *rest]
+
+
+def _main(clause: Clause) -> list[str]:
+    if clause.time_first and clause.time:
+        return _verb_second([clause.time[1]], clause)
+    verbs, middle = _predicate(clause.phrase, clause.subject.person, clause.time)
+    return [*_participant(clause.subject, "nom"), verbs.finite, *middle, *verbs.bracket]
+
+
+def _verb_second(front: list[str], clause: Clause) -> list[str]:
+    """A main clause with something other than its subject in front."""
+    verbs, middle = _predicate(clause.phrase, clause.subject.person, None if front else clause.time)
+    return [*front, verbs.finite, *_participant(clause.subject, "nom"), *middle, *verbs.bracket]
+
+
+def _subordinate(clause: Clause) -> list[str]:
+    verbs, middle = _predicate(clause.phrase, clause.subject.person, clause.time)
+    return [*_participant(clause.subject, "nom"), *middle, *verbs.last]
+
+
+def _predicate(phrase: Phrase, person: int, time: list[str] | None) -> tuple[Verbs, list[str]]:
+    """The verbs, and what stands between them in the order: definite objects, time, nicht, the rest."""
+    nicht = ["nicht"] if phrase.negated else []
+    when = [time[1]] if time else []
+    if phrase.verb is None:
+        assert phrase.adjective is not None
+        forms = FINITE["war" if phrase.mode == "past" else "sein"]
+        return Verbs(forms[person]), [*when, *nicht, phrase.adjective.de[1]]
+    known = _participant(phrase.recipient, "dat") if phrase.recipient else []
+    new: list[str] = []
+    case, thing = phrase.verb.de_object, phrase.thing
+    if thing is not None and case not in ("acc", "dat"):
+        new = [*nicht, case, *_participant(thing, "acc")]
+    elif isinstance(thing, NounPhrase) and (thing.determiner == "a" or thing.determiner in NUMBERS):
+        new = _participant(thing, case, negated=phrase.negated)
+    else:
+        known += _participant(thing, case) if thing else []
+        new = nicht
+    place = [phrase.place[1]] if phrase.place else []
+    return _verbs(phrase, phrase.verb, person), [*known, *when, *new, *place]
+
+
+def _verbs(phrase: Phrase, verb: Verb, person: int) -> Verbs:
+    infinitive, du, er, participle = verb.de
+    if phrase.mode == "present":
+        forms = (infinitive.removesuffix("n"), du, er, infinitive, infinitive)
+        return Verbs(forms[person], particle=verb.de_particle)
+    if phrase.mode == "past":
+        return Verbs(FINITE["sein" if verb.de_sein else "haben"][person], rest=verb.de_particle + participle)
+    return Verbs(FINITE[phrase.mode][person], rest=verb.de_particle + infinitive)
+
+
+def _participant(who: Participant, case: str, negated: bool = False) -> list[str]:
+    """negated: "kein" for "ein" """
+    if isinstance(who, Pronoun):
+        return [who.de[case]]
+    gender = "p" if who.plural else who.noun.de_gender
+    article, endings = _article(who, case, gender, negated)
+    adjective = [who.adjective.de[0] + endings[case][gender]] if who.adjective else []
+    words = [*article, *adjective, _noun(who, case)]
+    if who.relative is None:
+        return words
+    verbs, middle = _predicate(who.relative, who.person, None)
+    return [*words, ",", "d" + DER["nom"][gender], *middle, *verbs.last, ","]
+
+
+def _article(who: NounPhrase, case: str, gender: str, negated: bool) -> tuple[list[str], Endings]:
+    """The article, and the endings that an adjective takes after it."""
+    kind = who.determiner
+    if kind == "the":
+        return ["d" + DER[case][gender]], WEAK
+    if kind == "this":
+        return ["dies" + DIESER[case][gender]], WEAK
+    if kind in POSSESSIVES:
+        return [POSSESSIVES[kind][0] + EIN[case][gender]], MIXED
+    if kind == "a" and (negated or not who.plural):
+        return [("kein" if negated else "ein") + EIN[case][gender]], MIXED
+    return [NUMBERS[kind][0]] if kind in NUMBERS else [], STRONG
+
+
+def _noun(who: NounPhrase, case: str) -> str:
+    singular, oblique, plural = who.noun.de
+    if who.plural:
+        return plural + "n" if case == "dat" and plural[-1] not in "ns" else plural
+    return singular if case == "nom" else oblique
