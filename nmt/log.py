@@ -9,6 +9,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from nmt.errors import one_line
 
+WIDTH_OF_FILES: Final = 160  # columns of a table where no terminal says how many it has
+
 
 class Log:
     """Messages to stderr. `quiet` keeps warnings and errors only."""
@@ -42,7 +44,7 @@ class Log:
     def table(self, table: object) -> None:
         """A rich table or other renderable."""
         if not self.quiet:
-            self.console.print(table)
+            self.console.print(table, width=None if self.console.is_terminal else WIDTH_OF_FILES)
 
     def _line(self, message: str) -> None:
         if self._console is not None and self._console.is_terminal:

@@ -147,12 +147,12 @@ def read_toml(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             table = tomllib.load(file)
     except FileNotFoundError:
-        raise UserError(f"{path}: no such settings file") from None
+        raise UserError(f"{quoted(path)}: no such settings file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not valid TOML: {error}") from None
+        raise UserError(f"{quoted(path)}: not valid TOML: {error}") from None
     for key, value in table.items():
         if isinstance(value, dict):
-            raise UserError(f"{path}: [{quoted(key)}] is a table; settings are flat keys such as `dropout = 0.1`")
+            raise UserError(f"{quoted(path)}: [{quoted(key)}] is a table; settings are flat keys such as `dropout = 0.1`")
     return {key.replace("-", "_"): value for key, value in table.items()}
 
 
