@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save_file
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from nmt import registry
@@ -107,7 +107,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    """Write a safetensors file; through our own writer, so that a full disk is an OSError with its path."""
+    write_file(path, save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
 
 
 def write_model(folder: Path, weights: Mapping[str, Tensor], facts: ModelFacts, pipeline: Pipeline) -> None:
