@@ -1,0 +1,31 @@
+"""Greedy search: the most probable word, at every step."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from nmt import register
+from nmt.decoders.base import Decoder, Hypothesis, LengthOptions, follow, signature
+from nmt.models.base import Scorer
+
+
+@dataclass(frozen=True, kw_only=True)
+class GreedyOptions(LengthOptions):
+    pass
+
+
+@register("decoder", "greedy", GreedyOptions)
+class Greedy(Decoder):
+    """The most probable word at every step, without a second thought."""
+
+    def __init__(self, options: GreedyOptions) -> None:
+        self.options = options
+
+    @property
+    def signature(self) -> str:
+        return signature("greedy", self.options)
+
+    def search(self, scorer: Scorer, source: Tensor) -> list[list[Hypothesis]]:
+        """See Decoder; one hypothesis a sentence, its score is its log-probability."""
+        found = follow(scorer, source, 1, self.options, lambda log_probs, rows, step: log_probs.argmax(1))
+        return [[hypothesis] for hypothesis in found]

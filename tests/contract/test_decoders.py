@@ -1,0 +1,166 @@
+"""What every decoder promises, over every model: a registered decoder is tested here without being named."""
+
+import math
+
+import pytest
+import torch
+
+from nmt import registry
+from nmt.models.base import Vocabularies
+from nmt.symbols import BOS, EOS, PAD, UNK
+
+ALL = registry.names("decoder")
+MODELS = registry.names("model")
+SMALL = {  # options that make a model small; one that is not named is built with its defaults
+    "transformer": {"encoder_layers": 2, "decoder_layers": 2, "d_model": 32, "d_ff": 64, "heads": 4},
+    "rnnsearch": {"embedding_size": 24, "hidden_size": 32, "attention_size": 28, "maxout_size": 20},
+}
+BOUNDS = {"max_len_a": 1.0, "max_len_b": 6, "min_length": 2}
+V = 30
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def models():
+    """A small model of each kind, with weights so large that it has opinions."""
+    built = {}
+    for name in MODELS:
+        torch.manual_seed(4)
+        model = registry.build("model", name, SMALL.get(name, {}), Vocabularies(V, V, True)).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn(parameter.shape), alpha=0.2)
+        built[name] = model
+    return built
+
+
+def sentences(count=13):
+    """Rows of 1 to 9 random words and EOS."""
+    generator = torch.Generator().manual_seed(6)
+    lengths = [1 + (i * 5) % 9 for i in range(count)]
+    return [torch.cat([torch.randint(UNK, V, (n,), generator=generator), torch.tensor([EOS])]) for n in lengths]
+
+
+def padded(rows, more=0):
+    width = max(map(len, rows)) + more
+    return torch.stack([torch.cat([row, row.new_full((width - len(row),), PAD)]) for row in rows])
+
+
+def build(name):
+    return registry.build("decoder", name, BOUNDS)
+
+
+def same(found, expected):
+    assert [one.tokens for one in found] == [one.tokens for one in expected]
+    assert [one.score for one in found] == pytest.approx([one.score for one in expected], abs=1e-4)
+    assert [one.log_prob for one in found] == pytest.approx([one.log_prob for one in expected], abs=1e-4)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", ALL)
+def test_a_sentence_has_the_same_translations_alone_and_in_any_batch(name, model, models):
+    decoder, scorer, rows = build(name), models[model], sentences()
+    alone = [decoder.search(scorer, row[None])[0] for row in rows]
+    together = decoder.search(scorer, padded(rows))
+    with_more_padding = decoder.search(scorer, padded(rows, 5))
+    backwards = decoder.search(scorer, padded(rows[::-1]))[::-1]
+    some = decoder.search(scorer, padded(rows[3:8]))
+    assert len({len(one[0].tokens) for one in alone}) > 1  # they do not all end together
+    for found in (together, with_more_padding, backwards):
+        for one, expected in zip(found, alone, strict=True):
+            same(one, expected)
+    for one, expected in zip(some, alone[3:8], strict=True):
+        same(one, expected)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", ALL)
+def test_a_translation_has_words_only_as_many_as_allowed_and_the_probability_the_model_gives(name, model, models):
+    decoder, scorer, rows = build(name), models[model], sentences()
+    for row, found in zip(rows, decoder.search(scorer, padded(rows)), strict=True):
+        assert found
+        assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
+        for one in found:
+            assert BOUNDS["min_length"] <= len(one.tokens) <= len(row) - 1 + BOUNDS["max_len_b"]
+            assert {PAD, BOS, EOS}.isdisjoint(one.tokens)
+            assert math.isfinite(one.score)
+            assert one.log_prob == pytest.approx(forced(scorer, row, one.tokens), abs=1e-3)
+
+
+@torch.no_grad()
+def forced(scorer, row, tokens):
+    state, total = scorer.start(row[None]), 0.0
+    for read, said in zip([BOS, *tokens], [*tokens, EOS], strict=True):
+        log_probs, state = scorer.step(torch.tensor([read]), state)
+        total += float(log_probs[0, said])
+    return total
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_same_search_twice_is_the_same(name, models):
+    source = padded(sentences())
+    assert build(name).search(models[MODELS[0]], source) == build(name).search(models[MODELS[0]], source)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_search_never_copies_what_belongs_to_a_sentence(name, models):
+    """Finished sentences leave the batch, and no step sees more sentences than are left."""
+    rows = sentences()
+    seen = []
+
+    class Watching:
+        def start(self, source):
+            return models[MODELS[0]].start(source)
+
+        def step(self, tokens, state):
+            sizes = {len(tensor) for tensor in state.sentences.values()}
+            assert len(sizes) == 1
+            seen.append((len(tokens), sizes.pop()))
+            return models[MODELS[0]].step(tokens, state)
+
+    build(name).search(Watching(), padded(rows))
+    hypotheses, left = zip(*seen, strict=True)
+    assert left[0] == len(rows)
+    assert left[-1] < len(rows)
+    assert list(left) == sorted(left, reverse=True)
+    assert all(rows % sentences == 0 for rows, sentences in zip(hypotheses, left, strict=True))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_numbers_that_are_not_finite_ruin_their_own_sentence_only(name, models):
+    scorer, rows = models[MODELS[0]], sentences(6)
+
+    class Broken:
+        def start(self, source):
+            state = scorer.start(source)
+            state.sentences["broken"] = source[:, 0] == rows[2][0]
+            return state
+
+        def step(self, tokens, state):
+            broken = state.sentences["broken"]
+            log_probs, after = scorer.step(tokens, state)
+            log_probs[broken.repeat_interleave(len(tokens) // len(broken))] = math.nan
+            after.sentences["broken"] = broken
+            return log_probs, after
+
+    expected = build(name).search(scorer, padded(rows))
+    for row, one, other in zip(rows, build(name).search(Broken(), padded(rows)), expected, strict=True):
+        if row[0] == rows[2][0]:
+            assert not any(math.isfinite(hypothesis.score) for hypothesis in one)
+        else:
+            same(one, other)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_its_signature_names_it_and_every_setting(name):
+    options = registry.find("decoder", name).options
+    signature = build(name).signature
+    assert signature.startswith(name)
+    assert all(f"{key}:" in signature for key in options.__dataclass_fields__)

@@ -1,0 +1,352 @@
+"""Translating as a user does it: a line for a line, whatever the lines are (contract 1-5 and 16)."""
+
+import gzip
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import ENVIRONMENT, NMT, WORDS
+
+from nmt.checkpoint import load_model
+from nmt.cli.main import run
+from nmt.decoders.base import Decoder
+from nmt.decoders.greedy import Greedy, GreedyOptions
+from nmt.errors import Interrupted, UserError
+from nmt.infer.stream import windows
+from nmt.infer.translator import Translator
+
+AWKWARD = [
+    b"ban des kit",
+    b"ban\xe2\x80\xa8des",  # U+2028
+    b"ban\xc2\x85des",  # U+0085
+    b"ban\rdes",
+    b"ban\x00des",
+    b"\xef\xbb\xbfban",  # a BOM that is not at the start
+    b"ban \xff\xfe des",
+    b"   \t  ",
+    b"",
+    b"</s> <pad> ban",
+    b"[/b] [red]ban",
+    b"x" * 1_000_000,
+    b"ban des kit\r",
+    b"lora",
+]
+
+
+@pytest.fixture
+def translate(trained, tmp_path):
+    """`translate(bytes, *flags)` in this process: (exit code, output)."""
+
+    def call(content, *flags):
+        source, output = tmp_path / "source", tmp_path / "output"
+        source.write_bytes(content)
+        output.unlink(missing_ok=True)
+        files = [f"--input={source}", f"--output={output}"]
+        code = run(["translate", f"--model={trained}", *files, "--quiet", "--threads=1", *flags])
+        return code, output.read_bytes() if output.exists() else None
+
+    return call
+
+
+def start(trained, *flags, **pipes):
+    command = [*NMT, "translate", f"--model={trained}", "--quiet", "--threads=1", *flags]
+    settings = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **pipes}
+    return subprocess.Popen(command, env=ENVIRONMENT, **settings)
+
+
+def corpus(lines, seed=3):
+    chance = random.Random(seed)
+    return "".join(" ".join(chance.choices(WORDS, k=chance.randint(0, 9))) + "\n" for _ in range(lines)).encode()
+
+
+def test_awkward_lines_give_a_line_each_and_spoil_no_other(translate, capsys):
+    code, output = translate(b"\n".join(AWKWARD) + b"\n")
+    lines = output.split(b"\n")
+    assert code == 0
+    assert len(lines) == len(AWKWARD) + 1 and lines[-1] == b""
+    assert all(line.decode().isprintable() for line in lines)
+    assert [i for i, line in enumerate(lines[:-1]) if not line] == [AWKWARD.index(b"   \t  "), AWKWARD.index(b"")]
+    told = capsys.readouterr().err
+    assert f"source:{AWKWARD.index(b'ban ' + bytes([255, 254]) + b' des') + 1}:5: not UTF-8" in told
+    assert f"source:{AWKWARD.index(b'x' * 1_000_000) + 1}: cut to" in told
+    assert told.count("\n") == 3  # and the counts
+    for line, translation in zip(AWKWARD, lines, strict=False):
+        assert translate(b"\n" + line + b"\n") == (0, b"\n" + translation + b"\n")
+
+
+def test_separators_and_control_characters_are_spaces_and_a_carriage_return_before_lf_is_nothing(translate):
+    same = [b"ban des", b"ban\xe2\x80\xa8des", b"ban\xc2\x85des", b"ban\rdes", b"ban\x00des", b"ban des\r"]
+    _, output = translate(b"\n".join(same) + b"\n")
+    assert len(set(output.splitlines())) == 1
+
+
+def test_a_bom_at_the_start_is_nothing_and_a_last_line_needs_no_lf(translate):
+    assert translate(b"\xef\xbb\xbfban des\nlora") == translate(b"ban des\nlora\n")
+
+
+def test_no_input_is_no_output(translate):
+    assert translate(b"") == (0, b"")
+
+
+def test_neither_batches_nor_windows_nor_the_locale_change_a_result(translate, trained, nmt):
+    content = corpus(40)
+    _, output = translate(content)
+    assert output.count(b"\n") == 40
+    for flags in (["--batch-tokens=1"], ["--batch-tokens=50"], ["--buffer-size=1"], ["--buffer-size=7"]):
+        assert translate(content, *flags) == (0, output)
+    process = nmt("translate", f"--model={trained}", "--quiet", "--threads=1", input=content, env={"LC_ALL": "C"})
+    assert (process.returncode, process.stdout, process.stderr) == (0, output, b"")
+
+
+@pytest.mark.parametrize("decoder", ["greedy", "beam", "sampling"])
+def test_every_decoder_gives_each_line_what_it_gives_it_alone(translate, decoder):
+    content = corpus(12)
+    _, output = translate(content, f"--decoder={decoder}")
+    alone = [translate(line, f"--decoder={decoder}", "--batch-tokens=1")[1] for line in content.splitlines(True)]
+    assert b"".join(alone) == output
+
+
+def test_n_best_lists_have_the_form_of_moses(translate):
+    code, output = translate(b"ban des\n\nlora\n", "--n-best=3")
+    assert code == 0
+    rows = [line.split(" ||| ") for line in output.decode().splitlines()]
+    assert [row[0] for row in rows] == ["0"] * 3 + ["1"] + ["2"] * 3
+    assert rows[3][1] == ""
+    best = translate(b"ban des\n\nlora\n")[1].decode().splitlines()
+    assert [rows[i][1] for i in (0, 3, 4)] == best
+    for first in (0, 4):
+        scores = [float(row[3]) for row in rows[first : first + 3]]
+        assert scores == sorted(scores, reverse=True)
+        for row, score in zip(rows[first : first + 3], scores, strict=True):
+            label, log_prob = row[2].split()
+            assert label == "LogProb="
+            length = len(row[1].split()) + 1  # words are the tokens of this model
+            assert score == pytest.approx(float(log_prob) / ((5 + length) / 6) ** 0.6, abs=1e-5)
+
+
+def test_json_and_raw_tokens_tell_the_same_translation(translate):
+    content = b"ban des\n\n[/b] lora\n"
+    _, text = translate(content)
+    records = [json.loads(line) for line in translate(content, "--json")[1].splitlines()]
+    assert [record["text"] for record in records] == text.decode().splitlines()
+    assert [len(record["candidates"]) for record in records] == [1, 0, 1]
+    tokens = [" ".join(token for one in record["candidates"] for token in one["tokens"]) for record in records]
+    assert translate(content, "--raw-tokens")[1].decode().splitlines() == tokens
+
+
+def test_gzip_is_read_and_damaged_gzip_is_3(translate):
+    content = corpus(50)
+    assert translate(gzip.compress(content)) == translate(content)
+    assert translate(gzip.compress(content)[:-20])[0] == 3
+
+
+def test_strict_ends_at_bad_bytes_and_says_where(translate, trained, nmt, capsys):
+    assert translate(b"ban\ndes \xff\nkit\n", "--strict") == (3, None)  # a file is there whole or not at all
+    assert "source:2:5: not UTF-8" in capsys.readouterr().err
+    process = nmt("translate", f"--model={trained}", "--strict", "--quiet", input=b"ban\ndes \xff\nkit\n")
+    assert process.returncode == 3
+    assert process.stdout == translate(b"ban\n")[1]
+    assert process.stderr.startswith(b"nmt: error: stdin:2:5: not UTF-8")
+
+
+def test_an_output_file_that_was_there_stays_when_the_run_fails(trained, tmp_path):
+    source, output = tmp_path / "source", tmp_path / "output"
+    source.write_bytes(b"\xff\n")
+    output.write_bytes(b"precious\n")
+    assert run(["translate", f"--model={trained}", f"--input={source}", f"--output={output}", "--strict"]) == 3
+    assert output.read_bytes() == b"precious\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["output", "source"]
+
+
+def test_what_is_not_there_is_2_or_4(translate, trained, tmp_path, capsys):
+    assert run(["translate", f"--model={trained}", f"--input={tmp_path / '[b]no'}"]) == 2
+    assert "[b]no: no such file" in capsys.readouterr().err
+    assert run(["translate", f"--model={tmp_path / 'no'}", f"--input={os.devnull}"]) == 4
+    assert translate(b"ban\n", "--n-best=5")[0] == 2  # more than the beam holds
+
+
+def test_a_typed_line_is_answered_before_the_end_and_a_signal_ends_the_wait(trained, translate):
+    process = start(trained)
+    for line in (b"ban des\n", b"lora\n"):
+        process.stdin.write(line)
+        process.stdin.flush()
+        assert process.stdout.readline() == translate(line)[1]
+    process.stdin.write(b"half a li")
+    process.stdin.flush()
+    process.send_signal(signal.SIGTERM)
+    rest, told = process.communicate(timeout=60)
+    assert (process.returncode, rest, told) == (143, b"", b"")
+
+
+def test_a_reader_that_goes_away_is_a_quiet_141(trained):
+    reading, writing = os.pipe()
+    process = start(trained, "--buffer-size=1", "--decoder=greedy", stdout=writing)
+    os.close(writing)
+    process.stdin.write(corpus(100))
+    process.stdin.flush()
+    assert os.read(reading, 1)
+    os.close(reading)
+    _, told = process.communicate(timeout=60)
+    assert (process.returncode, told) == (141, b"")
+
+
+def test_a_full_device_is_5(trained):
+    with Path("/dev/full").open("wb") as full:
+        process = start(trained, stdout=full)
+        _, told = process.communicate(b"ban\n", timeout=60)
+    assert process.returncode == 5
+    assert told.startswith(b"nmt: error: ") and told.count(b"\n") == 1
+
+
+def test_a_closed_stdin_is_2(trained):
+    command = [*NMT, "translate", f"--model={trained}", "--quiet"]
+    process = subprocess.run(
+        command, env=ENVIRONMENT, capture_output=True, preexec_fn=lambda: os.close(0), stdin=None, timeout=60
+    )
+    assert process.returncode == 2
+    assert process.stderr.startswith(b"nmt: error: stdin is closed")
+
+
+class Touchy(Decoder):
+    """Greedy search that fails for some sources."""
+
+    def __init__(self, fails):
+        self.fails, self.sizes = fails, []
+
+    def search(self, scorer, source):
+        self.sizes.append(len(source))
+        if (error := self.fails(source)) is not None:
+            raise error
+        return Greedy(GreedyOptions()).search(scorer, source)
+
+
+@pytest.fixture(scope="module")
+def loaded(trained):
+    return load_model(trained, torch.device("cpu"))
+
+
+def translator(loaded, decoder):
+    return Translator(loaded.pipeline, loaded.model, decoder, 1000)
+
+
+LINES = [" ".join(WORDS[i : i + 1 + i % 4]) for i in range(16)]
+
+
+def test_out_of_memory_halves_the_batch_down_to_one_sentence(loaded, capsys):
+    whole = translator(loaded, Greedy(GreedyOptions())).translate(LINES)
+    for most in (5, 1):
+        small = translator(loaded, Touchy(lambda source, most=most: MemoryError() if len(source) > most else None))
+        found = small.translate(LINES)
+        assert [one.text for one in found] == [one.text for one in whole]
+        scores = [one.candidates[0].score for one in whole]
+        assert [one.candidates[0].score for one in found] == pytest.approx(scores, abs=1e-4)
+        assert max(small.decoder.sizes) == len(LINES)
+        assert small.failed.count == 0
+    assert "halves" in capsys.readouterr().err
+
+
+def test_a_sentence_that_fails_gives_an_empty_line_and_a_message_and_the_others_go_on(loaded, capsys):
+    token = loaded.pipeline.source.encode(LINES[6])[0]
+    bad = [i for i, line in enumerate(LINES) if token in loaded.pipeline.source.encode(line)]
+    broken = translator(loaded, Touchy(lambda source: RuntimeError("no [/b]") if (source == token).any() else None))
+    whole = translator(loaded, Greedy(GreedyOptions())).translate(LINES)
+    found = broken.translate(LINES, place="book", first=101)
+    assert [one.text for one in found] == ["" if i in bad else one.text for i, one in enumerate(whole)]
+    assert broken.failed.count == len(bad)
+    told = capsys.readouterr().err
+    assert all(f"nmt: error: book:{101 + i}: not translated: RuntimeError: no [/b]" in told for i in bad)
+
+
+def test_a_mistake_of_the_user_is_not_taken_for_a_bad_sentence(loaded):
+    with pytest.raises(UserError, match="no such setting"):
+        translator(loaded, Touchy(lambda source: UserError("no such setting"))).translate(LINES)
+
+
+def test_a_failed_sentence_is_5_at_the_end(trained, tmp_path, capsys):
+    plugin, source, output = tmp_path / "touchy.py", tmp_path / "source", tmp_path / "output"
+    plugin.write_text(
+        "from nmt import register\n"
+        "from nmt.decoders.greedy import Greedy, GreedyOptions\n"
+        "@register('decoder', 'touchy', GreedyOptions)\n"
+        "class Touchy(Greedy):\n"
+        "    def search(self, scorer, source):\n"
+        "        if source.shape[1] == 4:\n"
+        "            raise RuntimeError('three words are too many')\n"
+        "        return super().search(scorer, source)\n"
+    )
+    source.write_text("ban\nban des kit\nlora\n")
+    files = [f"--input={source}", f"--output={output}"]
+    assert run(["translate", f"--model={trained}", *files, f"--plugin={plugin}", "--decoder=touchy", "--quiet"]) == 5
+    lines = output.read_bytes().split(b"\n")
+    assert len(lines) == 4 and lines[0] and not lines[1] and lines[2]
+    assert "source:2: not translated" in capsys.readouterr().err
+
+
+def test_a_model_without_finite_numbers_fails_its_sentences(loaded, trained, capsys):
+    broken = load_model(trained, torch.device("cpu"))
+    with torch.no_grad():
+        broken.model.output.weight.fill_(float("nan"))
+    ruined = translator(broken, Greedy(GreedyOptions()))
+    assert [one.text for one in ruined.translate(LINES)] == [""] * len(LINES)
+    assert ruined.failed.count == len(LINES)
+    assert capsys.readouterr().err.count("no finite probability") == 10  # named; the others are counted
+
+
+class Pieces:
+    """Chunks of bytes that come one by one; None is a pause."""
+
+    def __init__(self, *chunks):
+        self.chunks = list(chunks)
+
+    def waiting(self, seconds):
+        if self.chunks and self.chunks[0] is None:
+            self.chunks.pop(0)
+            return False
+        return True
+
+    def read(self):
+        return self.chunks.pop(0) if self.chunks else b""
+
+
+def nothing():
+    pass
+
+
+def test_lines_do_not_depend_on_how_their_bytes_come():
+    content = b"one\n\ntwo\r\n\xe4\xb8\xad\xe6\x96\x87\n\nthe end"
+    chance = random.Random(1)
+    for _ in range(200):
+        cuts = sorted(chance.sample(range(1, len(content)), chance.randint(0, 6)))
+        chunks = [content[i:j] for i, j in zip([0, *cuts], [*cuts, len(content)], strict=True)]
+        for pause in reversed(range(len(chunks))):
+            if chance.random() < 0.3:
+                chunks.insert(pause, None)
+        size = chance.randint(1, 5)
+        found = list(windows(Pieces(*chunks), size, 100, nothing))
+        assert [line for window in found for line in window] == list(io.BytesIO(content))
+        assert all(1 <= len(window) <= size for window in found)
+
+
+def test_a_window_is_given_when_no_line_is_waiting_and_not_before():
+    found = windows(Pieces(b"a\nb\n", b"c\nd", None, b"d\n", None, b"e\n"), 100, 100, nothing)
+    assert list(found) == [[b"a\n", b"b\n", b"c\n"], [b"dd\n"], [b"e\n"]]
+
+
+def test_a_line_keeps_as_many_bytes_as_it_may_and_no_half_character():
+    content = "ééé\nxéé\néé\n".encode()
+    assert list(windows(Pieces(content), 9, 4, nothing)) == [["éé\n".encode(), "xé\n".encode(), "éé\n".encode()]]
+    assert list(windows(Pieces(*[b"x" * 10] * 1000, b"\ny\n"), 9, 50, nothing)) == [[b"x" * 50 + b"\n", b"y\n"]]
+
+
+def test_a_signal_is_seen_while_waiting():
+    def stop():
+        raise Interrupted(signal.SIGTERM)
+
+    with pytest.raises(Interrupted):
+        list(windows(Pieces(b"a\n", None, None), 9, 9, stop))
