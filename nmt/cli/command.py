@@ -104,8 +104,12 @@ class Command:
             sys.stdout.write(self._dump(settings, flags))
             return 0
         options = make(self.options, settings.values, settings.origins)
-        context = (Parts(settings, chosen),) if self.kinds else ()
-        return self.run(options, *context) or 0
+        if not self.kinds:
+            return self.run(options) or 0
+        parts = Parts(settings, chosen)
+        for kind in self.kinds:  # a wrong value is told before any work is done
+            parts.options(kind)
+        return self.run(options, parts) or 0
 
     def _own_options(self) -> list[Option]:
         presets = options_of(PresetOption) if self.kinds else []

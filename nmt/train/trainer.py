@@ -33,8 +33,9 @@ def train(options: TrainOptions, parts: Any) -> Run:
 
     Raises Interrupted after saving, when a signal asked to stop.
     """
+    data = training_data(options)
     with Lock(Path(options.output)), Signals() as signals:
-        run = set_up(options, parts)
+        run = set_up(options, parts, data)
         try:
             run.resume()
             _announce(run)
@@ -79,15 +80,20 @@ def _loop(run: Run, decoder: Decoder, signals: Signals) -> None:
             break
 
 
-def set_up(options: TrainOptions, parts: Any) -> Run:
-    """The run with fresh weights: data, model, criterion, optimizer and schedule."""
+def training_data(options: TrainOptions) -> PreparedData:
+    """The prepared data; UserError when there is nothing in it to train on."""
+    data = PreparedData(Path(options.data))
+    if not len(data.train):
+        raise UserError(f"{quoted(options.data)}: has no training pairs (nmt prepare --train)")
+    return data
+
+
+def set_up(options: TrainOptions, parts: Any, data: PreparedData) -> Run:
+    """The run with fresh weights: model, criterion, optimizer and schedule."""
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     keep_pages()
     device = choose_device(options.device)
-    data = PreparedData(Path(options.data))
-    if not len(data.train):
-        raise UserError(f"{quoted(options.data)}: has no training pairs (nmt prepare --train)")
     pipeline = data.pipeline
     vocabularies = Vocabularies(pipeline.source.size, pipeline.target.size, pipeline.joint)
     torch.manual_seed(options.seed)
