@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -15,7 +16,8 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from nmt.artefact import Artefact, check_output, new_folder, to_json, write_file
-from nmt.data.encode import BadLine, CountTask, EncodeTask, FilePair, TextTask, chunks
+from nmt.data.encode import CHUNK_PAIRS, BadLine, CountTask, EncodeTask, FilePair, TextTask, chunks
+from nmt.data.learn import count_words, learn_apart
 from nmt.data.shards import KIND, SetFacts, ShardWriter, write_facts
 from nmt.data.statistics import SetStatistics
 from nmt.data.workers import in_order
@@ -27,12 +29,11 @@ from nmt.text.corpus import misaligned, raw_lines
 from nmt.text.filter import LengthFilter
 from nmt.text.normalize import Form
 from nmt.text.pipeline import FOLDER, Pipeline, Side, SideSettings, TextPreparer
-from nmt.text.subword import SubwordName, SubwordSettings, learn
+from nmt.text.subword import SubwordName, SubwordSettings
 from nmt.text.tokenize import TokenizerName
 from nmt.text.vocabulary import Vocabulary, Words
 
 LINES_BETWEEN_LOOKS: Final = 1 << 17
-MOST_WORDS: Final = 5_000_000
 NOT_OF_THE_RESULT: Final = {"output", "workers", "overwrite", "json"}
 TEXT_SETTINGS: Final = (
     "subword", "vocab_size", "min_frequency", "joint_vocabulary", "character_coverage", "byte_fallback", "subword_sample",
@@ -265,19 +266,15 @@ def _learn(
     """A vocabulary of the sides whose preparer is given."""
     task = TextTask(source, target, options.on_bad_line)
     if options.subword == "none":
-        counts: Counter[str] = Counter()
-        for found in in_order(CountTask(task), chunks(train.files), options.workers, signals):
-            counts.update(found)
-            if len(counts) > MOST_WORDS:  # memory stays bounded: the rarest would not be chosen
-                counts = Counter({word: count for word, count in counts.items() if count > 1})
-        return Words.learn(counts, options.vocab_size, options.min_frequency)
+        with closing(in_order(CountTask(task), chunks(train.files), options.workers, signals)) as found:
+            return Words.learn(count_words(found), options.vocab_size, options.min_frequency)
     settings = SubwordSettings(options.subword, options.vocab_size, options.character_coverage, options.byte_fallback)
     total, size = train.num_pairs, min(options.subword_sample or train.num_pairs, train.num_pairs)
     phase = int(np.random.Generator(np.random.Philox(options.seed)).integers(total))  # where the even spacing begins
     sample = chunks(train.files, lambda i: ((i + 1) * size + phase) // total > (i * size + phase) // total)
     log.info(f"learning {options.subword} from {size:,} of {total:,} pairs")
-    texts = (text for found in in_order(task, sample, options.workers, signals) for text in found)
-    learnt = learn(texts, settings)
+    with closing(in_order(task, sample, options.workers, signals)) as texts:
+        learnt = learn_apart(texts, settings, signals)
     if learnt.size < options.vocab_size:
         log.warn(f"the text gives a vocabulary of {learnt.size:,} entries only, --vocab-size is {options.vocab_size:,}")
     return learnt
@@ -295,9 +292,11 @@ def _encode(
     statistics = SetStatistics(given.kind, given.name)
     seen: set[bytes] = set()
     raw: tuple[list[str], list[str]] = ([], [])
-    with log.progress() as progress:
+    workers = min(options.workers, -(-given.num_pairs // CHUNK_PAIRS))
+    results = in_order(task, chunks(given.files), workers, signals)
+    with closing(results), closing(writer), log.progress() as progress:
         bar = progress.add_task(given.stem, total=given.num_pairs)
-        for encoded in in_order(task, chunks(given.files), options.workers, signals):
+        for encoded in results:
             if encoded.digests:
                 encoded.drop_duplicates(seen)
             writer.add(encoded.lengths, encoded.source, encoded.target)
@@ -305,7 +304,6 @@ def _encode(
             for lines, more in zip(raw, encoded.raw, strict=True):
                 lines += more
             progress.advance(bar, encoded.read)
-    writer.close()
     if not training:
         for side, lines in zip(("source", "target"), raw, strict=True):
             write_file(folder / f"{given.stem}.{side}.txt", "".join(line + "\n" for line in lines).encode())

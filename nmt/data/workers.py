@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Final, TypeVar
@@ -19,7 +19,9 @@ Result = TypeVar("Result")
 WAITING_PER_WORKER: Final = 3
 
 
-def in_order(task: Callable[[Item], Result], items: Iterable[Item], workers: int, signals: Signals) -> Iterator[Result]:
+def in_order(
+    task: Callable[[Item], Result], items: Iterable[Item], workers: int, signals: Signals
+) -> Generator[Result, None, None]:
     """task(item) for each item, in their order; with one worker, in this process.
 
     task: picklable; sent to each worker once

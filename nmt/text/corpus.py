@@ -4,6 +4,7 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -45,7 +46,8 @@ def decode_line(raw: bytes, first: bool = False) -> Line:
         return Line(clean(text), start + error.start + 1, num_bad)
 
 
-def open_text(path: Path) -> BinaryIO:
+@contextmanager
+def open_text(path: Path) -> Iterator[BinaryIO]:
     """A file of text as bytes, decompressed where its first bytes are gzip's. Raises UserError when there is no such file."""
     try:
         file = path.open("rb")
@@ -53,9 +55,9 @@ def open_text(path: Path) -> BinaryIO:
         raise UserError(f"{quoted(path)}: no such file") from None
     except IsADirectoryError:
         raise UserError(f"{quoted(path)}: is a folder; wanted a file of text") from None
-    if file.peek(2)[:2] == GZIP_MAGIC:
-        return cast(BinaryIO, gzip.GzipFile(fileobj=file, mode="rb"))
-    return file
+    with file:
+        packed = file.peek(2)[:2] == GZIP_MAGIC
+        yield cast(BinaryIO, gzip.GzipFile(fileobj=file, mode="rb")) if packed else file
 
 
 def raw_lines(path: Path) -> Iterator[bytes]:

@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -12,6 +12,9 @@ from nmt.errors import ArtefactError, UserError, quoted
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
 
 SubwordName = Literal["bpe", "unigram", "none"]
+
+MOST_KNOWN_WORDS: Final = 1 << 17
+SPACE_MARK: Final = "\u2581"  # how sentencepiece writes a space, so that in text it is one
 
 # sentencepiece cuts its control pieces out of the text it learns from, so in the model they get names that no text can
 # hold: rule 4 has turned every control character into a space.
@@ -46,14 +49,25 @@ class Sentencepiece:
                 f"{quoted(place)}: its control symbols have the ids {ids}; wanted {(PAD, BOS, EOS, UNK)}"
             )
         self._size = int(self._model.vocab_size())
+        self._known: dict[str, list[int]] = {}  # the ids of words met before; five times faster than asking again
+
+    def __reduce__(self) -> tuple[type["Sentencepiece"], tuple[bytes]]:
+        return Sentencepiece, (self._bytes,)
 
     @property
     def size(self) -> int:
         return self._size
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        found: list[list[int]] = self._model.encode(list(texts), out_type=int, num_threads=1)
-        return found
+        """Word by word: no piece crosses a space, so that a word has the same ids wherever it stands, and is kept."""
+        rows = [text.replace(SPACE_MARK, " ").split(" ") for text in texts]
+        known = self._known
+        new = list(dict.fromkeys(word for row in rows for word in row if word not in known))
+        known.update(zip(new, self._model.encode(new, out_type=int, num_threads=1), strict=True))
+        ids = [[token for word in row for token in known[word]] for row in rows]
+        if len(known) > MOST_KNOWN_WORDS:
+            known.clear()
+        return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._model.decode(list(ids)))
@@ -65,17 +79,15 @@ class Sentencepiece:
         return self._bytes
 
 
-def learn(texts: Iterable[str], settings: SubwordSettings) -> Sentencepiece:
+def learn(texts: Iterator[str], settings: SubwordSettings) -> Sentencepiece:
     """Learn a model from texts that are already normalised and tokenised; they are read once, as they come.
 
-    A corpus too small for vocab_size gives a smaller vocabulary. Raises UserError when no model can be learnt, and
-    whatever reading the texts raises.
+    A corpus too small for vocab_size gives a smaller vocabulary. Raises UserError when no model can be learnt.
     """
-    failure: list[BaseException] = []
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_stopping_at_failure(texts, failure),
+            sentence_iterator=texts,
             model_writer=model,
             model_type=settings.name,
             vocab_size=settings.vocab_size,
@@ -96,21 +108,8 @@ def learn(texts: Iterable[str], settings: SubwordSettings) -> Sentencepiece:
             minloglevel=2,
         )
     except RuntimeError as error:
-        if not failure:
-            raise _cannot_learn(str(error), settings) from None
-    if failure:
-        raise failure[0]
+        raise _cannot_learn(str(error), settings) from None
     return Sentencepiece(model.getvalue())
-
-
-def _stopping_at_failure(texts: Iterable[str], failure: list[BaseException]) -> Iterator[str]:
-    """texts, ending where reading them fails: an exception that passes through sentencepiece would lose its type."""
-    try:
-        yield from texts
-    except GeneratorExit:
-        raise
-    except BaseException as error:
-        failure.append(error)
 
 
 def _cannot_learn(message: str, settings: SubwordSettings) -> UserError:

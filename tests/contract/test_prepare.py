@@ -1,0 +1,481 @@
+"""`nmt prepare` keeps both sides together, is a function of its inputs, and leaves nothing half made (contract 4, 6-10, 16)."""
+
+import gzip
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nmt.artefact import MANIFEST, Artefact, new_folder
+from nmt.data.prepare import PrepareOptions, prepare
+from nmt.data.shards import PreparedData, SetFacts, ShardWriter, write_facts
+from nmt.errors import ArtefactError, InputError, ResourceError, UserError
+from nmt.symbols import UNK
+from nmt.text.pipeline import Pipeline
+
+NMT = [sys.executable, "-c", "from nmt.cli.main import main; main()"]
+NOUNS = ["house", "garden", "river", "mountain", "teacher", "student", "window", "letter", "kitchen", "market"]
+VERBS = ["sees", "builds", "paints", "finds", "leaves", "loves", "visits", "remembers", "describes", "crosses"]
+
+
+def sentences(count: int, seed: int) -> list[str]:
+    chance = random.Random(seed)
+    return [
+        " ".join(f"the {chance.choice(NOUNS)} {chance.choice(VERBS)}" for _ in range(chance.randint(1, 4)))
+        + f" {i % 97}."
+        for i in range(count)
+    ]
+
+
+def write(prefix: Path, source: list[str], target: list[str]) -> str:
+    """Two files of lines; gives back the prefix."""
+    Path(f"{prefix}.en").write_text("".join(line + "\n" for line in source))
+    Path(f"{prefix}.de").write_text("".join(line + "\n" for line in target))
+    return str(prefix)
+
+
+def corpus(prefix: Path, count: int, seed: int = 1) -> str:
+    lines = sentences(count, seed)
+    return write(prefix, lines, [line.upper() for line in lines])
+
+
+def options(tmp_path: Path, **given: Any) -> PrepareOptions:
+    """Options for a word vocabulary, unless others are given."""
+    values = {"output": str(tmp_path / "data"), "subword": "none", "vocab_size": 0, **given}
+    return PrepareOptions(source_lang="en", target_lang="de", **values)
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    return {name: facts["sha256"] for name, facts in Artefact(folder, "prepared-data").manifest["files"].items()}
+
+
+def texts(data: PreparedData) -> list[tuple[str, str]]:
+    """The training pairs as text again."""
+    source, target = data.pipeline.source, data.pipeline.target
+    return [
+        (source.decode(data.train.source(i).tolist()), target.decode(data.train.target(i).tolist()))
+        for i in range(len(data.train))
+    ]
+
+
+# What is in it
+
+
+def test_what_is_prepared_can_be_read_back(tmp_path):
+    train, dev, test = (
+        corpus(tmp_path / "train", 500),
+        corpus(tmp_path / "dev", 20, 2),
+        corpus(tmp_path / "test", 30, 3),
+    )
+    report = prepare(options(tmp_path, train=(train,), valid=(dev,), test=(test, dev), subword="bpe", vocab_size=150))
+    data = PreparedData(tmp_path / "data")
+    lines = sentences(500, 1)
+    assert texts(data) == [(line, line.upper()) for line in lines]
+    assert data.train.source_lengths.dtype == np.int32
+    assert data.train.source_lengths.tolist() == [len(data.train.source(i)) for i in range(500)]
+    assert list(data.valid) == ["dev"] and list(data.test) == ["test", "dev"]
+    assert data.test["test"].target_lines == [line.upper() for line in sentences(30, 3)]
+    assert len(data.test["test"].corpus) == 30
+    assert data.pipeline.joint and data.pipeline.source.size == report["vocabulary"]["source"] <= 150
+    assert data.train.source(0).dtype == np.uint16
+    assert json.loads((tmp_path / "data/report.json").read_bytes()) == report
+
+
+def test_separate_vocabularies_know_their_own_side_only(tmp_path):
+    train = corpus(tmp_path / "train", 200)
+    prepare(options(tmp_path, train=(train,), subword="unigram", vocab_size=80, joint_vocabulary=False))
+    data = PreparedData(tmp_path / "data")
+    assert not data.pipeline.joint
+    assert UNK in data.pipeline.source.encode("THE HOUSE") and UNK not in data.pipeline.target.encode("THE HOUSE")
+    assert texts(data)[7] == (sentences(8, 1)[7], sentences(8, 1)[7].upper())
+
+
+def test_files_gzip_and_prefixes_are_one_corpus_in_the_order_given(tmp_path):
+    one = write(tmp_path / "one", ["a", "b"], ["A", "B"])
+    for language, content in (("en", b"c\n"), ("de", b"C\n")):
+        (tmp_path / f"two.{language}.gz").write_bytes(gzip.compress(content))
+    files = {"source": (f"{one}.en",), "target": (f"{one}.de",)}
+    prepare(options(tmp_path, train=(one, str(tmp_path / "two")), **files))
+    assert texts(PreparedData(tmp_path / "data")) == [("a", "A"), ("b", "B"), ("c", "C"), ("a", "A"), ("b", "B")]
+
+
+def test_separators_inside_a_line_shift_nothing(tmp_path):
+    odd = ["one\u2028two", "three\x85four", "five\rsix", "seven\x0ceight\x0bnine", "ten\x00\x1celeven", "last"]
+    (tmp_path / "t.en").write_bytes(b"\xef\xbb\xbf" + "".join(line + "\r\n" for line in odd).encode())
+    (tmp_path / "t.de").write_text("".join(f"{i}\n" for i in range(6)))
+    given = str(tmp_path / "t")
+    report = prepare(options(tmp_path, train=(given,), valid=(given,)))
+    data = PreparedData(tmp_path / "data")
+    words = ["one two", "three four", "five six", "seven eight nine", "ten eleven", "last"]
+    assert texts(data) == [(text, str(i)) for i, text in enumerate(words)]
+    assert data.valid["t"].source_lines[4] == "ten  eleven"
+    assert len(data.valid["t"].source_lines) == 6 == report["sets"][0]["kept"]
+
+
+@pytest.mark.parametrize("subword", ["bpe", "unigram", "none"])
+def test_control_symbols_in_a_corpus_are_text(tmp_path, subword):
+    lines = [*sentences(50, 1), *["a </s> b <pad> <s>c <unk>"] * 20]
+    train = write(tmp_path / "train", lines, lines)
+    prepare(options(tmp_path, train=(train,), subword=subword, vocab_size=90 if subword != "none" else 0))
+    data = PreparedData(tmp_path / "data")
+    assert texts(data)[-1][0] == lines[-1]
+    assert min(int(data.train.source(i).min()) for i in range(len(lines))) > UNK
+
+
+# What is left out
+
+
+def test_read_is_kept_and_dropped_and_a_pair_leaves_on_both_sides(tmp_path):
+    pairs = [
+        ("a b c", "A B C"),
+        ("", "A"),
+        ("a", " \t "),
+        ("a b c d e f", "A B"),
+        ("a", "A B C D"),
+        ("a b c", "A B C"),
+        ("a b", "A B C"),
+        ("  a   b c", "A B C"),
+    ]
+    train = write(tmp_path / "train", *map(list, zip(*pairs, strict=True)))
+    report = prepare(options(tmp_path, train=(train,), max_length=5, max_ratio=3.0, deduplicate=True))
+    found = report["sets"][0]
+    dropped = {reason: count for reason, count in found["dropped"].items() if count}
+    assert dropped == {"empty": 2, "too long": 1, "ratio": 1, "duplicate": 1}
+    assert found["read"] == len(pairs) == found["kept"] + sum(dropped.values())
+    kept = texts(PreparedData(tmp_path / "data"))
+    assert kept == [("a b c", "A B C"), ("a b", "A B C"), ("a b c", "A B C")]
+    assert found["source"]["tokens"] == found["source"]["words"] == 8 and found["target"]["longest"] == 3
+
+
+def test_evaluation_sets_keep_every_line_and_the_loss_leaves_empty_ones_out(tmp_path):
+    train = corpus(tmp_path / "train", 50)
+    dev = write(tmp_path / "dev", ["the house", "", "river", "x " * 400], ["THE HOUSE", "A", "", "unseen"])
+    prepare(options(tmp_path, train=(train,), valid=(dev,), max_length=20))
+    found = PreparedData(tmp_path / "data").valid["dev"]
+    assert found.source_lines == ["the house", "", "river", "x " * 400]
+    assert found.target_lines == ["THE HOUSE", "A", "", "unseen"]
+    assert found.corpus.source_lengths.tolist() == [2, 0, 1, 400]
+    assert sorted(int(i) for batch in found.batches(100) for i in batch) == [0, 3]
+
+
+def test_unknown_words_are_counted(tmp_path):
+    train = write(tmp_path / "train", ["a a a b c", "a a b"], ["x x", "x"])
+    report = prepare(options(tmp_path, train=(train,), min_frequency=2, joint_vocabulary=False))
+    assert report["sets"][0]["source"]["unknown"] == 1
+    assert report["sets"][0]["source"]["unknown_percent"] == 12.5
+    assert report["vocabulary"]["source"] == 4 + 2 and report["vocabulary"]["target"] == 4 + 1
+
+
+# Text that cannot be used
+
+
+def test_files_of_two_lengths_are_refused_with_both_counts(tmp_path):
+    train = write(tmp_path / "train", ["a", "b", "c"], ["A", "B"])
+    with pytest.raises(InputError, match=r"train\.en has 3 lines, .*train\.de has 2") as caught:
+        prepare(options(tmp_path, train=(train,)))
+    assert caught.value.code == 3
+    assert sorted(os.listdir(tmp_path)) == ["train.de", "train.en"]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_bad_byte_is_named_by_file_line_and_byte(tmp_path, workers):
+    train = corpus(tmp_path / "train", 4500)
+    with Path(f"{train}.de").open("r+b") as file:
+        content = file.read().split(b"\n")
+        content[4099] = b"abc\xff"
+        content[4400] = b"\xff"
+        file.seek(0)
+        file.write(b"\n".join(content))
+        file.truncate()
+    with pytest.raises(InputError, match=r"train\.de:4100:4: not UTF-8"):
+        prepare(options(tmp_path, train=(train,), workers=workers))
+    assert sorted(os.listdir(tmp_path)) == ["train.de", "train.en"]
+
+
+@pytest.mark.parametrize(("policy", "kept"), [("skip", 2), ("replace", 3)])
+def test_bad_bytes_are_skipped_or_replaced_when_asked_for(tmp_path, policy, kept):
+    (tmp_path / "t.en").write_bytes(b"a\nb\xff\nc\n")
+    (tmp_path / "t.de").write_bytes(b"A\nB\nC\n")
+    given = str(tmp_path / "t")
+    report = prepare(options(tmp_path, train=(given,), valid=(given,), on_bad_line=policy))
+    train, valid = report["sets"]
+    assert train["kept"] == kept and train["dropped"]["bad bytes"] == 3 - kept
+    assert valid["kept"] == 3 and valid["lines_with_replaced_bytes"] == 1
+    data = PreparedData(tmp_path / "data")
+    assert data.valid["t"].source_lines == ["a", "b\ufffd", "c"]
+    assert [pair for pair in texts(data) if pair[0] in "ac"] == [("a", "A"), ("c", "C")]
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "told"),
+    [
+        ({"train": ("none",)}, 2, "none.en: no such file, nor 'none.en.gz'"),
+        ({"train": ("empty",)}, 3, "has no lines"),
+        ({"train": ("blank",)}, 3, "no training pair is left .1 empty."),
+        ({"train": ("blank",), "subword": "bpe", "vocab_size": 50}, 2, "no text to learn"),
+        ({"train": ("one",), "subword": "bpe", "vocab_size": 6}, 2, "at least --vocab-size"),
+        ({"train": ("one",), "valid": ("one", "sub/one")}, 2, "2 valid sets have the name 'one'"),
+        ({"source": ("one.en",), "target": ("/dev/null",)}, 2, "not a regular file"),
+    ],
+)
+def test_what_cannot_be_prepared_is_told_and_leaves_nothing(tmp_path, monkeypatch, given, code, told):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    for name, lines in (("empty", []), ("blank", [""]), ("one", ["a house"]), ("sub/one", ["a house"])):
+        write(tmp_path / name, lines, lines)
+    before = sorted(os.listdir(tmp_path))
+    with pytest.raises(UserError, match=told.replace("'", ".?")) as caught:
+        prepare(options(tmp_path, **given))
+    assert caught.value.code == code
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"train": ("t",), "workers": 0},
+        {"train": ("t",), "max_ratio": 0.5},
+        {"train": ("t",), "subword": "bpe", "vocab_size": 0},
+        {"train": ("t",), "character_coverage": 0.0},
+        {"source": ("a", "b"), "target": ("c",)},
+        {"train": ("t",), "valid_source": ("a",)},
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(tmp_path, given):
+    with pytest.raises(ValueError, match=r"--|nothing to prepare"):
+        options(tmp_path, **given)
+
+
+# A function of inputs, settings and seed
+
+
+@pytest.mark.parametrize("subword", ["bpe", "none"])
+def test_the_number_of_workers_changes_not_a_bit(tmp_path, subword):
+    train, dev = corpus(tmp_path / "train", 5000), corpus(tmp_path / "dev", 30, 2)
+    size = 200 if subword == "bpe" else 0
+    given = options(
+        tmp_path, train=(train,), valid=(dev,), subword=subword, vocab_size=size, deduplicate=True, subword_sample=700
+    )
+    results = []
+    for workers in (1, 2):
+        prepare(replace(given, output=str(tmp_path / f"data{workers}"), workers=workers))
+        results.append((tmp_path / f"data{workers}" / MANIFEST).read_bytes())
+    assert results[0] == results[1]
+    assert PreparedData(tmp_path / "data1").fingerprint == PreparedData(tmp_path / "data2").fingerprint
+
+
+def test_the_seed_chooses_the_sample_and_nothing_else_changes_it(tmp_path):
+    train = corpus(tmp_path / "train", 3000)
+    vocabularies = []
+    for i, seed in enumerate((1, 1, 2)):
+        given = options(tmp_path, train=(train,), subword="bpe", vocab_size=120, subword_sample=40, seed=seed)
+        prepare(replace(given, output=str(tmp_path / f"data{i}")))
+        vocabularies.append(PreparedData(tmp_path / f"data{i}").pipeline.hash)
+    assert vocabularies[0] == vocabularies[1] != vocabularies[2]
+
+
+def test_another_order_of_training_pairs_is_another_fingerprint_and_other_valid_data_is_not(tmp_path):
+    one, dev = write(tmp_path / "one", ["a", "b"], ["A", "B"]), write(tmp_path / "dev", ["a"], ["B"])
+    other = write(tmp_path / "other", ["b", "a"], ["B", "A"])
+    for name, given in (
+        ("1", {"train": (one,)}),
+        ("2", {"train": (one,), "valid": (dev,)}),
+        ("3", {"train": (other,)}),
+    ):
+        prepare(replace(options(tmp_path, **given), output=str(tmp_path / f"data{name}")))
+    prints = [PreparedData(tmp_path / f"data{name}").fingerprint for name in "123"]
+    assert prints[0] == prints[1] != prints[2]
+
+
+def test_a_named_vocabulary_is_used_as_it_is(tmp_path):
+    train, other = corpus(tmp_path / "train", 300), write(tmp_path / "other", ["Ａ unseen"], ["the garden"])
+    prepare(options(tmp_path, train=(train,), subword="bpe", vocab_size=100, lowercase=True))
+    reused = PrepareOptions(
+        source_lang="en",
+        target_lang="de",
+        test=(other,),
+        vocabulary=str(tmp_path / "data"),
+        output=str(tmp_path / "more"),
+    )
+    prepare(reused)
+    first, second = PreparedData(tmp_path / "data"), PreparedData(tmp_path / "more")
+    assert second.pipeline.hash == first.pipeline.hash
+    assert len(second.train) == 0
+    assert second.test["other"].corpus.target(0).tolist() == first.pipeline.target.encode("The Garden")
+    with pytest.raises(UserError, match="--lowercase and --vocabulary"):
+        prepare(replace(reused, lowercase=True, overwrite=True))
+    with pytest.raises(UserError, match="translates en-de; the data is de-en"):
+        prepare(replace(reused, source_lang="de", target_lang="en", overwrite=True))
+
+
+# Whole or not at all
+
+
+def test_a_second_prepare_into_the_same_folder_is_refused_unless_it_may_overwrite(tmp_path):
+    one, other = write(tmp_path / "one", ["a"], ["A"]), write(tmp_path / "other", ["b"], ["B"])
+    prepare(options(tmp_path, train=(one,)))
+    before = hashes(tmp_path / "data")
+    with pytest.raises(UserError, match="already there"):
+        prepare(options(tmp_path, train=(other,)))
+    assert hashes(tmp_path / "data") == before
+    prepare(options(tmp_path, train=(other,), overwrite=True))
+    assert texts(PreparedData(tmp_path / "data")) == [("b", "B")]
+
+
+@pytest.fixture
+def long_corpus(tmp_path) -> str:
+    """A corpus whose preparing takes a second or more."""
+    lines = sentences(2000, 1) * 25
+    return write(tmp_path / "long", lines, lines)
+
+
+def start(tmp_path: Path, train: str, *more: str) -> "subprocess.Popen[bytes]":
+    arguments = ["--source-lang=en", "--target-lang=de", f"--train={train}", f"--output={tmp_path / 'data'}"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [*NMT, "prepare", *arguments, *more]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)
+
+
+def wait_for(condition: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("moment", ["learning", "encoding"])
+def test_a_signal_ends_it_with_its_number_and_nothing_is_left(tmp_path, long_corpus, workers, moment):
+    subword = "bpe" if moment == "learning" else "none"
+    process = start(tmp_path, long_corpus, f"--subword={subword}", "--vocab-size=500", f"--workers={workers}")
+    partial = tmp_path / ".data.partial"
+    shard = partial / "train-00000.source.bin"
+    wait_for(partial.exists if moment == "learning" else lambda: shard.exists() and shard.stat().st_size > 0, process)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert sorted(os.listdir(tmp_path)) == ["long.de", "long.en"]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_kill_leaves_no_data_and_the_next_run_succeeds(tmp_path, long_corpus, workers):
+    process = start(tmp_path, long_corpus, "--subword=none", f"--workers={workers}")
+    wait_for((tmp_path / ".data.partial/train-00000.source.bin").exists, process)
+    process.kill()
+    process.communicate(timeout=60)  # returns when no worker holds stderr any more: none outlives its parent
+    assert not (tmp_path / "data").exists()
+    short = write(tmp_path / "short", ["a"], ["A"])
+    again = start(tmp_path, short, "--subword=none")
+    again.communicate(timeout=60)
+    assert again.returncode == 0
+    assert sorted(os.listdir(tmp_path)) == ["data", "long.de", "long.en", "short.de", "short.en"]
+    assert texts(PreparedData(tmp_path / "data")) == [("a", "A")]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
+def test_a_full_disk_is_5_tells_what_is_free_and_leaves_nothing(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    train = corpus(tmp_path / "train", 4000)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]).returncode:
+        pytest.skip("cannot mount a small file system here")
+    try:
+        with pytest.raises(ResourceError, match=r"free; make room") as caught:
+            prepare(replace(options(tmp_path, train=(train,)), output=str(disk / "data")))
+        assert caught.value.code == 5
+        assert os.listdir(disk) == []
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+# Shards that are damaged or hostile
+
+
+def shards(
+    folder: Path, pipeline: Pipeline, rows: list[tuple[list[int], list[int]]], lengths: list[tuple[int, int]]
+) -> Path:
+    """A prepared-data folder with whatever ids and lengths are given, in shards of two pairs."""
+    with new_folder(folder, "prepared-data", {}) as temporary:
+        (temporary / "pipeline").mkdir()
+        pipeline.save(temporary / "pipeline")
+        writer = ShardWriter(temporary, "train", pipeline.source.size, pipeline.target.size, shard_pairs=2)
+        source, target = (np.array([token for row in rows for token in row[side]], dtype=np.uint32) for side in (0, 1))
+        writer.add(np.array(lengths, dtype=np.uint32), source, target)
+        writer.close()
+        write_facts(temporary, [SetFacts("train", "train", "train", writer.pairs, writer.shards)])
+    return folder
+
+
+@pytest.fixture
+def pipeline(tmp_path) -> Pipeline:
+    prepare(options(tmp_path, train=(write(tmp_path / "t", ["a b c"], ["x y z"]),)))
+    return PreparedData(tmp_path / "data").pipeline
+
+
+def test_pairs_are_found_across_shards(tmp_path, pipeline):
+    rows = [([4], [5, 6]), ([7, 8, 9], [4]), ([], [5]), ([6, 6], []), ([9], [8])]
+    folder = shards(tmp_path / "s", pipeline, rows, [(len(source), len(target)) for source, target in rows])
+    train = PreparedData(folder).train
+    assert len(list(folder.glob("train-*.source.bin"))) == 3
+    assert [(train.source(i).tolist(), train.target(i).tolist()) for i in range(5)] == rows
+    with pytest.raises(IndexError):
+        train.source(5)
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [(([4, 10], [4, 4]), "an id that is not 3 to 9"), (([4, 2], [4, 4]), "an id that is not 3 to 9")],
+)
+def test_ids_that_are_none_of_the_text_are_refused(tmp_path, pipeline, row, told):
+    assert pipeline.source.size == 10
+    folder = shards(tmp_path / "s", pipeline, [row], [(2, 2)])
+    with pytest.raises(ArtefactError, match=told):
+        _ = PreparedData(folder).train
+
+
+def test_lengths_that_do_not_add_up_to_the_file_are_refused(tmp_path, pipeline):
+    folder = shards(tmp_path / "s", pipeline, [([4, 5], [4])], [(2, 3)])
+    with pytest.raises(ArtefactError, match="its lengths say 3 ids"):
+        _ = PreparedData(folder).train
+
+
+def test_a_flipped_byte_in_a_shard_is_found_before_it_is_used(tmp_path, pipeline):
+    path = tmp_path / "data" / "train-00000.source.bin"
+    content = path.read_bytes()
+    path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    with pytest.raises(ArtefactError, match="damaged"):
+        _ = PreparedData(tmp_path / "data").train
+
+
+def test_preparing_never_imports_torch(tmp_path):
+    train = corpus(tmp_path / "train", 20)
+    program = (
+        "import sys; from nmt.cli.main import run; "
+        f"code = run(['prepare', '--source-lang=en', '--target-lang=de', '--train={train}', '--vocab-size=60',"
+        f" '--output={tmp_path / 'data'}', '--quiet']); sys.exit(code or 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == b""
+
+
+def test_the_report_is_told_on_stderr_and_as_json_on_stdout(tmp_path):
+    train = corpus(tmp_path / "train", 20)
+    told = subprocess.run(
+        [*NMT, "prepare", "--source-lang=en", "--target-lang=de", "--train", train, "--subword=none", "--json",
+         f"--output={tmp_path / 'data'}"], capture_output=True, check=True,
+    )  # fmt: skip
+    assert json.loads(told.stdout) == json.loads((tmp_path / "data/report.json").read_bytes())
+    assert b"20 pairs read, 20 kept" in told.stderr

@@ -1,0 +1,268 @@
+"""Lines are cut and cleaned by rule 4, ids go back to the text they came from, and text is never a control symbol."""
+
+import gzip
+import pickle
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencepiece
+
+from nmt.artefact import Artefact, new_folder
+from nmt.errors import ArtefactError, InputError, UserError
+from nmt.symbols import SYMBOLS, UNK
+from nmt.text.corpus import clean, decode_line, read_lines, read_pairs_at_once
+from nmt.text.filter import KEPT, REASONS, LengthFilter
+from nmt.text.normalize import Normalizer
+from nmt.text.pipeline import Pipeline, Side, SideSettings
+from nmt.text.subword import Sentencepiece, SubwordSettings, learn
+from nmt.text.vocabulary import Words
+
+SENTENCES = [
+    "The European Parliament adopted the resolution by 312 votes to 45.",
+    "I can't believe it's not raining in London today, said Mr Smith.",
+    "He paid $1,234.56 for 3.5 kg of coffee (freshly ground).",
+    "Die Straße führt über Köln nach München; wir fahren am 3. Mai los.",
+    "Der Hund schläft, während die Kinder draußen spielen.",
+    "Le président de la République a été réélu à Paris.",
+    "Ça m'étonnerait qu'il pleuve aujourd'hui, n'est-ce pas?",
+    "« Où est-elle ? » demanda-t-il en entrant.",
+    "Two men are standing next to a red car.",
+    "Zwei Männer stehen neben einem roten Auto.",
+]
+SYMBOLS_AS_TEXT = [f"a {symbol} b" for symbol in SYMBOLS] + ["</s>", "<s></s>", "x<unk>y <pad> </s> \x01</s> ▁</s>"]
+
+
+def pipeline_of(
+    subword: str, texts: list[str], tokenizer: str = "none", normalization: str = "nfkc", **given
+) -> Pipeline:
+    """A joint pipeline learnt from the texts."""
+    settings = SideSettings("en", normalization, False, False, tokenizer, subword)
+    prepare = Side(settings, Words([])).prepare
+    prepared = [prepare(text) for text in texts]
+    if subword == "none":
+        counts = {word: 1 for text in prepared for word in text.split()}
+        vocabulary = Words.learn(counts, 0, 1)
+    else:
+        given = {"vocab_size": 300, "character_coverage": 1.0, "byte_fallback": False, **given}
+        vocabulary = learn(iter(prepared), SubwordSettings(subword, **given))
+    return Pipeline(Side(settings, vocabulary), Side(settings, vocabulary), joint=True)
+
+
+# Lines
+
+
+@pytest.mark.parametrize("character", list("\x00\x01\t\x0b\x0c\r\x1b\x1c\x1d\x1e\x1f\x7f\x80\x85\x9f\u2028\u2029"))
+def test_what_other_readers_cut_lines_at_is_a_space(tmp_path, character):
+    path = tmp_path / "text"
+    path.write_bytes(f"one{character}two\nthree\n".encode())
+    assert read_lines(path) == ["one two", "three"]
+
+
+def test_clean_alters_exactly_control_characters_and_separators():
+    for number in range(0x110000):
+        character = chr(number)
+        altered = clean(character) != character
+        assert altered == (unicodedata.category(character) in ("Cc", "Zl", "Zp")), hex(number)
+
+
+@pytest.mark.parametrize(
+    ("content", "wanted"),
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"a", ["a"]),
+        (b"a\r\nb\r\n", ["a", "b"]),
+        (b"a\r\r\n", ["a "]),
+        (b"a\r", ["a "]),
+        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
+        (b"\xef\xbb\xbf\xef\xbb\xbfa\n", ["\ufeffa"]),
+        (b" a  b \n", [" a  b "]),
+    ],
+)
+def test_a_line_ends_at_lf_and_loses_one_cr_and_the_files_bom(tmp_path, content, wanted):
+    for name, stored in (("plain", content), ("packed-without-an-ending", gzip.compress(content))):
+        (tmp_path / name).write_bytes(stored)
+        assert read_lines(tmp_path / name) == wanted
+
+
+@pytest.mark.parametrize(("first", "start"), [(True, b"\xef\xbb\xbf"), (False, b"")])
+def test_a_byte_that_is_not_utf8_is_named_and_counted(first, start):
+    line = decode_line(start + b"gr\xc3\xbc\xdf dich \xff\n", first)
+    assert line.text == "grü\ufffd dich \ufffd"
+    assert line.bad_byte == len(start) + 5
+    assert line.num_bad == 2
+
+
+def test_encoded_surrogates_are_not_utf8(tmp_path):
+    (tmp_path / "text").write_bytes(b"fine\nab\xed\xa0\x80\n")
+    with pytest.raises(InputError, match=r"text:2:3: not UTF-8"):
+        read_lines(tmp_path / "text")
+
+
+def test_damaged_gzip_a_missing_file_and_a_folder_are_told_apart(tmp_path):
+    packed = gzip.compress(b"some words\n" * 1000)
+    (tmp_path / "cut.gz").write_bytes(packed[:-10])
+    (tmp_path / "flipped.gz").write_bytes(packed[:20] + bytes([packed[20] ^ 255]) + packed[21:])
+    for name in ("cut.gz", "flipped.gz"):
+        with pytest.raises(InputError, match=f"{name}: damaged gzip"):
+            read_lines(tmp_path / name)
+    for path, told in ((tmp_path / "none", "no such file"), (tmp_path, "is a folder")):
+        with pytest.raises(UserError, match=told) as caught:
+            read_lines(path)
+        assert caught.value.code == 2
+
+
+def test_pairs_come_in_pieces_and_files_of_two_lengths_are_refused(tmp_path):
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.write_text("a\nb\nc\n")
+    other.write_text("A\nB\nC")
+    assert list(read_pairs_at_once(one, other, 2)) == [(["a", "b"], ["A", "B"]), (["c"], ["C"])]
+    other.write_text("A\nB\n")
+    with pytest.raises(InputError, match=r"one has 3 lines, .*other has 2"):
+        list(read_pairs_at_once(one, other, 2))
+
+
+# Normalisation and subwords
+
+
+def test_normalisation_goes_form_then_punctuation_then_case():
+    assert Normalizer("en", "nfkc", False, False)("ﬁne\u00a0①\u2028x") == "fine 1 x"
+    assert Normalizer("en", "nfc", False, False)("e\u0301 ﬁ") == "é ﬁ"
+    assert Normalizer("en", "none", False, True)("A\u0301 ﬁ") == "a\u0301 ﬁ"
+    assert Normalizer("en", "none", True, True)("“Hello” – ‘You’…") == "\"hello\" - 'you'..."
+
+
+@pytest.mark.parametrize("subword", ["bpe", "unigram", "none"])
+@pytest.mark.parametrize("tokenizer", ["none", "moses"])
+def test_ids_go_back_to_the_text_they_came_from(subword, tokenizer):
+    texts = SENTENCES if tokenizer == "none" else [text for text in SENTENCES if "«" not in text and "'" not in text]
+    side = pipeline_of(subword, texts, tokenizer).source
+    for text in texts:
+        assert side.decode(side.encode(text)) == text
+        assert side.encode(f"  {text}\t\u2028 ") == side.encode(text)
+
+
+def test_apostrophes_survive_moses_in_their_own_language():
+    settings = SideSettings("fr", "nfkc", False, False, "moses", "none")
+    text = "Ça m'étonnerait, dit-il, qu'il pleuve aujourd'hui."
+    side = Side(settings, Words.learn(dict.fromkeys(Side(settings, Words([])).prepare(text).split(), 1), 0, 1))
+    assert len(side.encode(text)) > len(text.split())
+    assert side.decode(side.encode(text)) == text
+
+
+def test_moses_neither_writes_nor_reads_html_escapes():
+    side = pipeline_of("none", ["a & b < c | d", "quot ; gt & amp"], "moses").source
+    assert side.pieces("a & b < c | d") == ["a", "&", "b", "<", "c", "|", "d"]
+    assert side.decode(side.encode("a & b < c | d")) == "a & b < c | d"
+
+
+@pytest.mark.parametrize("subword", ["bpe", "unigram", "none"])
+@pytest.mark.parametrize("learnt_with", [True, False])
+def test_a_control_symbol_in_text_is_text(subword, learnt_with):
+    side = pipeline_of(subword, [*SENTENCES, *(SYMBOLS_AS_TEXT * 5 if learnt_with else ["< > / \u2581"])]).source
+    for text in SYMBOLS_AS_TEXT:
+        ids = side.encode(text)
+        assert min(ids) >= UNK
+        if subword != "none" or learnt_with:
+            assert UNK not in ids
+            text = clean(text) if subword == "none" else clean(text).replace("▁", " ")
+            assert side.decode(ids) == " ".join(text.split())
+
+
+@pytest.mark.parametrize("subword", ["bpe", "unigram"])
+def test_word_by_word_is_what_sentencepiece_gives_for_the_whole_line(subword):
+    side = pipeline_of(subword, SENTENCES).source
+    reference = sentencepiece.SentencePieceProcessor(model_proto=side.vocabulary.to_bytes())
+    lines = [*SENTENCES, *SYMBOLS_AS_TEXT, "", "  two  spaces ", "☃☃ ☃a☃ b", "▁x y▁▁z ▁ w▁"]
+    texts = [side.prepare(line) for line in lines]
+    whole = [reference.encode(text.replace("▁", " "), out_type=int) for text in texts]
+    assert side.vocabulary.encode_batch(texts) == whole
+    assert side.vocabulary.encode_batch(texts) == side.vocabulary.encode_batch(texts)
+
+
+def test_byte_fallback_spells_what_has_no_entry_and_its_text_is_one_line():
+    side = pipeline_of("bpe", SENTENCES, byte_fallback=True, vocab_size=500).source
+    text = "☃ 雪 <0x0A>"
+    assert UNK not in side.encode(text)
+    assert side.decode(side.encode(text)) == text
+    line_feed = next(i for i in range(side.size) if side.piece(i) == "<0x0A>")
+    assert "\n" not in side.decode([*side.encode("a"), line_feed, *side.encode("b")])
+
+
+def test_a_vocabulary_too_small_for_the_characters_is_refused_with_the_size_that_is_enough():
+    with pytest.raises(UserError, match="at least --vocab-size") as caught:
+        pipeline_of("bpe", SENTENCES, vocab_size=20)
+    enough = int(str(caught.value).split("at least --vocab-size ")[1].split(",")[0])
+    assert pipeline_of("bpe", SENTENCES, vocab_size=enough).source.size == enough
+
+
+@pytest.mark.parametrize("subword", ["bpe", "unigram"])
+def test_a_text_too_small_for_the_vocabulary_gives_a_smaller_one(subword):
+    side = pipeline_of(subword, ["the cat", "the dog"], vocab_size=5000).source
+    assert 4 < side.size < 50
+    assert side.decode(side.encode("the dog")) == "the dog"
+
+
+def test_words_are_ordered_by_frequency_and_then_by_code_point():
+    words = Words.learn({"b": 2, "a": 2, "z": 5, "rare": 1}, 7, 2)
+    assert [words.piece(i) for i in range(words.size)] == [*SYMBOLS, "z", "a", "b"]
+    assert words.encode_batch(["a rare  z", ""]) == [[5, UNK, 4], []]
+    assert Words.learn({"b": 2, "a": 2, "z": 5}, 6, 1).size == 6
+
+
+# The pipeline as files
+
+
+@pytest.mark.parametrize("subword", ["bpe", "none"])
+def test_a_saved_pipeline_is_the_same_and_a_damaged_one_is_refused(tmp_path, subword):
+    pipeline = pipeline_of(subword, SENTENCES)
+    with new_folder(tmp_path / "m", "model", {}) as folder:
+        (folder / "pipeline").mkdir()
+        pipeline.save(folder / "pipeline")
+    again = Pipeline.load(Artefact(tmp_path / "m", "model"))
+    assert again.hash == pipeline.hash == pickle.loads(pickle.dumps(pipeline)).hash
+    assert again.target.encode_batch(SENTENCES) == pipeline.target.encode_batch(SENTENCES)
+    file = next(path for path in (tmp_path / "m/pipeline").iterdir() if path.suffix != ".json")
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ArtefactError, match="damaged"):
+        Pipeline.load(Artefact(tmp_path / "m", "model"))
+
+
+def test_another_setting_is_another_pipeline():
+    hashes = {pipeline_of("none", SENTENCES, normalization=form).hash for form in ("none", "nfc", "nfkc")}
+    assert len(hashes) == 3
+
+
+@pytest.mark.parametrize("content", [b"a\na\n", b"a b\n", b"a\n\nb\n", b"\xff\n"])
+def test_a_word_list_with_doubles_gaps_or_bad_bytes_is_refused(content):
+    with pytest.raises(ArtefactError, match="not a word list"):
+        Words.from_bytes(content, "words")
+
+
+def test_a_model_that_is_not_sentencepieces_or_has_other_control_symbols_is_refused(tmp_path):
+    with pytest.raises(ArtefactError, match="not a sentencepiece model"):
+        Sentencepiece(b"nonsense")
+    prefix = str(tmp_path / "other")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES), model_prefix=prefix, vocab_size=200, hard_vocab_limit=False, minloglevel=2
+    )
+    with pytest.raises(ArtefactError, match="control symbols"):
+        Sentencepiece(Path(f"{prefix}.model").read_bytes())
+
+
+@pytest.mark.parametrize("facts", [b"[]", b"{}", b'{"joint": true}', b"\xff"])
+def test_settings_that_are_not_a_pipelines_are_refused(facts):
+    with pytest.raises(ArtefactError, match="not a text pipeline"):
+        Pipeline.from_files(lambda name: facts, "here")
+
+
+def test_each_pair_is_left_out_for_the_first_reason_that_holds():
+    lengths = LengthFilter(min_length=2, max_length=10, max_ratio=3.0)
+    source = np.array([5, 0, 1, 11, 2, 2, 10])
+    target = np.array([5, 5, 20, 2, 6, 7, 10])
+    found = [REASONS[reason] if reason != KEPT else "kept" for reason in lengths.reasons(source, target)]
+    assert found == ["kept", "empty", "too short", "too long", "kept", "ratio", "kept"]
+    assert set(LengthFilter(1, 0, 0.0).reasons(np.array([1]), np.array([9999]))) == {KEPT}
