@@ -164,3 +164,17 @@ def test_its_signature_names_it_and_every_setting(name):
     signature = build(name).signature
     assert signature.startswith(name)
     assert all(f"{key}:" in signature for key in options.__dataclass_fields__)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("name", ALL)
+def test_a_gpu_finds_what_the_cpu_finds(name, models):
+    scorer, source = models[MODELS[0]], padded(sentences())
+    expected = build(name).search(scorer, source)
+    try:
+        found = build(name).search(scorer.cuda(), source.cuda())
+    finally:
+        scorer.cpu()
+    for one, other in zip(found, expected, strict=True):
+        same(one, other)
