@@ -49,7 +49,7 @@ class Sentencepiece:
                 f"{quoted(place)}: its control symbols have the ids {ids}; wanted {(PAD, BOS, EOS, UNK)}"
             )
         self._size = int(self._model.vocab_size())
-        self._known: dict[str, list[int]] = {}  # the ids of words met before; five times faster than asking again
+        self._known: dict[str, tuple[int, ...]] = {}  # the ids of words met before
 
     def __reduce__(self) -> tuple[type["Sentencepiece"], tuple[bytes]]:
         return Sentencepiece, (self._bytes,)
@@ -63,7 +63,8 @@ class Sentencepiece:
         rows = [text.replace(SPACE_MARK, " ").split(" ") for text in texts]
         known = self._known
         new = list(dict.fromkeys(word for row in rows for word in row if word not in known))
-        known.update(zip(new, self._model.encode(new, out_type=int, num_threads=1), strict=True))
+        found = map(tuple, self._model.encode(new, out_type=int, num_threads=1))  # the collector passes over tuples
+        known.update(zip(new, found, strict=True))
         ids = [[token for word in row for token in known[word]] for row in rows]
         if len(known) > MOST_KNOWN_WORDS:
             known.clear()
