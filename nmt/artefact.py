@@ -126,10 +126,18 @@ def remove(folder: Path) -> None:
     if folder.name.endswith(".partial"):
         shutil.rmtree(folder)
         return
+    away = _move_away(folder)
+    if away is not None:
+        shutil.rmtree(away)
+
+
+def _move_away(folder: Path) -> Path | None:
+    """Rename a folder, so that its name is free; None when there is none."""
+    if not folder.exists():
+        return None
     away = folder.with_name(f".{folder.name}.removed.partial")
     remove(away)
-    folder.rename(away)
-    shutil.rmtree(away)
+    return folder.rename(away)
 
 
 def sweep(parent: Path) -> None:
@@ -172,10 +180,12 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any]) -> Iterator[Pat
             needed = _size_of(temporary)
             write_file(temporary / MANIFEST, to_json(_manifest(temporary, kind, facts)))
             _sync_tree(temporary)
-            remove(final)
+            away = _move_away(final)
             temporary.rename(final)
             (final / LOCK).unlink()
             _sync_folder(final.parent)
+            if away is not None:
+                shutil.rmtree(away)
         except BaseException as error:
             lock.close()
             if needed is None and temporary.exists():

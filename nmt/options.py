@@ -152,7 +152,9 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UserError(f"{quoted(path)}: not valid TOML: {error}") from None
     for key, value in table.items():
         if isinstance(value, dict):
-            raise UserError(f"{quoted(path)}: [{quoted(key)}] is a table; settings are flat keys such as `dropout = 0.1`")
+            raise UserError(
+                f"{quoted(path)}: [{quoted(key)}] is a table; settings are flat keys such as `dropout = 0.1`"
+            )
     return {key.replace("-", "_"): value for key, value in table.items()}
 
 

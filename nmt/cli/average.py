@@ -15,6 +15,7 @@ from nmt.device import choose_device
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.log import log
 from nmt.options import REQUIRED, opt
+from nmt.signals import Signals
 from nmt.text.pipeline import Pipeline
 from nmt.train.validation import validate
 
@@ -61,7 +62,8 @@ def run(options: AverageOptions, parts: Parts) -> None:
     names = [folder.name for folder in folders]
     save_model(output, weights, ModelFacts.read(first), pipeline, {"averaged": names})
     log.info(f"{output}: the mean of {len(folders)} checkpoints ({', '.join(names)})")
-    scores = _scores(options, parts, [*folders, output]) if options.score else {}
+    with Signals() as signals:
+        scores = _scores(options, parts, [*folders, output], signals) if options.score else {}
     if options.json:
         sys.stdout.write(json.dumps({"output": str(output), "averaged": names, "scores": scores}, indent=1) + "\n")
     else:
@@ -98,7 +100,9 @@ def _apart(newest_first: list[Path], minutes: float) -> list[Path]:
     return [folder for _, folder in taken]
 
 
-def _scores(options: AverageOptions, parts: Parts, folders: list[Path]) -> dict[str, dict[str, float]]:
+def _scores(
+    options: AverageOptions, parts: Parts, folders: list[Path], signals: Signals
+) -> dict[str, dict[str, float]]:
     """Loss and perplexity of each folder's model on the development set."""
     data = PreparedData(Path(options.score or ""))
     dev = next(iter(data.valid.values()), None)
@@ -111,7 +115,7 @@ def _scores(options: AverageOptions, parts: Parts, folders: list[Path]) -> dict[
         if loaded.pipeline.hash != data.pipeline.hash:
             raise ArtefactError(f"{quoted(options.score)}: was prepared with another vocabulary than {quoted(folder)}")
         with torch.inference_mode():
-            scores = validate(loaded.model, criterion, dev, None, "13a", options.max_tokens, "fp32")
+            scores = validate(loaded.model, criterion, dev, None, "13a", options.max_tokens, "fp32", signals.check)
         rows[folder.name] = {"loss": scores.loss, "ppl": scores.perplexity}
     return rows
 

@@ -103,7 +103,7 @@ class Command:
         if common.dump_config:
             sys.stdout.write(self._dump(settings, flags))
             return 0
-        options = make(self.options, settings.values, settings.origins)
+        options: Any = make(self.options, settings.values, settings.origins)
         if not self.kinds:
             return self.run(options) or 0
         parts = Parts(settings, chosen)

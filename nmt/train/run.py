@@ -99,6 +99,7 @@ class Progress:
     stalled: int = 0  # validations since the best
     skipped: int = 0  # updates whose gradient was not finite, in all
     skipped_in_a_row: int = 0
+    validation_due: bool = False  # at this very update, and not done yet
     score: float | None = None  # of the last validation, when it was at this very update
 
     def to_json(self) -> dict[str, Any]:
@@ -127,6 +128,7 @@ class Run:
     checkpoints: Checkpoints
     progress: Progress
     failed_saves: int = 0
+    saved: tuple[int, float | None] | None = None  # update and score of the newest checkpoint
     minutes_before: float = 0.0  # of training, before this process
     started: float = field(default_factory=time.monotonic)
 
@@ -159,6 +161,7 @@ class Run:
         put_random_state(randoms)
         self.schedule.load_state_dict(state["schedule"])
         self.progress = Progress.from_json(state["progress"])
+        self.saved = (self.progress.update, self.progress.score)
         self.report.cut(state["metrics_offset"])
         self.minutes_before, self.started = float(found.manifest["minutes"]), time.monotonic()
         for newer in self.checkpoints.all():  # damaged ones: never to be mistaken for what follows from here
@@ -187,9 +190,9 @@ class Run:
         """
         path = self.checkpoints.path(self.progress.update)
         try:
-            if path not in self.checkpoints.all():
+            if self.saved != (self.progress.update, self.progress.score):
                 self._write(path)
-            self.failed_saves = 0
+            self.saved, self.failed_saves = (self.progress.update, self.progress.score), 0
         except ResourceError as error:
             self.failed_saves += 1
             if last or self.failed_saves > SAVES_THAT_MAY_FAIL:

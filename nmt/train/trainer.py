@@ -39,8 +39,7 @@ def train(options: TrainOptions, parts: Any) -> Run:
         try:
             run.resume()
             _announce(run)
-            if not _finished(run, 0.0):
-                _loop(run, parts.build("decoder"), signals)
+            _loop(run, parts.build("decoder"), signals)
         finally:
             run.report.close()
         return run
@@ -53,6 +52,10 @@ def _loop(run: Run, decoder: Decoder, signals: Signals) -> None:
         Alarm(Period.parse(every)) for every in (options.save_every, options.valid_every, options.log_every)
     )
     started, window = time.monotonic(), Window()
+    if _validate(run, dev, translator, signals):  # one that a signal cut short
+        run.save(last=False)
+    if _finished(run, 0.0):
+        return
     run.model.train()
     for data in run.loader.updates(progress.position):
         began = time.monotonic()
@@ -64,18 +67,17 @@ def _loop(run: Run, decoder: Decoder, signals: Signals) -> None:
         progress.update += 1
         _note(run, stats, rate, epoch, window, time.monotonic() - began)
         ended = epoch if data.ends_epoch else None
-        finished = _finished(run, time.monotonic() - started) or signals.received is not None
-        if log.rings(progress.update, ended) or (finished and window.updates):
+        finished = _finished(run, time.monotonic() - started)
+        if log.rings(progress.update, ended) or finished or signals.received is not None:
             run.report.training(_shown(run, epoch, rate, stats, started), window)
             window = Window()
-        better = False
-        if dev and signals.received is None and (valid.rings(progress.update, ended) or finished):
-            better = _validate(run, dev, translator)
-            finished = finished or _out_of_patience(run)
-        if save.rings(progress.update, ended) or better or finished:
-            run.save(last=finished)
-        if signals.received is not None:
-            raise Interrupted(signals.received)
+        progress.validation_due = dev is not None and (valid.rings(progress.update, ended) or finished)
+        better = _validate(run, dev, translator, signals)
+        finished = finished or _out_of_patience(run)
+        last = finished or signals.received is not None
+        if save.rings(progress.update, ended) or better or last:
+            run.save(last)
+        signals.check()
         if finished:
             break
 
@@ -162,12 +164,20 @@ def _note(run: Run, stats: Stats, rate: float, epoch: int, window: Window, secon
         window.nll += stats.nll
 
 
-def _validate(run: Run, dev: EvaluationSet, translator: Translator | None) -> bool:
-    """Validate, tell it, and say whether the model is the best so far."""
+def _validate(run: Run, dev: EvaluationSet | None, translator: Translator | None, signals: Signals) -> bool:
+    """Validate if that is due, tell it, and say whether the model is the best so far.
+
+    A signal cuts it short: then it stays due, and is done when the run goes on.
+    """
     options, progress = run.options, run.progress
-    scores = validate(
-        run.model, run.criterion, dev, translator, options.bleu_tokenize, options.max_tokens, options.precision
-    )
+    if dev is None or not progress.validation_due:
+        return False
+    settings = (options.bleu_tokenize, options.max_tokens, options.precision)
+    try:
+        scores = validate(run.model, run.criterion, dev, translator, *settings, signals.check)
+    except Interrupted:
+        return False
+    progress.validation_due = False
     run.schedule.see(scores.loss)
     score = -scores.loss if options.best_by == "loss" or scores.bleu is None else scores.bleu
     progress.score = score

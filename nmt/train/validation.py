@@ -1,5 +1,6 @@
 """Validation: loss on the ids and BLEU on the raw text, by the very translator that `nmt translate` uses."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -36,18 +37,20 @@ def validate(
     tokenize: str,
     max_tokens: int,
     precision: Precision,
+    check: Callable[[], None],
 ) -> Scores:
     """Score a model on a development set; the model is put back in training mode.
 
     translator: makes the translations for BLEU; None leaves BLEU out
     tokenize: sacreBLEU's tokenizer
+    check: called before each batch; may raise to stop
     """
     model.eval()
     try:
-        loss, nll, tokens = _losses(model, criterion, dev, max_tokens, precision)
+        loss, nll, tokens = _losses(model, criterion, dev, max_tokens, precision, check)
         score, signature, examples = None, "", []
         if translator is not None:
-            outputs = [translation.text for translation in translator.translate(dev.source_lines)]
+            outputs = [translation.text for translation in translator.translate(dev.source_lines, dev.name, 1, check)]
             score, signature = bleu(outputs, dev.target_lines, tokenize)
             step = max(1, len(outputs) // 3)
             examples = list(zip(dev.source_lines, outputs, dev.target_lines, strict=True))[::step][:3]
@@ -59,12 +62,18 @@ def validate(
 
 @torch.inference_mode()
 def _losses(
-    model: Model, criterion: Criterion, dev: EvaluationSet, max_tokens: int, precision: Precision
+    model: Model,
+    criterion: Criterion,
+    dev: EvaluationSet,
+    max_tokens: int,
+    precision: Precision,
+    check: Callable[[], None],
 ) -> tuple[float, float, int]:
     """(loss, nll, target tokens): sums over the set; pairs with an empty side are left out."""
     device = next(model.parameters()).device
     sums, tokens = torch.zeros(2, dtype=torch.float64), 0
     for indices in dev.batches(max_tokens):
+        check()
         batch = on_device(device, to_batch(dev.corpus, indices))
         with autocast(device, precision):
             loss = criterion(model, batch)

@@ -154,7 +154,8 @@ def test_a_model_of_outside_parts_is_trained_and_translates(plugin, data, tmp_pa
 
 
 TINY_FLAGS = {
-    "--encoder-layers", "--decoder-layers", "--d-model", "--d-ff", "--heads", "--dropout", "--schedule", "--lr", "--warmup-updates",
+    "--encoder-layers", "--decoder-layers", "--d-model", "--d-ff", "--heads", "--dropout", "--schedule",
+    "--lr", "--warmup-updates",
 }  # fmt: skip
 
 

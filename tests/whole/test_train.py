@@ -183,3 +183,47 @@ def test_the_best_and_the_last_checkpoints_are_kept(data, tmp_path, nmt):
     names = {path.name for path in checkpoints.all()}
     assert {"update-50", "update-60"} <= names
     assert names == {"update-50", "update-60", checkpoints.ranked()[0].name}
+
+
+def test_a_signal_during_validation_ends_at_once_and_the_validation_is_done_on_going_on(data, tmp_path, nmt):
+    arguments = train_arguments(data, tmp_path / "cut", 20, "--valid-every=10u", "--valid-batch-tokens=1")
+    plugin = tmp_path / "slow.py"
+    plugin.write_text(SLOW)
+    run = start([*arguments, f"--plugin={plugin}", "--decoder=slow"])
+    wait_for(lambda: (tmp_path / "validating").exists(), run)
+    run.send_signal(signal.SIGTERM)
+    run.communicate(timeout=60)
+    assert run.returncode == 143
+    assert [path.name for path in Checkpoints(tmp_path / "cut").all()] == ["update-10"]
+    (tmp_path / "go").touch()
+    assert nmt(*arguments, f"--plugin={plugin}", "--decoder=slow").returncode == 0
+    whole = train_arguments(data, tmp_path / "whole", 20, "--valid-every=10u", "--valid-batch-tokens=1")
+    assert nmt(*whole, f"--plugin={plugin}", "--decoder=slow").returncode == 0
+    assert_same_run(tmp_path / "cut", tmp_path / "whole", 20)
+    scores = [
+        Checkpoints(tmp_path / name).score(tmp_path / name / "checkpoints/update-10") for name in ("cut", "whole")
+    ]
+    assert scores[0] == scores[1] is not None
+
+
+SLOW = '''
+"""A search that waits, until a file allows it to go on; each batch holds one sentence."""
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from nmt import register
+from nmt.decoders.greedy import Greedy, GreedyOptions
+
+@dataclass(frozen=True, kw_only=True)
+class SlowOptions(GreedyOptions):
+    pass
+
+@register("decoder", "slow", SlowOptions)
+class Slow(Greedy):
+    """Greedy search, slowly."""
+    def search(self, scorer, source):
+        (Path(__file__).parent / "validating").touch()
+        if not (Path(__file__).parent / "go").exists():
+            time.sleep(0.5)
+        return super().search(scorer, source)
+'''
