@@ -55,14 +55,17 @@ class Window:
 
 @dataclass
 class Progress:
-    """Where the run stands, for the display. share: of the whole run, 0 to 1, or None when it has no end set."""
+    """Where the run stands, for the display.
+
+    share: of the whole run, 0 to 1, or None when it has no end set; events: seconds until each, by name
+    """
 
     update: int
     epoch: int
     learning_rate: float
     gradient_norm: float
     share: float | None = None
-    next_event: str = ""
+    events: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -141,7 +144,7 @@ class Report:
             "loss": f"{window.loss_per_token:.4f} nats a token (ppl {window.perplexity:.2f})",
             "speed": f"{window.speed:,.0f} target tokens/s, {100 * window.padding:.1f} % padding",
             "learning rate": f"{progress.learning_rate:.3e} (gradient norm {progress.gradient_norm:.3f})",
-            "next": progress.next_event,
+            "next": ", ".join(f"{name} in {_clock(seconds)}" for name, seconds in progress.events.items()),
             "time": self._times(progress.share),
         }
         self._draw()

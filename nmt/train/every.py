@@ -44,3 +44,10 @@ class Alarm:
             return False
         self._since = time.monotonic()
         return True
+
+    def seconds_left(self, update: int, epochs: float, per_update: float, per_epoch: float) -> float:
+        """About how long until it rings. epochs: read so far; per_update, per_epoch: seconds that one takes."""
+        if self.period.unit == "m":
+            return max(0.0, 60 * self.period.count - (time.monotonic() - self._since))
+        done, each = (update, per_update) if self.period.unit == "u" else (epochs, per_epoch)
+        return (self.period.count - done % self.period.count) * each

@@ -69,7 +69,10 @@ def _loop(run: Run, decoder: Decoder, signals: Signals) -> None:
         ended = epoch if data.ends_epoch else None
         finished = _finished(run, time.monotonic() - started)
         if log.rings(progress.update, ended) or finished or signals.received is not None:
-            run.report.training(_shown(run, epoch, rate, stats, started), window)
+            events = {"validation": valid, "checkpoint": save}
+            run.report.training(
+                _shown(run, epoch, rate, stats, started, events, window.seconds / window.updates), window
+            )
             window = Window()
         progress.validation_due = dev is not None and (valid.rings(progress.update, ended) or finished)
         better = _validate(run, dev, translator, signals)
@@ -222,16 +225,20 @@ def _finished(run: Run, seconds: float) -> bool:
     )
 
 
-def _shown(run: Run, epoch: int, rate: float, stats: Stats, started: float) -> Shown:
+def _shown(
+    run: Run, epoch: int, rate: float, stats: Stats, started: float, events: Mapping[str, Alarm], per_update: float
+) -> Shown:
+    """Where the run stands. events: what comes next, by name; per_update: seconds of an update."""
     options, done = run.options, run.progress.update
+    epochs = run.progress.position.epoch - 1 + run.progress.position.pairs / len(run.data.train)
+    per_epoch = per_update * done / max(epochs, 1e-9)
+    left = {name: alarm.seconds_left(done, epochs, per_update, per_epoch) for name, alarm in events.items()}
     shares = [done / options.max_updates] if options.max_updates else []
     if options.max_epochs:
-        whole = len(run.data.train)
-        shares.append((run.progress.position.epoch - 1 + run.progress.position.pairs / whole) / options.max_epochs)
+        shares.append(epochs / options.max_epochs)
     if options.max_minutes:
         shares.append((time.monotonic() - started) / 60 / options.max_minutes)
-    event = f"validation every {options.valid_every}, checkpoint every {options.save_every}"
-    return Shown(done, epoch, rate, stats.gradient_norm, min(max(shares), 1.0) if shares else None, event)
+    return Shown(done, epoch, rate, stats.gradient_norm, min(max(shares), 1.0) if shares else None, left)
 
 
 def _dev(run: Run) -> EvaluationSet | None:

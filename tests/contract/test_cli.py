@@ -28,7 +28,10 @@ def test_an_unknown_command_names_the_nearest(nmt):
 
 def test_a_mistyped_flag_value_or_key_names_what_was_wanted(nmt, tmp_path):
     assert b"did you mean '--dropout'?" in nmt("train", "--dropuot", "0.1").stderr
-    assert b"'lots' (set by the command line); wanted FLOAT" in nmt("train", "--data=d", "-o", "r", "--dropout=lots").stderr
+    assert (
+        b"'lots' (set by the command line); wanted FLOAT"
+        in nmt("train", "--data=d", "-o", "r", "--dropout=lots").stderr
+    )
     assert b"dropout is 1.5" in nmt("train", "--data=d", "-o", "r", "--dropout=1.5").stderr
     config = tmp_path / "s.toml"
     config.write_text("dropuot = 0.1\n")

@@ -39,14 +39,19 @@ def test_average_takes_named_or_best_checkpoints_and_refuses_what_is_not_there(t
     best = Checkpoints(trained).ranked()[0]
     assert nmt("average", "--run", trained, "--best=1", "--output", tmp_path / "b").returncode == 0
     assert (tmp_path / "b/model.safetensors").read_bytes() == (best / "model.safetensors").read_bytes()
-    assert nmt("average", "--checkpoint", best, trained / "checkpoints/update-10", "--output", tmp_path / "n").returncode == 0
+    assert (
+        nmt("average", "--checkpoint", best, trained / "checkpoints/update-10", "--output", tmp_path / "n").returncode
+        == 0
+    )
     assert nmt("average", "--run", trained, "--last=5", "--output", tmp_path / "x").returncode == 2
     assert nmt("average", "--run", trained, "--last=2", "--output", tmp_path / "b").returncode == 2
     damaged = nmt("average", "--checkpoint", tmp_path / "nowhere", "--output", tmp_path / "x")
     assert damaged.returncode == 4 and not (tmp_path / "x").exists()
 
 
-def test_a_run_translates_with_its_best_checkpoint_and_a_model_folder_needs_nothing_else(trained, corpus, tmp_path, nmt):
+def test_a_run_translates_with_its_best_checkpoint_and_a_model_folder_needs_nothing_else(
+    trained, corpus, tmp_path, nmt
+):
     best = Checkpoints(trained).ranked()[0]
     text = corpus.with_suffix(".en").read_bytes()
     moved = tmp_path / "elsewhere"
@@ -60,7 +65,9 @@ def test_a_run_translates_with_its_best_checkpoint_and_a_model_folder_needs_noth
     assert alone.stdout.count(b"\n") == 15
 
 
-def test_evaluate_gives_the_same_scores_from_a_file_and_from_a_model_always_with_signature(trained, corpus, tmp_path, nmt):
+def test_evaluate_gives_the_same_scores_from_a_file_and_from_a_model_always_with_signature(
+    trained, corpus, tmp_path, nmt
+):
     source, reference = corpus.with_suffix(".en"), corpus.with_suffix(".de")
     (tmp_path / "out").write_bytes(nmt("translate", "--model", trained, input=source.read_bytes()).stdout)
     from_file = nmt("evaluate", "--hypothesis", tmp_path / "out", "--reference", reference, "--json")
@@ -79,7 +86,9 @@ def test_evaluate_gives_the_same_scores_from_a_file_and_from_a_model_always_with
 def test_evaluate_reproduces_published_bleu(system, nmt):
     pair = system.split("/")[0]
     reference = SCORING / pair / f"wmt13.ref.{system[-2:]}.gz"
-    found = nmt("evaluate", "--hypothesis", SCORING / f"{system}.gz", "--reference", reference, "--metrics=bleu", "--json")
+    found = nmt(
+        "evaluate", "--hypothesis", SCORING / f"{system}.gz", "--reference", reference, "--metrics=bleu", "--json"
+    )
     published = float((SCORING / f"{system}.bleu").read_text())
     assert round(json.loads(found.stdout)[0]["value"], 1) == published
 
@@ -117,6 +126,9 @@ def test_data_of_another_vocabulary_is_refused(data, trained, tmp_path, nmt):
     assert scored.returncode == 4 and b"another vocabulary" in scored.stderr
     goes_on = nmt(*train_arguments(tmp_path / "d", trained, 50))
     assert goes_on.returncode in (2, 4)
-    assert nmt("prepare", *prepared, "--vocabulary", Checkpoints(trained).best(), "--output", tmp_path / "e").returncode == 0
+    assert (
+        nmt("prepare", *prepared, "--vocabulary", Checkpoints(trained).best(), "--output", tmp_path / "e").returncode
+        == 0
+    )
     scored = nmt("average", "--run", trained, "--last=1", "--output", tmp_path / "n", "--score", tmp_path / "e")
     assert scored.returncode == 0, scored.stderr
