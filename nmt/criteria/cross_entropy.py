@@ -15,6 +15,7 @@ from nmt.models.base import Model
 from nmt.symbols import PAD
 
 CHUNK = {"cpu": 2**20, "cuda": 2**27}  # logits that exist at once: what a processor's cache holds, what fills a GPU
+FEWEST_ROWS = 128  # below this the matrix products are slow, however large the vocabulary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +82,7 @@ class CrossEntropy(Criterion):
 
 def chunk_rows(features: Tensor, size: int) -> int:
     """How many rows of logits over `size` words may exist at once on the device of features."""
-    return max(16, CHUNK.get(features.device.type, CHUNK["cuda"]) // size)
+    return max(FEWEST_ROWS, CHUNK.get(features.device.type, CHUNK["cuda"]) // size)
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
