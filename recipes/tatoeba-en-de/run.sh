@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Tatoeba English to German: 156,362 everyday sentences, raw text in, sacreBLEU with its signature out.
+#
+# The sentences come from tatoeba.org, whose exports change every week, so that no address gives this split again: DATA
+# must name a folder or mirror that holds en-de/{train,valid,test}.{en,de}, gzip or not.
+# What may be set: DATA, WORK, NMT, VOCAB_SIZE, LOCK. Flags go to nmt train: `run.sh --device cuda`.
+# A step whose output stands is skipped; training goes on where it stopped.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=recipes/steps.sh
+. "$here/../steps.sh"
+work=${WORK:-$here/../../runs/tatoeba-en-de}
+text=$work/text data=$work/data model=$work/model found=$work/test.de
+files=()
+for set in train valid test; do
+    files+=("en-de/$set.en.gz" "en-de/$set.de.gz")
+done
+"$here/../fetch.sh" "${DATA:?name the folder that holds en-de/train.en.gz and the other files}" "$text" \
+    "${LOCK:-$here/data.sha256}" "${files[@]}"
+
+step "$data" "${nmt[@]}" prepare --source-lang en --target-lang de --train "$text/train" --valid "$text/valid" \
+    --vocab-size "${VOCAB_SIZE:-8000}" --output "$data"
+step "$model" "${nmt[@]}" train --data "$data" --output "$work/run" --config "$here/settings.toml" "$@"
+step "$model" "${nmt[@]}" average --run "$work/run" --last 5 --output "$model"
+step "$found" "${nmt[@]}" translate --model "$model" --input "$text/test.en" --output "$found"
+
+echo
+scores=$(bleu "$found" "$text/test.de")
+figure "Tatoeba en-de" "BLEU" "published"
+figure "test" "${scores%%  *}" "none"
+echo "signature: ${scores##*  }"
