@@ -1,11 +1,13 @@
-"""Small prepared data and a small run that several tests share, and nmt as a process."""
+"""Small prepared data and a small run that several tests share, and nmt in this process or as one of its own."""
 
+import json
 import os
 import random
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -49,6 +51,19 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
+@pytest.fixture(scope="session")
+def broken(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose weights are numbers, but so large that its probabilities are none."""
+    import torch
+
+    from nmt.checkpoint import load_model, save_model, weights_of
+
+    loaded, folder = load_model(trained, torch.device("cpu")), tmp_path_factory.mktemp("broken") / "model"
+    weights = {name: tensor * 1e30 for name, tensor in weights_of(loaded.model).items()}
+    save_model(folder, weights, loaded.facts, loaded.pipeline, {})
+    return folder
+
+
 def train_arguments(data: Path, output: Path, updates: int, *more: str) -> list[str]:
     """`nmt train` for the tiny model."""
     periods = ["--save-every=10u", "--valid-every=20u", "--log-every=10u", f"--max-updates={updates}"]
@@ -65,3 +80,29 @@ def nmt() -> Callable[..., subprocess.CompletedProcess[bytes]]:
         return subprocess.run(command, capture_output=True, env=environment, timeout=240, **given)  # type: ignore[call-overload]
 
     return call
+
+
+class Told(NamedTuple):
+    """What a command ended with and said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """stdout as JSON, which has no NaN and no Infinity."""
+        return json.loads(self.out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+@pytest.fixture
+def call(capsysbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Told]:
+    """`call(arguments)` runs the command in this process, which is fast; stdin and signals are the tests' own."""
+
+    def told(*arguments: object) -> Told:
+        capsysbinary.readouterr()
+        code = run([str(argument) for argument in arguments])
+        out, err = capsysbinary.readouterr()
+        return Told(code, out.decode(), err.decode())
+
+    return told

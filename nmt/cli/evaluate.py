@@ -2,15 +2,20 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 from nmt.cli.command import Command, Parts
-from nmt.errors import InputError, UserError, quoted
-from nmt.infer.evaluate import Metric, evaluate
+from nmt.errors import InputError, quoted
+from nmt.infer.evaluate import METRICS, Score, check_metric, check_tokenizer, evaluate, num_split
+from nmt.log import log
 from nmt.options import opt
+from nmt.signals import Signals
 from nmt.text.corpus import read_lines
+
+LINES_WITH_SUBWORDS: Final = 0.1  # the share of lines beyond which it is no accident
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,12 +24,12 @@ class EvaluateOptions:
     hypothesis: str | None = opt(None, "file of translations, detokenised", aliases=("hyp",))
     model: str | None = opt(None, "instead of a hypothesis: translate --source with this model", aliases=("m", "path"))
     source: str | None = opt(None, "with --model: the source file", aliases=("s",))
-    metrics: tuple[Metric, ...] = opt(("bleu", "chrf", "ter"), "which scores: bleu, chrf, ter")
+    metrics: tuple[str, ...] = opt(METRICS, "which scores: bleu, chrf, ter")
     tokenize: str = opt("13a", "BLEU's tokenizer (13a, intl, char, ...); none for files that are tokenised already")
     lowercase: bool = opt(False, "compare without case")
     batch_tokens: int = opt(2000, "with --model: source tokens of a batch")
     device: str = opt("auto", "with --model: auto, cpu, cuda or cuda:N")
-    json: bool = opt(False, "print JSON")
+    json: bool = opt(False, "print JSON: a row a score with metric, value, signature, detail, and the search if any")
 
     def __post_init__(self) -> None:
         if not self.reference:
@@ -33,36 +38,72 @@ class EvaluateOptions:
             raise ValueError("give either --hypothesis, or --model with --source")
         if (self.model is None) != (self.source is None):
             raise ValueError("--model and --source belong together")
+        if self.batch_tokens < 1:
+            raise ValueError(f"batch_tokens is {self.batch_tokens}; it must be at least 1")
+        for name in self.metrics:
+            check_metric(name)
 
 
-def run(options: EvaluateOptions, parts: Parts) -> None:
-    """Print each score with its signature."""
+@dataclass(frozen=True)
+class Translated:
+    """What a model made of the source. decoder: the search's signature; num_failed: lines it could not translate."""
+
+    lines: list[str]
+    decoder: str
+    num_failed: int
+
+
+def run(options: EvaluateOptions, parts: Parts) -> int:
+    """Print each score with its signature; 5 when a line could not be translated."""
+    if "bleu" in options.metrics:
+        check_tokenizer(options.tokenize)
     references = [read_lines(Path(path)) for path in options.reference]
-    hypotheses = read_lines(Path(options.hypothesis)) if options.hypothesis else _translate(options, parts)
-    name = options.hypothesis or f"the translations of {options.source}"
+    name = options.hypothesis or options.source or ""
+    given = read_lines(Path(name))
     for path, lines in zip(options.reference, references, strict=True):
-        if len(lines) != len(hypotheses):
-            raise InputError(f"{quoted(name)} has {len(hypotheses):,} lines, {quoted(path)} has {len(lines):,}")
-    if not hypotheses:
+        if len(lines) != len(given):
+            raise InputError(f"{quoted(name)} has {len(given):,} lines, {quoted(path)} has {len(lines):,}")
+    if not given:
         raise InputError(f"{quoted(name)}: has no lines to score")
-    scores = evaluate(hypotheses, references, options.metrics, options.tokenize, options.lowercase)
+    settings = (options.metrics, options.tokenize, options.lowercase)
+    if options.model is None:
+        _warn_of_subwords(name, given)
+        _show(options, evaluate(given, references, *settings), None)
+        return 0
+    translated = _translate(options, parts, options.model, name, given)
+    _show(options, evaluate(translated.lines, references, *settings), translated.decoder)
+    if translated.num_failed:
+        log.warn(f"{name}: {translated.num_failed:,} of {len(given):,} lines not translated: scored as empty lines")
+    return 5 if translated.num_failed else 0
+
+
+def _show(options: EvaluateOptions, scores: Sequence[Score], decoder: str | None) -> None:
     if options.json:
-        rows: list[dict[str, Any]] = [vars(score) for score in scores]
-        sys.stdout.write(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+        rows = [{**vars(score), "decoder": decoder} for score in scores]
+        shown = json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
     else:
-        sys.stdout.writelines(f"{score.detail}  {score.signature}\n" for score in scores)
+        shown = "".join(f"{score.detail}  {score.signature}\n" for score in scores)
+    sys.stdout.buffer.write(shown.encode())
+    sys.stdout.buffer.flush()
 
 
-def _translate(options: EvaluateOptions, parts: Parts) -> list[str]:
-    from nmt.checkpoint import load_model
-    from nmt.device import choose_device
-    from nmt.infer.translator import Translator
+def _warn_of_subwords(name: str, lines: Sequence[str]) -> None:
+    count = num_split(lines)
+    if count > LINES_WITH_SUBWORDS * len(lines):
+        log.warn(
+            f"{name}: {count:,} of {len(lines):,} lines look split into subwords (tokens that end in @@ or begin with "
+            "\u2581); scores want detokenised text"
+        )
 
-    if options.model is None or options.source is None:
-        raise UserError("--model and --source belong together")
-    loaded = load_model(Path(options.model), choose_device(options.device))
-    translator = Translator(loaded.pipeline, loaded.model, parts.build("decoder"), options.batch_tokens)
-    return [translation.text for translation in translator.translate(read_lines(Path(options.source)))]
+
+def _translate(options: EvaluateOptions, parts: Parts, model: str, source: str, lines: list[str]) -> Translated:
+    from nmt.infer.translator import load_translator
+
+    translator = load_translator(Path(model), parts.build("decoder"), options.batch_tokens, device=options.device)
+    log.info(f"{model}: {translator.decoder.signature} on {translator.device}")
+    with Signals() as signals:
+        translations = translator.translate(lines, source, check=signals.check)
+    return Translated([one.text for one in translations], translator.decoder.signature, translator.failed.count)
 
 
 COMMAND = Command(
