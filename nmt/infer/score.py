@@ -1,17 +1,23 @@
 """Log-probabilities of given translations: forced decoding, all positions at once."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from nmt.batch import Batch
 from nmt.data.batching import micro_batches
 from nmt.data.loader import padded
 from nmt.models.base import Model
-from nmt.symbols import BOS, EOS
+from nmt.symbols import BOS, EOS, PAD
 from nmt.text.pipeline import Pipeline
+
+ROWS_OF_LOGITS: Final = 1024  # that exist at once
 
 
 @dataclass(frozen=True)
@@ -25,25 +31,49 @@ class PairScore:
 
 @torch.inference_mode()
 def score(
-    model: Model, pipeline: Pipeline, sources: Sequence[str], targets: Sequence[str], max_tokens: int
-) -> list[PairScore]:
-    """The score of each pair of lines, in their order. max_tokens: cells of a batch, padding counted."""
-    device = next(model.parameters()).device
-    source_ids = [np.asarray(ids) for ids in pipeline.source.encode_batch(sources)]
-    target_ids = [np.asarray(ids) for ids in pipeline.target.encode_batch(targets)]
-    source_lengths = np.array([len(ids) for ids in source_ids])
-    target_lengths = np.array([len(ids) for ids in target_ids])
-    results: dict[int, PairScore] = {}
+    model: Model,
+    pipeline: Pipeline,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    max_tokens: int,
+    max_length: int,
+    check: Callable[[], None],
+) -> list[PairScore | str]:
+    """The score of each pair of lines, in their order, or why it has none.
+
+    A line without tokens is the sentence of EOS alone, on either side.
+    max_tokens: cells of a batch, padding counted; a longer pair is a batch of its own
+    max_length: tokens of a line; a pair with a longer one gets no score
+    check: called before each batch; may raise to stop
+    """
+    source_ids = [np.asarray(ids, dtype=np.int64) for ids in pipeline.source.encode_batch(sources)]
+    target_ids = [np.asarray(ids, dtype=np.int64) for ids in pipeline.target.encode_batch(targets)]
+    source_lengths = np.array([len(ids) for ids in source_ids], dtype=np.int64)
+    target_lengths = np.array([len(ids) for ids in target_ids], dtype=np.int64)
+    longest = np.maximum(source_lengths, target_lengths)
+    results: list[PairScore | str] = [f"{length:,} tokens on a side (--max-length)" for length in longest]
     order = np.lexsort((source_lengths, target_lengths))
-    for indices in micro_batches([order], source_lengths, target_lengths, max_tokens):
-        batch = Batch(
-            padded([source_ids[i] for i in indices], []).to(device),
-            padded([target_ids[i] for i in indices], [BOS]).to(device),
-        )
-        log_probs = torch.log_softmax(model.output(model(batch).features).float(), dim=-1)  # B T V
-        words = log_probs.gather(2, batch.target_output[:, :, None]).squeeze(2).cpu()  # B T
-        for i, row in zip(indices.tolist(), words, strict=True):
-            values = row[: target_lengths[i] + 1].tolist()
-            pieces = [pipeline.target.piece(token) for token in [*target_ids[i].tolist(), EOS]]
-            results[i] = PairScore(float(np.sum(values)), pieces, values)
-    return [results[i] for i in range(len(sources))]
+    for indices in micro_batches([order[longest[order] <= max_length]], source_lengths, target_lengths, max_tokens):
+        if len(indices) == 0:
+            break
+        check()
+        words = _log_probs(model, [source_ids[i] for i in indices], [target_ids[i] for i in indices])
+        for i, log_probs in zip(indices.tolist(), words.split((target_lengths[indices] + 1).tolist()), strict=True):
+            results[i] = _pair_score(pipeline, target_ids[i].tolist(), log_probs.tolist())
+    return results
+
+
+def _log_probs(model: Model, sources: list[NDArray[Any]], targets: list[NDArray[Any]]) -> Tensor:
+    """(N,) nats on the CPU: of each target's words and EOS, one target after the other."""
+    device = next(model.parameters()).device
+    batch = Batch(padded(sources, []).to(device), padded(targets, [BOS]).to(device))
+    real = batch.target_output != PAD  # B T
+    features, words = model(batch).features[real], batch.target_output[real]  # N D, N
+    chunks = zip(features.split(ROWS_OF_LOGITS), words.split(ROWS_OF_LOGITS), strict=True)
+    return torch.cat([model.log_probs(rows).gather(1, wanted[:, None]).squeeze(1) for rows, wanted in chunks]).cpu()
+
+
+def _pair_score(pipeline: Pipeline, target: list[int], log_probs: list[float]) -> PairScore | str:
+    if not all(map(math.isfinite, log_probs)):
+        return "the model gives no finite probability"
+    return PairScore(math.fsum(log_probs), [pipeline.target.piece(token) for token in [*target, EOS]], log_probs)

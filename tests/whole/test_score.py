@@ -1,0 +1,103 @@
+"""`nmt score`: every pair of lines gets a line, whatever the lines and the model are."""
+
+import json
+import os
+import signal
+
+import pytest
+import torch
+from conftest import write_corpus
+
+import nmt.cli.score
+import nmt.infer.score
+from nmt.checkpoint import load_model
+from nmt.cli.score import ScoreOptions, _line
+from nmt.infer.score import PairScore
+from nmt.symbols import BOS, EOS
+
+
+@pytest.fixture
+def score(tmp_path, call):
+    """`score(model, sources, targets, *flags)`"""
+
+    def scored(model, sources, targets, *flags):
+        for name, lines in (("s", sources), ("t", targets)):
+            (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+        return call("score", "--model", model, "--source", tmp_path / "s", "--target", tmp_path / "t", *flags)
+
+    return scored
+
+
+@torch.inference_mode()
+def word_by_word(loaded, source, target):
+    """log p(target EOS | source EOS) in nats, as a search asks for it."""
+    state = loaded.model.start(torch.tensor([[*loaded.pipeline.source.encode(source), EOS]]))
+    total, before = 0.0, BOS
+    for word in [*loaded.pipeline.target.encode(target), EOS]:
+        log_probs, state = loaded.model.step(torch.tensor([before]), state)
+        total += float(log_probs[0, word])
+        before = word
+    return total
+
+
+def test_a_line_without_words_is_the_sentence_of_its_end_symbol_on_either_side(trained, score):
+    sources, targets = ["ban des", "", "  ", "ban"], ["", "BAN DES", "", "BAN"]
+    told = score(trained, sources, targets, "--per-token", "--json")
+    assert (told.code, told.err) == (0, "")
+    rows = [json.loads(line) for line in told.out.splitlines()]
+    loaded = load_model(trained, torch.device("cpu"))
+    for source, target, row in zip(sources, targets, rows, strict=True):
+        assert [token["token"] for token in row["tokens"]] == [*target.split(), "</s>"]
+        assert row["log_prob"] == pytest.approx(word_by_word(loaded, source, target), abs=1e-4)
+
+
+def test_neither_the_size_of_batches_nor_that_of_chunks_changes_a_score(trained, score, tmp_path, monkeypatch):
+    write_corpus(tmp_path / "c", 30, 5)
+    lines = [(tmp_path / f"c.{side}").read_text().splitlines() for side in ("en", "de")]
+    whole = [float(line) for line in score(trained, *lines).out.split()]
+    assert len(whole) == 30
+    monkeypatch.setattr(nmt.cli.score, "LINES_AT_ONCE", 7)
+    monkeypatch.setattr(nmt.infer.score, "ROWS_OF_LOGITS", 3)
+    assert [float(line) for line in score(trained, *lines, "--max-tokens=20").out.split()] == pytest.approx(
+        whole, abs=1e-5
+    )
+
+
+def test_a_line_that_is_too_long_is_named_and_the_others_are_scored(trained, score, tmp_path):
+    sources, targets = ["ban", "ban " * 9, "des", "ban"], ["BAN", "BAN", "BAN " * 9, "BAN " * 8]
+    told = score(trained, sources, targets, "--max-length=8")
+    assert told.code == 5
+    assert [line == "nan" for line in told.out.splitlines()] == [False, True, True, False]
+    assert [f"s:{number}: no score: 9 tokens" in told.err for number in range(1, 5)] == [False, True, True, False]
+    assert "2 of 4 pairs have no score" in told.err.splitlines()[-1]
+    assert score(trained, sources, targets).code == 0
+    assert score(trained, [], []) == (0, "", "")
+
+
+def test_a_model_without_finite_probabilities_gives_null_and_fails(broken, score):
+    told = score(broken, ["ban", "des"], ["BAN", ""], "--json", "--per-token")
+    assert told.code == 5
+    assert told.out == 2 * '{"log_prob": null, "tokens": []}\n'
+    assert told.err.count("the model gives no finite probability") == 2
+    assert score(broken, ["ban"], ["BAN"]).out == "nan\n"
+
+
+def test_certainty_is_printed_without_a_sign():
+    options = ScoreOptions(model="m", source="s", target="t", per_token=True)
+    assert _line(options, PairScore(-1e-9, ["</s>"], [-0.0])) == "0.000000\t</s>:0.0000\n"
+
+
+def test_a_signal_ends_it_after_the_lines_that_are_being_written(trained, score, monkeypatch):
+    plain, calls = nmt.infer.score.score, []
+
+    def interrupted(*arguments):
+        pairs = plain(*arguments)
+        calls.append(len(pairs))
+        if len(calls) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return pairs
+
+    monkeypatch.setattr(nmt.cli.score, "LINES_AT_ONCE", 3)
+    monkeypatch.setattr(nmt.infer.score, "score", interrupted)
+    told = score(trained, ["ban"] * 10, ["BAN"] * 10)
+    assert (told.code, told.out.count("\n"), calls) == (128 + signal.SIGTERM, 6, [3, 3])
