@@ -1,19 +1,31 @@
 """`nmt average`: the mean of checkpoints as a model folder (Vaswani et al., 2017, section 6.1)."""
 
 import json
+import math
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from nmt.artefact import Artefact, check_output
-from nmt.checkpoint import Checkpoints, ModelFacts, average_weights, load_model, save_model, update_of
+from nmt.checkpoint import (
+    Checkpoints,
+    ModelFacts,
+    average_weights,
+    load_model,
+    put_weights,
+    save_model,
+    update_of,
+)
 from nmt.cli.command import Command, Parts
-from nmt.data.shards import PreparedData
+from nmt.data.shards import EvaluationSet, PreparedData
 from nmt.device import choose_device
-from nmt.errors import ArtefactError, UserError, quoted
+from nmt.errors import ArtefactError, UserError, one_line, quoted
 from nmt.log import log
+from nmt.models.base import Model
 from nmt.options import REQUIRED, opt
 from nmt.signals import Signals
 from nmt.text.pipeline import Pipeline
@@ -34,46 +46,46 @@ class AverageOptions:
     max_tokens: int = opt(4096, "tokens that a device holds at once while scoring")
     device: str = opt("auto", "device for scoring: auto, cpu, cuda or cuda:N")
     overwrite: bool = opt(False, "replace a model that is there")
-    json: bool = opt(False, "print what was averaged, and the scores, as JSON")
+    json: bool = opt(False, "print what was averaged, and the scores (null where not finite), as JSON")
 
     def __post_init__(self) -> None:
         if (self.run is None) == (not self.checkpoint):
             raise ValueError("give either --run or --checkpoint")
         if self.run is not None and (self.last is None) == (self.best is None):
             raise ValueError("give either --last N or --best N")
-        if min(self.last or 1, self.best or 1) < 1:
-            raise ValueError("--last and --best take a number of at least 1")
+        if self.run is None and (self.last is not None or self.best is not None):
+            raise ValueError("--last and --best choose checkpoints of a --run")
+        for name in ("last", "best"):
+            number = getattr(self, name)
+            if number is not None and number < 1:
+                raise ValueError(f"{name} is {number}; it must be at least 1")
+        if not 0 <= self.every_minutes < math.inf:
+            raise ValueError(f"every_minutes is {self.every_minutes}; it must be a number of minutes, or 0")
+        if self.every_minutes and self.last is None:
+            raise ValueError("--every-minutes belongs to --last")
+        if self.max_tokens < 1:
+            raise ValueError(f"max_tokens is {self.max_tokens}; it must be at least 1")
 
 
 def run(options: AverageOptions, parts: Parts) -> None:
-    """Average, write the model, and show the scores when they are asked for."""
-    output = Path(options.output)
+    """Average, show the scores when they are asked for, and write the model last, so that a failure leaves nothing."""
+    output, device = Path(options.output), choose_device(options.device)
     check_output(output, options.overwrite)
     folders = chosen(options)
-    weights = average_weights(folders)
-    first = Artefact(folders[0], "model", "checkpoint")
-    pipeline = Pipeline.load(first)
-    for folder in folders[1:]:
-        other = Artefact(folder, "model", "checkpoint")
-        if ModelFacts.read(other) != ModelFacts.read(first) or Pipeline.load(other).hash != pipeline.hash:
-            raise ArtefactError(
-                f"{quoted(folder)}: is another model than {quoted(folders[0])}; they cannot be averaged"
-            )
-    names = [folder.name for folder in folders]
-    save_model(output, weights, ModelFacts.read(first), pipeline, {"averaged": names})
-    log.info(f"{output}: the mean of {len(folders)} checkpoints ({', '.join(names)})")
+    facts, pipeline = _common_model(folders, output)
+    dev = _development_set(options.score, pipeline, options.max_tokens) if options.score else None
+    names = [one_line(str(folder)) for folder in folders]
     with Signals() as signals:
-        scores = _scores(options, parts, [*folders, output], signals) if options.score else {}
-    if options.json:
-        sys.stdout.write(json.dumps({"output": str(output), "averaged": names, "scores": scores}, indent=1) + "\n")
-    else:
-        sys.stdout.writelines(
-            f"{name}\tloss {row['loss']:.4f} nats/token\tppl {row['ppl']:.4f}\n" for name, row in scores.items()
-        )
+        weights = average_weights(folders)
+        signals.check()
+        scores = _scores(options, parts, device, dev, folders, weights, signals.check) if dev is not None else {}
+        save_model(output, weights, facts, pipeline, {"averaged": names})
+    log.info(f"{output}: the mean of {len(folders)} checkpoints ({', '.join(names)})")
+    _show(options, names, scores)
 
 
 def chosen(options: AverageOptions) -> list[Path]:
-    """The folders to average, oldest first."""
+    """The folders to average: those of a run oldest first, named ones as they were named."""
     if options.run is None:
         return [Path(folder) for folder in options.checkpoint]
     checkpoints = Checkpoints(Path(options.run))
@@ -94,30 +106,77 @@ def _apart(newest_first: list[Path], minutes: float) -> list[Path]:
     """Those that are at least so many minutes of training before the one taken last."""
     taken: list[tuple[float, Path]] = []
     for folder in newest_first:
-        at = float(Artefact(folder, "checkpoint").manifest.get("minutes", 0.0))
+        at = Artefact(folder, "checkpoint").manifest.get("minutes")
+        if not isinstance(at, int | float) or not math.isfinite(at):
+            raise ArtefactError(f"{quoted(folder)}: its manifest says minutes: {quoted(at)}; wanted a number")
         if not taken or taken[-1][0] - at >= minutes:
             taken.append((at, folder))
     return [folder for _, folder in taken]
 
 
-def _scores(
-    options: AverageOptions, parts: Parts, folders: list[Path], signals: Signals
-) -> dict[str, dict[str, float]]:
-    """Loss and perplexity of each folder's model on the development set."""
-    data = PreparedData(Path(options.score or ""))
-    dev = next(iter(data.valid.values()), None)
-    if dev is None:
-        raise UserError(f"{quoted(options.score)}: has no development set (nmt prepare --valid)")
-    criterion, device = parts.build("criterion"), choose_device(options.device)
-    rows = {}
+def _common_model(folders: Sequence[Path], output: Path) -> tuple[ModelFacts, Pipeline]:
+    """The facts and the pipeline that all folders share; `output` must be none of them."""
+    first = Artefact(folders[0], "model", "checkpoint")
+    facts, pipeline = ModelFacts.read(first), Pipeline.load(first)
     for folder in folders:
-        loaded = load_model(folder, device)
-        if loaded.pipeline.hash != data.pipeline.hash:
-            raise ArtefactError(f"{quoted(options.score)}: was prepared with another vocabulary than {quoted(folder)}")
+        if folder.resolve() == output.resolve():
+            raise UserError(f"{quoted(output)}: is one of the folders to average (name another --output)")
+        other = Artefact(folder, "model", "checkpoint")
+        if ModelFacts.read(other) != facts or Pipeline.load(other).hash != pipeline.hash:
+            raise ArtefactError(
+                f"{quoted(folder)}: is another model than {quoted(folders[0])}; they cannot be averaged"
+            )
+    return facts, pipeline
+
+
+def _development_set(folder: str, pipeline: Pipeline, max_tokens: int) -> EvaluationSet:
+    """The first development set of prepared data, which must be of the model's vocabulary."""
+    data = PreparedData(Path(folder))
+    if data.pipeline.hash != pipeline.hash:
+        raise ArtefactError(f"{quoted(folder)}: was prepared with another vocabulary than the checkpoints")
+    dev = next(iter(data.valid.values()), None)
+    if dev is None or next(dev.batches(max_tokens), None) is None:
+        raise UserError(f"{quoted(folder)}: has no development set to score (nmt prepare --valid)")
+    return dev
+
+
+def _scores(
+    options: AverageOptions,
+    parts: Parts,
+    device: torch.device,
+    dev: EvaluationSet,
+    folders: Sequence[Path],
+    weights: Mapping[str, Tensor],
+    check: Callable[[], None],
+) -> dict[str, dict[str, float]]:
+    """Loss and perplexity of each folder's model and of their mean, by path. weights: those of the mean."""
+    criterion = parts.build("criterion")
+
+    def score(model: Model) -> dict[str, float]:
         with torch.inference_mode():
-            scores = validate(loaded.model, criterion, dev, None, "13a", options.max_tokens, "fp32", signals.check)
-        rows[folder.name] = {"loss": scores.loss, "ppl": scores.perplexity}
-    return rows
+            scores = validate(model, criterion, dev, None, "13a", options.max_tokens, "fp32", check)
+        return {"loss": scores.loss, "ppl": scores.perplexity}
+
+    rows = {one_line(str(folder)): score(load_model(folder, device).model) for folder in folders}
+    mean = load_model(folders[0], device).model
+    put_weights(mean, weights, options.output)
+    return {**rows, one_line(options.output): score(mean)}
+
+
+def _show(options: AverageOptions, names: list[str], scores: Mapping[str, Mapping[str, float]]) -> None:
+    if options.json:
+        rows = {
+            name: {key: value if math.isfinite(value) else None for key, value in row.items()}
+            for name, row in scores.items()
+        }
+        found = {"output": one_line(options.output), "averaged": names, "scores": rows}
+        shown = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+    else:
+        shown = "".join(
+            f"{name}\tloss {row['loss']:.4f} nats/token\tppl {row['ppl']:.4f}\n" for name, row in scores.items()
+        )
+    sys.stdout.buffer.write(shown.encode())
+    sys.stdout.buffer.flush()
 
 
 COMMAND = Command("average", "Average checkpoints into a model folder.", AverageOptions, run, kinds=("criterion",))

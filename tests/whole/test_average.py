@@ -1,0 +1,145 @@
+"""`nmt average`: which checkpoints, their mean, their losses, and nothing left behind by what fails."""
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from conftest import write_corpus
+from safetensors.numpy import load_file
+
+import nmt.cli.average
+from nmt.artefact import new_folder, to_json
+from nmt.checkpoint import Checkpoints
+from nmt.cli.average import AverageOptions, chosen
+
+
+def test_average_is_the_mean_of_the_last_checkpoints_and_shows_their_losses(data, trained, tmp_path, call):
+    made = call("average", "--run", trained, "--last=3", "--output", tmp_path / "m", "--score", data, "--json")
+    assert made.code == 0, made.err
+    folders = [str(trained / f"checkpoints/update-{update}") for update in (20, 30, 40)]
+    assert made.json["averaged"] == folders
+    assert list(made.json["scores"]) == [*folders, str(tmp_path / "m")]
+    parts = [load_file(f"{folder}/model.safetensors") for folder in folders]
+    for name, mean in load_file(tmp_path / "m/model.safetensors").items():
+        expected = sum(part[name].astype("float64") for part in parts) / 3
+        assert abs(mean - expected).max() < 1e-7
+    last = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()][-1]
+    assert made.json["scores"][folders[2]]["loss"] == pytest.approx(last["valid_loss"], rel=1e-6)
+    alone = call("average", "--checkpoint", tmp_path / "m", "--output", tmp_path / "n", "--score", data, "--json")
+    assert alone.json["scores"][str(tmp_path / "n")] == made.json["scores"][str(tmp_path / "m")]
+
+
+def test_average_takes_named_or_best_checkpoints_and_refuses_what_is_not_there(trained, tmp_path, call):
+    best, last = Checkpoints(trained).ranked()[0], ["average", "--run", trained, "--last=5"]
+    assert call("average", "--run", trained, "--best=1", "--output", tmp_path / "b").code == 0
+    assert (tmp_path / "b/model.safetensors").read_bytes() == (best / "model.safetensors").read_bytes()
+    named = ["--checkpoint", best, trained / "checkpoints/update-10"]
+    assert call("average", *named, "--output", tmp_path / "n").code == 0
+    assert call(*last, "--output", tmp_path / "x").code == 2
+    assert call("average", "--run", trained, "--last=2", "--output", tmp_path / "b").code == 2
+    replaced = call("average", *named, "--output", best, "--overwrite")
+    assert replaced.code == 2 and "is one of the folders to average" in replaced.err
+    damaged = call("average", "--checkpoint", tmp_path / "nowhere", "--output", tmp_path / "x")
+    assert damaged.code == 4 and not (tmp_path / "x").exists()
+
+
+def make_checkpoints(run_folder: Path, facts: dict[int, tuple[float | None, object]]) -> None:
+    """Checkpoints that hold nothing but what choosing them looks at: update -> (score, minutes)."""
+    for update, (score, minutes) in facts.items():
+        folder = Checkpoints(run_folder).path(update)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with new_folder(folder, "checkpoint", {"minutes": minutes}) as inside:
+            (inside / "training.json").write_bytes(to_json({"score": score}))
+
+
+def updates_chosen(run_folder: Path, **options: object) -> list[int]:
+    folders = chosen(AverageOptions(output="m", run=str(run_folder), **options))
+    return [int(folder.name.removeprefix("update-")) for folder in folders]
+
+
+def test_the_last_are_those_of_the_highest_update_and_the_best_those_of_the_highest_score(tmp_path):
+    scores = {9: 3.0, 10: -1.0, 20: None, 100: 2.5, 90: 7.25, 110: None, 80: 3.0}
+    make_checkpoints(tmp_path, {update: (score, 0.0) for update, score in scores.items()})
+    scored = [update for update, score in scores.items() if score is not None]
+    for number in range(1, len(scored) + 1):
+        best = sorted(scored, key=lambda update: (scores[update], update))[-number:]
+        assert updates_chosen(tmp_path, best=number) == sorted(best)
+    for number in range(1, len(scores) + 1):
+        assert updates_chosen(tmp_path, last=number) == sorted(scores)[-number:]
+
+
+def test_checkpoints_minutes_apart_are_counted_from_the_newest(tmp_path, call):
+    make_checkpoints(
+        tmp_path, {update: (None, minutes) for update, minutes in {1: 0, 2: 9.5, 3: 11, 4: 19, 5: 20}.items()}
+    )
+    assert updates_chosen(tmp_path, last=3, every_minutes=9) == [1, 3, 5]
+    assert updates_chosen(tmp_path, last=2, every_minutes=10.5) == [2, 5]
+    make_checkpoints(tmp_path, {6: (None, "x")})
+    asked = ["average", "--run", tmp_path, "--last=2", "--every-minutes=9", "--output", tmp_path / "m"]
+    refused = call(*asked)
+    assert refused.code == 4 and "minutes: x" in refused.err
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--run=r", "--best=2", "--every-minutes=5"],
+        ["--checkpoint=c", "--every-minutes=5"],
+        ["--checkpoint=c", "--last=2"],
+        ["--run=r"],
+        ["--run=r", "--last=1", "--best=1"],
+        ["--run=r", "--last=0"],
+        ["--run=r", "--last=1", "--every-minutes=nan"],
+        ["--run=r", "--last=1", "--every-minutes=-1"],
+    ],
+)
+def test_average_refuses_flags_that_make_no_sense_together(flags, tmp_path, call):
+    assert call("average", *flags, "--output", tmp_path / "m").code == 2
+
+
+def test_average_writes_nothing_when_what_it_shall_score_on_cannot_be_used(data, trained, tmp_path, call):
+    write_corpus(tmp_path / "other", 50, 9)
+    prepared = ["prepare", "--source-lang=en", "--target-lang=de", "--train", tmp_path / "other"]
+    own = ["--vocabulary", Checkpoints(trained).best()]
+    assert call(*prepared, *own, "--output", tmp_path / "no-dev").code == 0
+    (tmp_path / "file").touch()
+    asked = ["average", "--run", trained, "--last=2", "--output", tmp_path / "m"]
+    for place, code in ((tmp_path / "nowhere", 4), (tmp_path / "no-dev", 2), (trained, 4), (tmp_path / "file", 4)):
+        refused = call(*asked, "--score", place)
+        assert (refused.code, refused.err.count("\n")) == (code, 1), refused.err
+        assert not (tmp_path / "m").exists()
+    assert call(*asked, "--score", data, "--device=cuda:99").code == 2 and not (tmp_path / "m").exists()
+    assert call(*asked, "--score", data).code == 0
+
+
+def test_checkpoints_of_one_name_are_told_apart(data, trained, tmp_path, call):
+    folders = [tmp_path / "a/update-20", tmp_path / "b/update-20"]
+    for folder, update in zip(folders, (10, 40), strict=True):
+        shutil.copytree(trained / f"checkpoints/update-{update}", folder)
+    made = call("average", "--checkpoint", *folders, "--output", tmp_path / "m", "--score", data, "--json")
+    assert made.json["averaged"] == [str(folder) for folder in folders]
+    losses = [row["loss"] for row in made.json["scores"].values()]
+    assert len(set(losses)) == 3 and losses[0] > losses[1]
+
+
+@pytest.mark.parametrize("step", ["average_weights", "load_model", "validate"])
+def test_average_leaves_nothing_when_a_signal_ends_it(step, data, trained, tmp_path, call, monkeypatch):
+    plain = getattr(nmt.cli.average, step)
+
+    def interrupted(*arguments: object) -> object:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return plain(*arguments)
+
+    monkeypatch.setattr(nmt.cli.average, step, interrupted)
+    asked = ["average", "--run", trained, "--last=2", "--output", tmp_path / "m", "--score", data]
+    assert call(*asked) == (128 + signal.SIGTERM, "", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_scores_that_are_not_finite_are_null(data, broken, tmp_path, call):
+    made = call("average", "--checkpoint", broken, "--output", tmp_path / "m", "--score", data, "--json")
+    assert made.code == 0, made.err
+    assert made.json["scores"] == {str(folder): {"loss": None, "ppl": None} for folder in (broken, tmp_path / "m")}
