@@ -22,6 +22,7 @@ from nmt.errors import ArtefactError, LockedError, ResourceError, UserError, quo
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
 LOCK: Final = ".lock"
+REPLACED: Final = ".replaced.partial"  # ends the name of a folder while its successor takes its place
 
 
 def sha256(path: Path) -> str:
@@ -126,22 +127,35 @@ def remove(folder: Path) -> None:
     if folder.name.endswith(".partial"):
         shutil.rmtree(folder)
         return
-    away = _move_away(folder)
-    if away is not None:
-        shutil.rmtree(away)
-
-
-def _move_away(folder: Path) -> Path | None:
-    """Rename a folder, so that its name is free; None when there is none."""
-    if not folder.exists():
-        return None
     away = folder.with_name(f".{folder.name}.removed.partial")
     remove(away)
-    return folder.rename(away)
+    folder.rename(away)
+    shutil.rmtree(away)
+
+
+def _put_in_place(temporary: Path, final: Path) -> None:
+    """Rename a complete folder to its final name; what stands there is deleted when that is durable, or comes back."""
+    old = final.with_name(f".{final.name}{REPLACED}")
+    remove(old)
+    if final.exists():
+        final.rename(old)
+    try:
+        temporary.rename(final)
+    except BaseException:
+        if old.exists():
+            old.rename(final)
+        raise
+    (final / LOCK).unlink()
+    _sync_folder(final.parent)
+    remove(old)
 
 
 def sweep(parent: Path) -> None:
     """Remove temporaries that an interrupted run left in a folder; call it only while the folder's lock is held."""
+    for old in parent.glob(".*" + REPLACED):
+        final = parent / old.name[1 : -len(REPLACED)]
+        if not final.exists():  # stopped between the two renames of a replacement: what was there still is
+            old.rename(final)
     for path in parent.glob(".*.partial"):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -180,12 +194,7 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any]) -> Iterator[Pat
             needed = _size_of(temporary)
             write_file(temporary / MANIFEST, to_json(_manifest(temporary, kind, facts)))
             _sync_tree(temporary)
-            away = _move_away(final)
-            temporary.rename(final)
-            (final / LOCK).unlink()
-            _sync_folder(final.parent)
-            if away is not None:
-                shutil.rmtree(away)
+            _put_in_place(temporary, final)
         except BaseException as error:
             lock.close()
             if needed is None and temporary.exists():

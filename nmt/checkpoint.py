@@ -19,7 +19,7 @@ from nmt.artefact import Artefact, new_folder, read_json, remove, to_json, write
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.log import log
 from nmt.models.base import Model, Vocabularies
-from nmt.options import as_dict
+from nmt.options import as_dict, options_of
 from nmt.text.pipeline import Pipeline
 
 WEIGHTS: Final = "model.safetensors"
@@ -61,11 +61,20 @@ class ModelFacts:
         sizes = {"source": int, "target": int, "joint": bool}
         if {key: type(value) for key, value in self.vocabularies.items()} != sizes:
             raise ArtefactError(f"{quoted(folder / OPTIONS)}: not a model's vocabularies: {quoted(self.vocabularies)}")
+        if self.model not in registry.names("model"):
+            raise ArtefactError(
+                f"{quoted(folder)}: its model '{quoted(self.model)}' is not known (name its plug-in with --plugin)"
+            )
+        own = {option.name for option in options_of(registry.find("model", self.model).options)}
+        if own != set(self.options):
+            odd = ", ".join(sorted(own ^ set(self.options)))
+            raise ArtefactError(
+                f"{quoted(folder)}: was written by another version of {self.model}: options {quoted(odd)}"
+            )
         try:
             return cast(Model, registry.build("model", self.model, self.options, Vocabularies(**self.vocabularies)))
-        except UserError as error:
-            hint = "" if self.model in registry.names("model") else " (name its plug-in with --plugin)"
-            raise ArtefactError(f"{quoted(folder)}: its model cannot be built: {error}{hint}") from error
+        except (UserError, ValueError, RuntimeError, MemoryError) as error:
+            raise ArtefactError(f"{quoted(folder)}: its model cannot be built: {quoted(error)}") from error
 
 
 @dataclass(frozen=True)
@@ -88,14 +97,21 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 def put_weights(model: nn.Module, weights: Mapping[str, Tensor], place: object) -> None:
     """Copy weights into a model; ArtefactError unless names and shapes are the model's own."""
     own = weights_of(model)
-    if own.keys() != weights.keys():
-        odd = sorted(own.keys() ^ weights.keys())
-        raise ArtefactError(f"{quoted(place)}: {len(odd)} tensors do not fit the model, first '{quoted(odd[0])}'")
+    check_tensors(weights, own, place)
     for name, tensor in own.items():
-        if tensor.shape != weights[name].shape:
-            found, wanted = tuple(weights[name].shape), tuple(tensor.shape)
-            raise ArtefactError(f"{quoted(place)}: '{name}' has shape {found} where the model has {wanted}")
         tensor.copy_(weights[name])
+
+
+def check_tensors(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], place: object) -> None:
+    """ArtefactError unless both have the same names, and shapes and types by name."""
+    if found.keys() != wanted.keys():
+        odd = sorted(found.keys() ^ wanted.keys())
+        raise ArtefactError(f"{quoted(place)}: {len(odd)} tensors are missing or too many, first '{quoted(odd[0])}'")
+    for name, tensor in wanted.items():
+        given = found[name]
+        if (given.shape, given.dtype) != (tensor.shape, tensor.dtype):
+            told = f"{tuple(given.shape)} of {given.dtype} where {tuple(tensor.shape)} of {tensor.dtype} is wanted"
+            raise ArtefactError(f"{quoted(place)}: '{quoted(name)}' is {told}")
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -138,8 +154,11 @@ def load_model(folder: Path, device: torch.device) -> LoadedModel:
     sizes = {"source": pipeline.source.size, "target": pipeline.target.size, "joint": pipeline.joint}
     if sizes != dict(facts.vocabularies):
         raise ArtefactError(f"{quoted(folder)}: the model was built for {facts.vocabularies}, its pipeline has {sizes}")
+    weights = read_tensors(artefact.path(WEIGHTS))
+    with torch.device("meta"):  # a model of absurd size costs nothing before its weights are known to fit
+        check_tensors(weights, weights_of(facts.build(folder)), folder / WEIGHTS)
     model = facts.build(folder)
-    put_weights(model, read_tensors(artefact.path(WEIGHTS)), folder / WEIGHTS)
+    put_weights(model, weights, folder / WEIGHTS)
     return LoadedModel(model.to(device).eval(), pipeline, facts, folder)
 
 
@@ -152,7 +171,7 @@ class Checkpoints:
     def all(self) -> list[Path]:
         """Every checkpoint folder, oldest first; only those with a manifest are there."""
         found = [path for path in self.folder.glob(PREFIX + "*") if (path / "manifest.json").is_file()]
-        return sorted((path for path in found if path.name[len(PREFIX) :].isdigit()), key=update_of)
+        return sorted((path for path in found if path.name[len(PREFIX) :].isdecimal()), key=update_of)
 
     def path(self, update: int) -> Path:
         return self.folder / f"{PREFIX}{update}"
@@ -184,6 +203,9 @@ class Checkpoints:
         None when there is no checkpoint at all; ArtefactError when there are some but none is whole.
         """
         folders = self.all()
+        without_manifest = [path for path in self.folder.glob(PREFIX + "*") if path not in folders]
+        if without_manifest and not folders:
+            raise ArtefactError(f"{quoted(without_manifest[0])}: is not complete, and there is no other checkpoint")
         for folder in reversed(folders):
             try:
                 artefact = Artefact(folder, "checkpoint")
@@ -195,12 +217,12 @@ class Checkpoints:
             raise ArtefactError(f"{quoted(self.folder)}: {len(folders)} checkpoints, none of them whole")
         return None
 
-    def prune(self, keep_last: int, keep_best: int, protected: Sequence[Path] = ()) -> None:
+    def prune(self, keep_last: int, keep_best: int) -> None:
         """Delete all but the last and the best ones. keep_last: 0 keeps all."""
         if keep_last == 0:
             return
         folders = self.all()
-        keep = {*folders[-keep_last:], *self.ranked()[:keep_best], *protected}
+        keep = {*folders[-keep_last:], *self.ranked()[:keep_best]}
         for folder in folders:
             if folder not in keep:
                 remove(folder)
@@ -225,8 +247,26 @@ def flat_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor],
     return tensors, plain
 
 
-def put_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
-    """Give an optimizer back what flat_optimizer took; its options stay those it was built with."""
+def begin(optimizer: torch.optim.Optimizer) -> None:
+    """Let an optimizer make the state that it has after a first step; what that does to the weights is not kept by anyone."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+
+def put_optimizer(
+    optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], place: object
+) -> None:
+    """Give an optimizer, fresh or begun, back what flat_optimizer took; its options stay those it was built with.
+
+    Raises ArtefactError unless the state has the names, shapes and types of the optimizer's own.
+    """
+    own_tensors, own_plain = flat_optimizer(optimizer)
+    check_tensors(tensors, own_tensors, place)
+    if {key: type(value) for key, value in plain.items()} != {key: type(value) for key, value in own_plain.items()}:
+        raise ArtefactError(f"{quoted(place)}: the optimizer's values are not those of {type(optimizer).__name__}")
     state: dict[int, dict[str, Any]] = {}
     for key, value in [*tensors.items(), *plain.items()]:
         index, _, name = key.partition(".")

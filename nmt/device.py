@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 import torch
 
-from nmt.errors import UserError
+from nmt.errors import UserError, quoted
 
 Precision = Literal["fp32", "bf16"]
 
@@ -19,13 +19,12 @@ def choose_device(name: str) -> torch.device:
     """auto: the GPU when there is one. Raises UserError for a device that is not there."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise UserError(f"--device {name}: wanted auto, cpu, cuda or cuda:N") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise UserError(f"--device {name}: torch sees no CUDA device here (use --device cpu)")
-    return device
+    kind, _, number = name.partition(":")
+    if kind not in ("cpu", "cuda") or (number and not (kind == "cuda" and number.isdecimal())):
+        raise UserError(f"--device '{quoted(name)}': wanted auto, cpu, cuda or cuda:N")
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        raise UserError(f"--device {name}: torch sees {torch.cuda.device_count()} CUDA devices here (use --device cpu)")
+    return torch.device(name)
 
 
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:

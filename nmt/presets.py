@@ -90,3 +90,36 @@ preset(
         "max_updates": 8000,
     },
 )
+
+RNNSEARCH: Final[dict[str, Any]] = {
+    "model": "rnnsearch",
+    "criterion": "cross-entropy",
+    "label_smoothing": 0.0,
+    "optimizer": "adam",
+    "adam_betas": (0.9, 0.999),
+    "adam_eps": 1e-8,
+    "schedule": "inverse-sqrt",
+    "lr": 1e-3,
+    "warmup_updates": 1000,
+    "clip_norm": 1.0,
+}
+preset(
+    "rnnsearch",
+    "RNNsearch-50 of Bahdanau, Cho and Bengio (2014) in its sizes and batches; Adam in place of Adadelta",
+    **{**RNNSEARCH, "embedding_size": 620, "hidden_size": 1000, "batch_tokens": 2000, "max_updates": 250_000},
+)
+preset(
+    "rnnsearch-small",
+    "RNNsearch for 30k to 200k pairs (Multi30k): 256 everywhere, dropout 0.3, label smoothing 0.1",
+    **{
+        **RNNSEARCH,
+        "embedding_size": 256,
+        "hidden_size": 256,
+        "attention_size": 256,
+        "maxout_size": 256,
+        "dropout": 0.3,
+        "label_smoothing": 0.1,
+        "batch_tokens": 2000,
+        "max_updates": 8000,
+    },
+)

@@ -4,6 +4,7 @@
 the very bytes of an undisturbed one; times and speeds are told on stderr, in `train.log` and in TensorBoard.
 """
 
+import contextlib
 import json
 import math
 import os
@@ -11,22 +12,29 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from nmt.errors import ResourceError, UserError
+from nmt.artefact import storage_error
+from nmt.errors import ResourceError, UserError, quoted
 from nmt.log import log
+
+METRICS: Final = "metrics.jsonl"
 
 
 @dataclass
 class Window:
-    """Sums since the last log line. loss, nll in nats; tokens without padding, cells with it; seconds of training only."""
+    """Sums since the last log line. loss, nll in nats; tokens without padding, cells with it; seconds of training only.
+
+    skipped: updates that were not applied; they count in neither loss nor target_tokens
+    """
 
     updates: int = 0
+    skipped: int = 0
     loss: float = 0.0
     nll: float = 0.0
     target_tokens: int = 0
@@ -57,7 +65,7 @@ class Window:
 class Progress:
     """Where the run stands, for the display.
 
-    share: of the whole run, 0 to 1, or None when it has no end set; events: seconds until each, by name
+    share: of what this process has to do, 0 to 1, or None when the run has no end set; events: seconds until each, by name
     """
 
     update: int
@@ -83,10 +91,13 @@ class Report:
 
     def __init__(self, run: Path, tensorboard: bool) -> None:
         try:
-            self._metrics = (run / "metrics.jsonl").open("ab")
+            self._metrics = (run / METRICS).open("ab", buffering=0)
             self._text = (run / "train.log").open("a", encoding="utf-8")
         except OSError as error:
-            raise ResourceError(f"{run}: cannot be written: {error.strerror}") from error
+            raise storage_error(error, run) from error
+        self._path = run / METRICS
+        self._size = self._path.stat().st_size
+        self._pending: list[bytes] = []  # lines not yet in the file: a full disk loses none while the run lives
         self._writer = _tensorboard(run / "tensorboard") if tensorboard else None
         self._started = time.monotonic()
         self._shown = _Shown()
@@ -97,35 +108,67 @@ class Report:
     def close(self) -> None:
         if self._live:
             self._live.stop()
-        self._metrics.close()
-        self._text.close()
+        with contextlib.suppress(OSError, ResourceError):  # what a checkpoint needs was written with it
+            self._flush()
+            self._metrics.close()
+            self._text.close()
         if self._writer:
             self._writer.close()
 
     def cut(self, offset: int) -> None:
         """Cut metrics.jsonl back to what a checkpoint had seen."""
+        if self._size < offset:
+            log.warn(
+                f"{quoted(self._path)}: has {self._size:,} bytes, the checkpoint saw {offset:,}; its lines are lost"
+            )
+            return
         self._metrics.truncate(offset)
-        self._metrics.seek(0, os.SEEK_END)
+        self._size = offset
 
     def offset(self) -> int:
-        """Bytes of metrics.jsonl, all of them on disk when this returns."""
-        self._metrics.flush()
-        os.fsync(self._metrics.fileno())
-        return self._metrics.tell()
+        """Bytes of metrics.jsonl, all of them on disk when this returns. Raises ResourceError when they cannot be."""
+        self._flush()
+        try:
+            os.fsync(self._metrics.fileno())
+        except OSError as error:
+            raise storage_error(error, self._path) from error
+        return self._size
 
     def record(self, values: Mapping[str, Any]) -> None:
-        """One line of metrics.jsonl; floats are written with repr."""
-        self._metrics.write((json.dumps(values) + "\n").encode())
+        """One line of metrics.jsonl; floats are written with repr, and null where they are not finite."""
+        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+        self._pending.append((json.dumps(finite, allow_nan=False) + "\n").encode())
+
+    def _flush(self) -> None:
+        """Write the lines that are pending, all or none."""
+        data = b"".join(self._pending)
+        try:
+            written = 0
+            while written < len(data):
+                written += self._metrics.write(data[written:])
+        except OSError as error:
+            self._metrics.truncate(self._size)
+            raise storage_error(error, self._path, len(data)) from error
+        self._size += len(data)
+        self._pending.clear()
 
     def line(self, text: str) -> None:
         """A line for a person, with the time: on stderr (above the live display) and in train.log."""
-        stamped = f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] {text}"
-        self._text.write(stamped + "\n")
-        self._text.flush()
+        stamped = self._log(text)
         if self._live:
             self._live.console.print(Text(stamped))
         else:
             log.info(stamped)
+
+    def _log(self, text: str) -> str:
+        """A line of train.log, which a full disk may cost; metrics.jsonl is brought up to date with it."""
+        stamped = f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] {text}"
+        with contextlib.suppress(OSError):
+            self._text.write(stamped + "\n")
+            self._text.flush()
+        with contextlib.suppress(ResourceError):
+            self._flush()
+        return stamped
 
     def training(self, progress: Progress, window: Window) -> None:
         """A log line of the updates since the last one."""
@@ -133,12 +176,13 @@ class Report:
             f"Ep. {progress.epoch} : Up. {progress.update} : loss {window.loss_per_token:.4f} nats/token "
             f": ppl {window.perplexity:.2f} : words/s {window.speed:.0f} : padding {100 * window.padding:.1f} % "
             f": gNorm {progress.gradient_norm:.3f} : L.r. {progress.learning_rate:.4e}"
+            + (f" : skipped {window.skipped}" if window.skipped else "")
         )
         self._scalars(progress.update, loss=window.loss_per_token, speed=window.speed, lr=progress.learning_rate)
         if self._live is None:
             self.line(text)
             return
-        self._text.write(text + "\n")
+        self._log(text)
         self._shown.rows = {
             "epoch, update": f"{progress.epoch}, {progress.update:,}",
             "loss": f"{window.loss_per_token:.4f} nats a token (ppl {window.perplexity:.2f})",

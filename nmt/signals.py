@@ -13,7 +13,8 @@ class Signals:
     """While entered, TERM, USR1, HUP and the first INT are noted in `received`; a second INT interrupts at once."""
 
     def __init__(self) -> None:
-        self.received: int | None = None
+        self.received: int | None = None  # the first of them
+        self._interrupts = 0
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
@@ -27,9 +28,10 @@ class Signals:
             signal.signal(number, handler)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGINT and self.received == signal.SIGINT:
+        self._interrupts += number == signal.SIGINT
+        if self._interrupts > 1:
             raise KeyboardInterrupt
-        self.received = number
+        self.received = self.received or number
 
     def check(self) -> None:
         """Raises Interrupted when a signal asked to stop."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from nmt.batch import Batch
 from nmt.data.batching import Indices, micro_batches, plan_epoch
 from nmt.data.shards import Corpus
+from nmt.errors import ArtefactError
 from nmt.symbols import BOS, EOS, PAD
 
 
@@ -62,14 +63,18 @@ class Loader:
         self.corpus, self.batch_tokens, self.max_tokens, self.seed = corpus, batch_tokens, max_tokens, seed
 
     def updates(self, position: Position) -> Iterator[UpdateBatches]:
-        """The updates from a position on; ValueError when no update begins there."""
+        """The updates from a position on; ArtefactError when no update begins there."""
         epoch = position.epoch
         pairs = position.pairs
         while True:
             plan = plan_epoch(
                 self.corpus.source_lengths, self.corpus.target_lengths, self.batch_tokens, self.seed, epoch
             )
-            for number in range(plan.update_at(pairs), len(plan)):
+            try:
+                first = plan.update_at(pairs)
+            except ValueError as error:
+                raise ArtefactError(f"the position of the data is not one of this data: {error}") from None
+            for number in range(first, len(plan)):
                 last = number + 1 == len(plan)
                 after = Position(epoch + 1, 0) if last else Position(epoch, plan.pairs_before(number + 1))
                 yield UpdateBatches(self._cut(plan.update(number)), after, last)

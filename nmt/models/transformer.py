@@ -19,6 +19,8 @@ from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, LayerShape
 from nmt.nn.positions import LearnedPositions, SinusoidalPositions
 from nmt.symbols import PAD
 
+MOST_LAYERS = 1000  # beyond is a slip, or a model folder that wants to fill the memory
+
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerOptions:
@@ -52,6 +54,11 @@ class TransformerOptions:
         for name in ("dropout", "attention_dropout", "activation_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 0 and below 1")
+        for name in ("d_k", "d_v"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1, or none")
+        if max(self.encoder_layers, self.decoder_layers) > MOST_LAYERS:
+            raise ValueError(f"more than {MOST_LAYERS} layers are not built")
         if self.d_model % 2:
             raise ValueError(f"d_model is {self.d_model}; sines and cosines come in pairs, so it must be even")
         if self.d_model % self.heads and (self.d_k is None or self.d_v is None):
@@ -144,7 +151,7 @@ class Transformer(Model):
 
 
 def _embedding(size: int, width: int) -> nn.Embedding:
-    """A table of N(0, 1 / width); the padding row is zero and stays so."""
+    """A table of N(0, 1 / width) whose padding row begins as zero; nothing ever looks at what padding became."""
     table = nn.Embedding(size, width, padding_idx=PAD)
     nn.init.normal_(table.weight, std=width**-0.5)
     with torch.no_grad():

@@ -1,5 +1,6 @@
 """What every schedule is: a pure function from the update to the learning rate."""
 
+import math
 from typing import Any, Final
 
 from nmt.errors import UserError
@@ -13,7 +14,10 @@ class Schedule:
 
     width: the model's D, which noam needs
     max_updates: the last update of the run, or None when the run is bounded otherwise
+    depends_on: the trainer's settings that decide the learning rate; a run that goes on must keep them
     """
+
+    depends_on: tuple[str, ...] = ()
 
     def __call__(self, update: int) -> float:
         """The learning rate of an update; the first update is 1."""
@@ -32,7 +36,7 @@ class Schedule:
 
 def check_peak(lr: float, warmup_updates: int, least_warmup: int = 0) -> None:
     """Raises ValueError for a learning rate or a warm-up that no schedule can have."""
-    if not lr > 0:
+    if not 0 < lr < math.inf:
         raise ValueError(f"lr is {lr}; it must be above 0")
     if warmup_updates < least_warmup:
         raise ValueError(f"warmup_updates is {warmup_updates}; it must be at least {least_warmup}")

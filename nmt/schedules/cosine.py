@@ -31,6 +31,8 @@ class CosineOptions:
 class Cosine(Schedule):
     """Linear growth to lr, then half a cosine over the rest of the run."""
 
+    depends_on = ("max_updates",)
+
     def __init__(self, options: CosineOptions, width: int, max_updates: int | None) -> None:
         self.options = options
         self.max_updates = last_update("cosine", options.warmup_updates, max_updates)

@@ -30,6 +30,8 @@ class LinearOptions:
 class Linear(Schedule):
     """Linear growth to lr, then linear decay over the rest of the run."""
 
+    depends_on = ("max_updates",)
+
     def __init__(self, options: LinearOptions, width: int, max_updates: int | None) -> None:
         self.options = options
         self.max_updates = last_update("linear", options.warmup_updates, max_updates)

@@ -46,6 +46,8 @@ class Memory:
 class Plateau(Schedule):
     """A constant that is cut each time the validation loss has not improved for some validations."""
 
+    depends_on = ("valid_every", "valid_set")
+
     def __init__(self, options: PlateauOptions, width: int, max_updates: int | None) -> None:
         self.options = options
         self.memory = Memory()

@@ -72,7 +72,7 @@ def raw_lines(path: Path) -> Iterator[bytes]:
 def bad_bytes(path: Path, number: int, line: Line) -> InputError:
     """The error for a line that is not UTF-8. number: of the line, counted from 1."""
     return InputError(
-        f"{quoted(path)}:{number}:{line.bad_byte}: not UTF-8 (mend the file, or prepare with --on-bad-line skip or replace)"
+        f"{quoted(path)}:{number}:{line.bad_byte}: not UTF-8 (mend the file; nmt prepare has --on-bad-line skip and replace)"
     )
 
 

@@ -1,35 +1,40 @@
 """A training run on disk and in memory: its options, its parts, and what a checkpoint keeps of it."""
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
+import msgspec
 import torch
 from torch import Tensor
 
 from nmt import UserError, opt
-from nmt.artefact import new_folder, sweep, to_json, write_file
+from nmt.artefact import Artefact, new_folder, sweep, to_json, write_file
 from nmt.checkpoint import (
     TRAINING,
     TRAINING_TENSORS,
     WEIGHTS,
     Checkpoints,
     ModelFacts,
+    begin,
     flat_optimizer,
     put_optimizer,
     put_weights,
     read_tensors,
+    update_of,
     weights_of,
     write_model,
     write_tensors,
 )
 from nmt.criteria.base import Criterion
-from nmt.data.loader import Loader, Position
+from nmt.data.loader import Loader, Position, UpdateBatches
 from nmt.data.shards import PreparedData
 from nmt.device import Precision
-from nmt.errors import ArtefactError, ResourceError, quoted
+from nmt.errors import ArtefactError, DivergedError, ResourceError, quoted
 from nmt.log import log
 from nmt.models.base import Model
 from nmt.options import REQUIRED
@@ -47,7 +52,9 @@ class TrainOptions:
     data: str = opt(REQUIRED, "prepared data (nmt prepare)")
     output: str = opt(REQUIRED, "run folder; a run that is there goes on", aliases=("o", "save-dir"))
     batch_tokens: int = opt(25000, "target tokens of an update, for the whole world; 25000 in the paper")
-    max_tokens: int = opt(4096, "tokens, padding counted, that a device holds at once; changes no result")
+    max_tokens: int = opt(
+        4096, "tokens, padding counted, that a device holds at once; only dropout's draws depend on it"
+    )
     max_updates: int | None = opt(100_000, "stop after this many updates", aliases=("max-update",))
     max_epochs: int | None = opt(None, "stop after this many epochs", aliases=("max-epoch",))
     max_minutes: float | None = opt(None, "stop after this many minutes of this process")
@@ -58,7 +65,7 @@ class TrainOptions:
     log_every: str = opt("100u", "log every 100u, 1e or 1m", aliases=("log-freq",))
     keep_last: int = opt(10, "newest checkpoints to keep; 0 keeps all")
     keep_best: int = opt(1, "best checkpoints to keep")
-    best_by: str = opt("bleu", "what makes a checkpoint the best: bleu or loss")
+    best_by: Literal["bleu", "loss"] = opt("bleu", "what makes a checkpoint the best")
     patience: int | None = opt(None, "stop after this many validations without a new best", aliases=("early-stopping",))
     valid_set: str | None = opt(None, "name of the development set in the data; none is the first")
     valid_bleu: bool = opt(True, "translate the development set at each validation")
@@ -70,23 +77,32 @@ class TrainOptions:
     threads: int | None = opt(None, "threads for CPU work; none leaves it to torch")
     seed: int = opt(1, "of weights, dropout and the order of data")
     tensorboard: bool = opt(False, "write events for TensorBoard to RUN/tensorboard")
+    json: bool = opt(False, "at the end print where the run stands, and its best checkpoint, as JSON")
 
     def __post_init__(self) -> None:
-        for name in ("batch_tokens", "max_tokens", "valid_batch_tokens"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        least = dict.fromkeys(("batch_tokens", "max_tokens", "valid_batch_tokens", "threads", "patience"), 1)
+        least |= dict.fromkeys(("max_updates", "max_epochs"), 1) | dict.fromkeys(("keep_last", "keep_best", "seed"), 0)
+        for name, bound in least.items():
+            if getattr(self, name) is not None and getattr(self, name) < bound:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least {bound}")
+        if self.seed >= 2**63:
+            raise ValueError(f"seed is {self.seed}; it must be below 2^63")
+        if not 0 <= self.clip_norm < math.inf:
+            raise ValueError(f"clip_norm is {self.clip_norm}; it must be at least 0")
+        if self.max_minutes is not None and not self.max_minutes > 0:
+            raise ValueError(f"max_minutes is {self.max_minutes}; it must be above 0")
         for name in ("save_every", "valid_every", "log_every"):
             try:
                 Period.parse(getattr(self, name))
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
-        if self.best_by not in ("bleu", "loss"):
-            raise ValueError(f"best_by is '{quoted(self.best_by)}'; wanted bleu or loss")
         if self.best_by == "bleu" and not self.valid_bleu:
             raise ValueError("best_by is 'bleu' but valid_bleu is off; set best_by to loss")
 
 
-MATHEMATICS: Final = ("batch_tokens", "clip_norm", "precision", "seed")  # of TrainOptions; the parts' options all count
+# Of TrainOptions, what a run that goes on must keep: its mathematics and the meaning of its scores. The options of model,
+# criterion, optimizer and schedule all count.
+MUST_STAY: Final = ("batch_tokens", "clip_norm", "precision", "seed", "best_by", "valid_set", "bleu_tokenize")
 
 
 @dataclass
@@ -101,13 +117,20 @@ class Progress:
     skipped_in_a_row: int = 0
     validation_due: bool = False  # at this very update, and not done yet
     score: float | None = None  # of the last validation, when it was at this very update
+    epoch: int = 1  # that the last update was of
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+    def advance(self, data: UpdateBatches) -> None:
+        """Note that an update of this data was made."""
+        self.epoch, self.position, self.score = self.position.epoch, data.after, None
+        self.update += 1
 
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "Progress":
-        return cls(**{**values, "position": Position(**values["position"])})
+    def see(self, score: float) -> bool:
+        """Note what validation gave, higher is better; whether it is the best so far. What is not finite never is."""
+        better = math.isfinite(score) and (self.best is None or score > self.best)
+        self.score = score if math.isfinite(score) else None
+        self.best = score if better else self.best
+        self.stalled = 0 if better else self.stalled + 1
+        return better
 
 
 @dataclass
@@ -128,14 +151,19 @@ class Run:
     checkpoints: Checkpoints
     progress: Progress
     failed_saves: int = 0
-    saved: tuple[int, float | None] | None = None  # update and score of the newest checkpoint
+    saved: dict[str, Any] | None = None  # the progress that the newest checkpoint holds
     minutes_before: float = 0.0  # of training, before this process
     started: float = field(default_factory=time.monotonic)
 
     @property
+    def process_minutes(self) -> float:
+        """Minutes of training in this process."""
+        return (time.monotonic() - self.started) / 60
+
+    @property
     def minutes(self) -> float:
         """Minutes of training so far, in this process and those before it."""
-        return self.minutes_before + (time.monotonic() - self.started) / 60
+        return self.minutes_before + self.process_minutes
 
     @property
     def device(self) -> torch.device:
@@ -152,25 +180,27 @@ class Run:
         if found is None:
             self.report.cut(0)
             return False
-        state = found.json(TRAINING)
+        state = Saved.read(found)
         self._check_same(found.folder, state)
-        put_weights(self.model, read_tensors(found.path(WEIGHTS)), found.folder)
         tensors = read_tensors(found.path(TRAINING_TENSORS))
         randoms = {name: tensors.pop(name) for name in list(tensors) if name.startswith("random.")}
-        put_optimizer(self.optimizer, tensors, state["optimizer"])
-        put_random_state(randoms)
-        self.schedule.load_state_dict(state["schedule"])
-        self.progress = Progress.from_json(state["progress"])
-        self.saved = (self.progress.update, self.progress.score)
-        self.report.cut(state["metrics_offset"])
-        self.minutes_before, self.started = float(found.manifest["minutes"]), time.monotonic()
+        place = found.folder / TRAINING_TENSORS
+        if state.progress.update > state.progress.skipped:
+            begin(self.optimizer)
+        put_optimizer(self.optimizer, tensors, state.optimizer, place)
+        put_weights(self.model, read_tensors(found.path(WEIGHTS)), found.folder)
+        put_random_state(randoms, place)
+        self.schedule.load_state_dict(state.schedule)
+        self.progress, self.saved = state.progress, asdict(state.progress)
+        self.report.cut(state.metrics_offset)
+        self.minutes_before, self.started = state.minutes, time.monotonic()
         for newer in self.checkpoints.all():  # damaged ones: never to be mistaken for what follows from here
-            if int(newer.name.rpartition("-")[2]) > self.progress.update:
-                newer.rename(newer.with_name(f"damaged-{newer.name}"))
+            if update_of(newer) > self.progress.update:
+                newer.rename(_free_name(newer))
         return True
 
-    def _check_same(self, folder: Path, state: Mapping[str, Any]) -> None:
-        old, new = state["settings"], dict(self.settings)
+    def _check_same(self, folder: Path, state: "Saved") -> None:
+        old, new = state.settings, dict(self.settings)
         rows = [
             f"{key}: {old.get(key)} -> {new.get(key)}" for key in sorted({*old, *new}) if old.get(key) != new.get(key)
         ]
@@ -179,7 +209,7 @@ class Run:
                 f"{quoted(self.folder)}: its settings differ from those it was trained with ({'; '.join(rows)}); "
                 "keep them, or name another --output"
             )
-        if state["data"] != self.data.fingerprint:
+        if state.data != self.data.fingerprint:
             raise ArtefactError(f"{quoted(folder)}: was trained on other data than {quoted(self.options.data)}")
 
     def save(self, last: bool) -> None:
@@ -190,9 +220,9 @@ class Run:
         """
         path = self.checkpoints.path(self.progress.update)
         try:
-            if self.saved != (self.progress.update, self.progress.score):
+            if self.saved != asdict(self.progress):
                 self._write(path)
-            self.saved, self.failed_saves = (self.progress.update, self.progress.score), 0
+            self.saved, self.failed_saves = asdict(self.progress), 0
         except ResourceError as error:
             self.failed_saves += 1
             if last or self.failed_saves > SAVES_THAT_MAY_FAIL:
@@ -205,22 +235,25 @@ class Run:
         weights = weights_of(self.model)
         broken = [name for name, tensor in weights.items() if not bool(torch.isfinite(tensor).all())]
         if broken:
-            raise ArtefactError(
+            raise DivergedError(
                 f"update {self.progress.update}: weights are not finite, first in '{broken[0]}'; not saved"
             )
         tensors, plain = flat_optimizer(self.optimizer)
-        state = {
-            "progress": self.progress.to_json(),
-            "score": self.progress.score,
-            "settings": dict(self.settings),
-            "data": self.data.fingerprint,
-            "optimizer": plain,
-            "schedule": self.schedule.state_dict(),
-            "metrics_offset": self.report.offset(),
-        }
+        minutes = round(self.minutes, 3)
+        state = Saved(
+            progress=self.progress,
+            score=self.progress.score,
+            minutes=minutes,
+            settings=dict(self.settings),
+            data=self.data.fingerprint,
+            optimizer=plain,
+            schedule=self.schedule.state_dict(),
+            metrics_offset=self.report.offset(),
+        )
         facts = {
             "update": self.progress.update,
-            "minutes": round(self.minutes, 3),
+            "minutes": minutes,
+            "settings": sha256(to_json(dict(self.settings))).hexdigest(),
             "torch": str(torch.__version__),
             "threads": torch.get_num_threads(),
             "ranks": 1,
@@ -230,7 +263,39 @@ class Run:
         with new_folder(path, "checkpoint", facts) as folder:
             write_model(folder, weights, self.facts, self.data.pipeline)
             write_tensors(folder / TRAINING_TENSORS, {**tensors, **random_state()})
-            write_file(folder / TRAINING, to_json(state))
+            write_file(folder / TRAINING, to_json(asdict(state)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """training.json: all that a checkpoint keeps beside tensors."""
+
+    progress: Progress
+    score: float | None
+    minutes: float
+    settings: dict[str, Any]
+    data: str
+    optimizer: dict[str, Any]
+    schedule: dict[str, Any]
+    metrics_offset: int
+
+    @classmethod
+    def read(cls, checkpoint: Artefact) -> "Saved":
+        """Raises ArtefactError when it is not what a run writes."""
+        try:
+            state = msgspec.convert(checkpoint.json(TRAINING), cls)
+        except msgspec.ValidationError as error:
+            raise ArtefactError(f"{quoted(checkpoint.folder / TRAINING)}: not the state of a run: {error}") from None
+        position = state.progress.position
+        if min(state.progress.update, position.epoch, state.metrics_offset + 1, position.pairs + 1) < 1:
+            raise ArtefactError(f"{quoted(checkpoint.folder / TRAINING)}: not the state of a run: a count is negative")
+        return state
+
+
+def _free_name(folder: Path) -> Path:
+    """A name for a damaged checkpoint, beside it, that nothing has yet."""
+    names = (folder.with_name(f"damaged-{folder.name}{end}") for end in ("", *(f".{i}" for i in range(1, 1000))))
+    return next(name for name in names if not name.exists())
 
 
 def random_state() -> dict[str, Tensor]:
@@ -241,10 +306,12 @@ def random_state() -> dict[str, Tensor]:
     return states
 
 
-def put_random_state(states: Mapping[str, Tensor]) -> None:
-    """Give back what random_state took; a GPU that was not there then keeps its own."""
-    torch.set_rng_state(states["random.cpu"])
-    if torch.cuda.is_available():
+def put_random_state(states: Mapping[str, Tensor], place: object) -> None:
+    """Give back what random_state took; a GPU that was not there then keeps its own. Raises ArtefactError."""
+    try:
+        torch.set_rng_state(states["random.cpu"])
         for i in range(torch.cuda.device_count()):
             if f"random.cuda.{i}" in states:
                 torch.cuda.set_rng_state(states[f"random.cuda.{i}"], i)
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise ArtefactError(f"{quoted(place)}: not a random state: {quoted(error)}") from None

@@ -7,21 +7,22 @@ from typing import Any, Final
 
 import torch
 
-from nmt.artefact import Lock
+from nmt import registry
+from nmt.artefact import MANIFEST, Lock, write_file
 from nmt.checkpoint import Checkpoints, ModelFacts
 from nmt.data.loader import Loader
 from nmt.data.shards import EvaluationSet, PreparedData
-from nmt.decoders.base import Decoder
 from nmt.device import autocast, choose_device, keep_pages
 from nmt.errors import DivergedError, Interrupted, UserError, quoted, unknown
+from nmt.infer.evaluate import check_tokenizer
 from nmt.infer.translator import Translator
 from nmt.models.base import Vocabularies
-from nmt.options import as_dict
+from nmt.options import as_dict, to_toml
 from nmt.report import Progress as Shown
 from nmt.report import Report, Window
 from nmt.signals import Signals
 from nmt.train.every import Alarm, Period
-from nmt.train.run import MATHEMATICS, Progress, Run, TrainOptions
+from nmt.train.run import MUST_STAY, Progress, Run, TrainOptions
 from nmt.train.update import Stats, update
 from nmt.train.validation import Scores, validate
 
@@ -34,45 +35,50 @@ def train(options: TrainOptions, parts: Any) -> Run:
     Raises Interrupted after saving, when a signal asked to stop.
     """
     data = training_data(options)
-    with Lock(Path(options.output)), Signals() as signals:
+    dev = development_set(options, data)
+    folder = Path(options.output)
+    if (folder / MANIFEST).exists():
+        raise UserError(f"{quoted(folder)}: is a finished artefact, not a run (name another --output)")
+    with Lock(folder), Signals() as signals:
         run = set_up(options, parts, data)
         try:
             run.resume()
             _announce(run)
-            _loop(run, parts.build("decoder"), signals)
+            write_file(folder / "settings.toml", _settings_file(options, parts))
+            translator = None
+            if options.valid_bleu:
+                translator = Translator(data.pipeline, run.model, parts.build("decoder"), options.valid_batch_tokens)
+            _loop(run, dev, translator, signals)
+            _conclude(run)
         finally:
             run.report.close()
         return run
 
 
-def _loop(run: Run, decoder: Decoder, signals: Signals) -> None:
+def _loop(run: Run, dev: EvaluationSet | None, translator: Translator | None, signals: Signals) -> None:
     options, progress = run.options, run.progress
-    dev, translator = _dev(run), _translator(run, decoder)
-    save, valid, log = (
-        Alarm(Period.parse(every)) for every in (options.save_every, options.valid_every, options.log_every)
-    )
-    started, window = time.monotonic(), Window()
-    if _validate(run, dev, translator, signals):  # one that a signal cut short
-        run.save(last=False)
-    if _finished(run, 0.0):
+    periods = (options.save_every, options.valid_every, options.log_every)
+    save, valid, log = (Alarm(Period.parse(every)) for every in periods)
+    if progress.validation_due:  # a signal cut it short
+        _validate(run, dev, translator, signals)
+        run.save(last=True)
+        signals.check()
+    if _finished(run):
         return
     run.model.train()
+    done_before, window, began = _share(run) or 0.0, Window(), time.monotonic()
     for data in run.loader.updates(progress.position):
-        began = time.monotonic()
         rate = run.schedule(progress.update + 1)
         set_learning_rate(run.optimizer, rate)
         cast = autocast(run.device, options.precision)
         stats = update(run.model, run.criterion, run.optimizer, data.batches, cast, options.clip_norm)
-        epoch, progress.position, progress.score = progress.position.epoch, data.after, None
-        progress.update += 1
-        _note(run, stats, rate, epoch, window, time.monotonic() - began)
-        ended = epoch if data.ends_epoch else None
-        finished = _finished(run, time.monotonic() - started)
-        if log.rings(progress.update, ended) or finished or signals.received is not None:
-            events = {"validation": valid, "checkpoint": save}
-            run.report.training(
-                _shown(run, epoch, rate, stats, started, events, window.seconds / window.updates), window
-            )
+        progress.advance(data)
+        _note(run, stats, rate, window, time.monotonic() - began)
+        ended = progress.epoch if data.ends_epoch else None
+        finished = _finished(run)
+        if log.rings(progress.update, ended) or progress.update == 1 or finished or signals.received is not None:
+            left = {"validation": _left(run, valid, window), "checkpoint": _left(run, save, window)}
+            run.report.training(_shown(run, rate, stats, done_before, left), window)
             window = Window()
         progress.validation_due = dev is not None and (valid.rings(progress.update, ended) or finished)
         better = _validate(run, dev, translator, signals)
@@ -83,6 +89,7 @@ def _loop(run: Run, decoder: Decoder, signals: Signals) -> None:
         signals.check()
         if finished:
             break
+        began = time.monotonic()
 
 
 def training_data(options: TrainOptions) -> PreparedData:
@@ -91,6 +98,21 @@ def training_data(options: TrainOptions) -> PreparedData:
     if not len(data.train):
         raise UserError(f"{quoted(options.data)}: has no training pairs (nmt prepare --train)")
     return data
+
+
+def development_set(options: TrainOptions, data: PreparedData) -> EvaluationSet | None:
+    """The set that validation uses, None when the data has none; UserError when one is wanted that cannot be used."""
+    sets, name = data.valid, options.valid_set
+    if name is not None and name not in sets:
+        raise unknown("development set", name, sets)
+    dev = sets[name] if name is not None else next(iter(sets.values()), None)
+    if dev is None and options.patience is not None:
+        raise UserError(f"{quoted(options.data)}: has no development set for --patience (nmt prepare --valid)")
+    if dev is not None and next(dev.batches(options.max_tokens), None) is None:
+        raise UserError(f"{quoted(options.data)}: development set '{dev.name}' has no pair with text on both sides")
+    if dev is not None and options.valid_bleu:
+        check_tokenizer(options.bleu_tokenize)
+    return dev
 
 
 def set_up(options: TrainOptions, parts: Any, data: PreparedData) -> Run:
@@ -106,7 +128,7 @@ def set_up(options: TrainOptions, parts: Any, data: PreparedData) -> Run:
     folder = Path(options.output)
     return Run(
         options=options,
-        settings=_mathematics(options, parts),
+        settings=_must_stay(options, parts),
         folder=folder,
         data=data,
         facts=ModelFacts.of(parts.chosen["model"], parts.options("model"), vocabularies),
@@ -121,13 +143,22 @@ def set_up(options: TrainOptions, parts: Any, data: PreparedData) -> Run:
     )
 
 
-def _mathematics(options: TrainOptions, parts: Any) -> Mapping[str, Any]:
-    """The settings that must be the same when a run goes on."""
-    kinds = ("model", "criterion", "optimizer", "schedule")
-    settings: dict[str, Any] = {key: getattr(options, key) for key in MATHEMATICS}
-    for kind in kinds:
+def _must_stay(options: TrainOptions, parts: Any) -> Mapping[str, Any]:
+    """The settings that must be the same when a run goes on, by key."""
+    schedule = registry.find("schedule", parts.chosen["schedule"]).cls
+    keys = (*MUST_STAY, *getattr(schedule, "depends_on", ()))
+    settings: dict[str, Any] = {key: getattr(options, key) for key in keys}
+    for kind in ("model", "criterion", "optimizer", "schedule"):
         settings |= {kind: parts.chosen[kind], **as_dict(parts.options(kind))}
     return settings
+
+
+def _settings_file(options: TrainOptions, parts: Any) -> bytes:
+    """All settings as TOML, so that `nmt train --config RUN/settings.toml` goes on."""
+    settings = as_dict(options)
+    for kind, name in parts.chosen.items():
+        settings |= {kind: name, **as_dict(parts.options(kind))}
+    return "".join(f"{key} = {to_toml(value)}\n" for key, value in settings.items()).encode()
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
@@ -135,7 +166,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
         group["lr"] = rate
 
 
-def _note(run: Run, stats: Stats, rate: float, epoch: int, window: Window, seconds: float) -> None:
+def _note(run: Run, stats: Stats, rate: float, window: Window, seconds: float) -> None:
     """Record an update, and end the run when none can be applied any more."""
     progress = run.progress
     progress.skipped += not stats.applied
@@ -143,7 +174,7 @@ def _note(run: Run, stats: Stats, rate: float, epoch: int, window: Window, secon
     run.report.record(
         {
             "update": progress.update,
-            "epoch": epoch,
+            "epoch": progress.epoch,
             "loss": stats.loss / stats.tokens,
             "nll": stats.nll / stats.tokens,
             "target_tokens": stats.tokens,
@@ -159,10 +190,11 @@ def _note(run: Run, stats: Stats, rate: float, epoch: int, window: Window, secon
         )
     window.updates += 1
     window.seconds += seconds
-    window.target_tokens += stats.tokens
     window.real_tokens += stats.real
     window.cells += stats.cells
+    window.skipped += not stats.applied
     if stats.applied:
+        window.target_tokens += stats.tokens
         window.loss += stats.loss
         window.nll += stats.nll
 
@@ -182,26 +214,14 @@ def _validate(run: Run, dev: EvaluationSet | None, translator: Translator | None
         return False
     progress.validation_due = False
     run.schedule.see(scores.loss)
-    score = -scores.loss if options.best_by == "loss" or scores.bleu is None else scores.bleu
-    progress.score = score
-    better = progress.best is None or score > progress.best
-    progress.best = score if better or progress.best is None else progress.best
-    progress.stalled = 0 if better else progress.stalled + 1
-    record = {
-        "update": progress.update,
-        "valid_loss": scores.loss,
-        "valid_ppl": scores.perplexity,
-        "valid_bleu": scores.bleu,
-    }
-    run.report.record(record)
-    state = (
-        "new best" if better else f"stalled {progress.stalled} times (best {options.best_by}: {abs(progress.best):.4f})"
-    )
-    text = f"[valid] Up. {progress.update} : {_told(scores)} : {state}"
-    told = {"loss": scores.loss, "ppl": scores.perplexity}
-    if scores.bleu is not None:
-        told["bleu"] = scores.bleu
-    run.report.validation(progress.update, text, told, scores.examples)
+    better = progress.see(-scores.loss if options.best_by == "loss" or scores.bleu is None else scores.bleu)
+    told = {"loss": scores.loss, "ppl": scores.perplexity, "bleu": scores.bleu}
+    run.report.record({"update": progress.update, **{f"valid_{name}": value for name, value in told.items()}})
+    best = "none" if progress.best is None else f"{abs(progress.best):.4f}"
+    state = "new best" if better else f"stalled {progress.stalled} times (best {options.best_by}: {best})"
+    text = f"[valid] Ep. {progress.epoch} : Up. {progress.update} : {_told(scores)} : {state}"
+    numbers = {name: value for name, value in told.items() if value is not None}
+    run.report.validation(progress.update, text, numbers, scores.examples)
     return better
 
 
@@ -214,45 +234,43 @@ def _out_of_patience(run: Run) -> bool:
     return run.options.patience is not None and run.progress.stalled >= run.options.patience
 
 
-def _finished(run: Run, seconds: float) -> bool:
+def _finished(run: Run) -> bool:
     """Whether updates, epochs, minutes or patience are used up."""
     options, progress = run.options, run.progress
     return (
         (options.max_updates is not None and progress.update >= options.max_updates)
         or (options.max_epochs is not None and progress.position.epoch > options.max_epochs)
-        or (options.max_minutes is not None and seconds >= 60 * options.max_minutes)
+        or (options.max_minutes is not None and run.process_minutes >= options.max_minutes)
         or _out_of_patience(run)
     )
 
 
-def _shown(
-    run: Run, epoch: int, rate: float, stats: Stats, started: float, events: Mapping[str, Alarm], per_update: float
-) -> Shown:
-    """Where the run stands. events: what comes next, by name; per_update: seconds of an update."""
-    options, done = run.options, run.progress.update
-    epochs = run.progress.position.epoch - 1 + run.progress.position.pairs / len(run.data.train)
-    per_epoch = per_update * done / max(epochs, 1e-9)
-    left = {name: alarm.seconds_left(done, epochs, per_update, per_epoch) for name, alarm in events.items()}
-    shares = [done / options.max_updates] if options.max_updates else []
-    if options.max_epochs:
-        shares.append(epochs / options.max_epochs)
-    if options.max_minutes:
-        shares.append((time.monotonic() - started) / 60 / options.max_minutes)
-    return Shown(done, epoch, rate, stats.gradient_norm, min(max(shares), 1.0) if shares else None, left)
+def _epochs(run: Run) -> float:
+    """Epochs read so far."""
+    return run.progress.position.epoch - 1 + run.progress.position.pairs / len(run.data.train)
 
 
-def _dev(run: Run) -> EvaluationSet | None:
-    """The development set that validation uses; None when the data has none."""
-    sets, name = run.data.valid, run.options.valid_set
-    if name is not None and name not in sets:
-        raise unknown("development set", name, sets)
-    return sets[name] if name is not None else next(iter(sets.values()), None)
+def _share(run: Run) -> float | None:
+    """How much of the run is done, 0 to 1; None when it has no end set."""
+    options = run.options
+    shares = [run.progress.update / options.max_updates] if options.max_updates else []
+    shares += [_epochs(run) / options.max_epochs] if options.max_epochs else []
+    shares += [run.process_minutes / options.max_minutes] if options.max_minutes else []
+    return min(max(shares), 1.0) if shares else None
 
 
-def _translator(run: Run, decoder: Decoder) -> Translator | None:
-    if not run.options.valid_bleu:
-        return None
-    return Translator(run.data.pipeline, run.model, decoder, run.options.valid_batch_tokens)
+def _left(run: Run, alarm: Alarm, window: Window) -> float:
+    """About how many seconds until an alarm rings, at the speed of the last updates."""
+    per_update = window.seconds / window.updates
+    per_epoch = per_update * run.progress.update / max(_epochs(run), 1e-9)
+    return alarm.seconds_left(run.progress.update, _epochs(run), per_update, per_epoch)
+
+
+def _shown(run: Run, rate: float, stats: Stats, done_before: float, left: Mapping[str, float]) -> Shown:
+    """Where the run stands. done_before: the share of it that earlier processes did."""
+    share = _share(run)
+    to_do = None if share is None else (share - done_before) / max(1 - done_before, 1e-9)
+    return Shown(run.progress.update, run.progress.epoch, rate, stats.gradient_norm, to_do, left)
 
 
 def _announce(run: Run) -> None:
@@ -264,7 +282,16 @@ def _announce(run: Run) -> None:
     )
     if progress.update:
         report.line(f"going on after update {progress.update} (epoch {progress.position.epoch})")
-    if _finished(run, 0.0):
+    if _finished(run) and not progress.validation_due:
         report.line(
-            f"nothing to do: update {progress.update} is where this run ends (raise --max-updates or --max-epochs)"
+            f"nothing to do: the run ended at update {progress.update} (raise --max-updates, --max-epochs or --patience)"
         )
+
+
+def _conclude(run: Run) -> None:
+    """Say which checkpoint is the best, and how to use it."""
+    best = run.checkpoints.best()
+    if best is not None:
+        score = run.checkpoints.score(best)
+        told = "" if score is None else f" ({run.options.best_by} {abs(score):.4f})"
+        run.report.line(f"best checkpoint: {best}{told}; nmt translate --model {run.folder} uses it")

@@ -1,5 +1,6 @@
 """Training as a user runs it: an interrupted run goes on bit for bit, and nothing is lost (contract 11-19)."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -9,10 +10,14 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import ENVIRONMENT, NMT, train_arguments
+import torch
+from conftest import ENVIRONMENT, NMT, TINY, train_arguments, write_corpus
 from safetensors.numpy import load_file
+from safetensors.torch import load, save
 
+from nmt.artefact import Artefact
 from nmt.checkpoint import Checkpoints
+from nmt.cli.main import run as run_in_process
 
 
 def weights(run: Path, update: int) -> dict[str, bytes]:
@@ -66,7 +71,7 @@ def test_a_kill_in_the_middle_of_a_save_costs_nothing_that_was_saved(data, undis
     wait_for(lambda: (partial / "model.safetensors").exists(), run)
     run.kill()
     run.communicate()
-    assert not (output / "checkpoints/update-20").exists()
+    assert partial.exists() and not (output / "checkpoints/update-10").exists()
     assert nmt(*train_arguments(data, output, 20)).returncode == 0
     assert_same_run(output, undisturbed, 20)
     assert not partial.exists()
@@ -144,9 +149,14 @@ def test_numbers_that_are_no_longer_finite_end_the_run_with_7_and_keep_the_check
     data, undisturbed, tmp_path, nmt
 ):
     output = tmp_path / "run"
-    diverged = nmt(*train_arguments(data, output, 1000), "--schedule=constant", "--lr=1e30", "--warmup-updates=0")
+    plugin = tmp_path / "cliff.py"
+    plugin.write_text(CLIFF)
+    diverged = nmt(*train_arguments(data, output, 1000), f"--plugin={plugin}", "--schedule=cliff")
     assert diverged.returncode == 7, diverged.stderr
     assert b"10 times in a row" in diverged.stderr
+    Artefact(output / "checkpoints/update-10", "checkpoint").check()
+    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["skipped"] == 10 and lines[-1]["loss"] is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
@@ -178,11 +188,13 @@ def test_micro_batches_and_their_size_change_no_result(data, tmp_path, nmt):
 
 def test_the_best_and_the_last_checkpoints_are_kept(data, tmp_path, nmt):
     output = tmp_path / "run"
-    assert nmt(*train_arguments(data, output, 60), "--keep-last=2").returncode == 0
-    checkpoints = Checkpoints(output)
-    names = {path.name for path in checkpoints.all()}
-    assert {"update-50", "update-60"} <= names
-    assert names == {"update-50", "update-60", checkpoints.ranked()[0].name}
+    assert nmt(*train_arguments(data, output, 60), "--keep-last=2", "--dropout=0.5", "--lr=0.05").returncode == 0
+    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    bleu = {f"update-{line['update']}": line["valid_bleu"] for line in lines if "valid_bleu" in line}
+    assert set(bleu) == {"update-20", "update-40", "update-60"}
+    best = max(bleu, key=lambda name: (bleu[name], int(name[7:])))
+    assert {path.name for path in Checkpoints(output).all()} == {"update-50", "update-60", best}
+    assert Checkpoints(output).best() == output / "checkpoints" / best
 
 
 def test_a_signal_during_validation_ends_at_once_and_the_validation_is_done_on_going_on(data, tmp_path, nmt):
@@ -206,6 +218,27 @@ def test_a_signal_during_validation_ends_at_once_and_the_validation_is_done_on_g
     assert scores[0] == scores[1] is not None
 
 
+CLIFF = '''
+"""A learning rate that is as usual for 15 updates, and then beyond all numbers."""
+from dataclasses import dataclass
+from nmt import opt, register
+from nmt.schedules.base import Schedule
+
+@dataclass(frozen=True, kw_only=True)
+class CliffOptions:
+    lr: float = opt(0.005, "before the cliff")
+    warmup_updates: int = opt(0, "not looked at")
+
+@register("schedule", "cliff", CliffOptions)
+class Cliff(Schedule):
+    """A cliff."""
+    def __init__(self, options, width, max_updates):
+        self.lr = options.lr
+    def __call__(self, update):
+        return self.lr if update < 15 else 1e30
+'''
+
+
 SLOW = '''
 """A search that waits, until a file allows it to go on; each batch holds one sentence."""
 import time
@@ -227,3 +260,175 @@ class Slow(Greedy):
             time.sleep(0.5)
         return super().search(scorer, source)
 '''
+
+
+def reseal(checkpoint: Path, name: str, content: bytes) -> None:
+    """Change a file of a checkpoint as somebody would who wants nmt to believe it."""
+    (checkpoint / name).write_bytes(content)
+    manifest = json.loads((checkpoint / "manifest.json").read_bytes())
+    manifest["files"][name] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
+
+
+def going_on(output: Path, data: Path, capfd, *more: str) -> tuple[int, str]:
+    """The code and the messages of going on with a run, in this process."""
+    capfd.readouterr()
+    code = run_in_process(train_arguments(data, output, 30, *more))
+    return code, capfd.readouterr().err
+
+
+STATE_EDITS = {
+    "an empty object": lambda state: {},
+    "a list": lambda state: [],
+    "a missing part": lambda state: {k: v for k, v in state.items() if k != "schedule"},
+    "text for a number": lambda state: {**state, "progress": {**state["progress"], "update": "x"}},
+    "a position between two updates": lambda state: {
+        **state, "progress": {**state["progress"], "position": {"epoch": 1, "pairs": 3}}
+    },
+    "an epoch before the first": lambda state: {
+        **state, "progress": {**state["progress"], "position": {"epoch": -1, "pairs": 0}}
+    },
+    "a negative offset": lambda state: {**state, "metrics_offset": -1},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("edit", STATE_EDITS)
+def test_a_hostile_training_state_is_4(edit, data, undisturbed, tmp_path, capfd):
+    output = tmp_path / "run"
+    shutil.copytree(undisturbed, output)
+    newest = output / "checkpoints/update-20"
+    state = json.loads((newest / "training.json").read_bytes())
+    reseal(newest, "training.json", json.dumps(STATE_EDITS[edit](state)).encode())
+    code, told = going_on(output, data, capfd)
+    assert (code, "bug" in told) == (4, False), told
+
+
+@pytest.mark.parametrize("edit", ["another shape", "nothing of the optimizer", "no random state", "a strange name"])
+def test_hostile_training_tensors_are_4(edit, data, undisturbed, tmp_path, capfd):
+    output = tmp_path / "run"
+    shutil.copytree(undisturbed, output)
+    newest = output / "checkpoints/update-20"
+    tensors = load((newest / "training.safetensors").read_bytes())
+    moments = [name for name in tensors if name.endswith("exp_avg")]
+    if edit == "another shape":
+        tensors[moments[0]] = torch.zeros(1)
+    elif edit == "nothing of the optimizer":
+        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith("random")}
+    elif edit == "no random state":
+        del tensors["random.cpu"]
+    else:
+        tensors["x.exp_avg"] = tensors.pop(moments[0])
+    reseal(newest, "training.safetensors", save(tensors))
+    code, told = going_on(output, data, capfd)
+    assert (code, "bug" in told) == (4, False), told
+
+
+@pytest.mark.parametrize(
+    "change", [{"d_ff": 10**13}, {"d_k": -3}, {"rotary": True}, {"encoder_layers": 10**6}, {"tie": None}]
+)
+def test_a_hostile_or_foreign_model_is_4(change, undisturbed, tmp_path, capfd):
+    model = tmp_path / "model"
+    shutil.copytree(undisturbed / "checkpoints/update-20", model)
+    options = json.loads((model / "options.json").read_bytes())
+    options["options"] = {k: v for k, v in {**options["options"], **change}.items() if v is not None or k != "tie"}
+    reseal(model, "options.json", json.dumps(options).encode())
+    (tmp_path / "text").write_text("ban\n")
+    capfd.readouterr()
+    assert run_in_process(["translate", f"--model={model}", f"--input={tmp_path / 'text'}"]) == 4
+    assert "bug" not in capfd.readouterr().err
+
+
+def test_a_replacement_stopped_between_its_two_renames_loses_nothing(data, undisturbed, tmp_path, capfd):
+    output = tmp_path / "run"
+    shutil.copytree(undisturbed, output)
+    shutil.rmtree(output / "checkpoints/update-10")
+    (output / "checkpoints/update-20").rename(output / "checkpoints/.update-20.replaced.partial")
+    (output / "checkpoints/.update-20.partial").mkdir()
+    code, told = going_on(output, data, capfd)
+    assert code == 0, told
+    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    assert [line["update"] for line in lines if "loss" in line] == list(range(1, 31))
+
+
+def test_checkpoints_without_a_manifest_are_never_a_start_from_zero(data, tmp_path, capfd):
+    (tmp_path / "run/checkpoints/update-20").mkdir(parents=True)
+    (tmp_path / "run/metrics.jsonl").write_text("precious\n")
+    code, _ = going_on(tmp_path / "run", data, capfd)
+    assert code == 4
+    assert (tmp_path / "run/metrics.jsonl").read_text() == "precious\n"
+
+
+def test_what_decides_the_learning_rate_or_the_scores_must_stay(data, tmp_path, capfd):
+    linear = [argument for argument in train_arguments(data, tmp_path / "run", 20) if "inverse-sqrt" not in argument]
+    linear.append("--warmup-updates=5")
+    assert run_in_process([*linear, "--schedule=linear"]) == 0
+    capfd.readouterr()
+    assert run_in_process([*linear, "--schedule=linear", "--max-updates=30"]) == 2
+    assert "max_updates: 20 -> 30" in capfd.readouterr().err
+    assert run_in_process([*linear, "--schedule=linear", "--best-by=loss"]) == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["--threads=0", "--patience=0", "--max-updates=-5", "--clip-norm=-1", "--clip-norm=nan", "--keep-last=-1", "--seed=-1",
+     "--device=mps", "--device=cuda:99", "--bleu-tokenize=intll", "--valid-set=nope", "--best-by=luck", "--lr=inf", "--d-k=0"],
+)  # fmt: skip
+def test_wrong_values_are_told_before_anything_is_done(wrong, data, tmp_path, capfd):
+    capfd.readouterr()
+    assert run_in_process(train_arguments(data, tmp_path / "run", 20, wrong)) == 2
+    assert capfd.readouterr().err.count("\n") == 1
+    assert not (tmp_path / "run/checkpoints").exists()
+
+
+def test_patience_ends_a_run_and_needs_something_to_look_at(data, tmp_path, capfd):
+    frozen = ["--schedule=constant", "--lr=1e-30", "--warmup-updates=0", "--valid-every=5u", "--patience=2"]
+    assert run_in_process(train_arguments(data, tmp_path / "run", 1000, *frozen)) == 0
+    assert Checkpoints(tmp_path / "run").all()[-1].name == "update-15"
+    write_corpus(tmp_path / "train", 30, 1)
+    prepare = [
+        "prepare",
+        "--source-lang=en",
+        "--target-lang=de",
+        f"--train={tmp_path / 'train'}",
+        "--subword=none",
+        "--quiet",
+    ]
+    assert run_in_process([*prepare, f"--output={tmp_path / 'alone'}"]) == 0
+    assert run_in_process(train_arguments(tmp_path / "alone", tmp_path / "other", 20, "--patience=2")) == 2
+    assert run_in_process(train_arguments(tmp_path / "alone", tmp_path / "other", 20)) == 0
+
+
+def test_a_run_goes_on_with_its_own_settings_file(data, undisturbed, tmp_path, capfd):
+    output = tmp_path / "run"
+    shutil.copytree(undisturbed, output)
+    settings = f"--config={undisturbed / 'settings.toml'}"
+    assert run_in_process(["train", settings, f"--output={output}", "--max-updates=22", "--quiet"]) == 0
+    assert Checkpoints(output).all()[-1].name == "update-22"
+
+
+def test_adafactor_and_plateau_go_on_bit_for_bit(data, tmp_path, capfd):
+    parts = [
+        "--optimizer=adafactor",
+        "--schedule=plateau",
+        "--plateau-patience=1",
+        "--valid-every=5u",
+        "--warmup-updates=3",
+    ]
+    assert run_in_process(train_arguments(data, tmp_path / "whole", 20, *parts)) == 0
+    assert run_in_process(train_arguments(data, tmp_path / "cut", 10, *parts)) == 0
+    assert run_in_process(train_arguments(data, tmp_path / "cut", 20, *parts)) == 0
+    assert_same_run(tmp_path / "cut", tmp_path / "whole", 20)
+
+
+@pytest.mark.parametrize("model", ["transformer", "rnnsearch"])
+def test_bf16_trains_on_the_cpu(model, data, tmp_path, capfd):
+    sizes = {
+        "transformer": [],
+        "rnnsearch": ["--hidden-size=24", "--embedding-size=16", "--attention-size=16", "--maxout-size=16"],
+    }
+    common = [a for a in train_arguments(data, tmp_path / "run", 10) if model == "transformer" or a not in TINY]
+    more = ["--batch-tokens=400", "--threads=1"] if model == "rnnsearch" else []
+    assert run_in_process([*common, *more, f"--model={model}", "--precision=bf16", *sizes[model]]) == 0
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    losses = [line["loss"] for line in lines if "loss" in line]
+    assert losses[-1] < losses[0]
