@@ -432,3 +432,15 @@ def test_bf16_trains_on_the_cpu(model, data, tmp_path, capfd):
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if "loss" in line]
     assert losses[-1] < losses[0]
+
+
+def test_tensorboard_gets_the_losses_and_the_validation(data, tmp_path, capfd):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    assert run_in_process(train_arguments(data, tmp_path / "run", 20, "--tensorboard")) == 0
+    events = EventAccumulator(str(tmp_path / "run/tensorboard"))
+    events.Reload()
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    bleu = [line["valid_bleu"] for line in lines if "valid_bleu" in line]
+    assert [event.step for event in events.Scalars("loss")] == [1, 10, 20]
+    assert [event.value for event in events.Scalars("valid/bleu")] == pytest.approx(bleu, rel=1e-6)
