@@ -4,10 +4,11 @@ import importlib
 import os
 import sys
 import traceback
+from io import TextIOWrapper
 from typing import Final
 
 from nmt import __version__
-from nmt.errors import Interrupted, UserError, one_line, unknown
+from nmt.errors import Interrupted, UserError, one_line, quoted, unknown
 
 COMMANDS: Final = {
     "prepare": "Make training data of parallel text",
@@ -31,6 +32,10 @@ def main(argv: list[str] | None = None) -> None:
             if number == 1:
                 os.write(2, b"nmt: error: stdout is closed (give it a file or /dev/null)\n")
             os._exit(5)
+    if isinstance(sys.stdout, TextIOWrapper):  # results are the same bytes under every locale
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape", newline="\n")
+    if isinstance(sys.stderr, TextIOWrapper):
+        sys.stderr.reconfigure(errors="backslashreplace")
     sys.exit(_close_stdout(run(arguments)))
 
 
@@ -47,13 +52,22 @@ def run(arguments: list[str]) -> int:
         return 130
     except BrokenPipeError:
         return 141
-    except MemoryError:
-        return _fail("out of memory (give the program less to hold at once)", 5, debug)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         return _fail(f"{place}{error.strerror or error}", 5, debug)
     except Exception as error:
+        if _is_out_of_memory(error):
+            found = f"out of memory: {quoted(str(error) or 'no more can be had')}"
+            return _fail(f"{found} (give a smaller --max-tokens, --batch-tokens to nmt translate)", 5, debug)
         return _fail(f"a bug in nmt: {type(error).__name__}: {error} (--debug shows where; please report it)", 1, debug)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether memory of the machine or of the device ran out; asks torch only if something else has imported it."""
+    device_error = getattr(sys.modules.get("torch"), "OutOfMemoryError", MemoryError)
+    return isinstance(error, (MemoryError, device_error)) or (
+        isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    )
 
 
 def _fail(message: str, code: int, debug: bool) -> int:
