@@ -6,7 +6,7 @@ or a TOML file is turned into the field's type here, in one place; a key that no
 
 import dataclasses
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -46,9 +46,17 @@ class Option:
         return "--" + self.name.replace("_", "-")
 
     @property
-    def many(self) -> bool:
-        """Whether the flag takes several values, as `--train A B`."""
-        return get_origin(self.type) is tuple
+    def spellings(self) -> list[str]:
+        """All flags that set it, its own first and that which says no last."""
+        aliases = [f"-{alias}" if len(alias) == 1 else f"--{alias}" for alias in self.aliases]
+        return [self.flag, *aliases, *([f"--no-{self.flag[2:]}"] if self.type is bool else [])]
+
+    @property
+    def count(self) -> int | None:
+        """How many values the flag takes; None is any number of them, as `--train A B`."""
+        if get_origin(self.type) is not tuple:
+            return 1
+        return None if Ellipsis in get_args(self.type) else len(get_args(self.type))
 
     @property
     def type_name(self) -> str:
@@ -59,9 +67,11 @@ def _type_name(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return "|".join(str(value) for value in get_args(kind))
     if get_origin(kind) in (Union, UnionType):
-        return "|".join(_type_name(part) for part in get_args(kind) if part is not NoneType)
+        return "|".join(_type_name(part) for part in get_args(kind))
     if get_origin(kind) is tuple:
         return " ".join("..." if part is Ellipsis else _type_name(part) for part in get_args(kind))
+    if kind is NoneType:
+        return "none"
     return {"str": "TEXT", "int": "INT", "float": "FLOAT", "bool": "BOOL"}.get(str(kind.__name__), str(kind.__name__))
 
 
@@ -75,42 +85,54 @@ def options_of(cls: type) -> list[Option]:
 
 
 def convert(value: Any, kind: Any) -> Any:
-    """The text of a flag or a value of a TOML or JSON file as the type of its option; raises ValueError."""
+    """The text of a flag or a value of a TOML or JSON file as the type of its option; raises ValueError.
+
+    Texts for a tuple of numbers or of names are divided at commas, `0.9,0.98`; texts for one of texts never are.
+    """
     if isinstance(value, str) and value.lower() == "none" and NoneType in get_args(kind):
         return None
     if get_origin(kind) is tuple:
-        if isinstance(value, str):
-            value = value.split(",")
-        elif isinstance(value, Sequence) and len(value) == 1 and isinstance(value[0], str):
-            value = value[0].split(",")
+        value = [value] if isinstance(value, str) else value
+        if isinstance(value, Sequence) and str not in get_args(kind):
+            value = [word for part in value for word in (part.split(",") if isinstance(part, str) else [part])]
     try:
         return msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
 
 
-def make(cls: type[T], values: Mapping[str, Any], origins: Mapping[str, str] | None = None) -> T:
+def make(
+    cls: type[T],
+    values: Mapping[str, Any],
+    origins: Mapping[str, str] | None = None,
+    positional: Collection[str] = (),
+) -> T:
     """An options object from text or typed values; keys that are not its own are left to others.
 
+    positional: names of options that are given without a flag
     Raises UserError that names the key, the value, and where it was set.
     """
     found: dict[str, Any] = {}
     for option in options_of(cls):
-        if option.name not in values:
-            if option.default is REQUIRED:
-                raise UserError(f"{option.flag} is missing ({option.help})")
-            continue
-        value = values[option.name]
-        where = f" (set by {origins[option.name]})" if origins and option.name in origins else ""
-        try:
-            found[option.name] = convert(value, option.type)
-        except ValueError as error:
-            wanted = f"; wanted {option.type_name}: {error}"
-            raise UserError(f"{option.flag} cannot be '{quoted(value)}'{where}{wanted}") from None
+        spelling = option.name.upper() if option.name in positional else option.flag
+        if option.name in values:
+            found[option.name] = typed(option, values[option.name], (origins or {}).get(option.name), spelling)
+        elif option.default is REQUIRED:
+            raise UserError(f"{spelling} is missing ({option.help})")
     try:
         return cls(**found)
     except ValueError as error:
         raise UserError(str(error)) from None
+
+
+def typed(option: Option, value: Any, origin: str | None = None, spelling: str | None = None) -> Any:
+    """A value, or its text, as the type of its option; UserError names the option, the value and where it was set."""
+    try:
+        return convert(value, option.type)
+    except ValueError as error:
+        where = f" (set by {origin})" if origin else ""
+        told = f"{spelling or option.flag} cannot be '{quoted(value)}'{where}"
+        raise UserError(f"{told}; wanted {option.type_name}: {error}") from None
 
 
 def as_dict(options: Any) -> dict[str, Any]:
@@ -133,6 +155,13 @@ class Settings:
         self.values.update(values)
         self.origins.update(dict.fromkeys(values, origin))
 
+    def drop(self, keys: Iterable[str], origin: str) -> list[str]:
+        """Take out those of the keys whose value was set by origin; returns them."""
+        dropped = [key for key in keys if self.origins.get(key) == origin]
+        for key in dropped:
+            del self.values[key], self.origins[key]
+        return dropped
+
     def refuse_unknown(self, known: Iterable[str]) -> None:
         """Raises UserError for the first key that nobody owns, with the nearest known key."""
         names = set(known)
@@ -148,6 +177,8 @@ def read_toml(path: Path) -> dict[str, Any]:
             table = tomllib.load(file)
     except FileNotFoundError:
         raise UserError(f"{quoted(path)}: no such settings file") from None
+    except (IsADirectoryError, NotADirectoryError) as error:
+        raise UserError(f"{quoted(path)}: no settings file: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{quoted(path)}: not valid TOML: {error}") from None
     for key, value in table.items():

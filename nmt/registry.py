@@ -53,6 +53,11 @@ class Preset:
     values: Mapping[str, Any]
     place: str
 
+    @property
+    def origin(self) -> str:
+        """How it is named as the origin of a value."""
+        return f"preset {self.name}"
+
 
 @dataclass
 class _Shelf:
@@ -133,11 +138,6 @@ def load_plugin(given: str) -> None:
     _shelf.plugins[key] = given
 
 
-def plugins() -> list[str]:
-    """The plug-ins that were named, in order."""
-    return list(_shelf.plugins.values())
-
-
 def _load_entry_points() -> None:
     if not _shelf.entry_points_loaded:
         _shelf.entry_points_loaded = True
@@ -147,7 +147,8 @@ def _load_entry_points() -> None:
             except UserError:
                 raise
             except Exception as error:
-                raise UserError(f"plug-in {point.name} ({point.value}) could not be loaded: {error}") from error
+                told = f"plug-in {point.name} ({point.value}) could not be loaded: {type(error).__name__}: {error}"
+                raise UserError(told) from error
 
 
 def names(kind: str) -> list[str]:

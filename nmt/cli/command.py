@@ -15,9 +15,10 @@ import typer
 from rich.markup import escape
 
 from nmt import registry
-from nmt.errors import UserError, unknown
+from nmt.cli.arguments import given, one_form
+from nmt.errors import UserError, quoted, unknown
 from nmt.log import log
-from nmt.options import REQUIRED, Option, Settings, convert, make, opt, options_of, read_toml, to_toml
+from nmt.options import REQUIRED, Option, Settings, make, opt, options_of, read_toml, to_toml, typed
 
 DEFAULTS: Final = {
     "model": "transformer",
@@ -26,6 +27,7 @@ DEFAULTS: Final = {
     "schedule": "noam",
     "decoder": "beam",
 }
+NOT_IN_FILES: Final = ("config", "dump_config", "debug")  # what a settings file could not change any more
 UsageError: Final = cast(type[Exception], typer.BadParameter.__mro__[1])  # click's, which typer keeps to itself
 
 
@@ -85,25 +87,28 @@ class Command:
 
     def invoke(self, argv: Sequence[str]) -> int:
         """Parse, merge settings (preset < --config < flags), and run."""
-        argv = self._spread(argv)
-        for plugin in _peek(argv, CommonOptions, "plugin"):
+        greedy = not self.positional
+        peeked = one_form(argv, self._first_options(), greedy)
+        for plugin in given(peeked, "--plugin"):
             registry.load_plugin(plugin)
-        settings = self._files(argv)
-        chosen = self._choose(argv, settings)
+        settings, preset = self._files(peeked)
+        chosen = self._choose(peeked, settings)
         flags = self._flags(chosen)
-        given = self._parse(argv, flags, settings)
-        if given is None:
+        left_out = _leave_out(preset, settings, chosen) if preset else []
+        words = one_form(argv, [option for options in flags.values() for option in options], greedy)
+        found = self._parse(words, flags, settings)
+        if found is None:
             return 0
-        for plugin in make(CommonOptions, settings.values).plugin:  # named in a settings file
-            registry.load_plugin(plugin)
-        settings.overlay(given, "the command line")
+        settings.overlay(found, "the command line")
         settings.refuse_unknown([*(option.name for options in flags.values() for option in options)])
         common = make(CommonOptions, settings.values, settings.origins)
         log.quiet = common.quiet
+        for line in left_out:
+            log.info(line)
         if common.dump_config:
             sys.stdout.write(self._dump(settings, flags))
             return 0
-        options: Any = make(self.options, settings.values, settings.origins)
+        options: Any = make(self.options, settings.values, settings.origins, self.positional)
         if not self.kinds:
             return self.run(options) or 0
         parts = Parts(settings, chosen)
@@ -111,74 +116,71 @@ class Command:
             parts.options(kind)
         return self.run(options, parts) or 0
 
-    def _own_options(self) -> list[Option]:
-        presets = options_of(PresetOption) if self.kinds else []
-        return [*options_of(self.options), *presets, *options_of(CommonOptions)]
+    def _first_options(self) -> list[Option]:
+        """The options that are known before the parts are chosen."""
+        own = [option for option in options_of(self.options) if option.name not in self.positional]
+        return [*own, *self._part_options(), *options_of(CommonOptions)]
 
-    def _spread(self, argv: Sequence[str]) -> list[str]:
-        """`--train A B` as `--train A --train B`, which is what the parser reads."""
-        many = {flag for option in self._own_options() if option.many for flag in _flags_of(option)}
-        result: list[str] = []
-        current: str | None = None
-        for word in argv:
-            if word.startswith("-") and word != "-":
-                current = word if word in many else None
-                result.append(word)
-            elif current is not None and result[-1] != current:
-                result += [current, word]
-            else:
-                result.append(word)
-        return result
+    def _part_options(self) -> list[Option]:
+        """The options that choose the parts."""
+        kinds = [Option(kind, str, DEFAULTS[kind], f"{kind} by name (nmt list {kind})", ()) for kind in self.kinds]
+        return [*kinds, *options_of(PresetOption)] if kinds else []
 
-    def _files(self, argv: list[str]) -> Settings:
-        """The settings of the preset and of the --config files."""
+    def _files(self, argv: Sequence[str]) -> tuple[Settings, registry.Preset | None]:
+        """The settings of the preset and of the --config files; loads the plug-ins that they name."""
         settings = Settings.empty()
-        tables = [(path, read_toml(Path(path))) for path in _peek(argv, CommonOptions, "config")]
-        named = [table["preset"] for _, table in tables if "preset" in table]
-        if self.kinds:
-            named += _peek(argv, PresetOption, "preset")
-        for _, table in tables:
-            for plugin in table.get("plugin", ()):
+        tables = [(path, read_toml(Path(path))) for path in given(argv, "--config")]
+        options = {option.name: option for option in [*options_of(CommonOptions), *options_of(PresetOption)]}
+        named: list[str | None] = []
+        for path, table in tables:
+            for key in NOT_IN_FILES:
+                if key in table:
+                    raise UserError(
+                        f"{quoted(path)}: '{key}' cannot be set in a file (give {options[key].flag} as a flag)"
+                    )
+            for plugin in typed(options["plugin"], table.get("plugin", ()), path):
                 registry.load_plugin(plugin)
-        if named:
-            found = registry.find_preset(str(named[-1]))
-            settings.overlay(found.values, f"preset {found.name}")
+            named += [typed(options["preset"], table["preset"], path)] if "preset" in table else []
+        named += [typed(options["preset"], name) for name in given(argv, "--preset")]
+        preset = registry.find_preset(named[-1]) if self.kinds and named and named[-1] else None
+        if preset:
+            settings.overlay(preset.values, preset.origin)
         for path, table in tables:
             settings.overlay(table, path)
-        return settings
+        return settings, preset
 
-    def _choose(self, argv: list[str], settings: Settings) -> dict[str, str]:
+    def _choose(self, argv: Sequence[str], settings: Settings) -> dict[str, str]:
         chosen = {}
         for kind in self.kinds:
-            flags = _peek_flag(argv, {f"--{kind}"})
+            flags = given(argv, f"--{kind}")
             chosen[kind] = str(flags[-1] if flags else settings.values.get(kind, DEFAULTS[kind]))
             registry.find(kind, chosen[kind])
         return chosen
 
     def _flags(self, chosen: Mapping[str, str]) -> dict[str, list[Option]]:
-        """The options by the heading they stand under in --help."""
-        groups: dict[str, list[Option]] = {"Options": options_of(self.options)}
-        if chosen:
-            kinds = [Option(kind, str, DEFAULTS[kind], f"{kind} by name (nmt list {kind})", ()) for kind in chosen]
-            groups["Parts"] = [*kinds, *options_of(PresetOption)]
-        owners: dict[str, str] = {option.name: f"nmt {self.name}" for options in groups.values() for option in options}
-        for kind, name in chosen.items():
-            groups[f"{kind}: {name}"] = options_of(registry.find(kind, name).options)
-            for option in groups[f"{kind}: {name}"]:
-                if option.name in owners:
-                    raise UserError(
-                        f"option '{option.name}' of {kind} '{name}' is also one of {owners[option.name]} (rename one of them)"
-                    )
-                owners[option.name] = f"{kind} '{name}'"
-        groups["Common"] = options_of(CommonOptions)
+        """The options by the heading they stand under in --help; UserError where two have one flag."""
+        groups = {"Options": options_of(self.options), "Parts": self._part_options()}
+        parts = {f"{kind} {name}": options_of(registry.find(kind, name).options) for kind, name in chosen.items()}
+        groups = groups | parts | {"Common": options_of(CommonOptions)}
+        owners = {"--help": f"nmt {self.name}", "-h": f"nmt {self.name}"}
+        for heading in sorted(groups, key=lambda heading: heading in parts):  # it is the part that has to be changed
+            owner = heading if heading in parts else f"nmt {self.name}"
+            for option in groups[heading]:
+                for spelling in option.spellings:
+                    if spelling in owners:
+                        raise UserError(
+                            f"flag '{spelling}' of {owner} is also one of {owners[spelling]} (rename one of them)"
+                        )
+                    owners[spelling] = owner
         return groups
 
     def _parse(self, argv: list[str], flags: Mapping[str, list[Option]], settings: Settings) -> dict[str, Any] | None:
         """The flags that were given, as text; None when help was asked for."""
-        given: dict[str, Any] = {}
+        found: dict[str, Any] | None = None
 
         def take(**values: Any) -> None:
-            given.update({key: value for key, value in values.items() if value is not None and value != []})
+            nonlocal found
+            found = {key: value for key, value in values.items() if value is not None and value != []}
 
         parameters = [
             self._parameter(option, heading, settings) for heading, options in flags.items() for option in options
@@ -189,30 +191,34 @@ class Command:
             add_completion=False, rich_markup_mode="rich", context_settings={"help_option_names": ["--help", "-h"]}
         )
         app.command(name=self.name, help=self.help)(take)
-        asked_for_help = not {"--help", "-h"}.isdisjoint(argv)
         try:
             app(argv, standalone_mode=False, prog_name=f"nmt {self.name}")
         except UsageError as error:
             raise self._usage(error, flags) from None
-        return None if asked_for_help else given
+        return found
 
     def _usage(self, error: Exception, flags: Mapping[str, list[Option]]) -> UserError:
         flag = getattr(error, "option_name", None)
         if type(error).__name__ == "NoSuchOption" and flag:
-            return unknown("flag", flag, [name for options in flags.values() for o in options for name in _flags_of(o)])
+            options = [option for options in flags.values() for option in options]
+            if flag in [option.flag for option in options if option.name in self.positional]:
+                words = " ".join(name.upper() for name in self.positional)
+                return UserError(f"unknown flag '{flag}' (its value is given without a flag: nmt {self.name} {words})")
+            options = [option for option in options if option.name not in self.positional]
+            return unknown("flag", flag, [spelling for option in options for spelling in option.spellings])
         return UserError(f"{error.format_message()} (nmt {self.name} --help)")  # type: ignore[attr-defined]
 
     def _parameter(self, option: Option, heading: str, settings: Settings) -> inspect.Parameter:
-        kind: Any = bool if option.type is bool else list[str] if option.many else str
+        kind: Any = bool if option.type is bool else str if option.count == 1 else list[str]
         default = settings.values.get(option.name, option.default)
         shown = "required" if default is REQUIRED else f"default: {_shown(default)}"
         told = escape(f"{option.help} [{shown}]")
         if option.name in self.positional:
             info = typer.Argument(help=told, show_default=False, metavar=option.name.upper())
         else:
-            names = _flags_of(option)
+            names = option.spellings
             if option.type is bool:
-                names = [f"{option.flag}/--no-{option.flag[2:]}", *names[1:]]
+                names = [f"{option.flag}/{names[-1]}", *names[1:-1]]
             metavar = None if option.type is bool else option.type_name
             info = typer.Option(*names, help=told, show_default=False, metavar=metavar, rich_help_panel=heading)
         return inspect.Parameter(
@@ -227,33 +233,28 @@ class Command:
             if rows:
                 lines.append(f"# {heading}")
             for option in rows:
-                given = option.name in settings.values
-                if not given and option.default is REQUIRED:
+                origin = settings.origins.get(option.name)
+                if origin is None and option.default is REQUIRED:
                     continue
-                value = convert(settings.values[option.name], option.type) if given else option.default
-                lines.append(f"{option.name} = {to_toml(value)}  # {settings.origins.get(option.name, 'default')}")
+                value = typed(option, settings.values[option.name], origin) if origin else option.default
+                lines.append(f"{option.name} = {to_toml(value)}  # {origin or 'default'}")
         return "\n".join(lines) + "\n"
 
 
-def _flags_of(option: Option) -> list[str]:
-    """The spellings of an option on the command line, its own first."""
-    aliases = [f"-{alias}" if len(alias) == 1 else f"--{alias}" for alias in option.aliases]
-    return [option.flag, *aliases]
+def _leave_out(preset: registry.Preset, settings: Settings, chosen: Mapping[str, str]) -> list[str]:
+    """Drop the preset's options of those of its parts that were replaced: noam's lr is no learning rate for another.
 
-
-def _peek(argv: Sequence[str], owner: type, name: str) -> list[str]:
-    """The values that a flag will have, read before all flags are known."""
-    option = next(option for option in options_of(owner) if option.name == name)
-    return _peek_flag(argv, set(_flags_of(option)))
-
-
-def _peek_flag(argv: Sequence[str], spellings: set[str]) -> list[str]:
-    found = []
-    for word, following in zip(argv, [*argv[1:], ""], strict=False):
-        name, equals, value = word.partition("=")
-        if name in spellings:
-            found.append(value if equals else following)
-    return found
+    returns: a line to tell for each such part
+    """
+    told = []
+    for kind, name in chosen.items():
+        own = preset.values.get(kind, name)
+        if own != name:
+            names = [option.name for option in options_of(registry.find(kind, own).options)]
+            dropped = settings.drop(names, preset.origin)
+            if dropped:
+                told.append(f"{preset.origin}: left out with its {kind} {own}: {', '.join(dropped)}")
+    return told
 
 
 def _shown(default: Any) -> str:

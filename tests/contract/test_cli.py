@@ -1,23 +1,68 @@
 """Settings, flags, exit codes and streams of every command (contract 1-3, docs/settings.md)."""
 
+import json
 import os
+import re
 import subprocess
 import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Literal
 
 import pytest
+import torch
 from conftest import ENVIRONMENT, NMT
 
+from nmt import registry
+from nmt.cli import main
+from nmt.cli.arguments import one_form
+from nmt.cli.command import CommonOptions
 from nmt.cli.main import COMMANDS
 from nmt.errors import quoted
+from nmt.options import Option, convert, options_of
+
+DOCUMENTS = Path(__file__).parents[2] / "docs"
+RUN = ("--data=d", "--output=o")
+
+
+@pytest.fixture
+def call(capsys, monkeypatch) -> Callable[..., SimpleNamespace]:
+    """`call(arguments)` runs a command in this process, with a registry of its own: code, out, err."""
+    registry.presets()
+    for kind in registry.FOLDERS:  # a module is imported once: what it registers must be on the shelf that stays
+        for name in registry.names(kind):
+            registry.find(kind, name)
+    old = registry._shelf
+    monkeypatch.setattr(registry, "_shelf", registry._Shelf(dict(old.parts), dict(old.presets), dict(old.plugins)))
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: object) -> SimpleNamespace:
+        code = main.run([str(argument) for argument in arguments])
+        return SimpleNamespace(code=code, **capsys.readouterr()._asdict())
+
+    return run
+
+
+@pytest.fixture
+def dumped(call) -> Callable[..., dict[str, object]]:
+    """The settings that `nmt train` has, as --dump-config prints them."""
+
+    def settings(*arguments: object) -> dict[str, object]:
+        shown = call("train", *RUN, *arguments, "--dump-config")
+        assert shown.code == 0, shown.err
+        return tomllib.loads(shown.out)
+
+    return settings
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_and_refuses_an_unknown_flag(command, nmt):
-    shown = nmt(command, "--help")
-    assert shown.returncode == 0 and b"--config" in shown.stdout
-    refused = nmt(command, "--no-such-flag")
-    assert refused.returncode == 2 and refused.stdout == b""
-    assert refused.stderr.startswith(b"nmt: error: ") and refused.stderr.count(b"\n") == 1
+def test_every_command_has_help_and_refuses_an_unknown_flag(command, call):
+    shown = call(command, "--help")
+    assert shown.code == 0 and "--config" in shown.out
+    refused = call(command, "--no-such-flag")
+    assert refused.code == 2 and refused.out == ""
+    assert refused.err.startswith("nmt: error: ") and refused.err.count("\n") == 1
 
 
 def test_an_unknown_command_names_the_nearest(nmt):
@@ -26,26 +71,25 @@ def test_an_unknown_command_names_the_nearest(nmt):
     assert b"did you mean 'train'?" in refused.stderr
 
 
-def test_a_mistyped_flag_value_or_key_names_what_was_wanted(nmt, tmp_path):
-    assert b"did you mean '--dropout'?" in nmt("train", "--dropuot", "0.1").stderr
-    assert (
-        b"'lots' (set by the command line); wanted FLOAT"
-        in nmt("train", "--data=d", "-o", "r", "--dropout=lots").stderr
-    )
-    assert b"dropout is 1.5" in nmt("train", "--data=d", "-o", "r", "--dropout=1.5").stderr
+def test_a_mistyped_flag_value_or_key_names_what_was_wanted(call, tmp_path):
+    assert "did you mean '--dropout'?" in call("train", "--dropuot", "0.1").err
+    for more in ((), ("--dump-config",)):
+        refused = call("train", *RUN, "--dropout=lots", *more)
+        assert refused.code == 2 and "'lots' (set by the command line); wanted FLOAT" in refused.err
+    assert "dropout is 1.5" in call("train", *RUN, "--dropout=1.5").err
     config = tmp_path / "s.toml"
     config.write_text("dropuot = 0.1\n")
-    refused = nmt("train", "--config", config)
-    assert refused.returncode == 2
-    assert b"s.toml" in refused.stderr and b"did you mean 'dropout'?" in refused.stderr
+    refused = call("train", "--config", config)
+    assert refused.code == 2
+    assert "s.toml" in refused.err and "did you mean 'dropout'?" in refused.err
 
 
-def test_flags_win_over_files_and_files_over_presets_and_each_origin_is_told(nmt, tmp_path):
+def test_flags_win_over_files_and_files_over_presets_and_each_origin_is_told(call, tmp_path):
     first, second = tmp_path / "first.toml", tmp_path / "second.toml"
     first.write_text("dropout = 0.2\nheads = 2\nd-ff = 99\n")
     second.write_text("heads = 4\n")
-    given = ["train", "--preset=transformer-big", "--config", first, second, "--d-ff=7", "--data=d", "--output=o"]
-    dumped = nmt(*given, "--dump-config").stdout.decode()
+    given = ["train", "--preset=transformer-big", "--config", first, second, "--d-ff=7", *RUN]
+    dumped = call(*given, "--dump-config").out
     values = tomllib.loads(dumped)
     assert (values["d_model"], values["dropout"], values["heads"], values["d_ff"]) == (1024, 0.2, 4, 7)
     assert "d_model = 1024  # preset transformer-big" in dumped
@@ -54,14 +98,186 @@ def test_flags_win_over_files_and_files_over_presets_and_each_origin_is_told(nmt
     assert "d_ff = 7  # the command line" in dumped
     assert "adam_eps = 1e-09" in dumped
     (tmp_path / "all.toml").write_text(dumped)
-    assert tomllib.loads(nmt("train", "--config", tmp_path / "all.toml", "--dump-config").stdout.decode()) == values
+    assert tomllib.loads(call("train", "--config", tmp_path / "all.toml", "--dump-config").out) == values
 
 
-def test_the_chosen_parts_decide_which_flags_there_are(nmt):
-    shown = nmt("train", "--model", "rnnsearch", "--help", env={"COLUMNS": "200"}).stdout
-    assert b"--d-ff" not in shown and b"rnnsearch" in shown
-    assert b"--d-ff" in nmt("train", "--help", env={"COLUMNS": "200"}).stdout
-    assert nmt("train", "--model=rnnsearch", "--d-ff=3").returncode == 2
+def test_the_chosen_parts_decide_which_flags_there_are(call):
+    shown = call("train", "--model", "rnnsearch", "--help").out
+    assert "--d-ff" not in shown and "rnnsearch" in shown
+    assert "--d-ff" in call("train", "--help").out
+    assert call("train", "--model=rnnsearch", "--d-ff=3").code == 2
+
+
+def test_all_forms_of_a_flag_are_one():
+    options = [
+        *options_of(CommonOptions),
+        Option("adam_betas", tuple[float, float], (), "", ()),
+        Option("output", str, "", "", ("o",)),
+    ]
+    for form in (["-cA"], ["-c=A"], ["-c", "A"], ["--config=A"], ["--config", "A"]):
+        assert one_form(form, options, greedy=True) == ["--config=A"]
+    assert one_form(["-qcA", "x"], options, greedy=True) == ["--quiet", "--config=A", "x"]
+    assert one_form(["--config", "A", "B", "-q"], options, greedy=True) == ["--config=A", "--config=B", "--quiet"]
+    assert one_form(["--config", "A", "B"], options, greedy=False) == ["--config=A", "B"]
+    betas = ["--adam-betas", "0.5", "0.6", "--adam-betas", "-1", "-.5", "x"]
+    assert one_form(betas, options, greedy=True) == ["--adam-betas=-1", "--adam-betas=-.5", "x"]
+    assert one_form(["-o", "-", "-x", "--", "-cA"], options, greedy=True) == ["--output=-", "-x", "--", "-cA"]
+
+
+def test_a_flag_without_its_value_is_told(call):
+    for words in (["--data"], ["--data", "--output", "o"], ["--config"]):
+        refused = call("train", *words)
+        assert refused.code == 2 and f"{words[0]} needs a value" in refused.err
+
+
+def test_short_flags_with_their_value_attached_count(dumped, tmp_path):
+    config = tmp_path / "s.toml"
+    config.write_text("heads = 16\n")
+    assert dumped(f"-c{config}")["heads"] == dumped(f"-c={config}")["heads"] == 16
+    assert dumped("-atransformer-big")["d_model"] == 1024
+
+
+def test_pairs_of_numbers_are_two_words_or_one_with_a_comma(call, dumped):
+    for words in (["--adam-betas", "0.5", "0.75"], ["--adam-betas=0.5,0.75"], ["--adam-betas", "0.5,0.75"]):
+        assert dumped(*words)["adam_betas"] == [0.5, 0.75]
+    assert dumped("--adam-betas", "0.5", "0.75", "--adam-betas", "0.25", "0.5")["adam_betas"] == [0.25, 0.5]
+    for words in (["0.5"], ["0.5", "0.75", "0.9"]):
+        assert call("train", *RUN, "--adam-betas", *words).code == 2
+
+
+def test_file_names_are_not_divided_at_commas():
+    assert convert("a,b", tuple[str, ...]) == convert(["a,b"], tuple[str, ...]) == ("a,b",)
+    assert convert("1,2", tuple[int, ...]) == convert(["1", "2"], tuple[int, ...]) == (1, 2)
+    assert convert(["x,y", "x"], tuple[Literal["x", "y"], ...]) == ("x", "y", "x")
+
+
+def test_a_value_may_be_none(dumped, call):
+    assert dumped("--d-k", "3")["d_k"] == 3
+    assert dumped("--d-k", "none")["d_k"] == "none"
+    assert "INT|none" in call("train", "--help").out
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("plugin = 3", "--plugin cannot be '3' (set by"),
+        ("config = ['other.toml']", "'config' cannot be set in a file"),
+        ("debug = true", "give --debug as a flag"),
+        ("dump-config = true", "give --dump-config as a flag"),
+        ("preset = 3", "--preset cannot be '3' (set by"),
+        ("dropout = [0.1]", "--dropout cannot be '[0.1]' (set by"),
+    ],
+)
+def test_a_settings_file_that_sets_what_it_cannot_is_refused(line, told, call, tmp_path):
+    config = tmp_path / "s.toml"
+    config.write_text(line)
+    refused = call("train", *RUN, "--config", config)
+    assert refused.code == 2 and told in refused.err and "s.toml" in refused.err
+
+
+def test_a_folder_as_settings_file_is_2(call, tmp_path):
+    refused = call("train", "--config", tmp_path)
+    assert refused.code == 2 and f"{tmp_path}: no settings file" in refused.err
+
+
+@pytest.mark.parametrize("form", ['"{}"', '["{}"]'])
+def test_a_settings_file_names_a_plug_in(form, call, tmp_path):
+    (tmp_path / "mine.py").write_text('from nmt import preset\npreset("my-own", "mine")\n')
+    config = tmp_path / "s.toml"
+    config.write_text("plugin = " + form.format(tmp_path / "mine.py"))
+    assert "my-own" in call("list", "preset", "--config", config).out
+
+
+def test_a_presets_options_leave_with_the_part_they_belong_to(call, dumped, tmp_path):
+    base = dumped("--preset=transformer-base")
+    assert (base["schedule"], base["lr"]) == ("noam", 1.0)
+    config = tmp_path / "s.toml"
+    config.write_text('schedule = "inverse-sqrt"\n')
+    own = dumped("--schedule=inverse-sqrt")["lr"]
+    for replaced in ("--schedule=inverse-sqrt", f"--config={config}"):
+        shown = call("train", *RUN, "--preset=transformer-base", replaced, "--dump-config")
+        assert tomllib.loads(shown.out)["lr"] == own
+        assert shown.err.splitlines() == [
+            "preset transformer-base: left out with its schedule noam: lr, warmup_updates"
+        ]
+    assert dumped("--preset=transformer-base", "--schedule=inverse-sqrt", "--lr=3")["lr"] == 3
+    assert dumped("--preset=transformer-base", "--optimizer=sgd")["d_model"] == 512
+    config.write_text('preset = "transformer-big"\n')
+    assert dumped(f"--config={config}")["d_model"] == 1024
+    assert dumped(f"--config={config}", "--preset=none")["d_model"] == dumped()["d_model"]
+
+
+def test_words_without_a_flag_are_named_as_they_are_given(call):
+    assert "KIND is missing" in call("describe").err
+    assert "NAME is missing" in call("describe", "model").err
+    refused = call("describe", "--kind", "model")
+    assert (
+        refused.code == 2
+        and "without a flag: nmt describe KIND NAME" in refused.err
+        and "did you mean" not in refused.err
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "aliases", "flag"),
+    [
+        ("speed", ("lr",), "--lr"),
+        ("steepness", ("c",), "-c"),
+        ("steepness", ("h",), "-h"),
+        ("quiet", (), "--quiet"),
+        ("no_debug", (), "--no-debug"),
+    ],
+)
+def test_two_options_of_one_flag_are_refused(name, aliases, flag, call, tmp_path):
+    plugin = tmp_path / "clash.py"
+    field = f"{name}: float = opt(0.0, 'any', aliases={aliases})"
+    options = f"@dataclass(frozen=True, kw_only=True)\nclass Options:\n    {field}\n"
+    part = "@register('optimizer', 'clash', Options)\nclass Clash:\n    pass\n"
+    plugin.write_text(f"from dataclasses import dataclass\nfrom nmt import opt, register\n\n{options}\n{part}")
+    refused = call("train", *RUN, "--plugin", plugin, "--optimizer=clash")
+    assert refused.code == 2 and f"flag '{flag}' of " in refused.err and "optimizer clash" in refused.err
+
+
+def test_presets_are_listed_and_described(call):
+    listed = json.loads(call("list", "preset", "--json").out)
+    assert list(listed) == ["preset"] and "transformer-base" in listed["preset"]
+    described = call("describe", "preset", "transformer-base")
+    assert described.code == 0 and "d_model = 512" in described.out
+
+
+@pytest.mark.parametrize("document", ["settings.md", "plugins.md"])
+def test_the_commands_of_a_document_run_as_they_are_printed(document, call, tmp_path, monkeypatch):
+    text = (DOCUMENTS / document).read_text()
+    python = re.search(r"```python\n(.*?)```", text, re.S)
+    (tmp_path / "my_parts.py").write_text(python[1] if python else "")
+    (tmp_path / "my.toml").write_text("heads = 4\n")
+    monkeypatch.chdir(tmp_path)
+    commands = [line.split() for line in text.splitlines() if line.startswith("nmt ")]
+    assert commands
+    for _, *words in commands:
+        done = call(*[word for word in words if word != "..."], *(["--dump-config"] if words[0] == "train" else []))
+        assert done.code == 0, done.err
+
+
+def test_results_are_utf_8_under_every_locale_and_errors_never_fail(nmt, tmp_path):
+    plugin = tmp_path / "accents.py"
+    plugin.write_text('from nmt import preset\npreset("étude", "a naïve preset")\n', encoding="utf-8")
+    environment = {"PYTHONIOENCODING": "ascii:strict"}
+    shown = nmt("describe", "preset", "étude", "--plugin", plugin, env=environment)
+    assert shown.returncode == 0 and "étude" in shown.stdout.decode() and "naïve" in shown.stdout.decode()
+    assert nmt("describe", "preset", "café", env=environment).returncode == 2
+
+
+def test_memory_that_cannot_be_had_is_5_with_advice(data, call, tmp_path, monkeypatch):
+    refused = call("train", f"--data={data}", f"--output={tmp_path / 'run'}", "--d-ff=10000000000000")
+    assert refused.code == 5 and "out of memory" in refused.err and "--max-tokens" in refused.err
+    assert "DefaultCPUAllocator" in refused.err
+
+    def on_a_device(arguments):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(main, "_dispatch", on_a_device)
+    assert call("train").code == 5
 
 
 def test_a_file_name_with_markup_and_control_characters_is_told_escaped(nmt):
