@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from conftest import train_arguments
 
+from nmt import registry
+
 PLUGIN = '''
 """A part of each kind, written outside the package."""
 from dataclasses import dataclass
@@ -193,3 +195,21 @@ def test_a_plug_in_that_fails_or_is_not_there_is_a_clear_error(tmp_path, nmt):
         failed = nmt("list", "--plugin", given)
         assert failed.returncode == 2
         assert b"could not be loaded" in failed.stderr
+
+
+def test_an_installed_plug_in_is_found_by_its_entry_point(tmp_path, nmt):
+    place = tmp_path / "my_parts-1.0.dist-info"
+    place.mkdir()
+    (place / "METADATA").write_text("Metadata-Version: 2.1\nName: my-parts\nVersion: 1.0\n")
+    (place / "entry_points.txt").write_text("[nmt.plugins]\nmine = my_parts\n")
+    (tmp_path / "my_parts.py").write_text(PLUGIN)
+    path = {"PYTHONPATH": str(tmp_path)}
+    listed = nmt("list", env=path)
+    assert listed.returncode == 0, listed.stderr
+    for kind in registry.FOLDERS:
+        assert set(registry.names(kind)) <= set(listed.stdout.decode().split())
+    assert {"bag", "brier", "sign", "stairs", "fixed"} <= set(listed.stdout.decode().split())
+    (tmp_path / "my_parts.py").write_text("1 / 0")
+    broken = nmt("list", "preset", env=path)
+    assert broken.returncode == 2
+    assert b"plug-in mine (my_parts) could not be loaded: ZeroDivisionError" in broken.stderr
