@@ -4,7 +4,8 @@ A model folder holds `model.safetensors`, `options.json` and `pipeline/`; a chec
 `training.safetensors` and `training.json` beside them. Nothing is pickled (docs/contract.md, rules 10-13).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from nmt import registry
 from nmt.artefact import Artefact, new_folder, read_json, remove, to_json, write_file
-from nmt.errors import ArtefactError, UserError, quoted
+from nmt.errors import ArtefactError, DivergedError, UserError, quoted
 from nmt.log import log
 from nmt.models.base import Model, Vocabularies
 from nmt.options import as_dict, options_of
@@ -182,7 +183,7 @@ class Checkpoints:
             score = read_json(folder / TRAINING).get("score")
         except (ArtefactError, OSError, AttributeError):
             return None
-        return score if isinstance(score, float) else None
+        return score if isinstance(score, float) and math.isfinite(score) else None
 
     def best(self) -> Path | None:
         """The best-scored checkpoint; the newest when none has a score."""
@@ -274,26 +275,51 @@ def put_optimizer(
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
-def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of the weights of model folders, summed in float64; ArtefactError when they do not fit together."""
+def average_weights(folders: Sequence[Path], check: Callable[[], None]) -> dict[str, Tensor]:
+    """The mean of the weights of model folders, summed in float64; what is not a float is the last folder's.
+
+    check: called before each folder is read; may raise to stop
+    Raises ArtefactError when they do not fit together.
+    """
     sums: dict[str, Tensor] = {}
-    for folder, weights in _weights_of_each(folders):
+    for folder in folders:
+        check()
+        weights = read_tensors(Artefact(folder, "model", "checkpoint").path(WEIGHTS))
         if sums and {k: v.shape for k, v in sums.items()} != {k: v.shape for k, v in weights.items()}:
             raise ArtefactError(f"{quoted(folder)}: its tensors differ from those of {quoted(folders[0])}")
         for name, tensor in weights.items():
-            sums[name] = sums[name] + tensor.double() if name in sums else tensor.double()
-    return {name: (tensor / len(folders)).float() for name, tensor in sums.items()}
+            if not tensor.is_floating_point():
+                sums[name] = tensor
+            else:
+                sums[name] = sums[name] + tensor.double() if name in sums else tensor.double()
+    return {name: _mean(tensor, len(folders)) for name, tensor in sums.items()}
 
 
-def _weights_of_each(folders: Sequence[Path]) -> Iterator[tuple[Path, dict[str, Tensor]]]:
-    for folder in folders:
-        yield folder, read_tensors(Artefact(folder, "model", "checkpoint").path(WEIGHTS))
+def _mean(total: Tensor, count: int) -> Tensor:
+    return (total / count).float() if total.is_floating_point() else total
 
 
 def save_model(
-    folder: Path, weights: Mapping[str, Tensor], facts: ModelFacts, pipeline: Pipeline, told: Mapping[str, Any]
+    folder: Path,
+    weights: Mapping[str, Tensor],
+    facts: ModelFacts,
+    pipeline: Pipeline,
+    told: Mapping[str, Any],
+    check: Callable[[], None],
 ) -> None:
-    """Write a model folder, whole or not at all. told: further facts for its manifest."""
+    """Write a model folder, whole or not at all.
+
+    told: further facts for its manifest; check: called before it gets its name; may raise to stop
+    """
+    refuse_not_finite(weights, folder)
     manifest = {"torch": str(torch.__version__), "vocabulary": pipeline.hash, **told}
     with new_folder(folder, "model", manifest) as temporary:
         write_model(temporary, weights, facts, pipeline)
+        check()
+
+
+def refuse_not_finite(weights: Mapping[str, Tensor], place: object) -> None:
+    """DivergedError when a weight is not a number, or infinite: such a model is never written."""
+    broken = [name for name, tensor in weights.items() if not bool(torch.isfinite(tensor).all())]
+    if broken:
+        raise DivergedError(f"{quoted(place)}: weights are not finite, first in '{broken[0]}'; not saved")

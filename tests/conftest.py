@@ -56,11 +56,13 @@ def broken(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model whose weights are numbers, but so large that its probabilities are none."""
     import torch
 
-    from nmt.checkpoint import load_model, save_model, weights_of
+    from nmt.artefact import new_folder
+    from nmt.checkpoint import load_model, weights_of, write_model
 
     loaded, folder = load_model(trained, torch.device("cpu")), tmp_path_factory.mktemp("broken") / "model"
     weights = {name: tensor * 1e30 for name, tensor in weights_of(loaded.model).items()}
-    save_model(folder, weights, loaded.facts, loaded.pipeline, {})
+    with new_folder(folder, "model", {}) as temporary:
+        write_model(temporary, weights, loaded.facts, loaded.pipeline)
     return folder
 
 

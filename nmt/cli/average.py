@@ -76,10 +76,10 @@ def run(options: AverageOptions, parts: Parts) -> None:
     dev = _development_set(options.score, pipeline, options.max_tokens) if options.score else None
     names = [one_line(str(folder)) for folder in folders]
     with Signals() as signals:
-        weights = average_weights(folders)
+        weights = average_weights(folders, signals.check)
         signals.check()
         scores = _scores(options, parts, device, dev, folders, weights, signals.check) if dev is not None else {}
-        save_model(output, weights, facts, pipeline, {"averaged": names})
+        save_model(output, weights, facts, pipeline, {"averaged": names}, signals.check)
     log.info(f"{output}: the mean of {len(folders)} checkpoints ({', '.join(names)})")
     _show(options, names, scores)
 

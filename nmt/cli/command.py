@@ -27,7 +27,8 @@ DEFAULTS: Final = {
     "schedule": "noam",
     "decoder": "beam",
 }
-NOT_IN_FILES: Final = ("config", "dump_config", "debug")  # what a settings file could not change any more
+# What a settings file could not change any more; and a plug-in runs code, so that only a person may name it (contract 12).
+NOT_IN_FILES: Final = ("config", "dump_config", "debug", "plugin")
 UsageError: Final = cast(type[Exception], typer.BadParameter.__mro__[1])  # click's, which typer keeps to itself
 
 
@@ -127,7 +128,7 @@ class Command:
         return [*kinds, *options_of(PresetOption)] if kinds else []
 
     def _files(self, argv: Sequence[str]) -> tuple[Settings, registry.Preset | None]:
-        """The settings of the preset and of the --config files; loads the plug-ins that they name."""
+        """The settings of the preset and of the --config files."""
         settings = Settings.empty()
         tables = [(path, read_toml(Path(path))) for path in given(argv, "--config")]
         options = {option.name: option for option in [*options_of(CommonOptions), *options_of(PresetOption)]}
@@ -138,8 +139,6 @@ class Command:
                     raise UserError(
                         f"{quoted(path)}: '{key}' cannot be set in a file (give {options[key].flag} as a flag)"
                     )
-            for plugin in typed(options["plugin"], table.get("plugin", ()), path):
-                registry.load_plugin(plugin)
             named += [typed(options["preset"], table["preset"], path)] if "preset" in table else []
         named += [typed(options["preset"], name) for name in given(argv, "--preset")]
         preset = registry.find_preset(named[-1]) if self.kinds and named and named[-1] else None
@@ -226,7 +225,7 @@ class Command:
         )
 
     def _dump(self, settings: Settings, flags: Mapping[str, list[Option]]) -> str:
-        skipped = {"dump_config", "config", "debug", "quiet", "preset"}
+        skipped = {*NOT_IN_FILES, "quiet", "preset"}
         lines = []
         for heading, options in flags.items():
             rows = [option for option in options if option.name not in skipped]

@@ -25,6 +25,7 @@ from nmt.checkpoint import (
     put_optimizer,
     put_weights,
     read_tensors,
+    refuse_not_finite,
     update_of,
     weights_of,
     write_model,
@@ -34,7 +35,7 @@ from nmt.criteria.base import Criterion
 from nmt.data.loader import Loader, Position, UpdateBatches
 from nmt.data.shards import PreparedData
 from nmt.device import Precision
-from nmt.errors import ArtefactError, DivergedError, ResourceError, quoted
+from nmt.errors import ArtefactError, ResourceError, quoted
 from nmt.log import log
 from nmt.models.base import Model
 from nmt.options import REQUIRED
@@ -233,11 +234,7 @@ class Run:
 
     def _write(self, path: Path) -> None:
         weights = weights_of(self.model)
-        broken = [name for name, tensor in weights.items() if not bool(torch.isfinite(tensor).all())]
-        if broken:
-            raise DivergedError(
-                f"update {self.progress.update}: weights are not finite, first in '{broken[0]}'; not saved"
-            )
+        refuse_not_finite(weights, path)
         tensors, plain = flat_optimizer(self.optimizer)
         minutes = round(self.minutes, 3)
         state = Saved(

@@ -160,7 +160,7 @@ def test_a_value_may_be_none(dumped, call):
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("plugin = 3", "--plugin cannot be '3' (set by"),
+        ("plugin = ['mine.py']", "give --plugin as a flag"),
         ("config = ['other.toml']", "'config' cannot be set in a file"),
         ("debug = true", "give --debug as a flag"),
         ("dump-config = true", "give --dump-config as a flag"),
@@ -178,14 +178,6 @@ def test_a_settings_file_that_sets_what_it_cannot_is_refused(line, told, call, t
 def test_a_folder_as_settings_file_is_2(call, tmp_path):
     refused = call("train", "--config", tmp_path)
     assert refused.code == 2 and f"{tmp_path}: no settings file" in refused.err
-
-
-@pytest.mark.parametrize("form", ['"{}"', '["{}"]'])
-def test_a_settings_file_names_a_plug_in(form, call, tmp_path):
-    (tmp_path / "mine.py").write_text('from nmt import preset\npreset("my-own", "mine")\n')
-    config = tmp_path / "s.toml"
-    config.write_text("plugin = " + form.format(tmp_path / "mine.py"))
-    assert "my-own" in call("list", "preset", "--config", config).out
 
 
 def test_a_presets_options_leave_with_the_part_they_belong_to(call, dumped, tmp_path):

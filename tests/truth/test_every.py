@@ -5,7 +5,9 @@ import pytest
 from nmt.train.every import Alarm, Period
 
 
-@pytest.mark.parametrize(("text", "count", "unit"), [("500u", 500, "u"), ("500", 500, "u"), ("2e", 2, "e"), ("0.5m", 0.5, "m")])
+@pytest.mark.parametrize(
+    ("text", "count", "unit"), [("500u", 500, "u"), ("500", 500, "u"), ("2e", 2, "e"), ("0.5m", 0.5, "m")]
+)
 def test_a_period_is_a_number_and_a_unit(text, count, unit):
     assert Period.parse(text) == Period(count, unit)
 

@@ -144,3 +144,17 @@ def test_data_of_another_vocabulary_is_refused(data, trained, tmp_path, call):
     assert call("prepare", *prepared, *own).code == 0
     scored = call("average", "--run", trained, "--last=1", "--output", tmp_path / "n", "--score", tmp_path / "e")
     assert scored.code == 0, scored.err
+
+
+def test_evaluate_takes_a_set_of_prepared_data_as_it_takes_files(data, trained, call):
+    from nmt.data.shards import PreparedData
+
+    dev = next(iter(PreparedData(data).valid.values()))
+    (trained.parent / "dev.en").write_text("".join(line + "\n" for line in dev.source_lines))
+    (trained.parent / "dev.de").write_text("".join(line + "\n" for line in dev.target_lines))
+    files = ["--source", trained.parent / "dev.en", "--reference", trained.parent / "dev.de"]
+    of_files = call("evaluate", "--model", trained, *files, "--json")
+    of_data = call("evaluate", "--model", trained, "--data", data, "--set=dev", "--json")
+    assert of_data.code == 0, of_data.err
+    assert of_data.json == of_files.json
+    assert call("evaluate", "--model", trained, "--data", data).code == 2  # it has no test set
