@@ -4,8 +4,9 @@ A model folder holds `model.safetensors`, `options.json` and `pipeline/`; a chec
 `training.safetensors` and `training.json` beside them. Nothing is pickled (docs/contract.md, rules 10-13).
 """
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -14,6 +15,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from nmt import registry
 from nmt.artefact import Artefact, new_folder, read_json, remove, to_json, write_file
@@ -146,6 +148,27 @@ def find_model(folder: Path) -> Path:
     return best
 
 
+@contextlib.contextmanager
+def _no_larger_than(weights: Mapping[str, Tensor], folder: Path) -> Iterator[None]:
+    """Stop the building of a model that its weights cannot fit before it takes the memory: ArtefactError.
+
+    While a model is built a table that is shared may be counted more than once, hence the factor.
+    """
+    most, built = 4 * sum(tensor.numel() for tensor in weights.values()), 0
+
+    def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        nonlocal built
+        built += 0 if parameter is None else parameter.numel()
+        if built > most:
+            raise ArtefactError(f"{quoted(folder / OPTIONS)}: describes a far larger model than {WEIGHTS} holds")
+
+    handle = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
 def load_model(folder: Path, device: torch.device) -> LoadedModel:
     """The model of a model folder, a checkpoint or a run. Raises ArtefactError when it is damaged or does not fit."""
     folder = find_model(folder)
@@ -156,9 +179,8 @@ def load_model(folder: Path, device: torch.device) -> LoadedModel:
     if sizes != dict(facts.vocabularies):
         raise ArtefactError(f"{quoted(folder)}: the model was built for {facts.vocabularies}, its pipeline has {sizes}")
     weights = read_tensors(artefact.path(WEIGHTS))
-    with torch.device("meta"):  # a model of absurd size costs nothing before its weights are known to fit
-        check_tensors(weights, weights_of(facts.build(folder)), folder / WEIGHTS)
-    model = facts.build(folder)
+    with _no_larger_than(weights, folder):
+        model = facts.build(folder)
     put_weights(model, weights, folder / WEIGHTS)
     return LoadedModel(model.to(device).eval(), pipeline, facts, folder)
 

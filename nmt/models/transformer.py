@@ -19,8 +19,6 @@ from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, LayerShape
 from nmt.nn.positions import LearnedPositions, SinusoidalPositions
 from nmt.symbols import PAD
 
-MOST_LAYERS = 1000  # beyond is a slip, or a model folder that wants to fill the memory
-
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerOptions:
@@ -57,8 +55,6 @@ class TransformerOptions:
         for name in ("d_k", "d_v"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1, or none")
-        if max(self.encoder_layers, self.decoder_layers) > MOST_LAYERS:
-            raise ValueError(f"more than {MOST_LAYERS} layers are not built")
         if self.d_model % 2:
             raise ValueError(f"d_model is {self.d_model}; sines and cosines come in pairs, so it must be even")
         if self.d_model % self.heads and (self.d_k is None or self.d_v is None):

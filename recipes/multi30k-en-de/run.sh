@@ -8,13 +8,13 @@
 # A step whose output stands is skipped; training goes on where it stopped.
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # shellcheck source=recipes/steps.sh
 . "$here/../steps.sh"
 lang=${TARGET_LANG:-de} protocol=${PROTOCOL:-tokenised}
 # The files as they were when the published figures were made; later ones have a few words of train.en mended.
 public=https://raw.githubusercontent.com/multi30k/dataset/10b8ae249740aafcab3b47dd6e2c3af1559eb802
-work=${WORK:-$here/../../runs/multi30k-en-$lang-$protocol}
+work=${WORK:-$root/runs/multi30k-en-$lang-$protocol}
 text=$work/text data=$work/data model=$work/model
 read -ra tests <<<"${TESTS:-test_2016_flickr}"
 declare -A published=(

@@ -7,10 +7,10 @@
 # A step whose output stands is skipped; training goes on where it stopped.
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # shellcheck source=recipes/steps.sh
 . "$here/../steps.sh"
-work=${WORK:-$here/../../runs/tatoeba-en-de}
+work=${WORK:-$root/runs/tatoeba-en-de}
 text=$work/text data=$work/data model=$work/model found=$work/test.de
 files=()
 for set in train valid test; do

@@ -6,11 +6,11 @@
 # skipped; training goes on where it stopped.
 set -euo pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # shellcheck source=recipes/steps.sh
 . "$here/../steps.sh"
 lang=${TARGET_LANG:-de}
-work=${WORK:-$here/../../runs/toy${TARGET_LANG:+-$TARGET_LANG}}
+work=${WORK:-$root/runs/toy${TARGET_LANG:+-$TARGET_LANG}}
 text=$work/text data=$work/data model=$work/model found=$work/test.$lang reference=$work/text/test.$lang
 mkdir -p "$work"
 
