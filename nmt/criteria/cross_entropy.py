@@ -111,7 +111,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
             normalizer = top + mass.log()
             surprise = normalizer - gold
             loss = gold_weight * surprise + spread * (size * normalizer - logit_sum)
-            total, nll = total + loss @ real, nll + surprise @ real
+            total, nll = (
+                total + (loss * real).sum(),
+                nll + (surprise * real).sum(),
+            )  # autocast would round a dot product
             if feature_gradient is None or weight_gradient is None:
                 continue
             gradient = exponentials.mul_(mass.reciprocal()[:, None]).sub_(spread)

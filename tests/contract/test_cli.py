@@ -237,17 +237,18 @@ def test_presets_are_listed_and_described(call):
     assert described.code == 0 and "d_model = 512" in described.out
 
 
-@pytest.mark.parametrize("document", ["settings.md", "plugins.md"])
+@pytest.mark.parametrize("document", ["../README.md", "settings.md", "plugins.md"])
 def test_the_commands_of_a_document_run_as_they_are_printed(document, call, tmp_path, monkeypatch):
     text = (DOCUMENTS / document).read_text()
     python = re.search(r"```python\n(.*?)```", text, re.S)
     (tmp_path / "my_parts.py").write_text(python[1] if python else "")
     (tmp_path / "my.toml").write_text("heads = 4\n")
     monkeypatch.chdir(tmp_path)
-    commands = [line.split() for line in text.splitlines() if line.startswith("nmt ")]
+    commands = [re.split(r" [<>|]", line)[0].split() for line in text.splitlines() if line.startswith("nmt ")]
     assert commands
     for _, *words in commands:
-        done = call(*[word for word in words if word != "..."], *(["--dump-config"] if words[0] == "train" else []))
+        dump = [] if words[0] in ("list", "describe") else ["--dump-config"]
+        done = call(*[word for word in words if word != "..."], *dump)
         assert done.code == 0, done.err
 
 

@@ -106,3 +106,13 @@ def test_the_logits_of_a_whole_batch_never_exist_at_once(monkeypatch):
 def test_tokens_are_counted_without_padding():
     model, batch = case(nn.Linear(8, 11))
     assert smoothed(0.0)(model, batch).tokens == 3 * 5 - 2
+
+
+def test_under_autocast_the_products_are_rounded_and_the_sums_are_not():
+    model, batch = case(nn.Linear(8, 11))
+    targets = batch.target_output.flatten()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = smoothed(0.1)(model, batch)
+        plain = smoothed(0.1).of_logits(model.output(model.features.flatten(0, 1)), targets)
+    assert loss.total.item() == pytest.approx(plain[0].item(), rel=1e-6)
+    assert loss.parts["nll"].item() == pytest.approx(plain[1].item(), rel=1e-6)
