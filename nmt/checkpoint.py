@@ -216,9 +216,9 @@ class Checkpoints:
         return everything[-1] if everything else None
 
     def ranked(self) -> list[Path]:
-        """Checkpoints with a score, best first; of equals the newer."""
+        """Checkpoints with a score, best first; of equals the older, which was the best when it was written."""
         scored = [(score, update_of(path), path) for path in self.all() if (score := self.score(path)) is not None]
-        return [path for _, _, path in sorted(scored, reverse=True)]
+        return [path for _, _, path in sorted(scored, key=lambda row: (-row[0], row[1]))]
 
     def newest_valid(self) -> Artefact | None:
         """The newest checkpoint that is whole, with a warning for each damaged one that is newer.

@@ -50,6 +50,8 @@ def run(arguments: list[str]) -> int:
         return 128 + error.signal_number
     except KeyboardInterrupt:
         return 130
+    except SystemExit:  # how rich, which prints the help, says that the reader went away
+        return 141
     except BrokenPipeError:
         return 141
     except OSError as error:

@@ -17,7 +17,7 @@ from nmt.errors import InputError, UserError, quoted
 from nmt.infer.translator import Tally, Translation, Translator
 from nmt.log import log
 from nmt.signals import Signals
-from nmt.text.corpus import decode_line, open_text
+from nmt.text.corpus import GZIP_MAGIC, decode_line, open_text
 
 CHUNK: Final = 1 << 16  # bytes
 LOOK_AT_SIGNALS: Final = 0.2  # seconds
@@ -40,6 +40,7 @@ class Pipe:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self._begun = False
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLIN)
 
@@ -47,7 +48,11 @@ class Pipe:
         return bool(self._poll.poll(1000 * seconds))
 
     def read(self) -> bytes:
-        return os.read(self._descriptor, CHUNK)
+        chunk = os.read(self._descriptor, CHUNK)
+        if not self._begun and chunk.startswith(GZIP_MAGIC):
+            raise InputError("the text is gzip, which is read from files only (name it with --input, or gunzip it)")
+        self._begun = True
+        return chunk
 
 
 class File:

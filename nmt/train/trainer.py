@@ -26,6 +26,7 @@ from nmt.train.run import MUST_STAY, Progress, Run, TrainOptions
 from nmt.train.update import Stats, update
 from nmt.train.validation import Scores, validate
 
+SETTINGS: Final = "settings.toml"
 SKIPS_THAT_END_A_RUN: Final = 10
 
 
@@ -37,6 +38,8 @@ def train(options: TrainOptions, parts: Any) -> Run:
     data = training_data(options)
     dev = development_set(options, data)
     folder = Path(options.output)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{quoted(folder)}: is a file; a run is a folder (name another --output)")
     if (folder / MANIFEST).exists():
         raise UserError(f"{quoted(folder)}: is a finished artefact, not a run (name another --output)")
     with Lock(folder), Signals() as signals:
@@ -44,7 +47,8 @@ def train(options: TrainOptions, parts: Any) -> Run:
         try:
             run.resume()
             _announce(run)
-            write_file(folder / "settings.toml", _settings_file(options, parts))
+            if not _finished(run):
+                write_file(folder / SETTINGS, _settings_file(options, parts))
             translator = None
             if options.valid_bleu:
                 translator = Translator(data.pipeline, run.model, parts.build("decoder"), options.valid_batch_tokens)
@@ -86,6 +90,9 @@ def _loop(run: Run, dev: EvaluationSet | None, translator: Translator | None, si
         last = finished or signals.received is not None
         if save.rings(progress.update, ended) or better or last:
             run.save(last)
+        if signals.received is not None:
+            stopped = f"stopped by signal {signals.received} after update {progress.update}, which is saved"
+            run.report.line(f"{stopped}; the same command, or --config {run.folder / SETTINGS}, goes on")
         signals.check()
         if finished:
             break

@@ -252,6 +252,15 @@ def test_the_commands_of_a_document_run_as_they_are_printed(document, call, tmp_
         assert done.code == 0, done.err
 
 
+def test_a_reader_that_leaves_while_help_is_shown_is_141():
+    command = subprocess.Popen(
+        [*NMT, "list", "--help"], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert command.stdout is not None
+    command.stdout.close()
+    assert command.communicate()[1] == b"" and command.returncode == 141
+
+
 def test_results_are_utf_8_under_every_locale_and_errors_never_fail(nmt, tmp_path):
     plugin = tmp_path / "accents.py"
     plugin.write_text('from nmt import preset\npreset("étude", "a naïve preset")\n', encoding="utf-8")

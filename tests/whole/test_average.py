@@ -65,7 +65,7 @@ def test_the_last_are_those_of_the_highest_update_and_the_best_those_of_the_high
     make_checkpoints(tmp_path, {update: (score, 0.0) for update, score in scores.items()})
     scored = [update for update, score in scores.items() if score is not None]
     for number in range(1, len(scored) + 1):
-        best = sorted(scored, key=lambda update: (scores[update], update))[-number:]
+        best = sorted(scored, key=lambda update: (-scores[update], update))[:number]
         assert updates_chosen(tmp_path, best=number) == sorted(best)
     for number in range(1, len(scores) + 1):
         assert updates_chosen(tmp_path, last=number) == sorted(scores)[-number:]

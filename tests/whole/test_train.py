@@ -85,6 +85,7 @@ def test_a_signal_finishes_the_update_saves_and_says_which(data, undisturbed, tm
     run.send_signal(signal.SIGTERM)
     run.communicate(timeout=60)
     assert run.returncode == 143
+    assert "stopped by signal 15" in (output / "train.log").read_text()
     saved = Checkpoints(output).all()
     assert len(saved) == 1
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
@@ -192,7 +193,7 @@ def test_the_best_and_the_last_checkpoints_are_kept(data, tmp_path, nmt):
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     bleu = {f"update-{line['update']}": line["valid_bleu"] for line in lines if "valid_bleu" in line}
     assert set(bleu) == {"update-20", "update-40", "update-60"}
-    best = max(bleu, key=lambda name: (bleu[name], int(name[7:])))
+    best = min(bleu, key=lambda name: (-bleu[name], int(name[7:])))
     assert {path.name for path in Checkpoints(output).all()} == {"update-50", "update-60", best}
     assert Checkpoints(output).best() == output / "checkpoints" / best
 

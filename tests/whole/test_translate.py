@@ -350,3 +350,8 @@ def test_a_signal_is_seen_while_waiting():
 
     with pytest.raises(Interrupted):
         list(windows(Pieces(b"a\n", None, None), 9, 9, stop))
+
+
+def test_gzip_in_a_pipe_is_named_and_not_translated_as_if_it_were_text(trained, nmt):
+    refused = nmt("translate", "--model", trained, input=gzip.compress(b"ban kis\n"))
+    assert refused.returncode == 3 and refused.stdout == b"" and b"gunzip" in refused.stderr
