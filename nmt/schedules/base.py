@@ -1,9 +1,11 @@
 """What every schedule is: a pure function from the update to the learning rate."""
 
 import math
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
 
 from nmt.errors import UserError
+from nmt.options import opt
 
 LR_ALIASES: Final = ("learning-rate", "l")
 WARMUP_ALIASES: Final = ("warmup", "lr-warmup")
@@ -70,3 +72,39 @@ def last_update(schedule: str, warmup_updates: int, max_updates: int | None) -> 
             "give fewer --warmup-updates or more --max-updates"
         )
     return max_updates
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecayOptions:
+    """The options of a schedule that ends with the run."""
+
+    lr: float = opt(5e-4, "the highest learning rate, at the end of the warm-up", aliases=LR_ALIASES)
+    warmup_updates: int = opt(4000, "updates of linear growth from 0", aliases=WARMUP_ALIASES)
+    final_lr_fraction: float = opt(0.0, "part of lr that is left at the last update of the run")
+
+    def __post_init__(self) -> None:
+        check_peak(self.lr, self.warmup_updates)
+        check_final(self.final_lr_fraction)
+
+
+class Decay(Schedule):
+    """Linear growth to lr, then a way down to final_lr_fraction of it, reached at the last update of the run."""
+
+    name: ClassVar[str]
+    depends_on = ("max_updates",)
+
+    def __init__(self, options: DecayOptions, width: int, max_updates: int | None) -> None:
+        self.options = options
+        self.max_updates = last_update(self.name, options.warmup_updates, max_updates)
+
+    def left(self, done: float) -> float:
+        """What is left of the way down, 1 to 0. done: how much of the time after the warm-up has passed, 0 to 1."""
+        raise NotImplementedError
+
+    def __call__(self, update: int) -> float:
+        """See Schedule; after the last update the learning rate stays what it was there."""
+        o = self.options
+        if update < o.warmup_updates:
+            return o.lr * warmed(update, o.warmup_updates)
+        done = progress(update, o.warmup_updates, self.max_updates)
+        return o.lr * (o.final_lr_fraction + (1 - o.final_lr_fraction) * self.left(done))

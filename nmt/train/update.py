@@ -1,12 +1,12 @@
 """One update: the gradient of the mean loss over all its target tokens, however they are cut into micro-batches."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from nmt.batch import Batch
 from nmt.criteria.base import Criterion
@@ -50,7 +50,7 @@ def update(
             loss = criterion(model, on_device(device, batch))
         (loss.total / tokens).backward()
         sums += torch.stack([loss.total.detach(), loss.parts["nll"]])
-    norm = gradient_norm(model.parameters(), clip_norm)
+    norm = nn.utils.clip_grad_norm_(model.parameters(), clip_norm or math.inf)
     total, nll, found_norm = (*sums.tolist(), float(norm))  # the one place that waits for the device
     applied = math.isfinite(total) and math.isfinite(found_norm)
     if applied:
@@ -59,11 +59,6 @@ def update(
     real = sum(int((side != PAD).sum()) for batch in batches for side in (batch.source, batch.target_output))
     cells = sum(side.numel() for batch in batches for side in (batch.source, batch.target_output))
     return Stats(total, nll, tokens, real, cells, found_norm, applied)
-
-
-def gradient_norm(parameters: Iterable[nn.Parameter], clip_norm: float) -> Tensor:
-    """The 2-norm of the gradient, clipped to clip_norm when that is above 0."""
-    return nn.utils.clip_grad_norm_(parameters, clip_norm if clip_norm > 0 else math.inf)
 
 
 def on_device(device: torch.device, batch: Batch) -> Batch:
