@@ -199,12 +199,13 @@ class Checkpoints:
     def path(self, update: int) -> Path:
         return self.folder / f"{PREFIX}{update}"
 
+    def due(self) -> list[Path]:
+        """Those that the run would have written had nobody stopped it, oldest first: what is averaged and counted."""
+        return [path for path in self.all() if _state(path).get("save_due") is not False]
+
     def score(self, folder: Path) -> float | None:
         """What validation gave at that checkpoint, higher is better; None when it was not validated or is unreadable."""
-        try:
-            score = read_json(folder / TRAINING).get("score")
-        except (ArtefactError, OSError, AttributeError):
-            return None
+        score = _state(folder).get("score")
         return score if isinstance(score, float) and math.isfinite(score) else None
 
     def best(self) -> Path | None:
@@ -217,7 +218,7 @@ class Checkpoints:
 
     def ranked(self) -> list[Path]:
         """Checkpoints with a score, best first; of equals the older, which was the best when it was written."""
-        scored = [(score, update_of(path), path) for path in self.all() if (score := self.score(path)) is not None]
+        scored = [(score, update_of(path), path) for path in self.due() if (score := self.score(path)) is not None]
         return [path for _, _, path in sorted(scored, key=lambda row: (-row[0], row[1]))]
 
     def newest_valid(self) -> Artefact | None:
@@ -241,14 +242,21 @@ class Checkpoints:
         return None
 
     def prune(self, keep_last: int, keep_best: int) -> None:
-        """Delete all but the last and the best ones. keep_last: 0 keeps all."""
-        if keep_last == 0:
-            return
+        """Delete all but the newest, the last that were due and the best ones. keep_last: 0 keeps all that were due."""
         folders = self.all()
-        keep = {*folders[-keep_last:], *self.ranked()[:keep_best]}
+        keep = {*folders[-1:], *self.due()[-keep_last:], *self.ranked()[:keep_best]}
         for folder in folders:
             if folder not in keep:
                 remove(folder)
+
+
+def _state(folder: Path) -> dict[str, Any]:
+    """The progress of the run at a checkpoint; empty when it is unreadable."""
+    try:
+        state = read_json(folder / TRAINING)["progress"]
+    except (ArtefactError, OSError, KeyError, TypeError):
+        return {}
+    return state if isinstance(state, dict) else {}
 
 
 def update_of(folder: Path) -> int:

@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from nmt.errors import UserError, unknown
+from nmt.errors import UserError, quoted, unknown
 from nmt.options import make, options_of
 
 Part = TypeVar("Part", bound=Callable[..., Any])
@@ -134,8 +134,17 @@ def load_plugin(given: str) -> None:
     except UserError:
         raise
     except Exception as error:
+        if not target.exists() and _is_missing(given, error):
+            told = f"plug-in {quoted(given)}: no such file, folder with an __init__.py, or module"
+            raise UserError(told) from None
         raise UserError(f"plug-in {given} could not be loaded: {type(error).__name__}: {error}") from error
     _shelf.plugins[key] = given
+
+
+def _is_missing(given: str, error: Exception) -> bool:
+    """Whether it is the module `given` that was not found, and not one that it imports."""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    return given.startswith(".") or "/" in given or (name is not None and f"{given}.".startswith(f"{name}."))
 
 
 def _load_entry_points() -> None:
@@ -166,7 +175,7 @@ def find(kind: str, name: str) -> Entry:
     if (kind, name) not in _shelf.parts:
         _load_entry_points()
     if (kind, name) not in _shelf.parts:
-        raise unknown(kind, name, names(kind))
+        raise UserError(f"{unknown(kind, name, names(kind))}; a plug-in's is known when --plugin names it")
     return _shelf.parts[kind, name]
 
 

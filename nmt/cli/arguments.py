@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from nmt.errors import UserError
+from nmt.errors import UserError, quoted
 from nmt.options import Option
 
 FLAG: Final = re.compile(r"-[^\d.]")  # what begins so is a flag; -, -1 and -.5 are values
@@ -27,10 +27,12 @@ def one_form(argv: Sequence[str], options: Iterable[Option], greedy: bool) -> li
             return [*result, word, *words]
         flag, attached = _divided(word)
         option = known.get(flag)
-        if option is None or (option.type is bool and flag.startswith("--")):
+        if option is None:
             result.append(word)
         elif option.type is bool:
-            result.append(option.flag)
+            result.append(flag if flag == option.spellings[-1] else option.flag)
+            if attached is not None and flag.startswith("--"):
+                raise UserError(f"{flag} takes no value, and was given '{quoted(attached)}'")
             if attached is not None:  # -qcFILE is -q -cFILE
                 words.appendleft(f"-{attached}")
         else:

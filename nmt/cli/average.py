@@ -89,7 +89,7 @@ def chosen(options: AverageOptions) -> list[Path]:
     if options.run is None:
         return [Path(folder) for folder in options.checkpoint]
     checkpoints = Checkpoints(Path(options.run))
-    ranked = checkpoints.ranked() if options.best is not None else list(reversed(checkpoints.all()))
+    ranked = checkpoints.ranked() if options.best is not None else list(reversed(checkpoints.due()))
     if options.every_minutes:
         ranked = _apart(ranked, options.every_minutes)
     wanted = options.best or options.last or 0

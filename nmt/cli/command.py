@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
 import typer
-from rich.markup import escape
 
 from nmt import registry
 from nmt.cli.arguments import given, one_form
+from nmt.cli.help import show_help
+from nmt.cli.peers import PEERS
 from nmt.errors import UserError, quoted, unknown
 from nmt.log import log
 from nmt.options import REQUIRED, Option, Settings, make, opt, options_of, read_toml, to_toml, typed
@@ -27,6 +28,8 @@ DEFAULTS: Final = {
     "schedule": "noam",
     "decoder": "beam",
 }
+ALIASES: Final = {"schedule": ("lr-scheduler",), "model": ("type",)}
+HELP: Final = frozenset(("--help", "-h"))
 # What a settings file could not change any more; and a plug-in runs code, so that only a person may name it (contract 12).
 NOT_IN_FILES: Final = ("config", "dump_config", "debug", "plugin")
 UsageError: Final = cast(type[Exception], typer.BadParameter.__mro__[1])  # click's, which typer keeps to itself
@@ -97,9 +100,10 @@ class Command:
         flags = self._flags(chosen)
         left_out = _leave_out(preset, settings, chosen) if preset else []
         words = one_form(argv, [option for options in flags.values() for option in options], greedy)
-        found = self._parse(words, flags, settings)
-        if found is None:
+        if not HELP.isdisjoint(words):
+            show_help(self.name, self.help, flags, self.positional, settings.values)
             return 0
+        found = self._parse(words, flags)
         settings.overlay(found, "the command line")
         settings.refuse_unknown([*(option.name for options in flags.values() for option in options)])
         common = make(CommonOptions, settings.values, settings.origins)
@@ -124,7 +128,10 @@ class Command:
 
     def _part_options(self) -> list[Option]:
         """The options that choose the parts."""
-        kinds = [Option(kind, str, DEFAULTS[kind], f"{kind} by name (nmt list {kind})", ()) for kind in self.kinds]
+        kinds = [
+            Option(kind, str, DEFAULTS[kind], f"{kind} by name (nmt list {kind})", ALIASES.get(kind, ()))
+            for kind in self.kinds
+        ]
         return [*kinds, *options_of(PresetOption)] if kinds else []
 
     def _files(self, argv: Sequence[str]) -> tuple[Settings, registry.Preset | None]:
@@ -173,53 +180,50 @@ class Command:
                     owners[spelling] = owner
         return groups
 
-    def _parse(self, argv: list[str], flags: Mapping[str, list[Option]], settings: Settings) -> dict[str, Any] | None:
-        """The flags that were given, as text; None when help was asked for."""
-        found: dict[str, Any] | None = None
+    def _parse(self, argv: list[str], flags: Mapping[str, list[Option]]) -> dict[str, Any]:
+        """The flags that were given, as text."""
+        found: dict[str, Any] = {}
 
         def take(**values: Any) -> None:
-            nonlocal found
-            found = {key: value for key, value in values.items() if value is not None and value != []}
+            found.update({key: value for key, value in values.items() if value is not None and value != []})
 
-        parameters = [
-            self._parameter(option, heading, settings) for heading, options in flags.items() for option in options
-        ]
+        parameters = [self._parameter(option) for options in flags.values() for option in options]
         take.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         take.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        app = typer.Typer(
-            add_completion=False, rich_markup_mode="rich", context_settings={"help_option_names": ["--help", "-h"]}
-        )
-        app.command(name=self.name, help=self.help)(take)
+        app = typer.Typer(add_completion=False)
+        app.command(name=self.name)(take)
         try:
             app(argv, standalone_mode=False, prog_name=f"nmt {self.name}")
         except UsageError as error:
-            raise self._usage(error, flags) from None
+            raise self._usage(error, argv, flags) from None
         return found
 
-    def _usage(self, error: Exception, flags: Mapping[str, list[Option]]) -> UserError:
+    def _usage(self, error: Exception, argv: list[str], flags: Mapping[str, list[Option]]) -> UserError:
+        peers = PEERS.get(self.name, {})
+        for word in argv:
+            if told := peers.get(word.partition("=")[0]):
+                return UserError(f"unknown flag '{word.partition('=')[0]}' (here: {told})")
         flag = getattr(error, "option_name", None)
-        if type(error).__name__ == "NoSuchOption" and flag:
-            options = [option for options in flags.values() for option in options]
-            if flag in [option.flag for option in options if option.name in self.positional]:
-                words = " ".join(name.upper() for name in self.positional)
-                return UserError(f"unknown flag '{flag}' (its value is given without a flag: nmt {self.name} {words})")
-            options = [option for option in options if option.name not in self.positional]
-            return unknown("flag", flag, [spelling for option in options for spelling in option.spellings])
-        return UserError(f"{error.format_message()} (nmt {self.name} --help)")  # type: ignore[attr-defined]
+        if type(error).__name__ != "NoSuchOption" or not flag:
+            extra = next((word for word in argv if not word.startswith("-")), None)
+            if extra is None or self.positional:
+                return UserError(f"{error.format_message()} (nmt {self.name} --help)")  # type: ignore[attr-defined]
+            file = "name a file with --input; " if "input" in [option.name for option in flags["Options"]] else ""
+            return UserError(f"'{quoted(extra)}' stands without a flag ({file}nmt {self.name} --help)")
+        options = [option for options in flags.values() for option in options]
+        if flag in [option.flag for option in options if option.name in self.positional]:
+            words = " ".join(name.upper() for name in self.positional)
+            return UserError(f"unknown flag '{flag}' (its value is given without a flag: nmt {self.name} {words})")
+        options = [option for option in options if option.name not in self.positional]
+        return unknown("flag", flag, [spelling for option in options for spelling in option.spellings])
 
-    def _parameter(self, option: Option, heading: str, settings: Settings) -> inspect.Parameter:
+    def _parameter(self, option: Option) -> inspect.Parameter:
+        """An option as typer reads it; one_form has left of its spellings only its flag, and of a bool that which says no."""
         kind: Any = bool if option.type is bool else str if option.count == 1 else list[str]
-        default = settings.values.get(option.name, option.default)
-        shown = "required" if default is REQUIRED else f"default: {_shown(default)}"
-        told = escape(f"{option.help} [{shown}]")
         if option.name in self.positional:
-            info = typer.Argument(help=told, show_default=False, metavar=option.name.upper())
+            info = typer.Argument()
         else:
-            names = option.spellings
-            if option.type is bool:
-                names = [f"{option.flag}/{names[-1]}", *names[1:-1]]
-            metavar = None if option.type is bool else option.type_name
-            info = typer.Option(*names, help=told, show_default=False, metavar=metavar, rich_help_panel=heading)
+            info = typer.Option(f"{option.flag}/{option.spellings[-1]}" if option.type is bool else option.flag)
         return inspect.Parameter(
             option.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, info]
         )
@@ -254,11 +258,3 @@ def _leave_out(preset: registry.Preset, settings: Settings, chosen: Mapping[str,
             if dropped:
                 told.append(f"{preset.origin}: left out with its {kind} {own}: {', '.join(dropped)}")
     return told
-
-
-def _shown(default: Any) -> str:
-    if default is None or default == ():
-        return "none"
-    if isinstance(default, tuple | list):
-        return " ".join(str(part) for part in default)
-    return ("yes" if default else "no") if isinstance(default, bool) else str(default)

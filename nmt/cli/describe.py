@@ -7,7 +7,7 @@ from inspect import cleandoc
 
 from nmt import registry
 from nmt.cli.command import Command
-from nmt.options import REQUIRED, opt, options_of
+from nmt.options import REQUIRED, opt, options_of, to_toml
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,8 @@ def run(options: DescribeOptions) -> None:
         return
     sys.stdout.write(f"{options.kind} {options.name} ({place})\n{told}\n\n")
     for row in rows:
-        sys.stdout.write(f"  {row['name']} = {row['default']}{'  # ' + str(row['help']) if row['help'] else ''}\n")
+        default = to_toml(row["default"])  # as a settings file may say it
+        sys.stdout.write(f"{row['name']} = {default}{'  # ' + str(row['help']) if row['help'] else ''}\n")
 
 
 COMMAND = Command(

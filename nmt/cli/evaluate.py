@@ -15,13 +15,14 @@ from nmt.options import opt
 from nmt.signals import Signals
 from nmt.text.corpus import read_lines
 
+STDIN: Final = Path("/dev/stdin")
 LINES_WITH_SUBWORDS: Final = 0.1  # the share of lines beyond which it is no accident
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions:
     reference: tuple[str, ...] = opt((), "raw reference file, or several of one length", aliases=("r", "ref"))
-    hypothesis: str | None = opt(None, "file of translations, detokenised", aliases=("hyp",))
+    hypothesis: str | None = opt(None, "file of translations, detokenised; - is stdin", aliases=("hyp",))
     model: str | None = opt(None, "instead of a hypothesis: translate --source with this model", aliases=("m", "path"))
     source: str | None = opt(None, "with --model: the source file", aliases=("s",))
     data: str | None = opt(None, "with --model: prepared data whose raw test text is used, instead of files")
@@ -84,7 +85,10 @@ Lines = Sequence[str]
 def _of_files(options: EvaluateOptions) -> tuple[str, Lines, Sequence[Lines]]:
     """The name and the lines of what is to be scored or translated, and the references."""
     name = options.hypothesis or options.source or ""
-    given, references = read_lines(Path(name)), [read_lines(Path(path)) for path in options.reference]
+    given, references = (
+        read_lines(STDIN if name == "-" else Path(name)),
+        [read_lines(Path(path)) for path in options.reference],
+    )
     for path, lines in zip(options.reference, references, strict=True):
         if len(lines) != len(given):
             raise InputError(f"{quoted(name)} has {len(given):,} lines, {quoted(path)} has {len(lines):,}")

@@ -117,6 +117,7 @@ class Progress:
     skipped: int = 0  # updates whose gradient was not finite, in all
     skipped_in_a_row: int = 0
     validation_due: bool = False  # at this very update, and not done yet
+    save_due: bool = True  # at this very update; a checkpoint that only a signal asked for counts among no last or best
     score: float | None = None  # of the last validation, when it was at this very update
     epoch: int = 1  # that the last update was of
 
@@ -239,7 +240,6 @@ class Run:
         minutes = round(self.minutes, 3)
         state = Saved(
             progress=self.progress,
-            score=self.progress.score,
             minutes=minutes,
             settings=dict(self.settings),
             data=self.data.fingerprint,
@@ -268,7 +268,6 @@ class Saved:
     """training.json: all that a checkpoint keeps beside tensors."""
 
     progress: Progress
-    score: float | None
     minutes: float
     settings: dict[str, Any]
     data: str

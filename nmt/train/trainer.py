@@ -64,7 +64,7 @@ def _loop(run: Run, dev: EvaluationSet | None, translator: Translator | None, si
     periods = (options.save_every, options.valid_every, options.log_every)
     save, valid, log = (Alarm(Period.parse(every)) for every in periods)
     if progress.validation_due:  # a signal cut it short
-        _validate(run, dev, translator, signals)
+        progress.save_due |= _validate(run, dev, translator, signals)
         run.save(last=True)
         signals.check()
     if _finished(run):
@@ -85,10 +85,12 @@ def _loop(run: Run, dev: EvaluationSet | None, translator: Translator | None, si
             run.report.training(_shown(run, rate, stats, done_before, left), window)
             window = Window()
         progress.validation_due = dev is not None and (valid.rings(progress.update, ended) or finished)
+        progress.save_due = save.rings(progress.update, ended) or finished
         better = _validate(run, dev, translator, signals)
         finished = finished or _out_of_patience(run)
+        progress.save_due |= better or finished
         last = finished or signals.received is not None
-        if save.rings(progress.update, ended) or better or last:
+        if progress.save_due or last:
             run.save(last)
         if signals.received is not None:
             stopped = f"stopped by signal {signals.received} after update {progress.update}, which is saved"

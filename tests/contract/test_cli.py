@@ -1,5 +1,6 @@
 """Settings, flags, exit codes and streams of every command (contract 1-3, docs/settings.md)."""
 
+import importlib
 import json
 import os
 import re
@@ -17,8 +18,10 @@ from conftest import ENVIRONMENT, NMT
 from nmt import registry
 from nmt.cli import main
 from nmt.cli.arguments import one_form
-from nmt.cli.command import CommonOptions
+from nmt.cli.command import Command, CommonOptions
 from nmt.cli.main import COMMANDS
+from nmt.cli.peers import PEERS
+from nmt.cli.prepare import PrepareCommandOptions
 from nmt.errors import quoted
 from nmt.options import Option, convert, options_of
 
@@ -106,6 +109,62 @@ def test_the_chosen_parts_decide_which_flags_there_are(call):
     assert "--d-ff" not in shown and "rnnsearch" in shown
     assert "--d-ff" in call("train", "--help").out
     assert call("train", "--model=rnnsearch", "--d-ff=3").code == 2
+
+
+@pytest.mark.parametrize("columns", ["40", "80", "200"])
+def test_help_shows_every_flag_whole_however_narrow_the_terminal(columns, call, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    shown = call("prepare", "--help").out
+    for option in options_of(PrepareCommandOptions):
+        assert re.search(rf"^  {option.flag}\b", shown, re.M) and all(alias in shown for alias in option.aliases)
+    longest = max(len(option.flag + option.type_name) + 8 for option in options_of(PrepareCommandOptions))
+    assert max(map(len, shown.splitlines())) <= max(int(columns), 60, longest)
+
+
+@pytest.mark.parametrize("command", PEERS)
+def test_flags_of_other_toolkits_are_answered_with_flags_that_there_are(command, call):
+    known = {name: all_flags(command_of(name)) for name in COMMANDS}
+    for flag, told in PEERS[command].items():
+        assert flag not in known[command], f"{flag} is a flag of nmt {command} itself"
+        for named in re.findall(r"--[\w-]+", told):
+            assert named in set().union(*known.values()), f"{flag} is answered with {named}"
+    flag, told = next(iter(PEERS[command].items()))
+    for words in ([flag, "1"], [f"{flag}=1"]):
+        refused = call(command, *words)
+        assert refused.code == 2 and f"unknown flag '{flag}' (here: {told})" in refused.err
+
+
+def command_of(name: str) -> Command:
+    return importlib.import_module(f"nmt.cli.{name}").COMMAND
+
+
+def all_flags(command: Command) -> set[str]:
+    """The flags of a command, with those of every part it can take."""
+    parts = [registry.find(kind, name).options for kind in command.kinds for name in registry.names(kind)]
+    options = [*command._first_options(), *(option for part in parts for option in options_of(part))]
+    return {flag for option in options for flag in option.spellings}
+
+
+def test_a_word_without_its_flag_is_named(call):
+    refused = call("translate", "--model=m", "text.en")
+    assert refused.code == 2 and "'text.en' stands without a flag (name a file with --input" in refused.err
+
+
+def test_a_flag_that_says_yes_or_no_has_one_word_for_each(call, dumped):
+    assert dumped("--no-valid-bleu", "--best-by=loss")["valid_bleu"] is False
+    assert dumped("--no-valid-bleu", "--valid-bleu")["valid_bleu"] is True
+    refused = call("train", *RUN, "--valid-bleu=no")
+    assert refused.code == 2 and "--valid-bleu takes no value, and was given 'no'" in refused.err
+    assert call("prepare", "--help").out.count("shared-vocab") == 1
+
+
+def test_a_plugin_that_is_not_there_is_told_from_one_that_fails(call, tmp_path):
+    (tmp_path / "needy.py").write_text("import no_such_module\n")
+    for missing in (tmp_path, tmp_path / "x.py", "x.py", ".", "no_such_module"):
+        refused = call("list", "--plugin", missing)
+        assert refused.code == 2 and f"plug-in {missing}: no such file" in refused.err
+    failed = call("list", "--plugin", tmp_path / "needy.py")
+    assert failed.code == 2 and "could not be loaded: ModuleNotFoundError" in failed.err
 
 
 def test_all_forms_of_a_flag_are_one():
@@ -234,7 +293,8 @@ def test_presets_are_listed_and_described(call):
     listed = json.loads(call("list", "preset", "--json").out)
     assert list(listed) == ["preset"] and "transformer-base" in listed["preset"]
     described = call("describe", "preset", "transformer-base")
-    assert described.code == 0 and "d_model = 512" in described.out
+    values = tomllib.loads("".join(described.out.partition("\n\n")[2:]))
+    assert described.code == 0 and values["d_model"] == 512 and values["adam_betas"] == [0.9, 0.98]
 
 
 @pytest.mark.parametrize("document", ["../README.md", "settings.md", "plugins.md"])

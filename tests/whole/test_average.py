@@ -52,7 +52,7 @@ def make_checkpoints(run_folder: Path, facts: dict[int, tuple[float | None, obje
         folder = Checkpoints(run_folder).path(update)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with new_folder(folder, "checkpoint", {"minutes": minutes}) as inside:
-            (inside / "training.json").write_bytes(to_json({"score": score}))
+            (inside / "training.json").write_bytes(to_json({"progress": {"score": score}}))
 
 
 def updates_chosen(run_folder: Path, **options: object) -> list[int]:

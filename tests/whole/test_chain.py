@@ -54,6 +54,14 @@ def test_evaluate_gives_the_same_scores_from_a_file_and_from_a_model_always_with
     assert as_text.err == ""
 
 
+def test_translations_in_a_pipe_are_scored_as_those_in_a_file(corpus, call, nmt):
+    source, reference = corpus.with_suffix(".en"), corpus.with_suffix(".de")
+    from_file = call("evaluate", "--hypothesis", source, "--reference", reference, "--json")
+    piped = nmt("evaluate", "--hypothesis=-", f"--reference={reference}", "--json", input=source.read_bytes())
+    assert piped.returncode == 0, piped.stderr
+    assert piped.stdout.decode() == from_file.out
+
+
 def test_evaluate_refuses_before_it_translates_what_could_not_be_scored(corpus, tmp_path, call):
     source, reference = corpus.with_suffix(".en"), corpus.with_suffix(".de")
     (tmp_path / "short").write_text("".join(reference.read_text().splitlines(keepends=True)[:-1]))

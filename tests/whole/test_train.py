@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 from safetensors.torch import load, save
 
 from nmt.artefact import Artefact
-from nmt.checkpoint import Checkpoints
+from nmt.checkpoint import Checkpoints, update_of
 from nmt.cli.main import run as run_in_process
 
 
@@ -90,6 +90,21 @@ def test_a_signal_finishes_the_update_saves_and_says_which(data, undisturbed, tm
     assert len(saved) == 1
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     assert f"update-{lines[-1]['update']}" == saved[0].name
+
+
+def test_a_checkpoint_that_only_a_signal_asked_for_counts_among_no_last_and_leaves_with_the_next(data, tmp_path, nmt):
+    output = tmp_path / "run"
+    run = start(train_arguments(data, output, 100_000))
+    wait_for(lambda: (output / "checkpoints/update-10/manifest.json").exists(), run)
+    run.send_signal(signal.SIGTERM)
+    run.communicate(timeout=60)
+    stopped = Checkpoints(output)
+    newest = update_of(stopped.all()[-1])
+    if newest % 10:  # else the signal came at the very update of a checkpoint
+        assert [update_of(path) for path in stopped.due()] == list(range(10, newest, 10))
+    end = max(20, newest + 10 - newest % 10)
+    assert nmt(*train_arguments(data, output, end)).returncode == 0
+    assert [update_of(path) for path in stopped.all()] == list(range(10, end + 1, 10))
 
 
 def test_a_flipped_byte_in_the_newest_checkpoint_falls_back_to_the_one_before(data, undisturbed, tmp_path, nmt):

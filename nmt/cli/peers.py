@@ -1,0 +1,141 @@
+"""Flags that people bring from fairseq, Marian, Sockeye and sacreBLEU, and what says the same here.
+
+Where the meaning is the same, a flag of theirs is an alias of ours (nmt.options.opt); here are those that say it in
+another way. docs/peers.md tells the same by task.
+"""
+
+from typing import Final
+
+_UPDATE: Final = "--batch-tokens is what a whole update holds, --max-tokens what a device holds at once"
+_PRECISION: Final = "--precision bf16"
+_LENGTH: Final = "--length-penalty average --alpha X; the paper's is --length-penalty gnmt --alpha 0.6"
+_UNDONE: Final = "nothing: a model folder undoes its own subwords and tokens"
+_TIE: Final = "--tie all, target or none"
+_VOCABULARY: Final = "--vocabulary MODEL_OR_DATA uses another one's; else it is learnt, --vocab-size entries"
+
+_PREPARE: Final = {
+    "--train-sets": "--source FILE and --target FILE, or --train PREFIX",
+    "--valid-sets": "--valid-source FILE and --valid-target FILE, or --valid PREFIX",
+    "--validation-source": "--valid-source",
+    "--validation-target": "--valid-target",
+    "--srcdict": _VOCABULARY,
+    "--tgtdict": _VOCABULARY,
+    "--vocabs": _VOCABULARY,
+    "--vocab": _VOCABULARY,
+    "--bpe": "--subword bpe",
+    "--nwordssrc": "--vocab-size",
+    "--nwordstgt": "--vocab-size",
+    "--thresholdsrc": "--min-frequency",
+    "--thresholdtgt": "--min-frequency",
+    "--max-len": "--max-length",
+    "--max-seq-len": "--max-length",
+    "--lc": "--lowercase",
+}
+_TRAIN: Final = {
+    "--train-sets": "--data, which nmt prepare makes of text",
+    "--vocabs": "--data, whose vocabulary nmt prepare learnt",
+    "--cost-type": "--criterion",
+    "--mini-batch-words": _UPDATE,
+    "--mini-batch-fit": _UPDATE,
+    "--mini-batch": _UPDATE,
+    "--workspace": _UPDATE,
+    "--batch-size": _UPDATE,
+    "--batch-type": _UPDATE,
+    "--update-freq": _UPDATE,
+    "--optimizer-delay": _UPDATE,
+    "--update-interval": _UPDATE,
+    "--after": "--max-updates",
+    "--after-epochs": "--max-epochs",
+    "--validate-interval": "--valid-every 1e",
+    "--validate-interval-updates": "--valid-every 500u",
+    "--save-interval": "--save-every 1e",
+    "--save-interval-updates": "--save-every 500u",
+    "--checkpoint-interval": "--save-every 500u and --valid-every 500u",
+    "--log-interval": "--log-every 100u",
+    "--disp-freq": "--log-every 100u",
+    "--keep-last-epochs": "--keep-last",
+    "--keep-last-params": "--keep-last",
+    "--keep-interval-updates": "--keep-last",
+    "--keep-best-checkpoints": "--keep-best",
+    "--lr-decay-inv-sqrt": "--schedule inverse-sqrt",
+    "--learn-rate": "--lr",
+    "--share-all-embeddings": _TIE,
+    "--share-decoder-input-output-embed": "--tie target",
+    "--tied-embeddings-all": "--tie all",
+    "--tied-embeddings": "--tie target",
+    "--weight-tying-type": _TIE,
+    "--encoder-normalize-before": "--norm-position pre",
+    "--decoder-normalize-before": "--norm-position pre",
+    "--encoder-embed-dim": "--d-model",
+    "--encoder-ffn-embed-dim": "--d-ff",
+    "--encoder-attention-heads": "--heads",
+    "--dim-emb": "--d-model",
+    "--enc-depth": "--encoder-layers",
+    "--dec-depth": "--decoder-layers",
+    "--transformer-dropout": "--dropout",
+    "--transformer-heads": "--heads",
+    "--transformer-dim-ffn": "--d-ff",
+    "--fp16": _PRECISION,
+    "--bf16": _PRECISION,
+    "--amp": _PRECISION,
+    "--cpu": "--device cpu",
+    "--cpu-threads": "--device cpu --threads N",
+    "--devices": "--device cuda:N",
+    "--eval-bleu": "--valid-bleu, which is the default",
+    "--valid-metrics": "--best-by bleu or loss",
+    "--restore-file": "nothing: a run that is there goes on; --output names it",
+    "--reset-optimizer": "nothing: a new --output begins anew",
+    "--tensorboard-logdir": "--tensorboard",
+    "--no-progress-bar": "--quiet; off a terminal there are plain lines",
+}
+_TRANSLATE: Final = {
+    "--models": "--model",
+    "--src": "--input",
+    "--tgt": "nmt evaluate --reference, or nmt score --target",
+    "--gen-subset": "--input FILE; nmt evaluate --data DATA --set NAME translates and scores a set",
+    "--lenpen": _LENGTH,
+    "--normalize": _LENGTH,
+    "--length-penalty-alpha": "--alpha",
+    "--unkpen": "nothing: no score is changed for unknown words",
+    "--remove-bpe": _UNDONE,
+    "--post-process": _UNDONE,
+    "--bpe": _UNDONE,
+    "--tokenizer": _UNDONE,
+    "--sampling": "--decoder sampling",
+    "--sampling-topk": "--decoder sampling --top-k N",
+    "--sampling-topp": "--decoder sampling --top-p P",
+    "--output-sampling": "--decoder sampling",
+    "--nbest-size": "--n-best",
+    "--max-length-factor": "--max-len-a",
+    "--max-tokens": "--batch-tokens",
+    "--mini-batch-words": "--batch-tokens",
+    "--mini-batch": "--batch-tokens, which counts source tokens",
+    "--batch-size": "--batch-tokens, which counts source tokens",
+    "--maxi-batch": "--buffer-size",
+    "--maxi-batch-sort": "nothing: lines read ahead are sorted by length; --buffer-size says how many",
+    "--chunk-size": "--buffer-size",
+    "--fp16": _PRECISION,
+    "--bf16": _PRECISION,
+    "--cpu": "--device cpu",
+    "--cpu-threads": "--device cpu --threads N",
+    "--devices": "--device cuda:N",
+    "--score-reference": "nmt score --source FILE --target FILE",
+}
+_EVALUATE: Final = {
+    "--sys": "--hypothesis",
+    "--input": "--hypothesis FILE; - is stdin",
+    "-i": "--hypothesis FILE; - is stdin",
+    "-tok": "--tokenize",
+    "-lc": "--lowercase",
+    "-l": "nothing: files carry no language",
+    "--score-only": "--json, whose rows have the value and its signature: a bare number is never printed",
+}
+_SCORE: Final = {"--models": "--model", "--train-sets": "--source FILE and --target FILE", "--cpu": "--device cpu"}
+
+PEERS: Final = {
+    "prepare": _PREPARE,
+    "train": _TRAIN,
+    "translate": _TRANSLATE,
+    "evaluate": _EVALUATE,
+    "score": _SCORE,
+}
