@@ -87,10 +87,12 @@ class Lock:
     """An exclusive `lockf` on `.lock` in a folder, held until closed or until the process ends.
 
     lockf and not flock: a flock is inherited by children, so orphans of a killed run would keep it.
+    A folder that was made for it, and into which nothing else came, leaves with it.
     """
 
     def __init__(self, folder: Path) -> None:
         path = folder / LOCK
+        self._made = None if folder.exists() else folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = path.open("a+b")
@@ -108,6 +110,9 @@ class Lock:
         self._file.flush()
 
     def close(self) -> None:
+        if self._made is not None and [path.name for path in self._made.glob("*")] == [LOCK]:
+            (self._made / LOCK).unlink()
+            self._made.rmdir()
         self._file.close()
 
     def __enter__(self) -> Self:

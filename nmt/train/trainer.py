@@ -46,7 +46,7 @@ def train(options: TrainOptions, parts: Any) -> Run:
         run = set_up(options, parts, data)
         try:
             run.resume()
-            _announce(run)
+            _announce(run, dev)
             if not _finished(run):
                 write_file(folder / SETTINGS, _settings_file(options, parts))
             translator = None
@@ -282,13 +282,17 @@ def _shown(run: Run, rate: float, stats: Stats, done_before: float, left: Mappin
     return Shown(run.progress.update, run.progress.epoch, rate, stats.gradient_norm, to_do, left)
 
 
-def _announce(run: Run) -> None:
+def _announce(run: Run, dev: EvaluationSet | None) -> None:
     report, progress = run.report, run.progress
     name = run.facts.model
     report.line(
         f"{name}: {run.model.num_parameters():,} parameters on {run.device} ({run.options.precision}); "
         f"{len(run.data.train):,} pairs, {run.loader.updates_per_epoch():,} updates an epoch"
     )
+    if dev is None:
+        report.line(
+            "no development set: nothing tells when to stop, and no checkpoint is the best (nmt prepare --valid)"
+        )
     if progress.update:
         report.line(f"going on after update {progress.update} (epoch {progress.position.epoch})")
     if _finished(run) and not progress.validation_due:

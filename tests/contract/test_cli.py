@@ -138,6 +138,16 @@ def command_of(name: str) -> Command:
     return importlib.import_module(f"nmt.cli.{name}").COMMAND
 
 
+def test_what_the_document_for_users_of_other_toolkits_says_is_so(call):
+    text = (DOCUMENTS / "peers.md").read_text()
+    example = re.search(r"\$ nmt (.*)\n(nmt: error: .*)", text)
+    assert example and call(*example[1].split()).err == f"{example[2]}\n"
+    known = set().union(*(all_flags(command_of(name)) for name in COMMANDS))
+    ours = [row.split("|")[-2] for row in text.splitlines() if row.startswith("| ")]
+    named = {flag for cell in ours for flag in re.findall(r"--[\w-]+", cell)}
+    assert "--batch-tokens" in named and named <= known
+
+
 def all_flags(command: Command) -> set[str]:
     """The flags of a command, with those of every part it can take."""
     parts = [registry.find(kind, name).options for kind in command.kinds for name in registry.names(kind)]
@@ -304,7 +314,7 @@ def test_the_commands_of_a_document_run_as_they_are_printed(document, call, tmp_
     (tmp_path / "my_parts.py").write_text(python[1] if python else "")
     (tmp_path / "my.toml").write_text("heads = 4\n")
     monkeypatch.chdir(tmp_path)
-    commands = [re.split(r" [<>|]", line)[0].split() for line in text.splitlines() if line.startswith("nmt ")]
+    commands = [re.split(r" [<>|#]", line)[0].split() for line in text.splitlines() if line.startswith("nmt ")]
     assert commands
     for _, *words in commands:
         dump = [] if words[0] in ("list", "describe") else ["--dump-config"]

@@ -414,6 +414,19 @@ def test_patience_ends_a_run_and_needs_something_to_look_at(data, tmp_path, capf
     assert run_in_process(train_arguments(tmp_path / "alone", tmp_path / "other", 20)) == 0
 
 
+def test_a_run_that_cannot_begin_leaves_no_folder_and_one_without_development_set_says_so(data, tmp_path, capfd):
+    write_corpus(tmp_path / "train", 100, 1)
+    prepared = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={tmp_path / 'train'}", "--quiet"]
+    assert run_in_process([*prepared, "--subword=none", f"--output={tmp_path / 'data'}", "--no-joint-vocabulary"]) == 0
+    arguments = [word for word in train_arguments(tmp_path / "data", tmp_path / "run", 1) if word != "--quiet"]
+    assert run_in_process(arguments) == 2
+    assert "tie is 'all'" in capfd.readouterr().err and not (tmp_path / "run").exists()
+    assert run_in_process([*arguments, "--tie=none"]) == 0
+    assert "no development set" in capfd.readouterr().err
+    assert run_in_process([*train_arguments(data, tmp_path / "other", 1)]) == 0
+    assert "no development set" not in (tmp_path / "other/train.log").read_text()
+
+
 def test_a_run_goes_on_with_its_own_settings_file(data, undisturbed, tmp_path, capfd):
     output = tmp_path / "run"
     shutil.copytree(undisturbed, output)
