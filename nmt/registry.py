@@ -4,6 +4,7 @@ Parts come from the built-in folders, from pip entry points of the group `nmt.pl
 imported before it is looked up.
 """
 
+import ast
 import importlib
 import importlib.util
 import pkgutil
@@ -177,6 +178,25 @@ def find(kind: str, name: str) -> Entry:
     if (kind, name) not in _shelf.parts:
         raise UserError(f"{unknown(kind, name, names(kind))}; a plug-in's is known when --plugin names it")
     return _shelf.parts[kind, name]
+
+
+def summaries(kind: str) -> dict[str, str]:
+    """What each part of a kind is, in a line, by name. Built-in ones are read and not imported, which takes seconds."""
+    found = {}
+    for name in names(kind):
+        entry = _shelf.parts.get((kind, name))
+        found[name] = entry.summary if entry else _summary_in_file(kind, name)
+    return found
+
+
+def _summary_in_file(kind: str, name: str) -> str:
+    file = Path(__file__).parent / FOLDERS[kind] / f"{name.replace('-', '_')}.py"
+    for node in ast.parse(file.read_bytes()).body:
+        if isinstance(node, ast.ClassDef) and node.decorator_list:
+            words = [ast.unparse(word) for mark in node.decorator_list for word in getattr(mark, "args", ())]
+            if words[:2] == [repr(kind), repr(name)]:
+                return (ast.get_docstring(node) or "").split("\n")[0]
+    return find(kind, name).summary
 
 
 def build(kind: str, name: str, values: Mapping[str, Any], *context: Any) -> Any:

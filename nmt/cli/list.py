@@ -36,7 +36,7 @@ def run(options: ListOptions) -> None:
 def _summaries(kind: str) -> dict[str, str]:
     if kind == "preset":
         return {name: preset.help for name, preset in registry.presets().items()}
-    return {name: registry.find(kind, name).summary for name in registry.names(kind)}
+    return registry.summaries(kind)
 
 
 COMMAND = Command("list", "The parts and presets that can be named.", ListOptions, run, positional=("kind",))

@@ -299,6 +299,15 @@ def test_two_options_of_one_flag_are_refused(name, aliases, flag, call, tmp_path
     assert refused.code == 2 and f"flag '{flag}' of " in refused.err and "optimizer clash" in refused.err
 
 
+def test_what_a_list_says_of_a_part_is_what_the_part_says_of_itself(call, monkeypatch):
+    said = {
+        (kind, name): registry.find(kind, name).summary for kind in registry.FOLDERS for name in registry.names(kind)
+    }
+    monkeypatch.setattr(registry, "_shelf", registry._Shelf(entry_points_loaded=True))
+    read = {(kind, name): told for kind in registry.FOLDERS for name, told in registry.summaries(kind).items()}
+    assert read == said and all(read.values())
+
+
 def test_presets_are_listed_and_described(call):
     listed = json.loads(call("list", "preset", "--json").out)
     assert list(listed) == ["preset"] and "transformer-base" in listed["preset"]

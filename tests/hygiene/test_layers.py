@@ -83,7 +83,7 @@ def test_torch_is_not_imported_where_it_is_not_needed(module):
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["prepare", "--help"], ["list", "--help"], ["score", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["prepare", "--help"], ["list"], ["score", "--help"]])
 def test_help_answers_without_torch(arguments):
     code = (
         f"import sys\nfrom nmt.cli.main import run\ncode = run({arguments!r})\nsys.exit(code or 'torch' in sys.modules)"
