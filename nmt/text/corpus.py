@@ -1,8 +1,10 @@
-"""Lines of text files as every command reads them: bytes cut at LF and nowhere else (docs/contract.md, rule 4)."""
+"""Lines of text files as every command reads them: bytes cut at LF and nowhere else (docs/contract.md, rule 4).
 
-import gzip
+A text is a plain file, a compressed one, sgm, or any of these in an archive.
+"""
+
+import io
 import re
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,9 +12,11 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
-from nmt.errors import InputError, UserError, quoted
+from nmt.errors import InputError, quoted
+from nmt.text import archive
+from nmt.text.archive import GZIP_MAGIC as GZIP_MAGIC  # a pipe that brings it is told
+from nmt.text.sgm import SegmentReader, is_sgm
 
-GZIP_MAGIC: Final = b"\x1f\x8b"
 BOM: Final = b"\xef\xbb\xbf"
 NOT_TEXT: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # categories Cc, Zl and Zp
 
@@ -46,27 +50,26 @@ def decode_line(raw: bytes, first: bool = False) -> Line:
         return Line(clean(text), start + error.start + 1, num_bad)
 
 
+def text_exists(path: Path) -> bool:
+    """Whether there is a file, or a member of an archive, of this name. Raises InputError when the archive is damaged."""
+    return archive.exists(path)
+
+
 @contextmanager
 def open_text(path: Path) -> Iterator[BinaryIO]:
-    """A file of text as bytes, decompressed where its first bytes are gzip's. Raises UserError when there is no such file."""
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        raise UserError(f"{quoted(path)}: no such file") from None
-    except IsADirectoryError:
-        raise UserError(f"{quoted(path)}: is a folder; wanted a file of text") from None
-    with file:
-        packed = file.peek(2)[:2] == GZIP_MAGIC
-        yield cast(BinaryIO, gzip.GzipFile(fileobj=file, mode="rb")) if packed else file
+    """The lines of a text as bytes: of a file, or of a member of an archive that is named as if it were a folder.
+
+    What is compressed is decompressed, by its first bytes; sgm, by its name, is read as a line a segment. Opening and
+    reading raise UserError for what is not there, InputError for what is damaged, ArtefactError for a hostile archive.
+    """
+    with archive.open_file(path) as file:
+        yield cast(BinaryIO, io.BufferedReader(SegmentReader(file, path))) if is_sgm(path) else file
 
 
 def raw_lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file as bytes, each with its LF (the last may lack it). Raises InputError for damaged gzip."""
+    """The lines of a text as bytes, each with its LF (the last may lack it). Raises what open_text does."""
     with open_text(path) as file:
-        try:
-            yield from file
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise InputError(f"{quoted(path)}: damaged gzip: {error}") from None
+        yield from file
 
 
 def bad_bytes(path: Path, number: int, line: Line) -> InputError:

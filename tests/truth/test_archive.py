@@ -1,0 +1,320 @@
+"""A text in an archive, compressed or in sgm is the text that was put there, and what is damaged or hostile is refused."""
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import random
+import re
+import stat
+import tarfile
+import zipfile
+from html import escape
+from pathlib import Path
+
+import pytest
+
+from nmt.errors import ArtefactError, InputError, UserError
+from nmt.text import archive
+from nmt.text.archive import check_whole
+from nmt.text.corpus import count_lines, open_text, raw_lines, read_lines, read_pairs_at_once, text_exists
+
+CHANCE = random.Random(1)
+TEXT = b"".join(b"%d %x\n" % (i, CHANCE.getrandbits(64)) for i in range(20_000))  # more than is read at once
+SGM = b"<refset>\n<doc>\n<hl>\n<seg id='1'>One</seg>\n</hl>\n<p>\n<seg id='2'>Two</seg>\n</p></doc>\n</refset>\n"
+
+
+def tar(
+    files: dict[str, bytes], mode: str = "w", format: int = tarfile.GNU_FORMAT, **special: tarfile.TarInfo
+) -> bytes:
+    """A tar of regular files, with special members before them."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode=mode, format=format) as made:
+        for info in special.values():
+            made.addfile(info)
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            made.addfile(info, io.BytesIO(content))
+    return stream.getvalue()
+
+
+def member(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    return info
+
+
+def zipped(files: dict[str, bytes]) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as made:
+        for name, content in files.items():
+            made.writestr(name, content)
+    return stream.getvalue()
+
+
+def content(path: Path) -> bytes:
+    return b"".join(raw_lines(path))
+
+
+FILES = {"training/other.de": TEXT[::-1], "training/corpus.de": TEXT, "training/last": b"end\n"}
+ARCHIVES = {
+    "plain.tar": tar(FILES),
+    "gzip.tgz": tar(FILES, "w:gz"),
+    "bzip2.tar.bz2": tar(FILES, "w:bz2"),
+    "xz.tar.xz": tar(FILES, "w:xz"),
+    "pax.tar": tar(FILES, format=tarfile.PAX_FORMAT),
+    "dotted.tgz": tar({f"./{name}": text for name, text in FILES.items()}, "w:gz"),
+    "a.zip": zipped(FILES),
+    "any name at all": tar(FILES, "w:gz"),
+}
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_a_member_of_an_archive_is_the_text_that_was_put_there(tmp_path, name):
+    (tmp_path / name).write_bytes(ARCHIVES[name])
+    for file, text in FILES.items():
+        assert text_exists(tmp_path / name / file)
+        assert content(tmp_path / name / file) == text
+    assert sorted(os.listdir(tmp_path)) == [name]
+    check_whole(tmp_path / name)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_a_compressed_text_is_decompressed_alone_in_a_tar_and_in_a_tar_in_a_tar(tmp_path, pack):
+    packed = pack(TEXT[:1000]) + pack(TEXT[1000:])  # two streams, as pigz and cat make them
+    (tmp_path / "alone").write_bytes(packed)
+    (tmp_path / "outer.tar").write_bytes(tar({"a/t.gz": packed, "a/in.tar": tar({"b/t.gz": packed})}))
+    (tmp_path / "outer.tgz").write_bytes(tar({"in.tgz": tar({"t.gz": packed}, "w:gz")}, "w:gz"))
+    for name in ("alone", "outer.tar/a/t.gz", "outer.tar/a/in.tar/b/t.gz", "outer.tgz/in.tgz/t.gz"):
+        assert content(tmp_path / name) == TEXT
+    for cut in ("alone", "outer.tar"):
+        check_whole(tmp_path / cut)
+
+
+@pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+@pytest.mark.parametrize("length", [99, 101, 180, 255, 3000])
+def test_members_with_long_names_and_names_of_any_script_are_found(tmp_path, format, length):
+    if length > 255 and format == tarfile.USTAR_FORMAT:
+        return  # which has no room for them
+    name = "/".join(["größe雪"[: length % 6 + 1] * 8] * 99).encode()[:length].decode(errors="ignore").rstrip("/")
+    name = name if format != tarfile.USTAR_FORMAT else "/".join("x" * 9 for _ in range(length // 10))
+    (tmp_path / "a.tar").write_bytes(tar({"first": b"1\n", name: TEXT, "last": b"2\n"}, format=format))
+    with tarfile.open(tmp_path / "a.tar") as theirs:
+        assert name in theirs.getnames()
+    assert [content(tmp_path / "a.tar" / file) for file in ("first", name, "last")] == [b"1\n", TEXT, b"2\n"]
+
+
+def test_two_members_are_read_side_by_side(tmp_path):
+    (tmp_path / "a.tgz").write_bytes(tar({"t.en": TEXT, "t.de": TEXT.upper()}, "w:gz"))
+    pairs = list(read_pairs_at_once(tmp_path / "a.tgz/t.en", tmp_path / "a.tgz/t.de", 10_000))
+    assert [target for _, targets in pairs for target in targets] == TEXT.upper().decode().splitlines()
+
+
+def test_a_name_that_is_not_there_is_told_with_the_nearest_and_a_missing_file_is_none(tmp_path):
+    (tmp_path / "a.tgz").write_bytes(tar(FILES, "w:gz"))
+    (tmp_path / "text").write_bytes(b"no archive\n")
+    for name, told in (
+        ("a.tgz/training/corpus.dee", "has no member 'training/corpus.dee' .*did you mean 'training/corpus.de'"),
+        ("a.tgz/corpus.de/x", "has no member"),
+        ("a.tgz/9", "there is: training/other.de, training/corpus.de"),
+        ("text/x", "is no archive"),
+        ("a.tgz/training/last/x", "last: is no archive"),
+        ("nothing/x", "no such file"),
+    ):
+        assert not text_exists(tmp_path / name)
+        with pytest.raises(UserError, match=told) as caught:
+            count_lines(tmp_path / name)
+        assert caught.value.code == 2
+
+
+@pytest.mark.parametrize("name", ["gzip.tgz", "plain.tar", "a.zip"])
+def test_an_archive_without_a_members_name_is_no_text(tmp_path, name):
+    (tmp_path / name).write_bytes(ARCHIVES[name])
+    with pytest.raises(UserError, match=rf"is an archive \(name the text in it: .*{name}/training/other.de"):
+        count_lines(tmp_path / name)
+
+
+# What is damaged
+
+
+@pytest.mark.parametrize("name", ["plain.tar", "gzip.tgz", "bzip2.tar.bz2", "xz.tar.xz", "pax.tar", "a.zip"])
+def test_an_archive_that_is_cut_anywhere_is_an_input_error_with_its_name(tmp_path, name):
+    whole = ARCHIVES[name]
+    for size in [len(whole) * tenth // 10 for tenth in range(1, 10)] + [len(whole) // 512 * 256, 512, 700]:
+        (tmp_path / name).write_bytes(whole[:size])
+        with pytest.raises(InputError, match=f"{name}.*: damaged"):
+            check_whole(tmp_path / name)
+        with pytest.raises(UserError, match=name):
+            count_lines(tmp_path / name / "training/last")
+
+
+@pytest.mark.parametrize("name", ["gzip.tgz", "bzip2.tar.bz2", "xz.tar.xz", "a.zip"])
+def test_a_flipped_byte_is_noticed(tmp_path, name):
+    whole = bytearray(ARCHIVES[name])
+    whole[len(whole) // 2] ^= 64
+    (tmp_path / name).write_bytes(whole)
+    with pytest.raises(InputError, match=f"{name}.*: damaged"):
+        check_whole(tmp_path / name)
+
+
+def test_a_damaged_text_in_a_sound_tar_is_noticed(tmp_path):
+    packed = bytearray(gzip.compress(TEXT))
+    packed[-6] ^= 1
+    (tmp_path / "a.tar").write_bytes(tar({"t.gz": bytes(packed)}))
+    for read in (lambda: check_whole(tmp_path / "a.tar"), lambda: content(tmp_path / "a.tar/t.gz")):
+        with pytest.raises(InputError, match=r"a.tar/t.gz: damaged gzip"):
+            read()
+
+
+def test_whatever_stands_in_headers_is_an_error_and_no_traceback(tmp_path):
+    chance = random.Random(2)
+    whole = tar({"x" * 150: b"one\n", "two": b"2\n"}, format=tarfile.PAX_FORMAT)
+    for i in range(150):
+        broken = bytearray(whole)
+        for _ in range(chance.randint(1, 8)):
+            broken[chance.randrange(512 * 5)] = chance.randrange(256)
+        if i % 2:  # with a check sum that is right, so that what it guards is looked at
+            for start in range(0, 2560, 512):
+                broken[start + 148 : start + 156] = b"%06o\0 " % tarfile.calc_chksums(broken[start : start + 512])[0]
+        (tmp_path / "a.tar").write_bytes(broken)
+        for read in (lambda: check_whole(tmp_path / "a.tar"), lambda: count_lines(tmp_path / "a.tar/two")):
+            try:
+                read()
+            except UserError as error:
+                assert "a.tar" in str(error)
+
+
+# What is hostile
+
+
+@pytest.mark.parametrize(
+    ("info", "wanted"),
+    [
+        (member("t", tarfile.SYMTYPE, "/etc/passwd"), "t"),
+        (member("t", tarfile.LNKTYPE, "u"), "t"),
+        (member("t", tarfile.SYMTYPE, "/etc"), "t/passwd"),
+        (member("t", tarfile.CHRTYPE), "t"),
+        (member("t", tarfile.FIFOTYPE), "t"),
+        (member("t", tarfile.DIRTYPE), "t"),
+        (member("/etc/t", tarfile.REGTYPE), "etc/t"),
+        (member("a/../t", tarfile.REGTYPE), "t"),
+        (member("../t", tarfile.REGTYPE), "../t"),
+    ],
+)
+def test_only_regular_files_that_stay_in_the_archive_are_read(tmp_path, info, wanted):
+    (tmp_path / "a.tar").write_bytes(tar({"u": b"u\n"}, hostile=info))
+    (tmp_path / "t").write_bytes(b"outside\n")
+    with pytest.raises(ArtefactError, match=r"a.tar") as caught:
+        count_lines(tmp_path / "a.tar" / wanted)
+    assert caught.value.code == 4
+    assert content(tmp_path / "a.tar/u") == b"u\n"
+
+
+def test_a_link_and_a_name_that_leaves_are_refused_in_a_zip_too(tmp_path):
+    link = zipfile.ZipInfo("link")
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as made:
+        made.writestr(link, "/etc/passwd")
+        made.writestr("b/../t", "x")
+    for wanted in ("link", "t"):
+        with pytest.raises(ArtefactError, match=r"only regular files"):
+            count_lines(tmp_path / "a.zip" / wanted)
+
+
+def test_what_unpacks_without_end_is_refused_and_text_never(tmp_path, monkeypatch):
+    monkeypatch.setattr(archive, "FREE_BYTES", 1 << 20)
+    zeros = gzip.compress(bytes(8 << 20))
+    (tmp_path / "bomb.gz").write_bytes(zeros)
+    (tmp_path / "bomb.tgz").write_bytes(tar({"zeros": bytes(8 << 20), "t": b"x\n"}, "w:gz"))
+    (tmp_path / "bomb.zip").write_bytes(zipped({"t": bytes(8 << 20)}))
+    (tmp_path / "bomb.tar").write_bytes(tar({"t": gzip.compress(zeros)}))
+    for name in ("bomb.gz", "bomb.tgz/t", "bomb.zip/t", "bomb.tar/t"):
+        if name == "bomb.tar/t":
+            assert content(tmp_path / name) == zeros  # unpacked once, as a text is
+            continue
+        with pytest.raises(ArtefactError, match=r"bomb.*unpacks to more than 250 times"):
+            content(tmp_path / name)
+    (tmp_path / "dull.gz").write_bytes(gzip.compress(TEXT[:30_000] * 100))
+    assert content(tmp_path / "dull.gz") == TEXT[:30_000] * 100
+
+
+def test_members_without_number_and_headers_without_end_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(archive, "MOST_MEMBERS", 100)
+    (tmp_path / "many.tar").write_bytes(tar({str(i): b"" for i in range(101)}))
+    (tmp_path / "many.zip").write_bytes(zipped({str(i): b"" for i in range(101)}))
+    for name in ("many.tar", "many.zip"):
+        with pytest.raises(ArtefactError, match="more than 100 members"):
+            count_lines(tmp_path / name / "none")
+    (tmp_path / "long.tar").write_bytes(tar({"x" * (2 << 20): b"", "t": b""}))
+    with pytest.raises(ArtefactError, match="a header of"):
+        count_lines(tmp_path / "long.tar/t")
+
+
+# sgm
+
+
+def sgm(*segs: str) -> bytes:
+    return ("<srcset>\n<doc>\n" + "\n".join(segs) + "\n</doc>\n</srcset>\n").encode()
+
+
+def test_the_segments_of_sgm_are_lines_whatever_is_around_them(tmp_path):
+    sentences = ["a & b", '<b> "it\'s"', "", "Straße – 雪 »", "&amp; stays", "x"]
+    segs = [f'<seg id="{i}">{escape(sentence)}</seg>' for i, sentence in enumerate(sentences)]
+    whole = sgm("<p>", *segs[:3], "</p><hl>", *segs[3:5], "</hl>", segs[5].upper() + segs[0])
+    for name, stored in (
+        ("t.sgm", whole),
+        ("t.sgm.gz", gzip.compress(whole)),
+        ("t.SGM", whole.replace(b"\n", b"\r\n")),
+    ):
+        (tmp_path / name).write_bytes(stored)
+        assert read_lines(tmp_path / name) == [*sentences[:5], "X", sentences[0]]
+    (tmp_path / "dev.tgz").write_bytes(tar({"dev/t.sgm": whole, "dev/t.sgm.gz": gzip.compress(whole)}, "w:gz"))
+    for name in ("dev/t.sgm", "dev/t.sgm.gz"):
+        assert count_lines(tmp_path / "dev.tgz" / name) == 7
+
+
+@pytest.mark.parametrize(
+    ("seg", "text"),
+    [
+        ("<seg id=1> over\n three \n\n lines </seg>", "over three lines"),
+        ("<seg id=1>\n</seg>", ""),
+        ("<SEG ID='1'>in <hl>a</hl> segment</SEG>", "in <hl>a</hl> segment"),
+        ("<seg id=1>&lt;&gt;&quot;&apos;&amp;&#65;&#x42;&#X43;</seg>", "<>\"'&ABC"),
+        ("<seg id=1>&amp;lt; &nbsp; & &amp AT&T;</seg>", "&lt; &nbsp; & &amp AT&T;"),
+        ("<seg id=1>one&#10;line&#x2028;only</seg>", "one line only"),
+        ("text that is in no segment <seg id=1>a</seg> nor this", "a"),
+    ],
+)
+def test_a_segment_is_one_line_with_its_entities_undone_once(tmp_path, seg, text):
+    (tmp_path / "t.sgm").write_bytes(sgm(seg))
+    assert read_lines(tmp_path / "t.sgm") == [text]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (sgm("<seg id=1>a", "<seg id=2>b</seg>"), r"t.sgm:4: not sgm: <seg> in that of line 3"),
+        (sgm("<seg id=1>a</seg>", "b</seg>"), r"t.sgm:4: not sgm: </seg> without <seg>"),
+        (sgm("<seg id=1 a</seg>"), r"t.sgm:3: not sgm: </seg> without <seg>"),
+        (sgm("<seg id=1>&#55296;</seg>"), r"t.sgm:3: not sgm: &#55296; is no character"),
+        (sgm("<seg id=1>&#0;</seg>"), r"t.sgm:3: not sgm"),
+        (b"no sgm\n", r"t.sgm:1: not sgm: no <seg>"),
+        (b"", r"t.sgm:1: not sgm: no <seg>"),
+        (SGM[:-20], r"t.sgm:8: not sgm: the file ends before"),
+        (SGM[: SGM.index(b"Two")], r"t.sgm:7: not sgm: the file ends before"),
+        (sgm("<seg id=1>" + "a" * (1 << 20) + "b</seg>"), r"t.sgm:3: not sgm: a segment of more than"),
+    ],
+)
+def test_malformed_sgm_is_told_with_its_line(tmp_path, content, told):
+    (tmp_path / "t.sgm").write_bytes(content)
+    with pytest.raises(InputError, match=told):
+        read_lines(tmp_path / "t.sgm")
+
+
+def test_reading_stops_early_without_a_word(tmp_path):
+    (tmp_path / "a.tgz").write_bytes(tar({"t": TEXT, "s.sgm": SGM}, "w:gz"))
+    with open_text(tmp_path / "a.tgz/t") as file:
+        assert file.readline() == TEXT[: TEXT.index(b"\n") + 1]
+    assert re.fullmatch(b"One\n", next(iter(raw_lines(tmp_path / "a.tgz/s.sgm"))))
