@@ -2,21 +2,22 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import compress, islice
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.symbols import UNK
-from nmt.text.corpus import bad_bytes, decode_line, raw_pairs
+from nmt.text.corpus import bad_bytes, count_lines, decode_line, misaligned, raw_lines
 from nmt.text.filter import KEPT, REASONS, LengthFilter
-from nmt.text.pipeline import Pipeline, Side, TextPreparer
+from nmt.text.normalize import NOT_TEXT_BUT_LF
+from nmt.text.pipeline import Pipeline, TextPreparer
+from nmt.text.vocabulary import Numbers
 
 CHUNK_PAIRS: Final = 2000
-DIGEST_BYTES: Final = 16
 
 BadLine = Literal["error", "skip", "replace"]
 
@@ -31,34 +32,49 @@ class FilePair:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some consecutive lines of a file pair, as bytes. numbers: of the lines, counted from 1."""
+    """Some lines of a file pair, as bytes.
+
+    numbers: (N,) of the lines, counted from 1; source, target: each line with its LF, the last may lack it
+    """
 
     files: FilePair
-    numbers: Sequence[int]
-    source: list[bytes]
-    target: list[bytes]
+    numbers: NDArray[np.int64]
+    source: bytes
+    target: bytes
 
 
-def chunks(files: Sequence[FilePair], wanted: Callable[[int], bool] = lambda _: True) -> Iterator[Chunk]:
-    """The pairs of all files, in order. wanted: whether to take the pair of this index, counted from 0 over all files.
+Wanted = Callable[[NDArray[np.int64]], NDArray[np.bool_]]
+
+
+def chunks(files: Sequence[FilePair], wanted: Wanted | None = None) -> Iterator[Chunk]:
+    """The pairs of all files, in order. wanted: (N,) indices, counted from 0 over all files -> (N,) whether to take them.
 
     Raises InputError when two files differ in length.
     """
-    index = 0
+    before = 0  # pairs of the files before
     for pair in files:
-        chunk = Chunk(pair, [], [], [])
-        numbers: list[int] = []
-        for number, (source, target) in enumerate(raw_pairs(pair.source, pair.target), 1):
-            if wanted(index):
-                numbers.append(number)
-                chunk.source.append(source)
-                chunk.target.append(target)
-            index += 1
-            if len(numbers) == CHUNK_PAIRS:
-                yield Chunk(pair, numbers, chunk.source, chunk.target)
-                chunk, numbers = Chunk(pair, [], [], []), []
-        if numbers:
-            yield Chunk(pair, numbers, chunk.source, chunk.target)
+        number = 1
+        for source, target in _blocks(pair):
+            numbers = np.arange(number, number + len(source))
+            number += len(source)
+            if wanted is not None:
+                taken = np.flatnonzero(wanted(before + numbers - 1))
+                numbers, source, target = numbers[taken], [source[i] for i in taken], [target[i] for i in taken]
+            if len(numbers):
+                yield Chunk(pair, numbers, b"".join(source), b"".join(target))
+        before += number - 1
+
+
+def _blocks(pair: FilePair) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """The lines of both files, CHUNK_PAIRS at a time; InputError when one has more lines than the other."""
+    sources, targets = raw_lines(pair.source), raw_lines(pair.target)
+    while True:
+        source, target = list(islice(sources, CHUNK_PAIRS)), list(islice(targets, CHUNK_PAIRS))
+        if len(source) != len(target):
+            raise misaligned(pair.source, pair.target, count_lines(pair.source), count_lines(pair.target))
+        if not source:
+            return
+        yield source, target
 
 
 @dataclass
@@ -73,11 +89,16 @@ class Texts:
 
 def decode(chunk: Chunk, on_bad_line: BadLine) -> Texts:
     """The text of a chunk, cleaned by rule 4. Raises InputError with FILE:LINE:BYTE for bad bytes, unless they are allowed."""
-    texts = Texts([], [], np.ones(len(chunk.numbers), dtype=bool), 0)
-    for i, number in enumerate(chunk.numbers):
-        sides = ((chunk.files.source, chunk.source, texts.source), (chunk.files.target, chunk.target, texts.target))
+    good = np.ones(len(chunk.numbers), dtype=bool)
+    source, target = plain_lines(chunk.source), plain_lines(chunk.target)
+    if source is not None and target is not None and chunk.numbers[0] > 1:
+        return Texts(source, target, good, 0)
+    texts = Texts([], [], good, 0)
+    rows = zip(chunk.numbers.tolist(), _lines(chunk.source), _lines(chunk.target), strict=True)
+    for i, (number, *pair) in enumerate(rows):
+        sides = (chunk.files.source, pair[0], texts.source), (chunk.files.target, pair[1], texts.target)
         for path, raw, found in sides:
-            line = decode_line(raw[i], number == 1)
+            line = decode_line(raw, number == 1)
             found.append(line.text)
             if line.bad_byte is None:
                 continue
@@ -86,6 +107,25 @@ def decode(chunk: Chunk, on_bad_line: BadLine) -> Texts:
             texts.good[i] &= on_bad_line == "replace"
             texts.num_replaced += on_bad_line == "replace"
     return texts
+
+
+def plain_lines(raw: bytes) -> list[str] | None:
+    """Lines in which rule 4 has nothing to do, many times faster than one by one; None when it has, or bytes are bad."""
+    if b"\r" in raw:
+        return None
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return None
+    if NOT_TEXT_BUT_LF.search(text):
+        return None
+    return text.removesuffix("\n").split("\n")
+
+
+def _lines(raw: bytes) -> list[bytes]:
+    """The lines, each with its LF; the last may lack it."""
+    *lines, last = raw.split(b"\n")
+    return [line + b"\n" for line in lines] + ([last] if last else [])
 
 
 @dataclass(frozen=True)
@@ -101,7 +141,7 @@ class TextTask:
         found: list[str] = []
         for prepare, lines in ((self.source, texts.source), (self.target, texts.target)):
             if prepare is not None:
-                found += [prepare(line) for line, good in zip(lines, texts.good, strict=True) if good]
+                found += prepare(list(compress(lines, texts.good)))
         return found
 
 
@@ -121,36 +161,29 @@ class Encoded:
 
     lengths, words, unknown: (N, 2) of source and target: tokens, words before subwords, tokens that are UNK
     source, target: the ids of all pairs, one after the other
-    digests: of each pair, to find duplicates by; empty when not asked for
+    digests: (N, 2) 128 bits of each pair, to find duplicates by; (0, 2) when not asked for
     read, dropped, num_replaced: pairs read, pairs left out by reason, lines with replaced bytes
     raw: the source and target lines of evaluation sets, cleaned by rule 4
     """
 
-    lengths: NDArray[np.uint32]
-    words: NDArray[np.uint32]
-    unknown: NDArray[np.uint32]
-    source: NDArray[np.uint32]
-    target: NDArray[np.uint32]
-    digests: list[bytes]
-    read: int
-    dropped: Counter[str]
-    num_replaced: int
-    raw: tuple[list[str], list[str]]
+    lengths: Numbers
+    words: Numbers
+    unknown: Numbers
+    source: Numbers
+    target: Numbers
+    digests: NDArray[np.uint64]
+    read: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    num_replaced: int = 0
+    raw: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
 
     def keep(self, kept: NDArray[np.bool_]) -> None:
         """Leave out the pairs that are not kept. kept: (N,)"""
+        if kept.all():
+            return
         self.source = self.source[np.repeat(kept, self.lengths[:, 0])]
         self.target = self.target[np.repeat(kept, self.lengths[:, 1])]
         self.lengths, self.words, self.unknown = self.lengths[kept], self.words[kept], self.unknown[kept]
-
-    def drop_duplicates(self, seen: set[bytes]) -> None:
-        """Leave out pairs whose digest is in `seen`, and add the others' to it."""
-        kept = np.ones(len(self.digests), dtype=bool)
-        for i, digest in enumerate(self.digests):
-            kept[i] = digest not in seen
-            seen.add(digest)
-        self.dropped["duplicate"] += int((~kept).sum())
-        self.keep(kept)
 
 
 @dataclass(frozen=True)
@@ -164,16 +197,17 @@ class EncodeTask:
 
     def __call__(self, chunk: Chunk) -> Encoded:
         texts = decode(chunk, self.on_bad_line)
-        source, target = _Side.of(self.pipeline.source, texts.source), _Side.of(self.pipeline.target, texts.target)
+        prepared = self.pipeline.source.prepare(texts.source), self.pipeline.target.prepare(texts.target)
+        source = self.pipeline.source.vocabulary.encode_batch(prepared[0])
+        target = self.pipeline.target.vocabulary.encode_batch(prepared[1])
         encoded = Encoded(
             lengths=np.stack([source.lengths, target.lengths], axis=1),
             words=np.stack([source.words, target.words], axis=1),
             unknown=np.stack([source.unknown, target.unknown], axis=1),
             source=source.ids,
             target=target.ids,
-            digests=[],
+            digests=np.zeros((0, 2), dtype=np.uint64),
             read=len(chunk.numbers),
-            dropped=Counter(),
             num_replaced=texts.num_replaced,
             raw=(texts.source, texts.target) if self.lengths is None else ([], []),
         )
@@ -181,37 +215,16 @@ class EncodeTask:
             return encoded
         reasons = self.lengths.reasons(source.lengths, target.lengths)
         reasons[~texts.good] = REASONS.index("bad bytes")
-        encoded.dropped.update(REASONS[reason] for reason in reasons.tolist() if reason != KEPT)
+        encoded.dropped.update(REASONS[reason] for reason in reasons[reasons != KEPT].tolist())
         kept = reasons == KEPT
         encoded.keep(kept)
         if self.digests:
-            encoded.digests = [_digest(source.texts[i], target.texts[i]) for i in np.flatnonzero(kept)]
+            encoded.digests = _digests(compress(prepared[0], kept), compress(prepared[1], kept))
         return encoded
 
 
-@dataclass(frozen=True)
-class _Side:
-    """One side of a chunk. texts: prepared for subwords; the rest as in Encoded, (N,)."""
-
-    texts: list[str]
-    ids: NDArray[np.uint32]
-    lengths: NDArray[np.uint32]
-    words: NDArray[np.uint32]
-    unknown: NDArray[np.uint32]
-
-    @classmethod
-    def of(cls, side: Side, lines: list[str]) -> "_Side":
-        texts = [side.prepare(line) for line in lines]
-        rows = side.vocabulary.encode_batch(texts)
-        words = [len(text.split()) for text in texts]
-        ids = np.array([token for row in rows for token in row], dtype=np.uint32)
-        return cls(texts, ids, _column(map(len, rows)), _column(words), _column(row.count(UNK) for row in rows))
-
-
-def _column(numbers: Any) -> NDArray[np.uint32]:
-    return np.fromiter(numbers, dtype=np.uint32)
-
-
-def _digest(source: str, target: str) -> bytes:
-    """128 bits of a pair; LF stands in no line, so no two pairs are joined to one text."""
-    return hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=DIGEST_BYTES).digest()
+def _digests(sources: Iterable[str], targets: Iterable[str]) -> NDArray[np.uint64]:
+    """(N, 2) 128 bits of each pair; LF stands in no line, so no two pairs are joined to one text."""
+    pairs = (f"{source}\n{target}".encode() for source, target in zip(sources, targets, strict=True))
+    joined = b"".join(hashlib.blake2b(pair, digest_size=16).digest() for pair in pairs)
+    return np.frombuffer(joined, dtype="<u8").reshape(-1, 2)

@@ -7,16 +7,18 @@ Everything written is a function of the texts, the settings and the seed; the nu
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
+from rich.progress import Progress
 
 from nmt.artefact import Artefact, check_output, new_folder, to_json, write_file
-from nmt.data.encode import CHUNK_PAIRS, BadLine, CountTask, EncodeTask, FilePair, TextTask, chunks
+from nmt.data.duplicates import without_duplicates
+from nmt.data.encode import CHUNK_PAIRS, BadLine, CountTask, Encoded, EncodeTask, FilePair, TextTask, chunks
 from nmt.data.learn import count_words, learn_apart
 from nmt.data.shards import KIND, SetFacts, ShardWriter, write_facts
 from nmt.data.statistics import SetStatistics
@@ -290,26 +292,29 @@ def _encode(
     task = EncodeTask(pipeline, lengths, training and options.deduplicate, on_bad_line)
     writer = ShardWriter(folder, given.stem, pipeline.source.size, pipeline.target.size)
     statistics = SetStatistics(given.kind, given.name)
-    seen: set[bytes] = set()
     raw: tuple[list[str], list[str]] = ([], [])
     workers = min(options.workers, -(-given.num_pairs // CHUNK_PAIRS))
     results = in_order(task, chunks(given.files), workers, signals)
     with closing(results), closing(writer), log.progress() as progress:
-        bar = progress.add_task(given.stem, total=given.num_pairs)
-        for encoded in results:
-            if encoded.digests:
-                encoded.drop_duplicates(seen)
+        pairs = _watched(results, progress, given.stem, given.num_pairs)
+        for encoded in without_duplicates(pairs, folder, signals.check) if task.digests else pairs:
             writer.add(encoded.lengths, encoded.source, encoded.target)
             statistics.add(encoded)
             for lines, more in zip(raw, encoded.raw, strict=True):
                 lines += more
-            progress.advance(bar, encoded.read)
     if not training:
         for side, lines in zip(("source", "target"), raw, strict=True):
             write_file(folder / f"{given.stem}.{side}.txt", "".join(line + "\n" for line in lines).encode())
     if training and not statistics.kept:
         raise InputError(f"{quoted(given.files[0].source)}: no training pair is left ({statistics.told_dropped()})")
     return SetFacts(given.kind, given.name, given.stem, writer.pairs, writer.shards), statistics
+
+
+def _watched(results: Iterable[Encoded], progress: Progress, name: str, total: int) -> Iterator[Encoded]:
+    bar = progress.add_task(name, total=total)
+    for encoded in results:
+        progress.advance(bar, encoded.read)
+        yield encoded
 
 
 def _report(options: PrepareOptions, pipeline: Pipeline, sets: Sequence[SetStatistics]) -> dict[str, Any]:

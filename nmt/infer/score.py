@@ -46,10 +46,9 @@ def score(
     max_length: tokens of a line; a pair with a longer one gets no score
     check: called before each batch; may raise to stop
     """
-    source_ids = [np.asarray(ids, dtype=np.int64) for ids in pipeline.source.encode_batch(sources)]
-    target_ids = [np.asarray(ids, dtype=np.int64) for ids in pipeline.target.encode_batch(targets)]
-    source_lengths = np.array([len(ids) for ids in source_ids], dtype=np.int64)
-    target_lengths = np.array([len(ids) for ids in target_ids], dtype=np.int64)
+    source, target = pipeline.source.encode_batch(sources), pipeline.target.encode_batch(targets)
+    source_ids, target_ids = source.rows(), target.rows()
+    source_lengths, target_lengths = source.lengths.astype(np.int64), target.lengths.astype(np.int64)
     longest = np.maximum(source_lengths, target_lengths)
     results: list[PairScore | str] = [f"{length:,} tokens on a side (--max-length)" for length in longest]
     order = np.lexsort((source_lengths, target_lengths))

@@ -117,13 +117,13 @@ class Translator:
 
     def _encode(self, lines: Sequence[str], place: str, first: int) -> list[NDArray[Any]]:
         """The ids of each line, without EOS."""
-        sentences = self.pipeline.source.encode_batch([line[: self.max_characters] for line in lines])
+        sentences = self.pipeline.source.encode_batch([line[: self.max_characters] for line in lines]).rows()
         for number, (line, sentence) in enumerate(zip(lines, sentences, strict=True), first):
             if len(line) > self.max_characters or len(sentence) > self.max_source_length:
                 self.cut.add(
                     f"{place}:{number}: cut to {min(len(sentence), self.max_source_length):,} tokens (--max-source-length)"
                 )
-        return [np.asarray(sentence[: self.max_source_length], dtype=np.int64) for sentence in sentences]
+        return [sentence[: self.max_source_length] for sentence in sentences]
 
     def _search(self, sentences: list[NDArray[Any]]) -> list[list[Hypothesis] | str]:
         """The hypotheses of each sentence, or what went wrong with it.

@@ -14,7 +14,7 @@ from nmt.text.corpus import clean
 from nmt.text.normalize import Form, Normalizer
 from nmt.text.subword import Sentencepiece, SubwordName
 from nmt.text.tokenize import Tokenizer, TokenizerName
-from nmt.text.vocabulary import Vocabulary, Words
+from nmt.text.vocabulary import Ids, Vocabulary, Words
 
 FOLDER: Final = "pipeline"
 FACTS: Final = "pipeline.json"
@@ -41,8 +41,8 @@ class TextPreparer:
         )
         self._tokenizer = Tokenizer(settings.tokenizer, settings.language)
 
-    def __call__(self, text: str) -> str:
-        return self._tokenizer.tokenize(self._normalize(text))
+    def __call__(self, texts: Sequence[str]) -> list[str]:
+        return [self._tokenizer.tokenize(text) for text in self._normalize.batch(texts)]
 
     def undo(self, text: str) -> str:
         return self._tokenizer.detokenize(text)
@@ -62,11 +62,11 @@ class Side:
 
     def encode(self, text: str) -> list[int]:
         """The ids of a line of raw text, without EOS."""
-        return self.encode_batch([text])[0]
+        return [int(token) for token in self.encode_batch([text]).ids]
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of lines of raw text, each without EOS."""
-        return self.vocabulary.encode_batch([self.prepare(text) for text in texts])
+    def encode_batch(self, texts: Sequence[str]) -> Ids:
+        """The ids of lines of raw text."""
+        return self.vocabulary.encode_batch(self.prepare(texts))
 
     def decode(self, ids: Sequence[int]) -> str:
         """The raw text of ids, one line; control symbols have no text but UNK."""

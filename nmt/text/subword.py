@@ -2,14 +2,18 @@
 
 import io
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import Final, Literal
 
+import numpy as np
 import sentencepiece
 
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
+from nmt.text.vocabulary import Ids, Numbers, divide, sums
 
 SubwordName = Literal["bpe", "unigram", "none"]
 
@@ -49,7 +53,7 @@ class Sentencepiece:
                 f"{quoted(place)}: its control symbols have the ids {ids}; wanted {(PAD, BOS, EOS, UNK)}"
             )
         self._size = int(self._model.vocab_size())
-        self._known: dict[str, tuple[int, ...]] = {}  # the ids of words met before
+        self._known = _KnownWords()
 
     def __reduce__(self) -> tuple[type["Sentencepiece"], tuple[bytes]]:
         return Sentencepiece, (self._bytes,)
@@ -58,17 +62,24 @@ class Sentencepiece:
     def size(self) -> int:
         return self._size
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+    def encode_batch(self, texts: Sequence[str]) -> Ids:
         """Word by word: no piece crosses a space, so that a word has the same ids wherever it stands, and is kept."""
-        rows = [text.replace(SPACE_MARK, " ").split(" ") for text in texts]
+        if not texts:
+            return Ids(*(np.zeros(0, dtype=np.uint32) for _ in range(4)))
+        words, counts = divide([text.replace(SPACE_MARK, " ") for text in texts])
+        first_met: defaultdict[str, int] = defaultdict(count().__next__)  # each different word gets the next number
+        at = np.fromiter(map(first_met.__getitem__, words), dtype=np.int64, count=len(words))
         known = self._known
-        new = list(dict.fromkeys(word for row in rows for word in row if word not in known))
-        found = map(tuple, self._model.encode(new, out_type=int, num_threads=1))  # the collector passes over tuples
-        known.update(zip(new, found, strict=True))
-        ids = [[token for word in row for token in known[word]] for row in rows]
-        if len(known) > MOST_KNOWN_WORDS:
-            known.clear()
-        return ids
+        new = [word for word in first_met if word not in known.places]
+        known.add(new, self._model.encode(new, out_type=int, num_threads=1))
+        at = np.fromiter(map(known.places.__getitem__, first_met), dtype=np.int64, count=len(first_met))[at]
+        lengths = known.lengths[at]
+        starts = known.starts[at] - (np.cumsum(lengths) - lengths)
+        ids = known.ids[np.repeat(starts, lengths) + np.arange(int(lengths.sum()))]
+        found = Ids(ids, sums(lengths, counts), sums(lengths > 0, counts), sums(known.unknown[at], counts))
+        if len(known.places) > MOST_KNOWN_WORDS:
+            self._known = _KnownWords()
+        return found
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._model.decode(list(ids)))
@@ -78,6 +89,29 @@ class Sentencepiece:
 
     def to_bytes(self) -> bytes:
         return self._bytes
+
+
+class _KnownWords:
+    """The ids of words met before: of word w those from starts[p] on, lengths[p] of them, at its place p = places[w]."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, int] = {}
+        self.ids: Numbers = np.zeros(0, dtype=np.uint32)
+        self.starts, self.lengths, self.unknown = (np.zeros(0, dtype=np.int64) for _ in range(3))
+
+    def add(self, words: Sequence[str], found: Sequence[Sequence[int]]) -> None:
+        """found: the ids of each word."""
+        if not words:
+            return
+        lengths = np.fromiter(map(len, found), dtype=np.int64, count=len(words))
+        ids = np.fromiter(chain.from_iterable(found), dtype=np.uint32)
+        unknown = np.fromiter((row.count(UNK) for row in found), dtype=np.int64, count=len(words))
+        starts = len(self.ids) + np.cumsum(lengths) - lengths
+        self.places.update(zip(words, range(len(self.places), len(self.places) + len(words)), strict=True))
+        self.ids = np.concatenate([self.ids, ids])
+        self.starts, self.lengths, self.unknown = (
+            np.concatenate(pair) for pair in ((self.starts, starts), (self.lengths, lengths), (self.unknown, unknown))
+        )
 
 
 def learn(texts: Iterator[str], settings: SubwordSettings) -> Sentencepiece:

@@ -1,10 +1,45 @@
 """Words as they stand between spaces, and what every vocabulary has in common."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from nmt.errors import ArtefactError, quoted
 from nmt.symbols import SYMBOLS, UNK
+
+Numbers = NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Ids:
+    """The ids of N texts, one after the other, without EOS.
+
+    ids: (sum of lengths,); lengths, words, unknown: (N,) of each text: ids, words between spaces, ids that are UNK
+    """
+
+    ids: Numbers
+    lengths: Numbers
+    words: Numbers
+    unknown: Numbers
+
+    def rows(self) -> list[Numbers]:
+        """The ids of each text."""
+        return np.split(self.ids, np.cumsum(self.lengths[:-1], dtype=np.int64)) if len(self.lengths) else []
+
+
+def divide(texts: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
+    """The words between spaces of all texts, an empty one where two spaces meet, and (N,) how many each text has."""
+    counts = np.fromiter(map(str.count, texts, repeat(" ")), dtype=np.int64, count=len(texts)) + 1
+    return " ".join(texts).split(" "), counts
+
+
+def sums(values: NDArray[Any], counts: NDArray[np.int64]) -> Numbers:
+    """(N,) the sum over each text of what its words have. counts: (N,) words of each text, one at least."""
+    return np.add.reduceat(values, np.cumsum(counts) - counts).astype(np.uint32)
 
 
 class Vocabulary(Protocol):
@@ -16,7 +51,7 @@ class Vocabulary(Protocol):
     def size(self) -> int:
         """Ids are 0 to size - 1; the first four are the control symbols."""
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]: ...
+    def encode_batch(self, texts: Sequence[str]) -> Ids: ...
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids; PAD, BOS and EOS have none."""
@@ -59,9 +94,14 @@ class Words:
     def size(self) -> int:
         return len(self._words)
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        find = self._ids.get
-        return [[find(word, UNK) for word in text.split(" ") if word] for text in texts]
+    def encode_batch(self, texts: Sequence[str]) -> Ids:
+        if not texts:
+            return Ids(*(np.zeros(0, dtype=np.uint32) for _ in range(4)))
+        words, counts = divide(texts)
+        found = np.fromiter(map(self._ids.get, words, repeat(UNK)), dtype=np.uint32, count=len(words))
+        real = np.fromiter(map(len, words), dtype=np.int64, count=len(words)) > 0
+        lengths = sums(real, counts)
+        return Ids(found[real], lengths, lengths, sums(real & (found == UNK), counts))
 
     def decode(self, ids: Sequence[int]) -> str:
         return " ".join(self._words[token] for token in ids if token >= UNK)

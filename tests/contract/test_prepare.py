@@ -17,10 +17,13 @@ import numpy as np
 import pytest
 
 from nmt.artefact import MANIFEST, Artefact, new_folder
+from nmt.data.duplicates import find_repeated
+from nmt.data.encode import Chunk, FilePair, decode
 from nmt.data.prepare import PrepareOptions, prepare
 from nmt.data.shards import PreparedData, SetFacts, ShardWriter, write_facts
 from nmt.errors import ArtefactError, InputError, ResourceError, UserError
 from nmt.symbols import UNK
+from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Pipeline
 
 NMT = [sys.executable, "-c", "from nmt.cli.main import main; main()"]
@@ -155,6 +158,45 @@ def test_read_is_kept_and_dropped_and_a_pair_leaves_on_both_sides(tmp_path):
     kept = texts(PreparedData(tmp_path / "data"))
     assert kept == [("a b c", "A B C"), ("a b", "A B C"), ("a b c", "A B C")]
     assert found["source"]["tokens"] == found["source"]["words"] == 8 and found["target"]["longest"] == 3
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 1000])
+def test_pairs_that_were_there_before_are_found_in_any_number_of_parts(tmp_path, at_once):
+    chance = np.random.default_rng(1)
+    keys = chance.integers(0, 12, size=(500, 2)).astype("<u8")  # of 144 different ones
+    keys.tofile(tmp_path / "digests")
+    seen, wanted = set(), []
+    for key in map(tuple, keys.tolist()):
+        wanted.append(key in seen)
+        seen.add(key)
+    assert find_repeated(tmp_path / "digests", lambda: None, at_once).tolist() == wanted
+    assert len(seen) < 144 and sum(wanted) == 500 - len(seen)
+
+
+def test_without_duplicates_the_others_stand_in_their_order_and_nothing_is_left_in_the_folder(tmp_path):
+    lines = [f"{'ab'[i % 2]} {i % 3000}" for i in range(7000)]
+    train = write(tmp_path / "train", lines, lines)
+    report = prepare(options(tmp_path, train=(train,), deduplicate=True))["sets"][0]
+    data = PreparedData(tmp_path / "data")
+    once = list(dict.fromkeys(lines))
+    assert texts(data) == [(line, line) for line in once]
+    assert (report["kept"], report["dropped"]["duplicate"]) == (len(once), len(lines) - len(once))
+    assert report["source"]["words"] == 2 * len(once)
+    assert not list((tmp_path / "data").glob("*spool*"))
+
+
+def test_lines_that_need_no_care_and_lines_that_do_are_read_alike(tmp_path):
+    raw = [b"one", b"t\xc3\xa9w\xc2\xa0o", b"  three  ", b""]
+    odd = [b"c\rd", b"e\x00f", b"g\xe2\x80\xa8h", b"cr\r"]
+    files = FilePair(tmp_path / "s", tmp_path / "t")
+    for rows in (raw, odd, raw + odd):
+        joined = b"".join(row + b"\n" for row in rows)
+        for content in (joined, joined + b"last", joined + b"last\r"):
+            number = len(rows) + (not content.endswith(b"\n"))
+            for first in (1, 5):
+                found = decode(Chunk(files, np.arange(first, first + number), content, content), "error")
+                (tmp_path / "text").write_bytes(content)
+                assert found.source == found.target == list(read_lines(tmp_path / "text"))
 
 
 def test_evaluation_sets_keep_every_line_and_the_loss_leaves_empty_ones_out(tmp_path):

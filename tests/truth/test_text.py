@@ -40,7 +40,7 @@ def pipeline_of(
     """A joint pipeline learnt from the texts."""
     settings = SideSettings("en", normalization, False, False, tokenizer, subword)
     prepare = Side(settings, Words([])).prepare
-    prepared = [prepare(text) for text in texts]
+    prepared = prepare(texts)
     if subword == "none":
         counts = {word: 1 for text in prepared for word in text.split()}
         vocabulary = Words.learn(counts, 0, 1)
@@ -147,7 +147,7 @@ def test_ids_go_back_to_the_text_they_came_from(subword, tokenizer):
 def test_apostrophes_survive_moses_in_their_own_language():
     settings = SideSettings("fr", "nfkc", False, False, "moses", "none")
     text = "Ça m'étonnerait, dit-il, qu'il pleuve aujourd'hui."
-    side = Side(settings, Words.learn(dict.fromkeys(Side(settings, Words([])).prepare(text).split(), 1), 0, 1))
+    side = Side(settings, Words.learn(dict.fromkeys(Side(settings, Words([])).prepare([text])[0].split(), 1), 0, 1))
     assert len(side.encode(text)) > len(text.split())
     assert side.decode(side.encode(text)) == text
 
@@ -176,10 +176,15 @@ def test_word_by_word_is_what_sentencepiece_gives_for_the_whole_line(subword):
     side = pipeline_of(subword, SENTENCES).source
     reference = sentencepiece.SentencePieceProcessor(model_proto=side.vocabulary.to_bytes())
     lines = [*SENTENCES, *SYMBOLS_AS_TEXT, "", "  two  spaces ", "☃☃ ☃a☃ b", "▁x y▁▁z ▁ w▁"]
-    texts = [side.prepare(line) for line in lines]
+    texts = side.prepare(lines)
     whole = [reference.encode(text.replace("▁", " "), out_type=int) for text in texts]
-    assert side.vocabulary.encode_batch(texts) == whole
-    assert side.vocabulary.encode_batch(texts) == side.vocabulary.encode_batch(texts)
+    for _ in range(2):  # the second time every word is known
+        found = side.vocabulary.encode_batch(texts)
+        assert [row.tolist() for row in found.rows()] == whole
+        assert found.lengths.tolist() == [len(row) for row in whole]
+        assert found.unknown.tolist() == [row.count(UNK) for row in whole]
+        assert found.words.tolist() == [len(text.replace("▁", " ").split()) for text in texts]
+    assert side.vocabulary.encode_batch([]).rows() == []
 
 
 def test_byte_fallback_spells_what_has_no_entry_and_its_text_is_one_line():
@@ -208,8 +213,20 @@ def test_a_text_too_small_for_the_vocabulary_gives_a_smaller_one(subword):
 def test_words_are_ordered_by_frequency_and_then_by_code_point():
     words = Words.learn({"b": 2, "a": 2, "z": 5, "rare": 1}, 7, 2)
     assert [words.piece(i) for i in range(words.size)] == [*SYMBOLS, "z", "a", "b"]
-    assert words.encode_batch(["a rare  z", ""]) == [[5, UNK, 4], []]
+    found = words.encode_batch(["a rare  z", ""])
+    assert [row.tolist() for row in found.rows()] == [[5, UNK, 4], []]
+    assert (found.words.tolist(), found.unknown.tolist()) == ([3, 0], [1, 0])
     assert Words.learn({"b": 2, "a": 2, "z": 5}, 6, 1).size == 6
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize("form", ["nfc", "nfkc", "none"])
+def test_a_batch_of_texts_is_normalised_as_each_of_them_alone(form, lowercase):
+    normalizer = Normalizer("en", form, False, lowercase)
+    texts = [f"a{chr(number)}\u0301 b" for number in range(0x30000) if not 0xD800 <= number < 0xE000]
+    texts += ["ΑΣ", "ΑΣ ", "Σ", "", "two\nlines"]
+    assert normalizer.batch(texts) == [normalizer(text) for text in texts]
+    assert normalizer.batch([]) == []
 
 
 # The pipeline as files
@@ -223,7 +240,7 @@ def test_a_saved_pipeline_is_the_same_and_a_damaged_one_is_refused(tmp_path, sub
         pipeline.save(folder / "pipeline")
     again = Pipeline.load(Artefact(tmp_path / "m", "model"))
     assert again.hash == pipeline.hash == pickle.loads(pickle.dumps(pipeline)).hash
-    assert again.target.encode_batch(SENTENCES) == pipeline.target.encode_batch(SENTENCES)
+    assert again.target.encode_batch(SENTENCES).ids.tolist() == pipeline.target.encode_batch(SENTENCES).ids.tolist()
     file = next(path for path in (tmp_path / "m/pipeline").iterdir() if path.suffix != ".json")
     content = file.read_bytes()
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
