@@ -1,12 +1,23 @@
-"""Which metrics and tokenizers there are, what text looks like parts of words, and the signatures of scores."""
+"""Metrics and tokenizers, what looks like parts of words, newstest2014's two versions, and tests between systems."""
 
 import pytest
 import sentencepiece
-from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.significance import PairedTest
 from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_spm
 
-from nmt.errors import ResourceError, UserError
-from nmt.infer.evaluate import check_metric, check_tokenizer, evaluate, num_split
+from nmt.errors import InputError, ResourceError, UserError
+from nmt.infer.evaluate import (
+    check_metric,
+    check_seed,
+    check_tokenizer,
+    compare,
+    evaluate,
+    filtered_newstest2014,
+    num_split,
+    refuse_subwords,
+    unequal,
+)
 
 ALONE = ["13a", "char", "intl", "none", "zh"]  # they need neither a package nor a file
 
@@ -66,3 +77,73 @@ def test_parts_of_words_are_seen(line):
 @pytest.mark.parametrize("line", ["", "@@", "a @@ b", "mail me@@example.org", "a_b __c", "x▁y"])
 def test_plain_text_is_not_taken_for_parts_of_words(line):
     assert num_split([line]) == 0
+
+
+def test_subwords_in_more_than_a_tenth_of_the_lines_are_refused_and_in_fewer_are_not():
+    plain, split = ["a b"] * 18, ["die Wirt@@ schaft", "▁die ▁Wirt schaft"]
+    refuse_subwords("out", [*plain, *split])
+    with pytest.raises(InputError, match=r"out: 3 of 20 lines .* nmt translate does, .* spm_decode") as refused:
+        refuse_subwords("out", [*plain[1:], *split, split[0]])
+    assert refused.value.code == 3
+
+
+@pytest.mark.parametrize("lines", [(2737, 3003), (3003, 2737)])
+def test_the_versions_of_newstest2014_are_named_where_they_are_mixed(lines):
+    told = str(unequal("out", lines[0], "ref.de", lines[1]))
+    filtered, whole = ("out", "ref.de") if lines[0] == 2737 else ("ref.de", "out")
+    assert f"{filtered} looks like newstest2014 as it was filtered" in told and f"{whole} like all of it" in told
+    assert "-t wmt14/full" in told
+    assert str(unequal("out", 2737, "ref.de", 3000)) == "out has 2,737 lines, ref.de has 3,000"
+
+
+@pytest.mark.parametrize("name", ["newstest2014.de", "/data/newstest2014-deen-ref.de", "WMT14.ref", "x/wmt2014.de"])
+def test_the_filtered_newstest2014_is_known_by_its_length_and_a_name(name):
+    told = filtered_newstest2014(["out", name], 2737)
+    assert told is not None and "3,003" in told
+    assert filtered_newstest2014(["out", name], 3003) is None
+    assert filtered_newstest2014(["out", "newstest2013.de", "wmt13.de"], 2737) is None
+
+
+SYSTEMS = [
+    ("A", [f"the cat sat on mat number {i} of many" for i in range(40)]),
+    ("B", [f"the cat sat on mat number {i} of few" if i % 3 else "a dog" for i in range(40)]),
+    ("C", [f"the cat sits on mat number {i} of many" for i in range(40)]),
+]
+REFERENCES = [[f"the cat sat on a mat number {i} of many" for i in range(40)]]
+
+
+@pytest.mark.parametrize(("test", "short"), [("bootstrap", "bs"), ("randomization", "ar")])
+def test_systems_are_compared_as_sacrebleu_compares_them_and_the_same_each_time(test, short):
+    found = compare(SYSTEMS, REFERENCES, ["bleu", "chrf"], "13a", False, test, 50)
+    assert found == compare(SYSTEMS, REFERENCES, ["bleu", "chrf"], "13a", False, test, 50)
+    metrics = {"bleu": BLEU(), "chrf": CHRF()}
+    signatures, columns = PairedTest(SYSTEMS, metrics, REFERENCES, short, 50, 0 if short == "ar" else -1)()
+    expected = [
+        (system, name, result.score, result.mean, result.ci, result.p_value, str(signatures[key]))
+        for name, key in (("bleu", "BLEU"), ("chrf", "chrF2"))
+        for (system, _), result in zip(SYSTEMS, columns[key], strict=True)
+    ]
+    assert [tuple(vars(one).values()) for one in found] == expected
+    assert all(f"|{short}:50|" in one.signature and "|seed:12345|" in one.signature for one in found)
+
+
+def test_a_system_that_is_much_worse_differs_significantly_and_one_p_is_of_trials_plus_one():
+    found = compare(SYSTEMS, REFERENCES, ["bleu"], "13a", False, "randomization", 99)
+    assert found[0].p_value is None
+    assert found[1].p_value == 1 / 100  # no shuffle of 99 differs as much
+
+
+def test_the_same_lines_twice_are_warned_of(capsys):
+    same = compare([SYSTEMS[0], ("again", SYSTEMS[0][1])], REFERENCES, ["bleu"], "13a", False, "bootstrap", 9)
+    assert same[0].value == same[1].value and same[0].mean == same[1].mean
+    assert "again: the same lines as A's" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seed", ["none", "0", "-1", "", "1e3", "٣"])
+def test_a_seed_that_would_not_repeat_is_refused(seed, monkeypatch):
+    monkeypatch.setenv("SACREBLEU_SEED", seed)
+    with pytest.raises(UserError, match="SACREBLEU_SEED"):
+        check_seed()
+    monkeypatch.setenv("SACREBLEU_SEED", "7")
+    check_seed()
+    assert "|seed:7|" in compare(SYSTEMS, REFERENCES, ["bleu"], "13a", False, "bootstrap", 9)[0].signature
