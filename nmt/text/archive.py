@@ -4,33 +4,28 @@ A member is named as if the archive were a folder: `europarl.tgz/training/europa
 (docs/contract.md, rule 20): only regular files are read, by their very name, and what unpacks without end is refused.
 """
 
-import bz2
 import difflib
 import io
 import lzma
 import posixpath
-import re
 import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol, cast
+from typing import BinaryIO, Final, cast
 
-from nmt.errors import ArtefactError, InputError, UserError, quoted
+from nmt.errors import ArtefactError, UserError, quoted
+from nmt.text.packed import CHUNK, Budget, Disk, Unpacked, damaged, unpacked
 
-GZIP_MAGIC: Final = b"\x1f\x8b"
+PACKED_ENDINGS: Final = (".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz")
+ARCHIVE_ENDINGS: Final = (".tar", ".tgz", ".tar.gz", ".tbz2", ".tar.bz2", ".txz", ".tar.xz", ".zip")
 ZIP_MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")  # the second is of an empty one
-CHUNK: Final = 1 << 17  # bytes read at once
-LONGEST_MAGIC: Final = 10  # bytes
 MOST_MEMBERS: Final = 1_000_000  # corpora have tens; a walk over so many takes a minute
 MOST_HEADER: Final = 1 << 20  # bytes of a member's extended header, which is held in memory; names are below 4 kB
-MOST_TIMES: Final = 250  # bytes that a byte on disk may unpack to: text gives 3 to 10, zeros in gzip 1,032
-FREE_BYTES: Final = 64 << 20  # that may be unpacked whatever the ratio: a small repetitive file is no attack
-XZ_MEMORY: Final = 256 << 20  # bytes of xz's dictionary; `xz -9` needs 65 MiB
 MOST_NESTED: Final = 4  # archives in archives that are looked into when one is checked whole
 MOST_HINTS: Final = 1000  # names among which the nearest to a missing one is sought
 WITHOUT_DATA: Final = (
@@ -80,9 +75,9 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
     file, member = located(path)
     if ".." in member.split("/"):
         raise ArtefactError(f"{quoted(path)}: a name in an archive may not hold '..'")
-    with _Disk(file) as disk:
-        budget = _Budget(disk)
-        place, stream = str(file), _unpacked(disk, str(file), budget)
+    with Disk(file) as disk:
+        budget = Budget(disk)
+        place, stream = str(file), unpacked(disk, str(file), budget)
         while member:
             place, stream, member = _member(place, stream, member, budget)
         if inside := _members(place, stream, budget):
@@ -91,15 +86,23 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
         yield cast(BinaryIO, stream)
 
 
-def check_whole(path: Path) -> None:
-    """Read a file to its end, and all that is packed in it: InputError when it is damaged or cut."""
-    with _Disk(path) as disk:
-        budget = _Budget(disk)
-        stream = _unpacked(disk, str(path), budget)  # kept, as it closes the file when it is let go
+def check_whole(path: Path, name: str = "") -> None:
+    """Read a file to its end, and all that is packed in it: InputError when it is damaged or cut.
+
+    name: of the file, where its path is temporary; a server may send a page of HTML under the name of an archive
+    """
+    name = (name or path.name).lower()
+    with Disk(path) as disk:
+        budget = Budget(disk)
+        stream = unpacked(disk, str(path), budget)  # kept, as it closes the file when it is let go
+        if name.endswith(PACKED_ENDINGS) and not isinstance(stream.raw, Unpacked):
+            raise damaged(str(path), "file", f"it is not compressed, as the name {quoted(name)} says")
+        if name.endswith(ARCHIVE_ENDINGS) and _members(str(path), stream, budget) is None:
+            raise damaged(str(path), "file", f"it is no archive, as the name {quoted(name)} says")
         _read_through(str(path), stream, budget, MOST_NESTED)
 
 
-def _read_through(place: str, stream: io.BufferedReader, budget: "_Budget", depth: int) -> None:
+def _read_through(place: str, stream: io.BufferedReader, budget: Budget, depth: int) -> None:
     inside = _members(place, stream, budget) if depth else None
     if inside is None:
         while stream.read(CHUNK):
@@ -108,154 +111,7 @@ def _read_through(place: str, stream: io.BufferedReader, budget: "_Budget", dept
     for found in inside:
         if not found.refused:
             name = f"{place}/{found.name}"
-            _read_through(name, _unpacked(found.data, name, budget), budget, depth - 1)
-
-
-# What is compressed
-
-
-class _Disk(io.FileIO):
-    """The file itself. num_read: bytes read from it so far."""
-
-    num_read = 0
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-
-    def readinto(self, buffer: "bytearray | memoryview") -> int | None:  # type: ignore[override]
-        count = super().readinto(buffer)
-        self.num_read += count or 0
-        return count
-
-
-@dataclass
-class _Budget:
-    """How much has been unpacked, against the bytes that were read from disk for it."""
-
-    disk: _Disk
-    unpacked: int = 0
-
-    def spend(self, count: int) -> None:
-        """Raises ArtefactError for a file that grows as no text does."""
-        self.unpacked += count
-        if self.unpacked > FREE_BYTES + MOST_TIMES * self.disk.num_read:
-            raise ArtefactError(
-                f"{quoted(self.disk.name)}: unpacks to more than {MOST_TIMES} times its size, as no text does "
-                "(if you trust it, unpack it yourself)"
-            )
-
-
-class _Codec(Protocol):
-    """A decompressor, as those of bz2 and lzma are."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def needs_input(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int = -1, /) -> bytes: ...
-
-
-class _Gunzip:
-    """zlib's decompressor of gzip, which checks the CRC itself, in the form of the others."""
-
-    def __init__(self) -> None:
-        self._codec = zlib.decompressobj(wbits=31)
-
-    @property
-    def eof(self) -> bool:
-        return self._codec.eof
-
-    @property
-    def needs_input(self) -> bool:
-        return not self._codec.unconsumed_tail
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._codec.unused_data
-
-    def decompress(self, data: bytes, max_length: int = -1, /) -> bytes:
-        return self._codec.decompress(self._codec.unconsumed_tail + data, max_length)
-
-
-def _unxz() -> _Codec:
-    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY)
-
-
-PACKINGS: Final[dict[str, tuple[re.Pattern[bytes], Callable[[], _Codec]]]] = {
-    "gzip": (re.compile(GZIP_MAGIC), _Gunzip),
-    "bzip2": (re.compile(b"BZh[1-9]1AY&SY"), bz2.BZ2Decompressor),
-    "xz": (re.compile(b"\xfd7zXZ\0"), _unxz),
-}
-
-
-class _Unpacked(io.RawIOBase):
-    """The content of a compressed stream; several one after the other are one, as for gzip itself."""
-
-    def __init__(self, packed: io.BufferedReader, packing: str, place: str, budget: _Budget) -> None:
-        self._packed, self._packing, self._place, self._budget = packed, packing, place, budget
-        self._magic, self._new = PACKINGS[packing]
-        self._codec = self._new()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: "bytearray | memoryview") -> int:  # type: ignore[override]
-        """Fill the buffer as far as there is something."""
-        filled = 0
-        while filled < len(buffer):
-            piece = self._some(len(buffer) - filled)
-            if not piece:
-                break
-            buffer[filled : filled + len(piece)] = piece
-            filled += len(piece)
-        self._budget.spend(filled)
-        return filled
-
-    def _some(self, most: int) -> bytes:
-        data = b""
-        while True:
-            if self._codec.eof:
-                data = self._next_stream()
-                if not data:
-                    return b""
-            elif self._codec.needs_input:
-                data = self._packed.read(CHUNK)
-            try:
-                piece = self._codec.decompress(data, most)
-            except (zlib.error, lzma.LZMAError, OSError, EOFError) as error:
-                raise self._damaged(error) from None
-            if piece:
-                return piece
-            if not data and not self._codec.eof and self._codec.needs_input:
-                raise self._damaged("it is cut")
-            data = b""
-
-    def _next_stream(self) -> bytes:
-        """The beginning of the stream that follows the one that ended; zeros between and behind them are padding."""
-        data = self._codec.unused_data.lstrip(b"\0")
-        while len(data) < LONGEST_MAGIC and (more := self._packed.read(CHUNK)):
-            data = (data + more).lstrip(b"\0")
-        if data and not self._magic.match(data):
-            raise self._damaged("something else follows it")
-        self._codec = self._new() if data else self._codec
-        return data
-
-    def _damaged(self, error: object) -> InputError:
-        return _damaged(self._place, self._packing, error)
-
-
-def _damaged(place: str, kind: str, error: object) -> InputError:
-    return InputError(f"{quoted(place)}: damaged {kind}: {error}")
-
-
-def _unpacked(raw: io.RawIOBase, place: str, budget: _Budget) -> io.BufferedReader:
-    """A stream, decompressed if it is compressed."""
-    stream: io.BufferedReader = io.BufferedReader(raw, CHUNK)
-    start = stream.peek(LONGEST_MAGIC)
-    packing = next((name for name, (magic, _) in PACKINGS.items() if magic.match(start)), None)
-    return stream if packing is None else io.BufferedReader(_Unpacked(stream, packing, place, budget), CHUNK)
+            _read_through(name, unpacked(found.data, name, budget), budget, depth - 1)
 
 
 # What is in an archive
@@ -280,7 +136,7 @@ class _Member:
 FOLDER: Final = "is a folder"
 
 
-def _member(place: str, stream: io.BufferedReader, wanted: str, budget: _Budget) -> tuple[str, io.BufferedReader, str]:
+def _member(place: str, stream: io.BufferedReader, wanted: str, budget: Budget) -> tuple[str, io.BufferedReader, str]:
     """The first member that is wanted or that holds what is: its place, its bytes, and the name behind it."""
     inside = _members(place, stream, budget)
     if inside is None:
@@ -294,13 +150,13 @@ def _member(place: str, stream: io.BufferedReader, wanted: str, budget: _Budget)
         name = f"{place}/{found.name}"
         if found.refused:
             raise ArtefactError(f"{quoted(name)}: {found.refused}; only regular files of an archive are read")
-        return name, _unpacked(found.data, name, budget), rest
+        return name, unpacked(found.data, name, budget), rest
     near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.5)
     hint = f"did you mean '{quoted(near[0])}'?" if near else f"there is: {quoted(', '.join(names) or 'nothing')}"
     raise MissingMember(f"{quoted(place)}: has no member '{quoted(wanted)}' ({hint})")
 
 
-def _members(place: str, stream: io.BufferedReader, budget: _Budget) -> Iterator[_Member] | None:
+def _members(place: str, stream: io.BufferedReader, budget: Budget) -> Iterator[_Member] | None:
     """The members of an archive in its own order; None when the stream is none."""
     start = stream.peek(tarfile.BLOCKSIZE)[: tarfile.BLOCKSIZE]
     if start.startswith(ZIP_MAGIC):
@@ -329,9 +185,9 @@ def _tar_members(place: str, stream: io.BufferedReader) -> Iterator[_Member]:
             info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
             size = int(extended.get(b"size", info.size))
         except (tarfile.HeaderError, ValueError) as error:
-            raise _damaged(place, "tar", error if block else "it is cut") from None
+            raise damaged(place, "tar", error if block else "it is cut") from None
         if size < 0 or info.type == tarfile.GNUTYPE_SPARSE:
-            raise _damaged(place, "tar", "a member of a size below 0" if size < 0 else "a sparse file is not read")
+            raise damaged(place, "tar", "a member of a size below 0" if size < 0 else "a sparse file is not read")
         data = _Slice(stream, 0 if info.type in WITHOUT_DATA else size, f"{place}/{info.name}")
         padding = -size % tarfile.BLOCKSIZE if data.left else 0
         if info.type in (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME):
@@ -360,7 +216,7 @@ def _pax(content: bytes, place: str) -> dict[bytes, bytes]:
     while start < len(content):
         length, space, _ = content[start : start + 20].partition(b" ")
         if not (space and length.isdigit() and len(length) < int(length) <= len(content) - start):
-            raise _damaged(place, "tar", "an extended header that is none")
+            raise damaged(place, "tar", "an extended header that is none")
         key, _, value = content[start + len(length) + 1 : start + int(length) - 1].partition(b"=")
         records[key] = value
         start += int(length)
@@ -382,7 +238,7 @@ class _Slice(io.RawIOBase):
         count = self._stream.readinto(view)
         self.left -= count
         if count < len(view):
-            raise _damaged(self._place, "archive", "it is cut")
+            raise damaged(self._place, "archive", "it is cut")
         return count
 
     def skip(self, padding: int) -> None:
@@ -395,14 +251,14 @@ class _Slice(io.RawIOBase):
             self.read(min(self.left, CHUNK))
 
 
-def _zip_members(place: str, stream: io.BufferedReader, budget: _Budget) -> Iterator[_Member]:
+def _zip_members(place: str, stream: io.BufferedReader, budget: Budget) -> Iterator[_Member]:
     """The members of a zip, whose table of them stands at its end."""
     if not stream.seekable():
         raise UserError(f"{quoted(place)}: is a zip in another archive, which cannot be read as it comes (unpack it)")
     try:
         archive = zipfile.ZipFile(stream)
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise _damaged(place, "zip", error) from None
+        raise damaged(place, "zip", error) from None
     if len(archive.infolist()) > MOST_MEMBERS:
         raise ArtefactError(f"{quoted(place)}: has more than {MOST_MEMBERS:,} members")
     for info in archive.infolist():
@@ -415,7 +271,7 @@ def _zip_members(place: str, stream: io.BufferedReader, budget: _Budget) -> Iter
 class _Zipped(io.RawIOBase):
     """A member of a zip, opened when it is first read."""
 
-    def __init__(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo, place: str, budget: _Budget) -> None:
+    def __init__(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo, place: str, budget: Budget) -> None:
         self._archive, self._info, self._place, self._budget = archive, info, place, budget
         self._file: io.BufferedIOBase | None = None
 
@@ -428,7 +284,7 @@ class _Zipped(io.RawIOBase):
                 self._file = cast(io.BufferedIOBase, self._archive.open(self._info))
             data = self._file.read(len(buffer))
         except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError) as error:
-            raise _damaged(self._place, "zip", error) from None  # RuntimeError: encrypted, or a method not known
+            raise damaged(self._place, "zip", error) from None  # RuntimeError: encrypted, or a method not known
         buffer[: len(data)] = data
         self._budget.spend(len(data))
         return len(data)

@@ -14,7 +14,7 @@ from typing import BinaryIO, Final, cast
 
 from nmt.errors import InputError, quoted
 from nmt.text import archive
-from nmt.text.archive import GZIP_MAGIC as GZIP_MAGIC  # a pipe that brings it is told
+from nmt.text.packed import GZIP_MAGIC as GZIP_MAGIC  # a pipe that brings it is told
 from nmt.text.sgm import SegmentReader, is_sgm
 
 BOM: Final = b"\xef\xbb\xbf"

@@ -4,7 +4,8 @@
 # PROTOCOL=tokenised (the default): the data set's lower-cased tokenised files; BLEU on tokens, as the published figures.
 # PROTOCOL=raw: text as it is written; sacreBLEU with its signature.
 # What may be set: DATA (a folder or mirror laid out as github.com/multi30k/dataset; else it is downloaded), WORK, NMT,
-# TARGET_LANG, TESTS (names of test sets), VOCAB_SIZE, LOCK. Flags go to nmt train: `run.sh --device cuda --seed 2`.
+# PYTHON (for which nmt is installed), TARGET_LANG, TESTS (names of test sets), VOCAB_SIZE, LOCK. Flags go to nmt train:
+# `run.sh --device cuda --seed 2`.
 # A step whose output stands is skipped; training goes on where it stopped.
 set -euo pipefail
 
@@ -31,7 +32,8 @@ files=()
 for set in train val "${tests[@]}"; do
     files+=("data/task1/$folder/$set$dot.en$zip" "data/task1/$folder/$set$dot.$lang$zip")
 done
-"$here/../fetch.sh" "${DATA:-$public}" "$text" "${LOCK:-$here/data.sha256}" "${files[@]}"
+"${PYTHON:-python3}" "$here/../fetch.py" --plain --mirror "${DATA:-$public}" --to "$text" \
+    --lock "${LOCK:-$here/data.lock}" "${files[@]}"
 
 step "$data" "${nmt[@]}" prepare --source-lang en --target-lang "$lang" --output "$data" \
     --train "$text/train$dot" --valid "$text/val$dot" \

@@ -3,7 +3,8 @@
 #
 # The sentences come from tatoeba.org, whose exports change every week, so that no address gives this split again: DATA
 # must name a folder or mirror that holds en-de/{train,valid,test}.{en,de}, gzip or not.
-# What may be set: DATA, WORK, NMT, VOCAB_SIZE, LOCK. Flags go to nmt train: `run.sh --device cuda`.
+# What may be set: DATA, WORK, NMT, PYTHON (for which nmt is installed), VOCAB_SIZE, LOCK. Flags go to nmt train:
+# `run.sh --device cuda`.
 # A step whose output stands is skipped; training goes on where it stopped.
 set -euo pipefail
 
@@ -16,8 +17,8 @@ files=()
 for set in train valid test; do
     files+=("en-de/$set.en.gz" "en-de/$set.de.gz")
 done
-"$here/../fetch.sh" "${DATA:?name the folder that holds en-de/train.en.gz and the other files}" "$text" \
-    "${LOCK:-$here/data.sha256}" "${files[@]}"
+"${PYTHON:-python3}" "$here/../fetch.py" --plain --to "$text" --lock "${LOCK:-$here/data.lock}" \
+    --mirror "${DATA:?name the folder that holds en-de/train.en.gz and the other files}" "${files[@]}"
 
 step "$data" "${nmt[@]}" prepare --source-lang en --target-lang de --train "$text/train" --valid "$text/valid" \
     --vocab-size "${VOCAB_SIZE:-8000}" --output "$data"

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from nmt.errors import ArtefactError, InputError, UserError
-from nmt.text import archive
+from nmt.text import archive, packed
 from nmt.text.archive import check_whole
 from nmt.text.corpus import count_lines, open_text, raw_lines, read_lines, read_pairs_at_once, text_exists
 
@@ -83,10 +83,10 @@ def test_a_member_of_an_archive_is_the_text_that_was_put_there(tmp_path, name):
 
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
 def test_a_compressed_text_is_decompressed_alone_in_a_tar_and_in_a_tar_in_a_tar(tmp_path, pack):
-    packed = pack(TEXT[:1000]) + pack(TEXT[1000:])  # two streams, as pigz and cat make them
-    (tmp_path / "alone").write_bytes(packed)
-    (tmp_path / "outer.tar").write_bytes(tar({"a/t.gz": packed, "a/in.tar": tar({"b/t.gz": packed})}))
-    (tmp_path / "outer.tgz").write_bytes(tar({"in.tgz": tar({"t.gz": packed}, "w:gz")}, "w:gz"))
+    twice = pack(TEXT[:1000]) + pack(TEXT[1000:])  # two streams, as pigz and cat make them
+    (tmp_path / "alone").write_bytes(twice)
+    (tmp_path / "outer.tar").write_bytes(tar({"a/t.gz": twice, "a/in.tar": tar({"b/t.gz": twice})}))
+    (tmp_path / "outer.tgz").write_bytes(tar({"in.tgz": tar({"t.gz": twice}, "w:gz")}, "w:gz"))
     for name in ("alone", "outer.tar/a/t.gz", "outer.tar/a/in.tar/b/t.gz", "outer.tgz/in.tgz/t.gz"):
         assert content(tmp_path / name) == TEXT
     for cut in ("alone", "outer.tar"):
@@ -160,9 +160,9 @@ def test_a_flipped_byte_is_noticed(tmp_path, name):
 
 
 def test_a_damaged_text_in_a_sound_tar_is_noticed(tmp_path):
-    packed = bytearray(gzip.compress(TEXT))
-    packed[-6] ^= 1
-    (tmp_path / "a.tar").write_bytes(tar({"t.gz": bytes(packed)}))
+    broken = bytearray(gzip.compress(TEXT))
+    broken[-6] ^= 1
+    (tmp_path / "a.tar").write_bytes(tar({"t.gz": bytes(broken)}))
     for read in (lambda: check_whole(tmp_path / "a.tar"), lambda: content(tmp_path / "a.tar/t.gz")):
         with pytest.raises(InputError, match=r"a.tar/t.gz: damaged gzip"):
             read()
@@ -184,6 +184,22 @@ def test_whatever_stands_in_headers_is_an_error_and_no_traceback(tmp_path):
                 read()
             except UserError as error:
                 assert "a.tar" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("name", "sound"),
+    [
+        ("a.tgz", tar(FILES, "w:gz")), ("a.tar", tar(FILES)), ("a.gz", gzip.compress(TEXT)), ("a.zip", zipped(FILES)),
+        ("a.tar.xz", tar(FILES, "w:xz")), ("a.txt", TEXT),
+    ],
+)  # fmt: skip
+def test_a_page_of_html_under_the_name_of_an_archive_is_none(tmp_path, name, sound):
+    (tmp_path / "temporary").write_bytes(sound)
+    check_whole(tmp_path / "temporary", name)
+    (tmp_path / "temporary").write_bytes(b"<html>Please sign in</html>\n" * 100)
+    if name != "a.txt":
+        with pytest.raises(InputError, match="as the name"):
+            check_whole(tmp_path / "temporary", name)
 
 
 # What is hostile
@@ -224,7 +240,7 @@ def test_a_link_and_a_name_that_leaves_are_refused_in_a_zip_too(tmp_path):
 
 
 def test_what_unpacks_without_end_is_refused_and_text_never(tmp_path, monkeypatch):
-    monkeypatch.setattr(archive, "FREE_BYTES", 1 << 20)
+    monkeypatch.setattr(packed, "FREE_BYTES", 1 << 20)
     zeros = gzip.compress(bytes(8 << 20))
     (tmp_path / "bomb.gz").write_bytes(zeros)
     (tmp_path / "bomb.tgz").write_bytes(tar({"zeros": bytes(8 << 20), "t": b"x\n"}, "w:gz"))

@@ -2,103 +2,375 @@
 
 import gzip
 import hashlib
+import io
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from nmt.artefact import Lock
+
 RECIPES = Path(__file__).parents[2] / "recipes"
+sys.path.insert(0, str(RECIPES))
+import fetch as program  # noqa: E402
+
 TINY = ["--encoder-layers", "1", "--decoder-layers", "1", "--d-model", "16", "--d-ff", "16", "--heads", "2"]
 TEXT = "".join(f"line {i} of a text\n" for i in range(500)).encode()
+LARGE = random.Random(1).randbytes(3_000_000)
 
-pytestmark = pytest.mark.skipif(not (shutil.which("bash") and shutil.which("curl")), reason="needs bash and curl")
+pytestmark = pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
 
 
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def pinned(**files: bytes) -> str:
+    """What a lock file has to say of files, given as name__ending."""
+    rows = {name.replace("__", "."): data for name, data in files.items()}
+    return "".join(f"{sha256(data)}  {len(data)}  {name}\n" for name, data in rows.items())
+
+
 @pytest.fixture
 def mirror(tmp_path: Path) -> Path:
-    """A folder with one file in gzip and one that is plain."""
+    """A folder with a file in gzip, one that is plain, and one that is large."""
     folder = tmp_path / "a mirror" / "data"
     folder.mkdir(parents=True)
     (folder / "zipped.en.gz").write_bytes(gzip.compress(TEXT))
     (folder / "plain.de").write_bytes(TEXT[::-1])
+    (folder / "large").write_bytes(LARGE)
     return folder.parent
 
 
-def fetch(source: object, to: Path, *files: str) -> subprocess.CompletedProcess[str]:
-    command = [RECIPES / "fetch.sh", str(source), to, to.parent / "lock", *files]
-    return subprocess.run(command, capture_output=True, text=True)
+@pytest.fixture
+def fetch(tmp_path: Path) -> Callable[..., int]:
+    """`fetch(mirrors, arguments)` fetches to FOLDER/to with the lock file FOLDER/lock, and gives the exit code."""
+
+    def call(mirrors: object, *arguments: str) -> int:
+        given = [f"--mirror={mirror}" for mirror in (mirrors if isinstance(mirrors, list) else [mirrors])]
+        where = [f"--to={tmp_path / 'to'}", f"--lock={tmp_path / 'lock'}", "--wait=0.01", "--timeout=10"]
+        return program.main([*given, *where, *arguments])
+
+    return call
 
 
-@pytest.mark.parametrize("scheme", ["", "file://"])
+def standing(folder: Path) -> list[str]:
+    """The files that a user sees, or that were left behind."""
+    return sorted(path.name for path in folder.glob("*") if path.name != ".lock")
+
+
+class Server:
+    """An HTTP server of a folder, on which the next answers can be made to fail.
+
+    ranges: whether it honours Range; cuts: after how many bytes the next answers end; codes: that the next answers are
+    requests: (path, Range) of those that came; hold: set while an answer that was cut waits instead of ending
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.ranges, self.validators = folder, True, True
+        self.cuts: list[int] = []
+        self.codes: list[int] = []
+        self.requests: list[tuple[str, str | None]] = []
+        self.hold = threading.Event()
+        self.released = threading.Event()
+        owner = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                owner.answer(self)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.address = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def answer(self, call: BaseHTTPRequestHandler) -> None:
+        asked = call.headers.get("Range")
+        self.requests.append((call.path, asked))
+        file = self.folder / call.path.lstrip("/")
+        if self.codes or not file.is_file():
+            call.send_error(self.codes.pop(0) if self.codes else 404)
+            return
+        data = file.read_bytes()
+        tag, start = f'"{sha256(data)[:8]}"', 0
+        if asked and self.ranges and call.headers.get("If-Range") in (None, tag):
+            start = int(asked.removeprefix("bytes=").removesuffix("-"))
+            if start >= len(data):
+                call.send_response(416)
+                call.send_header("Content-Range", f"bytes */{len(data)}")
+                call.send_header("Content-Length", "0")
+                call.end_headers()
+                return
+            call.send_response(206)
+            call.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
+        else:
+            call.send_response(200)
+        call.send_header("Content-Length", str(len(data) - start))
+        if self.validators:
+            call.send_header("ETag", tag)
+        call.end_headers()
+        cut = self.cuts.pop(0) if self.cuts else len(data)
+        call.wfile.write(data[start : start + cut])
+        if self.hold.is_set():
+            call.wfile.flush()
+            self.released.wait(30)
+
+    def close(self) -> None:
+        self.released.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def server(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    made = Server(mirror)
+    yield made
+    made.close()
+
+
+# Fetching
+
+
+@pytest.mark.parametrize("scheme", ["", "file://", "http://"])
 @pytest.mark.parametrize("names", [("data/zipped.en.gz", "data/plain.de"), ("data/zipped.en", "data/plain.de.gz")])
-def test_text_comes_from_a_folder_or_a_mirror_in_gzip_or_not(
-    mirror: Path, tmp_path: Path, scheme: str, names: tuple[str, str]
-) -> None:
-    source = scheme + str(mirror).replace(" ", "%20") if scheme else str(mirror)
-    done = fetch(source, tmp_path / "to", *names)
-    assert done.returncode == 0, done.stderr
+def test_text_comes_from_a_folder_or_a_mirror_in_gzip_or_not(mirror, server, tmp_path, fetch, scheme, names):
+    source = {"": mirror, "file://": mirror.as_uri(), "http://": server.address}[scheme]
+    assert fetch(source, "--plain", *names) == 0
     assert (tmp_path / "to" / "zipped.en").read_bytes() == TEXT
     assert (tmp_path / "to" / "plain.de").read_bytes() == TEXT[::-1]
-    assert sorted(path.name for path in (tmp_path / "to").iterdir()) == ["plain.de", "zipped.en"]
-    wanted = f"{sha256(TEXT)}  zipped.en\n{sha256(TEXT[::-1])}  plain.de\n"
-    assert (tmp_path / "lock").read_text() == wanted
+    assert standing(tmp_path / "to") == ["plain.de", "zipped.en"]
+    assert (tmp_path / "lock").read_text() == pinned(zipped__en=TEXT, plain__de=TEXT[::-1])
 
 
-def test_a_download_that_was_cut_goes_on_where_it_stopped(mirror: Path, tmp_path: Path) -> None:
-    to = tmp_path / "to"
-    to.mkdir()
-    (to / ".part.plain.de").write_bytes(b"X" * 1000)  # told from what a new download would bring
-    source = "file://" + str(mirror).replace(" ", "%20")
-    assert fetch(source, to, "data/plain.de").returncode == 0
-    assert (to / "plain.de").read_bytes() == b"X" * 1000 + TEXT[::-1][1000:]
+def test_a_file_is_kept_as_it_is_and_found_at_the_top_of_a_mirror_too(mirror, tmp_path, fetch, capsys):
+    packed = (mirror / "data" / "zipped.en.gz").read_bytes()
+    assert fetch([tmp_path / "nowhere", mirror / "data"], "elsewhere/zipped.en.gz") == 0
+    assert (tmp_path / "to" / "zipped.en.gz").read_bytes() == packed
+    told = capsys.readouterr().err
+    assert f"recorded in {tmp_path / 'lock'} with sha256 {sha256(packed)}" in told and "nothing was known" in told
 
 
-def test_a_download_that_was_cut_at_its_very_end_is_used(mirror: Path, tmp_path: Path) -> None:
-    to = tmp_path / "to"
-    to.mkdir()
-    (to / ".part.zipped.en.gz").write_bytes((mirror / "data" / "zipped.en.gz").read_bytes())
-    done = fetch("file://" + str(mirror).replace(" ", "%20"), to, "data/zipped.en.gz")
-    assert done.returncode == 0, done.stderr
-    assert (to / "zipped.en").read_bytes() == TEXT
+def test_a_file_that_stands_is_not_fetched_again(server, fetch):
+    assert fetch(server.address, "data/large") == 0
+    assert fetch(server.address, "data/large") == 0
+    assert server.requests == [("/data/large", None)]
 
 
-def test_another_text_than_the_lock_demands_is_refused(mirror: Path, tmp_path: Path) -> None:
-    (tmp_path / "lock").write_text(f"{sha256(b'another')}  plain.de\n")
-    done = fetch(mirror, tmp_path / "to", "data/plain.de")
-    assert done.returncode == 4
-    assert sha256(b"another") in done.stderr and sha256(TEXT[::-1]) in done.stderr
-    assert list((tmp_path / "to").glob(".[!m]*")) == list((tmp_path / "to").glob("[!.]*")) == []
+def test_a_server_that_stops_in_the_middle_is_asked_for_the_rest(server, tmp_path, fetch):
+    server.cuts = [1_000_000, 500_000]
+    assert fetch(server.address, "data/large") == 0
+    assert (tmp_path / "to" / "large").read_bytes() == LARGE
+    assert [asked for _, asked in server.requests] == [None, "bytes=1000000-", "bytes=1500000-"]
 
 
-def test_the_hash_seen_first_is_demanded_ever_after(mirror: Path, tmp_path: Path) -> None:
-    assert fetch(mirror, tmp_path / "one", "data/zipped.en.gz").returncode == 0
-    (mirror / "data" / "zipped.en.gz").write_bytes(gzip.compress(TEXT + b"and more\n"))
-    assert fetch(mirror, tmp_path / "two", "data/zipped.en.gz").returncode == 4
-    (tmp_path / "one" / "zipped.en").write_bytes(TEXT[:-5])
-    assert fetch(mirror, tmp_path / "one", "data/zipped.en.gz").returncode == 4
+def test_a_server_without_ranges_starts_again(server, tmp_path, fetch):
+    server.ranges, server.cuts = False, [1_000_000]
+    assert fetch(server.address, "data/large") == 0
+    assert (tmp_path / "to" / "large").read_bytes() == LARGE
+    assert len(server.requests) == 2
 
 
-def test_a_damaged_archive_is_refused_and_fetched_anew_the_next_time(mirror: Path, tmp_path: Path) -> None:
-    whole = (mirror / "data" / "zipped.en.gz").read_bytes()
-    (mirror / "data" / "zipped.en.gz").write_bytes(whole[:-20])
-    assert fetch(mirror, tmp_path / "to", "data/zipped.en.gz").returncode == 4
-    (mirror / "data" / "zipped.en.gz").write_bytes(whole)
-    assert fetch(mirror, tmp_path / "to", "data/zipped.en.gz").returncode == 0
+def test_a_busy_server_is_asked_again_and_one_that_stays_so_gives_way_to_the_next(server, mirror, tmp_path, fetch):
+    server.codes = [503, 429]
+    assert fetch(server.address, "data/plain.de") == 0
+    server.codes = [503] * 9
+    assert fetch([server.address, mirror], "--tries=3", "data/large") == 0
+    assert len(server.requests) == 3 + 3
+    assert standing(tmp_path / "to") == ["large", "plain.de"]
+
+
+def test_a_cut_download_is_finished_by_the_next_run_unless_the_file_is_another_by_then(server, mirror, tmp_path, fetch):
+    for changed in (False, True):
+        whole = LARGE[::-1] if changed else LARGE
+        shutil.rmtree(tmp_path / "to", ignore_errors=True)
+        (tmp_path / "lock").unlink(missing_ok=True)
+        server.requests, server.cuts = [], [1_000_000]
+        assert fetch(server.address, "--tries=1", "data/large") == 5
+        assert (tmp_path / "to" / ".large.part").stat().st_size == 1_000_000
+        (mirror / "data" / "large").write_bytes(whole)
+        assert fetch(server.address, "data/large") == 0
+        assert server.requests[1] == ("/data/large", "bytes=1000000-")
+        assert (tmp_path / "to" / "large").read_bytes() == whole
+        assert standing(tmp_path / "to") == ["large"]
+
+
+def test_a_part_is_gone_on_with_at_another_mirror_only_where_a_hash_tells_whether_it_fits(
+    server, mirror, tmp_path, fetch
+):
+    for lock, asked in ((pinned(large=LARGE), "bytes=1000000-"), ("", None)):
+        shutil.rmtree(tmp_path / "to", ignore_errors=True)
+        (tmp_path / "lock").write_text(lock)
+        server.requests, server.cuts = [], [1_000_000]
+        assert fetch(server.address, "--tries=1", "data/large") == 5
+        other = Server(mirror)
+        assert fetch(other.address, "data/large") == 0
+        other.close()
+        assert other.requests == [("/data/large", asked)]
+        assert (tmp_path / "to" / "large").read_bytes() == LARGE
+
+
+def test_a_part_of_another_file_is_noticed_and_the_file_fetched_from_its_beginning(server, mirror, tmp_path, fetch):
+    (tmp_path / "lock").write_text(pinned(large=LARGE))
+    (tmp_path / "to").mkdir()
+    (tmp_path / "to" / ".large.part").write_bytes(b"X" * 1_000_000)
+    assert fetch(server.address, "data/large") == 0
+    assert [asked for _, asked in server.requests] == ["bytes=1000000-", None]
+    assert (tmp_path / "to" / "large").read_bytes() == LARGE
+
+
+def test_a_part_that_was_whole_already_is_used(server, tmp_path, fetch):
+    server.cuts = [len(LARGE)]
+    (tmp_path / "to").mkdir()
+    (tmp_path / "to" / ".large.part").write_bytes(LARGE)
+    facts = f'{{"address": "{server.address}/data/large", "validator": "\\"{sha256(LARGE)[:8]}\\""}}'
+    (tmp_path / "to" / ".large.part.json").write_text(facts)
+    assert fetch(server.address, "data/large") == 0
+    assert server.requests == [("/data/large", f"bytes={len(LARGE)}-")]
+    assert standing(tmp_path / "to") == ["large"]
+
+
+@pytest.mark.parametrize("wrong", [LARGE[:-1] + b"?", LARGE[:-1]])
+def test_wrong_bytes_are_refused_and_the_next_mirror_is_tried(server, mirror, tmp_path, fetch, capsys, wrong):
+    (tmp_path / "lock").write_text(pinned(large=LARGE))
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "large").write_bytes(wrong)
+    assert fetch(tmp_path / "bad", "data/large") == 4
+    told = capsys.readouterr().err
+    assert (sha256(LARGE) in told and sha256(wrong) in told) or f"{len(wrong):,} bytes" in told
+    assert standing(tmp_path / "to") == []
+    assert fetch([tmp_path / "bad", server.address], "data/large") == 0
+    assert (tmp_path / "to" / "large").read_bytes() == LARGE
+
+
+def test_a_file_that_was_altered_where_it_stands_loses_its_name_and_comes_again(mirror, tmp_path, fetch, capsys):
+    assert fetch(mirror, "--plain", "data/zipped.en.gz") == 0
+    (tmp_path / "to" / "zipped.en").write_bytes(b"!" + TEXT[1:])
+    assert fetch(tmp_path / "nowhere", "--plain", "data/zipped.en.gz") == 4
+    assert standing(tmp_path / "to") == ["zipped.en.refused"]
+    assert fetch(mirror, "--plain", "data/zipped.en.gz") == 0
     assert (tmp_path / "to" / "zipped.en").read_bytes() == TEXT
 
 
-def test_a_file_that_is_not_there_is_told(mirror: Path, tmp_path: Path) -> None:
-    done = fetch(mirror, tmp_path / "to", "data/absent.en.gz")
-    assert done.returncode == 5
-    assert "absent.en.gz" in done.stderr and "DATA=" in done.stderr
+def test_the_text_of_the_lock_is_demanded_however_it_is_compressed(mirror, tmp_path, fetch):
+    assert fetch(mirror, "--plain", "data/zipped.en.gz") == 0
+    for level, text, code in ((1, TEXT, 0), (9, TEXT + b"and more\n", 4)):
+        (mirror / "data" / "zipped.en.gz").write_bytes(gzip.compress(text, level))
+        shutil.rmtree(tmp_path / "to")
+        assert fetch(mirror, "--plain", "data/zipped.en.gz") == code
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_damaged_archive_is_never_recorded_and_fetched_anew_the_next_time(mirror, tmp_path, fetch, plain):
+    whole = (mirror / "data" / "zipped.en.gz").read_bytes()
+    arguments = ["--plain"] if plain else []
+    for damaged in (whole[:-20], b"<html>Please sign in</html>\n"):
+        (mirror / "data" / "zipped.en.gz").write_bytes(damaged)
+        assert fetch(mirror, *arguments, "data/zipped.en.gz") == 4
+        assert not (tmp_path / "lock").exists() and standing(tmp_path / "to") == []
+    (mirror / "data" / "zipped.en.gz").write_bytes(whole)
+    assert fetch(mirror, *arguments, "data/zipped.en.gz") == 0
+
+
+def test_a_tar_that_is_cut_at_the_mirror_is_never_recorded(mirror, tmp_path, fetch):
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as made:
+        info = tarfile.TarInfo("t.en")
+        info.size = len(LARGE)
+        made.addfile(info, io.BytesIO(LARGE))
+    (mirror / "a.tar").write_bytes(stream.getvalue()[: len(LARGE) // 2])
+    assert fetch(mirror, "a.tar") == 4
+    (mirror / "a.tar").write_bytes(stream.getvalue())
+    assert fetch(mirror, "a.tar") == 0
+    assert (tmp_path / "lock").read_text() == pinned(a__tar=stream.getvalue())
+
+
+def test_what_cannot_be_had_is_5_with_all_that_was_tried(server, mirror, tmp_path, fetch, capsys):
+    gone = Server(mirror)
+    gone.close()
+    assert fetch([mirror, server.address, gone.address], "--tries=2", "data/absent") == 5
+    told = capsys.readouterr().err.splitlines()[-1]
+    for tried in (f"{mirror}/data/absent: no such file", f"{server.address}/data/absent: HTTP 404", f"{gone.address}/"):
+        assert tried in told
+    assert "refused (2 times" in told
+
+
+@pytest.mark.parametrize("mirrors", ["", "ftp://127.0.0.1"])
+def test_a_mirror_that_is_none_and_a_lock_file_that_is_none_are_usage(mirror, tmp_path, fetch, capsys, mirrors):
+    with pytest.raises(SystemExit) as caught:
+        fetch(mirrors, "data/large")
+    assert caught.value.code == 2
+    (tmp_path / "lock").write_text("nonsense\n")
+    assert fetch(mirror, "data/large") == 2
+    assert "lock:1: 'nonsense'" in capsys.readouterr().err
+
+
+def test_two_at_once_are_6_for_the_second(mirror, tmp_path):
+    where = [f"--mirror={mirror}", f"--to={tmp_path / 'to'}", f"--lock={tmp_path / 'lock'}", "data/large"]
+    with Lock(tmp_path / "to"):
+        assert subprocess.run([sys.executable, RECIPES / "fetch.py", *where], capture_output=True).returncode == 6
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
+@pytest.mark.parametrize("told", [True, False])
+def test_a_full_disk_is_5_with_what_is_needed_and_the_part_is_gone_on_with(
+    server, tmp_path, fetch, capsys, told, monkeypatch
+):
+    if not told:  # as when another program fills the disk meanwhile
+        usage = shutil._ntuple_diskusage(1, 0, 1 << 40)  # type: ignore[attr-defined]
+        monkeypatch.setattr(program.shutil, "disk_usage", lambda _: usage)
+    (tmp_path / "to").mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path / "to")]).returncode:
+        pytest.skip("cannot mount a small file system here")
+    try:
+        assert fetch(server.address, "data/large") == 5
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert ".large.part: cannot be written" in error and f"at least {len(LARGE):,} bytes needed" in error
+        kept = (tmp_path / "to" / ".large.part").stat().st_size if not told else 0
+        assert (kept > 500_000) == (not told) and f"the {kept:,} bytes that are there" in error
+        subprocess.run(["mount", "-o", "remount,size=8m", str(tmp_path / "to")], check=True)
+        assert fetch(server.address, "data/large") == 0
+        assert server.requests[-1][1] == (None if told else f"bytes={kept}-")
+        assert (tmp_path / "to" / "large").read_bytes() == LARGE
+    finally:
+        subprocess.run(["umount", str(tmp_path / "to")], check=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_fetch_that_is_ended_in_the_middle_is_gone_on_with(server, tmp_path, fetch, number):
+    server.cuts = [2_000_000]
+    server.hold.set()
+    where = [f"--mirror={server.address}", f"--to={tmp_path / 'to'}", f"--lock={tmp_path / 'lock'}", "--timeout=2"]
+    process = subprocess.Popen([sys.executable, RECIPES / "fetch.py", *where, "data/large"], stderr=subprocess.DEVNULL)
+    part, end = tmp_path / "to" / ".large.part", time.monotonic() + 30
+    while not (part.exists() and part.stat().st_size > 500_000):
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.01)
+    process.send_signal(number)
+    if number == signal.SIGTERM:
+        server.released.set()
+    assert process.wait(30) == (-9 if number == signal.SIGKILL else 128 + number)
+    server.hold.clear()
+    there = part.stat().st_size
+    assert fetch(server.address, "data/large") == 0
+    assert server.requests[-1] == ("/data/large", f"bytes={there}-")
+    assert (tmp_path / "to" / "large").read_bytes() == LARGE
+
+
+# The recipes
 
 
 def run(recipe: str, folder: Path, *flags: str, **settings: str) -> subprocess.CompletedProcess[str]:

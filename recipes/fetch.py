@@ -1,0 +1,296 @@
+#!/usr/bin/env python3
+"""Brings the files of a recipe into a folder: whole and as the lock file demands them, or not at all.
+
+    fetch.py --to DIR --lock FILE --mirror DIR_OR_URL [--mirror DIR_OR_URL ...] [--plain] NAME...
+
+NAME is a path below a mirror (wmt13/training-parallel-europarl-v7.tgz); what is fetched stands in DIR under its last part,
+which a mirror may also have at its top. Mirrors are tried in their order: folders, file://, http:// and https://.
+LOCK holds "sha256  size  name" of each file as it stands in DIR. A file that is not known there yet is read through once,
+so that no damaged archive is believed, recorded, and demanded ever after.
+Exit codes are nmt's: 4 where what came is not what the lock demands, 5 where nothing came or the disk is full.
+"""
+
+import argparse
+import errno
+import os
+import shutil
+import sys
+import time
+import urllib.parse
+from pathlib import Path
+from typing import Final, NamedTuple
+
+try:
+    from mirrors import AbsentError, Answer, CutError, Part, opened
+
+    from nmt.artefact import Lock, sha256, storage_error, write_file
+    from nmt.errors import ArtefactError, InputError, Interrupted, ResourceError, UserError, quoted
+    from nmt.log import log
+    from nmt.signals import Signals
+    from nmt.text.archive import check_whole, open_file
+except ModuleNotFoundError as error:
+    sys.stderr.write(f"nmt: error: {error} (set PYTHON to the Python that nmt is installed for)\n")
+    sys.exit(2)
+
+CHUNK: Final = 1 << 18  # bytes between two looks at the signals
+MIB: Final = 1 << 20  # of progress, after which a server that stops is as good as new
+
+
+class Pin(NamedTuple):
+    """What a file has to be. size: bytes."""
+
+    sha256: str
+    size: int
+
+
+class Pins:
+    """The lock file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._pins: dict[str, Pin] = {}
+        for number, line in enumerate(path.read_text().split("\n") if path.exists() else [], 1):
+            fields = line.split()
+            if fields and (len(fields) != 3 or len(fields[0]) != 64 or not fields[1].isdigit()):
+                raise UserError(f"{quoted(path)}:{number}: '{quoted(line)}'; wanted: sha256  size  name")
+            if fields:
+                self._pins[fields[2]] = Pin(fields[0], int(fields[1]))
+
+    def get(self, name: str) -> Pin | None:
+        return self._pins.get(name)
+
+    def record(self, name: str, pin: Pin) -> None:
+        """Keep what was seen first, beside what another recipe may have recorded meanwhile."""
+        self._pins = Pins(self.path)._pins | {name: pin}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(self.path, "".join(f"{p.sha256}  {p.size}  {n}\n" for n, p in self._pins.items()).encode())
+
+
+class Fetcher:
+    """What one call fetches, and how."""
+
+    def __init__(self, given: argparse.Namespace, signals: Signals) -> None:
+        self.to, self.mirrors, self.plain = Path(given.to), list[str](given.mirror), bool(given.plain)
+        self.tries, self.wait, self.timeout = int(given.tries), float(given.wait), float(given.timeout)
+        self.pins, self.signals = Pins(Path(given.lock)), signals
+
+    def fetch(self, name: str) -> None:
+        """Raises ArtefactError when what came was wrong, ResourceError when nothing came or the disk is full."""
+        final = self.to / self.named(name)
+        tried: list[str] = []
+        refused = final.exists() and self.set_aside(final)
+        if final.exists():
+            return
+        for mirror in self.mirrors:
+            for address in self.addresses(mirror, name):
+                try:
+                    self.from_address(address, final)
+                    return
+                except AbsentError as error:
+                    tried.append(f"{quoted(address)}: {error}")
+                except CutError as error:
+                    tried.append(f"{quoted(address)}: {error}")
+                    break  # of its other names it would say the same
+                except ArtefactError as error:
+                    refused = True
+                    tried.append(f"{quoted(address)}: {error}")
+                    log.warn(tried[-1])
+        message = f"{quoted(final)}: cannot be had: {'; '.join(tried)} (name another mirror, or try again)"
+        raise ArtefactError(message) if refused else ResourceError(message)
+
+    def named(self, name: str) -> str:
+        """The name of a file in the folder."""
+        last = name.rpartition("/")[2]
+        return last.removesuffix(".gz") if self.plain else last
+
+    def addresses(self, mirror: str, name: str) -> list[str]:
+        """Where a mirror may have a file."""
+        others = [name.removesuffix(".gz") if name.endswith(".gz") else f"{name}.gz"] if self.plain else []
+        places = [place for one in (name, *others) for place in (one, one.rpartition("/")[2])]
+        quote = urllib.parse.quote if "://" in mirror else str
+        return list(dict.fromkeys(f"{mirror.rstrip('/')}/{quote(place)}" for place in places))
+
+    def set_aside(self, final: Path) -> bool:
+        """Whether a file that stands there already is not what it was; it then loses its name."""
+        try:
+            self.check(final, final.name)
+            return False
+        except ArtefactError as error:
+            final.replace(final.with_name(f"{final.name}.refused"))
+            log.warn(f"{quoted(final)}: {error}; it is {quoted(final.name)}.refused now, and fetched again")
+            return True
+
+    def from_address(self, address: str, final: Path) -> None:
+        part = Part(self.to, urllib.parse.unquote(address.rpartition("/")[2]))
+        for again in (False, True):
+            continued = self.download(address, part, None if self.plain else self.pins.get(final.name))
+            try:
+                self.accept(part, final, address)
+                return
+            except ArtefactError as error:
+                part.remove()
+                if again or not continued:
+                    raise
+                log.warn(f"{quoted(address)}: {error}; it was pieced together, and is fetched from its beginning")
+
+    def download(self, address: str, part: Part, pin: Pin | None) -> bool:
+        """Fill a part; returns whether an earlier run began it, perhaps with another version of the file."""
+        if not self.may_go_on(part, address):
+            part.remove()
+        failed, begun = 0, part.size > 0
+        while True:
+            before = part.size
+            if pin is not None and before == pin.size:
+                return begun
+            try:
+                with opened(address, before, part.validator if part.address == address else "", self.timeout) as answer:
+                    self.write(answer, address, part, pin)
+                return begun
+            except CutError as error:
+                failed = 1 if part.size >= before + MIB else failed + 1
+                if failed >= self.tries:
+                    raise CutError(f"{error} ({failed} times, with {part.size:,} bytes there)") from None
+                log.warn(f"{quoted(address)}: {error}; tried again")
+                self.pause(self.wait * 2 ** (failed - 1))
+
+    def may_go_on(self, part: Part, address: str) -> bool:
+        """A part is gone on with where the mirror can tell that it still has that version, or a hash tells in the end."""
+        known = self.pins.get(self.named(part.name))
+        return known is not None or (part.address == address and bool(part.validator))
+
+    def write(self, answer: Answer, address: str, part: Part, pin: Pin | None) -> None:
+        """Append an answer to a part. Raises CutError when it ends early, ResourceError when the disk is full."""
+        if pin is not None and answer.size not in (None, pin.size):
+            raise ArtefactError(f"{answer.size:,} bytes, where {quoted(self.pins.path)} demands {pin.size:,}")
+        needed = None if answer.size is None else answer.size - answer.start
+        try:
+            if not answer.start:
+                part.begin(address, answer.validator)
+            if needed is not None and needed > shutil.disk_usage(self.to).free:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            with part.path.open("ab", buffering=0) as file, log.progress() as progress:
+                bar = progress.add_task(f"{part.name}, MiB", total=answer.size and answer.size / MIB)
+                while data := memoryview(answer.read(CHUNK)):
+                    while data:
+                        data = data[file.write(data) :]
+                    progress.update(bar, completed=file.tell() / MIB)
+                    self.signals.check()
+                os.fsync(file.fileno())
+        except OSError as error:
+            kept = f"; the {part.size:,} bytes that are there are gone on with by the next run"
+            raise ResourceError(f"{storage_error(error, part.path, needed)}{kept}") from error
+        if answer.size is not None and part.size < answer.size:
+            raise CutError(f"ended after {part.size:,} of {answer.size:,} bytes")
+
+    def accept(self, part: Part, final: Path, address: str) -> None:
+        """Give a file that came whole its name. Raises ArtefactError when it is not what it has to be."""
+        whole = part.path
+        if self.plain:
+            whole = self.to / f".{final.name}.plain"
+            self.unpack(part, whole)
+        try:
+            told = self.check(whole, final.name)
+        except ArtefactError:
+            whole.unlink()
+            raise
+        whole.replace(final)
+        part.remove()
+        folder = os.open(self.to, os.O_RDONLY | os.O_DIRECTORY)
+        os.fsync(folder)
+        os.close(folder)
+        log.info(f"fetched {final.name} from {quoted(address)}: {final.stat().st_size:,} bytes, {told}")
+
+    def unpack(self, part: Part, text: Path) -> None:
+        try:
+            if self.pins.get(self.named(part.name)) is None:
+                check_whole(part.path, part.name)
+            with open_file(part.path) as packed, text.open("wb") as file:
+                shutil.copyfileobj(packed, file, CHUNK)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            text.unlink(missing_ok=True)
+            raise storage_error(error, text) from error
+        except UserError as error:
+            text.unlink(missing_ok=True)
+            raise ArtefactError(str(error)) from None
+
+    def check(self, path: Path, name: str) -> str:
+        """Hold a file against the lock, which learns what it does not know yet. Returns what is to be told."""
+        pin, size = self.pins.get(name), path.stat().st_size
+        if pin is not None and size != pin.size:
+            raise ArtefactError(f"{size:,} bytes, where {quoted(self.pins.path)} demands {pin.size:,}")
+        found = Pin(sha256(path), size)
+        if pin is not None and found != pin:
+            raise ArtefactError(f"sha256 {found.sha256}, where {quoted(self.pins.path)} demands {pin.sha256}")
+        if pin is not None:
+            return f"as {quoted(self.pins.path)} demands"
+        try:
+            check_whole(path, name)
+        except InputError as error:
+            raise ArtefactError(str(error)) from None
+        self.pins.record(name, found)
+        return (
+            f"recorded in {quoted(self.pins.path)} with sha256 {found.sha256}, for nothing was known to compare it with"
+        )
+
+    def pause(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, 0.1))
+            self.signals.check()
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--to", metavar="DIR", required=True, help="folder that gets the files")
+    parser.add_argument(
+        "--lock", metavar="FILE", required=True, help="lock file; what it does not know is recorded there"
+    )
+    parser.add_argument(
+        "--mirror", metavar="DIR_OR_URL", action="append", required=True, help="where the files are; may be given again"
+    )
+    parser.add_argument(
+        "--plain", action="store_true", help="texts: NAME and NAME.gz are tried, what is compressed is kept unpacked"
+    )
+    parser.add_argument(
+        "--tries", type=int, default=5, help="calls in vain, in a row, of a server that fails (%(default)s)"
+    )
+    parser.add_argument(
+        "--wait", type=float, default=1, help="seconds before the second; doubled each time (%(default)s)"
+    )
+    parser.add_argument("--timeout", type=float, default=30, help="seconds that a server may be silent (%(default)s)")
+    parser.add_argument("names", metavar="NAME", nargs="+", help="path of a file below a mirror")
+    given = parser.parse_args(argv)
+    last = [name.rpartition("/")[2] for name in given.names]
+    if len(set(last)) < len(last) or "" in last or ".." in last:
+        parser.error("each NAME needs a last part of its own")
+    for mirror in given.mirror:
+        if not mirror or ("://" in mirror and not mirror.startswith(("http://", "https://", "file://"))):
+            parser.error(f"--mirror '{quoted(mirror)}': wanted a folder or an address of file://, http:// or https://")
+    return given
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Fetch what the command line names; returns the exit code (docs/contract.md, rule 1)."""
+    given = arguments(argv)
+    try:
+        with Lock(Path(given.to)), Signals() as signals:
+            fetcher = Fetcher(given, signals)
+            for name in given.names:
+                fetcher.fetch(name)
+        return 0
+    except UserError as error:
+        log.error(str(error))
+        return error.code
+    except OSError as error:
+        log.error(f"{error.filename or given.to}: {error.strerror or error}")
+        return 5
+    except Interrupted as error:
+        return 128 + error.signal_number
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
