@@ -9,9 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from nmt.batch import Batch
-from nmt.data.batching import Indices, micro_batches, plan_epoch
+from nmt.data.batching import PART, Indices, Plan, micro_batches, plan_part
 from nmt.data.shards import Corpus
-from nmt.errors import ArtefactError
 from nmt.symbols import BOS, EOS, PAD
 
 
@@ -32,23 +31,27 @@ class UpdateBatches:
     ends_epoch: bool
 
 
-def padded(rows: Sequence[NDArray[Any]], first: list[int]) -> torch.Tensor:
-    """(B, L) int64: each row is `first`, its ids, EOS, then PAD."""
-    width = len(first) + max(len(row) for row in rows) + 1
-    table = np.full((len(rows), width), PAD, dtype=np.int64)
-    for line, row in zip(table, rows, strict=True):
-        end = len(first) + len(row)
-        line[: len(first)] = first
-        line[len(first) : end] = row
-        line[end] = EOS
+def padded(ids: NDArray[Any], lengths: NDArray[Any], first: list[int]) -> torch.Tensor:
+    """(B, L) int64: each row is `first`, its ids, EOS, then PAD. ids: of all rows; lengths: (B,) how many each has."""
+    lengths = lengths.astype(np.int64)
+    table = np.full((len(lengths), len(first) + int(lengths.max()) + 1), PAD, dtype=np.int64)
+    table[:, : len(first)] = first
+    own = table[:, len(first) :]
+    own[np.arange(own.shape[1]) < lengths[:, None]] = ids
+    own[np.arange(len(lengths)), lengths] = EOS
     return torch.from_numpy(table)
+
+
+def padded_rows(rows: Sequence[NDArray[Any]], first: list[int]) -> torch.Tensor:
+    """`padded` of rows that are arrays of their own."""
+    return padded(np.concatenate(rows), np.array([len(row) for row in rows]), first)
 
 
 def to_batch(corpus: Corpus, indices: Indices) -> Batch:
     """The pairs of these indices as one padded batch on the CPU."""
     return Batch(
-        padded([corpus.source(int(i)) for i in indices], []),
-        padded([corpus.target(int(i)) for i in indices], [BOS]),
+        padded(corpus.sources(indices), corpus.source_lengths[indices], []),
+        padded(corpus.targets(indices), corpus.target_lengths[indices], [BOS]),
     )
 
 
@@ -64,25 +67,25 @@ class Loader:
 
     def updates(self, position: Position) -> Iterator[UpdateBatches]:
         """The updates from a position on; ArtefactError when no update begins there."""
-        epoch = position.epoch
-        pairs = position.pairs
+        epoch, pairs = position.epoch, position.pairs
         while True:
-            plan = plan_epoch(
-                self.corpus.source_lengths, self.corpus.target_lengths, self.batch_tokens, self.seed, epoch
-            )
-            try:
-                first = plan.update_at(pairs)
-            except ValueError as error:
-                raise ArtefactError(f"the position of the data is not one of this data: {error}") from None
-            for number in range(first, len(plan)):
-                last = number + 1 == len(plan)
-                after = Position(epoch + 1, 0) if last else Position(epoch, plan.pairs_before(number + 1))
-                yield UpdateBatches(self._cut(plan.update(number)), after, last)
+            for plan in self._plans(epoch, pairs):
+                for number in range(plan.update_at(max(pairs - plan.before, 0)), len(plan)):
+                    read = plan.before + plan.pairs_before(number + 1)
+                    last = read == len(self.corpus)
+                    after = Position(epoch + 1, 0) if last else Position(epoch, read)
+                    yield UpdateBatches(self._cut(plan.update(number)), after, last)
             epoch, pairs = epoch + 1, 0
 
+    def _plans(self, epoch: int, pairs: int) -> Iterator[Plan]:
+        """The plans of an epoch's parts, from that on in which `pairs` pairs have been read."""
+        lengths = self.corpus.source_lengths, self.corpus.target_lengths
+        for part in range(pairs // PART, -(-len(self.corpus) // PART)):
+            yield plan_part(*lengths, self.batch_tokens, self.seed, epoch, part)
+
     def updates_per_epoch(self) -> int:
-        """Updates of the first epoch; the others differ by one at most."""
-        return len(plan_epoch(self.corpus.source_lengths, self.corpus.target_lengths, self.batch_tokens, self.seed, 1))
+        """About how many updates an epoch has."""
+        return -(-(int(self.corpus.target_lengths.sum(dtype=np.int64)) + len(self.corpus)) // self.batch_tokens)
 
     def _cut(self, groups: list[Indices]) -> list[Batch]:
         lengths = self.corpus.source_lengths, self.corpus.target_lengths

@@ -20,7 +20,7 @@ from nmt.artefact import Artefact, check_output, new_folder, to_json, write_file
 from nmt.data.duplicates import without_duplicates
 from nmt.data.encode import CHUNK_PAIRS, BadLine, CountTask, Encoded, EncodeTask, FilePair, TextTask, chunks
 from nmt.data.learn import count_words, learn_apart
-from nmt.data.shards import KIND, SetFacts, ShardWriter, write_facts
+from nmt.data.shards import KIND, SetFacts, SetWriter, write_facts
 from nmt.data.statistics import SetStatistics
 from nmt.data.workers import in_order
 from nmt.errors import InputError, UserError, quoted
@@ -161,7 +161,11 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
         (folder / FOLDER).mkdir()
         pipeline.save(folder / FOLDER)
         done = [_encode(given, options, pipeline, folder, signals) for given in sets]
-        write_facts(folder, [row for row, _ in done])
+        facts_of_sets = [row for row, _ in done]
+        if not facts_of_sets or facts_of_sets[0].kind != "train":  # there always is one, if an empty one
+            SetWriter(folder, "train", pipeline.source.size, pipeline.target.size).close()
+            facts_of_sets.insert(0, SetFacts("train", "train", "train", 0))
+        write_facts(folder, facts_of_sets)
         report = _report(options, pipeline, [statistics for _, statistics in done])
         write_file(folder / "report.json", to_json(report))
         facts["vocabulary"] = pipeline.hash
@@ -290,7 +294,7 @@ def _encode(
     lengths = LengthFilter(options.min_length, options.max_length, options.max_ratio) if training else None
     on_bad_line: BadLine = options.on_bad_line if training or options.on_bad_line == "error" else "replace"
     task = EncodeTask(pipeline, lengths, training and options.deduplicate, on_bad_line)
-    writer = ShardWriter(folder, given.stem, pipeline.source.size, pipeline.target.size)
+    writer = SetWriter(folder, given.stem, pipeline.source.size, pipeline.target.size)
     statistics = SetStatistics(given.kind, given.name)
     raw: tuple[list[str], list[str]] = ([], [])
     workers = min(options.workers, -(-given.num_pairs // CHUNK_PAIRS))
@@ -307,7 +311,7 @@ def _encode(
             write_file(folder / f"{given.stem}.{side}.txt", "".join(line + "\n" for line in lines).encode())
     if training and not statistics.kept:
         raise InputError(f"{quoted(given.files[0].source)}: no training pair is left ({statistics.told_dropped()})")
-    return SetFacts(given.kind, given.name, given.stem, writer.pairs, writer.shards), statistics
+    return SetFacts(given.kind, given.name, given.stem, writer.pairs), statistics
 
 
 def _watched(results: Iterable[Encoded], progress: Progress, name: str, total: int) -> Iterator[Encoded]:

@@ -1,7 +1,9 @@
-"""Prepared data on disk: ids and lengths in memory-mapped shards, and the raw text of the evaluation sets.
+"""Prepared data on disk: the ids of each set of pairs in memory-mapped files, and the raw text of the evaluation sets.
 
-A set NAME of PAIRS pairs is `NAME-00000.source.bin`, `.target.bin` (ids without EOS, 16-bit where they fit) and
-`.lengths.bin` (tokens of each pair: source, target; 32-bit); little-endian. `data.json` names the sets.
+A set NAME of N pairs is `NAME.lengths.bin` ((N, 2) tokens of each pair: source, target; 32-bit), `NAME.source.bin` and
+`NAME.target.bin` (ids without EOS, 16-bit where they fit), and `NAME.source.sums`, `NAME.target.sums` (the sha256 of each
+block of those). All is little-endian. `data.json` names the sets. Opening a set reads its lengths only; a block of ids is
+checked when it is first used, so that training starts in seconds however large the data is.
 """
 
 import hashlib
@@ -9,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
@@ -23,9 +25,11 @@ from nmt.text.pipeline import Pipeline
 
 KIND: Final = "prepared-data"
 FACTS: Final = "data.json"
-SHARD_PAIRS: Final = 1_000_000
+SIDES: Final = ("source", "target")
 LENGTH: Final = np.dtype("<u4")
-CHECKED_AT_ONCE: Final = 1 << 24
+BLOCK: Final = 1 << 16  # bytes of ids that are checked at once
+DIGEST: Final = 32  # bytes of a sha256
+STRIDE: Final = 64  # rows between two whose place in the file is kept in memory
 
 Ids = NDArray[np.unsignedinteger[Any]]
 
@@ -42,124 +46,124 @@ class SetFacts(msgspec.Struct):
     name: str
     stem: str
     pairs: int
-    shards: int
 
 
 def write_facts(folder: Path, sets: list[SetFacts]) -> None:
     write_file(folder / FACTS, to_json([msgspec.to_builtins(facts) for facts in sets]))
 
 
-class ShardWriter:
-    """Writes the pairs of one set, shard after shard, as they come."""
+class SetWriter:
+    """Writes the pairs of one set as they come."""
 
-    def __init__(
-        self, folder: Path, stem: str, source_size: int, target_size: int, shard_pairs: int = SHARD_PAIRS
-    ) -> None:
-        self.pairs = self.shards = 0
-        self._folder, self._stem, self._shard_pairs = folder, stem, shard_pairs
-        self._types = id_type(source_size), id_type(target_size)
-        self._files: list[BinaryIO] = []
+    def __init__(self, folder: Path, stem: str, source_size: int, target_size: int) -> None:
+        self.pairs = 0
+        self._types = id_type(source_size), id_type(target_size), LENGTH
+        self._files = [(folder / f"{stem}.{what}.bin").open("wb") for what in (*SIDES, "lengths")]
 
     def add(self, lengths: NDArray[Any], source: NDArray[Any], target: NDArray[Any]) -> None:
         """lengths: (N, 2) tokens of each pair; source, target: the ids of all of them, one after the other."""
-        done = 0
-        while done < len(lengths):
-            if self.pairs == self.shards * self._shard_pairs:
-                self._next_shard()
-            take = min(len(lengths) - done, self.shards * self._shard_pairs - self.pairs)
-            part = lengths[done : done + take]
-            num_source, num_target = part.sum(axis=0, dtype=np.int64)
-            arrays = (
-                source[:num_source].astype(self._types[0]),
-                target[:num_target].astype(self._types[1]),
-                part.astype(LENGTH),
-            )
-            for file, array in zip(self._files, arrays, strict=True):
-                file.write(array.tobytes())
-            source, target = source[num_source:], target[num_target:]
-            self.pairs += take
-            done += take
+        for file, array, kind in zip(self._files, (source, target, lengths), self._types, strict=True):
+            file.write(array.astype(kind).tobytes())
+        self.pairs += len(lengths)
 
     def close(self) -> None:
+        """Finish the files, and write the sums of their blocks."""
         for file in self._files:
             file.close()
-
-    def _next_shard(self) -> None:
-        self.close()
-        self._files = [(self._folder / name).open("wb") for name in shard_files(self._stem, self.shards)]
-        self.shards += 1
-
-
-def shard_files(stem: str, number: int) -> tuple[str, str, str]:
-    """The names of a shard's files: source ids, target ids, lengths."""
-    start = f"{stem}-{number:05d}"
-    return f"{start}.source.bin", f"{start}.target.bin", f"{start}.lengths.bin"
+        for file in self._files[: len(SIDES)]:
+            path = Path(file.name)
+            with path.open("rb") as ids, path.with_suffix(".sums").open("wb") as sums:
+                while block := ids.read(BLOCK):
+                    sums.write(hashlib.sha256(block).digest())
 
 
-class _Column:
-    """The ids of one side of one shard: row i is ids[starts[i] : starts[i + 1]]."""
+class _Side:
+    """The ids of one side of a set. lengths: (N,) of its rows, one after the other in the file."""
 
-    def __init__(self, path: Path, lengths: NDArray[Any], size: int) -> None:
-        """Raises ArtefactError unless the lengths add up to the file and every id is one of text, below `size`."""
+    def __init__(self, artefact: Artefact, name: str, lengths: NDArray[Any], size: int) -> None:
+        """Raises ArtefactError unless the lengths add up to the file. size: of the vocabulary."""
+        self._path, self._size, self._lengths = artefact.unchecked_path(f"{name}.bin"), size, lengths
         kind = id_type(size)
-        self.starts = np.zeros(len(lengths) + 1, dtype=np.int64)
-        np.cumsum(lengths, out=self.starts[1:])
-        if int(self.starts[-1]) * kind.itemsize != path.stat().st_size:
-            raise ArtefactError(
-                f"{quoted(path)}: {path.stat().st_size:,} bytes; its lengths say {self.starts[-1]:,} ids"
-            )
-        self.ids: Ids = np.memmap(path, dtype=kind, mode="r") if self.starts[-1] else np.zeros(0, dtype=kind)
-        for start in range(0, len(self.ids), CHECKED_AT_ONCE):
-            part = self.ids[start : start + CHECKED_AT_ONCE]
-            if int(part.max()) >= size or int(part.min()) < UNK:
-                raise ArtefactError(f"{quoted(path)}: holds an id that is not {UNK} to {size - 1}")
+        every = np.arange(0, len(lengths), STRIDE)
+        tokens = np.add.reduceat(lengths, every, dtype=np.int64) if len(every) else every
+        self._starts = np.concatenate([[0], np.cumsum(tokens)])  # of every STRIDE-th row
+        found = self._path.stat().st_size
+        if int(self._starts[-1]) * kind.itemsize != found:
+            raise ArtefactError(f"{quoted(self._path)}: {found:,} bytes; its lengths say {self._starts[-1]:,} ids")
+        self._ids: Ids = np.asarray(np.memmap(self._path, dtype=kind, mode="r")) if found else np.zeros(0, dtype=kind)
+        self._sums = artefact.path(f"{name}.sums").read_bytes()
+        self._checked = np.zeros(-(-found // BLOCK), dtype=bool)
+        if len(self._sums) != DIGEST * len(self._checked):
+            raise ArtefactError(f"{quoted(self._path.with_suffix('.sums'))}: not the sums of {self._path.name}")
 
-    def __getitem__(self, row: int) -> Ids:
-        return self.ids[self.starts[row] : self.starts[row + 1]]
+    def take(self, rows: Indices) -> Ids:
+        """The ids of rows (N,), one after the other; ArtefactError when they are not those that were written."""
+        lengths = self._lengths[rows].astype(np.int64)
+        near = rows // STRIDE
+        steps = np.arange(STRIDE)
+        between = self._lengths[np.minimum(near[:, None] * STRIDE + steps, len(self._lengths) - 1)]  # N STRIDE
+        starts = self._starts[near] + np.where(steps < (rows % STRIDE)[:, None], between, 0).sum(1, dtype=np.int64)
+        self._check(starts[lengths > 0], (starts + lengths)[lengths > 0])
+        ids: Ids = self._ids[np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())]
+        return ids
+
+    def _check(self, starts: Indices, ends: Indices) -> None:
+        """Check the blocks that hold the ids from starts to ends, unless they have been."""
+        width = self._ids.itemsize
+        first, last = starts * width // BLOCK, (ends * width - 1) // BLOCK
+        counts = last - first + 1
+        blocks = np.repeat(first - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+        for block in np.unique(blocks[~self._checked[blocks]]).tolist():
+            part = self._ids[block * BLOCK // width : (block + 1) * BLOCK // width]
+            if hashlib.sha256(part.tobytes()).digest() != self._sums[block * DIGEST : (block + 1) * DIGEST]:
+                raise ArtefactError(f"{quoted(self._path)}: damaged: block {block} is not what was written")
+            if int(part.max()) >= self._size or int(part.min()) < UNK:
+                raise ArtefactError(f"{quoted(self._path)}: holds an id that is not {UNK} to {self._size - 1}")
+            self._checked[block] = True
 
 
 class Corpus:
     """Pairs of id sequences, in memory only where they are read.
 
-    source_lengths, target_lengths: (N,) int32 tokens without EOS
+    source_lengths, target_lengths: (N,) tokens without EOS
     """
 
     def __init__(self, artefact: Artefact, facts: SetFacts, source_size: int, target_size: int) -> None:
-        """Raises ArtefactError when the shards are not what was written or do not fit the vocabularies."""
-        columns, lengths = [], []
-        for number in range(facts.shards):
-            source, target, table = (artefact.path(name) for name in shard_files(facts.stem, number))
-            content = np.fromfile(table, dtype=LENGTH)
-            if len(content) % 2 or table.stat().st_size % LENGTH.itemsize:
-                raise ArtefactError(f"{quoted(table)}: is not a table of two lengths a pair")
-            rows = content.reshape(-1, 2)
-            lengths.append(rows.astype(np.int32))
-            columns.append((_Column(source, rows[:, 0], source_size), _Column(target, rows[:, 1], target_size)))
-        both = np.concatenate([np.zeros((0, 2), dtype=np.int32), *lengths])
-        if len(both) != facts.pairs:
+        """Raises ArtefactError when the files are not what was written or do not fit the vocabularies."""
+        table = artefact.path(f"{facts.stem}.lengths.bin")
+        size = table.stat().st_size
+        if size != 2 * LENGTH.itemsize * facts.pairs:
             raise ArtefactError(
-                f"{quoted(artefact.folder)}: set '{quoted(facts.name)}' has {len(both):,} pairs, not {facts.pairs:,}"
+                f"{quoted(table)}: {size:,} bytes are not two lengths for each of {facts.pairs:,} pairs"
             )
-        self.source_lengths, self.target_lengths = np.ascontiguousarray(both[:, 0]), np.ascontiguousarray(both[:, 1])
-        self._columns = columns
-        self._starts = np.cumsum([0, *(len(rows) for rows in lengths)])
+        both = np.asarray(np.memmap(table, dtype=LENGTH, mode="r") if size else np.zeros(0, LENGTH)).reshape(-1, 2)
+        self.source_lengths, self.target_lengths = both[:, 0], both[:, 1]
+        self._source = _Side(artefact, f"{facts.stem}.source", self.source_lengths, source_size)
+        self._target = _Side(artefact, f"{facts.stem}.target", self.target_lengths, target_size)
 
     def __len__(self) -> int:
         return len(self.source_lengths)
 
+    def sources(self, indices: Indices) -> Ids:
+        """The source ids of pairs, one after the other, without EOS; source_lengths[indices] tells where each ends."""
+        return self._source.take(indices)
+
+    def targets(self, indices: Indices) -> Ids:
+        """The target ids of pairs, one after the other, without EOS; target_lengths[indices] tells where each ends."""
+        return self._target.take(indices)
+
     def source(self, i: int) -> Ids:
         """(S,) the source ids of pair i, without EOS."""
-        return self._row(0, i)
+        return self._source.take(self._one(i))
 
     def target(self, i: int) -> Ids:
         """(T,) the target ids of pair i, without EOS."""
-        return self._row(1, i)
+        return self._target.take(self._one(i))
 
-    def _row(self, side: int, i: int) -> Ids:
+    def _one(self, i: int) -> Indices:
         if not 0 <= i < len(self):
             raise IndexError(f"pair {i} of {len(self)}")
-        shard = int(np.searchsorted(self._starts, i, side="right")) - 1
-        return self._columns[shard][side][i - int(self._starts[shard])]
+        return np.array([i])
 
 
 @dataclass(frozen=True)
@@ -195,16 +199,13 @@ class PreparedData:
     def fingerprint(self) -> str:
         """sha256 over the training data's files and the pipeline: the same for the same training data."""
         files = self.manifest["files"]
-        rows = [f"{name} {files[name]['sha256']}\n" for name in sorted(files) if name.startswith("train-")]
+        rows = [f"{name} {files[name]['sha256']}\n" for name in sorted(files) if name.startswith("train.")]
         return hashlib.sha256("".join([*rows, self.pipeline.hash]).encode()).hexdigest()
 
     @cached_property
     def train(self) -> Corpus:
         """The training pairs; empty when the folder was prepared without any."""
-        facts = next(
-            (facts for facts in self._sets if facts.kind == "train"), SetFacts("train", "train", "train", 0, 0)
-        )
-        return self._corpus(facts)
+        return self._corpus(next(facts for facts in self._sets if facts.kind == "train"))
 
     @cached_property
     def valid(self) -> dict[str, EvaluationSet]:

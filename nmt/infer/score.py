@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nmt.batch import Batch
 from nmt.data.batching import micro_batches
-from nmt.data.loader import padded
+from nmt.data.loader import padded_rows
 from nmt.models.base import Model
 from nmt.symbols import BOS, EOS, PAD
 from nmt.text.pipeline import Pipeline
@@ -65,7 +65,7 @@ def score(
 def _log_probs(model: Model, sources: list[NDArray[Any]], targets: list[NDArray[Any]]) -> Tensor:
     """(N,) nats on the CPU: of each target's words and EOS, one target after the other."""
     device = next(model.parameters()).device
-    batch = Batch(padded(sources, []).to(device), padded(targets, [BOS]).to(device))
+    batch = Batch(padded_rows(sources, []).to(device), padded_rows(targets, [BOS]).to(device))
     real = batch.target_output != PAD  # B T
     features, words = model(batch).features[real], batch.target_output[real]  # N D, N
     chunks = zip(features.split(ROWS_OF_LOGITS), words.split(ROWS_OF_LOGITS), strict=True)

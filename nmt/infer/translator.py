@@ -13,7 +13,7 @@ from torch import nn
 
 from nmt.checkpoint import load_model
 from nmt.data.batching import micro_batches
-from nmt.data.loader import padded
+from nmt.data.loader import padded_rows
 from nmt.decoders.base import Decoder, Hypothesis
 from nmt.device import Precision, autocast, choose_device
 from nmt.errors import UserError, quoted
@@ -132,7 +132,7 @@ class Translator:
         """
         try:
             with autocast(self.device, self.precision):
-                found = self.decoder.search(self.scorer, padded(sentences, []).to(self.device))
+                found = self.decoder.search(self.scorer, padded_rows(sentences, []).to(self.device))
             return [_finite(hypotheses) for hypotheses in found]
         except UserError:
             raise

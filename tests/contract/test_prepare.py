@@ -20,7 +20,7 @@ from nmt.artefact import MANIFEST, Artefact, new_folder
 from nmt.data.duplicates import find_repeated
 from nmt.data.encode import Chunk, FilePair, decode
 from nmt.data.prepare import PrepareOptions, prepare
-from nmt.data.shards import PreparedData, SetFacts, ShardWriter, write_facts
+from nmt.data.shards import PreparedData, SetFacts, SetWriter, write_facts
 from nmt.errors import ArtefactError, InputError, ResourceError, UserError
 from nmt.symbols import UNK
 from nmt.text.corpus import read_lines
@@ -84,7 +84,7 @@ def test_what_is_prepared_can_be_read_back(tmp_path):
     data = PreparedData(tmp_path / "data")
     lines = sentences(500, 1)
     assert texts(data) == [(line, line.upper()) for line in lines]
-    assert data.train.source_lengths.dtype == np.int32
+    assert data.train.source_lengths.dtype == np.uint32
     assert data.train.source_lengths.tolist() == [len(data.train.source(i)) for i in range(500)]
     assert list(data.valid) == ["dev"] and list(data.test) == ["test", "dev"]
     assert data.test["test"].target_lines == [line.upper() for line in sentences(30, 3)]
@@ -403,7 +403,7 @@ def test_a_signal_ends_it_with_its_number_and_nothing_is_left(tmp_path, long_cor
     subword = "bpe" if moment == "learning" else "none"
     process = start(tmp_path, long_corpus, f"--subword={subword}", "--vocab-size=500", f"--workers={workers}")
     partial = tmp_path / ".data.partial"
-    shard = partial / "train-00000.source.bin"
+    shard = partial / "train.source.bin"
     wait_for(partial.exists if moment == "learning" else lambda: shard.exists() and shard.stat().st_size > 0, process)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
@@ -414,7 +414,7 @@ def test_a_signal_ends_it_with_its_number_and_nothing_is_left(tmp_path, long_cor
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_kill_leaves_no_data_and_the_next_run_succeeds(tmp_path, long_corpus, workers):
     process = start(tmp_path, long_corpus, "--subword=none", f"--workers={workers}")
-    wait_for((tmp_path / ".data.partial/train-00000.source.bin").exists, process)
+    wait_for((tmp_path / ".data.partial/train.source.bin").exists, process)
     process.kill()
     process.communicate(timeout=60)  # returns when no worker holds stderr any more: none outlives its parent
     assert not (tmp_path / "data").exists()
@@ -442,21 +442,22 @@ def test_a_full_disk_is_5_tells_what_is_free_and_leaves_nothing(tmp_path):
         subprocess.run(["umount", str(disk)], check=True)
 
 
-# Shards that are damaged or hostile
+# Sets that are damaged or hostile
 
 
-def shards(
-    folder: Path, pipeline: Pipeline, rows: list[tuple[list[int], list[int]]], lengths: list[tuple[int, int]]
-) -> Path:
-    """A prepared-data folder with whatever ids and lengths are given, in shards of two pairs."""
+Row = tuple[list[int], list[int]]
+
+
+def written(folder: Path, pipeline: Pipeline, rows: list[Row], lengths: list[tuple[int, int]]) -> Path:
+    """A prepared-data folder with whatever ids and lengths are given."""
     with new_folder(folder, "prepared-data", {}) as temporary:
         (temporary / "pipeline").mkdir()
         pipeline.save(temporary / "pipeline")
-        writer = ShardWriter(temporary, "train", pipeline.source.size, pipeline.target.size, shard_pairs=2)
+        writer = SetWriter(temporary, "train", pipeline.source.size, pipeline.target.size)
         source, target = (np.array([token for row in rows for token in row[side]], dtype=np.uint32) for side in (0, 1))
-        writer.add(np.array(lengths, dtype=np.uint32), source, target)
+        writer.add(np.array(lengths, dtype=np.uint32).reshape(-1, 2), source, target)
         writer.close()
-        write_facts(temporary, [SetFacts("train", "train", "train", writer.pairs, writer.shards)])
+        write_facts(temporary, [SetFacts("train", "train", "train", writer.pairs)])
     return folder
 
 
@@ -466,14 +467,22 @@ def pipeline(tmp_path) -> Pipeline:
     return PreparedData(tmp_path / "data").pipeline
 
 
-def test_pairs_are_found_across_shards(tmp_path, pipeline):
-    rows = [([4], [5, 6]), ([7, 8, 9], [4]), ([], [5]), ([6, 6], []), ([9], [8])]
-    folder = shards(tmp_path / "s", pipeline, rows, [(len(source), len(target)) for source, target in rows])
+def test_pairs_are_found_wherever_they_stand(tmp_path, pipeline, monkeypatch):
+    monkeypatch.setattr("nmt.data.shards.BLOCK", 64)  # 32 ids: rows cross its bounds, and some hold several blocks
+    chance = random.Random(1)
+    rows = [
+        tuple([chance.randrange(3, 10) for _ in range(chance.choice((0, 1, 7, 40, 100)))] for _ in range(2))
+        for _ in range(300)
+    ]
+    folder = written(tmp_path / "s", pipeline, rows, [(len(source), len(target)) for source, target in rows])
     train = PreparedData(folder).train
-    assert len(list(folder.glob("train-*.source.bin"))) == 3
-    assert [(train.source(i).tolist(), train.target(i).tolist()) for i in range(5)] == rows
-    with pytest.raises(IndexError):
-        train.source(5)
+    order = chance.sample(range(300), 300)
+    assert train.sources(np.array(order)).tolist() == [token for i in order for token in rows[i][0]]
+    assert train.targets(np.array(order)).tolist() == [token for i in order for token in rows[i][1]]
+    assert [(train.source(i).tolist(), train.target(i).tolist()) for i in range(300)] == rows
+    for outside in (300, -1):
+        with pytest.raises(IndexError):
+            train.source(outside)
 
 
 @pytest.mark.parametrize(
@@ -482,23 +491,38 @@ def test_pairs_are_found_across_shards(tmp_path, pipeline):
 )
 def test_ids_that_are_none_of_the_text_are_refused(tmp_path, pipeline, row, told):
     assert pipeline.source.size == 10
-    folder = shards(tmp_path / "s", pipeline, [row], [(2, 2)])
+    folder = written(tmp_path / "s", pipeline, [row], [(2, 2)])
     with pytest.raises(ArtefactError, match=told):
-        _ = PreparedData(folder).train
+        PreparedData(folder).train.source(0)
 
 
 def test_lengths_that_do_not_add_up_to_the_file_are_refused(tmp_path, pipeline):
-    folder = shards(tmp_path / "s", pipeline, [([4, 5], [4])], [(2, 3)])
+    folder = written(tmp_path / "s", pipeline, [([4, 5], [4])], [(2, 3)])
     with pytest.raises(ArtefactError, match="its lengths say 3 ids"):
         _ = PreparedData(folder).train
 
 
-def test_a_flipped_byte_in_a_shard_is_found_before_it_is_used(tmp_path, pipeline):
-    path = tmp_path / "data" / "train-00000.source.bin"
+@pytest.mark.parametrize("name", ["train.source.bin", "train.target.bin", "train.lengths.bin", "train.source.sums"])
+def test_a_flipped_byte_is_found_before_it_is_used(tmp_path, pipeline, name):
+    path = tmp_path / "data" / name
     content = path.read_bytes()
     path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
-    with pytest.raises(ArtefactError, match="damaged"):
-        _ = PreparedData(tmp_path / "data").train
+    with pytest.raises(ArtefactError, match=r"damaged|its lengths say"):
+        PreparedData(tmp_path / "data").train.sources(np.arange(1))
+        PreparedData(tmp_path / "data").train.targets(np.arange(1))
+
+
+def test_damage_in_a_block_that_is_never_used_does_not_keep_others_from_being_used(tmp_path, pipeline, monkeypatch):
+    monkeypatch.setattr("nmt.data.shards.BLOCK", 64)
+    rows = [([4] * 32, [5]), ([6] * 32, [7])]
+    folder = written(tmp_path / "s", pipeline, rows, [(32, 1), (32, 1)])
+    content = bytearray((folder / "train.source.bin").read_bytes())
+    content[-1] ^= 1
+    (folder / "train.source.bin").write_bytes(content)
+    train = PreparedData(folder).train
+    assert train.source(0).tolist() == [4] * 32
+    with pytest.raises(ArtefactError, match="damaged: block 1"):
+        train.source(1)
 
 
 def test_preparing_never_imports_torch(tmp_path):

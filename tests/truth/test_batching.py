@@ -1,17 +1,22 @@
 """The plan of batches: every pair once an epoch, updates of the wanted size, little padding, a pure function."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
-from nmt.data.batching import micro_batches, plan_epoch
+from nmt.data.batching import micro_batches, permuted, plan_part
+from nmt.data.loader import Loader, Position
+from nmt.errors import ArtefactError
 
 RANDOM = np.random.default_rng(5)
 TARGET = RANDOM.integers(1, 60, 5000)
+KEYS = RANDOM.integers(1 << 63, size=4, dtype=np.uint64)
 SOURCE = np.clip(TARGET + RANDOM.integers(-5, 6, 5000), 1, None)
 
 
 def plan(epoch: int = 1, seed: int = 1, batch_tokens: int = 4096):
-    return plan_epoch(SOURCE, TARGET, batch_tokens, seed, epoch)
+    return plan_part(SOURCE, TARGET, batch_tokens, seed, epoch, 0)
 
 
 def test_an_epoch_reads_every_pair_once():
@@ -54,5 +59,64 @@ def test_a_position_in_pairs_finds_its_update_again():
     p = plan()
     for number in range(len(p)):
         assert p.update_at(p.pairs_before(number)) == number
-    with pytest.raises(ValueError, match="no update"):
+    with pytest.raises(ArtefactError, match="no update"):
         p.update_at(1)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 64, 65, 1000, 4097])
+def test_a_permutation_in_bounded_memory_is_one(size):
+    images = permuted(np.arange(size), size, KEYS)
+    assert np.array_equal(np.sort(images), np.arange(size))
+    some = np.arange(size // 3, size // 2)
+    assert np.array_equal(permuted(some, size, KEYS), images[some])
+
+
+def test_a_permutation_looks_random():
+    size, places = 100_000, np.arange(100_000)
+    images = permuted(places, size, KEYS)
+    assert abs(np.corrcoef(places, images)[0, 1]) < 0.02
+    assert abs((np.diff(images) > 0).mean() - 0.5) < 0.02
+    assert (np.abs(np.diff(images)) <= 10).mean() < 0.001
+    assert not np.array_equal(images, permuted(places, size, KEYS + np.uint64(1)))
+
+
+def test_an_epoch_in_parts_reads_every_pair_once_and_goes_on_from_any_update(monkeypatch):
+    monkeypatch.setattr("nmt.data.batching.PART", 700)
+    monkeypatch.setattr("nmt.data.loader.PART", 700)
+    loader = Loader(Numbered(), 2000, 500, 3)
+    updates, read = [], []
+    for data in loader.updates(Position()):
+        updates.append(data)
+        if data.ends_epoch:
+            break
+    for data in updates:
+        ids = [int(row[0]) for batch in data.batches for row in batch.source]
+        read += ids
+        assert len(read) == (data.after.pairs or 5000)
+    assert sorted(read) == list(range(5000)) and read != sorted(read)
+    assert max(Counter(i // 700 for i in read[:700]).values()) < 200  # a part is drawn from the whole corpus
+    assert abs(loader.updates_per_epoch() - len(updates)) <= -(-5000 // 700) * 2
+    for at in (0, 5, len(updates) - 2):
+        first = next(loader.updates(updates[at].after))
+        assert [batch.source.tolist() for batch in first.batches] == [
+            batch.source.tolist() for batch in updates[at + 1].batches
+        ]
+    again = next(loader.updates(Position(2, 0)))
+    assert again.batches[0].source.tolist() != updates[0].batches[0].source.tolist()
+    with pytest.raises(ArtefactError, match="no update begins after 701 pairs"):
+        next(loader.updates(Position(1, 701)))
+
+
+class Numbered:
+    """A corpus whose pair i says its own number, as often as it is long."""
+
+    source_lengths, target_lengths = SOURCE, TARGET
+
+    def __len__(self) -> int:
+        return len(SOURCE)
+
+    def sources(self, indices):
+        return np.repeat(indices, SOURCE[indices])
+
+    def targets(self, indices):
+        return np.repeat(indices, TARGET[indices])
