@@ -9,16 +9,18 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.progress import Progress
 
 from nmt.artefact import Artefact, check_output, new_folder, to_json, write_file
+from nmt.data.batching import Indices
 from nmt.data.duplicates import without_duplicates
-from nmt.data.encode import CHUNK_PAIRS, BadLine, CountTask, Encoded, EncodeTask, FilePair, TextTask, chunks
+from nmt.data.encode import CHUNK_PAIRS, BadLine, Chunk, CountTask, Encoded, EncodeTask, FilePair, TextTask, chunks
 from nmt.data.learn import count_words, learn_apart
 from nmt.data.shards import KIND, SetFacts, SetWriter, write_facts
 from nmt.data.statistics import SetStatistics
@@ -27,7 +29,7 @@ from nmt.errors import InputError, UserError, quoted
 from nmt.log import log
 from nmt.options import REQUIRED, as_dict, opt
 from nmt.signals import Signals
-from nmt.text.corpus import misaligned, raw_lines
+from nmt.text.corpus import misaligned, open_text, text_exists
 from nmt.text.filter import LengthFilter
 from nmt.text.normalize import Form
 from nmt.text.pipeline import FOLDER, Pipeline, Side, SideSettings, TextPreparer
@@ -35,7 +37,8 @@ from nmt.text.subword import SubwordName, SubwordSettings
 from nmt.text.tokenize import TokenizerName
 from nmt.text.vocabulary import Vocabulary, Words
 
-LINES_BETWEEN_LOOKS: Final = 1 << 17
+HELD_OUT: Final = "held-out"
+READ_AT_ONCE: Final = 1 << 20
 NOT_OF_THE_RESULT: Final = {"output", "workers", "overwrite", "json"}
 TEXT_SETTINGS: Final = (
     "subword", "vocab_size", "min_frequency", "joint_vocabulary", "character_coverage", "byte_fallback", "subword_sample",
@@ -55,6 +58,7 @@ class PrepareOptions:
     )
     valid: tuple[str, ...] = opt((), "prefixes of development sets, a set each", aliases=("validpref",))
     test: tuple[str, ...] = opt((), "prefixes of test sets, a set each", aliases=("testpref",))
+    hold_out: int = opt(0, "every Nth training pair becomes a development set, 'held-out'; 0 is none (fairseq: 100)")
     source: tuple[str, ...] = opt(
         (), "training files of the source language, plain or gzip, beside or instead of --train", aliases=("s",)
     )
@@ -103,9 +107,12 @@ class PrepareOptions:
             ("max_length", 0),
             ("min_frequency", 1),
             ("subword_sample", 0),
+            ("hold_out", 0),
         ):
             if getattr(self, name) < least:
                 raise ValueError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be at least {least}")
+        if self.hold_out == 1:
+            raise ValueError("--hold-out is 1: no training pair would be left")
         if self.max_ratio and self.max_ratio < 1:
             raise ValueError(f"--max-ratio is {self.max_ratio}; it must be at least 1, or 0 for any")
         if not 0 < self.character_coverage <= 1:
@@ -140,7 +147,31 @@ class _Set:
     kind: Literal["train", "valid", "test"]
     name: str
     files: Sequence[FilePair]
-    num_pairs: int = 0
+    hold_out: int = 0  # every such pair of the files is not of the training set, but of the held-out one
+    num_lines: int = 0  # of each side of the files
+
+    @property
+    def num_pairs(self) -> int:
+        held_out = self.num_lines // self.hold_out if self.hold_out else 0
+        return held_out if self.hold_out and self.kind != "train" else self.num_lines - held_out
+
+    def wanted(self, i: Indices) -> NDArray[np.bool_]:
+        """Which of the pairs i (N,), counted from 0 over all files, are of this set."""
+        held_out = (i + 1) % self.hold_out == 0 if self.hold_out else np.zeros(len(i), dtype=bool)
+        return np.asarray(held_out == (self.hold_out > 0 and self.kind != "train"))
+
+    def chunks(self) -> Iterator[Chunk]:
+        return chunks(self.files, self.wanted if self.hold_out else None)
+
+    def sample(self, size: int, seed: int) -> Iterator[Chunk]:
+        """About `size` of its pairs, evenly spaced over all files; the seed says where the spacing begins."""
+        total = self.num_lines
+        phase = int(np.random.Generator(np.random.Philox(seed)).integers(total))
+
+        def chosen(i: Indices) -> NDArray[np.bool_]:
+            return (((i + 1) * size + phase) // total > (i * size + phase) // total) & self.wanted(i)
+
+        return chunks(self.files, chosen)
 
     @property
     def stem(self) -> str:
@@ -156,7 +187,8 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
     check_output(output, options.overwrite)
     facts: dict[str, Any] = {"settings": _settings_hash(options), "seed": options.seed}
     with Signals() as signals, new_folder(output, KIND, facts) as folder:
-        sets = [_counted(given, signals) for given in _sets(options)]
+        counts: dict[FilePair, int] = {}
+        sets = [_counted(given, counts, signals) for given in _sets(options)]
         pipeline = _pipeline(options, sets, signals)
         (folder / FOLDER).mkdir()
         pipeline.save(folder / FOLDER)
@@ -182,13 +214,15 @@ def _sets(options: PrepareOptions) -> list[_Set]:
     languages = options.source_lang, options.target_lang
     files = [_of_prefix(prefix, *languages) for prefix in options.train]
     files += [FilePair(Path(s), Path(t)) for s, t in zip(options.source, options.target, strict=True)]
-    sets = [_Set("train", "train", files)] if files else []
+    sets = [_Set("train", "train", files, options.hold_out)] if files else []
     kinds: tuple[Literal["valid", "test"], ...] = ("valid", "test")
     for kind in kinds:
         prefixes = getattr(options, kind)
         found = [_Set(kind, Path(prefix).name, [_of_prefix(prefix, *languages)]) for prefix in prefixes]
+        if kind == "valid" and options.hold_out:
+            found.append(_Set(kind, HELD_OUT, files, options.hold_out))
         for source, target in zip(getattr(options, f"{kind}_source"), getattr(options, f"{kind}_target"), strict=True):
-            name = Path(source).name.removesuffix(".gz").removesuffix(f".{options.source_lang}")
+            name = Path(source).name.removesuffix(".gz").removesuffix(".sgm").removesuffix(f".{options.source_lang}")
             found.append(_Set(kind, name, [FilePair(Path(source), Path(target))]))
         for name, count in Counter(given.name for given in found).items():
             if count > 1:
@@ -210,31 +244,39 @@ def _of_prefix(prefix: str, source_lang: str, target_lang: str) -> FilePair:
 
 def _of_language(prefix: str, language: str) -> Path:
     plain, packed = Path(f"{prefix}.{language}"), Path(f"{prefix}.{language}.gz")
-    if not plain.exists() and not packed.exists():
+    found = next((path for path in (plain, packed) if text_exists(path)), None)
+    if found is None:
         raise UserError(f"{quoted(plain)}: no such file, nor {quoted(packed.name)}")
-    return plain if plain.exists() else packed
+    return found
 
 
-def _counted(given: _Set, signals: Signals) -> _Set:
-    """The set with its number of pairs. Raises InputError when two files differ in length or there is no line at all."""
-    total = 0
+def _counted(given: _Set, counts: dict[FilePair, int], signals: Signals) -> _Set:
+    """The set with its number of lines. counts: lines of the files that were counted already.
+
+    Raises InputError when two files differ in length or there is nothing in a set.
+    """
     for pair in given.files:
-        num_source, num_target = _count(pair.source, signals), _count(pair.target, signals)
-        if num_source != num_target:
-            raise misaligned(pair.source, pair.target, num_source, num_target)
-        total += num_source
-    if not total:
+        if pair not in counts:
+            num_source, num_target = _count(pair.source, signals), _count(pair.target, signals)
+            if num_source != num_target:
+                raise misaligned(pair.source, pair.target, num_source, num_target)
+            counts[pair] = num_source
+    found = replace(given, num_lines=sum(counts[pair] for pair in given.files))
+    if not found.num_lines:
         raise InputError(f"{quoted(given.files[0].source)}: has no lines")
-    return _Set(given.kind, given.name, given.files, total)
+    if not found.num_pairs:
+        raise InputError(f"--hold-out {given.hold_out}: the training files have {found.num_lines:,} pairs only")
+    return found
 
 
 def _count(path: Path, signals: Signals) -> int:
-    count = 0
-    for _ in raw_lines(path):
-        count += 1
-        if count % LINES_BETWEEN_LOOKS == 0:
+    """The lines of a file, without looking at them."""
+    count, last = 0, b""
+    with open_text(path) as file:
+        while block := file.read(READ_AT_ONCE):
+            count, last = count + block.count(b"\n"), block[-1:]
             signals.check()
-    return count
+    return count + (last not in (b"", b"\n"))
 
 
 def _pipeline(options: PrepareOptions, sets: Sequence[_Set], signals: Signals) -> Pipeline:
@@ -272,14 +314,12 @@ def _learn(
     """A vocabulary of the sides whose preparer is given."""
     task = TextTask(source, target, options.on_bad_line)
     if options.subword == "none":
-        with closing(in_order(CountTask(task), chunks(train.files), options.workers, signals)) as found:
+        with closing(in_order(CountTask(task), train.chunks(), options.workers, signals)) as found:
             return Words.learn(count_words(found), options.vocab_size, options.min_frequency)
     settings = SubwordSettings(options.subword, options.vocab_size, options.character_coverage, options.byte_fallback)
-    total, size = train.num_pairs, min(options.subword_sample or train.num_pairs, train.num_pairs)
-    phase = int(np.random.Generator(np.random.Philox(options.seed)).integers(total))  # where the even spacing begins
-    sample = chunks(train.files, lambda i: ((i + 1) * size + phase) // total > (i * size + phase) // total)
-    log.info(f"learning {options.subword} from {size:,} of {total:,} pairs")
-    with closing(in_order(task, sample, options.workers, signals)) as texts:
+    size = min(options.subword_sample or train.num_lines, train.num_lines)
+    log.info(f"learning {options.subword} from {min(size, train.num_pairs):,} of {train.num_pairs:,} pairs")
+    with closing(in_order(task, train.sample(size, options.seed), options.workers, signals)) as texts:
         learnt = learn_apart(texts, settings, signals)
     if learnt.size < options.vocab_size:
         log.warn(f"the text gives a vocabulary of {learnt.size:,} entries only, --vocab-size is {options.vocab_size:,}")
@@ -298,7 +338,7 @@ def _encode(
     statistics = SetStatistics(given.kind, given.name)
     raw: tuple[list[str], list[str]] = ([], [])
     workers = min(options.workers, -(-given.num_pairs // CHUNK_PAIRS))
-    results = in_order(task, chunks(given.files), workers, signals)
+    results = in_order(task, given.chunks(), workers, signals)
     with closing(results), closing(writer), log.progress() as progress:
         pairs = _watched(results, progress, given.stem, given.num_pairs)
         for encoded in without_duplicates(pairs, folder, signals.check) if task.digests else pairs:

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -197,6 +198,52 @@ def test_lines_that_need_no_care_and_lines_that_do_are_read_alike(tmp_path):
                 found = decode(Chunk(files, np.arange(first, first + number), content, content), "error")
                 (tmp_path / "text").write_bytes(content)
                 assert found.source == found.target == list(read_lines(tmp_path / "text"))
+
+
+def test_every_nth_pair_is_held_out_over_all_files_and_no_vocabulary_sees_it(tmp_path):
+    one = write(tmp_path / "one", [f"a{i}" for i in range(25)], [f"A{i}" for i in range(25)])
+    two = write(tmp_path / "two", [f"b{i}" for i in range(18)], [f"B{i}" for i in range(18)])
+    report = prepare(options(tmp_path, train=(one, two), hold_out=10))
+    data = PreparedData(tmp_path / "data")
+    names = [f"{letter}{i}" for letter, size in (("a", 25), ("b", 18)) for i in range(size)]
+    held_out = names[9::10]
+    assert data.valid["held-out"].source_lines == held_out
+    assert [source for source, _ in texts(data)] == [name for name in names if name not in held_out]
+    assert report["sets"][1]["source"]["unknown"] == len(held_out)
+    with pytest.raises(InputError, match="--hold-out 50: the training files have 43 pairs only"):
+        prepare(options(tmp_path, output=str(tmp_path / "other"), train=(one, two), hold_out=50))
+    with pytest.raises(ValueError, match="no training pair would be left"):
+        options(tmp_path, train=(one,), hold_out=1)
+
+
+def test_texts_in_an_archive_are_prepared_as_those_beside_it(tmp_path):
+    train, dev = corpus(tmp_path / "train", 60), corpus(tmp_path / "dev", 20, 2)
+    (tmp_path / "dev.en.sgm").write_text(as_sgm((tmp_path / "dev.en").read_text().splitlines(), "src"))
+    (tmp_path / "dev.de.sgm").write_text(as_sgm((tmp_path / "dev.de").read_text().splitlines(), "ref"))
+    archive = tmp_path / "all.tgz"
+    with tarfile.open(archive, "w:gz") as file:
+        for name in ("train.en", "train.de", "dev.en.sgm", "dev.de.sgm"):
+            file.add(tmp_path / name, f"texts/{name}")
+    prepare(options(tmp_path, output=str(tmp_path / "plain"), train=(train,), valid=(dev,)))
+    inside = archive / "texts"
+    sides = {"valid_source": (str(inside / "dev.en.sgm"),), "valid_target": (str(inside / "dev.de.sgm"),)}
+    prepare(options(tmp_path, output=str(tmp_path / "packed"), train=(str(inside / "train"),), **sides))
+    plain, packed = hashes(tmp_path / "plain"), hashes(tmp_path / "packed")
+    assert plain.pop("report.json") != packed.pop("report.json")
+    assert plain == packed
+    refused = prepare_fails(options(tmp_path, output=str(tmp_path / "x"), train=(str(inside / "tarin"),)))
+    assert "tarin.en" in refused
+
+
+def as_sgm(lines: list[str], kind: str) -> str:
+    segments = "".join(f'<seg id="{i}">{line}</seg>\n' for i, line in enumerate(lines, 1))
+    return f'<{kind}set setid="dev" srclang="any">\n<doc docid="1">\n<p>\n{segments}</p>\n</doc>\n</{kind}set>\n'
+
+
+def prepare_fails(given: PrepareOptions) -> str:
+    with pytest.raises(UserError) as caught:
+        prepare(given)
+    return str(caught.value)
 
 
 def test_evaluation_sets_keep_every_line_and_the_loss_leaves_empty_ones_out(tmp_path):
