@@ -31,6 +31,7 @@ class Window:
     """Sums since the last log line. loss, nll in nats; tokens without padding, cells with it; seconds of training only.
 
     skipped: updates that were not applied; they count in neither loss nor target_tokens
+    flops: floating-point operations, padding not counted
     """
 
     updates: int = 0
@@ -40,6 +41,7 @@ class Window:
     target_tokens: int = 0
     real_tokens: int = 0
     cells: int = 0
+    flops: int = 0
     seconds: float = 0.0
 
     @property
@@ -56,6 +58,11 @@ class Window:
         return self.target_tokens / self.seconds if self.seconds else 0.0
 
     @property
+    def tflops(self) -> float:
+        """10^12 floating-point operations a second."""
+        return self.flops / self.seconds / 1e12 if self.seconds else 0.0
+
+    @property
     def padding(self) -> float:
         """The share of the cells computed that hold no token."""
         return 1 - self.real_tokens / self.cells if self.cells else 0.0
@@ -65,6 +72,7 @@ class Window:
 class Progress:
     """Where the run stands, for the display.
 
+    flops: what all updates cost
     share: of what this process has to do, 0 to 1, or None when the run has no end set; events: seconds until each, by name
     """
 
@@ -72,6 +80,7 @@ class Progress:
     epoch: int
     learning_rate: float
     gradient_norm: float
+    flops: int
     share: float | None = None
     events: Mapping[str, float] = field(default_factory=dict)
 
@@ -175,7 +184,7 @@ class Report:
         text = (
             f"Ep. {progress.epoch} : Up. {progress.update} : loss {window.loss_per_token:.4f} nats/token "
             f": ppl {window.perplexity:.2f} : words/s {window.speed:.0f} : padding {100 * window.padding:.1f} % "
-            f": gNorm {progress.gradient_norm:.3f} : L.r. {progress.learning_rate:.4e}"
+            f": gNorm {progress.gradient_norm:.3f} : L.r. {progress.learning_rate:.4e} : EFLOP {progress.flops / 1e18:.3e}"
             + (f" : skipped {window.skipped}" if window.skipped else "")
         )
         self._scalars(progress.update, loss=window.loss_per_token, speed=window.speed, lr=progress.learning_rate)
@@ -187,6 +196,7 @@ class Report:
             "epoch, update": f"{progress.epoch}, {progress.update:,}",
             "loss": f"{window.loss_per_token:.4f} nats a token (ppl {window.perplexity:.2f})",
             "speed": f"{window.speed:,.0f} target tokens/s, {100 * window.padding:.1f} % padding",
+            "cost": f"{progress.flops / 1e18:.3e} EFLOP ({window.tflops:.3g} TFLOP/s)",
             "learning rate": f"{progress.learning_rate:.3e} (gradient norm {progress.gradient_norm:.3f})",
             "next": ", ".join(f"{name} in {_clock(seconds)}" for name, seconds in progress.events.items()),
             "time": self._times(progress.share),

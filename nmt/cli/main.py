@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "translate": "Translate stdin to stdout, a line for a line",
     "evaluate": "BLEU, chrF and TER with their signature",
     "score": "Log-probability of given translations",
+    "report": "Table 2 of the paper with runs of yours: BLEU, training cost, learning curves",
     "list": "The parts that can be named: models, criteria, optimizers, schedules, decoders, presets",
     "describe": "One part or preset: what it is and its options",
 }

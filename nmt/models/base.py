@@ -6,12 +6,15 @@ N = B * W rows, the hypotheses of one sentence standing together.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from nmt.batch import Batch
+from nmt.nn.cost import LengthCost, count_flops
+from nmt.symbols import BOS, EOS, UNK
 
 
 @dataclass(frozen=True)
@@ -97,3 +100,33 @@ class Model(nn.Module, ABC):
     def num_parameters(self) -> int:
         """Trainable numbers, shared ones counted once."""
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
+
+    def flops(self, source: Tensor, target: Tensor) -> Tensor:
+        """Floating-point operations of features and logits of pairs of these lengths, forward only: (N,) int64.
+
+        source, target: (N,) int64 positions that the model reads of each pair, EOS counted, padding not
+        What counts is told in nmt.nn.cost. Here it is measured once and interpolated; a model that can say it in
+        closed form does, so that it is exact and costs nothing.
+        """
+        return self._measured_cost(source, target)
+
+    @property
+    def cost_is_measured(self) -> bool:
+        """Whether `flops` interpolates measurements and is no closed form."""
+        return type(self).flops is Model.flops
+
+    @cached_property
+    def _measured_cost(self) -> LengthCost:
+        device, training = next(self.parameters()).device, self.training
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):  # training's draws stay what they were
+            self.eval()
+            try:
+                return LengthCost.measured(lambda source, target: self._count(source, target, device))
+            finally:
+                self.train(training)
+
+    def _count(self, source: int, target: int, device: torch.device) -> int:
+        """The FLOPs of one pair, counted while it is read."""
+        rows = [UNK] * (source - 1) + [EOS], [BOS] + [UNK] * (target - 1) + [EOS]
+        batch = Batch(*(torch.tensor([row], device=device) for row in rows))
+        return count_flops(lambda: self.output(self(batch).features))

@@ -13,6 +13,7 @@ from torch.nn.functional import dropout
 from nmt import opt, register
 from nmt.batch import Batch
 from nmt.models.base import Model, Output, State, Vocabularies
+from nmt.nn.cost import linear_flops
 from nmt.nn.recurrent import AttentiveGruCell, BidirectionalGru
 from nmt.symbols import PAD
 
@@ -110,6 +111,16 @@ class RnnSearch(Model):
 
     def _dropout(self, vectors: Tensor) -> Tensor:
         return dropout(vectors, self.options.dropout, self.training) if self.options.dropout else vectors
+
+    def flops(self, source: Tensor, target: Tensor) -> Tensor:
+        """See Model. A target position attends to each source position: with v_a, and to sum two kinds of values."""
+        cell, encoder = self.cell, self.encoder
+        of_source = [encoder, cell.keys, cell.values, self.read_out_context]
+        of_target = [self.words, self.read_out_state, self.bottleneck, self.output]
+        at_source = sum(map(linear_flops, of_source)) + 2 * (encoder.gates.numel() + encoder.candidate.numel())
+        at_target = sum(map(linear_flops, of_target)) + 2 * (cell.recurrent.numel() + cell.candidate.numel())
+        at_both = 2 * (cell.energy.numel() + cell.values.out_features + self.read_out_context.out_features)
+        return linear_flops(self.first_state) + source * at_source + target * at_target + source * target * at_both
 
     def start(self, source: Tensor) -> State:
         """See Scorer. Per sentence: annotations, already multiplied by each matrix that they meet."""

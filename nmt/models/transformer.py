@@ -15,6 +15,7 @@ from nmt import UserError, opt, register
 from nmt.batch import Batch
 from nmt.models.base import Model, Output, State, Vocabularies
 from nmt.nn.attention import AttentionShape
+from nmt.nn.cost import linear_flops
 from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, LayerShape
 from nmt.nn.positions import LearnedPositions, SinusoidalPositions
 from nmt.symbols import PAD
@@ -122,6 +123,16 @@ class Transformer(Model):
             states = layer(states, mask)
         memory: Tensor = self.encoder_norm(states)
         return memory
+
+    def flops(self, source: Tensor, target: Tensor) -> Tensor:
+        """See Model. Each linear layer meets each position once; masked scores are computed, and count, like others."""
+        layers = [cast(DecoderLayer, layer) for layer in self.decoder]
+        of_memory = sum(linear_flops(layer.cross_attention.keys_values) for layer in layers)
+        at_source = linear_flops(self.encoder) + of_memory
+        at_target = linear_flops(self.decoder) - of_memory + linear_flops(self.output)
+        shape = layers[0].self_attention.shape
+        seen = len(self.encoder) * source**2 + len(layers) * target * (target + source)  # queries times keys
+        return source * at_source + target * at_target + seen * 2 * shape.heads * (shape.keys + shape.values)
 
     def start(self, source: Tensor) -> State:
         """See Scorer. Per sentence: each layer's keys and values of the memory, and its mask."""

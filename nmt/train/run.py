@@ -42,6 +42,7 @@ from nmt.options import REQUIRED
 from nmt.report import Report
 from nmt.schedules.base import Schedule
 from nmt.train.every import Period
+from nmt.train.update import PASSES, cost
 
 SAVES_THAT_MAY_FAIL: Final = 2
 
@@ -120,6 +121,7 @@ class Progress:
     save_due: bool = True  # at this very update; a checkpoint that only a signal asked for counts among no last or best
     score: float | None = None  # of the last validation, when it was at this very update
     epoch: int = 1  # that the last update was of
+    flops: int = 0  # of all updates; those that were skipped were computed too
 
     def advance(self, data: UpdateBatches) -> None:
         """Note that an update of this data was made."""
@@ -194,6 +196,8 @@ class Run:
         put_random_state(randoms, place)
         self.schedule.load_state_dict(state.schedule)
         self.progress, self.saved = state.progress, asdict(state.progress)
+        if not self.progress.flops:  # a checkpoint that was written before the cost was kept
+            self.progress.flops = self._cost_until(self.progress.position)
         self.report.cut(state.metrics_offset)
         self.minutes_before, self.started = state.minutes, time.monotonic()
         for newer in self.checkpoints.all():  # damaged ones: never to be mistaken for what follows from here
@@ -213,6 +217,18 @@ class Run:
             )
         if state.data != self.data.fingerprint:
             raise ArtefactError(f"{quoted(folder)}: was trained on other data than {quoted(self.options.data)}")
+
+    def _cost_until(self, position: Position) -> int:
+        """FLOPs of reading the data up to there, which is the start of an update: every epoch reads each pair once."""
+        pairs = (self.data.train.source_lengths, self.data.train.target_lengths)
+        lengths = (torch.tensor(side, dtype=torch.int64) + 1 for side in pairs)  # with EOS
+        flops = (position.epoch - 1) * PASSES * int(self.model.flops(*lengths).sum())
+        if position.pairs:
+            for data in self.loader.updates(Position(position.epoch)):
+                flops += cost(self.model, data.batches)
+                if data.after == position or data.ends_epoch:
+                    break
+        return flops
 
     def save(self, last: bool) -> None:
         """Write a checkpoint of this update and delete those that are not to be kept.
@@ -250,6 +266,8 @@ class Run:
         facts = {
             "update": self.progress.update,
             "minutes": minutes,
+            "flops": self.progress.flops,
+            "cost_is_measured": self.model.cost_is_measured,
             "settings": sha256(to_json(dict(self.settings))).hexdigest(),
             "torch": str(torch.__version__),
             "threads": torch.get_num_threads(),
@@ -283,7 +301,8 @@ class Saved:
         except msgspec.ValidationError as error:
             raise ArtefactError(f"{quoted(checkpoint.folder / TRAINING)}: not the state of a run: {error}") from None
         position = state.progress.position
-        if min(state.progress.update, position.epoch, state.metrics_offset + 1, position.pairs + 1) < 1:
+        counts = (state.metrics_offset, position.pairs, state.progress.flops)
+        if min(state.progress.update, position.epoch, *(count + 1 for count in counts)) < 1:
             raise ArtefactError(f"{quoted(checkpoint.folder / TRAINING)}: not the state of a run: a count is negative")
         return state
 

@@ -178,6 +178,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 def _note(run: Run, stats: Stats, rate: float, window: Window, seconds: float) -> None:
     """Record an update, and end the run when none can be applied any more."""
     progress = run.progress
+    progress.flops += stats.flops
     progress.skipped += not stats.applied
     progress.skipped_in_a_row = 0 if stats.applied else progress.skipped_in_a_row + 1
     run.report.record(
@@ -187,6 +188,7 @@ def _note(run: Run, stats: Stats, rate: float, window: Window, seconds: float) -
             "loss": stats.loss / stats.tokens,
             "nll": stats.nll / stats.tokens,
             "target_tokens": stats.tokens,
+            "eflop": progress.flops / 10**18,
             "lr": rate,
             "gradient_norm": stats.gradient_norm,
             "skipped": progress.skipped,
@@ -201,6 +203,7 @@ def _note(run: Run, stats: Stats, rate: float, window: Window, seconds: float) -
     window.seconds += seconds
     window.real_tokens += stats.real
     window.cells += stats.cells
+    window.flops += stats.flops
     window.skipped += not stats.applied
     if stats.applied:
         window.target_tokens += stats.tokens
@@ -279,7 +282,8 @@ def _shown(run: Run, rate: float, stats: Stats, done_before: float, left: Mappin
     """Where the run stands. done_before: the share of it that earlier processes did."""
     share = _share(run)
     to_do = None if share is None else (share - done_before) / max(1 - done_before, 1e-9)
-    return Shown(run.progress.update, run.progress.epoch, rate, stats.gradient_norm, to_do, left)
+    progress = run.progress
+    return Shown(progress.update, progress.epoch, rate, stats.gradient_norm, progress.flops, to_do, left)
 
 
 def _announce(run: Run, dev: EvaluationSet | None) -> None:
@@ -289,6 +293,8 @@ def _announce(run: Run, dev: EvaluationSet | None) -> None:
         f"{name}: {run.model.num_parameters():,} parameters on {run.device} ({run.options.precision}); "
         f"{len(run.data.train):,} pairs, {run.loader.updates_per_epoch():,} updates an epoch"
     )
+    if run.model.cost_is_measured:
+        report.line(f"the cost of a pair is measured at a few lengths and interpolated: {name} has no flops of its own")
     if dev is None:
         report.line(
             "no development set: nothing tells when to stop, and no checkpoint is the best (nmt prepare --valid)"

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import nn
@@ -13,11 +14,15 @@ from nmt.criteria.base import Criterion
 from nmt.models.base import Model
 from nmt.symbols import PAD
 
+# Of the products of an update: forward, for the gradient of their input, for the gradient of the weights.
+PASSES: Final = 3
+
 
 @dataclass(frozen=True)
 class Stats:
     """What one update saw. loss, nll: sums in nats; tokens: target tokens; real, cells: both sides, without and with padding.
 
+    flops: what it cost, padding not counted
     applied: False when loss or gradient was not finite and the weights were left alone
     """
 
@@ -26,6 +31,7 @@ class Stats:
     tokens: int
     real: int
     cells: int
+    flops: int
     gradient_norm: float
     applied: bool
 
@@ -58,7 +64,14 @@ def update(
     optimizer.zero_grad(set_to_none=True)
     real = sum(int((side != PAD).sum()) for batch in batches for side in (batch.source, batch.target_output))
     cells = sum(side.numel() for batch in batches for side in (batch.source, batch.target_output))
-    return Stats(total, nll, tokens, real, cells, found_norm, applied)
+    return Stats(total, nll, tokens, real, cells, cost(model, batches), found_norm, applied)
+
+
+def cost(model: Model, batches: Sequence[Batch]) -> int:
+    """FLOPs of an update on these pairs: the same for any cut into micro-batches, for padding does not count."""
+    source = torch.cat([(batch.source != PAD).sum(1) for batch in batches])
+    target = torch.cat([(batch.target_output != PAD).sum(1) for batch in batches])
+    return PASSES * int(model.flops(source, target).sum())
 
 
 def on_device(device: torch.device, batch: Batch) -> Batch:

@@ -1,0 +1,178 @@
+"""The cost of models against torch's counter and the paper's equations; the costs of Table 2 against their hardware."""
+
+from math import log10
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from nmt import registry
+from nmt.batch import Batch
+from nmt.infer.table2 import TABLE_2, estimate
+from nmt.models.base import Model, Output, State, Vocabularies
+from nmt.models.rnnsearch import RnnSearch, RnnSearchOptions
+from nmt.models.transformer import Transformer, TransformerOptions
+from nmt.options import make
+from nmt.symbols import BOS, EOS, PAD
+from nmt.train.update import cost
+
+LENGTHS = [(1, 1), (7, 3), (2, 11)]
+TINY = {"encoder_layers": 2, "decoder_layers": 3, "d_model": 32, "d_ff": 56, "heads": 4}
+SMALL = {"transformer": TINY, "rnnsearch": {"embedding_size": 24, "hidden_size": 32, "attention_size": 28}}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def pairs_of(source, target, pairs=1):
+    """`pairs` equal pairs of these lengths."""
+    rows = [5] * (source - 1) + [EOS], [BOS] + [5] * (target - 1) + [EOS]
+    return Batch(*(torch.tensor([row] * pairs) for row in rows))
+
+
+def counted(model, source, target, pairs=1):
+    """What torch's counter sees of the forward pass, attention as plain products."""
+    batch = pairs_of(source, target, pairs)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        model.output(model(batch).features)
+    return counter.get_total_flops()
+
+
+def flops(model, source, target):
+    return int(model.flops(torch.tensor([source]), torch.tensor([target])))
+
+
+VARIANTS = {
+    "the paper's": {},
+    "pre-norm": {"norm_position": "pre"},
+    "biases": {"attention_bias": True, "output_bias": True},
+    "untied": {"tie": "none"},
+    "partly tied": {"tie": "target"},
+    "keys and values of their own widths": {"d_k": 5, "d_v": 9},
+    "learned positions": {"positions": "learned"},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_transformers_formula_is_what_the_counter_sees(variant):
+    joint = "tie" not in VARIANTS[variant]
+    model = Transformer(
+        make(TransformerOptions, {**TINY, **VARIANTS[variant]}), Vocabularies(50 if joint else 40, 50, joint)
+    ).eval()
+    for source, target in LENGTHS:
+        assert flops(model, source, target) == counted(model, source, target)
+        assert 3 * flops(model, source, target) == counted(model, source, target, pairs=3)
+
+
+PAPERS = sorted(
+    name for name in registry.presets() if name.startswith(("table3-", "transformer-base", "transformer-big"))
+)
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_row_of_table_3_costs_what_the_counter_sees(name):
+    values = dict(registry.find_preset(name).values)
+    if name != "table3-c-n2":  # one layer a side is quick, and the others are like it
+        values |= {"encoder_layers": 1, "decoder_layers": 1}
+    with torch.device("meta"):
+        model = Transformer(make(TransformerOptions, values), Vocabularies(37000, 37000, True))
+        seen = counted(model, 28, 21)
+    assert flops(model, 28, 21) == seen
+
+
+@pytest.mark.parametrize("rank", [None, 11])
+def test_rnnsearchs_formula_is_what_the_counter_sees_and_the_energies_that_it_does_not(rank):
+    options = {**SMALL["rnnsearch"], "output_rank": rank}
+    model = RnnSearch(make(RnnSearchOptions, options), Vocabularies(40, 50, False)).eval()
+    for source, target in LENGTHS:
+        energies = 2 * source * target * options["attention_size"]  # a matrix times v_a, which is no operator it knows
+        assert flops(model, source, target) == counted(model, source, target) + energies
+
+
+@pytest.mark.parametrize("name", registry.names("model"))
+def test_the_measured_cost_of_a_model_is_exact_at_lengths_that_were_not_measured(name):
+    model = registry.build("model", name, SMALL.get(name, {}), Vocabularies(40, 40, True))
+    for source, target in [(1, 1), (3, 50), (41, 2), (100, 100)]:
+        measured = Model.flops(model, torch.tensor([source]), torch.tensor([target]))
+        assert int(measured) == flops(model, source, target)
+
+
+class Lstm(Model):
+    """A model of torch's own recurrent layer that says nothing of its cost."""
+
+    def __init__(self, width, vocabulary):
+        super().__init__()
+        self.width, self.source = width, nn.Embedding(vocabulary, width)
+        self.drop, self.lstm = nn.Dropout(0.5), nn.LSTM(width, width, batch_first=True)
+        self.output = nn.Linear(width, vocabulary)
+
+    def forward(self, batch):
+        self.lstm.flatten_parameters()
+        memory = self.drop(self.lstm(self.source(batch.source))[0][:, -1:])
+        return Output(memory.expand(-1, batch.target_input.shape[1], -1), {})
+
+    def start(self, source):
+        return State()
+
+    def step(self, tokens, state):
+        return self.log_probs(torch.zeros(len(tokens), self.width)), state
+
+
+def test_a_model_that_says_nothing_of_its_cost_is_measured_and_its_training_goes_on_as_if_it_were_not():
+    model = Lstm(16, 30).train()
+    assert model.cost_is_measured
+    before = torch.get_rng_state()
+    assert flops(model, 9, 4) == 9 * 2 * 2 * 16 * 64 + 4 * 2 * 16 * 30  # four gates of inputs and of states; logits
+    assert torch.equal(torch.get_rng_state(), before)
+    assert model.training and model.drop.training
+
+
+def test_the_papers_models_cost_what_its_equations_say():
+    """Section 3: projections of 4 d^2 and d_ff of 2 d d_ff weights a position, and scores and sums of n m d each."""
+    for name, d, d_ff, printed in (("transformer-base", 512, 2048, 3.56e9), ("transformer-big", 1024, 4096, 1.20e10)):
+        with torch.device("meta"):
+            options = make(TransformerOptions, registry.find_preset(name).values)
+            model = Transformer(options, Vocabularies(37000, 37000, True))
+        n = m = 28
+        encoder = 6 * (n * 2 * (4 * d * d + 2 * d * d_ff) + 2 * 2 * n * n * d)
+        decoder = 6 * (m * 2 * (6 * d * d + 2 * d * d_ff) + n * 2 * 2 * d * d + 2 * 2 * m * (m + n) * d)
+        found = flops(model, n, m)
+        assert found == encoder + decoder + m * 2 * d * 37000
+        assert round(found, 2 - int(log10(found))) == printed
+        row = next(row for row in TABLE_2 if row.counted and ("big" in row.system) == ("big" in name))
+        updates = {"transformer-base": 100_000, "transformer-big": 300_000}[name]
+        assert 3 * found * 25_000 / m * updates == pytest.approx(row.counted, rel=0.006)
+
+
+def test_the_cost_of_an_update_is_that_of_its_pairs_however_they_are_cut_and_padded():
+    model = Transformer(make(TransformerOptions, TINY), Vocabularies(50, 50, True))
+    batch = Batch(torch.full((3, 9), PAD), torch.full((3, 8), PAD))
+    for row, (source, target) in enumerate([*LENGTHS[:2], (9, 7)]):
+        one = pairs_of(source, target)
+        batch.source[row, :source], batch.target[row, : target + 1] = one.source[0], one.target[0]
+    whole = cost(model, [batch])
+    assert whole == 3 * sum(flops(model, *lengths) for lengths in [*LENGTHS[:2], (9, 7)])
+    assert cost(model, [Batch(batch.source[:2], batch.target[:2]), Batch(batch.source[2:], batch.target[2:])]) == whole
+
+
+CELLS = [(row.system, pair) for row in TABLE_2 for pair, cell in row.cells.items() if cell.cost is not None]
+
+
+@pytest.mark.parametrize(("system", "pair"), CELLS)
+def test_a_published_cost_is_its_devices_times_their_tflops_times_seconds(system, pair):
+    cell = next(row.cells[pair] for row in TABLE_2 if row.system == system)
+    assert cell.training is not None
+    assert cell.training.flops() == pytest.approx(cell.cost, rel=0.035)
+
+
+def test_table_2_has_all_its_cells():
+    assert len(TABLE_2) == 10
+    assert len(CELLS) == 16 and sum(len(row.cells) for row in TABLE_2) == 17  # ByteNet has no cost
+    assert estimate(8, 9.5, 12 * 3600) == pytest.approx(3.2832e18)

@@ -1,0 +1,180 @@
+"""`nmt report` as a user runs it, and the cost of a run that it reads: exact, also when the run was interrupted or is old."""
+
+import json
+import shutil
+import subprocess
+import sys
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import torch
+from conftest import ENVIRONMENT, train_arguments
+
+from nmt.charts import HEIGHT, WIDTH, Curve, line_chart
+from nmt.checkpoint import load_model
+from nmt.cli.main import run as run_in_process
+from nmt.data.shards import PreparedData
+
+
+def records(run: Path) -> list[dict]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def copy(trained, tmp_path) -> Path:
+    """A copy of the run of 40 updates, to be changed."""
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def test_an_epoch_costs_three_times_what_reading_each_of_its_pairs_does(data, trained):
+    train, model = PreparedData(data).train, load_model(trained, torch.device("cpu")).model
+    pairs = [torch.tensor(side, dtype=torch.int64) + 1 for side in (train.source_lengths, train.target_lengths)]
+    epoch = 3 * int(model.flops(*pairs).sum())
+    updates = [record for record in records(trained) if "loss" in record]
+    ends = [last for last, first in pairwise(updates) if last["epoch"] < first["epoch"]]
+    assert len(ends) > 1
+    for last in ends:
+        assert last["eflop"] == last["epoch"] * epoch / 10**18
+
+
+@pytest.mark.parametrize("before", [10, 30])
+def test_a_checkpoint_written_before_costs_were_kept_goes_on_with_the_exact_cost(before, data, trained, copy):
+    for update in range(before + 10, 50, 10):
+        shutil.rmtree(copy / f"checkpoints/update-{update}")
+    newest = copy / f"checkpoints/update-{before}"
+    state = json.loads((newest / "training.json").read_bytes())
+    assert state["progress"].pop("flops") > 0
+    content = json.dumps(state).encode()
+    (newest / "training.json").write_bytes(content)
+    manifest = json.loads((newest / "manifest.json").read_bytes())
+    manifest["files"]["training.json"] = {"size": len(content), "sha256": sha256(content).hexdigest()}
+    (newest / "manifest.json").write_text(json.dumps(manifest))
+    assert run_in_process(train_arguments(data, copy, 40)) == 0
+    assert (copy / "metrics.jsonl").read_bytes() == (trained / "metrics.jsonl").read_bytes()
+
+
+def test_the_table_has_the_published_rows_then_the_runs_with_both_costs(trained, call):
+    told = call("report", trained, "--device-tflops=P100")
+    assert told.code == 0
+    lines = told.out.splitlines()
+    assert lines[0].split() == ["system", "BLEU", "En-De", "BLEU", "En-Fr", "cost", "En-De", "cost", "En-Fr", "counted"]
+    big = next(line for line in lines if line.startswith("Transformer (big)"))
+    assert big.split()[2:] == ["28.4", "41.8", "2.3e19", "2.3e19", "9.7e18"]
+    own = next(line for line in lines if line.startswith(f"{trained}: transformer")).split()
+    best = max(record.get("valid_bleu") or 0 for record in records(trained))
+    minutes = json.loads((trained / "checkpoints/update-40/manifest.json").read_bytes())["minutes"]
+    parameters = load_model(trained, torch.device("cpu")).model.num_parameters()
+    assert own[2] == f"{parameters / 1e6:.1f}M"
+    assert own[3:5] == [f"{best:.2f}*", "-"]
+    assert float(own[5]) == pytest.approx(9.5e12 * 60 * minutes, rel=0.05)
+    assert float(own[7]) == pytest.approx(records(trained)[-2]["eflop"] * 1e18, rel=0.05)
+    assert "* the best BLEU of validation" in told.out
+
+
+def test_a_named_score_takes_the_place_of_validations_and_the_papers_own_bleu_that_of_others(trained, tmp_path, call):
+    rows = [{"metric": "bleu", "value": 11.0, "signature": "s", "detail": "d", "decoder": None}]
+    (tmp_path / "bleu.json").write_text(json.dumps(rows))
+    told = call("report", trained, "--json", "--scores", f"{trained}={tmp_path / 'bleu.json'}").json["runs"][0]
+    assert (told["bleu"], told["metric"], told["signature"], told["pair"]) == (11.0, "bleu", "s", "en-de")
+    (tmp_path / "paper.json").write_text(json.dumps([*rows, {**rows[0], "metric": "paper", "value": 12.0}]))
+    shown = call("report", trained, "--scores", f"{trained}={tmp_path / 'paper.json'}").out
+    assert "  12.00  " in shown and "*" not in shown
+
+
+def test_the_json_says_what_the_manifest_and_the_records_say(trained, call):
+    told = call("report", trained, "--json", "--device-tflops=0.5").json
+    assert len(told["published"]) == 10
+    assert told["published"][-1]["cells"]["en-de"]["estimate"] == pytest.approx(2.3e19, rel=0.035)
+    own, minutes = (
+        told["runs"][0],
+        json.loads((trained / "checkpoints/update-40/manifest.json").read_bytes())["minutes"],
+    )
+    assert (own["update"], own["devices"], own["model"], own["preset"]) == (40, 1, "transformer", None)
+    assert own["minutes"] == minutes
+    assert own["eflop"] == [record["eflop"] for record in records(trained) if "eflop" in record][-1]
+    assert own["sustained_tflops"] == pytest.approx(own["eflop"] * 1e6 / (60 * minutes))
+    assert own["estimate"] == pytest.approx(0.5e12 * 60 * minutes)
+
+
+def test_the_page_is_whole_in_itself_and_draws_every_curve_by_updates_and_by_cost(copy, tmp_path, call):
+    odd = copy.rename(tmp_path / "<b>&run")
+    told = call("report", odd, "--html", tmp_path / "page.html")
+    assert told.code == 0
+    text = (tmp_path / "page.html").read_text()
+    assert "<script" not in text and "<b>" not in text and "src=" not in text and "href=" not in text
+    assert text.replace("http://www.w3.org/2000/svg", "").count("http") == 0
+    charts = [ElementTree.fromstring(f"<svg{part.split('</svg>')[0]}</svg>") for part in text.split("<svg")[1:]]
+    titles = [chart.attrib["aria-label"] for chart in charts]
+    names = ("Training loss", "Validation loss", "Validation perplexity", "Validation BLEU")
+    assert titles == [f"{name} by {label}" for name in names for label in ("updates", "EFLOP")]
+    drawn = charts[0].findall(".//{*}polyline")[0].attrib["points"].split()
+    assert len(drawn) == 40
+    assert any("<b>&run" in (name.text or "") for name in charts[0].findall("{*}text"))
+
+
+def test_a_run_without_recorded_cost_is_told_as_such(copy, call):
+    lines = [{k: v for k, v in record.items() if k != "eflop"} for record in records(copy)]
+    (copy / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    told = call("report", copy)
+    assert told.code == 0 and "has no cost yet" in told.out
+    assert next(line for line in told.out.splitlines() if line.startswith(f"{copy}: tr")).split()[-1] == "-"
+
+
+def test_the_line_that_a_run_is_just_writing_is_left_out_and_a_damaged_one_is_4(copy, call):
+    whole = (copy / "metrics.jsonl").read_bytes()
+    expected = call("report", copy).out
+    (copy / "metrics.jsonl").write_bytes(whole + b'{"update": 41, "lo')
+    assert call("report", copy).out == expected
+    (copy / "metrics.jsonl").write_bytes(b"not json\n" + whole)
+    told = call("report", copy)
+    assert told.code == 4 and "metrics.jsonl:1:" in told.err
+
+
+def test_what_is_no_run_or_has_no_checkpoint_or_other_scores_is_refused(data, copy, tmp_path, call):
+    assert call("report", data).code == 2
+    assert call("report", copy, "--scores=elsewhere=x.json").code == 2
+    assert call("report", copy, f"--scores={copy}=nowhere.json").code == 2
+    for text, code in (("[]", 2), ("{", 4), ('[{"metric": "ter", "value": 1, "signature": ""}]', 2)):
+        (tmp_path / "scores.json").write_text(text)
+        assert call("report", copy, f"--scores={copy}={tmp_path / 'scores.json'}").code == code
+    for wrong in ("0", "-1", "nan", "inf", "V100"):
+        assert call("report", copy, f"--device-tflops={wrong}").code == 2
+    weights = copy / "checkpoints/update-40/model.safetensors"
+    weights.write_bytes(b"\xff" * weights.stat().st_size)
+    assert call("report", copy).code == 4
+    shutil.rmtree(copy / "checkpoints")
+    told = call("report", copy)
+    assert told.code == 4 and "no whole checkpoint" in told.err
+
+
+def test_a_report_is_made_without_torch(trained):
+    code = (
+        "import sys\nfrom nmt.cli.main import run\n"
+        f"code = run(['report', {str(trained)!r}, '--quiet'])\nsys.exit(code or 'torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True).returncode == 0
+
+
+def test_a_chart_puts_points_at_their_places_and_marks_round_numbers():
+    chart = line_chart(
+        "t", "x", "y", [Curve("a", [(0, 0), (5, 50), (10, 100), (7, float("nan"))]), Curve("b", [(2, 3)])]
+    )
+    root = ElementTree.fromstring(chart)
+    lines = root.findall("{*}polyline")
+    places = [tuple(map(float, point.split(","))) for point in lines[0].attrib["points"].split()]
+    assert len(places) == 3
+    (left, bottom), middle, (right, top) = places
+    assert middle == ((left + right) / 2, (bottom + top) / 2)
+    assert 0 < left < right < WIDTH and 0 < top < bottom < HEIGHT
+    marks = [text.text for text in root.findall("{*}text")]
+    assert {"0", "2", "4", "6", "8", "10", "20", "40", "60", "80", "100"} <= set(marks)
+    assert len(root.findall("{*}circle")) == 1
+
+
+@pytest.mark.parametrize("values", [[], [3.0], [-1e-9, -1e-9], [1e-7, 3e-7], [-5.0, 1e6], [1e18, 1.0000001e18]])
+def test_a_chart_is_drawn_of_any_numbers(values):
+    root = ElementTree.fromstring(line_chart("t", "x", "y", [Curve("a", [(v, v) for v in values])]))
+    assert 4 <= len(root.findall("{*}path")) <= 24
