@@ -12,6 +12,7 @@ from nmt.errors import Interrupted, UserError, one_line, quoted, unknown
 
 COMMANDS: Final = {
     "prepare": "Make training data of parallel text",
+    "doctor": "What is wrong with a corpus, before a week of training on it",
     "train": "Train a model on prepared data; go on where the last run stopped",
     "average": "Average checkpoints of a run into a model",
     "translate": "Translate stdin to stdout, a line for a line",

@@ -1,35 +1,34 @@
 """What is wrong with a corpus: `nmt doctor` as one call, over text files or prepared data.
 
-Lines are counted, then each pair is read once; memory is 18 bytes a pair, for duplicates, and some megabytes.
+Lines are counted, then each pair is read once; memory is 18 bytes a pair, for duplicates, and about 200 MB.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
-from itertools import compress, count, islice
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import msgspec
 import numpy as np
 
 from nmt.artefact import Artefact
 from nmt.data.encode import CHUNK_PAIRS, FilePair
-from nmt.data.examine import SIDES, Examine, Examined, Lines
-from nmt.data.findings import SEVERITIES, Example, Finding, Tally
+from nmt.data.examine import SIDES, Examine, Examined
+from nmt.data.findings import CHECKS, SEVERITIES, Example, Finding, Tally
 from nmt.data.lengths import Rows
 from nmt.data.prepare import PrepareOptions
-from nmt.data.repeats import Keys, Overlap, first_of, repeated
-from nmt.data.shards import KIND, Corpus, PreparedData
+from nmt.data.repeats import Overlap, first_of, repeated
+from nmt.data.sets import Kind, PairSet, Part
+from nmt.data.shards import KIND, PreparedData
 from nmt.data.workers import in_order
-from nmt.errors import UserError, quoted
+from nmt.errors import ArtefactError, UserError, quoted
 from nmt.log import log
 from nmt.options import opt, options_of
 from nmt.signals import Signals
-from nmt.text.corpus import raw_lines
 from nmt.text.filter import LengthFilter
-from nmt.text.pipeline import Pipeline, Side
+from nmt.text.pipeline import Pipeline
 
-LINES_BETWEEN_LOOKS: Final = 1 << 17
 # A correlation of fewer pairs says little: at 200 one of 0.3 comes by chance less than once in 10,000 corpora.
 LEAST_PAIRS: Final = 200
 UNRELATED: Final = 0.3
@@ -60,7 +59,8 @@ class DoctorOptions:
     test_source: tuple[str, ...] = _as_in_prepare("test_source")
     test_target: tuple[str, ...] = _as_in_prepare("test_target")
     vocabulary: str | None = opt(
-        None, "a model or prepared-data folder: lengths are those of its tokens, and what nmt prepare would drop is told"
+        None,
+        "a model or prepared-data folder: lengths are those of its tokens, and what nmt prepare would drop is told",
     )
     min_length: int = _as_in_prepare("min_length")
     max_length: int = _as_in_prepare("max_length")
@@ -79,7 +79,9 @@ class DoctorOptions:
             sources, targets = getattr(self, f"{kind}source"), getattr(self, f"{kind}target")
             if len(sources) != len(targets):
                 flag = "--" + kind.replace("_", "-")
-                raise ValueError(f"{flag}source names {len(sources)} files, {flag}target {len(targets)}; they are pairs")
+                raise ValueError(
+                    f"{flag}source names {len(sources)} files, {flag}target {len(targets)}; they are pairs"
+                )
         if self.data is not None:
             if self.named_files or self.vocabulary is not None:
                 raise ValueError(
@@ -87,7 +89,9 @@ class DoctorOptions:
                     "of the two; of several files each has its flag: --train A --train B)"
                 )
         elif not self.named_files:
-            raise ValueError("nothing to look at: name a prepared-data folder, or --train PREFIX, or --source and --target")
+            raise ValueError(
+                "nothing to look at: name a prepared-data folder, or --train PREFIX, or --source and --target"
+            )
         elif self.source_lang is None or self.target_lang is None:
             raise ValueError("--source-lang and --target-lang are missing (en, de)")
 
@@ -95,30 +99,6 @@ class DoctorOptions:
     def named_files(self) -> bool:
         kinds = ("train", "valid", "test", "source", "valid_source", "test_source")
         return any(getattr(self, kind) for kind in kinds)
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Pairs that stand together: two files, or the training pairs of prepared data. places: FILE of FILE:LINE."""
-
-    places: tuple[str, str]
-    content: FilePair | tuple[Corpus, Pipeline]
-
-    def count(self, signals: Signals) -> tuple[int, int]:
-        """Lines of both sides."""
-        if isinstance(self.content, FilePair):
-            return _count(self.content.source, signals), _count(self.content.target, signals)
-        return len(self.content[0]), len(self.content[0])
-
-    def rows(self) -> Iterator[tuple[bytes, bytes]]:
-        """The lines side by side, up to the end of the shorter side."""
-        if isinstance(self.content, FilePair):
-            return zip(raw_lines(self.content.source), raw_lines(self.content.target), strict=False)
-        corpus, pipeline = self.content
-        return (
-            (_text(pipeline.source, corpus.source(i)), _text(pipeline.target, corpus.target(i)))
-            for i in range(len(corpus))
-        )
 
 
 @dataclass
@@ -154,56 +134,182 @@ class DoctorReport:
         return {"sets": [vars(one) for one in self.sets], "findings": [found.to_json() for found in self.findings]}
 
 
-class _Set:
-    """A set of pairs and what is found in it. Its index of a pair counts the pairs that are looked at, from 0."""
+def doctor(options: DoctorOptions) -> DoctorReport:
+    """Look at every pair and tell what is wrong. Raises Interrupted when a signal asked to stop."""
+    with Signals() as signals:
+        sets, languages, pipeline, findings = _opened(options)
+        for one in sets:
+            one.count(options.max_pairs if one.kind == "train" else 0, signals)
+            findings += one.findings
+        evaluation = [one for one in sets if one.kind != "train"]
+        train = [one for one in sets if one.kind == "train"]
+        filters = LengthFilter(options.min_length, options.max_length, options.max_ratio)
+        task = Examine(languages, pipeline, None, options.examples, loose=bool(evaluation and train))
+        looked = [_look(one, task, Overlap(()), options.workers, signals) for one in evaluation]
+        overlap = Overlap(one.loose_keys for one in looked)
+        task = replace(task, lengths=filters if options.data is None else None)
+        first = [_look(one, task, overlap, options.workers, signals) for one in train]
+        for one, found in zip([*train, *evaluation], [*first, *looked], strict=True):
+            findings += _findings(one, found, signals)
+        for one, found in zip(evaluation, looked, strict=True):
+            if train:
+                findings += _in_training(one, train[0], overlap.found(found.loose_keys), options.examples)
+        reports = [_report(one, found) for one, found in zip([*train, *evaluation], [*first, *looked], strict=True)]
+    order = {one.told: i for i, one in enumerate(reports)}
+    findings.sort(
+        key=lambda found: (SEVERITIES.index(found.severity), order[found.set], list(CHECKS).index(found.check))
+    )
+    return DoctorReport(reports, findings)
 
-    def __init__(self, kind: Literal["train", "valid", "test"], name: str, parts: Sequence[_Part]) -> None:
-        self.kind, self.name, self.parts = kind, name, parts
-        self.findings: list[Finding] = []
-        self.pairs = self.examined = 0
-        self._starts: list[int] = []  # pairs before each part
-        self.told = kind if kind == "train" else f"{kind} {quoted(name)}"
 
-    def count(self, most: int, signals: Signals) -> None:
-        """Count the pairs; files of different length and sets without a line are found here. most: pairs to look at."""
-        for part in self.parts:
-            source, target = part.count(signals)
-            if source != target:
-                place = f"{part.places[source < target]}:{min(source, target) + 1}"
-                text = f"{quoted(part.places[0])} has {source:,} lines, {quoted(part.places[1])} has {target:,}"
-                found = Finding("line-counts", self.told, "pair", abs(source - target), max(source, target))
-                self.findings.append(Finding(**{**vars(found), "examples": [Example(place, text)]}))
-            self._starts.append(self.pairs)
-            self.pairs += min(source, target)
-        self.examined = min(most or self.pairs, self.pairs)
-        if not self.pairs:
-            place = Example(self.parts[0].places[0], "no pair of lines")
-            self.findings.append(Finding("no-lines", self.told, "pair", 1, 1, examples=[place]))
+def _opened(options: DoctorOptions) -> tuple[list[PairSet], tuple[str, str], Pipeline | None, list[Finding]]:
+    """The sets, their languages, the pipeline if there is one, and what prepared data tells of its making."""
+    if options.data is not None:
+        folder = Path(options.data)
+        prepared = PreparedData(folder)
+        languages = prepared.pipeline.source_lang, prepared.pipeline.target_lang
+        return _prepared_sets(folder, prepared), languages, prepared.pipeline, _dropped_before(prepared)
+    assert options.source_lang is not None and options.target_lang is not None
+    languages = options.source_lang, options.target_lang
+    pipeline = None
+    if options.vocabulary is not None:
+        pipeline = Pipeline.load(Artefact(Path(options.vocabulary), "model", "checkpoint", KIND))
+        found = pipeline.source_lang, pipeline.target_lang
+        if found != languages:
+            told = f"translates {'-'.join(found)}; the data is {'-'.join(languages)}"
+            raise UserError(f"{quoted(options.vocabulary)}: {told}")
+    return _file_sets(options, languages), languages, pipeline, []
 
-    def _row(self, i: int) -> int:
-        """The pair that is looked at as number i, of all: they are evenly spaced."""
-        return -(-(i + 1) * self.pairs // self.examined) - 1
 
-    def place(self, i: int) -> str:
-        """FILE:LINE of the source of the pair with index i."""
-        row = self._row(i)
-        part = int(np.searchsorted(self._starts, row, side="right")) - 1
-        return f"{self.parts[part].places[0]}:{row - self._starts[part] + 1}"
+def _file_sets(options: DoctorOptions, languages: tuple[str, str]) -> list[PairSet]:
+    train = [_of_prefix(prefix, languages) for prefix in options.train]
+    train += [_of_paths(*paths) for paths in zip(options.source, options.target, strict=True)]
+    sets = [PairSet("train", "train", train)] if train else []
+    kinds: tuple[Kind, Kind] = ("valid", "test")
+    for kind in kinds:
+        sets += [PairSet(kind, Path(prefix).name, [_of_prefix(prefix, languages)]) for prefix in getattr(options, kind)]
+        paths = zip(getattr(options, f"{kind}_source"), getattr(options, f"{kind}_target"), strict=True)
+        sets += [PairSet(kind, Path(source).name, [_of_paths(source, target)]) for source, target in paths]
+    return sets
 
-    def lines(self) -> Iterator[Lines]:
-        """The pairs to look at, CHUNK_PAIRS at a time."""
-        sampled = self.examined < self.pairs
-        for part, start in zip(self.parts, self._starts, strict=True):
-            rows = part.rows()
-            for first in count(1, CHUNK_PAIRS):
-                some = list(islice(rows, CHUNK_PAIRS))
-                if not some:
-                    break
-                numbers: Sequence[int] = range(first, first + len(some))
-                if sampled:
-                    at = np.arange(start + first - 1, start + first - 1 + len(some))
-                    taken = (at + 1) * self.examined // self.pairs > at * self.examined // self.pairs
-                    numbers, some = list(compress(numbers, taken)), list(compress(some, taken))
-                if some:
-                    sources, targets = zip(*some, strict=True)
-                    yield Lines(part.places, numbers, list(sources), list(targets))
+
+def _of_prefix(prefix: str, languages: tuple[str, str]) -> Part:
+    paths = []
+    for language in languages:
+        plain, packed = f"{prefix}.{language}", f"{prefix}.{language}.gz"
+        paths.append(packed if Path(packed).exists() and not Path(plain).exists() else plain)
+    return _of_paths(*paths)
+
+
+def _of_paths(source: str, target: str) -> Part:
+    return Part.of_files(FilePair(Path(source), Path(target)))
+
+
+def _prepared_sets(folder: Path, prepared: PreparedData) -> list[PairSet]:
+    place = str(folder / "train")
+    sets = [PairSet("train", "train", [Part((place, place), (prepared.train, prepared.pipeline))])]
+    kinds: tuple[Kind, Kind] = ("valid", "test")
+    for kind in kinds:
+        for name in getattr(prepared, kind):
+            source, target = (prepared.artefact.path(f"{kind}.{name}.{side}.txt") for side in SIDES)
+            sets.append(PairSet(kind, name, [Part.of_files(FilePair(source, target))]))
+    return sets if len(prepared.train) else sets[1:]
+
+
+class _SetRow(msgspec.Struct):
+    """Of a set in report.json what is read here."""
+
+    kind: str
+    read: int
+    dropped: dict[str, int]
+
+
+class _Prepared(msgspec.Struct):
+    """report.json of prepared data."""
+
+    sets: list[_SetRow]
+
+
+def _dropped_before(prepared: PreparedData) -> list[Finding]:
+    """What `nmt prepare` dropped when it made the data."""
+    path = prepared.artefact.path("report.json")
+    try:
+        rows = msgspec.json.decode(path.read_bytes(), type=_Prepared).sets
+    except msgspec.DecodeError as error:
+        raise ArtefactError(f"{quoted(path)}: not a report of nmt prepare: {error}") from None
+    dropped = [(row, reason, count) for row in rows if row.kind == "train" for reason, count in row.dropped.items()]
+    return [Finding("dropped", "train", "pair", count, row.read, reason) for row, reason, count in dropped if count]
+
+
+def _look(one: PairSet, task: Examine, overlap: Overlap, workers: int, signals: Signals) -> Examined:
+    """All that is found in a set, with the keys of all its pairs; loose keys only of evaluation sets."""
+    found = Examined(0, Tally(task.limit))
+    keep_loose = task.loose and one.kind != "train"
+    found.pair_keys, found.source_keys = np.zeros((2, one.examined), dtype=np.uint64)
+    found.loose_keys = np.zeros(one.examined if keep_loose else 0, dtype=np.uint64)
+    chunks = -(-one.examined // CHUNK_PAIRS)
+    results = in_order(task, one.lines(), max(min(workers, chunks), 1), signals)
+    with closing(results), log.progress() as progress:
+        bar = progress.add_task(one.told, total=one.examined)
+        for some in results:
+            at = slice(found.pairs, found.pairs + some.pairs)
+            found.pair_keys[at], found.source_keys[at] = some.pair_keys, some.source_keys
+            if keep_loose:
+                found.loose_keys[at] = some.loose_keys
+            overlap.see(some.loose_keys, found.pairs)
+            found.merge(some)
+            progress.advance(bar, some.pairs)
+    return found
+
+
+def _findings(one: PairSet, found: Examined, signals: Signals) -> Iterator[Finding]:
+    """What is wrong with a set, but for what it shares with another."""
+    yield from found.tally.findings(one.told, found.pairs)
+    again = repeated(found.pair_keys, signals.check)
+    others = repeated(found.source_keys, signals.check) & ~again
+    repeats = ("duplicate-pairs", again, found.pair_keys), ("several-targets", others, found.source_keys)
+    for check, rows, keys in repeats:
+        at = np.flatnonzero(rows)
+        if len(at):
+            shown = [
+                Example(one.place(i), f"as {one.place(first_of(keys, i))}") for i in at[: found.tally.limit].tolist()
+            ]
+            yield Finding(check, one.told, "pair", len(at), found.pairs, "", shown)
+    correlation = found.lengths.correlation
+    if found.pairs >= LEAST_PAIRS and correlation is not None and correlation < UNRELATED:
+        detail = f"correlation {correlation:.2f}"
+        yield Finding("lengths-unrelated", one.told, "pair", found.pairs, found.pairs, detail)
+    for side, tokens, words in zip(SIDES, found.tokens.tolist(), found.words.tolist(), strict=True):
+        if tokens > MANY_PIECES * words:
+            yield Finding("pieces-a-word", one.told, side, tokens, words)
+
+
+def _in_training(one: PairSet, train: PairSet, found: dict[int, int], limit: int) -> Iterator[Finding]:
+    """The sentences of an evaluation set that are in the training data. found: index there by index in the set"""
+    if found:
+        shown = [Example(one.place(i), f"as {train.place(j)}") for i, j in list(found.items())[:limit]]
+        yield Finding("in-training", one.told, "source", len(found), one.examined, "", shown)
+
+
+def _report(one: PairSet, found: Examined) -> SetReport:
+    lengths: dict[str, Rows] = {side: found.lengths.side_rows(i) for i, side in enumerate(SIDES)}
+    sides: dict[str, dict[str, Any]] = {}
+    for i, side in enumerate(SIDES):
+        tokens, words = int(found.tokens[i]), int(found.words[i])
+        sides[side] = {
+            "characters": int(found.characters[i]),
+            "words": words,
+            "tokens": tokens if found.tokens.any() else None,
+            "pieces_a_word": round(tokens / words, 4) if tokens and words else None,
+            "characters_out_of_vocabulary": dict(found.unknown[i].most_common(MOST_CHARACTERS)),
+        }
+    return SetReport(
+        kind=one.kind,
+        name=one.name,
+        pairs=one.pairs,
+        examined=found.pairs,
+        unit="tokens" if found.tokens.any() else "words",
+        lengths={**lengths, "ratio": found.lengths.ratio_rows()},
+        correlation=found.lengths.correlation,
+        sides=sides,
+    )

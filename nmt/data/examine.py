@@ -27,14 +27,14 @@ UNLIKE: Final = 3.0
 UNLIKE_FROM: Final = 30  # characters of the longer side
 
 # Control characters but the tab, C1 and the separators U+2028 and U+2029: what rule 4 of docs/contract.md makes a space.
-CONTROL: Final = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
+CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 MARKUP: Final = re.compile(r"&(?:[A-Za-z]{2,8}|#\d{2,7}|#x[0-9A-Fa-f]{2,6});|</?[A-Za-z][^<>]{0,200}>")
 # UTF-8 read as Latin-1 or Windows-1252 gives a letter of C2 or C3 and then one that stands for 80 to BF; U+FFFD stands
 # where bytes were lost before.
 MOJIBAKE: Final = re.compile("[ÂÃ][\x80-\xbfŒœŠšŸŽžƒˆ˜–—‘’‚“”„†‡•…‰‹›€™]|â€[\x80-\xbf™œžš¦“”˜¢]|\ufffd")
 SUSPECT: Final = re.compile("[&<ÂÃâ\ufffd]")  # one of these is in all that MARKUP and MOJIBAKE find
 DIGIT: Final = re.compile(r"\d")
-WORDS: Final = re.compile(r"\w+")
+NOT_WORDS: Final = re.compile(r"[\W_]+")
 
 
 @dataclass(frozen=True)
@@ -108,15 +108,19 @@ class Examine:
         """The texts of a side; what can be seen on one side alone is counted."""
         name, place, scripts = SIDES[side], lines.places[side], scripts_of(self.languages[side])
         texts = []
-        for number, raw in zip(lines.numbers, (lines.source, lines.target)[side], strict=True):
+        rows = (lines.source, lines.target)[side]
+        any_control = CONTROL.search(b"".join(rows).replace(b"\r\n", b"\n").decode(errors="replace"))
+        for number, raw in zip(lines.numbers, rows, strict=True):
             line = decode_line(raw, number == 1)
             text = line.text
             texts.append(text)
             if line.bad_byte is not None:
                 tally.add("not-utf8", name, f"{place}:{number}:{line.bad_byte}", text)
                 text = text.replace("\ufffd", "")  # counted as what it is, and not as damage of before too
-            if CONTROL.search(raw.removesuffix(b"\n").removesuffix(b"\r")):
-                tally.add("control-characters", name, f"{place}:{number}", raw.decode(errors="replace").rstrip())
+            if any_control and CONTROL.search(
+                shown := raw.decode(errors="replace").removesuffix("\n").removesuffix("\r")
+            ):
+                tally.add("control-characters", name, f"{place}:{number}", shown)
             if len(text) > LONG_LINE:
                 tally.add("long-line", name, f"{place}:{number}", text)
             if SUSPECT.search(text):
@@ -149,7 +153,7 @@ class Examine:
             elif guessing:
                 self._languages(lines, number, source, target, tally)
             digits = DIGIT.findall(source), DIGIT.findall(target)
-            if digits != ([], []):
+            if digits[0] and digits[1]:  # where one side has none, the number is most often written as a word
                 tally.of["numbers-differ", "pair"] += 1
                 if digits[0] != digits[1] and sorted(map(int, digits[0])) != sorted(map(int, digits[1])):
                     tally.add("numbers-differ", "pair", place, source, target)
@@ -216,7 +220,7 @@ class Examine:
 
 def loosely(text: str) -> str:
     """text without case, spaces and punctuation, as a sentence is recognised across copies of a corpus."""
-    return "".join(WORDS.findall(text.casefold()))
+    return NOT_WORDS.sub("", text.casefold())
 
 
 def _lacking(side: Side, text: str) -> Counter[str]:

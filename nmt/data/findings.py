@@ -13,6 +13,7 @@ SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "note")
 SideName = Literal["source", "target", "pair"]
 ALWAYS: Final = 0.0
 NEVER: Final = math.inf
+LEAST_OF: Final = 20  # a share of fewer proves nothing, so that it is only a note
 LONGEST_EXAMPLE: Final = 70  # characters of a side that an example shows
 
 
@@ -78,7 +79,7 @@ CHECKS: Final[dict[str, Check]] = {
     "mojibake": Check(
         "characters decoded wrongly", 0.001, 0.05, "text was decoded as Latin-1 or lost bytes: mend it at its origin"
     ),
-    # Numbers written as words, hours and units differ in up to a fifth of good pairs. Of pairs with a digit.
+    # Hours, units, ordinals and numbers of which one is a word differ in a tenth of good pairs. Of pairs with digits on both.
     "numbers-differ": Check(
         "numbers that differ between the sides", 0.3, NEVER, "much of it means that lines do not translate each other"
     ),
@@ -120,6 +121,8 @@ class Finding:
     @property
     def severity(self) -> Severity:
         check = CHECKS[self.check]
+        if self.of < LEAST_OF and check.warning > ALWAYS:
+            return "note"
         return "error" if self.share >= check.error else "warning" if self.share >= check.warning else "note"
 
     @property

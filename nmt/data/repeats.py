@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NO_KEY: Final = 0  # of a line that is not to be found again: a blank one
-SORTED_AT_ONCE: Final = 1 << 22
+SORTED_AT_ONCE: Final = 1 << 21  # some 50 bytes each while they are sorted
 
 Keys = NDArray[np.uint64]
 

@@ -1,4 +1,4 @@
-"""Charts as plain text: bars of block characters for a terminal, SVG, and a web page that holds everything itself."""
+"""Bar charts as plain text: block characters for a terminal, SVG, and a web page that holds everything itself."""
 
 from collections.abc import Iterable, Sequence
 from html import escape

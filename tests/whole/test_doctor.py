@@ -1,0 +1,129 @@
+"""`nmt doctor` as a user runs it: report, examples, JSON, a page of charts, and a code that a script can act upon."""
+
+import os
+import signal
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import pytest
+
+import nmt.data.examine
+import nmt.data.sets
+
+SOURCE = [f"The house {i} is here, and we have not seen it." for i in range(100, 140)]
+TARGET = [f"Das Haus {i} ist hier, und wir haben es nicht gesehen." for i in range(100, 140)]
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """`corpus(source, target)` writes c.en and c.de, and gives the flags that name them."""
+
+    def written(source=SOURCE, target=TARGET):
+        for name, lines in (("c.en", source), ("c.de", target)):
+            (tmp_path / name).write_bytes(b"".join(line.encode("latin-1") + b"\n" for line in lines))
+        return ["doctor", "--source-lang=en", "--target-lang=de", f"--train={tmp_path / 'c'}"]
+
+    return written
+
+
+def test_a_clean_corpus_is_told_so_on_stdout_alone(corpus, call):
+    told = call(*corpus())
+    assert (told.code, told.err) == (0, "")
+    assert "train: 40 pairs" in told.out and "\nnothing found\n" in told.out
+    assert "█" in told.out
+
+
+def test_faults_are_named_by_file_and_line_and_an_error_is_code_3(corpus, call, tmp_path):
+    target = [*TARGET[:6], "", "Das ist die Stra\xdfe 107 da, und wir sind es nicht.", *TARGET[8:], "[bold]one more[/x]"]
+    told = call(*corpus(target=target), "--quiet")
+    assert (told.code, told.err) == (3, "")
+    assert [line.split()[:4] for line in told.out.splitlines() if line.startswith(("error", "warning", "note"))] == [
+        ["error", "train", "pair", "files"],
+        ["error", "train", "target", "not"],
+        ["warning", "train", "target", "blank"],
+    ]
+    for place in ("c.de:41: ", "c.de:8:17: ", "c.de:7: "):
+        assert f"    {tmp_path}/{place}" in told.out
+    assert f"{tmp_path}/c.en has 40 lines, {tmp_path}/c.de has 41" in told.out
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "blank", "copies", "code"),
+    [("error", 1, 0, 0), ("warning", 1, 0, 3), ("never", 1, 9, 0), ("error", 0, 9, 3), ("warning", 0, 0, 0)],
+)
+def test_the_code_goes_by_the_worst_that_is_found(fail_on, blank, copies, code, corpus, call):
+    source, target = list(SOURCE), list(TARGET)
+    target[:blank] = [""] * blank
+    target[10 : 10 + copies] = source[10 : 10 + copies]
+    assert call(*corpus(source, target), f"--fail-on={fail_on}").code == code
+
+
+def test_the_json_has_all_that_the_table_has(corpus, call, tmp_path):
+    source = [*SOURCE[:4], "The house 104 &amp; its door, and we have it.", *SOURCE[5:]]
+    report = call(*corpus(source), "--json", "--examples=1").json
+    (finding,) = report["findings"]
+    assert (finding["severity"], finding["check"], finding["count"], finding["of"]) == ("warning", "markup", 1, 40)
+    assert finding["examples"] == [{"place": f"{tmp_path}/c.en:5", "text": "The house 104 &amp; its door, and we have it."}]
+    (one,) = report["sets"]
+    assert one["pairs"] == one["examined"] == 40
+    assert [sum(count for _, count in rows) for rows in one["lengths"].values()] == [40, 40, 40]
+
+
+def test_the_page_holds_everything_and_quotes_what_a_corpus_brings(corpus, call, tmp_path):
+    hostile = "<script>alert(1)</script> \x1b[31m and more"
+    told = call(*corpus([hostile, *SOURCE[1:]]), f"--html={tmp_path / 'report.html'}")
+    assert told.code == 0 and "report.html: written" in told.err
+    assert "\x1b" not in told.out
+    page = (tmp_path / "report.html").read_text()
+    assert "<script" not in page and "&lt;script&gt;" in page and "\x1b" not in page
+    body = page.removeprefix("<!DOCTYPE html>\n").replace('<meta charset="utf-8">', "").replace("<br>", "<br/>")
+    drawings = list(ElementTree.fromstring(body).iter("{http://www.w3.org/2000/svg}svg"))
+    assert len(drawings) == 3
+
+
+def test_prepared_data_is_one_word_without_a_flag(data, call):
+    told = call("doctor", data, "--json", "--fail-on=never")
+    assert [(one["kind"], one["name"], one["pairs"], one["unit"]) for one in told.json["sets"]] == [
+        ("train", "train", 300, "tokens"), ("valid", "dev", 20, "tokens"),
+    ]  # fmt: skip
+    assert told.code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        ([], 2, "nothing to look at"), (["nowhere"], 4, "is not there"), (["nowhere", "--train=a"], 2, "--train A --train B"),
+        (["--train=nowhere", "--source-lang=en", "--target-lang=de"], 2, "nowhere.en: no such file"),
+        (["--train=a", "--source-lang=en"], 2, "--target-lang"), (["--fail-on=note", "d"], 2, "--fail-on"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_looked_at_is_one_line(arguments, code, told, call):
+    found = call("doctor", *arguments)
+    assert (found.code, found.out) == (code, "")
+    assert told in found.err and found.err.count("\n") == 1
+
+
+def test_a_vocabulary_of_other_languages_is_refused(corpus, data, call):
+    arguments = corpus()
+    arguments[2] = "--target-lang=en"
+    found = call(*arguments, f"--vocabulary={data}")
+    assert found.code == 2 and "translates en-de; the data is en-en" in found.err
+
+
+def test_a_signal_ends_it_between_two_chunks(corpus, call, monkeypatch):
+    monkeypatch.setattr(nmt.data.sets, "CHUNK_PAIRS", 10)
+    looked = []
+
+    def stopped(text):
+        looked.append(text)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(nmt.data.examine, "guess_language", stopped)
+    assert call(*corpus()) == (128 + signal.SIGTERM, "", "")
+    assert len(looked) == 20  # both sides of the first chunk
+
+
+def test_it_does_without_torch():
+    code = "import sys, nmt.cli.doctor; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
