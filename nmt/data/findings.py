@@ -37,8 +37,8 @@ CHECKS: Final[dict[str, Check]] = {
         "files of different length", ALWAYS, ALWAYS, "find where the files part; nothing after it is a translation"
     ),
     "no-lines": Check("no lines", ALWAYS, ALWAYS, "give a file that has lines"),
-    # Lengths of translations go together (Gale and Church, 1993): 0.7 and more in every corpus measured here, about 0
-    # when the lines of one side are shifted or shuffled.
+    # Lengths of translations go together (Gale and Church, 1993): 0.88 to 0.97 in Multi30k, Tatoeba,
+    # newstest and Europarl, about 0 when the lines of one side are shifted or shuffled.
     "lengths-unrelated": Check(
         "lengths of both sides unrelated", ALWAYS, ALWAYS, "the lines are probably shifted: look at pairs far apart"
     ),
@@ -49,7 +49,7 @@ CHECKS: Final[dict[str, Check]] = {
         "blank on one side", 0.001, 0.1, "nmt prepare drops them; many mean that a cleaning step went over one side only"
     ),
     "blank-both-sides": Check("blank on both sides", 0.01, NEVER, "harmless: nmt prepare drops them"),
-    # Common phrases repeat in speeches and subtitles (4 % in Europarl); a tenth is text that was added twice.
+    # Common phrases repeat in speeches and subtitles; a tenth is text that was added twice.
     "duplicate-pairs": Check("pair that was there before", 0.1, NEVER, "nmt prepare --deduplicate"),
     # Paraphrases are wanted, and some corpora are made of them: told, not judged.
     "several-targets": Check(
@@ -79,7 +79,8 @@ CHECKS: Final[dict[str, Check]] = {
     "mojibake": Check(
         "characters decoded wrongly", 0.001, 0.05, "text was decoded as Latin-1 or lost bytes: mend it at its origin"
     ),
-    # Hours, units, ordinals and numbers of which one is a word differ in a tenth of good pairs. Of pairs with digits on both.
+    # Hours, units and numbers of which one is a word differ in 2 to 7 % of good pairs (newstest, Tatoeba, Multi30k); shares
+    # are of pairs with digits on both sides.
     "numbers-differ": Check(
         "numbers that differ between the sides", 0.3, NEVER, "much of it means that lines do not translate each other"
     ),
@@ -87,7 +88,7 @@ CHECKS: Final[dict[str, Check]] = {
     "unknown-tokens": Check(
         "tokens out of vocabulary", 0.001, 0.05, "--byte-fallback, or a --character-coverage nearer 1; or another vocabulary"
     ),
-    # 1.1 to 1.6 with a vocabulary of the same languages; at 2.5 it was learnt from other text. The share is over words.
+    # Below 2 with a vocabulary of the same text; at 2.5 it was learnt from other text. The share is over words.
     "pieces-a-word": Check("pieces, more than 2.5 a word", ALWAYS, NEVER, "a vocabulary of this text; or a larger one"),
     # A filter is there to drop some; a tenth is a part of the corpus that one should look at first.
     "dropped": Check("pairs that nmt prepare drops", 0.1, 0.9, "look at the examples; change the filter or the text"),

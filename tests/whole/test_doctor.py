@@ -35,7 +35,13 @@ def test_a_clean_corpus_is_told_so_on_stdout_alone(corpus, call):
 
 
 def test_faults_are_named_by_file_and_line_and_an_error_is_code_3(corpus, call, tmp_path):
-    target = [*TARGET[:6], "", "Das ist die Stra\xdfe 107 da, und wir sind es nicht.", *TARGET[8:], "[bold]one more[/x]"]
+    target = [
+        *TARGET[:6],
+        "",
+        "Das ist die Stra\xdfe 107 da, und wir sind es nicht.",
+        *TARGET[8:],
+        "[bold]one more[/x]",
+    ]
     told = call(*corpus(target=target), "--quiet")
     assert (told.code, told.err) == (3, "")
     assert [line.split()[:4] for line in told.out.splitlines() if line.startswith(("error", "warning", "note"))] == [
@@ -64,7 +70,9 @@ def test_the_json_has_all_that_the_table_has(corpus, call, tmp_path):
     report = call(*corpus(source), "--json", "--examples=1").json
     (finding,) = report["findings"]
     assert (finding["severity"], finding["check"], finding["count"], finding["of"]) == ("warning", "markup", 1, 40)
-    assert finding["examples"] == [{"place": f"{tmp_path}/c.en:5", "text": "The house 104 &amp; its door, and we have it."}]
+    assert finding["examples"] == [
+        {"place": f"{tmp_path}/c.en:5", "text": "The house 104 &amp; its door, and we have it."}
+    ]
     (one,) = report["sets"]
     assert one["pairs"] == one["examined"] == 40
     assert [sum(count for _, count in rows) for rows in one["lengths"].values()] == [40, 40, 40]
