@@ -127,7 +127,11 @@ _EVALUATE: Final = {
     "-i": "--hypothesis FILE; - is stdin",
     "-tok": "--tokenize",
     "-lc": "--lowercase",
-    "-l": "nothing: files carry no language",
+    "-l": "--target-lang, which --paper needs; else files carry no language",
+    "--paired-bs": "--significance bootstrap, with several files after --hypothesis",
+    "--paired-ar": "--significance randomization, with several files after --hypothesis",
+    "--paired-bs-n": "--trials",
+    "--paired-ar-n": "--trials",
     "--score-only": "--json, whose rows have the value and its signature: a bare number is never printed",
 }
 _SCORE: Final = {"--models": "--model", "--train-sets": "--source FILE and --target FILE", "--cpu": "--device cpu"}

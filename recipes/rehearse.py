@@ -1,0 +1,101 @@
+"""A mirror of WMT14's archives, of the right names and layouts, filled with any parallel text: to rehearse a recipe offline.
+
+    python rehearse.py --output MIRROR --target-lang de --train PREFIX [PREFIX ...] --valid PREFIX --test PREFIX
+
+Each corpus of WMT14 gets its share of the training pairs. All three texts may be plain or compressed (PREFIX.en, PREFIX.en.gz).
+"""
+
+import argparse
+import gzip
+import io
+import tarfile
+from collections.abc import Iterator
+from html import escape
+from itertools import islice
+from pathlib import Path
+
+from nmt.text.corpus import raw_lines, text_exists
+
+# Archive -> its members, as (prefix of the name, share of the training pairs): de, then fr.
+TRAINING = {
+    "wmt13/training-parallel-europarl-v7.tgz": "training/europarl-v7",
+    "wmt13/training-parallel-commoncrawl.tgz": "commoncrawl",
+    "wmt14/training-parallel-nc-v9.tgz": "training/news-commentary-v9",
+}
+FRENCH = {
+    "wmt13/training-parallel-un.tgz": "un/undoc.2000.fr-en",
+    "wmt10/training-giga-fren.tar": "giga-fren.release2.fixed",
+}
+Pairs = list[tuple[bytes, bytes]]
+
+
+def pairs_of(prefixes: list[str], lang: str) -> Iterator[tuple[bytes, bytes]]:
+    """The pairs of all prefixes, each line without its LF."""
+    for prefix in prefixes:
+        sides = [raw_lines(named(prefix, language)) for language in ("en", lang)]
+        for source, target in zip(*sides, strict=True):
+            yield source.rstrip(b"\r\n"), target.rstrip(b"\r\n")
+
+
+def named(prefix: str, language: str) -> Path:
+    """The file of a prefix, compressed or not."""
+    path = Path(f"{prefix}.{language}")
+    return path if text_exists(path) else Path(f"{path}.gz")
+
+
+def add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
+    """A regular file in an archive, the same bytes whenever it is made."""
+    info = tarfile.TarInfo(name)
+    info.size = len(content)
+    archive.addfile(info, io.BytesIO(content))
+
+
+def as_sgm(lines: list[bytes], kind: str, name: str) -> bytes:
+    """A test set as WMT writes it. kind: src or ref"""
+    segments = "".join(f'<seg id="{i}">{escape(line.decode(), quote=False)}</seg>\n' for i, line in enumerate(lines, 1))
+    head = f'<{kind}set setid="{name}" srclang="any" trglang="any">\n<doc sysid="ref" docid="d" genre="news">\n<p>\n'
+    return f"{head}{segments}</p>\n</doc>\n</{kind}set>\n".encode()
+
+
+def training(output: Path, lang: str, pairs: Pairs) -> None:
+    """The archives of the training texts, the pairs dealt out to them in turn."""
+    archives = {name: f"{stem}.{lang}-en" for name, stem in TRAINING.items()} | (FRENCH if lang == "fr" else {})
+    for number, (name, stem) in enumerate(archives.items()):
+        path = output / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(path, "w:gz" if name.endswith("gz") else "w") as archive:
+            for language, side in (("en", 0), (lang, 1)):
+                text = b"".join(pair[side] + b"\n" for pair in islice(pairs, number, None, len(archives)))
+                packed = name.endswith(".tar")
+                content = gzip.compress(text, mtime=0) if packed else text
+                add(archive, f"{stem}.{language}{'.gz' if packed else ''}", content)
+
+
+def evaluation(output: Path, lang: str, archive: str, stem: str, pairs: Pairs) -> None:
+    """An archive of a set in sgm."""
+    path = output / archive
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w:gz") as file:
+        for language, kind, side in (("en", "src", 0), (lang, "ref", 1)):
+            lines = [pair[side] for pair in pairs]
+            add(file, f"{stem}-{kind}.{language}.sgm", as_sgm(lines, kind, Path(stem).name))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--target-lang", choices=("de", "fr"), default="de")
+    parser.add_argument("--train", nargs="+", required=True)
+    parser.add_argument("--valid", required=True)
+    parser.add_argument("--test", required=True)
+    given = parser.parse_args()
+    lang = given.target_lang
+    training(given.output, lang, list(pairs_of(given.train, lang)))
+    pair = "deen" if lang == "de" else "fren"
+    evaluation(given.output, lang, "wmt14/dev.tgz", "dev/newstest2013", list(pairs_of([given.valid], lang)))
+    test = list(pairs_of([given.test], lang))
+    evaluation(given.output, lang, "wmt14/test-full.tgz", f"test-full/newstest2014-{pair}", test)
+
+
+if __name__ == "__main__":
+    main()

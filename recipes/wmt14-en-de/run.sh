@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# WMT14 English to German (or French): from the public archives to the number of Table 2 of "Attention Is All You Need".
+#
+# MODEL=base (the default) or big. RECIPE says how text is treated: paper (the default), fairseq (40,000 BPE over Moses tokens,
+# every 100th training line as development set) or marian (36,000 over truecased Moses tokens).
+# What may be set: MIRROR (a folder or address that is tried before the public one), WORK (folder of all that is made), NMT,
+# PYTHON, WORKERS, TARGET_LANG, LOCK, LAST and APART (checkpoints that are averaged, and minutes between them), VOCAB_SIZE.
+# Flags go to nmt train: `MODEL=big run.sh --device cuda --max-tokens 25000`. A step whose output stands is skipped.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=recipes/steps.sh
+. "$here/../steps.sh"
+lang=${TARGET_LANG:-de} size=${MODEL:-base} recipe=${RECIPE:-paper}
+work=${WORK:-$root/runs/wmt14-en-$lang-$recipe}
+get=$work/archives data=$work/data run=$work/$size/run model=$work/$size/model found=$work/$size/newstest2014.$lang
+news=$get/dev.tgz/dev/newstest2013 test=$get/test-full.tgz/test-full/newstest2014-${lang}en
+
+archives=(wmt13/training-parallel-europarl-v7.tgz wmt13/training-parallel-commoncrawl.tgz
+    wmt14/training-parallel-nc-v9.tgz wmt14/dev.tgz wmt14/test-full.tgz)
+texts=(training-parallel-europarl-v7.tgz/training/europarl-v7 training-parallel-commoncrawl.tgz/commoncrawl
+    training-parallel-nc-v9.tgz/training/news-commentary-v9)
+train=("${texts[@]/%/.$lang-en}")
+vocabulary=37000 preset=transformer-$size published=$([[ $size == base ]] && echo 27.3 || echo 28.4) hold_out=100
+if [[ $lang == fr ]]; then
+    archives+=(wmt13/training-parallel-un.tgz wmt10/training-giga-fren.tar)
+    train+=(training-parallel-un.tgz/un/undoc.2000.fr-en training-giga-fren.tar/giga-fren.release2.fixed)
+    test=$get/test-full.tgz/test-full/newstest2014-fren
+    vocabulary=32000 preset=${preset/%big/big-en-fr} published=$([[ $size == base ]] && echo 38.1 || echo 41.8) hold_out=1333
+fi
+news=(--valid-source "$news-src.en.sgm" --valid-target "$news-ref.$lang.sgm")
+case $recipe in
+paper) text=("${news[@]}") ;;
+fairseq) vocabulary=40000 text=(--hold-out "$hold_out" --normalize-punctuation --tokenizer moses --max-length 250 --max-ratio 1.5) ;;
+marian) vocabulary=36000 text=("${news[@]}" --normalize-punctuation --tokenizer moses --truecase --max-length 100) ;;
+*) echo "RECIPE is '$recipe'; wanted paper, fairseq or marian" >&2 && exit 2 ;;
+esac
+
+"${PYTHON:-python3}" "$here/../fetch.py" --to "$get" --lock "${LOCK:-$here/data.lock}" ${MIRROR:+--mirror "$MIRROR"} \
+    --mirror https://www.statmt.org "${archives[@]}"
+step "$data" "${nmt[@]}" prepare --source-lang en --target-lang "$lang" --output "$data" --train "${train[@]/#/$get/}" \
+    --vocab-size "${VOCAB_SIZE:-$vocabulary}" --workers "${WORKERS:-$(nproc)}" "${text[@]}"
+step "$model" "${nmt[@]}" train --data "$data" --output "$run" --preset "$preset" --config "$here/settings.toml" "$@"
+step "$model" "${nmt[@]}" average --run "$run" --last "${LAST:-$([[ $size == base ]] && echo 5 || echo 20)}" \
+    --every-minutes "${APART:-9}" --output "$model"
+step "$found" "${nmt[@]}" translate --model "$model" --input "$test-src.en.sgm" --output "$found"
+
+echo
+figure "newstest2014 en-$lang, $size, $recipe" "" "published (its own BLEU): $published"
+score=("${nmt[@]}" evaluate --paper --target-lang "$lang" --hypothesis "$found" --reference "$test-ref.$lang.sgm")
+"${score[@]}" --json >"$work/$size/scores.json.partial"
+mv "$work/$size/scores.json.partial" "$work/$size/scores.json" # for nmt report
+"${score[@]}"
