@@ -1,4 +1,4 @@
-"""Line charts as SVG: text in, text out; no script, no font and no file from elsewhere."""
+"""Charts as text: lines and bars as SVG, without script, font or file from elsewhere; bars as characters for a terminal."""
 
 import math
 from collections.abc import Sequence
@@ -11,6 +11,12 @@ HEIGHT: Final = 320
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 34, 48  # of the plot, in pixels
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito: for every eye
 DASHES: Final = ("", "6 3", "2 3")
+
+EIGHTHS: Final = " ▏▎▍▌▋▊▉"  # a cell filled by 0 to 7 eighths from the left
+FULL: Final = "█"
+LABELS, BAR, GAP, WIDEST, COUNTS, TITLE = 130, 18, 4, 420, 150, 30  # of a bar chart, in pixels
+
+Rows = Sequence[tuple[str, int]]
 
 
 @dataclass(frozen=True)
@@ -117,3 +123,44 @@ def _legend(names: Sequence[tuple[int, str]]) -> list[str]:
         parts.append(f'<text x="{right - 22}" y="{y}" text-anchor="end">{escape(name)}</text>')
         parts += _drawn(number, [(right - 18, y - 4), (right - 2, y - 4)])
     return parts
+
+
+def bar(value: int, most: int, width: int) -> str:
+    """A bar of up to `width` cells for value of `most`; what is not 0 shows at least an eighth of a cell."""
+    if value <= 0:
+        return ""
+    eighths = max(1, round(8 * width * value / most))
+    return FULL * (eighths // 8) + EIGHTHS[eighths % 8].strip()
+
+
+def bars(rows: Rows, width: int = 40) -> list[str]:
+    """A horizontal bar chart as lines: label, bar, count and share."""
+    total, most = sum(count for _, count in rows), max((count for _, count in rows), default=0)
+    margin = max((len(label) for label, _ in rows), default=0)
+    digits = len(f"{most:,}")
+    return [
+        f"{label:>{margin}} {count:>{digits},} {100 * count / max(total, 1):>5.1f} % {bar(count, most, width)}".rstrip()
+        for label, count in rows
+    ]
+
+
+def svg_bars(title: str, rows: Rows) -> str:
+    """A horizontal bar chart as one <svg> element, each bar with its count and share."""
+    total, most = sum(count for _, count in rows), max((count for _, count in rows), default=0)
+    height = TITLE + len(rows) * (BAR + GAP)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{LABELS + WIDEST + COUNTS}" height="{height}" '
+        f'viewBox="0 0 {LABELS + WIDEST + COUNTS} {height}" font-family="sans-serif" font-size="12" fill="currentColor">',
+        f"<title>{escape(title)}</title>",
+        f'<text x="0" y="16" font-size="14" font-weight="600">{escape(title)}</text>',
+    ]
+    for i, (label, count) in enumerate(rows):
+        top = TITLE + i * (BAR + GAP)
+        length = WIDEST * count / max(most, 1)
+        told = f"{count:,} ({100 * count / max(total, 1):.1f} %)"
+        parts.append(
+            f'<text x="{LABELS - 8}" y="{top + 13}" text-anchor="end">{escape(label)}</text>'
+            f'<rect x="{LABELS}" y="{top}" width="{length:.1f}" height="{BAR}" fill="#0072b2"/>'
+            f'<text x="{LABELS + length + 6:.1f}" y="{top + 13}" fill-opacity=".7">{told}</text>'
+        )
+    return "\n".join([*parts, "</svg>"])

@@ -12,7 +12,7 @@ import msgspec
 
 from nmt.artefact import write_file
 from nmt.cli.command import Command
-from nmt.cli.page import Table, page
+from nmt.cli.curves import Table, page
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.infer.history import History, read_run
 from nmt.infer.table2 import EN_DE, EN_FR, SUSTAINED_TFLOPS, TABLE_2, estimate

@@ -7,12 +7,13 @@ from collections import Counter
 import numpy as np
 import pytest
 
-import nmt.data.repeats
-import nmt.data.sets
-from nmt.data.bars import bar, bars, html_page, svg_bars
-from nmt.data.doctor import DoctorOptions, doctor
-from nmt.data.findings import CHECKS, Finding, worst
-from nmt.data.languages import (
+import nmt.doctor.repeats
+import nmt.doctor.sets
+from nmt.charts import bar, bars, svg_bars
+from nmt.data.prepare import PrepareOptions, prepare
+from nmt.doctor.doctor import DoctorOptions, doctor
+from nmt.doctor.findings import CHECKS, Finding, worst
+from nmt.doctor.languages import (
     FUNCTION_WORDS,
     LANGUAGES_OF_SCRIPTS,
     LETTERS,
@@ -20,10 +21,10 @@ from nmt.data.languages import (
     guess_language,
     scripts_of,
 )
-from nmt.data.lengths import LONGEST, Lengths
-from nmt.data.prepare import PrepareOptions, prepare
-from nmt.data.repeats import NO_KEY, Overlap, first_of, keys_of, repeated
+from nmt.doctor.lengths import LONGEST, Lengths
+from nmt.doctor.repeats import NO_KEY, Overlap, first_of, keys_of, repeated
 from nmt.options import options_of
+from nmt.page import html_page
 
 PAIRS = 60
 NAMES = [("dog", "Hund"), ("cook", "Koch"), ("lord", "Herr"), ("son", "Sohn"), ("guest", "Gast"), ("king", "König")]
@@ -291,7 +292,7 @@ def test_prepared_data_is_looked_at_by_its_text(tmp_path):
 
 @pytest.mark.parametrize("most", [0, 7, 100, 1999])
 def test_every_histogram_adds_up_to_the_pairs_that_were_looked_at(most, look, monkeypatch):
-    monkeypatch.setattr(nmt.data.sets, "CHUNK_PAIRS", 300)
+    monkeypatch.setattr(nmt.doctor.sets, "CHUNK_PAIRS", 300)
     chance = random.Random(3)
     sizes = [0, 0, 1, 2, 5, 40, 300, LONGEST, LONGEST + 1, 2000]
     sides = [[b"a " * chance.choice(sizes) + b"\n" for _ in range(2000)] for _ in range(2)]
@@ -307,7 +308,7 @@ def test_every_histogram_adds_up_to_the_pairs_that_were_looked_at(most, look, mo
 
 
 def test_a_sample_is_evenly_spaced_and_its_lines_keep_their_numbers(look, tmp_path, monkeypatch):
-    monkeypatch.setattr(nmt.data.sets, "CHUNK_PAIRS", 16)
+    monkeypatch.setattr(nmt.doctor.sets, "CHUNK_PAIRS", 16)
     source = [f"{i + 1000} x <b>\n".encode() for i in range(103)]
     (finding,) = look(source, [f"{i + 1000} y\n".encode() for i in range(103)], max_pairs=10, examples=99).findings
     numbers = [int(place.partition(":")[2]) for place in shown(finding, tmp_path)]
@@ -318,7 +319,7 @@ def test_a_sample_is_evenly_spaced_and_its_lines_keep_their_numbers(look, tmp_pa
 
 @pytest.mark.parametrize("most", [3, 50, 101, 200])
 def test_the_line_of_a_repeated_pair_is_named_rightly_in_a_sample_and_over_several_files(most, tmp_path, monkeypatch):
-    monkeypatch.setattr(nmt.data.sets, "CHUNK_PAIRS", 16)
+    monkeypatch.setattr(nmt.doctor.sets, "CHUNK_PAIRS", 16)
     prefixes = []
     for name, size in (("a", 77), ("b", 0), ("c", 124)):
         for language in ("en", "de"):
@@ -335,7 +336,7 @@ def test_the_line_of_a_repeated_pair_is_named_rightly_in_a_sample_and_over_sever
 
 @pytest.mark.parametrize("at_once", [1 << 21, 7])
 def test_repeated_keys_are_those_that_a_set_would_find(at_once, monkeypatch):
-    monkeypatch.setattr(nmt.data.repeats, "SORTED_AT_ONCE", at_once)
+    monkeypatch.setattr(nmt.doctor.repeats, "SORTED_AT_ONCE", at_once)
     chance = random.Random(5)
     texts = [chance.choice(["", "a", "b", "ä", *map(str, range(40))]) for _ in range(100)]
     keys = keys_of(texts)
@@ -475,7 +476,7 @@ def test_options_that_cannot_be_are_told(given, told):
 
 
 def test_the_number_of_workers_changes_no_result(look, monkeypatch):
-    monkeypatch.setattr(nmt.data.sets, "CHUNK_PAIRS", 20)
+    monkeypatch.setattr(nmt.doctor.sets, "CHUNK_PAIRS", 20)
     source, target = clean()
     source[50] = source[3]
     one, two = (look(source, target, (source[:2], target[:2]), workers=workers) for workers in (1, 2))

@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-import nmt.data.examine
-import nmt.data.sets
+import nmt.doctor.examine
+import nmt.doctor.sets
 
 SOURCE = [f"The house {i} is here, and we have not seen it." for i in range(100, 140)]
 TARGET = [f"Das Haus {i} ist hier, und wir haben es nicht gesehen." for i in range(100, 140)]
@@ -120,14 +120,14 @@ def test_a_vocabulary_of_other_languages_is_refused(corpus, data, call):
 
 
 def test_a_signal_ends_it_between_two_chunks(corpus, call, monkeypatch):
-    monkeypatch.setattr(nmt.data.sets, "CHUNK_PAIRS", 10)
+    monkeypatch.setattr(nmt.doctor.sets, "CHUNK_PAIRS", 10)
     looked = []
 
     def stopped(text):
         looked.append(text)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(nmt.data.examine, "guess_language", stopped)
+    monkeypatch.setattr(nmt.doctor.examine, "guess_language", stopped)
     assert call(*corpus()) == (128 + signal.SIGTERM, "", "")
     assert len(looked) == 20  # both sides of the first chunk
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.data.encode import CHUNK_PAIRS, FilePair
-from nmt.data.examine import Lines
-from nmt.data.findings import Example, Finding
 from nmt.data.shards import Corpus, Ids
+from nmt.doctor.examine import Lines
+from nmt.doctor.findings import Example, Finding
 from nmt.errors import quoted
 from nmt.signals import Signals
 from nmt.text.corpus import raw_lines

@@ -1,4 +1,4 @@
-"""The page that `nmt report --html` writes: the table and the learning curves, whole in one file, without a script."""
+"""The page that `nmt report --html` writes: the table and the learning curves."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,17 +7,9 @@ from typing import Final
 
 from nmt.charts import Curve, line_chart
 from nmt.infer.history import History, Record
+from nmt.page import html_page, html_table
 
 MOST_POINTS: Final = 400  # of a curve; more are averaged
-STYLE: Final = """
-:root { color-scheme: light dark }
-body { font: 14px/1.5 sans-serif; max-width: 1180px; margin: 2em auto; padding: 0 1em }
-table { border-collapse: collapse }
-th, td { padding: .2em .8em; text-align: right; font-variant-numeric: tabular-nums }
-th:first-child, td:first-child { text-align: left }
-thead th, tr.ours { border-top: 1px solid; border-bottom: 1px solid }
-svg { max-width: 100%; height: auto }
-"""
 QUANTITIES: Final[Sequence[tuple[str, str, Callable[[Record], float | None]]]] = (
     ("Training loss", "nats a target token", lambda record: record.loss),
     ("Validation loss", "nats a target token", lambda record: record.valid_loss),
@@ -42,21 +34,9 @@ class Table:
 
 def page(table: Table, runs: Sequence[History]) -> str:
     """HTML with everything in it. Charts that would have no point are left out."""
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in table.head)
-    body = "\n".join(
-        f"<tr{' class=ours' if number == table.published else ''}>"
-        + "".join(f"<td>{escape(cell)}</td>" for cell in row)
-        + "</tr>"
-        for number, row in enumerate(table.rows)
-    )
-    notes = "\n".join(f"<p>{escape(note)}</p>" for note in table.notes)
-    charts = "\n".join(_charts(runs))
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>nmt report</title>'
-        '<meta name="viewport" content="width=device-width">'
-        f"<style>{STYLE}</style></head><body>\n<h1>Table 2</h1>\n<table><thead><tr>{head}</tr></thead>\n"
-        f"<tbody>\n{body}\n</tbody></table>\n{notes}\n{charts}\n</body></html>\n"
-    )
+    rows = [[escape(cell) for cell in row] for row in table.rows]
+    notes = [f"<p>{escape(note)}</p>" for note in table.notes]
+    return html_page("nmt report", [html_table(table.head, rows, table.published), *notes, *_charts(runs)])
 
 
 def _charts(runs: Sequence[History]) -> list[str]:

@@ -14,14 +14,14 @@ import numpy as np
 
 from nmt.artefact import Artefact
 from nmt.data.encode import CHUNK_PAIRS, FilePair
-from nmt.data.examine import SIDES, Examine, Examined
-from nmt.data.findings import CHECKS, SEVERITIES, Example, Finding, Tally
-from nmt.data.lengths import Rows
 from nmt.data.prepare import PrepareOptions
-from nmt.data.repeats import Overlap, first_of, repeated
-from nmt.data.sets import Kind, PairSet, Part
 from nmt.data.shards import KIND, PreparedData
 from nmt.data.workers import in_order
+from nmt.doctor.examine import SIDES, Examine, Examined
+from nmt.doctor.findings import CHECKS, SEVERITIES, Example, Finding, Tally
+from nmt.doctor.lengths import Rows
+from nmt.doctor.repeats import Overlap, first_of, repeated
+from nmt.doctor.sets import Kind, PairSet, Part
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.log import log
 from nmt.options import opt, options_of
