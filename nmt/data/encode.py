@@ -15,6 +15,7 @@ from nmt.text.corpus import bad_bytes, count_lines, decode_line, misaligned, raw
 from nmt.text.filter import KEPT, REASONS, LengthFilter
 from nmt.text.normalize import NOT_TEXT_BUT_LF
 from nmt.text.pipeline import Pipeline, TextPreparer
+from nmt.text.truecase import count_casings
 from nmt.text.vocabulary import Numbers
 
 CHUNK_PAIRS: Final = 2000
@@ -153,6 +154,16 @@ class CountTask:
 
     def __call__(self, chunk: Chunk) -> Counter[str]:
         return Counter(word for text in self.texts(chunk) for word in text.split(" ") if word)
+
+
+@dataclass(frozen=True)
+class CasingTask:
+    """Chunk -> how often each word stands inside a sentence of the texts that `texts` gives."""
+
+    texts: TextTask
+
+    def __call__(self, chunk: Chunk) -> Counter[str]:
+        return count_casings(self.texts(chunk))
 
 
 @dataclass

@@ -14,19 +14,18 @@ import numpy as np
 
 from nmt.artefact import Artefact
 from nmt.data.encode import CHUNK_PAIRS, FilePair
-from nmt.data.prepare import PrepareOptions
+from nmt.data.sets import CorpusOptions, Kind, text_sets
 from nmt.data.shards import KIND, PreparedData
 from nmt.data.workers import in_order
 from nmt.doctor.examine import SIDES, Examine, Examined
 from nmt.doctor.findings import CHECKS, SEVERITIES, Example, Finding, Tally
 from nmt.doctor.lengths import Rows
 from nmt.doctor.repeats import Overlap, first_of, repeated
-from nmt.doctor.sets import Kind, PairSet, Part
+from nmt.doctor.sets import PairSet, Part
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.log import log
-from nmt.options import opt, options_of
+from nmt.options import opt
 from nmt.signals import Signals
-from nmt.text.filter import LengthFilter
 from nmt.text.pipeline import Pipeline
 
 # A correlation of fewer pairs says little: at 200 one of 0.3 comes by chance less than once in 10,000 corpora.
@@ -36,69 +35,36 @@ MANY_PIECES: Final = 2.5
 MOST_CHARACTERS: Final = 20  # of those out of vocabulary, how many are named
 
 
-def _as_in_prepare(name: str) -> Any:
-    """The option of that name of nmt prepare, with its default, help and other flags."""
-    option = next(option for option in options_of(PrepareOptions) if option.name == name)
-    return opt(option.default, option.help, aliases=option.aliases)
-
-
 @dataclass(frozen=True, kw_only=True)
-class DoctorOptions:
+class DoctorOptions(CorpusOptions):
     """What to look at: prepared data, or files as nmt prepare takes them."""
 
     data: str | None = opt(None, "a prepared-data folder; without it, files as nmt prepare takes them")
-    source_lang: str | None = opt(None, "source language, and the ending of the files of a prefix: en")
-    target_lang: str | None = opt(None, "target language, and the ending of the files of a prefix: de")
-    train: tuple[str, ...] = _as_in_prepare("train")
-    valid: tuple[str, ...] = _as_in_prepare("valid")
-    test: tuple[str, ...] = _as_in_prepare("test")
-    source: tuple[str, ...] = _as_in_prepare("source")
-    target: tuple[str, ...] = _as_in_prepare("target")
-    valid_source: tuple[str, ...] = _as_in_prepare("valid_source")
-    valid_target: tuple[str, ...] = _as_in_prepare("valid_target")
-    test_source: tuple[str, ...] = _as_in_prepare("test_source")
-    test_target: tuple[str, ...] = _as_in_prepare("test_target")
     vocabulary: str | None = opt(
         None,
         "a model or prepared-data folder: lengths are those of its tokens, and what nmt prepare would drop is told",
     )
-    min_length: int = _as_in_prepare("min_length")
-    max_length: int = _as_in_prepare("max_length")
-    max_ratio: float = _as_in_prepare("max_ratio")
     max_pairs: int = opt(0, "look at no more training pairs than these, evenly spaced; 0 looks at all")
     examples: int = opt(3, "how many examples of each finding")
-    workers: int = _as_in_prepare("workers")
 
     def __post_init__(self) -> None:
-        for name, least in (("workers", 1), ("min_length", 1), ("max_length", 0), ("max_pairs", 0), ("examples", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be at least {least}")
-        if self.max_ratio and self.max_ratio < 1:
-            raise ValueError(f"--max-ratio is {self.max_ratio}; it must be at least 1, or 0 for any")
-        for kind in ("", "valid_", "test_"):
-            sources, targets = getattr(self, f"{kind}source"), getattr(self, f"{kind}target")
-            if len(sources) != len(targets):
-                flag = "--" + kind.replace("_", "-")
-                raise ValueError(
-                    f"{flag}source names {len(sources)} files, {flag}target {len(targets)}; they are pairs"
-                )
+        super().__post_init__()
+        for name in ("max_pairs", "examples"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be at least 0")
+        named = self.names_training or self.names_evaluation
         if self.data is not None:
-            if self.named_files or self.vocabulary is not None:
+            if named or self.vocabulary is not None:
                 raise ValueError(
                     f"'{quoted(self.data)}' stands without a flag, as prepared data does, and files are named too (give one "
                     "of the two; of several files each has its flag: --train A --train B)"
                 )
-        elif not self.named_files:
+        elif not named:
             raise ValueError(
                 "nothing to look at: name a prepared-data folder, or --train PREFIX, or --source and --target"
             )
-        elif self.source_lang is None or self.target_lang is None:
-            raise ValueError("--source-lang and --target-lang are missing (en, de)")
-
-    @property
-    def named_files(self) -> bool:
-        kinds = ("train", "valid", "test", "source", "valid_source", "test_source")
-        return any(getattr(self, kind) for kind in kinds)
+        else:
+            _ = self.languages
 
 
 @dataclass
@@ -143,11 +109,10 @@ def doctor(options: DoctorOptions) -> DoctorReport:
             findings += one.findings
         evaluation = [one for one in sets if one.kind != "train"]
         train = [one for one in sets if one.kind == "train"]
-        filters = LengthFilter(options.min_length, options.max_length, options.max_ratio)
         task = Examine(languages, pipeline, None, options.examples, loose=bool(evaluation and train))
         looked = [_look(one, task, Overlap(()), options.workers, signals) for one in evaluation]
         overlap = Overlap(one.loose_keys for one in looked)
-        task = replace(task, lengths=filters if options.data is None else None)
+        task = replace(task, lengths=options.length_filter if options.data is None else None)
         first = [_look(one, task, overlap, options.workers, signals) for one in train]
         for one, found in zip([*train, *evaluation], [*first, *looked], strict=True):
             findings += _findings(one, found, signals)
@@ -169,40 +134,15 @@ def _opened(options: DoctorOptions) -> tuple[list[PairSet], tuple[str, str], Pip
         prepared = PreparedData(folder)
         languages = prepared.pipeline.source_lang, prepared.pipeline.target_lang
         return _prepared_sets(folder, prepared), languages, prepared.pipeline, _dropped_before(prepared)
-    assert options.source_lang is not None and options.target_lang is not None
-    languages = options.source_lang, options.target_lang
-    pipeline = None
+    languages, pipeline = options.languages, None
     if options.vocabulary is not None:
         pipeline = Pipeline.load(Artefact(Path(options.vocabulary), "model", "checkpoint", KIND))
         found = pipeline.source_lang, pipeline.target_lang
         if found != languages:
             told = f"translates {'-'.join(found)}; the data is {'-'.join(languages)}"
             raise UserError(f"{quoted(options.vocabulary)}: {told}")
-    return _file_sets(options, languages), languages, pipeline, []
-
-
-def _file_sets(options: DoctorOptions, languages: tuple[str, str]) -> list[PairSet]:
-    train = [_of_prefix(prefix, languages) for prefix in options.train]
-    train += [_of_paths(*paths) for paths in zip(options.source, options.target, strict=True)]
-    sets = [PairSet("train", "train", train)] if train else []
-    kinds: tuple[Kind, Kind] = ("valid", "test")
-    for kind in kinds:
-        sets += [PairSet(kind, Path(prefix).name, [_of_prefix(prefix, languages)]) for prefix in getattr(options, kind)]
-        paths = zip(getattr(options, f"{kind}_source"), getattr(options, f"{kind}_target"), strict=True)
-        sets += [PairSet(kind, Path(source).name, [_of_paths(source, target)]) for source, target in paths]
-    return sets
-
-
-def _of_prefix(prefix: str, languages: tuple[str, str]) -> Part:
-    paths = []
-    for language in languages:
-        plain, packed = f"{prefix}.{language}", f"{prefix}.{language}.gz"
-        paths.append(packed if Path(packed).exists() and not Path(plain).exists() else plain)
-    return _of_paths(*paths)
-
-
-def _of_paths(source: str, target: str) -> Part:
-    return Part.of_files(FilePair(Path(source), Path(target)))
+    sets = [PairSet(one.kind, one.name, [Part.of_files(pair) for pair in one.files]) for one in text_sets(options)]
+    return sets, languages, pipeline, []
 
 
 def _prepared_sets(folder: Path, prepared: PreparedData) -> list[PairSet]:

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress, count, islice
-from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nmt.data.encode import CHUNK_PAIRS, FilePair
+from nmt.data.sets import Kind, count_lines
 from nmt.data.shards import Corpus, Ids
 from nmt.doctor.examine import Lines
 from nmt.doctor.findings import Example, Finding
@@ -17,10 +17,6 @@ from nmt.errors import quoted
 from nmt.signals import Signals
 from nmt.text.corpus import raw_lines
 from nmt.text.pipeline import Pipeline, Side
-
-LINES_BETWEEN_LOOKS: Final = 1 << 17
-
-Kind = Literal["train", "valid", "test"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +29,7 @@ class Part:
     def count(self, signals: Signals) -> tuple[int, int]:
         """Lines of both sides."""
         if isinstance(self.content, FilePair):
-            return _count(self.content.source, signals), _count(self.content.target, signals)
+            return count_lines(self.content.source, signals), count_lines(self.content.target, signals)
         return len(self.content[0]), len(self.content[0])
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
@@ -45,15 +41,6 @@ class Part:
     @classmethod
     def of_files(cls, files: FilePair) -> "Part":
         return cls((str(files.source), str(files.target)), files)
-
-
-def _count(path: Path, signals: Signals) -> int:
-    count = 0
-    for _ in raw_lines(path):
-        count += 1
-        if count % LINES_BETWEEN_LOOKS == 0:
-            signals.check()
-    return count
 
 
 def _decoded(corpus: Corpus, pipeline: Pipeline) -> Iterator[tuple[bytes, bytes]]:

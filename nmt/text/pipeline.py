@@ -14,6 +14,7 @@ from nmt.text.corpus import clean
 from nmt.text.normalize import Form, Normalizer
 from nmt.text.subword import Sentencepiece, SubwordName
 from nmt.text.tokenize import Tokenizer, TokenizerName
+from nmt.text.truecase import Truecaser
 from nmt.text.vocabulary import Ids, Vocabulary, Words
 
 FOLDER: Final = "pipeline"
@@ -30,30 +31,33 @@ class SideSettings:
     lowercase: bool
     tokenizer: TokenizerName
     subword: SubwordName
+    truecase: bool = False
 
 
 class TextPreparer:
-    """Normalise and tokenise the text of one language: all that comes before subwords."""
+    """Normalise, tokenise and truecase the text of one language: all that comes before subwords."""
 
-    def __init__(self, settings: SideSettings) -> None:
+    def __init__(self, settings: SideSettings, truecaser: Truecaser | None = None) -> None:
+        self.truecaser = truecaser
         self._normalize = Normalizer(
             settings.language, settings.normalization, settings.normalize_punctuation, settings.lowercase
         )
         self._tokenizer = Tokenizer(settings.tokenizer, settings.language)
 
     def __call__(self, texts: Sequence[str]) -> list[str]:
-        return [self._tokenizer.tokenize(text) for text in self._normalize.batch(texts)]
+        found = [self._tokenizer.tokenize(text) for text in self._normalize.batch(texts)]
+        return found if self.truecaser is None else list(map(self.truecaser, found))
 
     def undo(self, text: str) -> str:
-        return self._tokenizer.detokenize(text)
+        return self._tokenizer.detokenize(text if self.truecaser is None else self.truecaser.undo(text))
 
 
 class Side:
     """The pipeline of one language."""
 
-    def __init__(self, settings: SideSettings, vocabulary: Vocabulary) -> None:
+    def __init__(self, settings: SideSettings, vocabulary: Vocabulary, truecaser: Truecaser | None = None) -> None:
         self.settings, self.vocabulary = settings, vocabulary
-        self.prepare = TextPreparer(settings)
+        self.prepare = TextPreparer(settings, truecaser)
 
     @property
     def size(self) -> int:
@@ -112,7 +116,12 @@ class Pipeline:
         }
         sides = {"joint": self.source} if self.joint else {"source": self.source, "target": self.target}
         vocabularies = {f"{name}{side.vocabulary.suffix}": side.vocabulary.to_bytes() for name, side in sides.items()}
-        return {FACTS: to_json(facts), **vocabularies}
+        casings = {
+            f"{name}{Truecaser.suffix}": side.prepare.truecaser.to_bytes()
+            for name, side in (("source", self.source), ("target", self.target))
+            if side.prepare.truecaser is not None
+        }
+        return {FACTS: to_json(facts), **vocabularies, **casings}
 
     def save(self, folder: Path) -> None:
         """Write its files into a folder that is there."""
@@ -136,7 +145,11 @@ class Pipeline:
         names = ("joint", "joint") if facts.joint else ("source", "target")
         source = _read_vocabulary(read, names[0], facts.source.subword, place)
         target = source if facts.joint else _read_vocabulary(read, names[1], facts.target.subword, place)
-        return cls(Side(facts.source, source), Side(facts.target, target), facts.joint)
+        casings = [
+            _read_truecaser(read, name, place) if side.truecase else None
+            for name, side in (("source", facts.source), ("target", facts.target))
+        ]
+        return cls(Side(facts.source, source, casings[0]), Side(facts.target, target, casings[1]), facts.joint)
 
 
 class _Facts(msgspec.Struct):
@@ -151,3 +164,7 @@ def _read_vocabulary(read: Callable[[str], bytes], name: str, subword: SubwordNa
     if subword == "none":
         return Words.from_bytes(read(name + Words.suffix), f"{place}/{name}{Words.suffix}")
     return Sentencepiece(read(name + Sentencepiece.suffix), f"{place}/{name}{Sentencepiece.suffix}")
+
+
+def _read_truecaser(read: Callable[[str], bytes], name: str, place: object) -> Truecaser:
+    return Truecaser.from_bytes(read(name + Truecaser.suffix), f"{place}/{name}{Truecaser.suffix}")

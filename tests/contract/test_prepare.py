@@ -216,6 +216,24 @@ def test_every_nth_pair_is_held_out_over_all_files_and_no_vocabulary_sees_it(tmp
         options(tmp_path, train=(one,), hold_out=1)
 
 
+def test_truecased_data_gives_its_capitals_back_and_needs_words(tmp_path):
+    lines = [
+        "The house sees the river .",
+        "In the house is Anna .",
+        "The river finds Anna .",
+        "Anna loves the house .",
+    ] * 5
+    train = write(tmp_path / "train", lines, lines)
+    prepare(options(tmp_path, train=(train,), tokenizer="moses", truecase=True))
+    pipeline = PreparedData(tmp_path / "data").pipeline
+    words = ["the", "river", ".", "Anna", "sees", "the", "house", "."]
+    assert pipeline.source.pieces("The river . Anna sees the house .") == words
+    assert pipeline.target.decode(pipeline.target.encode("The river finds Anna.")) == "The river finds Anna."
+    for wrong in ({"truecase": True}, {"truecase": True, "tokenizer": "moses", "lowercase": True}):
+        with pytest.raises(ValueError, match="--truecase needs words"):
+            options(tmp_path, train=(train,), **wrong)
+
+
 def test_texts_in_an_archive_are_prepared_as_those_beside_it(tmp_path):
     train, dev = corpus(tmp_path / "train", 60), corpus(tmp_path / "dev", 20, 2)
     (tmp_path / "dev.en.sgm").write_text(as_sgm((tmp_path / "dev.en").read_text().splitlines(), "src"))

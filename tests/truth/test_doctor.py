@@ -23,7 +23,6 @@ from nmt.doctor.languages import (
 )
 from nmt.doctor.lengths import LONGEST, Lengths
 from nmt.doctor.repeats import NO_KEY, Overlap, first_of, keys_of, repeated
-from nmt.options import options_of
 from nmt.page import html_page
 
 PAIRS = 60
@@ -452,14 +451,6 @@ def test_the_chart_is_xml_with_a_bar_for_each_row_and_the_page_fetches_nothing()
     page = html_page("a < b", [svg])
     assert "<script" not in page and "src=" not in page and "href=" not in page and "@import" not in page
     assert page.replace("http://www.w3.org/2000/svg", "").count("http") == 0
-
-
-def test_options_are_those_of_prepare():
-    ours, theirs = ({option.name: option for option in options_of(cls)} for cls in (DoctorOptions, PrepareOptions))
-    own = {"data", "max_pairs", "examples"}
-    assert set(ours) - own <= set(theirs)
-    for name in set(ours) - own - {"source_lang", "target_lang", "vocabulary"}:
-        assert ours[name] == theirs[name]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentencepiece
+from sacremoses import MosesTruecaser
 
 from nmt.artefact import Artefact, new_folder
 from nmt.errors import ArtefactError, InputError, UserError
@@ -17,6 +18,7 @@ from nmt.text.filter import KEPT, REASONS, LengthFilter
 from nmt.text.normalize import Normalizer
 from nmt.text.pipeline import Pipeline, Side, SideSettings
 from nmt.text.subword import Sentencepiece, SubwordSettings, learn
+from nmt.text.truecase import Truecaser, count_casings
 from nmt.text.vocabulary import Words
 
 SENTENCES = [
@@ -227,6 +229,35 @@ def test_a_batch_of_texts_is_normalised_as_each_of_them_alone(form, lowercase):
     texts += ["ΑΣ", "ΑΣ ", "Σ", "", "two\nlines"]
     assert normalizer.batch(texts) == [normalizer(text) for text in texts]
     assert normalizer.batch([]) == []
+
+
+# Truecasing
+
+CASED = [
+    "The house is near the Rhine .", "I saw the Rhine .", '" The man said : Go home , Anna !', "THE END", "He and Anna go home .",
+    "( Anna knows The Hague . )", "in the Hague The Hague", "Über uns : über das Haus", "it is 3 p.m. - It was", "",
+]  # fmt: skip
+
+
+def test_truecasing_is_that_of_moses():
+    theirs = MosesTruecaser()
+    theirs.train([text.split() for text in CASED])
+    ours = Truecaser.learn(count_casings(CASED))
+    ties = {"it"}  # of equals Moses' port takes the one met first, ours the first by code point
+    more = ["anna The RHINE", "Rhine : The Anna", "Unknown Word", "hague . the hague ? the", "GO and Go home"]
+    for text in [text for text in CASED + more if text and not ties & set(text.lower().split())]:
+        assert ours(text) == theirs.truecase(text, return_str=True, use_known=True)
+
+
+def test_truecased_text_gets_its_capitals_back_at_the_start_of_sentences():
+    ours = Truecaser.learn(count_casings(CASED))
+    assert ours("The house . The Rhine : The Home") == "the house . the Rhine : the home"
+    assert ours.undo("the house . the Rhine : the home") == "The house . The Rhine : The home"
+    assert ours.undo('" über uns . (der Rhein )') == '" Über uns . (der Rhein )'
+    assert Truecaser.from_bytes(ours.to_bytes(), "here").to_bytes() == ours.to_bytes()
+    for wrong in (b"a b\n", b"\n", b"\xff\n"):
+        with pytest.raises(ArtefactError, match="not a truecaser"):
+            Truecaser.from_bytes(wrong, "here")
 
 
 # The pipeline as files
