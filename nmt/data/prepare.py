@@ -6,17 +6,15 @@ Everything written is a function of the texts, the settings and the seed; the nu
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from rich.progress import Progress
-
 from nmt.artefact import Artefact, check_output, new_folder, to_json, write_file
 from nmt.data.duplicates import without_duplicates
-from nmt.data.encode import CHUNK_PAIRS, BadLine, CasingTask, CountTask, Encoded, EncodeTask, FilePair, TextTask
+from nmt.data.encode import CHUNK_PAIRS, BadLine, CasingTask, CountTask, EncodeTask, FilePair, TextTask
 from nmt.data.learn import count_words, learn_apart
 from nmt.data.sets import CorpusOptions, TextSet, counted, text_sets
 from nmt.data.shards import KIND, SetFacts, SetWriter, write_facts
@@ -212,9 +210,8 @@ def _encode(
     raw: tuple[list[str], list[str]] = ([], [])
     workers = min(options.workers, -(-given.num_pairs // CHUNK_PAIRS))
     results = in_order(task, given.chunks(), workers, signals)
-    with closing(results), closing(writer), log.progress() as progress:
-        pairs = _watched(results, progress, given.stem, given.num_pairs)
-        for encoded in without_duplicates(pairs, folder, signals.check) if task.digests else pairs:
+    with closing(results), closing(writer):
+        for encoded in without_duplicates(results, folder, signals.check) if task.digests else results:
             writer.add(encoded.lengths, encoded.source, encoded.target)
             statistics.add(encoded)
             for lines, more in zip(raw, encoded.raw, strict=True):
@@ -225,13 +222,6 @@ def _encode(
     if training and not statistics.kept:
         raise InputError(f"{quoted(given.files[0].source)}: no training pair is left ({statistics.told_dropped()})")
     return SetFacts(given.kind, given.name, given.stem, writer.pairs), statistics
-
-
-def _watched(results: Iterable[Encoded], progress: Progress, name: str, total: int) -> Iterator[Encoded]:
-    bar = progress.add_task(name, total=total)
-    for encoded in results:
-        progress.advance(bar, encoded.read)
-        yield encoded
 
 
 def _report(options: PrepareOptions, pipeline: Pipeline, sets: Sequence[SetStatistics]) -> dict[str, Any]:

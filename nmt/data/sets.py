@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from nmt.data.batching import Indices
 from nmt.data.encode import Chunk, FilePair, chunks
 from nmt.errors import InputError, UserError, quoted
+from nmt.log import log
 from nmt.options import opt
 from nmt.signals import Signals
 from nmt.text.corpus import misaligned, open_text, text_exists
@@ -104,7 +105,8 @@ class TextSet:
         return np.asarray(held_out == (self.hold_out > 0 and self.kind != "train"))
 
     def chunks(self) -> Iterator[Chunk]:
-        return chunks(self.files, self.wanted if self.hold_out else None)
+        """All its pairs, with a progress bar."""
+        return _watched(chunks(self.files, self.wanted if self.hold_out else None), self.stem, self.num_pairs)
 
     def sample(self, size: int, seed: int) -> Iterator[Chunk]:
         """About `size` of its pairs, evenly spaced over all files; the seed says where the spacing begins."""
@@ -114,11 +116,20 @@ class TextSet:
         def chosen(i: Indices) -> NDArray[np.bool_]:
             return (((i + 1) * size + phase) // total > (i * size + phase) // total) & self.wanted(i)
 
-        return chunks(self.files, chosen)
+        return _watched(chunks(self.files, chosen), f"sample of {self.stem}", size)
 
     @property
     def stem(self) -> str:
         return self.name if self.kind == "train" else f"{self.kind}.{self.name}"
+
+
+def _watched(given: Iterator[Chunk], name: str, total: int) -> Iterator[Chunk]:
+    """The chunks, with a progress bar of their pairs and an estimate of the time left."""
+    with log.progress() as progress:
+        bar = progress.add_task(name, total=total)
+        for chunk in given:
+            yield chunk
+            progress.advance(bar, len(chunk.numbers))
 
 
 def text_sets(options: CorpusOptions, hold_out: int = 0) -> list[TextSet]:

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,34 @@ def test_the_recipe_runs_whole_and_killed_at_every_step_it_ends_in_the_very_same
     paths = [str(tmp_path / "one"), str(tmp_path / "two")]
     one, two = ({name: text.replace(path, "") for name, text in results(Path(path) / "work").items()} for path in paths)
     assert one == two
+
+
+RECORDER = """#!/bin/sh
+mkdir -p "$WORK/$MODEL"
+for word in "$@"; do printf '%s\\n' "$word" >> "$WORK/asked"; done
+echo >> "$WORK/asked"
+"""
+
+
+@pytest.mark.parametrize("text", ["paper", "fairseq", "marian"])
+@pytest.mark.parametrize("model", ["base", "big"])
+def test_every_variant_asks_for_settings_that_there_are(text, model, lang, mirror, tmp_path, call):
+    (tmp_path / "nmt").write_text(RECORDER)
+    (tmp_path / "nmt").chmod(0o755)
+    given = {"NMT": str(tmp_path / "nmt"), "RECIPE": text, "MODEL": model, "VOCAB_SIZE": ""}
+    done = recipe(lang, mirror, tmp_path / "work", **given)
+    assert done.returncode == 0, done.stderr
+    asked = [lines.split("\n") for lines in (tmp_path / "work/asked").read_text().strip().split("\n\n")]
+    assert [command for command, *_ in asked] == ["prepare", "train", "average", "translate", "evaluate", "evaluate"]
+    found = {words[0]: tomllib.loads(told.out) for words in asked if (told := call(*words, "--dump-config")).out}
+    assert set(found) == {command for command, *_ in asked}
+    size = {"paper": 37000 if lang == "de" else 32000, "fairseq": 40000, "marian": 36000}[text]
+    assert found["prepare"]["vocab_size"] == size and found["prepare"]["truecase"] == (text == "marian")
+    assert len(found["prepare"]["train"]) == (3 if lang == "de" else 5)
+    assert bool(found["prepare"]["hold_out"]) == (text == "fairseq") == (not found["prepare"]["valid_source"])
+    assert found["train"]["dropout"] == (0.3 if (model, lang) == ("big", "de") else 0.1)
+    assert (found["translate"]["beam_size"], found["translate"]["alpha"], found["translate"]["max_len_b"]) == (
+        4,
+        0.6,
+        50,
+    )
