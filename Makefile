@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test check format clean
+.PHONY: setup demo test check bench-prepare format clean
 
 setup: $(VENV)/ready
 
@@ -25,6 +25,10 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# make bench-prepare SOURCE=europarl.en.gz TARGET=europarl.fr.gz PAIRS="400000 4000000"
+bench-prepare: setup
+	$(BIN)/python benchmarks/prepare.py --source $(SOURCE) --target $(TARGET) --pairs $(or $(PAIRS),400000)
 
 format: setup
 	$(BIN)/ruff format .

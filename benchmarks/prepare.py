@@ -1,0 +1,121 @@
+"""How fast `nmt prepare` is, how much memory its processes take together, and how soon training starts on what it made.
+
+    python benchmarks/prepare.py --source europarl.en.gz --target europarl.fr.gz --pairs 400000 4000000 36000000
+
+The corpus is the text given, repeated: nine of ten repeated pairs get a number of their own, the tenth stays as it was, so
+that deduplication has work. Prints a table; a row can be compared with another of the same call only.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from nmt.text.corpus import raw_lines
+
+NMT = [sys.executable, "-m", "nmt"]
+LOOK_SECONDS = 0.25
+
+
+def repeated(source: Path, target: Path, pairs: int) -> Iterator[tuple[bytes, bytes]]:
+    """Pairs of real text, as many as are wanted."""
+    texts = list(zip(raw_lines(source), raw_lines(target), strict=True))
+    for i in range(pairs):
+        one, other = texts[i % len(texts)]
+        turn = i // len(texts)
+        if turn and i % 10:
+            mark = b"%d " % (turn * 1_000_003 + i % 9973)
+            one, other = mark + one, mark + other
+        yield one, other
+
+
+def write_corpus(prefix: Path, given: argparse.Namespace, pairs: int) -> None:
+    with Path(f"{prefix}.xx").open("wb") as one, Path(f"{prefix}.yy").open("wb") as other:
+        for source, target in repeated(given.source, given.target, pairs):
+            one.write(source)
+            other.write(target)
+
+
+def memory_of_tree(pid: int) -> int:
+    """Bytes that a process and its children have to themselves or share among each other (Pss of Linux)."""
+    total = 0
+    try:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        total += 1024 * int(next(line for line in rollup.splitlines() if line.startswith("Pss:")).split()[1])
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            total += sum(memory_of_tree(int(child)) for child in (task / "children").read_text().split())
+    except (OSError, StopIteration, ValueError):  # it ended while it was looked at
+        pass
+    return total
+
+
+def measured(command: list[str]) -> tuple[float, int]:
+    """(seconds, peak bytes of the process tree) of a command."""
+    started, peak = time.perf_counter(), 0
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+
+    def watch() -> None:
+        nonlocal peak
+        while process.poll() is None:
+            peak = max(peak, memory_of_tree(process.pid))
+            time.sleep(LOOK_SECONDS)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    process.wait()
+    watcher.join()
+    if process.returncode:
+        raise SystemExit(f"failed: {' '.join(command)}")
+    return time.perf_counter() - started, peak
+
+
+def first_update(data: Path, work: Path) -> tuple[float, int]:
+    """(seconds, peak bytes) from `nmt train` to the end of its first update, of a model that costs next to nothing."""
+    tiny = ["--encoder-layers=1", "--decoder-layers=1", "--d-model=16", "--d-ff=16", "--heads=2", "--no-valid-bleu"]
+    asked = ["train", f"--data={data}", f"--output={work / 'run'}", *tiny, "--best-by=loss", "--max-updates=1"]
+    return measured([*NMT, *asked, "--batch-tokens=4000"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--source", type=Path, required=True)
+    parser.add_argument("--target", type=Path, required=True)
+    parser.add_argument("--pairs", type=int, nargs="+", default=[400_000])
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--work", type=Path, default=Path("runs/bench-prepare"))
+    given = parser.parse_args()
+    print(
+        "| pairs | workers | pairs/s | s | peak MB | kept | to the first update, s | its peak MB |\n" + "|---" * 8 + "|"
+    )
+    for pairs in given.pairs:
+        shutil.rmtree(given.work, ignore_errors=True)
+        given.work.mkdir(parents=True)
+        write_corpus(given.work / "text", given, pairs)
+        for workers in given.workers:
+            data = given.work / "data"
+            asked = [
+                "prepare",
+                "--source-lang=xx",
+                "--target-lang=yy",
+                f"--train={given.work / 'text'}",
+                "--deduplicate",
+            ]
+            seconds, peak = measured([*NMT, *asked, f"--output={data}", f"--workers={workers}", "--overwrite"])
+            kept = json.loads((data / "report.json").read_bytes())["sets"][0]["kept"]
+            started, needed = first_update(data, given.work)
+            shutil.rmtree(given.work / "run")
+            print(
+                f"| {pairs:,} | {workers} | {pairs / seconds:,.0f} | {seconds:,.0f} | {peak / 1e6:,.0f} | {kept:,} "
+                f"| {started:.1f} | {needed / 1e6:,.0f} |",
+                flush=True,
+            )
+    shutil.rmtree(given.work)
+
+
+if __name__ == "__main__":
+    main()
