@@ -42,7 +42,6 @@ from nmt.options import REQUIRED
 from nmt.report import Report
 from nmt.schedules.base import Schedule
 from nmt.train.every import Period
-from nmt.train.update import PASSES, cost
 
 SAVES_THAT_MAY_FAIL: Final = 2
 
@@ -196,8 +195,6 @@ class Run:
         put_random_state(randoms, place)
         self.schedule.load_state_dict(state.schedule)
         self.progress, self.saved = state.progress, asdict(state.progress)
-        if not self.progress.flops:  # a checkpoint that was written before the cost was kept
-            self.progress.flops = self._cost_until(self.progress.position)
         self.report.cut(state.metrics_offset)
         self.minutes_before, self.started = state.minutes, time.monotonic()
         for newer in self.checkpoints.all():  # damaged ones: never to be mistaken for what follows from here
@@ -217,18 +214,6 @@ class Run:
             )
         if state.data != self.data.fingerprint:
             raise ArtefactError(f"{quoted(folder)}: was trained on other data than {quoted(self.options.data)}")
-
-    def _cost_until(self, position: Position) -> int:
-        """FLOPs of reading the data up to there, which is the start of an update: every epoch reads each pair once."""
-        pairs = (self.data.train.source_lengths, self.data.train.target_lengths)
-        lengths = (torch.tensor(side, dtype=torch.int64) + 1 for side in pairs)  # with EOS
-        flops = (position.epoch - 1) * PASSES * int(self.model.flops(*lengths).sum())
-        if position.pairs:
-            for data in self.loader.updates(Position(position.epoch)):
-                flops += cost(self.model, data.batches)
-                if data.after == position or data.ends_epoch:
-                    break
-        return flops
 
     def save(self, last: bool) -> None:
         """Write a checkpoint of this update and delete those that are not to be kept.

@@ -4,18 +4,16 @@ import json
 import shutil
 import subprocess
 import sys
-from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 import torch
-from conftest import ENVIRONMENT, train_arguments
+from conftest import ENVIRONMENT
 
 from nmt.charts import HEIGHT, WIDTH, Curve, line_chart
 from nmt.checkpoint import load_model
-from nmt.cli.main import run as run_in_process
 from nmt.data.shards import PreparedData
 
 
@@ -38,22 +36,6 @@ def test_an_epoch_costs_three_times_what_reading_each_of_its_pairs_does(data, tr
     assert len(ends) > 1
     for last in ends:
         assert last["eflop"] == last["epoch"] * epoch / 10**18
-
-
-@pytest.mark.parametrize("before", [10, 30])
-def test_a_checkpoint_written_before_costs_were_kept_goes_on_with_the_exact_cost(before, data, trained, copy):
-    for update in range(before + 10, 50, 10):
-        shutil.rmtree(copy / f"checkpoints/update-{update}")
-    newest = copy / f"checkpoints/update-{before}"
-    state = json.loads((newest / "training.json").read_bytes())
-    assert state["progress"].pop("flops") > 0
-    content = json.dumps(state).encode()
-    (newest / "training.json").write_bytes(content)
-    manifest = json.loads((newest / "manifest.json").read_bytes())
-    manifest["files"]["training.json"] = {"size": len(content), "sha256": sha256(content).hexdigest()}
-    (newest / "manifest.json").write_text(json.dumps(manifest))
-    assert run_in_process(train_arguments(data, copy, 40)) == 0
-    assert (copy / "metrics.jsonl").read_bytes() == (trained / "metrics.jsonl").read_bytes()
 
 
 def test_the_table_has_the_published_rows_then_the_runs_with_both_costs(trained, call):
