@@ -15,7 +15,7 @@ import shutil
 import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, BinaryIO, Final, Self
 
 from nmt.errors import ArtefactError, LockedError, ResourceError, UserError, quoted
 
@@ -91,28 +91,43 @@ class Lock:
     """
 
     def __init__(self, folder: Path) -> None:
-        path = folder / LOCK
-        self._made = None if folder.exists() else folder
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("a+b")
-        except OSError as error:
-            raise storage_error(error, path) from error
-        try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._file.seek(0)
-            holder = quoted(self._file.read(200).decode(errors="replace").strip() or "unknown")
+        self._path, self._made = folder / LOCK, not folder.exists()
+        self._file = self._locked()
+        while not self._is_there():  # who held it before took it away between our opening and our locking it
             self._file.close()
-            raise LockedError(f"{quoted(folder)}: in use by {holder} (wait for it, or end it)") from None
+            self._file = self._locked()
         self._file.truncate(0)
         self._file.write(f"{socket.gethostname()} pid {os.getpid()}".encode())
         self._file.flush()
 
+    def _locked(self) -> BinaryIO:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            file = self._path.open("a+b")
+        except OSError as error:
+            raise storage_error(error, self._path) from error
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            holder = quoted(file.read(200).decode(errors="replace").strip() or "unknown")
+            file.close()
+            raise LockedError(f"{quoted(self._path.parent)}: in use by {holder} (wait for it, or end it)") from None
+        return file
+
+    def _is_there(self) -> bool:
+        """Whether the file of that name is the one that is locked."""
+        try:
+            return os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())
+        except FileNotFoundError:
+            return False
+
     def close(self) -> None:
-        if self._made is not None and [path.name for path in self._made.glob("*")] == [LOCK]:
-            (self._made / LOCK).unlink()
-            self._made.rmdir()
+        if self._file.closed:
+            return
+        if self._made and self._is_there() and [path.name for path in self._path.parent.glob("*")] == [LOCK]:
+            self._path.unlink()
+            self._path.parent.rmdir()
         self._file.close()
 
     def __enter__(self) -> Self:

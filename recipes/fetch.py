@@ -49,7 +49,8 @@ class Pins:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._pins: dict[str, Pin] = {}
-        for number, line in enumerate(path.read_text().split("\n") if path.exists() else [], 1):
+        text = path.read_bytes().decode(errors="replace") if path.exists() else ""
+        for number, line in enumerate(text.split("\n"), 1):
             fields = line.split()
             if fields and (len(fields) != 3 or len(fields[0]) != 64 or not fields[1].isdigit()):
                 raise UserError(f"{quoted(path)}:{number}: '{quoted(line)}'; wanted: sha256  size  name")
@@ -173,6 +174,9 @@ class Fetcher:
                 while data := memoryview(answer.read(CHUNK)):
                     while data:
                         data = data[file.write(data) :]
+                    if pin is not None and file.tell() > pin.size:
+                        part.remove()
+                        raise ArtefactError(f"more than the {pin.size:,} bytes that {quoted(self.pins.path)} demands")
                     progress.update(bar, completed=file.tell() / MIB)
                     self.signals.check()
                 os.fsync(file.fileno())
@@ -266,9 +270,18 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     if len(set(last)) < len(last) or "" in last or ".." in last:
         parser.error("each NAME needs a last part of its own")
     for mirror in given.mirror:
-        if not mirror or ("://" in mirror and not mirror.startswith(("http://", "https://", "file://"))):
+        if not is_mirror(mirror):
             parser.error(f"--mirror '{quoted(mirror)}': wanted a folder or an address of file://, http:// or https://")
     return given
+
+
+def is_mirror(name: str) -> bool:
+    """Whether it is a folder's name or an address that can be asked."""
+    try:
+        scheme = urllib.parse.urlsplit(name).scheme if "://" in name else "folder"
+    except ValueError:
+        return False
+    return bool(name) and scheme in ("folder", "http", "https", "file")
 
 
 def main(argv: list[str] | None = None) -> int:

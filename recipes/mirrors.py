@@ -81,7 +81,7 @@ def opened(address: str, start: int, validator: str, timeout: float) -> Iterator
             yield answered(response, start)
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 416:  # nothing is left to send: the part is whole, or of another version
+        if error.code == 416 and start:  # nothing is left to send: the part is whole, or of another version
             size = error.headers.get("Content-Range", "").rpartition("/")[2]
             if size == str(start):
                 yield Answer(start, start, validator, lambda _: b"")

@@ -11,10 +11,11 @@ read -ra pairs <<<"${PAIRS:-en-de en-fr}"
 read -ra models <<<"${MODELS:-base big}"
 read -ra nmt <<<"${NMT:-nmt}"
 for pair in "${pairs[@]}"; do
+    work=$runs/$pair-${RECIPE:-paper}
     for model in "${models[@]}"; do
-        MODEL=$model WORK=$runs/$pair "$here/wmt14-$pair/run.sh" "$@"
-        rows+=("$runs/$pair/$model/run")
-        scores+=(--scores "$runs/$pair/$model/run=$runs/$pair/$model/scores.json")
+        MODEL=$model WORK=$work "$here/wmt14-$pair/run.sh" "$@"
+        rows+=("$work/$model/run")
+        scores+=(--scores "$work/$model/run=$work/$model/scores.json")
     done
 done
 "${nmt[@]}" report "${rows[@]}" "${scores[@]}" --html "$runs/table2.html"

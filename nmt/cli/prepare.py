@@ -66,4 +66,4 @@ def _vocabulary_line(report: dict[str, Any]) -> str:
     return f"vocabularies of {found['source']:,} (source) and {found['target']:,} (target) entries"
 
 
-COMMAND = Command("prepare", "Make prepared data of parallel text, plain or gzip.", PrepareCommandOptions, run)
+COMMAND = Command("prepare", "Make prepared data of parallel text, plain or compressed.", PrepareCommandOptions, run)

@@ -19,8 +19,8 @@ LINES_AT_ONCE = 10_000
 @dataclass(frozen=True, kw_only=True)
 class ScoreOptions:
     model: str = opt(REQUIRED, "model folder, or run folder (its best checkpoint)", aliases=("m", "path"))
-    source: str = opt(REQUIRED, "source file, plain or gzip", aliases=("s",))
-    target: str = opt(REQUIRED, "target file, plain or gzip", aliases=("t",))
+    source: str = opt(REQUIRED, "source file, plain or compressed", aliases=("s",))
+    target: str = opt(REQUIRED, "target file, plain or compressed", aliases=("t",))
     per_token: bool = opt(False, "also print each target token with its log-probability", aliases=("word-scores",))
     normalize: bool = opt(False, "divide by the number of target tokens, the end of the sentence counted")
     max_tokens: int = opt(4096, "tokens, padding counted, that the device holds at once")

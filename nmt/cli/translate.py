@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # torch is imported when the command runs
 @dataclass(frozen=True, kw_only=True)
 class TranslateOptions:
     model: str = opt(REQUIRED, "model folder, or run folder (its best checkpoint)", aliases=("m", "path"))
-    input: str = opt("-", "file to translate, plain or gzip; - is stdin", aliases=("i",))
+    input: str = opt("-", "file to translate, plain or compressed; - is stdin", aliases=("i",))
     output: str = opt("-", "file for the translations; - is stdout", aliases=("o",))
     batch_tokens: int = opt(2000, "source tokens of a batch, padding counted")
     buffer_size: int = opt(2000, "lines that are read ahead and sorted by length; less where no line is waiting")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from nmt.batch import Batch
 from nmt.data.batching import PART, Indices, Plan, micro_batches, plan_part
 from nmt.data.shards import Corpus
+from nmt.errors import ArtefactError
 from nmt.symbols import BOS, EOS, PAD
 
 
@@ -24,7 +25,7 @@ class Position:
 
 @dataclass(frozen=True)
 class UpdateBatches:
-    """The data of one update. before, after: the positions on its two sides; ends_epoch: whether it is the last."""
+    """The data of one update. after: the position behind it; ends_epoch: whether it is the last."""
 
     batches: list[Batch]
     after: Position
@@ -68,7 +69,9 @@ class Loader:
     def updates(self, position: Position) -> Iterator[UpdateBatches]:
         """The updates from a position on; ArtefactError when no update begins there."""
         epoch, pairs = position.epoch, position.pairs
-        while True:
+        if pairs and pairs >= len(self.corpus):
+            raise ArtefactError(f"the position of the data is not one of this data: it has {len(self.corpus):,} pairs")
+        while len(self.corpus):
             for plan in self._plans(epoch, pairs):
                 for number in range(plan.update_at(max(pairs - plan.before, 0)), len(plan)):
                     read = plan.before + plan.pairs_before(number + 1)

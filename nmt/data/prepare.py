@@ -59,7 +59,9 @@ class PrepareOptions(CorpusOptions):
     byte_fallback: bool = opt(
         False, "spell characters without an entry in bytes (256 entries), so that none is unknown"
     )
-    subword_sample: int = opt(1_000_000, "pairs, evenly spaced, that subwords are learnt from at most; 0 takes all")
+    subword_sample: int = opt(
+        1_000_000, "pairs, evenly spaced, that subwords and casings are learnt from at most; 0 takes all"
+    )
     normalization: Literal["auto", "nfc", "nfkc", "none"] = opt(
         "auto", "Unicode form of text: nfc, nfkc or none; auto is nfkc, and none with --subword none"
     )
@@ -84,6 +86,8 @@ class PrepareOptions(CorpusOptions):
                 raise ValueError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be at least {least}")
         if self.hold_out == 1:
             raise ValueError("--hold-out is 1: no training pair would be left")
+        if self.hold_out and not self.names_training:
+            raise ValueError("--hold-out takes training pairs, and none are named (--train, or --source and --target)")
         if not 0 < self.character_coverage <= 1:
             raise ValueError(f"--character-coverage is {self.character_coverage}; it must be above 0 and at most 1")
         if self.vocab_size < 5 and (self.subword != "none" or self.vocab_size):
@@ -94,8 +98,8 @@ class PrepareOptions(CorpusOptions):
             raise ValueError("nothing to prepare: give --train PREFIX, or --source FILE and --target FILE")
 
     def sample_of(self, train: TextSet) -> int:
-        """How many lines vocabularies and casings are learnt from."""
-        return min(self.subword_sample or train.num_lines, train.num_lines)
+        """How many pairs vocabularies and casings are learnt from."""
+        return min(self.subword_sample or train.num_pairs, train.num_pairs)
 
     def side(self, language: str) -> SideSettings:
         """How text of a language is treated."""
@@ -123,7 +127,7 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
         done = [_encode(given, options, pipeline, folder, signals) for given in sets]
         facts_of_sets = [row for row, _ in done]
         if not facts_of_sets or facts_of_sets[0].kind != "train":  # there always is one, if an empty one
-            SetWriter(folder, "train", pipeline.source.size, pipeline.target.size).close()
+            SetWriter(folder, "train", pipeline.source.size, pipeline.target.size).finish()
             facts_of_sets.insert(0, SetFacts("train", "train", "train", 0))
         write_facts(folder, facts_of_sets)
         report = _report(options, pipeline, [statistics for _, statistics in done])
@@ -189,7 +193,7 @@ def _learn(
             return Words.learn(count_words(found), options.vocab_size, options.min_frequency)
     settings = SubwordSettings(options.subword, options.vocab_size, options.character_coverage, options.byte_fallback)
     size = options.sample_of(train)
-    log.info(f"learning {options.subword} from {min(size, train.num_pairs):,} of {train.num_pairs:,} pairs")
+    log.info(f"learning {options.subword} from {size:,} of {train.num_pairs:,} pairs")
     with closing(in_order(task, train.sample(size, options.seed), options.workers, signals)) as texts:
         learnt = learn_apart(texts, settings, signals)
     if learnt.size < options.vocab_size:
@@ -216,6 +220,7 @@ def _encode(
             statistics.add(encoded)
             for lines, more in zip(raw, encoded.raw, strict=True):
                 lines += more
+        writer.finish()
     if not training:
         for side, lines in zip(("source", "target"), raw, strict=True):
             write_file(folder / f"{given.stem}.{side}.txt", "".join(line + "\n" for line in lines).encode())

@@ -15,11 +15,10 @@ from nmt.errors import InputError, UserError, quoted
 from nmt.log import log
 from nmt.options import opt
 from nmt.signals import Signals
-from nmt.text.corpus import misaligned, open_text, text_exists
+from nmt.text.corpus import count_lines, misaligned, text_exists, text_name
 from nmt.text.filter import LengthFilter
 
 HELD_OUT: Final = "held-out"
-READ_AT_ONCE: Final = 1 << 20
 
 Kind = Literal["train", "valid", "test"]
 
@@ -36,7 +35,7 @@ class CorpusOptions:
     valid: tuple[str, ...] = opt((), "prefixes of development sets, a set each", aliases=("validpref",))
     test: tuple[str, ...] = opt((), "prefixes of test sets, a set each", aliases=("testpref",))
     source: tuple[str, ...] = opt(
-        (), "training files of the source language, plain or gzip, beside or instead of --train", aliases=("s",)
+        (), "training files of the source language, plain or compressed, beside or instead of --train", aliases=("s",)
     )
     target: tuple[str, ...] = opt((), "training files of the target language, in the order of --source", aliases=("t",))
     valid_source: tuple[str, ...] = opt((), "files of development sets, a set each")
@@ -109,12 +108,13 @@ class TextSet:
         return _watched(chunks(self.files, self.wanted if self.hold_out else None), self.stem, self.num_pairs)
 
     def sample(self, size: int, seed: int) -> Iterator[Chunk]:
-        """About `size` of its pairs, evenly spaced over all files; the seed says where the spacing begins."""
-        total = self.num_lines
+        """`size` of its pairs, evenly spaced; the seed says where the spacing begins."""
+        total = self.num_pairs
         phase = int(np.random.Generator(np.random.Philox(seed)).integers(total))
 
         def chosen(i: Indices) -> NDArray[np.bool_]:
-            return (((i + 1) * size + phase) // total > (i * size + phase) // total) & self.wanted(i)
+            own = i - i // self.hold_out if self.hold_out else i  # counted over the training pairs alone
+            return (((own + 1) * size + phase) // total > (own * size + phase) // total) & self.wanted(i)
 
         return _watched(chunks(self.files, chosen), f"sample of {self.stem}", size)
 
@@ -148,7 +148,7 @@ def text_sets(options: CorpusOptions, hold_out: int = 0) -> list[TextSet]:
         if kind == "valid" and hold_out:
             found.append(TextSet(kind, HELD_OUT, files, hold_out))
         for source, target in zip(getattr(options, f"{kind}_source"), getattr(options, f"{kind}_target"), strict=True):
-            name = Path(source).name.removesuffix(".gz").removesuffix(".sgm").removesuffix(f".{languages[0]}")
+            name = text_name(Path(source)).removesuffix(f".{languages[0]}")
             found.append(TextSet(kind, name, [FilePair(Path(source), Path(target))]))
         for name, count in Counter(given.name for given in found).items():
             if count > 1:
@@ -183,7 +183,7 @@ def counted(given: TextSet, counts: dict[FilePair, int], signals: Signals) -> Te
     """
     for pair in given.files:
         if pair not in counts:
-            num_source, num_target = count_lines(pair.source, signals), count_lines(pair.target, signals)
+            num_source, num_target = count_lines(pair.source, signals.check), count_lines(pair.target, signals.check)
             if num_source != num_target:
                 raise misaligned(pair.source, pair.target, num_source, num_target)
             counts[pair] = num_source
@@ -193,13 +193,3 @@ def counted(given: TextSet, counts: dict[FilePair, int], signals: Signals) -> Te
     if not found.num_pairs:
         raise InputError(f"--hold-out {given.hold_out}: the training files have {found.num_lines:,} pairs only")
     return found
-
-
-def count_lines(path: Path, signals: Signals) -> int:
-    """How many lines a text has, without looking at them."""
-    count, last = 0, b""
-    with open_text(path) as file:
-        while block := file.read(READ_AT_ONCE):
-            count, last = count + block.count(b"\n"), block[-1:]
-            signals.check()
-    return count + (last not in (b"", b"\n"))

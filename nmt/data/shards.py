@@ -67,9 +67,12 @@ class SetWriter:
         self.pairs += len(lengths)
 
     def close(self) -> None:
-        """Finish the files, and write the sums of their blocks."""
         for file in self._files:
             file.close()
+
+    def finish(self) -> None:
+        """Close the files, and write the sums of their blocks."""
+        self.close()
         for file in self._files[: len(SIDES)]:
             path = Path(file.name)
             with path.open("rb") as ids, path.with_suffix(".sums").open("wb") as sums:
@@ -152,19 +155,6 @@ class Corpus:
         """The target ids of pairs, one after the other, without EOS; target_lengths[indices] tells where each ends."""
         return self._target.take(indices)
 
-    def source(self, i: int) -> Ids:
-        """(S,) the source ids of pair i, without EOS."""
-        return self._source.take(self._one(i))
-
-    def target(self, i: int) -> Ids:
-        """(T,) the target ids of pair i, without EOS."""
-        return self._target.take(self._one(i))
-
-    def _one(self, i: int) -> Indices:
-        if not 0 <= i < len(self):
-            raise IndexError(f"pair {i} of {len(self)}")
-        return np.array([i])
-
 
 @dataclass(frozen=True)
 class EvaluationSet:
@@ -194,6 +184,11 @@ class PreparedData:
             self._sets = msgspec.json.decode(self.artefact.path(FACTS).read_bytes(), type=list[SetFacts])
         except msgspec.DecodeError as error:
             raise ArtefactError(f"{quoted(folder / FACTS)}: not a list of sets: {error}") from None
+        kinds, stems = [facts.kind for facts in self._sets], {facts.stem for facts in self._sets}
+        if kinds.count("train") != 1 or len(stems) < len(kinds):
+            raise ArtefactError(
+                f"{quoted(folder / FACTS)}: wanted one set to train on, and files of its own for each set"
+            )
 
     @property
     def fingerprint(self) -> str:

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.data.encode import CHUNK_PAIRS, FilePair
-from nmt.data.sets import Kind, count_lines
+from nmt.data.sets import Kind
 from nmt.data.shards import Corpus, Ids
 from nmt.doctor.examine import Lines
 from nmt.doctor.findings import Example, Finding
 from nmt.errors import quoted
 from nmt.signals import Signals
-from nmt.text.corpus import raw_lines
+from nmt.text.corpus import count_lines, raw_lines
 from nmt.text.pipeline import Pipeline, Side
 
 
@@ -29,7 +29,7 @@ class Part:
     def count(self, signals: Signals) -> tuple[int, int]:
         """Lines of both sides."""
         if isinstance(self.content, FilePair):
-            return count_lines(self.content.source, signals), count_lines(self.content.target, signals)
+            return count_lines(self.content.source, signals.check), count_lines(self.content.target, signals.check)
         return len(self.content[0]), len(self.content[0])
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:

@@ -56,7 +56,7 @@ class Pipe:
 
 
 class File:
-    """A file of text, plain or gzip; reading raises InputError for damaged gzip."""
+    """A file of text, plain or compressed; reading raises InputError for damaged gzip."""
 
     def __init__(self, file: BinaryIO, path: Path) -> None:
         self._file, self._path = file, path

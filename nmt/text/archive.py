@@ -103,15 +103,13 @@ def check_whole(path: Path, name: str = "") -> None:
 
 
 def _read_through(place: str, stream: io.BufferedReader, budget: Budget, depth: int) -> None:
-    inside = _members(place, stream, budget) if depth else None
-    if inside is None:
-        while stream.read(CHUNK):
-            pass
-        return
-    for found in inside:
+    readable = depth and (stream.seekable() or not stream.peek(4).startswith(ZIP_MAGIC))  # of a zip the end comes first
+    for found in (_members(place, stream, budget) if readable else None) or ():
         if not found.refused:
             name = f"{place}/{found.name}"
             _read_through(name, unpacked(found.data, name, budget), budget, depth - 1)
+    while stream.read(CHUNK):  # what follows the last member too: the check sum of what is compressed stands at its end
+        pass
 
 
 # What is in an archive
@@ -148,6 +146,8 @@ def _member(place: str, stream: io.BufferedReader, wanted: str, budget: Budget) 
             names += [found.name] if len(names) < MOST_HINTS and not found.refused else []
             continue
         name = f"{place}/{found.name}"
+        if found.refused == FOLDER and not rest:
+            raise UserError(f"{quoted(name)}: is a folder; wanted a file of text")
         if found.refused:
             raise ArtefactError(f"{quoted(name)}: {found.refused}; only regular files of an archive are read")
         return name, unpacked(found.data, name, budget), rest

@@ -5,7 +5,7 @@ A text is a plain file, a compressed one, sgm, or any of these in an archive.
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -18,6 +18,8 @@ from nmt.text.packed import GZIP_MAGIC as GZIP_MAGIC  # a pipe that brings it is
 from nmt.text.sgm import SegmentReader, is_sgm
 
 BOM: Final = b"\xef\xbb\xbf"
+READ_AT_ONCE: Final = 1 << 20
+NOT_OF_THE_NAME: Final = re.compile(r"(\.sgm)?(\.(gz|bz2|xz))?$", re.IGNORECASE)
 NOT_TEXT: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # categories Cc, Zl and Zp
 
 
@@ -101,8 +103,19 @@ def misaligned(source: Path, target: Path, source_lines: int, target_lines: int)
     )
 
 
-def count_lines(path: Path) -> int:
-    return sum(1 for _ in raw_lines(path))
+def count_lines(path: Path, check: Callable[[], None] = lambda: None) -> int:
+    """How many lines a text has, without looking at them. check: called now and then; may raise to stop"""
+    count, last = 0, b""
+    with open_text(path) as file:
+        while block := file.read(READ_AT_ONCE):
+            count, last = count + block.count(b"\n"), block[-1:]
+            check()
+    return count + (last not in (b"", b"\n"))
+
+
+def text_name(path: Path) -> str:
+    """The name of a text without what says how it is stored."""
+    return NOT_OF_THE_NAME.sub("", path.name)
 
 
 def raw_pairs(source: Path, target: Path) -> Iterator[tuple[bytes, bytes]]:

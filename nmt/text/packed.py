@@ -91,7 +91,7 @@ def _unxz() -> _Codec:
 
 PACKINGS: Final[dict[str, tuple[re.Pattern[bytes], Callable[[], _Codec]]]] = {
     "gzip": (re.compile(GZIP_MAGIC), _Gunzip),
-    "bzip2": (re.compile(b"BZh[1-9]1AY&SY"), bz2.BZ2Decompressor),
+    "bzip2": (re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"), bz2.BZ2Decompressor),
     "xz": (re.compile(b"\xfd7zXZ\0"), _unxz),
 }
 

@@ -18,7 +18,7 @@ LONGEST: Final = 1 << 20  # bytes of a segment; the longest of WMT's are some th
 
 def is_sgm(path: Path) -> bool:
     """Whether a file is sgm by its name."""
-    return path.name.lower().removesuffix(".gz").endswith(".sgm")
+    return re.search(r"\.sgm(\.(gz|bz2|xz))?$", path.name, re.IGNORECASE) is not None
 
 
 def segments(lines: Iterable[bytes], path: Path) -> Iterator[bytes]:

@@ -64,7 +64,8 @@ def _loop(run: Run, dev: EvaluationSet | None, translator: Translator | None, si
     periods = (options.save_every, options.valid_every, options.log_every)
     save, valid, log = (Alarm(Period.parse(every)) for every in periods)
     if progress.validation_due:  # a signal cut it short
-        progress.save_due |= _validate(run, dev, translator, signals)
+        better = _validate(run, dev, translator, signals)
+        progress.save_due |= better or _finished(run)
         run.save(last=True)
         signals.check()
     if _finished(run):
@@ -134,6 +135,8 @@ def set_up(options: TrainOptions, parts: Any, data: PreparedData) -> Run:
     vocabularies = Vocabularies(pipeline.source.size, pipeline.target.size, pipeline.joint)
     torch.manual_seed(options.seed)
     model = parts.build("model", vocabularies).to(device)
+    if model.cost_is_measured:  # what cannot be measured is told before any work is done
+        model.flops(*torch.ones(2, 1, dtype=torch.int64, device=device))
     folder = Path(options.output)
     return Run(
         options=options,

@@ -126,6 +126,18 @@ time.sleep(60)
 """
 
 
+def test_a_lock_that_was_taken_over_is_left_to_its_holder_and_an_orphan_is_none(tmp_path):
+    first = Lock(tmp_path / "new")
+    (tmp_path / "new/.lock").unlink()
+    second = Lock(tmp_path / "new")
+    first.close()
+    assert (tmp_path / "new/.lock").exists()
+    second.close()
+    third = Lock(tmp_path / "other")
+    third.close()
+    assert not (tmp_path / "other").exists()
+
+
 def test_a_lock_names_its_holder_and_ends_with_it(tmp_path):
     holder = subprocess.Popen([sys.executable, "-c", LOCKER, str(tmp_path)], stdout=subprocess.PIPE)
     assert holder.stdout is not None

@@ -1,6 +1,7 @@
 """`nmt prepare` keeps both sides together, is a function of its inputs, and leaves nothing half made (contract 4, 6-10, 16)."""
 
 import gzip
+import hashlib
 import json
 import os
 import random
@@ -17,12 +18,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nmt.artefact import MANIFEST, Artefact, new_folder
+from nmt.artefact import MANIFEST, Artefact, new_folder, to_json
 from nmt.data.duplicates import find_repeated
 from nmt.data.encode import Chunk, FilePair, decode
 from nmt.data.prepare import PrepareOptions, prepare
+from nmt.data.sets import counted, text_sets
 from nmt.data.shards import PreparedData, SetFacts, SetWriter, write_facts
 from nmt.errors import ArtefactError, InputError, ResourceError, UserError
+from nmt.signals import Signals
 from nmt.symbols import UNK
 from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Pipeline
@@ -67,7 +70,10 @@ def texts(data: PreparedData) -> list[tuple[str, str]]:
     """The training pairs as text again."""
     source, target = data.pipeline.source, data.pipeline.target
     return [
-        (source.decode(data.train.source(i).tolist()), target.decode(data.train.target(i).tolist()))
+        (
+            source.decode(data.train.sources(np.array([i])).tolist()),
+            target.decode(data.train.targets(np.array([i])).tolist()),
+        )
         for i in range(len(data.train))
     ]
 
@@ -86,12 +92,12 @@ def test_what_is_prepared_can_be_read_back(tmp_path):
     lines = sentences(500, 1)
     assert texts(data) == [(line, line.upper()) for line in lines]
     assert data.train.source_lengths.dtype == np.uint32
-    assert data.train.source_lengths.tolist() == [len(data.train.source(i)) for i in range(500)]
+    assert data.train.source_lengths.tolist() == [len(data.train.sources(np.array([i]))) for i in range(500)]
     assert list(data.valid) == ["dev"] and list(data.test) == ["test", "dev"]
     assert data.test["test"].target_lines == [line.upper() for line in sentences(30, 3)]
     assert len(data.test["test"].corpus) == 30
     assert data.pipeline.joint and data.pipeline.source.size == report["vocabulary"]["source"] <= 150
-    assert data.train.source(0).dtype == np.uint16
+    assert data.train.sources(np.array([0])).dtype == np.uint16
     assert json.loads((tmp_path / "data/report.json").read_bytes()) == report
 
 
@@ -133,7 +139,7 @@ def test_control_symbols_in_a_corpus_are_text(tmp_path, subword):
     prepare(options(tmp_path, train=(train,), subword=subword, vocab_size=90 if subword != "none" else 0))
     data = PreparedData(tmp_path / "data")
     assert texts(data)[-1][0] == lines[-1]
-    assert min(int(data.train.source(i).min()) for i in range(len(lines))) > UNK
+    assert min(int(data.train.sources(np.array([i])).min()) for i in range(len(lines))) > UNK
 
 
 # What is left out
@@ -214,6 +220,22 @@ def test_every_nth_pair_is_held_out_over_all_files_and_no_vocabulary_sees_it(tmp
         prepare(options(tmp_path, output=str(tmp_path / "other"), train=(one, two), hold_out=50))
     with pytest.raises(ValueError, match="no training pair would be left"):
         options(tmp_path, train=(one,), hold_out=1)
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_the_sample_is_of_the_training_pairs_alone_however_they_are_held_out(tmp_path, seed):
+    given = options(tmp_path, train=(corpus(tmp_path / "train", 400),), hold_out=2, subword="bpe", vocab_size=80)
+    train = text_sets(given, 2)[0]
+    train = counted(train, {}, Signals())
+    numbers = [int(number) for chunk in train.sample(100, seed) for number in chunk.numbers]
+    assert len(numbers) == 100 and all(number % 2 for number in numbers)
+    assert set(np.diff(numbers)) == {4}
+    prepare(replace(given, subword_sample=200, seed=seed))
+
+
+def test_pairs_are_held_out_of_training_pairs_only(tmp_path):
+    with pytest.raises(ValueError, match="none are named"):
+        options(tmp_path, vocabulary="m", valid=("dev",), hold_out=3)
 
 
 def test_truecased_data_gives_its_capitals_back_and_needs_words(tmp_path):
@@ -419,7 +441,7 @@ def test_a_named_vocabulary_is_used_as_it_is(tmp_path):
     first, second = PreparedData(tmp_path / "data"), PreparedData(tmp_path / "more")
     assert second.pipeline.hash == first.pipeline.hash
     assert len(second.train) == 0
-    assert second.test["other"].corpus.target(0).tolist() == first.pipeline.target.encode("The Garden")
+    assert second.test["other"].corpus.targets(np.array([0])).tolist() == first.pipeline.target.encode("The Garden")
     with pytest.raises(UserError, match="--lowercase and --vocabulary"):
         prepare(replace(reused, lowercase=True, overwrite=True))
     with pytest.raises(UserError, match="translates en-de; the data is de-en"):
@@ -521,7 +543,7 @@ def written(folder: Path, pipeline: Pipeline, rows: list[Row], lengths: list[tup
         writer = SetWriter(temporary, "train", pipeline.source.size, pipeline.target.size)
         source, target = (np.array([token for row in rows for token in row[side]], dtype=np.uint32) for side in (0, 1))
         writer.add(np.array(lengths, dtype=np.uint32).reshape(-1, 2), source, target)
-        writer.close()
+        writer.finish()
         write_facts(temporary, [SetFacts("train", "train", "train", writer.pairs)])
     return folder
 
@@ -544,10 +566,7 @@ def test_pairs_are_found_wherever_they_stand(tmp_path, pipeline, monkeypatch):
     order = chance.sample(range(300), 300)
     assert train.sources(np.array(order)).tolist() == [token for i in order for token in rows[i][0]]
     assert train.targets(np.array(order)).tolist() == [token for i in order for token in rows[i][1]]
-    assert [(train.source(i).tolist(), train.target(i).tolist()) for i in range(300)] == rows
-    for outside in (300, -1):
-        with pytest.raises(IndexError):
-            train.source(outside)
+    assert [(train.sources(np.array([i])).tolist(), train.targets(np.array([i])).tolist()) for i in range(300)] == rows
 
 
 @pytest.mark.parametrize(
@@ -558,7 +577,19 @@ def test_ids_that_are_none_of_the_text_are_refused(tmp_path, pipeline, row, told
     assert pipeline.source.size == 10
     folder = written(tmp_path / "s", pipeline, [row], [(2, 2)])
     with pytest.raises(ArtefactError, match=told):
-        PreparedData(folder).train.source(0)
+        PreparedData(folder).train.sources(np.array([0]))
+
+
+@pytest.mark.parametrize("kinds", [[], ["train", "train"], ["valid"]])
+def test_data_has_one_set_to_train_on(tmp_path, pipeline, kinds):
+    folder = written(tmp_path / "s", pipeline, [([4], [4])], [(1, 1)])
+    content = to_json([{"kind": kind, "name": "n", "stem": f"s{i}", "pairs": 0} for i, kind in enumerate(kinds)])
+    (folder / "data.json").write_bytes(content)
+    manifest = json.loads((folder / MANIFEST).read_bytes())
+    manifest["files"]["data.json"] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (folder / MANIFEST).write_bytes(to_json(manifest))
+    with pytest.raises(ArtefactError, match="one set to train on"):
+        PreparedData(folder)
 
 
 def test_lengths_that_do_not_add_up_to_the_file_are_refused(tmp_path, pipeline):
@@ -585,9 +616,9 @@ def test_damage_in_a_block_that_is_never_used_does_not_keep_others_from_being_us
     content[-1] ^= 1
     (folder / "train.source.bin").write_bytes(content)
     train = PreparedData(folder).train
-    assert train.source(0).tolist() == [4] * 32
+    assert train.sources(np.array([0])).tolist() == [4] * 32
     with pytest.raises(ArtefactError, match="damaged: block 1"):
-        train.source(1)
+        train.sources(np.array([1]))
 
 
 def test_preparing_never_imports_torch(tmp_path):

@@ -105,6 +105,8 @@ def test_an_epoch_in_parts_reads_every_pair_once_and_goes_on_from_any_update(mon
     assert again.batches[0].source.tolist() != updates[0].batches[0].source.tolist()
     with pytest.raises(ArtefactError, match="no update begins after 701 pairs"):
         next(loader.updates(Position(1, 701)))
+    with pytest.raises(ArtefactError, match="it has 5,000 pairs"):
+        next(loader.updates(Position(1, 7000)))
 
 
 class Numbered:

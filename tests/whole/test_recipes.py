@@ -77,7 +77,7 @@ class Server:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.ranges, self.validators = folder, True, True
+        self.folder, self.ranges, self.validators, self.lengths = folder, True, True, True
         self.cuts: list[int] = []
         self.codes: list[int] = []
         self.requests: list[tuple[str, str | None]] = []
@@ -118,7 +118,8 @@ class Server:
             call.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
         else:
             call.send_response(200)
-        call.send_header("Content-Length", str(len(data) - start))
+        if self.lengths:
+            call.send_header("Content-Length", str(len(data) - start))
         if self.validators:
             call.send_header("ETag", tag)
         call.end_headers()
@@ -308,7 +309,20 @@ def test_what_cannot_be_had_is_5_with_all_that_was_tried(server, mirror, tmp_pat
     assert "refused (2 times" in told
 
 
-@pytest.mark.parametrize("mirrors", ["", "ftp://127.0.0.1"])
+def test_a_server_that_sends_more_than_the_lock_demands_is_cut_short(server, mirror, tmp_path, fetch):
+    server.lengths = False
+    (tmp_path / "lock").write_text(f"{sha256(b'short')}  5  large\n")
+    assert fetch(server.address, "data/large") == 4
+    assert standing(tmp_path / "to") == []
+
+
+def test_a_server_that_always_says_that_nothing_is_left_is_not_asked_without_end(server, fetch):
+    server.codes = [416] * 50
+    assert fetch(server.address, "data/large", "--tries=2") == 5
+    assert len(server.requests) < 10
+
+
+@pytest.mark.parametrize("mirrors", ["", "ftp://127.0.0.1", "https://[x/"])
 def test_a_mirror_that_is_none_and_a_lock_file_that_is_none_are_usage(mirror, tmp_path, fetch, capsys, mirrors):
     with pytest.raises(SystemExit) as caught:
         fetch(mirrors, "data/large")

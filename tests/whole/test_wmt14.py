@@ -24,7 +24,7 @@ marks, program, arguments = sys.argv[1], sys.argv[2].split("|"), sys.argv[3:]
 HALF = {
     "fetch": "archives/training-parallel-nc-v9.tgz", "prepare": ".data.partial/train.source.bin",
     "train": "base/run/checkpoints/update-10/manifest.json", "average": "base/.model.partial/.lock",
-    "translate": "base/.newstest2014.*.partial", "evaluate": "base/newstest2014.*",
+    "translate": "base/.newstest2014.*.partial", "evaluate": "base/scores.json.partial",
 }
 step = next(name for name in HALF if any(name in word for word in arguments[:1]))
 process = subprocess.Popen([*program, *arguments])
@@ -92,9 +92,12 @@ def test_the_recipe_runs_whole_and_killed_at_every_step_it_ends_in_the_very_same
     }
     (tmp_path / "python").write_text(f'#!/bin/sh\nexec {sys.executable} {killer} {marks} {sys.executable} "$@"\n')
     (tmp_path / "python").chmod(0o755)
-    codes = [recipe(lang, mirror, work, **programs).returncode for _ in range(5)]
+    codes = [recipe(lang, mirror, work, **programs).returncode for _ in range(6)]
     killed = sorted(os.listdir(marks))
-    assert set(codes) <= {0, 137} and {"prepare", "train", "average"} <= set(killed), (codes, killed)
+    assert set(codes) <= {0, 137} and {"prepare", "train", "average", "translate", "evaluate"} <= set(killed), (
+        codes,
+        killed,
+    )
     last = recipe(lang, mirror, work)
     assert last.returncode == 0, last.stderr
     paths = [str(tmp_path / "one"), str(tmp_path / "two")]
