@@ -37,7 +37,7 @@ done
 
 step "$data" "${nmt[@]}" prepare --source-lang en --target-lang "$lang" --output "$data" \
     --train "$text/train$dot" --valid "$text/val$dot" \
-    --vocab-size "${VOCAB_SIZE:-9700}" --normalization "$normalization"
+    --vocab-size "${VOCAB_SIZE:-10000}" --normalization "$normalization"
 step "$model" "${nmt[@]}" train --data "$data" --output "$work/run" --config "$here/settings.toml" \
     --bleu-tokenize "$tokenize" "$@"
 step "$model" "${nmt[@]}" average --run "$work/run" --last 10 --output "$model"

@@ -316,7 +316,7 @@ def test_presets_are_listed_and_described(call):
     assert described.code == 0 and values["d_model"] == 512 and values["adam_betas"] == [0.9, 0.98]
 
 
-@pytest.mark.parametrize("document", ["../README.md", "settings.md", "plugins.md"])
+@pytest.mark.parametrize("document", ["../README.md", "settings.md", "plugins.md", "doctor.md"])
 def test_the_commands_of_a_document_run_as_they_are_printed(document, call, tmp_path, monkeypatch):
     text = (DOCUMENTS / document).read_text()
     python = re.search(r"```python\n(.*?)```", text, re.S)
