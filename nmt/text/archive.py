@@ -87,9 +87,10 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def check_whole(path: Path, name: str = "") -> None:
-    """Read a file to its end, and all that is packed in it: InputError when it is damaged or cut.
+    """Read a file to its end, and all that is packed in it.
 
     name: of the file, where its path is temporary; a server may send a page of HTML under the name of an archive
+    Raises InputError when it is damaged or cut, ArtefactError when it holds what no archive of texts does.
     """
     name = (name or path.name).lower()
     with Disk(path) as disk:
@@ -105,8 +106,10 @@ def check_whole(path: Path, name: str = "") -> None:
 def _read_through(place: str, stream: io.BufferedReader, budget: Budget, depth: int) -> None:
     readable = depth and (stream.seekable() or not stream.peek(4).startswith(ZIP_MAGIC))  # of a zip the end comes first
     for found in (_members(place, stream, budget) if readable else None) or ():
+        name = f"{place}/{found.name}"
+        if found.refused not in ("", FOLDER):
+            raise _hostile(name, found.refused)
         if not found.refused:
-            name = f"{place}/{found.name}"
             _read_through(name, unpacked(found.data, name, budget), budget, depth - 1)
     while stream.read(CHUNK):  # what follows the last member too: the check sum of what is compressed stands at its end
         pass
@@ -149,11 +152,15 @@ def _member(place: str, stream: io.BufferedReader, wanted: str, budget: Budget) 
         if found.refused == FOLDER and not rest:
             raise UserError(f"{quoted(name)}: is a folder; wanted a file of text")
         if found.refused:
-            raise ArtefactError(f"{quoted(name)}: {found.refused}; only regular files of an archive are read")
+            raise _hostile(name, found.refused)
         return name, unpacked(found.data, name, budget), rest
     near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.5)
     hint = f"did you mean '{quoted(near[0])}'?" if near else f"there is: {quoted(', '.join(names) or 'nothing')}"
     raise MissingMember(f"{quoted(place)}: has no member '{quoted(wanted)}' ({hint})")
+
+
+def _hostile(name: str, why: str) -> ArtefactError:
+    return ArtefactError(f"{quoted(name)}: {why}; only regular files of an archive are read")
 
 
 def _members(place: str, stream: io.BufferedReader, budget: Budget) -> Iterator[_Member] | None:

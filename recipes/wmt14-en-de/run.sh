@@ -4,7 +4,8 @@
 # MODEL=base (the default) or big. RECIPE says how text is treated: paper (the default), fairseq (40,000 BPE over Moses tokens,
 # every 100th training line as development set) or marian (36,000 over truecased Moses tokens).
 # What may be set: MIRROR (a folder or address that is tried before the public one), WORK (folder of all that is made), NMT,
-# PYTHON, WORKERS, TARGET_LANG, LOCK, LAST and APART (checkpoints that are averaged, and minutes between them), VOCAB_SIZE.
+# PYTHON, WORKERS, TARGET_LANG, LOCK, FETCH (flags of fetch.py: `--tries 20`), LAST and APART (checkpoints that are averaged, and
+# minutes between them), VOCAB_SIZE.
 # Flags go to nmt train: `MODEL=big run.sh --device cuda --max-tokens 25000`. A step whose output stands is skipped.
 set -euo pipefail
 
@@ -36,8 +37,9 @@ marian) vocabulary=36000 text=("${news[@]}" --normalize-punctuation --tokenizer 
 *) echo "RECIPE is '$recipe'; wanted paper, fairseq or marian" >&2 && exit 2 ;;
 esac
 
+read -ra fetch <<<"${FETCH:-}"
 "${PYTHON:-python3}" "$here/../fetch.py" --to "$get" --lock "${LOCK:-$here/data.lock}" ${MIRROR:+--mirror "$MIRROR"} \
-    --mirror https://www.statmt.org "${archives[@]}"
+    --mirror https://www.statmt.org "${fetch[@]}" "${archives[@]}"
 step "$data" "${nmt[@]}" prepare --source-lang en --target-lang "$lang" --output "$data" --train "${train[@]/#/$get/}" \
     --vocab-size "${VOCAB_SIZE:-$vocabulary}" --workers "${WORKERS:-$(nproc)}" "${text[@]}"
 step "$model" "${nmt[@]}" train --data "$data" --output "$run" --preset "$preset" --config "$here/settings.toml" "$@"

@@ -246,6 +246,8 @@ def test_only_regular_files_that_stay_in_the_archive_are_read(tmp_path, info, wa
         count_lines(tmp_path / "a.tar" / wanted)
     assert caught.value.code == 4
     assert content(tmp_path / "a.tar/u") == b"u\n"
+    with pytest.raises(ArtefactError, match=r"a.tar.*only regular files"):
+        check_whole(tmp_path / "a.tar")
 
 
 def test_a_folder_of_an_archive_is_named_by_mistake_and_not_by_malice(tmp_path):
@@ -253,6 +255,7 @@ def test_a_folder_of_an_archive_is_named_by_mistake_and_not_by_malice(tmp_path):
     with pytest.raises(UserError, match=r"a.tar/t: is a folder") as caught:
         count_lines(tmp_path / "a.tar/t")
     assert caught.value.code == 2
+    check_whole(tmp_path / "a.tar")
 
 
 def test_a_link_and_a_name_that_leaves_are_refused_in_a_zip_too(tmp_path):

@@ -1,15 +1,20 @@
-"""The WMT14 recipes whole, on archives of the right names and layouts, and killed at every step."""
+"""The WMT14 recipes whole, on archives of the right names and layouts: killed at every step, and after every fault."""
 
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from conftest import ENVIRONMENT
+from mirror_server import Server
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 TINY = ["--encoder-layers=1", "--decoder-layers=1", "--d-model=16", "--d-ff=16", "--heads=2", "--batch-tokens=600"]
@@ -60,6 +65,7 @@ def recipe(lang: str, mirror: Path, work: Path, **environment: str) -> subproces
     given = {
         **ENVIRONMENT, "MIRROR": str(mirror), "WORK": str(work), "LOCK": str(work.parent / "lock"), "WORKERS": "1",
         "NMT": f"{sys.executable} -m nmt", "PYTHON": sys.executable, "VOCAB_SIZE": "200", "LAST": "2", "APART": "0",
+        "FETCH": "--tries 1", "https_proxy": "http://127.0.0.1:9", "no_proxy": "127.0.0.1",  # no mirror but the one given
         **environment,
     }  # fmt: skip
     command = ["bash", RECIPES / f"wmt14-en-{lang}/run.sh", *TINY, *SHORT]
@@ -79,10 +85,22 @@ def results(work: Path) -> dict[str, str]:
     return {**files, "translations": found.read_text(), "scores": (work / "base/scores.json").read_text()}
 
 
-def test_the_recipe_runs_whole_and_killed_at_every_step_it_ends_in_the_very_same_result(lang, mirror, tmp_path):
-    whole = recipe(lang, mirror, tmp_path / "one/work")
-    assert whole.returncode == 0, whole.stderr
-    assert "sacreBLEU 13a" in whole.stdout and "published" in whole.stdout
+@pytest.fixture(scope="module")
+def undisturbed(lang: str, mirror: Path, tmp_path_factory) -> Path:
+    """The work of a run to which nothing happened."""
+    work = tmp_path_factory.mktemp("undisturbed") / "work"
+    done = recipe(lang, mirror, work)
+    assert done.returncode == 0, done.stderr
+    assert "sacreBLEU 13a" in done.stdout and "published" in done.stdout
+    return work
+
+
+def assert_same_results(one: Path, two: Path) -> None:
+    texts = [{name: text.replace(str(work), "") for name, text in results(work).items()} for work in (one, two)]
+    assert texts[0] == texts[1]
+
+
+def test_killed_at_every_step_the_recipe_ends_in_the_very_same_result(lang, mirror, undisturbed, tmp_path):
     killer, marks, work = tmp_path / "killer.py", tmp_path / "marks", tmp_path / "two/work"
     killer.write_text(KILLER)
     marks.mkdir()
@@ -100,9 +118,83 @@ def test_the_recipe_runs_whole_and_killed_at_every_step_it_ends_in_the_very_same
     )
     last = recipe(lang, mirror, work)
     assert last.returncode == 0, last.stderr
-    paths = [str(tmp_path / "one"), str(tmp_path / "two")]
-    one, two = ({name: text.replace(path, "") for name, text in results(Path(path) / "work").items()} for path in paths)
-    assert one == two
+    assert_same_results(undisturbed, work)
+
+
+@contextmanager
+def replaced(path: Path, content: bytes) -> Iterator[None]:
+    """A file of a mirror, another while it lasts."""
+    kept = path.read_bytes()
+    path.write_bytes(content)
+    yield
+    path.write_bytes(kept)
+
+
+def with_link(archive: bytes) -> bytes:
+    """A tgz in which the first text is a link out of it."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=io.BytesIO(archive)) as old, tarfile.open(fileobj=made, mode="w:gz") as new:
+        for number, info in enumerate(old.getmembers()):
+            if number == 0:
+                info.type, info.linkname, info.size = tarfile.SYMTYPE, "/etc/passwd", 0
+            new.addfile(info, old.extractfile(info) if number else None)
+    return made.getvalue()
+
+
+@pytest.mark.parametrize("lang", ["de"], indirect=True)
+def test_after_each_fault_of_a_mirror_the_recipe_goes_on_to_the_very_same_result(lang, mirror, undisturbed, tmp_path):
+    work = tmp_path / "work"
+
+    def refused(code: int, *told: str, at: str | Path = mirror) -> None:
+        done = recipe(lang, at, work)
+        assert done.returncode == code and all(word in done.stderr for word in told), done.stderr
+
+    europarl, news = mirror / "wmt13/training-parallel-europarl-v7.tgz", mirror / "wmt14/training-parallel-nc-v9.tgz"
+    with replaced(europarl, europarl.read_bytes()[: europarl.stat().st_size // 2]):
+        refused(4, "training-parallel-europarl-v7.tgz", "damaged gzip: it is cut")
+    with replaced(news, with_link(news.read_bytes())):
+        refused(4, "news-commentary-v9.de-en.en: is a link; only regular files of an archive are read")
+    (work / "archives" / europarl.name).unlink()
+    with replaced(europarl, news.read_bytes()):
+        refused(4, "training-parallel-europarl-v7.tgz", "lock demands")
+    server = Server(mirror)
+    server.cuts = [1000]
+    refused(5, "ended after 1,000 of", at=server.address)
+    assert (work / "archives" / f".{europarl.name}.part").stat().st_size == 1000
+    server.close()
+    done = recipe(lang, mirror, work)
+    assert done.returncode == 0, done.stderr
+    assert_same_results(undisturbed, work)
+
+
+def room(folder: Path) -> int:
+    """Bytes of disk that a folder takes."""
+    return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
+@pytest.mark.parametrize("lang", ["de"], indirect=True)
+def test_when_the_disk_is_full_at_any_step_the_recipe_goes_on_to_the_very_same_result(
+    lang, mirror, undisturbed, tmp_path
+):
+    (work := tmp_path / "work").mkdir()
+    archives, data, run = (room(undisturbed / name) for name in ("archives", "data", "base/run"))
+    sizes = {"fetch.py": archives // 2, "nmt prepare": archives + data // 2, "nmt train": archives + data + run // 2}
+    if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(work)]).returncode:
+        pytest.skip("cannot mount a small file system here")
+    try:
+        for step, size in sizes.items():
+            subprocess.run(["mount", "-o", f"remount,size={size}", str(work)], check=True)
+            full = recipe(lang, mirror, work)
+            steps = [line for line in full.stderr.splitlines() if line.startswith("== after")]
+            assert full.returncode == 5 and "bytes needed" in full.stderr, full.stderr
+            assert (step in steps[-1]) if steps else (step == "fetch.py"), full.stderr
+        subprocess.run(["mount", "-o", "remount,size=64m", str(work)], check=True)
+        done = recipe(lang, mirror, work)
+        assert done.returncode == 0, done.stderr
+        assert_same_results(undisturbed, work)
+    finally:
+        subprocess.run(["umount", str(work)], check=True)
 
 
 RECORDER = """#!/bin/sh
