@@ -7,7 +7,7 @@ sort, and the pairs come back without those that an earlier one equals.
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from nmt.data.encode import Encoded
 
 SORTED_AT_ONCE: Final = 1 << 21  # pairs: 24 bytes each, and as much again while they are sorted
 SCANNED_AT_ONCE: Final = 1 << 20
+
+Keys = NDArray[np.uint64]
 
 
 def without_duplicates(pairs: Iterator[Encoded], scratch: Path, check: Callable[[], None]) -> Iterator[Encoded]:
@@ -29,7 +31,7 @@ def without_duplicates(pairs: Iterator[Encoded], scratch: Path, check: Callable[
         with spool.open("w+b") as file, digests.open("w+b") as keys:
             written = [_Written.of(encoded, file, keys) for encoded in pairs]
             keys.flush()
-            repeated = find_repeated(digests, check)
+            repeated = find_repeated(_mapped(digests), check)
             file.seek(0)
             first = 0
             for one in written:
@@ -45,32 +47,35 @@ def without_duplicates(pairs: Iterator[Encoded], scratch: Path, check: Callable[
         digests.unlink(missing_ok=True)
 
 
-def find_repeated(digests: Path, check: Callable[[], None], at_once: int = SORTED_AT_ONCE) -> NDArray[np.bool_]:
-    """(N,) whether an earlier pair has the same digest. digests: a file of N times two 64-bit numbers.
+def find_repeated(keys: Keys, check: Callable[[], None], at_once: int = SORTED_AT_ONCE) -> NDArray[np.bool_]:
+    """(N,) whether an earlier row is the same. keys: (N, words) of 64 bits, in memory or mapped; a row of zeros is no key.
 
-    at_once: about how many pairs are sorted at once, which bounds the memory: 1 byte a pair beside it
+    at_once: about how many rows are sorted at once, which bounds the memory: 1 byte a row beside it
+    check: called now and then; may raise to stop
     """
-    size = digests.stat().st_size // 16
-    repeated = np.zeros(size, dtype=bool)
-    if not size:
-        return repeated
-    rows = np.memmap(digests, dtype="<u8", mode="r").reshape(-1, 2)
-    parts = -(-size // at_once)
+    repeated = np.zeros(len(keys), dtype=bool)
+    parts = -(-len(keys) // at_once)
     for part in range(parts):
-        found = [_of_part(rows, start, part, parts) for start in range(0, size, SCANNED_AT_ONCE)]
         check()
-        at = np.concatenate(found)
-        keys = rows[at]
-        order = np.lexsort((at, keys[:, 1], keys[:, 0]))
-        keys = keys[order]
-        same = (keys[1:] == keys[:-1]).all(axis=1)
+        at = np.concatenate([_of_part(keys, start, part, parts) for start in range(0, len(keys), SCANNED_AT_ONCE)])
+        rows = keys[at]
+        order = np.lexsort(rows.T)  # which is stable: of equal rows the earlier one stays the first
+        same = (rows[order[1:]] == rows[order[:-1]]).all(axis=1)
         repeated[at[order[1:][same]]] = True
     return repeated
 
 
-def _of_part(rows: NDArray[Any], start: int, part: int, parts: int) -> NDArray[np.int64]:
+def _of_part(keys: Keys, start: int, part: int, parts: int) -> NDArray[np.int64]:
     """Of the rows from start on the indices of those that belong to a part."""
-    return start + np.flatnonzero(rows[start : start + SCANNED_AT_ONCE, 0] % parts == part)
+    some = keys[start : start + SCANNED_AT_ONCE]
+    return start + np.flatnonzero((some[:, 0] % np.uint64(parts) == part) & some.any(axis=1))
+
+
+def _mapped(digests: Path) -> Keys:
+    """(N, 2) of a file of digests."""
+    if not digests.stat().st_size:
+        return np.zeros((0, 2), dtype="<u8")
+    return np.memmap(digests, dtype="<u8", mode="r").reshape(-1, 2)
 
 
 class _Written:

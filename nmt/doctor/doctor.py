@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from nmt.artefact import Artefact
+from nmt.data.duplicates import find_repeated
 from nmt.data.encode import CHUNK_PAIRS, FilePair
 from nmt.data.sets import CorpusOptions, Kind, text_sets
 from nmt.data.shards import KIND, PreparedData
@@ -20,7 +21,7 @@ from nmt.data.workers import in_order
 from nmt.doctor.examine import SIDES, Examine, Examined
 from nmt.doctor.findings import CHECKS, SEVERITIES, Example, Finding, Tally
 from nmt.doctor.lengths import Rows
-from nmt.doctor.repeats import Overlap, first_of, repeated
+from nmt.doctor.repeats import Overlap, first_of
 from nmt.doctor.sets import PairSet, Part
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.log import log
@@ -205,8 +206,8 @@ def _look(one: PairSet, task: Examine, overlap: Overlap, workers: int, signals: 
 def _findings(one: PairSet, found: Examined, signals: Signals) -> Iterator[Finding]:
     """What is wrong with a set, but for what it shares with another."""
     yield from found.tally.findings(one.told, found.pairs)
-    again = repeated(found.pair_keys, signals.check)
-    others = repeated(found.source_keys, signals.check) & ~again
+    again = find_repeated(found.pair_keys[:, None], signals.check)
+    others = find_repeated(found.source_keys[:, None], signals.check) & ~again
     repeats = ("duplicate-pairs", again, found.pair_keys), ("several-targets", others, found.source_keys)
     for check, rows, keys in repeats:
         at = np.flatnonzero(rows)

@@ -1,17 +1,16 @@
-"""Lines that were there before, found by 64-bit keys: 8 bytes a line in memory, however long it is, and 1 for the answer.
+"""64-bit keys of lines, and which of them training shares with other sets: 8 bytes a line in memory, however long it is.
 
 Of 36 million lines two that differ have one key with a chance of 4 in 100,000 (the birthday bound, N * N / 2 ** 65).
 """
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 NO_KEY: Final = 0  # of a line that is not to be found again: a blank one
-SORTED_AT_ONCE: Final = 1 << 21  # some 50 bytes each while they are sorted
 
 Keys = NDArray[np.uint64]
 
@@ -20,25 +19,6 @@ def keys_of(texts: Iterable[str]) -> Keys:
     """(N,) the keys of texts; NO_KEY for empty ones."""
     digests = [hashlib.blake2b(text.encode(), digest_size=8).digest() if text else bytes(8) for text in texts]
     return np.frombuffer(b"".join(digests), dtype="<u8")
-
-
-def repeated(keys: Keys, check: Callable[[], None]) -> NDArray[np.bool_]:
-    """(N,) whether an earlier line has the same key. check: called now and then; may raise to stop."""
-    found = np.zeros(len(keys), dtype=bool)
-    parts = -(-len(keys) // SORTED_AT_ONCE)
-    for part in range(parts):
-        check()
-        at = np.concatenate([_of_part(keys, start, part, parts) for start in range(0, len(keys), SORTED_AT_ONCE)])
-        order = np.argsort(keys[at], kind="stable")  # of equal keys the earlier line stays the first
-        ordered = at[order]
-        found[ordered[1:][keys[ordered[1:]] == keys[ordered[:-1]]]] = True
-    return found
-
-
-def _of_part(keys: Keys, start: int, part: int, parts: int) -> NDArray[np.int64]:
-    """Of the lines from start on the indices of those that belong to a part."""
-    some = keys[start : start + SORTED_AT_ONCE]
-    return start + np.flatnonzero((some % np.uint64(parts) == part) & (some != NO_KEY))
 
 
 def first_of(keys: Keys, i: int) -> int:

@@ -7,9 +7,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-import nmt.doctor.repeats
 import nmt.doctor.sets
 from nmt.charts import bar, bars, svg_bars
+from nmt.data.duplicates import find_repeated
 from nmt.data.prepare import PrepareOptions, prepare
 from nmt.doctor.doctor import DoctorOptions, doctor
 from nmt.doctor.findings import CHECKS, Finding, worst
@@ -22,7 +22,7 @@ from nmt.doctor.languages import (
     scripts_of,
 )
 from nmt.doctor.lengths import LONGEST, Lengths
-from nmt.doctor.repeats import NO_KEY, Overlap, first_of, keys_of, repeated
+from nmt.doctor.repeats import NO_KEY, Overlap, first_of, keys_of
 from nmt.page import html_page
 
 PAIRS = 60
@@ -333,14 +333,12 @@ def test_the_line_of_a_repeated_pair_is_named_rightly_in_a_sample_and_over_sever
         assert example.text.startswith(f"as {tmp_path}/{file}:")
 
 
-@pytest.mark.parametrize("at_once", [1 << 21, 7])
-def test_repeated_keys_are_those_that_a_set_would_find(at_once, monkeypatch):
-    monkeypatch.setattr(nmt.doctor.repeats, "SORTED_AT_ONCE", at_once)
+def test_repeated_keys_are_those_that_a_set_would_find():
     chance = random.Random(5)
     texts = [chance.choice(["", "a", "b", "ä", *map(str, range(40))]) for _ in range(100)]
     keys = keys_of(texts)
     assert ((keys == NO_KEY) == [not text for text in texts]).all()
-    again = repeated(keys, lambda: None)
+    again = find_repeated(keys[:, None], lambda: None, at_once=7)
     assert again.tolist() == [bool(text) and text in texts[:i] for i, text in enumerate(texts)]
     assert all(first_of(keys, i) == texts.index(texts[i]) for i in np.flatnonzero(again))
 
