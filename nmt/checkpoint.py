@@ -5,7 +5,6 @@ A model folder holds `model.safetensors`, `options.json` and `pipeline/`; a chec
 """
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,19 +17,15 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from nmt import registry
-from nmt.artefact import Artefact, new_folder, read_json, remove, to_json, write_file
+from nmt.artefact import Artefact, new_folder, to_json, write_file
 from nmt.errors import ArtefactError, DivergedError, UserError, quoted
-from nmt.log import log
 from nmt.models.base import Model, Vocabularies
 from nmt.options import as_dict, options_of
+from nmt.runs import WEIGHTS, find_model
 from nmt.text.pipeline import Pipeline
 
-WEIGHTS: Final = "model.safetensors"
 OPTIONS: Final = "options.json"
 TRAINING_TENSORS: Final = "training.safetensors"
-TRAINING: Final = "training.json"
-FOLDER: Final = "checkpoints"
-PREFIX: Final = "update-"
 
 
 @dataclass(frozen=True)
@@ -138,16 +133,6 @@ def write_model(folder: Path, weights: Mapping[str, Tensor], facts: ModelFacts, 
     pipeline.save(folder / "pipeline")
 
 
-def find_model(folder: Path) -> Path:
-    """The model folder that is meant: the folder itself or, of a run, its best checkpoint (the newest if none is scored)."""
-    if not (folder / FOLDER).is_dir():
-        return folder
-    best = Checkpoints(folder).best()
-    if best is None:
-        raise ArtefactError(f"{quoted(folder)}: the run has no checkpoint yet")
-    return best
-
-
 @contextlib.contextmanager
 def _no_larger_than(weights: Mapping[str, Tensor], folder: Path) -> Iterator[None]:
     """Stop the building of a model that its weights cannot fit before it takes the memory: ArtefactError.
@@ -183,85 +168,6 @@ def load_model(folder: Path, device: torch.device) -> LoadedModel:
         model = facts.build(folder)
     put_weights(model, weights, folder / WEIGHTS)
     return LoadedModel(model.to(device).eval(), pipeline, facts, folder)
-
-
-class Checkpoints:
-    """The checkpoints of a run: `RUN/checkpoints/update-N`; the newest is the one of the highest N, never the clock's."""
-
-    def __init__(self, run: Path) -> None:
-        self.folder = run / FOLDER
-
-    def all(self) -> list[Path]:
-        """Every checkpoint folder, oldest first; only those with a manifest are there."""
-        found = [path for path in self.folder.glob(PREFIX + "*") if (path / "manifest.json").is_file()]
-        return sorted((path for path in found if path.name[len(PREFIX) :].isdecimal()), key=update_of)
-
-    def path(self, update: int) -> Path:
-        return self.folder / f"{PREFIX}{update}"
-
-    def due(self) -> list[Path]:
-        """Those that the run would have written had nobody stopped it, oldest first: what is averaged and counted."""
-        return [path for path in self.all() if _state(path).get("save_due") is not False]
-
-    def score(self, folder: Path) -> float | None:
-        """What validation gave at that checkpoint, higher is better; None when it was not validated or is unreadable."""
-        score = _state(folder).get("score")
-        return score if isinstance(score, float) and math.isfinite(score) else None
-
-    def best(self) -> Path | None:
-        """The best-scored checkpoint; the newest when none has a score."""
-        ranked = self.ranked()
-        if ranked:
-            return ranked[0]
-        everything = self.all()
-        return everything[-1] if everything else None
-
-    def ranked(self) -> list[Path]:
-        """Checkpoints with a score, best first; of equals the older, which was the best when it was written."""
-        scored = [(score, update_of(path), path) for path in self.due() if (score := self.score(path)) is not None]
-        return [path for _, _, path in sorted(scored, key=lambda row: (-row[0], row[1]))]
-
-    def newest_valid(self) -> Artefact | None:
-        """The newest checkpoint that is whole, with a warning for each damaged one that is newer.
-
-        None when there is no checkpoint at all; ArtefactError when there are some but none is whole.
-        """
-        folders = self.all()
-        without_manifest = [path for path in self.folder.glob(PREFIX + "*") if path not in folders]
-        if without_manifest and not folders:
-            raise ArtefactError(f"{quoted(without_manifest[0])}: is not complete, and there is no other checkpoint")
-        for folder in reversed(folders):
-            try:
-                artefact = Artefact(folder, "checkpoint")
-                artefact.check()
-                return artefact
-            except ArtefactError as error:
-                log.warn(f"{error}; trying the checkpoint before it")
-        if folders:
-            raise ArtefactError(f"{quoted(self.folder)}: {len(folders)} checkpoints, none of them whole")
-        return None
-
-    def prune(self, keep_last: int, keep_best: int) -> None:
-        """Delete all but the newest, the last that were due and the best ones. keep_last: 0 keeps all that were due."""
-        folders = self.all()
-        keep = {*folders[-1:], *self.due()[-keep_last:], *self.ranked()[:keep_best]}
-        for folder in folders:
-            if folder not in keep:
-                remove(folder)
-
-
-def _state(folder: Path) -> dict[str, Any]:
-    """The progress of the run at a checkpoint; empty when it is unreadable."""
-    try:
-        state = read_json(folder / TRAINING)["progress"]
-    except (ArtefactError, OSError, KeyError, TypeError):
-        return {}
-    return state if isinstance(state, dict) else {}
-
-
-def update_of(folder: Path) -> int:
-    """The update number in a checkpoint's name."""
-    return int(folder.name[len(PREFIX) :])
 
 
 def flat_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:

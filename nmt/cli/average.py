@@ -12,13 +12,11 @@ from torch import Tensor
 
 from nmt.artefact import Artefact, check_output
 from nmt.checkpoint import (
-    Checkpoints,
     ModelFacts,
     average_weights,
     load_model,
     put_weights,
     save_model,
-    update_of,
 )
 from nmt.cli.command import Command, Parts
 from nmt.data.shards import EvaluationSet, PreparedData
@@ -27,6 +25,7 @@ from nmt.errors import ArtefactError, UserError, one_line, quoted
 from nmt.log import log
 from nmt.models.base import Model
 from nmt.options import REQUIRED, opt
+from nmt.runs import Checkpoints, update_of
 from nmt.signals import Signals
 from nmt.text.pipeline import Pipeline
 from nmt.train.validation import validate

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from nmt.artefact import Artefact, check_output, new_folder, to_json, write_file
+from nmt.artefact import check_output, new_folder, to_json, write_file
 from nmt.data.duplicates import without_duplicates
 from nmt.data.encode import CHUNK_PAIRS, BadLine, CasingTask, CountTask, EncodeTask, FilePair, TextTask
 from nmt.data.learn import count_words, learn_apart
 from nmt.data.sets import CorpusOptions, TextSet, counted, text_sets
-from nmt.data.shards import KIND, SetFacts, SetWriter, write_facts
+from nmt.data.shards import KIND, SetFacts, SetWriter, named_pipeline, write_facts
 from nmt.data.statistics import SetStatistics
 from nmt.data.workers import in_order
 from nmt.errors import InputError, UserError, quoted
@@ -46,7 +46,7 @@ class PrepareOptions(CorpusOptions):
     target_lang: str = opt(REQUIRED, "target language, and the ending of the files of a prefix: de")
     output: str = opt(REQUIRED, "folder of the prepared data", aliases=("o", "destdir"))
     hold_out: int = opt(0, "every Nth training pair becomes a development set, 'held-out'; 0 is none (fairseq: 100)")
-    vocabulary: str | None = opt(None, "a model or prepared-data folder whose text pipeline is used; nothing is learnt")
+    vocabulary: str | None = opt(None, "a model, run or prepared data whose text pipeline is used; nothing is learnt")
     subword: SubwordName = opt("bpe", "bpe or unigram (sentencepiece), or none: words as they stand between spaces")
     vocab_size: int = opt(
         8000, "entries of a vocabulary, the 4 control symbols counted; 0 with --subword none: all words"
@@ -171,10 +171,7 @@ def _learn_casings(options: PrepareOptions, train: TextSet, texts: TextTask, sig
 
 
 def _reused(options: PrepareOptions, name: str) -> Pipeline:
-    pipeline = Pipeline.load(Artefact(Path(name), "model", "checkpoint", KIND))
-    languages, wanted = (pipeline.source_lang, pipeline.target_lang), (options.source_lang, options.target_lang)
-    if languages != wanted:
-        raise UserError(f"{quoted(name)}: translates {'-'.join(languages)}; the data is {'-'.join(wanted)}")
+    pipeline = named_pipeline(Path(name), options.languages)
     given = [key for key in TEXT_SETTINGS if getattr(options, key) != getattr(type(options), key)]
     if given:
         raise UserError(

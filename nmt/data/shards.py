@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from nmt.artefact import Artefact, to_json, write_file
 from nmt.data.batching import Indices, micro_batches
-from nmt.errors import ArtefactError, quoted
+from nmt.errors import ArtefactError, UserError, quoted
+from nmt.runs import find_model
 from nmt.symbols import UNK
 from nmt.text.pipeline import Pipeline
 
@@ -37,6 +38,18 @@ Ids = NDArray[np.unsignedinteger[Any]]
 def id_type(size: int) -> np.dtype[Any]:
     """The type of the ids of a vocabulary of `size` entries."""
     return np.dtype("<u2" if size <= 1 << 16 else "<u4")
+
+
+def named_pipeline(folder: Path, languages: tuple[str, str]) -> Pipeline:
+    """The text pipeline of a model, of a run's best checkpoint or of prepared data.
+
+    languages: source and target that are wanted; UserError when it has others
+    """
+    pipeline = Pipeline.load(Artefact(find_model(folder), "model", "checkpoint", KIND))
+    found = pipeline.source_lang, pipeline.target_lang
+    if found != languages:
+        raise UserError(f"{quoted(folder)}: translates {'-'.join(found)}; the data is {'-'.join(languages)}")
+    return pipeline
 
 
 class SetFacts(msgspec.Struct):

@@ -12,18 +12,17 @@ from typing import Any, Final, Literal
 import msgspec
 import numpy as np
 
-from nmt.artefact import Artefact
 from nmt.data.duplicates import find_repeated
 from nmt.data.encode import CHUNK_PAIRS, FilePair
 from nmt.data.sets import CorpusOptions, Kind, text_sets
-from nmt.data.shards import KIND, PreparedData
+from nmt.data.shards import PreparedData, named_pipeline
 from nmt.data.workers import in_order
 from nmt.doctor.examine import SIDES, Examine, Examined
 from nmt.doctor.findings import CHECKS, SEVERITIES, Example, Finding, Tally
 from nmt.doctor.lengths import Rows
 from nmt.doctor.repeats import Overlap, first_of
 from nmt.doctor.sets import PairSet, Part
-from nmt.errors import ArtefactError, UserError, quoted
+from nmt.errors import ArtefactError, quoted
 from nmt.log import log
 from nmt.options import opt
 from nmt.signals import Signals
@@ -43,7 +42,7 @@ class DoctorOptions(CorpusOptions):
     data: str | None = opt(None, "a prepared-data folder; without it, files as nmt prepare takes them")
     vocabulary: str | None = opt(
         None,
-        "a model or prepared-data folder: lengths are those of its tokens, and what nmt prepare would drop is told",
+        "a model, run or prepared data: lengths are those of its tokens, and what nmt prepare would drop is told",
     )
     max_pairs: int = opt(0, "look at no more training pairs than these, evenly spaced; 0 looks at all")
     examples: int = opt(3, "how many examples of each finding")
@@ -137,11 +136,7 @@ def _opened(options: DoctorOptions) -> tuple[list[PairSet], tuple[str, str], Pip
         return _prepared_sets(folder, prepared), languages, prepared.pipeline, _dropped_before(prepared)
     languages, pipeline = options.languages, None
     if options.vocabulary is not None:
-        pipeline = Pipeline.load(Artefact(Path(options.vocabulary), "model", "checkpoint", KIND))
-        found = pipeline.source_lang, pipeline.target_lang
-        if found != languages:
-            told = f"translates {'-'.join(found)}; the data is {'-'.join(languages)}"
-            raise UserError(f"{quoted(options.vocabulary)}: {told}")
+        pipeline = named_pipeline(Path(options.vocabulary), languages)
     sets = [PairSet(one.kind, one.name, [Part.of_files(pair) for pair in one.files]) for one in text_sets(options)]
     return sets, languages, pipeline, []
 

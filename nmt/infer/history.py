@@ -14,9 +14,8 @@ from nmt.artefact import Artefact
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.options import read_toml
 from nmt.report import METRICS
+from nmt.runs import WEIGHTS, Checkpoints
 
-CHECKPOINT: Final = "update-"  # begins the name of its folder; the update's number follows
-WEIGHTS: Final = "model.safetensors"
 LARGEST_HEADER: Final = 100_000_000  # bytes, as safetensors itself allows
 LENGTH_OF_RUN: Final = ("max_updates", "max_epochs", "batch_tokens")  # settings that make no other system of it
 
@@ -130,10 +129,9 @@ def _records(path: Path) -> tuple[list[Record], list[Record]]:
 
 def _newest(run: Path) -> Artefact:
     """The newest checkpoint that is there with all its files; a run that goes on may delete one meanwhile."""
-    folders = {int(path.name[7:]): path for path in (run / "checkpoints").glob("update-*") if path.name[7:].isdecimal()}
-    for update in sorted(folders, reverse=True):
+    for folder in reversed(Checkpoints(run).all()):
         try:
-            return Artefact(folders[update], "checkpoint")
+            return Artefact(folder, "checkpoint")
         except ArtefactError:
             continue
     raise ArtefactError(f"{quoted(run)}: the run has no whole checkpoint yet, which tells its minutes and languages")

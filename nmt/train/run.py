@@ -15,10 +15,7 @@ from torch import Tensor
 from nmt import UserError, opt
 from nmt.artefact import Artefact, new_folder, sweep, to_json, write_file
 from nmt.checkpoint import (
-    TRAINING,
     TRAINING_TENSORS,
-    WEIGHTS,
-    Checkpoints,
     ModelFacts,
     begin,
     flat_optimizer,
@@ -26,7 +23,6 @@ from nmt.checkpoint import (
     put_weights,
     read_tensors,
     refuse_not_finite,
-    update_of,
     weights_of,
     write_model,
     write_tensors,
@@ -40,6 +36,7 @@ from nmt.log import log
 from nmt.models.base import Model
 from nmt.options import REQUIRED
 from nmt.report import Report
+from nmt.runs import TRAINING, WEIGHTS, Checkpoints, update_of
 from nmt.schedules.base import Schedule
 from nmt.train.every import Period
 

@@ -9,7 +9,7 @@ import torch
 
 from nmt import registry
 from nmt.artefact import MANIFEST, Lock, write_file
-from nmt.checkpoint import Checkpoints, ModelFacts
+from nmt.checkpoint import ModelFacts
 from nmt.data.loader import Loader
 from nmt.data.shards import EvaluationSet, PreparedData
 from nmt.device import autocast, choose_device, keep_pages
@@ -20,6 +20,7 @@ from nmt.models.base import Vocabularies
 from nmt.options import as_dict, to_toml
 from nmt.report import Progress as Shown
 from nmt.report import Report, Window
+from nmt.runs import Checkpoints
 from nmt.signals import Signals
 from nmt.train.every import Alarm, Period
 from nmt.train.run import MUST_STAY, Progress, Run, TrainOptions

@@ -12,8 +12,8 @@ from safetensors.numpy import load_file
 
 import nmt.cli.average
 from nmt.artefact import new_folder, to_json
-from nmt.checkpoint import Checkpoints
 from nmt.cli.average import AverageOptions, chosen
+from nmt.runs import Checkpoints
 
 
 def test_average_is_the_mean_of_the_last_checkpoints_and_shows_their_losses(data, trained, tmp_path, call):

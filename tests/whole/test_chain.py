@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from conftest import TINY, train_arguments, write_corpus
 
-from nmt.checkpoint import Checkpoints
+from nmt.data.shards import PreparedData
+from nmt.runs import Checkpoints
 
 SCORING = Path(__file__).parents[3] / "shared/data/scoring"
 RNNSEARCH = ["--model=rnnsearch", "--hidden-size=24", "--embedding-size=16", "--attention-size=16", "--maxout-size=16"]
@@ -232,6 +233,14 @@ def test_rnnsearch_goes_through_the_same_commands(data, corpus, tmp_path, call):
     assert call("translate", "--model", tmp_path / "m", "--input", source).out.count("\n") == 15
     assert call("score", "--model", tmp_path / "m", "--source", source, "--target", reference).out.count("\n") == 15
     assert call("evaluate", "--model", tmp_path / "m", "--source", source, "--reference", reference).code == 0
+
+
+def test_new_data_takes_the_vocabulary_of_a_run_a_model_or_prepared_data(data, trained, corpus, tmp_path, call):
+    for number, vocabulary in enumerate((trained, trained / "checkpoints/update-10", data)):
+        output = tmp_path / str(number)
+        asked = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={corpus}", f"--output={output}"]
+        assert call(*asked, f"--vocabulary={vocabulary}", "--quiet").code == 0
+        assert PreparedData(output).pipeline.hash == PreparedData(data).pipeline.hash
 
 
 def test_data_of_another_vocabulary_is_refused(data, trained, tmp_path, call):

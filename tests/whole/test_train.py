@@ -16,8 +16,8 @@ from safetensors.numpy import load_file
 from safetensors.torch import load, save
 
 from nmt.artefact import Artefact
-from nmt.checkpoint import Checkpoints, update_of
 from nmt.cli.main import run as run_in_process
+from nmt.runs import Checkpoints, update_of
 
 
 def weights(run: Path, update: int) -> dict[str, bytes]:

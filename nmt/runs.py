@@ -1,0 +1,106 @@
+"""Runs on disk: which checkpoints there are, the best, the newest that is whole, and which one a run's name means.
+
+Text is read only, and torch never imported: commands that need no network start without it.
+"""
+
+import math
+from pathlib import Path
+from typing import Any, Final
+
+from nmt.artefact import MANIFEST, Artefact, read_json, remove
+from nmt.errors import ArtefactError, quoted
+from nmt.log import log
+
+WEIGHTS: Final = "model.safetensors"
+TRAINING: Final = "training.json"
+FOLDER: Final = "checkpoints"
+PREFIX: Final = "update-"
+
+
+def find_model(folder: Path) -> Path:
+    """The model folder that is meant: the folder itself or, of a run, its best checkpoint (the newest if none is scored)."""
+    if not (folder / FOLDER).is_dir():
+        return folder
+    best = Checkpoints(folder).best()
+    if best is None:
+        raise ArtefactError(f"{quoted(folder)}: the run has no checkpoint yet")
+    return best
+
+
+class Checkpoints:
+    """The checkpoints of a run: `RUN/checkpoints/update-N`; the newest is the one of the highest N, never the clock's."""
+
+    def __init__(self, run: Path) -> None:
+        self.folder = run / FOLDER
+
+    def all(self) -> list[Path]:
+        """Every checkpoint folder, oldest first; only those with a manifest are there."""
+        found = [path for path in self.folder.glob(PREFIX + "*") if (path / MANIFEST).is_file()]
+        return sorted((path for path in found if path.name[len(PREFIX) :].isdecimal()), key=update_of)
+
+    def path(self, update: int) -> Path:
+        return self.folder / f"{PREFIX}{update}"
+
+    def due(self) -> list[Path]:
+        """Those that the run would have written had nobody stopped it, oldest first: what is averaged and counted."""
+        return [path for path in self.all() if _state(path).get("save_due") is not False]
+
+    def score(self, folder: Path) -> float | None:
+        """What validation gave at that checkpoint, higher is better; None when it was not validated or is unreadable."""
+        score = _state(folder).get("score")
+        return score if isinstance(score, float) and math.isfinite(score) else None
+
+    def best(self) -> Path | None:
+        """The best-scored checkpoint; the newest when none has a score."""
+        ranked = self.ranked()
+        if ranked:
+            return ranked[0]
+        everything = self.all()
+        return everything[-1] if everything else None
+
+    def ranked(self) -> list[Path]:
+        """Checkpoints with a score, best first; of equals the older, which was the best when it was written."""
+        scored = [(score, update_of(path), path) for path in self.due() if (score := self.score(path)) is not None]
+        return [path for _, _, path in sorted(scored, key=lambda row: (-row[0], row[1]))]
+
+    def newest_valid(self) -> Artefact | None:
+        """The newest checkpoint that is whole, with a warning for each damaged one that is newer.
+
+        None when there is no checkpoint at all; ArtefactError when there are some but none is whole.
+        """
+        folders = self.all()
+        without_manifest = [path for path in self.folder.glob(PREFIX + "*") if path not in folders]
+        if without_manifest and not folders:
+            raise ArtefactError(f"{quoted(without_manifest[0])}: is not complete, and there is no other checkpoint")
+        for folder in reversed(folders):
+            try:
+                artefact = Artefact(folder, "checkpoint")
+                artefact.check()
+                return artefact
+            except ArtefactError as error:
+                log.warn(f"{error}; trying the checkpoint before it")
+        if folders:
+            raise ArtefactError(f"{quoted(self.folder)}: {len(folders)} checkpoints, none of them whole")
+        return None
+
+    def prune(self, keep_last: int, keep_best: int) -> None:
+        """Delete all but the newest, the last that were due and the best ones. keep_last: 0 keeps all that were due."""
+        folders = self.all()
+        keep = {*folders[-1:], *self.due()[-keep_last:], *self.ranked()[:keep_best]}
+        for folder in folders:
+            if folder not in keep:
+                remove(folder)
+
+
+def _state(folder: Path) -> dict[str, Any]:
+    """The progress of the run at a checkpoint; empty when it is unreadable."""
+    try:
+        state = read_json(folder / TRAINING)["progress"]
+    except (ArtefactError, OSError, KeyError, TypeError):
+        return {}
+    return state if isinstance(state, dict) else {}
+
+
+def update_of(folder: Path) -> int:
+    """The update number in a checkpoint's name."""
+    return int(folder.name[len(PREFIX) :])
