@@ -4,10 +4,13 @@
 
 The corpus is the text given, repeated: nine of ten repeated pairs get a number of their own, the tenth stays as it was, so
 that deduplication has work. Prints a table; a row can be compared with another of the same call only.
+With --fairseq COMMAND (what runs fairseq-preprocess) a second table follows, of the way that users of fairseq go: sentencepiece
+writes the text in pieces, fairseq-preprocess makes ids of it; beside it nmt prepare with the same vocabulary, from raw text too.
 """
 
 import argparse
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -81,12 +84,56 @@ def first_update(data: Path, work: Path) -> tuple[float, int]:
     return measured([*NMT, *asked, "--batch-tokens=4000"])
 
 
+SPLIT = """
+import sys, sentencepiece
+model, threads, files = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+processor = sentencepiece.SentencePieceProcessor(model_file=model)
+for name, output in zip(files[::2], files[1::2]):
+    with open(name, encoding="utf-8", newline="\\n") as text, open(output, "w", encoding="utf-8") as split:
+        while lines := text.readlines(1 << 24):
+            pieces = processor.encode(lines, out_type=str, num_threads=threads)
+            split.writelines(" ".join(line) + "\\n" for line in pieces)
+"""
+
+
+def compare(given: argparse.Namespace, pairs: int, workers: int) -> None:
+    """A row a way from raw text to ids, with a vocabulary that is there. Needs what nmt prepare made in WORK/data."""
+    work, model = given.work, given.work / "data/pipeline/joint.model"
+    names = [f"{work}/{stem}.{side}" for side in ("xx", "yy") for stem in ("text", "split")]
+    asked = ["--source-lang=xx", "--target-lang=yy"]
+    (work / "dict.txt").write_text(subprocess.check_output([sys.executable, "-c", PIECES, model], text=True))
+    fairseq = [*shlex.split(given.fairseq), *asked, f"--trainpref={work}/split", f"--destdir={work}/fairseq"]
+    fairseq += [f"--srcdict={work}/dict.txt", "--joined-dictionary", f"--workers={workers}"]
+    ours = [*NMT, "prepare", *asked, f"--train={work}/text", f"--vocabulary={work}/data", f"--output={work}/again"]
+    ours += [f"--workers={workers}", "--max-length=0", "--overwrite"]
+    split = measured([sys.executable, "-c", SPLIT, str(model), str(workers), *names])
+    preprocess, prepare = measured(fairseq), measured(ours)
+    both = split[0] + preprocess[0], max(split[1], preprocess[1])
+    ways = {"sentencepiece": split, "fairseq-preprocess": preprocess, "both": both, "nmt prepare": prepare}
+    for way, (seconds, peak) in ways.items():
+        times = both[0] / seconds
+        print(
+            f"| {way} | {workers} | {pairs / seconds:,.0f} | {seconds:,.0f} | {peak / 1e6:,.0f} | {times:.2f} |",
+            flush=True,
+        )
+    shutil.rmtree(work / "fairseq")
+
+
+PIECES = """
+import sys, sentencepiece
+processor = sentencepiece.SentencePieceProcessor(model_file=sys.argv[1])
+for token in range(4, processor.vocab_size()):
+    print(processor.id_to_piece(token), 1)
+"""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--target", type=Path, required=True)
     parser.add_argument("--pairs", type=int, nargs="+", default=[400_000])
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--fairseq", default="", help="command of fairseq-preprocess, for the second table")
     parser.add_argument("--work", type=Path, default=Path("runs/bench-prepare"))
     given = parser.parse_args()
     print(
@@ -114,6 +161,12 @@ def main() -> None:
                 f"| {started:.1f} | {needed / 1e6:,.0f} |",
                 flush=True,
             )
+    if given.fairseq:
+        print(
+            "\n| from raw text to ids | workers | pairs/s | s | peak MB | times as fast as both |\n" + "|---" * 6 + "|"
+        )
+        for workers in given.workers:
+            compare(given, given.pairs[-1], workers)
     shutil.rmtree(given.work)
 
 

@@ -12,6 +12,7 @@ Exit codes are nmt's: 4 where what came is not what the lock demands, 5 where no
 
 import argparse
 import errno
+import fcntl
 import os
 import shutil
 import sys
@@ -61,10 +62,15 @@ class Pins:
         return self._pins.get(name)
 
     def record(self, name: str, pin: Pin) -> None:
-        """Keep what was seen first, beside what another recipe may have recorded meanwhile."""
-        self._pins = Pins(self.path)._pins | {name: pin}
+        """Keep what was seen first, beside what another fetch may have recorded meanwhile, or records right now."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(self.path, "".join(f"{p.sha256}  {p.size}  {n}\n" for n, p in self._pins.items()).encode())
+        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            self._pins = Pins(self.path)._pins | {name: pin}
+            write_file(self.path, "".join(f"{p.sha256}  {p.size}  {n}\n" for n, p in self._pins.items()).encode())
+        finally:
+            os.close(folder)
 
 
 class Fetcher:

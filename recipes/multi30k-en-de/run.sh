@@ -23,8 +23,8 @@ declare -A published=(
     [fr.test_2016_flickr]=61.80 [fr.test_2017_flickr]=53.46 [fr.test_2017_mscoco]=44.52
 )
 case $protocol in
-tokenised) folder=tok dot=.lc.norm.tok zip='' normalization=none tokenize=none ;;
-raw) folder=raw dot='' zip=.gz normalization=nfkc tokenize=13a published=() ;;
+tokenised) folder=tok dot=.lc.norm.tok zip='' vocabulary=10000 normalization=none settings=settings.toml last=10 tokenize=none ;;
+raw) folder=raw dot='' zip=.gz vocabulary=6000 normalization=nfkc settings=raw.toml last=3 tokenize=13a published=() ;;
 *) echo "PROTOCOL is '$protocol'; wanted tokenised or raw" >&2 && exit 2 ;;
 esac
 
@@ -37,10 +37,10 @@ done
 
 step "$data" "${nmt[@]}" prepare --source-lang en --target-lang "$lang" --output "$data" \
     --train "$text/train$dot" --valid "$text/val$dot" \
-    --vocab-size "${VOCAB_SIZE:-10000}" --normalization "$normalization"
-step "$model" "${nmt[@]}" train --data "$data" --output "$work/run" --config "$here/settings.toml" \
+    --vocab-size "${VOCAB_SIZE:-$vocabulary}" --normalization "$normalization"
+step "$model" "${nmt[@]}" train --data "$data" --output "$work/run" --config "$here/$settings" \
     --bleu-tokenize "$tokenize" "$@"
-step "$model" "${nmt[@]}" average --run "$work/run" --last 10 --output "$model"
+step "$model" "${nmt[@]}" average --run "$work/run" --last "$last" --output "$model"
 for set in "${tests[@]}"; do
     step "$work/$set.$lang" "${nmt[@]}" translate --model "$model" --input "$text/$set$dot.en" \
         --output "$work/$set.$lang" --beam-size 5 --length-penalty average --alpha 1

@@ -1,5 +1,6 @@
 """The recipes as a user runs them: data from a folder or a mirror, steps that are not done twice, figures at the end."""
 
+import fcntl
 import gzip
 import hashlib
 import io
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -271,6 +273,19 @@ def test_two_at_once_are_6_for_the_second(mirror, tmp_path):
         assert subprocess.run([sys.executable, RECIPES / "fetch.py", *where], capture_output=True).returncode == 6
 
 
+def test_two_that_record_in_one_lock_file_wait_for_each_other(tmp_path):
+    lock, folder = tmp_path / "lock", os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)  # as another fetch does, between reading and writing
+    ours = threading.Thread(target=program.Pins(lock).record, args=("ours", program.Pin("a" * 64, 1)))
+    ours.start()
+    ours.join(0.3)
+    assert ours.is_alive() and not lock.exists()
+    lock.write_text(f"{'b' * 64}  2  theirs\n")
+    os.close(folder)
+    ours.join(30)
+    assert {line.split()[2] for line in lock.read_text().splitlines()} == {"ours", "theirs"}
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
 @pytest.mark.parametrize("told", [True, False])
 def test_a_full_disk_is_5_with_what_is_needed_and_the_part_is_gone_on_with(
@@ -382,7 +397,7 @@ def test_multi30k_comes_from_a_mirror_and_is_scored_beside_the_published_figure(
     done = run(
         recipe,
         tmp_path,
-        *(*TINY, "--max-updates", "10"),
+        *(*TINY, "--max-updates", "10", "--warmup-updates", "5"),
         DATA=f"file://{tmp_path}/dataset",
         LOCK=str(tmp_path / "lock"),
         PROTOCOL=protocol,
