@@ -18,6 +18,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from nmt import registry
 from nmt.artefact import Artefact, new_folder, to_json, write_file
+from nmt.dist import placed_like
 from nmt.errors import ArtefactError, DivergedError, UserError, quoted
 from nmt.models.base import Model, Vocabularies
 from nmt.options import as_dict, options_of
@@ -97,7 +98,7 @@ def put_weights(model: nn.Module, weights: Mapping[str, Tensor], place: object) 
     own = weights_of(model)
     check_tensors(weights, own, place)
     for name, tensor in own.items():
-        tensor.copy_(weights[name])
+        tensor.copy_(placed_like(weights[name], tensor))
 
 
 def check_tensors(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], place: object) -> None:
@@ -207,7 +208,7 @@ def put_optimizer(
     state: dict[int, dict[str, Any]] = {}
     for key, value in [*tensors.items(), *plain.items()]:
         index, _, name = key.partition(".")
-        state.setdefault(int(index), {})[name] = value
+        state.setdefault(int(index), {})[name] = placed_like(value, own_tensors.get(key))
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 

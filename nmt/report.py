@@ -92,7 +92,22 @@ class _Shown:
     examples: Sequence[tuple[str, str, str]] = ()
 
 
-class Report:
+class NoReport:
+    """What a rank has that does not lead: it tells nothing."""
+
+    def close(self) -> None: ...
+    def cut(self, offset: int) -> None: ...
+    def record(self, values: Mapping[str, Any]) -> None: ...
+    def line(self, text: str) -> None: ...
+    def training(self, progress: Progress, window: Window) -> None: ...
+    def validation(
+        self, update: int, text: str, scores: Mapping[str, float], examples: Sequence[tuple[str, str, str]]
+    ) -> None: ...
+    def offset(self) -> int:
+        return 0
+
+
+class Report(NoReport):
     """Writes metrics.jsonl and train.log in the run folder, and shows the run on a terminal or in plain lines.
 
     tensorboard: also write events for it under RUN/tensorboard (needs the extra `tensorboard`)

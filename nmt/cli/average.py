@@ -21,6 +21,7 @@ from nmt.checkpoint import (
 from nmt.cli.command import Command, Parts
 from nmt.data.shards import EvaluationSet, PreparedData
 from nmt.device import choose_device
+from nmt.dist import World
 from nmt.errors import ArtefactError, UserError, one_line, quoted
 from nmt.log import log
 from nmt.models.base import Model
@@ -153,7 +154,7 @@ def _scores(
 
     def score(model: Model) -> dict[str, float]:
         with torch.inference_mode():
-            scores = validate(model, criterion, dev, None, "13a", options.max_tokens, "fp32", check)
+            scores = validate(model, criterion, dev, None, "13a", options.max_tokens, "fp32", World(), check)
         return {"loss": scores.loss, "ppl": scores.perplexity}
 
     rows = {one_line(str(folder)): score(load_model(folder, device).model) for folder in folders}

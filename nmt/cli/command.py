@@ -57,10 +57,11 @@ class PresetOption:
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts chosen for a command, and every setting."""
+    """The parts chosen for a command, and every setting. argv: the words that say so, after the command's name"""
 
     settings: Settings
     chosen: Mapping[str, str]
+    argv: Sequence[str]
 
     def options(self, kind: str) -> Any:
         """The options object of the chosen part of a kind."""
@@ -116,7 +117,7 @@ class Command:
         options: Any = make(self.options, settings.values, settings.origins, self.positional)
         if not self.kinds:
             return self.run(options) or 0
-        parts = Parts(settings, chosen)
+        parts = Parts(settings, chosen, argv)
         for kind in self.kinds:  # a wrong value is told before any work is done
             parts.options(kind)
         return self.run(options, parts) or 0

@@ -4,14 +4,21 @@ import json
 import sys
 
 from nmt.cli.command import Command, Parts
+from nmt.cli.launch import launch
+from nmt.dist import World
+from nmt.log import log
 from nmt.train.run import TrainOptions
 from nmt.train.trainer import train
 
 
-def run(options: TrainOptions, parts: Parts) -> None:
+def run(options: TrainOptions, parts: Parts) -> int:
     """Train, and say as JSON where the run stands when that is asked for."""
+    world = World.of_environment()
+    if options.devices > 1 and world.size == 1:
+        return launch(options.devices, ["train", *parts.argv])
+    log.quiet |= not world.leads
     done = train(options, parts)
-    if options.json:
+    if options.json and world.leads:
         best = done.checkpoints.best()
         told = {
             "update": done.progress.update,
@@ -22,6 +29,7 @@ def run(options: TrainOptions, parts: Parts) -> None:
             "skipped": done.progress.skipped,
         }
         sys.stdout.write(json.dumps(told, indent=1) + "\n")
+    return 0
 
 
 COMMAND = Command(

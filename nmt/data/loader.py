@@ -25,9 +25,18 @@ class Position:
 
 @dataclass(frozen=True)
 class UpdateBatches:
-    """The data of one update. after: the position behind it; ends_epoch: whether it is the last."""
+    """The data of one update.
+
+    batches: the micro-batches of this rank, as many on every rank; the last `idle` of them do not count
+    tokens: target tokens of all ranks; source_lengths, target_lengths: (N,) int64 of all ranks' pairs, EOS counted
+    after: the position behind it; ends_epoch: whether it is the last
+    """
 
     batches: list[Batch]
+    idle: int
+    tokens: int
+    source_lengths: Indices
+    target_lengths: Indices
     after: Position
     ends_epoch: bool
 
@@ -61,10 +70,14 @@ class Loader:
 
     batch_tokens: target tokens of an update, EOS counted
     max_tokens: rows times columns that a device holds at once; changes no result
+    rank, ranks: which share of each update is wanted, of how many
     """
 
-    def __init__(self, corpus: Corpus, batch_tokens: int, max_tokens: int, seed: int) -> None:
+    def __init__(
+        self, corpus: Corpus, batch_tokens: int, max_tokens: int, seed: int, rank: int = 0, ranks: int = 1
+    ) -> None:
         self.corpus, self.batch_tokens, self.max_tokens, self.seed = corpus, batch_tokens, max_tokens, seed
+        self.rank, self.ranks = rank, ranks
 
     def updates(self, position: Position) -> Iterator[UpdateBatches]:
         """The updates from a position on; ArtefactError when no update begins there."""
@@ -77,7 +90,7 @@ class Loader:
                     read = plan.before + plan.pairs_before(number + 1)
                     last = read == len(self.corpus)
                     after = Position(epoch + 1, 0) if last else Position(epoch, read)
-                    yield UpdateBatches(self._cut(plan.update(number)), after, last)
+                    yield self._share(plan.update(number), after, last)
             epoch, pairs = epoch + 1, 0
 
     def _plans(self, epoch: int, pairs: int) -> Iterator[Plan]:
@@ -90,6 +103,25 @@ class Loader:
         """About how many updates an epoch has."""
         return -(-(int(self.corpus.target_lengths.sum(dtype=np.int64)) + len(self.corpus)) // self.batch_tokens)
 
-    def _cut(self, groups: list[Indices]) -> list[Batch]:
+    def _share(self, groups: list[Indices], after: Position, last: bool) -> UpdateBatches:
+        """This rank's part of an update."""
+        pairs = np.concatenate(groups)
         lengths = self.corpus.source_lengths, self.corpus.target_lengths
-        return [to_batch(self.corpus, indices) for indices in micro_batches(groups, *lengths, self.max_tokens)]
+        source, target = (side[pairs].astype(np.int64) + 1 for side in lengths)
+        owner = np.split(owners(target, self.ranks), np.cumsum([len(group) for group in groups])[:-1])
+        cuts = []
+        for rank in range(self.ranks):
+            shares = [group[of == rank] for group, of in zip(groups, owner, strict=True)]
+            cuts.append(list(micro_batches([share for share in shares if len(share)], *lengths, self.max_tokens)))
+        idle = max(map(len, cuts)) - len(cuts[self.rank])
+        batches = [to_batch(self.corpus, indices) for indices in [*cuts[self.rank], *[pairs[:1]] * idle]]
+        return UpdateBatches(batches, idle, int(target.sum()), source, target, after, last)
+
+
+def owners(tokens: Indices, ranks: int) -> Indices:
+    """(N,) the rank that each pair of an update goes to: as many tokens to each, those of like length to one.
+
+    tokens: (N,) of the pairs in their order
+    """
+    middles = 2 * np.cumsum(tokens) - tokens
+    return middles * ranks // (2 * int(tokens.sum()))

@@ -7,7 +7,7 @@ N = B * W rows, the hypotheses of one sentence standing together.
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,9 @@ from torch import Tensor, nn
 from nmt.batch import Batch
 from nmt.nn.cost import LengthCost, count_flops
 from nmt.symbols import BOS, EOS, UNK
+
+# Of the products of an update: forward, for the gradient of their input, for the gradient of the weights.
+PASSES: Final = 3
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,10 @@ class Model(nn.Module, ABC):
         closed form does, so that it is exact and costs nothing.
         """
         return self._measured_cost(source, target)
+
+    def training_flops(self, source: Tensor, target: Tensor) -> int:
+        """FLOPs of an update on pairs of these lengths (as for `flops`), whatever it is cut into."""
+        return PASSES * int(self.flops(source, target).sum())
 
     @property
     def cost_is_measured(self) -> bool:

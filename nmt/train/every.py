@@ -1,7 +1,6 @@
 """Periods as users write them: `500u` updates, `1e` epochs, `10m` minutes."""
 
 import re
-import time
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,22 +31,22 @@ class Alarm:
 
     def __init__(self, period: Period) -> None:
         self.period = period
-        self._since = time.monotonic()
+        self._since = 0.0
 
-    def rings(self, update: int, epoch_ended: int | None) -> bool:
-        """update: its number; epoch_ended: the number of the epoch that ended with it, if one did."""
+    def rings(self, update: int, epoch_ended: int | None, seconds: float) -> bool:
+        """update: its number; epoch_ended: the number of the epoch that ended with it, if one did; seconds: of the process."""
         if self.period.unit == "u":
             return update % int(self.period.count) == 0
         if self.period.unit == "e":
             return epoch_ended is not None and epoch_ended % int(self.period.count) == 0
-        if time.monotonic() - self._since < 60 * self.period.count:
+        if seconds - self._since < 60 * self.period.count:
             return False
-        self._since = time.monotonic()
+        self._since = seconds
         return True
 
-    def seconds_left(self, update: int, epochs: float, per_update: float, per_epoch: float) -> float:
+    def seconds_left(self, update: int, epochs: float, seconds: float, per_update: float, per_epoch: float) -> float:
         """About how long until it rings. epochs: read so far; per_update, per_epoch: seconds that one takes."""
         if self.period.unit == "m":
-            return max(0.0, 60 * self.period.count - (time.monotonic() - self._since))
+            return max(0.0, 60 * self.period.count - (seconds - self._since))
         done, each = (update, per_update) if self.period.unit == "u" else (epochs, per_epoch)
         return (self.period.count - done % self.period.count) * each

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nmt import UserError, opt
 from nmt.artefact import Artefact, new_folder, sweep, to_json, write_file
@@ -31,14 +31,16 @@ from nmt.criteria.base import Criterion
 from nmt.data.loader import Loader, Position, UpdateBatches
 from nmt.data.shards import PreparedData
 from nmt.device import Precision
+from nmt.dist import World, whole
 from nmt.errors import ArtefactError, ResourceError, quoted
 from nmt.log import log
 from nmt.models.base import Model
 from nmt.options import REQUIRED
-from nmt.report import Report
+from nmt.report import NoReport
 from nmt.runs import TRAINING, WEIGHTS, Checkpoints, update_of
 from nmt.schedules.base import Schedule
 from nmt.train.every import Period
+from nmt.train.parallel import Engine
 
 SAVES_THAT_MAY_FAIL: Final = 2
 
@@ -72,13 +74,16 @@ class TrainOptions:
     clip_norm: float = opt(0.0, "largest 2-norm of the gradient; 0 does not clip, as the paper")
     precision: Precision = opt("fp32", "fp32, or bf16 products by autocast with fp32 weights")
     device: str = opt("auto", "auto, cpu, cuda or cuda:N")
+    devices: int = opt(1, "processes on this machine, a device each; torchrun starts them (or start torchrun yourself)")
+    engine: Engine = opt("ddp", "of several devices: ddp, or fsdp for a model that does not fit one")
+    timeout: float = opt(10.0, "minutes that one of several devices may be waited for")
     threads: int | None = opt(None, "threads for CPU work; none leaves it to torch")
     seed: int = opt(1, "of weights, dropout and the order of data")
     tensorboard: bool = opt(False, "write events for TensorBoard to RUN/tensorboard")
     json: bool = opt(False, "at the end print where the run stands, and its best checkpoint, as JSON")
 
     def __post_init__(self) -> None:
-        least = dict.fromkeys(("batch_tokens", "max_tokens", "valid_batch_tokens", "threads", "patience"), 1)
+        least = dict.fromkeys(("batch_tokens", "max_tokens", "valid_batch_tokens", "threads", "patience", "devices"), 1)
         least |= dict.fromkeys(("max_updates", "max_epochs"), 1) | dict.fromkeys(("keep_last", "keep_best", "seed"), 0)
         for name, bound in least.items():
             if getattr(self, name) is not None and getattr(self, name) < bound:
@@ -87,8 +92,9 @@ class TrainOptions:
             raise ValueError(f"seed is {self.seed}; it must be below 2^63")
         if not 0 <= self.clip_norm < math.inf:
             raise ValueError(f"clip_norm is {self.clip_norm}; it must be at least 0")
-        if self.max_minutes is not None and not self.max_minutes > 0:
-            raise ValueError(f"max_minutes is {self.max_minutes}; it must be above 0")
+        for name in ("max_minutes", "timeout"):
+            if getattr(self, name) is not None and not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0")
         for name in ("save_every", "valid_every", "log_every"):
             try:
                 Period.parse(getattr(self, name))
@@ -142,28 +148,31 @@ class Run:
     folder: Path
     data: PreparedData
     facts: ModelFacts
+    world: World
     model: Model
     criterion: Criterion
+    step: nn.Module  # both as one module, over all ranks
     optimizer: torch.optim.Optimizer
     schedule: Schedule
     loader: Loader
-    report: Report
+    report: NoReport
     checkpoints: Checkpoints
     progress: Progress
     failed_saves: int = 0
     saved: dict[str, Any] | None = None  # the progress that the newest checkpoint holds
     minutes_before: float = 0.0  # of training, before this process
     started: float = field(default_factory=time.monotonic)
-
-    @property
-    def process_minutes(self) -> float:
-        """Minutes of training in this process."""
-        return (time.monotonic() - self.started) / 60
+    seconds: float = 0.0  # of training in this process, by the leader's clock, when the last update was made
 
     @property
     def minutes(self) -> float:
         """Minutes of training so far, in this process and those before it."""
-        return self.minutes_before + self.process_minutes
+        return self.minutes_before + self.seconds / 60
+
+    def agree(self, signal: int | None) -> int | None:
+        """Set the clock, and return the signal that any rank received: all ranks stop, save and ring at one update."""
+        self.seconds, signal = self.world.agree(time.monotonic() - self.started, signal)
+        return signal
 
     @property
     def device(self) -> torch.device:
@@ -174,30 +183,36 @@ class Run:
 
         Raises UserError when settings that change the mathematics differ, ArtefactError when the data does.
         """
-        self.checkpoints.folder.mkdir(parents=True, exist_ok=True)
-        sweep(self.checkpoints.folder)
-        found = self.checkpoints.newest_valid()
+        found = self._newest()
         if found is None:
             self.report.cut(0)
             return False
         state = Saved.read(found)
         self._check_same(found.folder, state)
         tensors = read_tensors(found.path(TRAINING_TENSORS))
-        randoms = {name: tensors.pop(name) for name in list(tensors) if name.startswith("random.")}
         place = found.folder / TRAINING_TENSORS
         if state.progress.update > state.progress.skipped:
             begin(self.optimizer)
         put_optimizer(self.optimizer, tensors, state.optimizer, place)
         put_weights(self.model, read_tensors(found.path(WEIGHTS)), found.folder)
-        put_random_state(randoms, place)
         self.schedule.load_state_dict(state.schedule)
         self.progress, self.saved = state.progress, asdict(state.progress)
         self.report.cut(state.metrics_offset)
         self.minutes_before, self.started = state.minutes, time.monotonic()
-        for newer in self.checkpoints.all():  # damaged ones: never to be mistaken for what follows from here
-            if update_of(newer) > self.progress.update:
-                newer.rename(_free_name(newer))
         return True
+
+    def _newest(self) -> Artefact | None:
+        """The newest whole checkpoint, which the leader chooses; damaged ones after it lose their names."""
+        found: Artefact | None = None
+        if self.world.leads:
+            self.checkpoints.folder.mkdir(parents=True, exist_ok=True)
+            sweep(self.checkpoints.folder)
+            found = self.checkpoints.newest_valid()
+            for newer in self.checkpoints.all():  # never to be mistaken for what follows from here
+                if found is not None and update_of(newer) > update_of(found.folder):
+                    newer.rename(_free_name(newer))
+        name = self.world.gather(found.folder.name.encode() if found else b"")[0].decode()
+        return found or (Artefact(self.checkpoints.folder / name, "checkpoint") if name else None)
 
     def _check_same(self, folder: Path, state: "Saved") -> None:
         old, new = state.settings, dict(self.settings)
@@ -221,7 +236,7 @@ class Run:
         path = self.checkpoints.path(self.progress.update)
         try:
             if self.saved != asdict(self.progress):
-                self._write(path)
+                self._write(path, *self._state())
             self.saved, self.failed_saves = asdict(self.progress), 0
         except ResourceError as error:
             self.failed_saves += 1
@@ -229,12 +244,19 @@ class Run:
                 raise
             log.warn(f"checkpoint of update {self.progress.update} not saved: {error}")
             return
-        self.checkpoints.prune(self.options.keep_last, self.options.keep_best)
+        if self.world.leads:
+            self.checkpoints.prune(self.options.keep_last, self.options.keep_best)
 
-    def _write(self, path: Path) -> None:
-        weights = weights_of(self.model)
-        refuse_not_finite(weights, path)
+    def _state(self) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
+        """The weights, and the optimizer's tensors and plain values, put together from all ranks."""
         tensors, plain = flat_optimizer(self.optimizer)
+        weights = weights_of(self.model)
+        return {n: whole(t) for n, t in weights.items()}, {n: whole(t) for n, t in tensors.items()}, plain
+
+    def _write(self, path: Path, weights: dict[str, Tensor], tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
+        if not self.world.leads:
+            return
+        refuse_not_finite(weights, path)
         minutes = round(self.minutes, 3)
         state = Saved(
             progress=self.progress,
@@ -253,13 +275,13 @@ class Run:
             "settings": sha256(to_json(dict(self.settings))).hexdigest(),
             "torch": str(torch.__version__),
             "threads": torch.get_num_threads(),
-            "ranks": 1,
+            "ranks": self.world.size,
             "data": self.data.fingerprint,
             "vocabulary": self.data.pipeline.hash,
         }
         with new_folder(path, "checkpoint", facts) as folder:
             write_model(folder, weights, self.facts, self.data.pipeline)
-            write_tensors(folder / TRAINING_TENSORS, {**tensors, **random_state()})
+            write_tensors(folder / TRAINING_TENSORS, tensors)
             write_file(folder / TRAINING, to_json(asdict(state)))
 
 
@@ -295,20 +317,6 @@ def _free_name(folder: Path) -> Path:
     return next(name for name in names if not name.exists())
 
 
-def random_state() -> dict[str, Tensor]:
-    """Every random state that training draws from."""
-    states = {"random.cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        states |= {f"random.cuda.{i}": state for i, state in enumerate(torch.cuda.get_rng_state_all())}
-    return states
-
-
-def put_random_state(states: Mapping[str, Tensor], place: object) -> None:
-    """Give back what random_state took; a GPU that was not there then keeps its own. Raises ArtefactError."""
-    try:
-        torch.set_rng_state(states["random.cpu"])
-        for i in range(torch.cuda.device_count()):
-            if f"random.cuda.{i}" in states:
-                torch.cuda.set_rng_state(states[f"random.cuda.{i}"], i)
-    except (KeyError, TypeError, RuntimeError) as error:
-        raise ArtefactError(f"{quoted(place)}: not a random state: {quoted(error)}") from None
+def seed_of(seed: int, update: int, rank: int) -> int:
+    """The seed of the draws (dropout's, for one) of an update on a rank: no random state has to outlive an update."""
+    return int.from_bytes(sha256(f"{seed} {update} {rank}".encode()).digest()[:8], "little", signed=True)

@@ -1,7 +1,8 @@
 """The training loop, and how a run is set up for it."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,17 +14,19 @@ from nmt.checkpoint import ModelFacts
 from nmt.data.loader import Loader
 from nmt.data.shards import EvaluationSet, PreparedData
 from nmt.device import autocast, choose_device, keep_pages
+from nmt.dist import World
 from nmt.errors import DivergedError, Interrupted, UserError, quoted, unknown
 from nmt.infer.evaluate import check_tokenizer
 from nmt.infer.translator import Translator
 from nmt.models.base import Vocabularies
 from nmt.options import as_dict, to_toml
+from nmt.report import NoReport, Report, Window
 from nmt.report import Progress as Shown
-from nmt.report import Report, Window
 from nmt.runs import Checkpoints
 from nmt.signals import Signals
 from nmt.train.every import Alarm, Period
-from nmt.train.run import MUST_STAY, Progress, Run, TrainOptions
+from nmt.train.parallel import spread, whole_model
+from nmt.train.run import MUST_STAY, Progress, Run, TrainOptions, seed_of
 from nmt.train.update import Stats, update
 from nmt.train.validation import Scores, validate
 
@@ -36,6 +39,8 @@ def train(options: TrainOptions, parts: Any) -> Run:
 
     Raises Interrupted after saving, when a signal asked to stop.
     """
+    world = World.of_environment()
+    device = choose_device(options.device, world.local_rank)
     data = training_data(options)
     dev = development_set(options, data)
     folder = Path(options.output)
@@ -43,12 +48,12 @@ def train(options: TrainOptions, parts: Any) -> Run:
         raise UserError(f"{quoted(folder)}: is a file; a run is a folder (name another --output)")
     if (folder / MANIFEST).exists():
         raise UserError(f"{quoted(folder)}: is a finished artefact, not a run (name another --output)")
-    with Lock(folder), Signals() as signals:
-        run = set_up(options, parts, data)
+    with world.joined(device.type, options.timeout), _held(folder, world), Signals() as signals:
+        run = set_up(options, parts, data, device, world)
         try:
             run.resume()
             _announce(run, dev)
-            if not _finished(run):
+            if world.leads and not _finished(run):
                 write_file(folder / SETTINGS, _settings_file(options, parts))
             translator = None
             if options.valid_bleu:
@@ -58,6 +63,16 @@ def train(options: TrainOptions, parts: Any) -> Run:
         finally:
             run.report.close()
         return run
+
+
+@contextmanager
+def _held(folder: Path, world: World) -> Iterator[None]:
+    """The lock of a run folder, which the leader holds for all ranks."""
+    if not world.leads:
+        yield
+        return
+    with Lock(folder):
+        yield
 
 
 def _loop(run: Run, dev: EvaluationSet | None, translator: Translator | None, signals: Signals) -> None:
@@ -76,18 +91,27 @@ def _loop(run: Run, dev: EvaluationSet | None, translator: Translator | None, si
     for data in run.loader.updates(progress.position):
         rate = run.schedule(progress.update + 1)
         set_learning_rate(run.optimizer, rate)
+        torch.manual_seed(seed_of(options.seed, progress.update + 1, run.world.rank))
         cast = autocast(run.device, options.precision)
-        stats = update(run.model, run.criterion, run.optimizer, data.batches, cast, options.clip_norm)
+        with run.world.watched():
+            stats = update(run.step, run.optimizer, data, cast, options.clip_norm, run.world)
+            signals.received = run.agree(signals.received)
         progress.advance(data)
-        _note(run, stats, rate, window, time.monotonic() - began)
+        lengths = torch.from_numpy(data.source_lengths), torch.from_numpy(data.target_lengths)
+        _note(run, stats, run.model.training_flops(*lengths), rate, window, time.monotonic() - began)
         ended = progress.epoch if data.ends_epoch else None
         finished = _finished(run)
-        if log.rings(progress.update, ended) or progress.update == 1 or finished or signals.received is not None:
+        if (
+            log.rings(progress.update, ended, run.seconds)
+            or progress.update == 1
+            or finished
+            or signals.received is not None
+        ):
             left = {"validation": _left(run, valid, window), "checkpoint": _left(run, save, window)}
             run.report.training(_shown(run, rate, stats, done_before, left), window)
             window = Window()
-        progress.validation_due = dev is not None and (valid.rings(progress.update, ended) or finished)
-        progress.save_due = save.rings(progress.update, ended) or finished
+        progress.validation_due = dev is not None and (valid.rings(progress.update, ended, run.seconds) or finished)
+        progress.save_due = save.rings(progress.update, ended, run.seconds) or finished
         better = _validate(run, dev, translator, signals)
         finished = finished or _out_of_patience(run)
         progress.save_due |= better or finished
@@ -126,18 +150,19 @@ def development_set(options: TrainOptions, data: PreparedData) -> EvaluationSet 
     return dev
 
 
-def set_up(options: TrainOptions, parts: Any, data: PreparedData) -> Run:
+def set_up(options: TrainOptions, parts: Any, data: PreparedData, device: torch.device, world: World) -> Run:
     """The run with fresh weights: model, criterion, optimizer and schedule."""
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     keep_pages()
-    device = choose_device(options.device)
     pipeline = data.pipeline
     vocabularies = Vocabularies(pipeline.source.size, pipeline.target.size, pipeline.joint)
     torch.manual_seed(options.seed)
     model = parts.build("model", vocabularies).to(device)
     if model.cost_is_measured:  # what cannot be measured is told before any work is done
         model.flops(*torch.ones(2, 1, dtype=torch.int64, device=device))
+    criterion = parts.build("criterion")
+    step = spread(model, criterion, world, options.engine)
     folder = Path(options.output)
     return Run(
         options=options,
@@ -145,12 +170,14 @@ def set_up(options: TrainOptions, parts: Any, data: PreparedData) -> Run:
         folder=folder,
         data=data,
         facts=ModelFacts.of(parts.chosen["model"], parts.options("model"), vocabularies),
+        world=world,
         model=model,
-        criterion=parts.build("criterion"),
+        criterion=criterion,
+        step=step,
         optimizer=parts.build("optimizer", model.parameters()),
         schedule=parts.build("schedule", model.width, options.max_updates),
-        loader=Loader(data.train, options.batch_tokens, options.max_tokens, options.seed),
-        report=Report(folder, options.tensorboard),
+        loader=Loader(data.train, options.batch_tokens, options.max_tokens, options.seed, world.rank, world.size),
+        report=Report(folder, options.tensorboard) if world.leads else NoReport(),
         checkpoints=Checkpoints(folder),
         progress=Progress(),
     )
@@ -179,10 +206,10 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
         group["lr"] = rate
 
 
-def _note(run: Run, stats: Stats, rate: float, window: Window, seconds: float) -> None:
-    """Record an update, and end the run when none can be applied any more."""
+def _note(run: Run, stats: Stats, flops: int, rate: float, window: Window, seconds: float) -> None:
+    """Record an update, and end the run when none can be applied any more. flops: what it cost"""
     progress = run.progress
-    progress.flops += stats.flops
+    progress.flops += flops
     progress.skipped += not stats.applied
     progress.skipped_in_a_row = 0 if stats.applied else progress.skipped_in_a_row + 1
     run.report.record(
@@ -207,7 +234,7 @@ def _note(run: Run, stats: Stats, rate: float, window: Window, seconds: float) -
     window.seconds += seconds
     window.real_tokens += stats.real
     window.cells += stats.cells
-    window.flops += stats.flops
+    window.flops += flops
     window.skipped += not stats.applied
     if stats.applied:
         window.target_tokens += stats.tokens
@@ -225,7 +252,8 @@ def _validate(run: Run, dev: EvaluationSet | None, translator: Translator | None
         return False
     settings = (options.bleu_tokenize, options.max_tokens, options.precision)
     try:
-        scores = validate(run.model, run.criterion, dev, translator, *settings, signals.check)
+        with run.world.watched(), whole_model(run.step):
+            scores = validate(run.model, run.criterion, dev, translator, *settings, run.world, signals.check)
     except Interrupted:
         return False
     progress.validation_due = False
@@ -256,7 +284,7 @@ def _finished(run: Run) -> bool:
     return (
         (options.max_updates is not None and progress.update >= options.max_updates)
         or (options.max_epochs is not None and progress.position.epoch > options.max_epochs)
-        or (options.max_minutes is not None and run.process_minutes >= options.max_minutes)
+        or (options.max_minutes is not None and run.seconds >= 60 * options.max_minutes)
         or _out_of_patience(run)
     )
 
@@ -271,7 +299,7 @@ def _share(run: Run) -> float | None:
     options = run.options
     shares = [run.progress.update / options.max_updates] if options.max_updates else []
     shares += [_epochs(run) / options.max_epochs] if options.max_epochs else []
-    shares += [run.process_minutes / options.max_minutes] if options.max_minutes else []
+    shares += [run.seconds / 60 / options.max_minutes] if options.max_minutes else []
     return min(max(shares), 1.0) if shares else None
 
 
@@ -279,7 +307,7 @@ def _left(run: Run, alarm: Alarm, window: Window) -> float:
     """About how many seconds until an alarm rings, at the speed of the last updates."""
     per_update = window.seconds / window.updates
     per_epoch = per_update * run.progress.update / max(_epochs(run), 1e-9)
-    return alarm.seconds_left(run.progress.update, _epochs(run), per_update, per_epoch)
+    return alarm.seconds_left(run.progress.update, _epochs(run), run.seconds, per_update, per_epoch)
 
 
 def _shown(run: Run, rate: float, stats: Stats, done_before: float, left: Mapping[str, float]) -> Shown:

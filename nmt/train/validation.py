@@ -9,6 +9,7 @@ from nmt.criteria.base import Criterion
 from nmt.data.loader import to_batch
 from nmt.data.shards import EvaluationSet
 from nmt.device import Precision, autocast
+from nmt.dist import World, dealt
 from nmt.infer.evaluate import bleu
 from nmt.infer.translator import Translator
 from nmt.models.base import Model
@@ -37,20 +38,24 @@ def validate(
     tokenize: str,
     max_tokens: int,
     precision: Precision,
+    world: World,
     check: Callable[[], None],
 ) -> Scores:
-    """Score a model on a development set; the model is put back in training mode.
+    """Score a model on a development set, each rank a share of it; the model is put back in training mode.
 
     translator: makes the translations for BLEU; None leaves BLEU out
     tokenize: sacreBLEU's tokenizer
-    check: called before each batch; may raise to stop
+    check: called before each batch; may raise to stop (of several ranks none may stop alone, so it is not called)
     """
+    check = check if world.size == 1 else lambda: None
     model.eval()
     try:
-        loss, nll, tokens = _losses(model, criterion, dev, max_tokens, precision, check)
+        loss, nll, tokens = _losses(model, criterion, dev, max_tokens, precision, world, check)
         score, signature, examples = None, "", []
         if translator is not None:
-            outputs = [translation.text for translation in translator.translate(dev.source_lines, dev.name, 1, check)]
+            own = translator.translate(world.share(dev.source_lines), dev.name, 1, check)
+            shares = world.gather("\n".join(translation.text for translation in own).encode())
+            outputs = dealt([share.decode().split("\n") if share else [] for share in shares])
             score, signature = bleu(outputs, dev.target_lines, tokenize)
             step = max(1, len(outputs) // 3)
             examples = list(zip(dev.source_lines, outputs, dev.target_lines, strict=True))[::step][:3]
@@ -67,16 +72,17 @@ def _losses(
     dev: EvaluationSet,
     max_tokens: int,
     precision: Precision,
+    world: World,
     check: Callable[[], None],
 ) -> tuple[float, float, int]:
     """(loss, nll, target tokens): sums over the set; pairs with an empty side are left out."""
     device = next(model.parameters()).device
-    sums, tokens = torch.zeros(2, dtype=torch.float64), 0
-    for indices in dev.batches(max_tokens):
+    sums = torch.zeros(3, dtype=torch.float64)
+    for indices in world.share(list(dev.batches(max_tokens))):
         check()
         batch = on_device(device, to_batch(dev.corpus, indices))
         with autocast(device, precision):
             loss = criterion(model, batch)
-        sums += torch.stack([loss.total, loss.parts["nll"]]).cpu()
-        tokens += int(loss.tokens)
-    return float(sums[0]), float(sums[1]), max(tokens, 1)
+        sums += torch.stack([loss.total, loss.parts["nll"], loss.tokens]).cpu()
+    world.sum(sums)
+    return float(sums[0]), float(sums[1]), max(int(sums[2]), 1)

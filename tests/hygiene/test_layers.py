@@ -12,9 +12,9 @@ import nmt
 ROOT = Path(nmt.__file__).parent
 LAYERS = {
     "errors": 0, "options": 0, "registry": 0, "log": 0, "report": 0, "artefact": 0, "signals": 0, "symbols": 0, "presets": 0,
-    "runs": 0, "charts": 0, "page": 0, "__init__": 0, "text": 1, "nn": 1, "batch": 1, "device": 1, "data": 2, "models": 3,
-    "doctor": 3, "checkpoint": 4, "criteria": 5, "optimizers": 5, "schedules": 5, "decoders": 5, "infer": 6, "train": 7, "cli": 8,
-    "__main__": 9,
+    "runs": 0, "dist": 0, "charts": 0, "page": 0, "__init__": 0, "text": 1, "nn": 1, "batch": 1, "device": 1,
+    "data": 2, "models": 3, "doctor": 3, "checkpoint": 4, "criteria": 5, "optimizers": 5, "schedules": 5, "decoders": 5,
+    "infer": 6, "train": 7, "cli": 8, "__main__": 9,
 }  # fmt: skip
 FREE_OF_TORCH = [
     "nmt", "nmt.text.pipeline", "nmt.data.shards", "nmt.data.prepare", "nmt.doctor.doctor", "nmt.cli.main", "nmt.cli.prepare",

@@ -1,12 +1,13 @@
 """The plan of batches: every pair once an epoch, updates of the wanted size, little padding, a pure function."""
 
 from collections import Counter
+from itertools import chain
 
 import numpy as np
 import pytest
 
 from nmt.data.batching import micro_batches, permuted, plan_part
-from nmt.data.loader import Loader, Position
+from nmt.data.loader import Loader, Position, owners
 from nmt.errors import ArtefactError
 
 RANDOM = np.random.default_rng(5)
@@ -107,6 +108,28 @@ def test_an_epoch_in_parts_reads_every_pair_once_and_goes_on_from_any_update(mon
         next(loader.updates(Position(1, 701)))
     with pytest.raises(ArtefactError, match="it has 5,000 pairs"):
         next(loader.updates(Position(1, 7000)))
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_the_ranks_share_the_pairs_of_each_update_and_their_tokens_evenly(ranks):
+    alone = Loader(Numbered(), 2000, 500, 3).updates(Position())
+    streams = [Loader(Numbered(), 2000, 500, 3, rank, ranks).updates(Position()) for rank in range(ranks)]
+    for _ in range(5):
+        whole, *shares = (next(stream) for stream in (alone, *streams))
+        own = [share.batches[: len(share.batches) - share.idle] for share in shares]
+        pairs = [[int(row[0]) for batch in batches for row in batch.source] for batches in own]
+        tokens = [sum(int(TARGET[pair]) + 1 for pair in share) for share in pairs]
+        assert list(chain(*pairs)) == [int(row[0]) for batch in whole.batches for row in batch.source]
+        assert sum(tokens) == whole.tokens and max(tokens) - min(tokens) <= 2 * 60
+        assert all((share.tokens, share.after) == (whole.tokens, whole.after) for share in shares)
+        assert len({len(share.batches) for share in shares}) == 1 and min(share.idle for share in shares) == 0
+
+
+def test_a_rank_without_a_pair_has_one_that_does_not_count():
+    assert owners(np.array([5, 5]), 4).tolist() == [1, 3]
+    loader = Loader(Numbered(), 1, 500, 3, rank=3, ranks=64)
+    share = next(loader.updates(Position()))
+    assert share.idle == len(share.batches) == 1 and len(share.batches[0].source) == 1
 
 
 class Numbered:

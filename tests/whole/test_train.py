@@ -319,7 +319,7 @@ def test_a_hostile_training_state_is_4(edit, data, undisturbed, tmp_path, capfd)
     assert (code, "bug" in told) == (4, False), told
 
 
-@pytest.mark.parametrize("edit", ["another shape", "nothing of the optimizer", "no random state", "a strange name"])
+@pytest.mark.parametrize("edit", ["another shape", "nothing of the optimizer", "a strange name"])
 def test_hostile_training_tensors_are_4(edit, data, undisturbed, tmp_path, capfd):
     output = tmp_path / "run"
     shutil.copytree(undisturbed, output)
@@ -329,9 +329,7 @@ def test_hostile_training_tensors_are_4(edit, data, undisturbed, tmp_path, capfd
     if edit == "another shape":
         tensors[moments[0]] = torch.zeros(1)
     elif edit == "nothing of the optimizer":
-        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith("random")}
-    elif edit == "no random state":
-        del tensors["random.cpu"]
+        tensors = {}
     else:
         tensors["x.exp_avg"] = tensors.pop(moments[0])
     reseal(newest, "training.safetensors", save(tensors))

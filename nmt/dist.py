@@ -1,0 +1,181 @@
+"""The processes that work together: ranks, sums over them, and which one is missing. Only here are torchrun's variables read.
+
+A process that nobody launched is a world of its own, in which every sum is what it was and nothing is waited for.
+"""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any, Final
+
+from nmt.errors import ResourceError, one_line, quoted
+
+ANSWER_SECONDS: Final = 5  # that a rank has to say that it waits too
+WAITED: Final = "waited"
+UNREACHABLE: Final = "rank 0, where all ranks meet, cannot be reached"
+OF_NETWORK: Final = ("gloo", "nccl", "process group", "pair closure", "connection closed", "connection reset")
+
+
+class World:
+    """rank: of this process; size: ranks in all; local_rank: of this process among those of its machine."""
+
+    def __init__(self, rank: int = 0, size: int = 1, local_rank: int = 0) -> None:
+        self.rank, self.size, self.local_rank = rank, size, local_rank
+        self._store: Any = None
+
+    @classmethod
+    def of_environment(cls) -> "World":
+        """As torchrun says; alone where it did not start this process."""
+        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+        return cls(*(int(os.environ[name]) for name in names)) if all(name in os.environ for name in names) else cls()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank is the one that writes and tells."""
+        return self.rank == 0
+
+    @contextmanager
+    def joined(self, device: str, minutes: float) -> Iterator[None]:
+        """Meet the other ranks. device: cpu or cuda; minutes: that any of them may be waited for."""
+        if self.size == 1:
+            yield
+            return
+        import torch.distributed as dist
+
+        timeout = timedelta(minutes=minutes)
+        with self.watched():
+            self._store = _store(self, timeout)
+            backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
+            dist.init_process_group(backend, store=self._store, rank=self.rank, world_size=self.size, timeout=timeout)
+        try:
+            yield
+        except Exception as error:  # the group is left as it is: to end it would be one more wait for the others
+            if not isinstance(error, ResourceError):
+                self._leave(f"{type(error).__name__}: {one_line(str(error))}")
+            raise
+        dist.destroy_process_group()
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Turn the failure of a wait for other ranks into a ResourceError that names those that are missing."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self.size == 1 or not _is_of_network(error):
+                raise
+            told = str(error).partition("\n")[0]
+            raise ResourceError(f"rank {self.rank} waited in vain: {self._missing()} ({quoted(told)})") from error
+
+    def _leave(self, reason: str) -> None:
+        """Note why this rank goes away, for those that are left to read."""
+        with suppress(RuntimeError, AttributeError):
+            self._store.set(f"left/{self.rank}", reason)
+
+    def _missing(self) -> str:
+        """Who is missing; asked for by a thread, for a store that cannot be reached may never answer."""
+        found: list[str] = []
+        asking = threading.Thread(target=lambda: found.append(self._ask()), daemon=True)
+        asking.start()
+        asking.join(2 * ANSWER_SECONDS)
+        return found[0] if found else UNREACHABLE
+
+    def _ask(self) -> str:
+        """Which ranks do not say that they wait too, and what those said that went away for a reason of their own."""
+        keys = {rank: f"left/{rank}" for rank in range(self.size)}
+        end = time.monotonic() + ANSWER_SECONDS + self.leads  # whose store the others still have to read
+        try:
+            self._leave(WAITED)
+            while not self._store.check(list(keys.values())) and time.monotonic() < end:
+                time.sleep(0.05)
+            absent = [f"rank {rank} does not answer" for rank, key in keys.items() if not self._store.check([key])]
+            reasons = {rank: self._store.get(key).decode() for rank, key in keys.items() if self._store.check([key])}
+        except (RuntimeError, AttributeError):
+            return UNREACHABLE
+        ended = [f"rank {rank} ended ({reason})" for rank, reason in reasons.items() if reason != WAITED]
+        return "; ".join([*ended, *absent]) or "the connection was lost"
+
+    def sum(self, tensor: Any) -> None:
+        """Make a tensor the sum of those of all ranks, the same bits on each."""
+        if self.size > 1:
+            import torch.distributed as dist
+
+            dist.all_reduce(tensor)
+
+    def agree(self, seconds: float, signal: int | None) -> tuple[float, int | None]:
+        """The leader's clock, and the signal that any rank received: what ranks may not decide each by itself."""
+        if self.size == 1:
+            return seconds, signal
+        import torch
+
+        told = torch.tensor([seconds if self.leads else 0.0, signal is not None, signal or 0], dtype=torch.float64)
+        self.sum(told)
+        seconds, count, total = told.tolist()
+        return seconds, int(total / count) if count else None
+
+    def gather(self, content: bytes) -> list[bytes]:
+        """What each rank gives, by rank, on every rank."""
+        if self.size == 1:
+            return [content]
+        import torch
+        import torch.distributed as dist
+
+        sizes = torch.zeros(self.size, dtype=torch.int64)
+        sizes[self.rank] = len(content)
+        self.sum(sizes)
+        longest = max(int(sizes.max()), 1)
+        own = torch.frombuffer(bytearray(content.ljust(longest, b"\0")), dtype=torch.uint8)
+        found = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.size)]
+        dist.all_gather(found, own)
+        return [bytes(row[:size].tolist()) for row, size in zip(found, sizes.tolist(), strict=True)]
+
+    def share(self, items: Sequence[Any]) -> Sequence[Any]:
+        """This rank's of some items that are dealt out in turn; `dealt` undoes it."""
+        return items[self.rank :: self.size]
+
+
+def dealt(shares: Sequence[Sequence[Any]]) -> list[Any]:
+    """The items of all ranks' shares in the order they had."""
+    found: list[Any] = [None] * sum(map(len, shares))
+    for rank, share in enumerate(shares):
+        found[rank :: len(shares)] = share
+    return found
+
+
+def whole(tensor: Any) -> Any:
+    """All of a tensor, on each rank, however FSDP has sharded it. Every rank must ask."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def placed_like(tensor: Any, own: Any) -> Any:
+    """A whole tensor, sharded as `own` is."""
+    if not hasattr(own, "full_tensor"):
+        return tensor
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(tensor.to(own.to_local().device), own.device_mesh, own.placements)
+
+
+def _store(world: World, timeout: timedelta) -> Any:
+    """Where the ranks meet: torchrun's own store, else one of rank 0, which listens at the address of MASTER_ADDR alone."""
+    from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    if socket.gethostbyname(address).startswith("127."):  # one machine: nothing is to be heard outside
+        loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", loopback)
+    hosts = world.leads and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    listener = socket.create_server((address, port)).detach() if hosts else None
+    store = TCPStore(address, port, world.size, hosts, timeout, wait_for_workers=False, master_listen_fd=listener)
+    return PrefixStore(f"nmt/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+
+
+def _is_of_network(error: RuntimeError) -> bool:
+    """Whether an error comes from the wait for another rank and not from the work itself."""
+    from torch.distributed import DistError
+
+    return isinstance(error, DistError) or any(word in str(error).lower() for word in OF_NETWORK)

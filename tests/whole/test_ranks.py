@@ -1,0 +1,232 @@
+"""Training over several processes: the same updates as alone, bit for bit again after a loss, and no wait without end."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import ENVIRONMENT, NMT, train_arguments
+
+from nmt.artefact import Artefact
+
+HERE = {**ENVIRONMENT, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "2"}
+DRY = ["--dropout=0"]  # its draws are of the rank and the micro-batch
+
+
+def losses(run: Path) -> list[float]:
+    """Of each update."""
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [record["loss"] for record in records if "loss" in record]
+
+
+def start(arguments: list[str], devices: int = 2, **environment: str) -> subprocess.Popen[str]:
+    """`nmt train` over ranks, a process group of its own."""
+    command = [*NMT, *arguments, f"--devices={devices}"]
+    own = {**HERE, **environment}
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=own, start_new_session=True)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Its exit code and what it said."""
+    try:
+        _, told = process.communicate(timeout=90)
+        return process.returncode, told
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+def ranks_of(process: subprocess.Popen[str]) -> dict[int, int]:
+    """The process of each rank."""
+    found = {}
+    for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+        words = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+        found |= {int(word[5:]): int(child) for word in words if word.startswith(b"RANK=")}
+    return found
+
+
+def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + 90
+    while not path.exists():
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def alone(data, tmp_path_factory, nmt) -> Path:
+    output = tmp_path_factory.mktemp("alone") / "run"
+    assert nmt(*train_arguments(data, output, 20, *DRY)).returncode == 0
+    return output
+
+
+@pytest.mark.parametrize(("devices", "engine", "max_tokens"), [(2, "ddp", 4096), (3, "ddp", 40), (2, "fsdp", 100)])
+def test_any_number_of_ranks_makes_the_same_updates(devices, engine, max_tokens, alone, data, tmp_path):
+    output = tmp_path / "run"
+    asked = train_arguments(data, output, 20, *DRY, f"--engine={engine}", f"--max-tokens={max_tokens}")
+    code, told = ended(start(asked, devices))
+    assert (code, told) == (0, "")
+    assert losses(output) == pytest.approx(losses(alone), rel=1e-5)
+    assert Artefact(output / "checkpoints/update-20", "checkpoint").manifest["ranks"] == devices
+    one, two = (
+        [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()] for run in (alone, output)
+    )
+    same = ("update", "epoch", "target_tokens", "eflop", "lr")
+    assert [[row.get(key) for key in same] for row in one] == [[row.get(key) for key in same] for row in two]
+
+
+HELD = """
+import os, time
+from collections.abc import Iterator
+from pathlib import Path
+from nmt import register
+from nmt.schedules.inverse_sqrt import InverseSqrt, InverseSqrtOptions
+
+@register("schedule", "held", InverseSqrtOptions)
+class Held(InverseSqrt):
+    \"\"\"Inverse-sqrt, that waits before update 16 until it may go on.\"\"\"
+    def __call__(self, update):
+        place = Path(os.environ["PLACE"])
+        if update == 16 and not (place / "go").exists():
+            (place / f"rank-{os.environ['RANK']}").touch()
+            while not (place / "go").exists():
+                time.sleep(0.01)
+            if os.environ["RANK"] == os.environ.get("RAISES"):
+                raise ArithmeticError("on purpose")
+        return super().__call__(update)
+"""
+
+
+def held_arguments(data: Path, output: Path, plugin: Path) -> list[str]:
+    plugin.write_text(HELD)
+    return [*train_arguments(data, output, 20), "--schedule=held", f"--plugin={plugin}", "--timeout=0.1"]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data, tmp_path_factory) -> Path:
+    """A run on two ranks, with dropout."""
+    folder = tmp_path_factory.mktemp("two")
+    (folder / "go").touch()
+    arguments = held_arguments(data, folder / "run", folder / "held.py")
+    assert ended(start(arguments, PLACE=str(folder))) == (0, "")
+    return folder / "run"
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "told"),
+    [
+        ("kill", 5, r"rank 1 \(process \d+\) ended by signal 9"),
+        ("stop", 5, "rank 0 waited in vain: rank 1 does not answer"),
+        ("raise", 5, "rank 1 .*ended.*with code 1"),
+        ("term", 143, "stopped by signal 15"),
+    ],
+)
+def test_a_lost_rank_ends_all_with_its_name_and_the_run_goes_on_bit_for_bit(
+    fault, code, told, undisturbed, data, tmp_path
+):
+    arguments = held_arguments(data, tmp_path / "run", tmp_path / "held.py")
+    settings = {"PLACE": str(tmp_path), **({"RAISES": "1"} if fault == "raise" else {})}
+    process = start([*arguments, *(["--no-quiet"] if fault == "term" else [])], **settings)
+    for rank in (0, 1):
+        wait_for(tmp_path / f"rank-{rank}", process)
+    ranks = ranks_of(process)
+    assert not outside_loopback([process.pid, *ranks.values()])
+    if fault in ("kill", "stop"):
+        os.kill(ranks[1], signal.SIGKILL if fault == "kill" else signal.SIGSTOP)
+    elif fault == "term":
+        os.kill(ranks[1], signal.SIGTERM)
+    (tmp_path / "go").touch()
+    found, said = ended(process)
+    assert (found, bool(re.search(told, said))) == (code, True), said
+    assert "Traceback" not in said
+    assert not [pid for pid in ranks.values() if Path(f"/proc/{pid}").exists()]
+    assert ended(start(arguments, PLACE=str(tmp_path))) == (0, "")
+    assert (tmp_path / "run/metrics.jsonl").read_bytes() == (undisturbed / "metrics.jsonl").read_bytes()
+    weights = [
+        Artefact(run / "checkpoints/update-20", "checkpoint").path("model.safetensors")
+        for run in (tmp_path / "run", undisturbed)
+    ]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
+def outside_loopback(pids: list[int]) -> list[str]:
+    """The addresses outside loopback at which processes listen."""
+    sockets = {str(fd.readlink()) for pid in pids for fd in Path(f"/proc/{pid}/fd").iterdir() if fd.is_symlink()}
+    rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
+    listening = [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets]
+    assert listening, "the ranks meet somewhere"
+    return [
+        address
+        for address in listening
+        if not address.startswith(("0100007F", "0" * 24 + "01000000", "0" * 16 + "FFFF00000100007F"))
+    ]
+
+
+@pytest.mark.parametrize("devices", [1, 3])
+def test_a_checkpoint_of_two_ranks_goes_on_over_any_number_of_them(devices, alone, data, tmp_path):
+    output = tmp_path / "run"
+    assert ended(start(train_arguments(data, output, 10, *DRY)))[0] == 0
+    if devices == 1:
+        assert subprocess.run([*NMT, *train_arguments(data, output, 20, *DRY)], env=HERE).returncode == 0
+    else:
+        assert ended(start(train_arguments(data, output, 20, *DRY), devices))[0] == 0
+    assert losses(output) == pytest.approx(losses(alone), rel=1e-5)
+
+
+@pytest.fixture
+def two_machines() -> Iterator[tuple[list[str], list[str], list[str]]]:
+    """What runs a command on either of two machines that a cable joins, 10.77.0.1 and .2, and what cuts the cable."""
+    names = [f"nmt{os.getpid()}{letter}" for letter in "ab"]
+    if os.geteuid() != 0 or not shutil.which("ip"):
+        pytest.skip("needs network namespaces")
+    steps = [
+        *(["netns", "add", name] for name in names),
+        ["link", "add", "cable-a", "netns", names[0], "type", "veth", "peer", "name", "cable-b", "netns", names[1]],
+    ]
+    for number, (name, end) in enumerate(zip(names, ("cable-a", "cable-b"), strict=True), 1):
+        steps += [
+            ["-n", name, "addr", "add", f"10.77.0.{number}/24", "dev", end],
+            ["-n", name, "link", "set", "lo", "up"],
+        ]
+        steps += [["-n", name, "link", "set", end, "up"]]
+    try:
+        if any(subprocess.run(["ip", *step], stderr=subprocess.DEVNULL).returncode for step in steps):
+            pytest.skip("network namespaces cannot be made here")
+        one, two = (["ip", "netns", "exec", name] for name in names)
+        yield one, two, ["ip", "-n", names[1], "link", "set", "cable-b", "down"]
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL)
+
+
+def test_a_cut_between_two_machines_ends_both_within_the_timeout(two_machines, undisturbed, data, tmp_path):
+    *machines, cut = two_machines
+    arguments = held_arguments(data, tmp_path / "run", tmp_path / "held.py")
+    processes = []
+    for rank, machine in enumerate(machines):
+        own = {
+            "RANK": str(rank),
+            "WORLD_SIZE": "2",
+            "LOCAL_RANK": "0",
+            "MASTER_ADDR": "10.77.0.1",
+            "MASTER_PORT": "29400",
+        }
+        own |= {"PLACE": str(tmp_path), "GLOO_SOCKET_IFNAME": f"cable-{'ab'[rank]}"}
+        command = [*machine, *NMT, *arguments]
+        processes.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**HERE, **own}))
+    for rank, process in enumerate(processes):
+        wait_for(tmp_path / f"rank-{rank}", process)
+    subprocess.run(cut, check=True)
+    (tmp_path / "go").touch()
+    (code, told), (other_code, other_told) = map(ended, processes)
+    assert code == other_code == 5, told + other_told
+    assert "rank 0 waited in vain: rank 1 does not answer" in told
+    assert "rank 1 waited in vain: rank 0, where all ranks meet, cannot be reached" in other_told
+    assert ended(start(arguments, PLACE=str(tmp_path))) == (0, "")
+    assert (tmp_path / "run/metrics.jsonl").read_bytes() == (undisturbed / "metrics.jsonl").read_bytes()
