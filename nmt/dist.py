@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Final
 
-from nmt.errors import ResourceError, one_line, quoted
+from nmt.errors import ResourceError, ToldElsewhere, UserError, one_line, quoted
 
 ANSWER_SECONDS: Final = 5  # that a rank has to say that it waits too
 WAITED: Final = "waited"
@@ -54,8 +54,11 @@ class World:
         try:
             yield
         except Exception as error:  # the group is left as it is: to end it would be one more wait for the others
+            reason = f"{type(error).__name__}: {one_line(str(error))}"
             if not isinstance(error, ResourceError):
-                self._leave(f"{type(error).__name__}: {one_line(str(error))}")
+                self._leave(reason)
+            if isinstance(error, UserError) and self._is_told(reason):
+                raise ToldElsewhere(error.code) from error
             raise
         dist.destroy_process_group()
 
@@ -74,6 +77,15 @@ class World:
         """Note why this rank goes away, for those that are left to read."""
         with suppress(RuntimeError, AttributeError):
             self._store.set(f"left/{self.rank}", reason)
+
+    def _is_told(self, reason: str) -> bool:
+        """Whether the leader ends for the same reason, and says so."""
+        if self.leads:
+            return False
+        with suppress(RuntimeError):
+            self._store.wait(["left/0"], timedelta(seconds=1))
+            return bool(self._store.get("left/0").decode() == reason)
+        return False
 
     def _missing(self) -> str:
         """Who is missing; asked for by a thread, for a store that cannot be reached may never answer."""

@@ -49,6 +49,14 @@ class Interrupted(Exception):
         self.signal_number = signal_number
 
 
+class ToldElsewhere(Exception):
+    """Another process has told what went wrong; this one has only to end with its code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"told by another process; code {code}")
+        self.code = code
+
+
 LONGEST_QUOTE = 200
 
 

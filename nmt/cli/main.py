@@ -8,7 +8,7 @@ from io import TextIOWrapper
 from typing import Final
 
 from nmt import __version__
-from nmt.errors import Interrupted, UserError, one_line, quoted, unknown
+from nmt.errors import Interrupted, ToldElsewhere, UserError, one_line, quoted, unknown
 
 COMMANDS: Final = {
     "prepare": "Make training data of parallel text",
@@ -50,6 +50,8 @@ def run(arguments: list[str]) -> int:
         return _fail(str(error), error.code, debug)
     except Interrupted as error:
         return 128 + error.signal_number
+    except ToldElsewhere as error:
+        return error.code
     except KeyboardInterrupt:
         return 130
     except SystemExit:  # how rich, which prints the help, says that the reader went away

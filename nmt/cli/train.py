@@ -8,13 +8,14 @@ from nmt.cli.launch import launch
 from nmt.dist import World
 from nmt.log import log
 from nmt.train.run import TrainOptions
-from nmt.train.trainer import train
+from nmt.train.trainer import development_set, train, training_data
 
 
 def run(options: TrainOptions, parts: Parts) -> int:
     """Train, and say as JSON where the run stands when that is asked for."""
     world = World.of_environment()
     if options.devices > 1 and world.size == 1:
+        development_set(options, training_data(options))  # what is wrong with them is told once
         return launch(options.devices, ["train", *parts.argv])
     log.quiet |= not world.leads
     done = train(options, parts)

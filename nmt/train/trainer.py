@@ -41,6 +41,8 @@ def train(options: TrainOptions, parts: Any) -> Run:
     """
     world = World.of_environment()
     device = choose_device(options.device, world.local_rank)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
     data = training_data(options)
     dev = development_set(options, data)
     folder = Path(options.output)

@@ -155,6 +155,14 @@ def test_a_lost_rank_ends_all_with_its_name_and_the_run_goes_on_bit_for_bit(
     assert weights[0].read_bytes() == weights[1].read_bytes()
 
 
+def test_what_is_wrong_for_all_ranks_is_told_once(undisturbed, data, tmp_path):
+    shutil.copytree(undisturbed, tmp_path / "run")
+    code, told = ended(start([*train_arguments(data, tmp_path / "run", 40), "--lr=0.5"]))
+    assert (code, told.count("\n")) == (2, 1) and "lr: 0.005 -> 0.5" in told
+    code, told = ended(start(train_arguments(tmp_path / "none", tmp_path / "other", 40)))
+    assert (code, told.count("\n")) == (4, 1) and "none" in told
+
+
 def outside_loopback(pids: list[int]) -> list[str]:
     """The addresses outside loopback at which processes listen."""
     sockets = {str(fd.readlink()) for pid in pids for fd in Path(f"/proc/{pid}/fd").iterdir() if fd.is_symlink()}
