@@ -7,6 +7,7 @@ another way. docs/peers.md tells the same by task.
 from typing import Final
 
 _UPDATE: Final = "--batch-tokens is what a whole update holds, --max-tokens what a device holds at once"
+_RANKS: Final = "--devices N, the number of them (docs/devices.md)"
 _PRECISION: Final = "--precision bf16"
 _LENGTH: Final = "--length-penalty average --alpha X; the paper's is --length-penalty gnmt --alpha 0.6"
 _UNDONE: Final = "nothing: a model folder undoes its own subwords and tokens"
@@ -80,7 +81,10 @@ _TRAIN: Final = {
     "--amp": _PRECISION,
     "--cpu": "--device cpu",
     "--cpu-threads": "--device cpu --threads N",
-    "--devices": "--device cuda:N",
+    "--distributed-world-size": _RANKS,
+    "--world-size": _RANKS,
+    "--gpu-ranks": _RANKS,
+    "--num-devices": _RANKS,
     "--eval-bleu": "--valid-bleu, which is the default",
     "--valid-metrics": "--best-by bleu or loss",
     "--restore-file": "nothing: a run that is there goes on; --output names it",
