@@ -1,8 +1,11 @@
 """From the plan to tensors: the micro-batches of each update, from any position of any epoch on."""
 
-from collections.abc import Iterator, Sequence
+import queue
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -65,19 +68,70 @@ def to_batch(corpus: Corpus, indices: Indices) -> Batch:
     )
 
 
+Item = TypeVar("Item")
+
+
+def ahead(items: Iterator[Item], depth: int = 2) -> Generator[Item]:
+    """The same items, made by a thread while those before them are worked with; its errors arise here.
+
+    depth: items that are ready at most; closing the generator ends the thread
+    """
+    ready: queue.Queue[tuple[Item | None, BaseException | None]] = queue.Queue(depth)
+    wanted = threading.Event()
+    wanted.set()
+
+    def make() -> None:
+        try:
+            for item in items:
+                put((item, None))
+                if not wanted.is_set():
+                    return
+            put((None, None))
+        except BaseException as error:
+            put((None, error))
+
+    def put(made: tuple[Item | None, BaseException | None]) -> None:
+        while wanted.is_set():
+            with suppress(queue.Full):
+                ready.put(made, timeout=0.1)
+                return
+
+    maker = threading.Thread(target=make, name="loader", daemon=True)
+    maker.start()
+    try:
+        while True:
+            item, error = ready.get()
+            if error is not None:
+                raise error
+            if item is None:
+                return
+            yield item
+    finally:
+        wanted.clear()
+        maker.join()
+
+
 class Loader:
     """The endless stream of updates over a corpus, resumable at any update without reading what came before.
 
     batch_tokens: target tokens of an update, EOS counted
     max_tokens: rows times columns that a device holds at once; changes no result
     rank, ranks: which share of each update is wanted, of how many
+    pinned: whether the tensors are to stand where a GPU can fetch them while it computes
     """
 
     def __init__(
-        self, corpus: Corpus, batch_tokens: int, max_tokens: int, seed: int, rank: int = 0, ranks: int = 1
+        self,
+        corpus: Corpus,
+        batch_tokens: int,
+        max_tokens: int,
+        seed: int,
+        rank: int = 0,
+        ranks: int = 1,
+        pinned: bool = False,
     ) -> None:
         self.corpus, self.batch_tokens, self.max_tokens, self.seed = corpus, batch_tokens, max_tokens, seed
-        self.rank, self.ranks = rank, ranks
+        self.rank, self.ranks, self.pinned = rank, ranks, pinned
 
     def updates(self, position: Position) -> Iterator[UpdateBatches]:
         """The updates from a position on; ArtefactError when no update begins there."""
@@ -115,6 +169,8 @@ class Loader:
             cuts.append(list(micro_batches([share for share in shares if len(share)], *lengths, self.max_tokens)))
         idle = max(map(len, cuts)) - len(cuts[self.rank])
         batches = [to_batch(self.corpus, indices) for indices in [*cuts[self.rank], *[pairs[:1]] * idle]]
+        if self.pinned:
+            batches = [Batch(batch.source.pin_memory(), batch.target.pin_memory()) for batch in batches]
         return UpdateBatches(batches, idle, int(target.sum()), source, target, after, last)
 
 

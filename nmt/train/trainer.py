@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ import torch
 from nmt import registry
 from nmt.artefact import MANIFEST, Lock, write_file
 from nmt.checkpoint import ModelFacts
-from nmt.data.loader import Loader
+from nmt.data.loader import Loader, UpdateBatches, ahead
 from nmt.data.shards import EvaluationSet, PreparedData
 from nmt.device import autocast, choose_device, keep_pages
 from nmt.dist import World
@@ -90,43 +90,45 @@ def _loop(run: Run, dev: EvaluationSet | None, translator: Translator | None, si
         return
     run.model.train()
     done_before, window, began = _share(run) or 0.0, Window(), time.monotonic()
-    for data in run.loader.updates(progress.position):
-        rate = run.schedule(progress.update + 1)
-        set_learning_rate(run.optimizer, rate)
-        torch.manual_seed(seed_of(options.seed, progress.update + 1, run.world.rank))
+    with closing(ahead(run.loader.updates(progress.position))) as updates:
+        for data in updates:
+            stats, rate = _update(run, data, signals)
+            _note(run, stats, data, rate, window, time.monotonic() - began)
+            now = (progress.update, progress.epoch if data.ends_epoch else None, run.seconds)
+            finished, stopped = _finished(run), signals.received is not None
+            if log.rings(*now) or progress.update == 1 or finished or stopped:
+                left = {"validation": _left(run, valid, window), "checkpoint": _left(run, save, window)}
+                run.report.training(_shown(run, rate, stats, done_before, left), window)
+                window = Window()
+            progress.validation_due = dev is not None and (valid.rings(*now) or finished)
+            progress.save_due = save.rings(*now) or finished
+            better = _validate(run, dev, translator, signals)
+            finished, stopped = finished or _out_of_patience(run), signals.received is not None
+            progress.save_due |= better or finished
+            if progress.save_due or finished or stopped:
+                run.save(last=finished or stopped)
+            if stopped:
+                told = f"stopped by signal {signals.received} after update {progress.update}, which is saved"
+                run.report.line(f"{told}; the same command, or --config {run.folder / SETTINGS}, goes on")
+                signals.check()  # never of a signal that came later: the update it would end at may not be saved
+            if finished:
+                break
+            began = time.monotonic()
+
+
+def _update(run: Run, data: UpdateBatches, signals: Signals) -> tuple[Stats, float]:
+    """Make the next update, and agree with the other ranks on what follows; returns its statistics and learning rate."""
+    options, number = run.options, run.progress.update + 1
+    rate = run.schedule(number)
+    for group in run.optimizer.param_groups:
+        group["lr"] = rate
+    torch.manual_seed(seed_of(options.seed, number, run.world.rank))
+    with run.world.watched():
         cast = autocast(run.device, options.precision)
-        with run.world.watched():
-            stats = update(run.step, run.optimizer, data, cast, options.clip_norm, run.world)
-            signals.received = run.agree(signals.received)
-        progress.advance(data)
-        lengths = torch.from_numpy(data.source_lengths), torch.from_numpy(data.target_lengths)
-        _note(run, stats, run.model.training_flops(*lengths), rate, window, time.monotonic() - began)
-        ended = progress.epoch if data.ends_epoch else None
-        finished = _finished(run)
-        if (
-            log.rings(progress.update, ended, run.seconds)
-            or progress.update == 1
-            or finished
-            or signals.received is not None
-        ):
-            left = {"validation": _left(run, valid, window), "checkpoint": _left(run, save, window)}
-            run.report.training(_shown(run, rate, stats, done_before, left), window)
-            window = Window()
-        progress.validation_due = dev is not None and (valid.rings(progress.update, ended, run.seconds) or finished)
-        progress.save_due = save.rings(progress.update, ended, run.seconds) or finished
-        better = _validate(run, dev, translator, signals)
-        finished = finished or _out_of_patience(run)
-        progress.save_due |= better or finished
-        last = finished or signals.received is not None
-        if progress.save_due or last:
-            run.save(last)
-        if signals.received is not None:
-            stopped = f"stopped by signal {signals.received} after update {progress.update}, which is saved"
-            run.report.line(f"{stopped}; the same command, or --config {run.folder / SETTINGS}, goes on")
-        signals.check()
-        if finished:
-            break
-        began = time.monotonic()
+        stats = update(run.step, run.optimizer, data, cast, options.clip_norm, run.world)
+        signals.received = run.agree(signals.received)
+    run.progress.advance(data)
+    return stats, rate
 
 
 def training_data(options: TrainOptions) -> PreparedData:
@@ -165,7 +167,8 @@ def set_up(options: TrainOptions, parts: Any, data: PreparedData, device: torch.
         model.flops(*torch.ones(2, 1, dtype=torch.int64, device=device))
     criterion = parts.build("criterion")
     step = spread(model, criterion, world, options.engine)
-    folder = Path(options.output)
+    folder, cut = Path(options.output), (options.batch_tokens, options.max_tokens, options.seed)
+    loader = Loader(data.train, *cut, world.rank, world.size, pinned=device.type == "cuda")
     return Run(
         options=options,
         settings=_must_stay(options, parts),
@@ -178,7 +181,7 @@ def set_up(options: TrainOptions, parts: Any, data: PreparedData, device: torch.
         step=step,
         optimizer=parts.build("optimizer", model.parameters()),
         schedule=parts.build("schedule", model.width, options.max_updates),
-        loader=Loader(data.train, options.batch_tokens, options.max_tokens, options.seed, world.rank, world.size),
+        loader=loader,
         report=Report(folder, options.tensorboard) if world.leads else NoReport(),
         checkpoints=Checkpoints(folder),
         progress=Progress(),
@@ -203,14 +206,10 @@ def _settings_file(options: TrainOptions, parts: Any) -> bytes:
     return "".join(f"{key} = {to_toml(value)}\n" for key, value in settings.items()).encode()
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-
-
-def _note(run: Run, stats: Stats, flops: int, rate: float, window: Window, seconds: float) -> None:
-    """Record an update, and end the run when none can be applied any more. flops: what it cost"""
+def _note(run: Run, stats: Stats, data: UpdateBatches, rate: float, window: Window, seconds: float) -> None:
+    """Record an update, and end the run when none can be applied any more."""
     progress = run.progress
+    flops = run.model.training_flops(torch.from_numpy(data.source_lengths), torch.from_numpy(data.target_lengths))
     progress.flops += flops
     progress.skipped += not stats.applied
     progress.skipped_in_a_row = 0 if stats.applied else progress.skipped_in_a_row + 1

@@ -1,5 +1,6 @@
 """The plan of batches: every pair once an epoch, updates of the wanted size, little padding, a pure function."""
 
+import threading
 from collections import Counter
 from itertools import chain
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from nmt.data.batching import micro_batches, permuted, plan_part
-from nmt.data.loader import Loader, Position, owners
+from nmt.data.loader import Loader, Position, ahead, owners
 from nmt.errors import ArtefactError
 
 RANDOM = np.random.default_rng(5)
@@ -108,6 +109,28 @@ def test_an_epoch_in_parts_reads_every_pair_once_and_goes_on_from_any_update(mon
         next(loader.updates(Position(1, 701)))
     with pytest.raises(ArtefactError, match="it has 5,000 pairs"):
         next(loader.updates(Position(1, 7000)))
+
+
+def test_items_made_ahead_are_the_same_with_their_error_and_no_more_than_wanted():
+    made = []
+
+    def items():
+        for i in range(100):
+            made.append(i)
+            if i == 50:
+                raise ArtefactError("at 50")
+            yield i
+
+    found = []
+    with pytest.raises(ArtefactError, match="at 50"):
+        found.extend(ahead(items()))
+    assert found == list(range(50))
+    made.clear()
+    stream = ahead(items(), depth=3)
+    assert next(stream) == 0
+    stream.close()
+    assert len(made) <= 6 and "loader" not in [thread.name for thread in threading.enumerate()]
+    assert list(ahead(iter([1, 2]))) == [1, 2]
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])
