@@ -171,7 +171,8 @@ class Run:
 
     def agree(self, signal: int | None) -> int | None:
         """Set the clock, and return the signal that any rank received: all ranks stop, save and ring at one update."""
-        self.seconds, signal = self.world.agree(time.monotonic() - self.started, signal)
+        with self.world.watched():
+            self.seconds, signal = self.world.agree(time.monotonic() - self.started, signal)
         return signal
 
     @property

@@ -82,42 +82,45 @@ def _loop(run: Run, dev: EvaluationSet | None, translator: Translator | None, si
     periods = (options.save_every, options.valid_every, options.log_every)
     save, valid, log = (Alarm(Period.parse(every)) for every in periods)
     if progress.validation_due:  # a signal cut it short
-        better = _validate(run, dev, translator, signals)
-        progress.save_due |= better or _finished(run)
+        progress.save_due |= _validate(run, dev, translator, signals)
+        progress.save_due |= _finished(run)
         run.save(last=True)
-        signals.check()
+        if asked := run.agree(signals.received):
+            raise Interrupted(asked)
     if _finished(run):
         return
     run.model.train()
     done_before, window, began = _share(run) or 0.0, Window(), time.monotonic()
     with closing(ahead(run.loader.updates(progress.position))) as updates:
         for data in updates:
-            stats, rate = _update(run, data, signals)
+            stats, rate = _update(run, data)
+            asked = run.agree(signals.received)
             _note(run, stats, data, rate, window, time.monotonic() - began)
             now = (progress.update, progress.epoch if data.ends_epoch else None, run.seconds)
-            finished, stopped = _finished(run), signals.received is not None
-            if log.rings(*now) or progress.update == 1 or finished or stopped:
+            finished = _finished(run)
+            if log.rings(*now) or progress.update == 1 or finished or asked:
                 left = {"validation": _left(run, valid, window), "checkpoint": _left(run, save, window)}
                 run.report.training(_shown(run, rate, stats, done_before, left), window)
                 window = Window()
             progress.validation_due = dev is not None and (valid.rings(*now) or finished)
             progress.save_due = save.rings(*now) or finished
-            better = _validate(run, dev, translator, signals)
-            finished, stopped = finished or _out_of_patience(run), signals.received is not None
-            progress.save_due |= better or finished
-            if progress.save_due or finished or stopped:
-                run.save(last=finished or stopped)
-            if stopped:
-                told = f"stopped by signal {signals.received} after update {progress.update}, which is saved"
+            if progress.validation_due:
+                progress.save_due |= _validate(run, dev, translator, signals)
+                finished, asked = finished or _out_of_patience(run), run.agree(signals.received)
+            progress.save_due |= finished
+            if progress.save_due or asked:
+                run.save(last=finished or asked is not None)
+            if asked:  # and not a signal that came since, of which other ranks know nothing
+                told = f"stopped by signal {asked} after update {progress.update}, which is saved"
                 run.report.line(f"{told}; the same command, or --config {run.folder / SETTINGS}, goes on")
-                signals.check()  # never of a signal that came later: the update it would end at may not be saved
+                raise Interrupted(asked)
             if finished:
                 break
             began = time.monotonic()
 
 
-def _update(run: Run, data: UpdateBatches, signals: Signals) -> tuple[Stats, float]:
-    """Make the next update, and agree with the other ranks on what follows; returns its statistics and learning rate."""
+def _update(run: Run, data: UpdateBatches) -> tuple[Stats, float]:
+    """Make the next update; returns its statistics and learning rate."""
     options, number = run.options, run.progress.update + 1
     rate = run.schedule(number)
     for group in run.optimizer.param_groups:
@@ -126,7 +129,6 @@ def _update(run: Run, data: UpdateBatches, signals: Signals) -> tuple[Stats, flo
     with run.world.watched():
         cast = autocast(run.device, options.precision)
         stats = update(run.step, run.optimizer, data, cast, options.clip_norm, run.world)
-        signals.received = run.agree(signals.received)
     run.progress.advance(data)
     return stats, rate
 
