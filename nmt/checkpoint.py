@@ -206,9 +206,10 @@ def put_optimizer(
     if {key: type(value) for key, value in plain.items()} != {key: type(value) for key, value in own_plain.items()}:
         raise ArtefactError(f"{quoted(place)}: the optimizer's values are not those of {type(optimizer).__name__}")
     state: dict[int, dict[str, Any]] = {}
-    for key, value in [*tensors.items(), *plain.items()]:
+    placed = {key: placed_like(tensors[key], own) for key, own in own_tensors.items()}  # all ranks in one order
+    for key, value in [*placed.items(), *plain.items()]:
         index, _, name = key.partition(".")
-        state.setdefault(int(index), {})[name] = placed_like(value, own_tensors.get(key))
+        state.setdefault(int(index), {})[name] = value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 

@@ -19,8 +19,7 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
     """auto: the GPU when there is one; each rank of a machine its own. Raises UserError for a device that is not there."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and local_rank:
-        name = f"cuda:{local_rank}"
+    name = f"cuda:{local_rank}" if name == "cuda" else name
     kind, _, number = name.partition(":")
     if kind not in ("cpu", "cuda") or (number and not (kind == "cuda" and number.isdecimal())):
         raise UserError(f"--device '{quoted(name)}': wanted auto, cpu, cuda or cuda:N")

@@ -1,4 +1,4 @@
-"""The processes that work together: ranks, sums over them, and which one is missing. Only here are torchrun's variables read.
+"""The processes that work together: ranks, sums over them, and which one is missing. torchrun's variables are read here alone.
 
 A process that nobody launched is a world of its own, in which every sum is what it was and nothing is waited for.
 """
@@ -12,8 +12,9 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Final
 
-from nmt.errors import ResourceError, ToldElsewhere, UserError, one_line, quoted
+from nmt.errors import Interrupted, ResourceError, ToldElsewhere, UserError, one_line, quoted
 
+MEETING_MINUTES: Final = 2.0  # that ranks have at least to start
 ANSWER_SECONDS: Final = 5  # that a rank has to say that it waits too
 WAITED: Final = "waited"
 UNREACHABLE: Final = "rank 0, where all ranks meet, cannot be reached"
@@ -47,55 +48,56 @@ class World:
         import torch.distributed as dist
 
         timeout = timedelta(minutes=minutes)
-        with self.watched():
-            self._store = _store(self, timeout)
+        try:
+            meeting = timedelta(minutes=max(minutes, MEETING_MINUTES))
+            self._store = _store(self, meeting)
+            self._store.set(f"here/{self.rank}", "")
+            self._store.wait([f"here/{rank}" for rank in range(self.size)], meeting)
             backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
             dist.init_process_group(backend, store=self._store, rank=self.rank, world_size=self.size, timeout=timeout)
-        try:
             yield
-        except Exception as error:  # the group is left as it is: to end it would be one more wait for the others
-            reason = f"{type(error).__name__}: {one_line(str(error))}"
-            if not isinstance(error, ResourceError):
-                self._leave(reason)
-            if isinstance(error, UserError) and self._is_told(reason):
-                raise ToldElsewhere(error.code) from error
-            raise
+        except Exception as error:
+            raise self._ended(error) from error
         dist.destroy_process_group()
 
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Turn the failure of a wait for other ranks into a ResourceError that names those that are missing."""
-        try:
-            yield
-        except RuntimeError as error:
-            if self.size == 1 or not _is_of_network(error):
-                raise
-            told = str(error).partition("\n")[0]
-            raise ResourceError(f"rank {self.rank} waited in vain: {self._missing()} ({quoted(told)})") from error
+    def _ended(self, error: Exception) -> Exception:
+        """What an error is told as: the wait for a rank that is missing names it, and what all ranks know only one tells."""
+        if isinstance(error, RuntimeError) and _is_of_network(error):
+            return self._missing(str(error).partition("\n")[0])
+        if not isinstance(error, Interrupted):
+            code = error.code if isinstance(error, UserError) else 1
+            self._leave(f"{code} {type(error).__name__}: {one_line(str(error))}")
+            if isinstance(error, UserError) and not self.leads and self._leader_left():
+                return ToldElsewhere(error.code)
+        return error
 
     def _leave(self, reason: str) -> None:
         """Note why this rank goes away, for those that are left to read."""
         with suppress(RuntimeError, AttributeError):
             self._store.set(f"left/{self.rank}", reason)
 
-    def _is_told(self, reason: str) -> bool:
-        """Whether the leader ends for the same reason, and says so."""
-        if self.leads:
-            return False
-        with suppress(RuntimeError):
+    def _leader_left(self) -> bool:
+        """Whether the leader ends too, and says why; its store may be gone with it already."""
+        try:
             self._store.wait(["left/0"], timedelta(seconds=1))
-            return bool(self._store.get("left/0").decode() == reason)
-        return False
+            return True
+        except (RuntimeError, AttributeError) as error:
+            return "time" not in str(error).lower()
 
-    def _missing(self) -> str:
+    def _missing(self, told: str) -> Exception:
         """Who is missing; asked for by a thread, for a store that cannot be reached may never answer."""
-        found: list[str] = []
+        found: list[str | ToldElsewhere] = []
         asking = threading.Thread(target=lambda: found.append(self._ask()), daemon=True)
         asking.start()
         asking.join(2 * ANSWER_SECONDS)
-        return found[0] if found else UNREACHABLE
+        answer = found[0] if found else UNREACHABLE
+        if isinstance(answer, ToldElsewhere):
+            return answer
+        if answer == UNREACHABLE and "closed" in told:  # it ended by itself, which is told by it or who started it
+            return ToldElsewhere(ResourceError.code)
+        return ResourceError(f"rank {self.rank} waited in vain: {answer} ({quoted(told)})")
 
-    def _ask(self) -> str:
+    def _ask(self) -> str | ToldElsewhere:
         """Which ranks do not say that they wait too, and what those said that went away for a reason of their own."""
         keys = {rank: f"left/{rank}" for rank in range(self.size)}
         end = time.monotonic() + ANSWER_SECONDS + self.leads  # whose store the others still have to read
@@ -103,11 +105,13 @@ class World:
             self._leave(WAITED)
             while not self._store.check(list(keys.values())) and time.monotonic() < end:
                 time.sleep(0.05)
-            absent = [f"rank {rank} does not answer" for rank, key in keys.items() if not self._store.check([key])]
-            reasons = {rank: self._store.get(key).decode() for rank, key in keys.items() if self._store.check([key])}
+            left = {rank: self._store.get(key).decode() for rank, key in keys.items() if self._store.check([key])}
         except (RuntimeError, AttributeError):
             return UNREACHABLE
-        ended = [f"rank {rank} ended ({reason})" for rank, reason in reasons.items() if reason != WAITED]
+        if left.get(0, WAITED) != WAITED and not left[0].startswith("1 "):
+            return ToldElsewhere(int(left[0].partition(" ")[0]))
+        ended = [f"rank {rank} ended ({why.partition(' ')[2]})" for rank, why in left.items() if why != WAITED]
+        absent = [f"rank {rank} does not answer" for rank in keys if rank not in left]
         return "; ".join([*ended, *absent]) or "the connection was lost"
 
     def sum(self, tensor: Any) -> None:
@@ -123,10 +127,9 @@ class World:
             return seconds, signal
         import torch
 
-        told = torch.tensor([seconds if self.leads else 0.0, signal is not None, signal or 0], dtype=torch.float64)
-        self.sum(told)
-        seconds, count, total = told.tolist()
-        return seconds, int(total / count) if count else None
+        told = torch.tensor([seconds if self.leads else 0.0, signal or 0], dtype=torch.float64)
+        torch.distributed.all_reduce(told, torch.distributed.ReduceOp.MAX)
+        return float(told[0]), int(told[1]) or None
 
     def gather(self, content: bytes) -> list[bytes]:
         """What each rank gives, by rank, on every rank."""
@@ -157,14 +160,19 @@ def dealt(shares: Sequence[Sequence[Any]]) -> list[Any]:
     return found
 
 
+def is_sharded(tensor: Any) -> bool:
+    """Whether FSDP has shared it out over the ranks."""
+    return hasattr(tensor, "full_tensor")
+
+
 def whole(tensor: Any) -> Any:
-    """All of a tensor, on each rank, however FSDP has sharded it. Every rank must ask."""
-    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    """All of a tensor, on each rank. Every rank must ask."""
+    return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
 def placed_like(tensor: Any, own: Any) -> Any:
     """A whole tensor, sharded as `own` is."""
-    if not hasattr(own, "full_tensor"):
+    if not is_sharded(own):
         return tensor
     from torch.distributed.tensor import distribute_tensor
 
@@ -176,14 +184,15 @@ def _store(world: World, timeout: timedelta) -> Any:
     from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    if socket.gethostbyname(address).startswith("127."):  # one machine: nothing is to be heard outside
+    if os.environ.get("LOCAL_WORLD_SIZE") == str(world.size):  # one machine: nothing is to be heard outside
         loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", loopback)
-    hosts = world.leads and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    of_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # which outlives a restart of the ranks
+    hosts = world.leads and not of_agent
     listener = socket.create_server((address, port)).detach() if hosts else None
     store = TCPStore(address, port, world.size, hosts, timeout, wait_for_workers=False, master_listen_fd=listener)
-    return PrefixStore(f"nmt/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    return PrefixStore(f"nmt/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store) if of_agent else store
 
 
 def _is_of_network(error: RuntimeError) -> bool:

@@ -2,22 +2,27 @@
 
 import logging
 import os
+import signal
 import sys
 import tempfile
 import uuid
 from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
 
-from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from nmt.errors import ResourceError
+from nmt.signals import ASKED_TO_STOP
 
-OURS = range(2, 8)  # exit codes with which a rank has told its error already (docs/contract.md, rule 1)
+OURS = range(1, 8)  # exit codes with which a rank has told its error already (docs/contract.md, rule 1)
 
 
 def launch(devices: int, arguments: Sequence[str]) -> int:
-    """Run `nmt ARGUMENTS` in as many processes; returns the exit code.
+    """Run `nmt ARGUMENTS` in as many processes; returns the exit code. This process does nothing else any more.
 
     Nothing listens outside the loopback address: the launcher meets in a file, and its own store, which would, is not made.
     Raises ResourceError naming the rank when one is lost.
@@ -25,29 +30,37 @@ def launch(devices: int, arguments: Sequence[str]) -> int:
     logging.disable(logging.ERROR)  # what torchrun says is said below, in one line
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    with tempfile.NamedTemporaryFile(prefix="nmt-ranks-") as meeting:
-        config = LaunchConfig(
-            min_nodes=1,
-            max_nodes=1,
-            nproc_per_node=devices,
-            run_id=str(uuid.uuid4()),
-            rdzv_backend="c10d",
-            rdzv_endpoint=meeting.name,
-            rdzv_configs={"store_type": "file"},
-            max_restarts=0,
-            local_addr="127.0.0.1",
-        )
+    with tempfile.TemporaryDirectory(prefix="nmt-ranks-") as folder:
         try:
-            elastic_launch(config, sys.executable)("-m", "nmt", *arguments)
+            elastic_launch(_config(devices, Path(folder)), sys.executable)("-m", "nmt", *arguments)
             return 0
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
             if failure.exitcode in OURS or failure.exitcode > 128:
                 return int(failure.exitcode)
-            how = f"by signal {-failure.exitcode}" if failure.exitcode < 0 else f"with code {failure.exitcode}"
             raise ResourceError(
-                f"rank {rank} (process {failure.pid}) ended {how}, and all ranks with it (the same command goes on from the "
-                "newest checkpoint)"
+                f"rank {rank} (process {failure.pid}) ended by signal {-failure.exitcode}, and all ranks with it (the same "
+                "command goes on from the newest checkpoint)"
             ) from None
-        except SignalException as signal:
-            return 128 + int(signal.sigval)
+        except SignalException as received:
+            return 128 + int(received.sigval)
+
+
+def _config(devices: int, folder: Path) -> LaunchConfig:
+    """One machine, no second try, every signal that asks to stop passed on to the ranks."""
+    known = {field.name for field in fields(LaunchConfig)}
+    handled = [number.name for number in ASKED_TO_STOP if signal.getsignal(number) is not signal.SIG_IGN]
+    newer: dict[str, Any] = {"signals_to_handle": ",".join(handled)}  # than the oldest torch that is supported
+    return LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=devices,
+        run_id=str(uuid.uuid4()),
+        rdzv_backend="c10d",
+        rdzv_endpoint=str(folder / "meeting"),
+        rdzv_configs={"store_type": "file"},
+        max_restarts=0,
+        local_addr="127.0.0.1",
+        logs_specs=DefaultLogsSpecs(log_dir=str(folder)),
+        **{name: value for name, value in newer.items() if name in known},
+    )

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from nmt import opt, register
+from nmt import UserError, opt, register
+from nmt.dist import is_sharded
 from nmt.optimizers.base import UNSET, check_weight_decay
 
 
@@ -44,8 +45,11 @@ class Adafactor(torch.optim.Adafactor):
     """
 
     def __init__(self, options: AdafactorOptions, parameters: Iterable[nn.Parameter]) -> None:
+        weights = list(parameters)
+        if any(map(is_sharded, weights)):
+            raise UserError("adafactor looks at whole matrices, which --engine fsdp shares out (take ddp, or adam)")
         super().__init__(
-            parameters,
+            weights,
             lr=UNSET,
             beta2_decay=options.adafactor_beta2_decay,
             eps=options.adafactor_eps,

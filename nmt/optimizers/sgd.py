@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from nmt import opt, register
+from nmt.dist import is_sharded
 from nmt.optimizers.base import UNSET, can_fuse, check_weight_decay
 
 
@@ -36,5 +37,5 @@ class Sgd(torch.optim.SGD):
             momentum=options.momentum,
             nesterov=options.nesterov,
             weight_decay=options.weight_decay,
-            fused=can_fuse(weights),
+            fused=can_fuse(weights) and not any(map(is_sharded, weights)),
         )

@@ -8,17 +8,19 @@ from contextlib import contextmanager, nullcontext
 from inspect import signature
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from nmt.batch import Batch
 from nmt.criteria.base import Criterion
 from nmt.dist import World
 from nmt.models.base import Model
+from nmt.symbols import BOS, EOS
 
 Engine = Literal["ddp", "fsdp"]
 
 
-class Step(nn.Module):
+class Objective(nn.Module):
     """The loss of a micro-batch as one module: whatever uses a weight does so inside it, where an engine can see it."""
 
     def __init__(self, model: Model, criterion: Criterion) -> None:
@@ -32,47 +34,45 @@ class Step(nn.Module):
 
 
 def spread(model: Model, criterion: Criterion, world: World, engine: Engine) -> nn.Module:
-    """The step over all ranks; FSDP2 replaces the model's parameters, so that an optimizer is to be built after it."""
-    step = Step(model, criterion)
+    """The objective over all ranks. FSDP2 replaces the model's parameters: an optimizer is to be built after it."""
+    objective = Objective(model, criterion)
     if world.size == 1:
-        return step
-    if engine == "ddp":
-        from torch.nn.parallel import DistributedDataParallel
+        return objective
+    spread_out = _replicated(objective) if engine == "ddp" else _sharded(objective, world.size)
+    # The first pass decides which module is FSDP's root, and after it DDP deals the gradients out anew: before it sums
+    # have another order, so that a run that goes on would differ in its last bits.
+    device = next(model.parameters()).device
+    total, _ = spread_out(Batch(torch.tensor([[EOS]], device=device), torch.tensor([[BOS, EOS]], device=device)))
+    (0 * total).backward()
+    spread_out.zero_grad(set_to_none=True)
+    return spread_out
 
-        known = signature(DistributedDataParallel).parameters
-        buffers: Any = {name: False for name in ("forward_sync_buffers",) if name in known}  # torch 2.13
-        return DistributedDataParallel(step, gradient_as_bucket_view=True, **buffers or {"broadcast_buffers": False})
+
+def _replicated(objective: Objective) -> nn.Module:
+    from torch.nn.parallel import DistributedDataParallel
+
+    if "forward_sync_buffers" in signature(DistributedDataParallel).parameters:  # from torch 2.13 on
+        return DistributedDataParallel(objective, gradient_as_bucket_view=True, forward_sync_buffers=False)
+    return DistributedDataParallel(objective, gradient_as_bucket_view=True, broadcast_buffers=False)
+
+
+def _sharded(objective: Objective, ranks: int) -> nn.Module:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    mesh = init_device_mesh(next(model.parameters()).device.type, (world.size,))
-    for stack in [module for module in model.modules() if isinstance(module, nn.ModuleList)]:
-        for layer in stack:
-            fully_shard(layer, mesh=mesh)
-    fully_shard(step, mesh=mesh)
-    return step
+    mesh = init_device_mesh(next(objective.parameters()).device.type, (ranks,))
+    stacks = [module for module in objective.modules() if isinstance(module, nn.ModuleList)]
+    for layer in (layer for stack in reversed(stacks) for layer in stack):  # what is inside another first
+        fully_shard(layer, mesh=mesh)
+    fully_shard(objective, mesh=mesh)
+    return objective
 
 
 @contextmanager
-def gradients_shared(step: nn.Module, last: bool) -> Iterator[None]:
+def gradients_shared(objective: nn.Module, last: bool) -> Iterator[None]:
     """Around a micro-batch: gradients are summed here, and over the ranks with the last of an update alone."""
-    engine: Any = step
+    engine: Any = objective
     if hasattr(engine, "set_requires_gradient_sync"):
         engine.set_requires_gradient_sync(last)
     with engine.no_sync() if hasattr(engine, "no_sync") and not last else nullcontext():
         yield
-
-
-@contextmanager
-def whole_model(step: nn.Module) -> Iterator[None]:
-    """While entered each rank has all the parameters, so that it can search without waiting for the others."""
-    shards: list[Any] = [module for module in step.modules() if hasattr(module, "unshard")]
-    for module in shards:
-        module.set_reshard_after_forward(False, recurse=False)
-        module.unshard()
-    try:
-        yield
-    finally:
-        for module in shards:
-            module.set_reshard_after_forward(True, recurse=False)
-            module.reshard()

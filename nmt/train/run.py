@@ -31,7 +31,7 @@ from nmt.criteria.base import Criterion
 from nmt.data.loader import Loader, Position, UpdateBatches
 from nmt.data.shards import PreparedData
 from nmt.device import Precision
-from nmt.dist import World, whole
+from nmt.dist import World, is_sharded, whole
 from nmt.errors import ArtefactError, ResourceError, quoted
 from nmt.log import log
 from nmt.models.base import Model
@@ -43,6 +43,7 @@ from nmt.train.every import Period
 from nmt.train.parallel import Engine
 
 SAVES_THAT_MAY_FAIL: Final = 2
+MOST_MINUTES: Final = 10_000_000  # 19 years
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +94,8 @@ class TrainOptions:
         if not 0 <= self.clip_norm < math.inf:
             raise ValueError(f"clip_norm is {self.clip_norm}; it must be at least 0")
         for name in ("max_minutes", "timeout"):
-            if getattr(self, name) is not None and not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0")
+            if getattr(self, name) is not None and not 0 < getattr(self, name) <= MOST_MINUTES:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0, and at most {MOST_MINUTES:,}")
         for name in ("save_every", "valid_every", "log_every"):
             try:
                 Period.parse(getattr(self, name))
@@ -151,7 +152,7 @@ class Run:
     world: World
     model: Model
     criterion: Criterion
-    step: nn.Module  # both as one module, over all ranks
+    objective: nn.Module  # both as one module, over all ranks
     optimizer: torch.optim.Optimizer
     schedule: Schedule
     loader: Loader
@@ -171,13 +172,22 @@ class Run:
 
     def agree(self, signal: int | None) -> int | None:
         """Set the clock, and return the signal that any rank received: all ranks stop, save and ring at one update."""
-        with self.world.watched():
-            self.seconds, signal = self.world.agree(time.monotonic() - self.started, signal)
+        self.seconds, signal = self.world.agree(time.monotonic() - self.started, signal)
         return signal
 
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
+
+    def whole_model(self) -> Model:
+        """The model with all its parameters on each rank: itself or, where they are sharded, a copy for the moment."""
+        weights = weights_of(self.model)
+        if not any(map(is_sharded, weights.values())):
+            return self.model
+        copy = self.facts.build(self.folder).to(self.device).train()
+        for name, tensor in weights_of(copy).items():
+            tensor.copy_(whole(weights[name]))
+        return copy
 
     def resume(self) -> bool:
         """Go back to the newest whole checkpoint; False when the run has none.
@@ -251,8 +261,16 @@ class Run:
     def _state(self) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
         """The weights, and the optimizer's tensors and plain values, put together from all ranks."""
         tensors, plain = flat_optimizer(self.optimizer)
-        weights = weights_of(self.model)
-        return {n: whole(t) for n, t in weights.items()}, {n: whole(t) for n, t in tensors.items()}, plain
+        return self._gathered(weights_of(self.model)), self._gathered(tensors), plain
+
+    def _gathered(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Tensors in full; of sharded ones one after the other is put together, and only the leader keeps it, on the CPU."""
+        found = {}
+        for name, tensor in tensors.items():
+            full = whole(tensor)
+            if self.world.leads:
+                found[name] = tensor if full is tensor else full.cpu()
+        return found
 
     def _write(self, path: Path, weights: dict[str, Tensor], tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
         if not self.world.leads:

@@ -25,7 +25,7 @@ from nmt.report import Progress as Shown
 from nmt.runs import Checkpoints
 from nmt.signals import Signals
 from nmt.train.every import Alarm, Period
-from nmt.train.parallel import spread, whole_model
+from nmt.train.parallel import spread
 from nmt.train.run import MUST_STAY, Progress, Run, TrainOptions, seed_of
 from nmt.train.update import Stats, update
 from nmt.train.validation import Scores, validate
@@ -113,6 +113,7 @@ def _loop(run: Run, dev: EvaluationSet | None, translator: Translator | None, si
             if asked:  # and not a signal that came since, of which other ranks know nothing
                 told = f"stopped by signal {asked} after update {progress.update}, which is saved"
                 run.report.line(f"{told}; the same command, or --config {run.folder / SETTINGS}, goes on")
+                run.agree(asked)  # all leave together, when it is saved
                 raise Interrupted(asked)
             if finished:
                 break
@@ -126,9 +127,8 @@ def _update(run: Run, data: UpdateBatches) -> tuple[Stats, float]:
     for group in run.optimizer.param_groups:
         group["lr"] = rate
     torch.manual_seed(seed_of(options.seed, number, run.world.rank))
-    with run.world.watched():
-        cast = autocast(run.device, options.precision)
-        stats = update(run.step, run.optimizer, data, cast, options.clip_norm, run.world)
+    cast = autocast(run.device, options.precision)
+    stats = update(run.objective, run.optimizer, data, cast, options.clip_norm, run.world)
     run.progress.advance(data)
     return stats, rate
 
@@ -168,7 +168,7 @@ def set_up(options: TrainOptions, parts: Any, data: PreparedData, device: torch.
     if model.cost_is_measured:  # what cannot be measured is told before any work is done
         model.flops(*torch.ones(2, 1, dtype=torch.int64, device=device))
     criterion = parts.build("criterion")
-    step = spread(model, criterion, world, options.engine)
+    objective = spread(model, criterion, world, options.engine)
     folder, cut = Path(options.output), (options.batch_tokens, options.max_tokens, options.seed)
     loader = Loader(data.train, *cut, world.rank, world.size, pinned=device.type == "cuda")
     return Run(
@@ -180,7 +180,7 @@ def set_up(options: TrainOptions, parts: Any, data: PreparedData, device: torch.
         world=world,
         model=model,
         criterion=criterion,
-        step=step,
+        objective=objective,
         optimizer=parts.build("optimizer", model.parameters()),
         schedule=parts.build("schedule", model.width, options.max_updates),
         loader=loader,
@@ -255,8 +255,10 @@ def _validate(run: Run, dev: EvaluationSet | None, translator: Translator | None
         return False
     settings = (options.bleu_tokenize, options.max_tokens, options.precision)
     try:
-        with run.world.watched(), whole_model(run.step):
-            scores = validate(run.model, run.criterion, dev, translator, *settings, run.world, signals.check)
+        model = run.whole_model()
+        if translator is not None:
+            translator.scorer = model
+        scores = validate(model, run.criterion, dev, translator, *settings, run.world, signals.check)
     except Interrupted:
         return False
     progress.validation_due = False

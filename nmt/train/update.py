@@ -32,7 +32,7 @@ class Stats:
 
 
 def update(
-    step: nn.Module,
+    objective: nn.Module,
     optimizer: torch.optim.Optimizer,
     data: UpdateBatches,
     autocast: AbstractContextManager[object],
@@ -41,20 +41,20 @@ def update(
 ) -> Stats:
     """Make one update of the weights. The sums of all micro-batches of all ranks are divided once, by the tokens of all.
 
-    step: of nmt.train.parallel; data: this rank's share of the update
+    objective: of nmt.train.parallel; data: this rank's share of the update
     clip_norm: the largest 2-norm of the gradient; 0 leaves it as it is
     """
-    device = next(step.parameters()).device
+    device = next(objective.parameters()).device
     sums = torch.zeros(2, dtype=torch.float64, device=device)
     for left, batch in zip(reversed(range(len(data.batches))), data.batches, strict=True):
         share = 0.0 if left < data.idle else 1.0
-        with gradients_shared(step, last=left == 0):
+        with gradients_shared(objective, last=left == 0):
             with autocast:
-                total, nll = step(on_device(device, batch))
+                total, nll = objective(on_device(device, batch))
             (total * (share * world.size / data.tokens)).backward()
         sums += share * torch.stack([total.detach(), nll])
     world.sum(sums)
-    norm = whole(nn.utils.clip_grad_norm_(step.parameters(), clip_norm or math.inf))
+    norm = whole(nn.utils.clip_grad_norm_(objective.parameters(), clip_norm or math.inf))
     loss, all_nll, found_norm = (*sums.tolist(), float(norm))  # the one place that waits for the device
     applied = math.isfinite(loss) and math.isfinite(found_norm)
     if applied:

@@ -1,5 +1,6 @@
 """Validation: loss on the ids and BLEU on the raw text, by the very translator that `nmt translate` uses."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -54,8 +55,8 @@ def validate(
         score, signature, examples = None, "", []
         if translator is not None:
             own = translator.translate(world.share(dev.source_lines), dev.name, 1, check)
-            shares = world.gather("\n".join(translation.text for translation in own).encode())
-            outputs = dealt([share.decode().split("\n") if share else [] for share in shares])
+            shares = world.gather(json.dumps([translation.text for translation in own]).encode())
+            outputs = dealt([json.loads(share) for share in shares])
             score, signature = bleu(outputs, dev.target_lines, tokenize)
             step = max(1, len(outputs) // 3)
             examples = list(zip(dev.source_lines, outputs, dev.target_lines, strict=True))[::step][:3]
