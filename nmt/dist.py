@@ -145,7 +145,7 @@ class World:
         own = torch.frombuffer(bytearray(content.ljust(longest, b"\0")), dtype=torch.uint8)
         found = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.size)]
         dist.all_gather(found, own)
-        return [bytes(row[:size].tolist()) for row, size in zip(found, sizes.tolist(), strict=True)]
+        return [row[:size].numpy().tobytes() for row, size in zip(found, sizes.tolist(), strict=True)]
 
     def share(self, items: Sequence[Any]) -> Sequence[Any]:
         """This rank's of some items that are dealt out in turn; `dealt` undoes it."""

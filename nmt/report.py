@@ -107,7 +107,7 @@ class NoReport:
         return 0
 
 
-class Report(NoReport):
+class Report:
     """Writes metrics.jsonl and train.log in the run folder, and shows the run on a terminal or in plain lines.
 
     tensorboard: also write events for it under RUN/tensorboard (needs the extra `tensorboard`)

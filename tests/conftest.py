@@ -5,7 +5,9 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +30,27 @@ def write_corpus(prefix: Path, pairs: int, seed: int) -> None:
     sources = [[chance.choice(WORDS) for _ in range(chance.randint(1, 6))] for _ in range(pairs)]
     prefix.with_suffix(".en").write_text("".join(" ".join(s) + "\n" for s in sources))
     prefix.with_suffix(".de").write_text("".join(" ".join(s[::-1]).upper() + "\n" for s in sources))
+
+
+def wait_for(condition: Callable[[], bool], process: "subprocess.Popen[Any]", seconds: float) -> None:
+    """Until something is so, while a process lives."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+@contextmanager
+def small_disk(folder: Path, size: int) -> Iterator[Callable[[int], None]]:
+    """A file system of `size` bytes at a folder that is there, and what gives it another size; skips where none can be made."""
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount).returncode:
+        pytest.skip("cannot mount a small file system here")
+    try:
+        yield lambda size: subprocess.run(["mount", "-o", f"remount,size={size}", str(folder)], check=True)
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Sequence
-from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,9 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from nmt.errors import ResourceError
 from nmt.signals import ASKED_TO_STOP
 
+_KNOWS_SIGNALS = (
+    "signals_to_handle" in signature(LaunchConfig).parameters
+)  # not so in the oldest torch that is supported
 OURS = range(1, 8)  # exit codes with which a rank has told its error already (docs/contract.md, rule 1)
 
 
@@ -48,9 +51,8 @@ def launch(devices: int, arguments: Sequence[str]) -> int:
 
 def _config(devices: int, folder: Path) -> LaunchConfig:
     """One machine, no second try, every signal that asks to stop passed on to the ranks."""
-    known = {field.name for field in fields(LaunchConfig)}
     handled = [number.name for number in ASKED_TO_STOP if signal.getsignal(number) is not signal.SIG_IGN]
-    newer: dict[str, Any] = {"signals_to_handle": ",".join(handled)}  # than the oldest torch that is supported
+    newer: Any = {"signals_to_handle": ",".join(handled)} if _KNOWS_SIGNALS else {}
     return LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -62,5 +64,5 @@ def _config(devices: int, folder: Path) -> LaunchConfig:
         max_restarts=0,
         local_addr="127.0.0.1",
         logs_specs=DefaultLogsSpecs(log_dir=str(folder)),
-        **{name: value for name, value in newer.items() if name in known},
+        **newer,
     )

@@ -9,10 +9,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt.data.duplicates import Keys
 from nmt.doctor.findings import SideName, Tally
 from nmt.doctor.languages import CHARACTER_WORTH, base_language, foreign_script, guess_language, is_profiled, scripts_of
 from nmt.doctor.lengths import Lengths
-from nmt.doctor.repeats import Keys, keys_of
+from nmt.doctor.repeats import keys_of
 from nmt.text.corpus import decode_line
 from nmt.text.filter import KEPT, REASONS, LengthFilter
 from nmt.text.pipeline import Pipeline, Side

@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-NO_KEY: Final = 0  # of a line that is not to be found again: a blank one
+from nmt.data.duplicates import Keys
 
-Keys = NDArray[np.uint64]
+NO_KEY: Final = 0  # of a line that is not to be found again: a blank one
 
 
 def keys_of(texts: Iterable[str]) -> Keys:

@@ -15,11 +15,12 @@ from typing import BinaryIO, Final, cast
 from nmt.errors import InputError, quoted
 from nmt.text import archive
 from nmt.text.packed import GZIP_MAGIC as GZIP_MAGIC  # a pipe that brings it is told
+from nmt.text.packed import PACKED_NAME
 from nmt.text.sgm import SegmentReader, is_sgm
 
 BOM: Final = b"\xef\xbb\xbf"
 READ_AT_ONCE: Final = 1 << 20
-NOT_OF_THE_NAME: Final = re.compile(r"(\.sgm)?(\.(gz|bz2|xz))?$", re.IGNORECASE)
+NOT_OF_THE_NAME: Final = re.compile(rf"(\.sgm)?{PACKED_NAME}", re.IGNORECASE)
 NOT_TEXT: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # categories Cc, Zl and Zp
 
 

@@ -14,6 +14,7 @@ from nmt.errors import ArtefactError, InputError, quoted
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
 CHUNK: Final = 1 << 17  # bytes read at once
+PACKED_NAME: Final = r"(\.(gz|bz2|xz))?$"  # how the name of a text ends that may be compressed: a pattern
 LONGEST_MAGIC: Final = 10  # bytes
 MOST_TIMES: Final = 250  # bytes that a byte on disk may unpack to: text gives 3 to 10, zeros in gzip 1,032
 FREE_BYTES: Final = 64 << 20  # that may be unpacked whatever the ratio: a small repetitive file is no attack

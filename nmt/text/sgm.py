@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from nmt.errors import InputError, quoted
+from nmt.text.packed import PACKED_NAME
 
 # Of all tags only these say something: sets, so that a cut file is known, and segments. srcset, refset, tstset.
 TAG: Final = re.compile(rb"<(/?)(seg|[a-z]+set)\b[^<>]*>", re.IGNORECASE)
@@ -18,7 +19,7 @@ LONGEST: Final = 1 << 20  # bytes of a segment; the longest of WMT's are some th
 
 def is_sgm(path: Path) -> bool:
     """Whether a file is sgm by its name."""
-    return re.search(r"\.sgm(\.(gz|bz2|xz))?$", path.name, re.IGNORECASE) is not None
+    return re.search(rf"\.sgm{PACKED_NAME}", path.name, re.IGNORECASE) is not None
 
 
 def segments(lines: Iterable[bytes], path: Path) -> Iterator[bytes]:

@@ -36,7 +36,7 @@ from nmt.errors import ArtefactError, ResourceError, quoted
 from nmt.log import log
 from nmt.models.base import Model
 from nmt.options import REQUIRED
-from nmt.report import NoReport
+from nmt.report import NoReport, Report
 from nmt.runs import TRAINING, WEIGHTS, Checkpoints, update_of
 from nmt.schedules.base import Schedule
 from nmt.train.every import Period
@@ -156,7 +156,7 @@ class Run:
     optimizer: torch.optim.Optimizer
     schedule: Schedule
     loader: Loader
-    report: NoReport
+    report: Report | NoReport
     checkpoints: Checkpoints
     progress: Progress
     failed_saves: int = 0

@@ -246,12 +246,12 @@ def _note(run: Run, stats: Stats, data: UpdateBatches, rate: float, window: Wind
 
 
 def _validate(run: Run, dev: EvaluationSet | None, translator: Translator | None, signals: Signals) -> bool:
-    """Validate if that is due, tell it, and say whether the model is the best so far.
+    """Validate, tell it, and say whether the model is the best so far.
 
     A signal cuts it short: then it stays due, and is done when the run goes on.
     """
     options, progress = run.options, run.progress
-    if dev is None or not progress.validation_due:
+    if dev is None:
         return False
     settings = (options.bleu_tokenize, options.max_tokens, options.precision)
     try:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import small_disk
 
 from nmt.artefact import Artefact, Lock, check_output, new_folder, remove, sweep, write_file
 from nmt.errors import ArtefactError, LockedError, ResourceError, UserError
@@ -150,23 +151,13 @@ def test_a_lock_names_its_holder_and_ends_with_it(tmp_path):
     Lock(tmp_path).close()
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of one megabyte."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]).returncode:
-        pytest.skip("cannot mount a small file system here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-def test_a_full_disk_is_told_with_path_and_bytes_and_leaves_nothing(small_disk):
-    make(small_disk / "m", "old")
-    with pytest.raises(ResourceError, match=r"free; make room"):
-        make(small_disk / "m", "x" * 2_000_000)
-    assert Artefact(small_disk / "m", "model").path("sub/a.txt").read_text() == "old"
-    assert os.listdir(small_disk) == ["m"]
+def test_a_full_disk_is_told_with_path_and_bytes_and_leaves_nothing(tmp_path):
+    with small_disk(tmp_path, 1 << 20):
+        make(tmp_path / "m", "old")
+        with pytest.raises(ResourceError, match=r"free; make room"):
+            make(tmp_path / "m", "x" * 2_000_000)
+        assert Artefact(tmp_path / "m", "model").path("sub/a.txt").read_text() == "old"
+        assert os.listdir(tmp_path) == ["m"]
 
 
 def test_removing_never_follows_a_link(tmp_path):

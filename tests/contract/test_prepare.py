@@ -9,14 +9,13 @@ import signal
 import subprocess
 import sys
 import tarfile
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import small_disk, wait_for
 
 from nmt.artefact import MANIFEST, Artefact, new_folder, to_json
 from nmt.data.duplicates import find_repeated
@@ -476,14 +475,6 @@ def start(tmp_path: Path, train: str, *more: str) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)
 
 
-def wait_for(condition: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("moment", ["learning", "encoding"])
 def test_a_signal_ends_it_with_its_number_and_nothing_is_left(tmp_path, long_corpus, workers, moment):
@@ -491,7 +482,8 @@ def test_a_signal_ends_it_with_its_number_and_nothing_is_left(tmp_path, long_cor
     process = start(tmp_path, long_corpus, f"--subword={subword}", "--vocab-size=500", f"--workers={workers}")
     partial = tmp_path / ".data.partial"
     shard = partial / "train.source.bin"
-    wait_for(partial.exists if moment == "learning" else lambda: shard.exists() and shard.stat().st_size > 0, process)
+    begun = partial.exists if moment == "learning" else lambda: shard.exists() and shard.stat().st_size > 0
+    wait_for(begun, process, 60)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert process.returncode == 143
@@ -501,7 +493,7 @@ def test_a_signal_ends_it_with_its_number_and_nothing_is_left(tmp_path, long_cor
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_kill_leaves_no_data_and_the_next_run_succeeds(tmp_path, long_corpus, workers):
     process = start(tmp_path, long_corpus, "--subword=none", f"--workers={workers}")
-    wait_for((tmp_path / ".data.partial/train.source.bin").exists, process)
+    wait_for((tmp_path / ".data.partial/train.source.bin").exists, process, 60)
     process.kill()
     process.communicate(timeout=60)  # returns when no worker holds stderr any more: none outlives its parent
     assert not (tmp_path / "data").exists()
@@ -513,20 +505,15 @@ def test_a_kill_leaves_no_data_and_the_next_run_succeeds(tmp_path, long_corpus, 
     assert texts(PreparedData(tmp_path / "data")) == [("a", "A")]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
 def test_a_full_disk_is_5_tells_what_is_free_and_leaves_nothing(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()
     train = corpus(tmp_path / "train", 4000)
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]).returncode:
-        pytest.skip("cannot mount a small file system here")
-    try:
+    with small_disk(disk, 64 << 10):
         with pytest.raises(ResourceError, match=r"free; make room") as caught:
             prepare(replace(options(tmp_path, train=(train,)), output=str(disk / "data")))
         assert caught.value.code == 5
         assert os.listdir(disk) == []
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
 
 
 # Sets that are damaged or hostile

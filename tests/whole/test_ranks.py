@@ -6,12 +6,11 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import ENVIRONMENT, NMT, train_arguments
+from conftest import ENVIRONMENT, NMT, train_arguments, wait_for
 
 from nmt.artefact import Artefact, Lock
 
@@ -49,13 +48,6 @@ def ranks_of(process: subprocess.Popen[str]) -> dict[int, int]:
         words = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
         found |= {int(word[5:]): int(child) for word in words if word.startswith(b"RANK=")}
     return found
-
-
-def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
-    end = time.monotonic() + 90
-    while not path.exists():
-        assert process.poll() is None and time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +129,7 @@ def test_a_lost_rank_ends_all_with_its_name_and_the_run_goes_on_bit_for_bit(
     more = {"term": ["--no-quiet"], "stop": ["--timeout=0.1"]}.get(fault, [])
     process = start([*arguments, *more], 3, **settings)
     for rank in range(3):
-        wait_for(tmp_path / f"rank-{rank}", process)
+        wait_for((tmp_path / f"rank-{rank}").exists, process, 90)
     ranks = ranks_of(process)
     assert not outside_loopback([process.pid, *ranks.values()])
     if fault in ("kill", "stop"):
@@ -234,7 +226,7 @@ def test_a_cut_between_two_machines_ends_both_within_the_timeout(two_machines, d
         command = [*machine, *NMT, *arguments]
         processes.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**ENVIRONMENT, **own}))
     for rank, process in enumerate(processes):
-        wait_for(tmp_path / f"rank-{rank}", process)
+        wait_for((tmp_path / f"rank-{rank}").exists, process, 90)
     subprocess.run(cut, check=True)
     (tmp_path / "go").touch()
     (code, told), (other_code, other_told) = map(ended, processes)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from conftest import small_disk
 from mirror_server import Server
 
 from nmt.artefact import Lock
@@ -286,7 +287,6 @@ def test_two_that_record_in_one_lock_file_wait_for_each_other(tmp_path):
     assert {line.split()[2] for line in lock.read_text().splitlines()} == {"ours", "theirs"}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
 @pytest.mark.parametrize("told", [True, False])
 def test_a_full_disk_is_5_with_what_is_needed_and_the_part_is_gone_on_with(
     server, tmp_path, fetch, capsys, told, monkeypatch
@@ -295,20 +295,16 @@ def test_a_full_disk_is_5_with_what_is_needed_and_the_part_is_gone_on_with(
         usage = shutil._ntuple_diskusage(1, 0, 1 << 40)  # type: ignore[attr-defined]
         monkeypatch.setattr(program.shutil, "disk_usage", lambda _: usage)
     (tmp_path / "to").mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path / "to")]).returncode:
-        pytest.skip("cannot mount a small file system here")
-    try:
+    with small_disk(tmp_path / "to", 1 << 20) as resize:
         assert fetch(server.address, "data/large") == 5
         error = capsys.readouterr().err.splitlines()[-1]
         assert ".large.part: cannot be written" in error and f"at least {len(LARGE):,} bytes needed" in error
         kept = (tmp_path / "to" / ".large.part").stat().st_size if not told else 0
         assert (kept > 500_000) == (not told) and f"the {kept:,} bytes that are there" in error
-        subprocess.run(["mount", "-o", "remount,size=8m", str(tmp_path / "to")], check=True)
+        resize(8 << 20)
         assert fetch(server.address, "data/large") == 0
         assert server.requests[-1][1] == (None if told else f"bytes={kept}-")
         assert (tmp_path / "to" / "large").read_bytes() == LARGE
-    finally:
-        subprocess.run(["umount", str(tmp_path / "to")], check=True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

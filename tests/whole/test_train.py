@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ENVIRONMENT, NMT, TINY, train_arguments, write_corpus
+from conftest import ENVIRONMENT, NMT, TINY, small_disk, train_arguments, wait_for, write_corpus
 from safetensors.numpy import load_file
 from safetensors.torch import load, save
 
@@ -36,14 +35,6 @@ def start(arguments: list[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen([*NMT, *arguments], env=ENVIRONMENT, stderr=subprocess.PIPE)
 
 
-def wait_for(condition, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-
-
 @pytest.fixture(scope="module")
 def undisturbed(data, tmp_path_factory, nmt) -> Path:
     """20 updates in one go, in a process of its own."""
@@ -55,7 +46,7 @@ def undisturbed(data, tmp_path_factory, nmt) -> Path:
 def test_ten_updates_a_kill_and_ten_more_are_twenty_bit_for_bit(data, undisturbed, tmp_path, nmt):
     output = tmp_path / "run"
     long = start(train_arguments(data, output, 100_000))
-    wait_for(lambda: (output / "checkpoints/update-10/manifest.json").exists(), long)
+    wait_for(lambda: (output / "checkpoints/update-10/manifest.json").exists(), long, 120)
     long.kill()
     long.communicate()
     for newer in Checkpoints(output).all()[1:]:  # it may have run on past update 10 before the kill
@@ -68,7 +59,7 @@ def test_a_kill_in_the_middle_of_a_save_costs_nothing_that_was_saved(data, undis
     output = tmp_path / "run"
     partial = output / "checkpoints/.update-10.partial"
     run = start(train_arguments(data, output, 20))
-    wait_for(lambda: (partial / "model.safetensors").exists(), run)
+    wait_for(lambda: (partial / "model.safetensors").exists(), run, 120)
     run.kill()
     run.communicate()
     assert partial.exists() and not (output / "checkpoints/update-10").exists()
@@ -80,7 +71,7 @@ def test_a_kill_in_the_middle_of_a_save_costs_nothing_that_was_saved(data, undis
 def test_a_signal_finishes_the_update_saves_and_says_which(data, undisturbed, tmp_path, nmt):
     output = tmp_path / "run"
     run = start([*train_arguments(data, output, 100_000), "--save-every=100000u"])
-    wait_for(lambda: (output / "metrics.jsonl").exists() and (output / "checkpoints").exists(), run)
+    wait_for(lambda: (output / "metrics.jsonl").exists() and (output / "checkpoints").exists(), run, 120)
     time.sleep(0.1)
     run.send_signal(signal.SIGTERM)
     run.communicate(timeout=60)
@@ -95,7 +86,7 @@ def test_a_signal_finishes_the_update_saves_and_says_which(data, undisturbed, tm
 def test_a_checkpoint_that_only_a_signal_asked_for_counts_among_no_last_and_leaves_with_the_next(data, tmp_path, nmt):
     output = tmp_path / "run"
     run = start(train_arguments(data, output, 100_000))
-    wait_for(lambda: (output / "checkpoints/update-10/manifest.json").exists(), run)
+    wait_for(lambda: (output / "checkpoints/update-10/manifest.json").exists(), run, 120)
     run.send_signal(signal.SIGTERM)
     run.communicate(timeout=60)
     stopped = Checkpoints(output)
@@ -134,7 +125,7 @@ def test_a_second_run_in_the_folder_is_refused(data, tmp_path, nmt):
     output = tmp_path / "run"
     first = start(train_arguments(data, output, 100_000))
     try:
-        wait_for(lambda: (output / "metrics.jsonl").exists(), first)
+        wait_for(lambda: (output / "metrics.jsonl").exists(), first, 120)
         second = nmt(*train_arguments(data, output, 20))
         assert second.returncode == 6
         assert f"pid {first.pid}".encode() in second.stderr
@@ -175,20 +166,15 @@ def test_numbers_that_are_no_longer_finite_end_the_run_with_7_and_keep_the_check
     assert lines[-1]["skipped"] == 10 and lines[-1]["loss"] is None
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
 def test_a_full_disk_keeps_the_older_checkpoint_and_ends_with_5_when_the_last_save_fails(data, tmp_path, nmt):
     disk = tmp_path / "disk"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(disk)]).returncode:
-        pytest.skip("cannot mount a small file system here")
-    try:
+    with small_disk(disk, 600 << 10):
         full = nmt(*train_arguments(data, disk / "run", 40))
         assert full.returncode == 5, full.stderr
         assert b"free; make room" in full.stderr
         kept = Checkpoints(disk / "run").newest_valid()
         assert kept is not None and kept.folder.name == "update-10"
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
 
 
 def test_micro_batches_and_their_size_change_no_result(data, tmp_path, nmt):
@@ -218,7 +204,7 @@ def test_a_signal_during_validation_ends_at_once_and_the_validation_is_done_on_g
     plugin = tmp_path / "slow.py"
     plugin.write_text(SLOW)
     run = start([*arguments, f"--plugin={plugin}", "--decoder=slow"])
-    wait_for(lambda: (tmp_path / "validating").exists(), run)
+    wait_for(lambda: (tmp_path / "validating").exists(), run, 120)
     run.send_signal(signal.SIGTERM)
     run.communicate(timeout=60)
     assert run.returncode == 143
