@@ -1,14 +1,20 @@
-"""Where the numbers are computed: the device, its precision, and an allocator that keeps its pages."""
+"""Where the numbers are computed: the device, its precision, its memory, and an allocator that keeps its pages."""
 
 import ctypes
-from contextlib import AbstractContextManager
+import os
+import resource
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
 from typing import Final, Literal
 
 import torch
 
 from nmt.errors import UserError, quoted
 
-Precision = Literal["fp32", "bf16"]
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+CAST_TO: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 _M_TRIM_THRESHOLD: Final = -1  # glibc, malloc.h
 _M_TOP_PAD: Final = -2
@@ -29,8 +35,75 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
 
 
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
-    """Products in bfloat16 with float32 weights, or everything in float32."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+    """Products in a 16-bit type with float32 weights, or everything in float32."""
+    return torch.autocast(device.type, CAST_TO.get(precision, torch.bfloat16), enabled=precision in CAST_TO)
+
+
+def allow_tf32(device: torch.device, precision: Precision) -> None:
+    """Let a GPU round the factors of float32 products to TF32 if that is wanted, else not. UserError on another device."""
+    if precision == "tf32" and device.type != "cuda":
+        raise UserError(f"--precision tf32: a number format of NVIDIA's GPUs, and this is {device} (fp32, or bf16)")
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+
+
+class Memory:
+    """The memory of a device: what is in use at most since `watch`, and what there is. All in bytes.
+
+    On a CPU it is the process's resident memory; where the system cannot forget its peak, it is that of all its life.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.on_gpu = device, device.type == "cuda"
+
+    def watch(self) -> None:
+        """Begin to look for the peak anew."""
+        if self.on_gpu:
+            torch.cuda.reset_peak_memory_stats(self.device)
+        else:
+            with suppress(OSError):
+                Path("/proc/self/clear_refs").write_text("5")
+
+    def peak(self) -> int:
+        """The most that was in use since `watch`."""
+        if self.on_gpu:
+            return torch.cuda.max_memory_allocated(self.device)
+        return _kibibytes("/proc/self/status", "VmHWM:") or _largest_resident()
+
+    def free(self) -> int:
+        """What this process may still take."""
+        if self.on_gpu:
+            cached = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+            return torch.cuda.mem_get_info(self.device)[0] + cached
+        of_machine = _kibibytes("/proc/meminfo", "MemAvailable:") or os.sysconf("SC_PHYS_PAGES") * os.sysconf(
+            "SC_PAGESIZE"
+        )
+        return min([of_machine, *_left_of_limits()])
+
+
+def _kibibytes(file: str, name: str) -> int:
+    """A line `name N kB` of one of Linux's files as bytes; 0 where there is none."""
+    with suppress(OSError):
+        for line in Path(file).read_text().splitlines():
+            if line.startswith(name):
+                return 1024 * int(line.split()[1])
+    return 0
+
+
+def _largest_resident() -> int:
+    """The peak of the process's life: getrusage counts KiB, on macOS bytes."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else 1024 * most
+
+
+def _left_of_limits() -> Iterator[int]:
+    """What the control group (a container's limit) and the address space (`ulimit -v`) leave."""
+    group = Path("/sys/fs/cgroup")
+    with suppress(OSError, ValueError):  # "max" is no number
+        most, used = ((group / f"memory.{name}").read_text() for name in ("max", "current"))
+        yield max(int(most) - int(used), 0)
+    addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if addresses != resource.RLIM_INFINITY:
+        yield addresses - _kibibytes("/proc/self/status", "VmSize:")
 
 
 def keep_pages() -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from nmt.errors import Interrupted, ResourceError, ToldElsewhere, UserError, one_line, quoted
 
+MOST_MINUTES: Final = 10_000_000  # that a wait may be bounded by: 19 years
 MEETING_MINUTES: Final = 2.0  # that ranks have at least to start
 ANSWER_SECONDS: Final = 5  # that a rank has to say that it waits too
 WAITED: Final = "waited"
@@ -22,17 +23,19 @@ OF_NETWORK: Final = ("gloo", "nccl", "process group", "pair closure", "connectio
 
 
 class World:
-    """rank: of this process; size: ranks in all; local_rank: of this process among those of its machine."""
+    """rank: of this process; size: ranks in all; local_rank, local_size: the same among those of its machine."""
 
-    def __init__(self, rank: int = 0, size: int = 1, local_rank: int = 0) -> None:
-        self.rank, self.size, self.local_rank = rank, size, local_rank
+    def __init__(self, rank: int = 0, size: int = 1, local_rank: int = 0, local_size: int = 1) -> None:
+        self.rank, self.size, self.local_rank, self.local_size = rank, size, local_rank, local_size
         self._store: Any = None
 
     @classmethod
     def of_environment(cls) -> "World":
         """As torchrun says; alone where it did not start this process."""
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-        return cls(*(int(os.environ[name]) for name in names)) if all(name in os.environ for name in names) else cls()
+        if any(name not in os.environ for name in names):
+            return cls()
+        return cls(*(int(os.environ[name]) for name in names), int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
 
     @property
     def leads(self) -> bool:
@@ -121,15 +124,15 @@ class World:
 
             dist.all_reduce(tensor)
 
-    def agree(self, seconds: float, signal: int | None) -> tuple[float, int | None]:
-        """The leader's clock, and the signal that any rank received: what ranks may not decide each by itself."""
+    def agree(self, seconds: float, signal: int | None, tokens: int) -> tuple[float, int | None, int]:
+        """The leader's clock, the signal that any rank received, and the tokens that each holds: what none decides alone."""
         if self.size == 1:
-            return seconds, signal
+            return seconds, signal, tokens
         import torch
 
-        told = torch.tensor([seconds if self.leads else 0.0, signal or 0], dtype=torch.float64)
+        told = torch.tensor([seconds if self.leads else 0.0, signal or 0, -tokens], dtype=torch.float64)
         torch.distributed.all_reduce(told, torch.distributed.ReduceOp.MAX)
-        return float(told[0]), int(told[1]) or None
+        return float(told[0]), int(told[1]) or None, -int(told[2])
 
     def gather(self, content: bytes) -> list[bytes]:
         """What each rank gives, by rank, on every rank."""
@@ -184,7 +187,7 @@ def _store(world: World, timeout: timedelta) -> Any:
     from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    if os.environ.get("LOCAL_WORLD_SIZE") == str(world.size):  # one machine: nothing is to be heard outside
+    if world.local_size == world.size:  # one machine: nothing is to be heard outside
         loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", loopback)

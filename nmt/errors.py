@@ -1,6 +1,7 @@
 """What can go wrong for a person, and the exit code of each (docs/contract.md, rule 1)."""
 
 import difflib
+import sys
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -77,3 +78,11 @@ def unknown(what: str, given: str, known: Iterable[str]) -> UserError:
     near = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names) or 'none'}"
     return UserError(f"unknown {what} '{quoted(given)}' ({hint})")
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether memory of the machine or of the device ran out; asks torch only if something else has imported it."""
+    device_error = getattr(sys.modules.get("torch"), "OutOfMemoryError", MemoryError)
+    return isinstance(error, (MemoryError, device_error)) or (
+        isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    )

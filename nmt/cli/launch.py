@@ -11,11 +11,13 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from nmt.errors import ResourceError
+from nmt.device import choose_device
+from nmt.errors import ResourceError, UserError
 from nmt.signals import ASKED_TO_STOP
 
 _KNOWS_SIGNALS = (
@@ -24,8 +26,10 @@ _KNOWS_SIGNALS = (
 OURS = range(1, 8)  # exit codes with which a rank has told its error already (docs/contract.md, rule 1)
 
 
-def launch(devices: int, arguments: Sequence[str]) -> int:
+def launch(devices: int, arguments: Sequence[str], after: str) -> int:
     """Run `nmt ARGUMENTS` in as many processes; returns the exit code. This process does nothing else any more.
+
+    after: what to do when a rank is lost, for its message
 
     Nothing listens outside the loopback address: the launcher meets in a file, and its own store, which would, is not made.
     Raises ResourceError naming the rank when one is lost.
@@ -41,12 +45,21 @@ def launch(devices: int, arguments: Sequence[str]) -> int:
             rank, failure = error.get_first_failure()
             if failure.exitcode in OURS or failure.exitcode > 128:
                 return int(failure.exitcode)
-            raise ResourceError(
-                f"rank {rank} (process {failure.pid}) ended by signal {-failure.exitcode}, and all ranks with it (the same "
-                "command goes on from the newest checkpoint)"
-            ) from None
+            told = f"rank {rank} (process {failure.pid}) ended by signal {-failure.exitcode}, and all ranks with it"
+            raise ResourceError(f"{told} ({after})") from None
         except SignalException as received:
             return 128 + int(received.sigval)
+
+
+def flags_of_each(devices: int, device: str, threads: int | None) -> list[str]:
+    """Flags that each of several ranks gets, `--threads` among them. Raises UserError when there are not as many devices."""
+    found = choose_device(device)
+    if found.type == "cuda":
+        if ":" in device or devices > torch.cuda.device_count():
+            why = f"torch sees {torch.cuda.device_count()} of them here, and each rank takes its own"
+            raise UserError(f"--devices {devices} with --device {device}: {why}")
+        return []
+    return [] if threads is not None else [f"--threads={max(1, torch.get_num_threads() // devices)}"]
 
 
 def _config(devices: int, folder: Path) -> LaunchConfig:

@@ -8,7 +8,7 @@ from io import TextIOWrapper
 from typing import Final
 
 from nmt import __version__
-from nmt.errors import Interrupted, ToldElsewhere, UserError, one_line, quoted, unknown
+from nmt.errors import Interrupted, ToldElsewhere, UserError, is_out_of_memory, one_line, quoted, unknown
 
 COMMANDS: Final = {
     "prepare": "Make training data of parallel text",
@@ -62,18 +62,10 @@ def run(arguments: list[str]) -> int:
         place = f"{error.filename}: " if error.filename else ""
         return _fail(f"{place}{error.strerror or error}", 5, debug)
     except Exception as error:
-        if _is_out_of_memory(error):
+        if is_out_of_memory(error):
             found = f"out of memory: {quoted(str(error) or 'no more can be had')}"
             return _fail(f"{found} (give a smaller --max-tokens, --batch-tokens to nmt translate)", 5, debug)
         return _fail(f"a bug in nmt: {type(error).__name__}: {error} (--debug shows where; please report it)", 1, debug)
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Whether memory of the machine or of the device ran out; asks torch only if something else has imported it."""
-    device_error = getattr(sys.modules.get("torch"), "OutOfMemoryError", MemoryError)
-    return isinstance(error, (MemoryError, device_error)) or (
-        isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
-    )
 
 
 def _fail(message: str, code: int, debug: bool) -> int:

@@ -8,7 +8,7 @@ from typing import Final
 
 _UPDATE: Final = "--batch-tokens is what a whole update holds, --max-tokens what a device holds at once"
 _RANKS: Final = "--devices N, the number of them (docs/devices.md)"
-_PRECISION: Final = "--precision bf16"
+_PRECISION: Final = "--precision bf16, or fp16"
 _LENGTH: Final = "--length-penalty average --alpha X; the paper's is --length-penalty gnmt --alpha 0.6"
 _UNDONE: Final = "nothing: a model folder undoes its own subwords and tokens"
 _TIE: Final = "--tie all, target or none"
@@ -37,7 +37,7 @@ _TRAIN: Final = {
     "--vocabs": "--data, whose vocabulary nmt prepare learnt",
     "--cost-type": "--criterion",
     "--mini-batch-words": _UPDATE,
-    "--mini-batch-fit": _UPDATE,
+    "--mini-batch-fit": "--max-tokens auto",
     "--mini-batch": _UPDATE,
     "--workspace": _UPDATE,
     "--batch-size": _UPDATE,

@@ -2,26 +2,35 @@
 
 import json
 import sys
-
-import torch
+from dataclasses import asdict
 
 from nmt.cli.command import Command, Parts
-from nmt.cli.launch import launch
-from nmt.device import choose_device
+from nmt.cli.launch import flags_of_each, launch
 from nmt.dist import World
-from nmt.errors import UserError
 from nmt.log import log
+from nmt.train.rehearsal import rehearse
 from nmt.train.run import TrainOptions
 from nmt.train.trainer import development_set, train, training_data
 
 
 def run(options: TrainOptions, parts: Parts) -> int:
-    """Train, and say as JSON where the run stands when that is asked for."""
+    """Train, or say what training would be; as JSON where the run stands when that is asked for."""
     world = World.of_environment()
     if options.devices > 1 and world.size == 1:
         development_set(options, training_data(options))  # what is wrong with them is told once
-        return launch(options.devices, ["train", *parts.argv, *_of_each(options)])
+        of_each = flags_of_each(options.devices, options.device, options.threads)
+        return launch(
+            options.devices, ["train", *parts.argv, *of_each], "the same command goes on from the newest checkpoint"
+        )
     log.quiet |= not world.leads
+    if options.dry_run:
+        found = rehearse(options, parts)
+        if world.leads:
+            told = {**asdict(found), "hours": found.hours, "eflop": found.eflop}
+            sys.stdout.write(
+                json.dumps(told, indent=1) + "\n" if options.json else "".join(f"{line}\n" for line in found.lines())
+            )
+        return 0
     done = train(options, parts)
     if options.json and world.leads:
         best = done.checkpoints.best()
@@ -35,18 +44,6 @@ def run(options: TrainOptions, parts: Parts) -> int:
         }
         sys.stdout.write(json.dumps(told, indent=1) + "\n")
     return 0
-
-
-def _of_each(options: TrainOptions) -> list[str]:
-    """Flags that each of several ranks gets. Raises UserError when there are not as many devices."""
-    device = choose_device(options.device)
-    if device.type == "cuda":
-        if ":" in options.device or options.devices > torch.cuda.device_count():
-            found = f"torch sees {torch.cuda.device_count()} of them here, and each rank takes its own"
-            raise UserError(f"--devices {options.devices} with --device {options.device}: {found}")
-        return []
-    threads = max(1, torch.get_num_threads() // options.devices)
-    return [] if options.threads is not None else [f"--threads={threads}"]
 
 
 COMMAND = Command(

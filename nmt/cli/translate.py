@@ -3,13 +3,16 @@
 import json
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from nmt.cli.command import Command, Parts
+from nmt.dist import MOST_MINUTES, World
 from nmt.log import log
 from nmt.options import REQUIRED, opt
+from nmt.signals import Signals
 from nmt.text.corpus import clean
 
 if TYPE_CHECKING:  # torch is imported when the command runs
@@ -28,13 +31,17 @@ class TranslateOptions:
     raw_tokens: bool = opt(False, "print the tokens as the model says them, with a space between")
     json: bool = opt(False, "print a JSON object a line: text, and candidates with tokens, log_prob (nats) and score")
     device: str = opt("auto", "auto, cpu, cuda or cuda:N")
+    devices: int = opt(1, "processes on this machine, a device each, that share the lines out; the order stays")
+    timeout: float = opt(10.0, "minutes that one of several devices may be waited for")
     precision: Literal["fp32", "bf16"] = opt("fp32", "fp32, or bf16 products by autocast")
     threads: int | None = opt(None, "threads for CPU work; none leaves it to torch")
 
     def __post_init__(self) -> None:
-        for name in ("batch_tokens", "buffer_size", "max_source_length"):
+        for name in ("batch_tokens", "buffer_size", "max_source_length", "devices"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if not 0 < self.timeout <= MOST_MINUTES:
+            raise ValueError(f"timeout is {self.timeout}; it must be above 0, and at most {MOST_MINUTES:,}")
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"threads is {self.threads}; it must be at least 1, or none")
 
@@ -43,32 +50,54 @@ def run(options: TranslateOptions, parts: Parts) -> int:
     """Translate the input, as many lines out as in; 5 when a line could not be translated."""
     import torch
 
-    from nmt.infer.stream import new_output, open_source, translate_stream
-    from nmt.infer.translator import load_translator
+    world = World.of_environment()
+    if options.devices > 1 and world.size == 1:
+        from nmt.cli.launch import flags_of_each, launch
 
+        of_each = flags_of_each(options.devices, options.device, options.threads)
+        return launch(options.devices, ["translate", *parts.argv, *of_each], "what was printed is whole lines")
     if options.threads is not None:
         torch.set_num_threads(options.threads)
+    log.quiet |= not world.leads
+    with world.joined("cpu", options.timeout):  # what is exchanged is text
+        return _lead(options, parts, world) if world.leads else _serve(options, parts, world)
+
+
+def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Translator":
+    from nmt.device import choose_device
+    from nmt.infer.translator import load_translator
+
+    decoder, device = parts.build("decoder"), choose_device(options.device, world.local_rank)
+    sizes = (options.batch_tokens, options.max_source_length)
+    return load_translator(Path(options.model), decoder, *sizes, str(device), options.precision)
+
+
+def _serve(options: TranslateOptions, parts: Parts, world: World) -> int:
+    """Translate what the leader tells; a signal ends the leader, and by it the others."""
+    from nmt.infer.shared import Worker
+
+    with Signals():
+        Worker(_translator(options, parts, world), world).serve()
+    return 0
+
+
+def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
+    from nmt.infer.shared import leading
+    from nmt.infer.stream import new_output, open_source, translate_stream
+
     with open_source(options.input) as source:
-        translator = load_translator(
-            Path(options.model),
-            parts.build("decoder"),
-            options.batch_tokens,
-            options.max_source_length,
-            options.device,
-            options.precision,
-        )
-        log.info(f"{options.model}: {translator.decoder.signature} on {translator.device}, {options.precision}")
+        translator = _translator(options, parts, world)
+        on = f"{world.size} x {translator.device.type}" if world.size > 1 else f"{translator.device}"
+        log.info(f"{options.model}: {translator.decoder.signature} on {on}, {options.precision}")
         place, show = "stdin" if options.input == "-" else options.input, _shower(options, translator)
         settings = (options.buffer_size, place, options.strict)
-        if options.output == "-":
-            bad = translate_stream(translator, source, sys.stdout.buffer, show, *settings)
-        else:
-            with new_output(Path(options.output)) as output:
-                bad = translate_stream(translator, source, output, show, *settings)
-    counts = {"not UTF-8": bad, "cut": translator.cut.count, "not translated": translator.failed.count}
+        opened = new_output(Path(options.output)) if options.output != "-" else nullcontext(sys.stdout.buffer)
+        with opened as output, leading(translator, world) if world.size > 1 else nullcontext(translator) as shared:
+            bad = translate_stream(shared, source, output, show, *settings)
+    counts = {"not UTF-8": bad, "cut": shared.cut.count, "not translated": shared.failed.count}
     if any(counts.values()):
         log.warn(f"{place}: lines " + ", ".join(f"{what}: {count:,}" for what, count in counts.items()))
-    return 5 if translator.failed.count else 0
+    return 5 if shared.failed.count else 0
 
 
 def _shower(options: TranslateOptions, translator: "Translator") -> "Callable[[int, Translation], str]":

@@ -5,13 +5,13 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
 
 from nmt import opt, register
 from nmt.batch import Batch
 from nmt.criteria.base import Criterion, Loss
 from nmt.models.base import Model
+from nmt.nn.linear import Linear, add_product, product, transposed
 from nmt.symbols import PAD
 
 CHUNK = {"cpu": 2**20, "cuda": 2**27}  # logits that exist at once: what a processor's cache holds, what fills a GPU
@@ -43,7 +43,7 @@ class CrossEntropy(Criterion):
         output = model(batch)
         features = output.features.flatten(0, 1)  # N D
         targets = batch.target_output.flatten()  # N
-        if type(model.output) is nn.Linear:
+        if type(model.output) in (Linear, nn.Linear):
             weight, bias = model.output.weight, model.output.bias
             total, nll = _LinearCrossEntropy.apply(features, weight, bias, targets, self)  # type: ignore[no-untyped-call]
         else:
@@ -99,11 +99,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
         weight_gradient = torch.zeros_like(weight) if wants_gradient else None
         bias_gradient = torch.zeros_like(bias) if wants_gradient and bias is not None else None
         total = nll = torch.zeros((), device=features.device)
-        rows = chunk_rows(features, size)
+        rows, backwards = chunk_rows(features, size), transposed(weight)
         for start in range(0, len(features), rows):
             chunk, wanted = features[start : start + rows], targets[start : start + rows]
             real = (wanted != PAD).float()
-            logits = linear(chunk, weight, bias).float()  # n V
+            logits = product(chunk, weight, bias).float()  # n V
             top, logit_sum = logits.amax(-1), logits.sum(-1)
             gold = logits.gather(1, wanted[:, None]).squeeze(1)
             exponentials = logits.sub_(top[:, None]).exp_()
@@ -120,8 +120,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
             gradient = exponentials.mul_(mass.reciprocal()[:, None]).sub_(spread)
             gradient.scatter_add_(1, wanted[:, None], torch.full_like(gold, -gold_weight)[:, None])
             gradient.mul_(real[:, None])
-            feature_gradient[start : start + rows] = gradient @ weight
-            _add_product(weight_gradient, gradient, chunk)
+            feature_gradient[start : start + rows] = product(gradient, backwards)
+            add_product(weight_gradient, gradient, chunk)
             if bias_gradient is not None:
                 bias_gradient += gradient.sum(0)
         ctx.gradients = (feature_gradient, weight_gradient, bias_gradient)
@@ -132,11 +132,3 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, scale: Tensor, _nll: Tensor) -> tuple[Tensor | None, ...]:
         scaled = [None if gradient is None else gradient * scale.to(gradient.dtype) for gradient in ctx.gradients]
         return (*scaled, None, None)
-
-
-def _add_product(sums: Tensor, gradient: Tensor, features: Tensor) -> None:
-    """sums (V, D) += gradient (n, V)^T features (n, D); one kernel in float32, autocast's product otherwise."""
-    if torch.is_autocast_enabled(sums.device.type):
-        sums += gradient.t() @ features
-    else:
-        sums.addmm_(gradient.t(), features)

@@ -153,6 +153,18 @@ class Loader:
         for part in range(pairs // PART, -(-len(self.corpus) // PART)):
             yield plan_part(*lengths, self.batch_tokens, self.seed, epoch, part)
 
+    def longest(self) -> int:
+        """Tokens of the longest side of all pairs, EOS counted."""
+        return 1 + max(int(lengths.max()) for lengths in (self.corpus.source_lengths, self.corpus.target_lengths))
+
+    def largest_micro_batch(self) -> int:
+        """Tokens, padding counted, of this rank's share of the largest group of the first part of the first epoch."""
+        lengths = self.corpus.source_lengths, self.corpus.target_lengths
+        plan = plan_part(*lengths, self.batch_tokens, self.seed, 1, 0)
+        longer = np.maximum(*(side[plan.order] for side in lengths)).astype(np.int64) + 1
+        cells = np.maximum.reduceat(longer, plan.groups[:-1]) * np.diff(plan.groups)
+        return int(-(-cells.max() // self.ranks))
+
     def updates_per_epoch(self) -> int:
         """About how many updates an epoch has."""
         return -(-(int(self.corpus.target_lengths.sum(dtype=np.int64)) + len(self.corpus)) // self.batch_tokens)

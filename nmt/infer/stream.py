@@ -7,14 +7,14 @@ import select
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
 from nmt.artefact import storage_error
 from nmt.errors import InputError, UserError, quoted
-from nmt.infer.translator import Tally, Translation, Translator
+from nmt.infer.translator import Tally, Translation
 from nmt.log import log
 from nmt.signals import Signals
 from nmt.text.corpus import GZIP_MAGIC, decode_line, open_text
@@ -33,6 +33,22 @@ class Source(Protocol):
 
     def read(self) -> bytes:
         """Some bytes; none at the end."""
+
+
+class Translating(Protocol):
+    """What translates: a Translator, or one that shares its lines out."""
+
+    @property
+    def max_characters(self) -> int:
+        """Characters of a line that are read at all."""
+
+    def translate(
+        self, lines: Sequence[str], place: str, first: int, check: Callable[[], None] | None
+    ) -> list[Translation]:
+        """A translation for each line, in their order."""
+
+    def wait(self) -> None:
+        """Called while no line has come."""
 
 
 class Pipe:
@@ -204,7 +220,7 @@ def new_output(path: Path) -> Iterator[BinaryIO]:
 
 
 def translate_stream(
-    translator: Translator,
+    translator: Translating,
     source: Source,
     output: BinaryIO,
     show: Callable[[int, Translation], str],
@@ -219,8 +235,13 @@ def translate_stream(
     """
     bad = Tally(log.warn)
     with Signals() as signals:
+
+        def waiting() -> None:
+            signals.check()
+            translator.wait()
+
         longest = 4 * translator.max_characters + 4  # bytes: cut here only what the translator cuts as well
-        for window in texts(windows(source, buffer_size, longest, signals.check), place, strict, bad):
+        for window in texts(windows(source, buffer_size, longest, waiting), place, strict, bad):
             translations = translator.translate(window.lines, place, window.first, signals.check)
             shown = "".join(show(number, one) for number, one in enumerate(translations, window.first - 1))
             output.write(shown.encode())

@@ -115,6 +115,9 @@ class Translator:
                     results[i] = Translation([self._candidate(hypothesis) for hypothesis in outcome])
         return results
 
+    def wait(self) -> None:
+        """Called while no line has come: nothing is to be done."""
+
     def _encode(self, lines: Sequence[str], place: str, first: int) -> list[NDArray[Any]]:
         """The ids of each line, without EOS."""
         sentences = self.pipeline.source.encode_batch([line[: self.max_characters] for line in lines]).rows()

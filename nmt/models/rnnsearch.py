@@ -14,6 +14,7 @@ from nmt import opt, register
 from nmt.batch import Batch
 from nmt.models.base import Model, Output, State, Vocabularies
 from nmt.nn.cost import linear_flops
+from nmt.nn.linear import Linear
 from nmt.nn.recurrent import AttentiveGruCell, BidirectionalGru
 from nmt.symbols import PAD
 
@@ -53,14 +54,14 @@ class RnnSearch(Model):
         self.source_embedding = nn.Embedding(vocabularies.source, o.embedding_size, padding_idx=PAD)
         self.target_embedding = nn.Embedding(vocabularies.target, o.embedding_size, padding_idx=PAD)
         self.encoder = BidirectionalGru(o.embedding_size, o.hidden_size)
-        self.first_state = nn.Linear(o.hidden_size, o.hidden_size)  # W_s
+        self.first_state = Linear(o.hidden_size, o.hidden_size)  # W_s
         self.cell = AttentiveGruCell(o.hidden_size, 2 * o.hidden_size, o.attention_size)
-        self.words = nn.Linear(o.embedding_size, 3 * o.hidden_size + read_out)  # W_z, W_r, W and V_o, with all biases
-        self.read_out_state = nn.Linear(o.hidden_size, read_out, bias=False)  # U_o
-        self.read_out_context = nn.Linear(2 * o.hidden_size, read_out, bias=False)  # C_o
+        self.words = Linear(o.embedding_size, 3 * o.hidden_size + read_out)  # W_z, W_r, W and V_o, with all biases
+        self.read_out_state = Linear(o.hidden_size, read_out, bias=False)  # U_o
+        self.read_out_context = Linear(2 * o.hidden_size, read_out, bias=False)  # C_o
         features = o.output_rank or o.maxout_size
-        self.bottleneck = nn.Linear(o.maxout_size, features, bias=False) if o.output_rank else nn.Identity()
-        self.output = nn.Linear(features, vocabularies.target)  # W_o
+        self.bottleneck = Linear(o.maxout_size, features, bias=False) if o.output_rank else nn.Identity()
+        self.output = Linear(features, vocabularies.target)  # W_o
         self._initialise()
 
     def _initialise(self) -> None:

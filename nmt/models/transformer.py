@@ -17,6 +17,7 @@ from nmt.models.base import Model, Output, State, Vocabularies
 from nmt.nn.attention import AttentionShape
 from nmt.nn.cost import linear_flops
 from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, LayerShape
+from nmt.nn.linear import Linear
 from nmt.nn.positions import LearnedPositions, SinusoidalPositions
 from nmt.symbols import PAD
 
@@ -89,7 +90,7 @@ class Transformer(Model):
         pre_norm = o.norm_position == "pre"
         self.encoder_norm = nn.LayerNorm(o.d_model, eps=EPSILON) if pre_norm else nn.Identity()
         self.decoder_norm = nn.LayerNorm(o.d_model, eps=EPSILON) if pre_norm else nn.Identity()
-        self.output = nn.Linear(o.d_model, vocabularies.target, bias=o.output_bias)
+        self.output = Linear(o.d_model, vocabularies.target, bias=o.output_bias)
         if o.output_bias:
             nn.init.zeros_(self.output.bias)
         if o.tie == "none":

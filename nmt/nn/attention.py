@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from nmt.nn.linear import Linear
+
 
 @dataclass(frozen=True)
 class AttentionShape:
@@ -34,13 +36,13 @@ class _Attention(nn.Module):
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__()
         self.shape = shape
-        self.output = nn.Linear(shape.heads * shape.values, shape.width, bias=shape.bias)
+        self.output = Linear(shape.heads * shape.values, shape.width, bias=shape.bias)
         nn.init.xavier_uniform_(self.output.weight)
         if shape.bias:
             nn.init.zeros_(self.output.bias)
 
-    def _project(self, *widths: int) -> nn.Linear:
-        linear = nn.Linear(self.shape.width, sum(widths), bias=self.shape.bias)
+    def _project(self, *widths: int) -> Linear:
+        linear = Linear(self.shape.width, sum(widths), bias=self.shape.bias)
         glorot_each(linear.weight, list(widths))
         if self.shape.bias:
             nn.init.zeros_(linear.bias)

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from nmt.nn.linear import using
+
 FIRST: Final = 8  # lengths that are measured: this, and one and two strides more
 STRIDE: Final = 8
 
@@ -34,7 +36,7 @@ def count_flops(call: Callable[[], object]) -> int:
     """
     counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.mv: _matrix_times_vector})
     # Without gradients torch 2.13's counter fails where a layer returns a view of its weights.
-    with sdpa_kernel(SDPBackend.MATH), _plain_recurrence(), torch.enable_grad(), counter:
+    with sdpa_kernel(SDPBackend.MATH), using("torch"), _plain_recurrence(), torch.enable_grad(), counter:
         call()
     return int(counter.get_total_flops())
 

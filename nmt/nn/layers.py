@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, relu
 
 from nmt.nn.attention import AttentionShape, CrossAttention, SelfAttention
+from nmt.nn.linear import Linear
 
 EPSILON = 1e-6  # of layer normalisation, as in the reference code
 
@@ -27,8 +28,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, width: int, inner: int, dropout: float) -> None:
         super().__init__()
-        self.inner = nn.Linear(width, inner)
-        self.outer = nn.Linear(inner, width)
+        self.inner = Linear(width, inner)
+        self.outer = Linear(inner, width)
         self.dropout = dropout
         for linear in (self.inner, self.outer):
             nn.init.xavier_uniform_(linear.weight)

@@ -7,6 +7,8 @@ Dimensions: B sentences, S source positions, M width of an input, H of a state, 
 import torch
 from torch import Tensor, nn
 
+from nmt.nn.linear import Linear
+
 
 def interpolated(state: Tensor, candidate: Tensor, update: Tensor) -> Tensor:
     """(1 - z) * h + z * h~, appendix A.1.1, in the precision of the state."""
@@ -25,7 +27,7 @@ class BidirectionalGru(nn.Module):
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
         self.hidden = hidden
-        self.inputs = nn.Linear(inputs, 2 * 3 * hidden)  # of each direction: update, reset, candidate
+        self.inputs = Linear(inputs, 2 * 3 * hidden)  # of each direction: update, reset, candidate
         self.gates = nn.Parameter(torch.empty(2, hidden, 2 * hidden))  # update, reset
         self.candidate = nn.Parameter(torch.empty(2, hidden, hidden))
         for direction in range(2):
@@ -72,8 +74,8 @@ class AttentiveGruCell(nn.Module):
         self.widths = [attention, 2 * hidden]
         self.recurrent = nn.Parameter(torch.empty(hidden, attention + 2 * hidden))  # query, update, reset
         self.candidate = nn.Parameter(torch.empty(hidden, hidden))
-        self.keys = nn.Linear(memory, attention, bias=False)  # U_a
-        self.values = nn.Linear(memory, 3 * hidden, bias=False)  # C_z, C_r, C
+        self.keys = Linear(memory, attention, bias=False)  # U_a
+        self.values = Linear(memory, 3 * hidden, bias=False)  # C_z, C_r, C
         self.energy = nn.Parameter(torch.zeros(attention))  # v_a
         nn.init.normal_(self.keys.weight, std=0.001)
         nn.init.normal_(self.recurrent.data[:, :attention], std=0.001)  # W_a

@@ -16,6 +16,7 @@ from nmt.criteria.base import Criterion
 from nmt.dist import World
 from nmt.models.base import Model
 from nmt.symbols import BOS, EOS
+from nmt.train.stacks import layers_of
 
 Engine = Literal["ddp", "fsdp"]
 
@@ -61,8 +62,7 @@ def _sharded(objective: Objective, ranks: int) -> nn.Module:
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(next(objective.parameters()).device.type, (ranks,))
-    stacks = [module for module in objective.modules() if isinstance(module, nn.ModuleList)]
-    for layer in (layer for stack in reversed(stacks) for layer in stack):  # what is inside another first
+    for layer in layers_of(objective):
         fully_shard(layer, mesh=mesh)
     fully_shard(objective, mesh=mesh)
     return objective
@@ -72,7 +72,12 @@ def _sharded(objective: Objective, ranks: int) -> nn.Module:
 def gradients_shared(objective: nn.Module, last: bool) -> Iterator[None]:
     """Around a micro-batch: gradients are summed here, and over the ranks with the last of an update alone."""
     engine: Any = objective
-    if hasattr(engine, "set_requires_gradient_sync"):
+    if in_step(objective):
         engine.set_requires_gradient_sync(last)
     with engine.no_sync() if hasattr(engine, "no_sync") and not last else nullcontext():
         yield
+
+
+def in_step(objective: nn.Module) -> bool:
+    """Whether each rank has to make as many passes as the others: FSDP puts the weights together for each."""
+    return hasattr(objective, "set_requires_gradient_sync")

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nmt import UserError, opt
 from nmt.artefact import Artefact, new_folder, sweep, to_json, write_file
@@ -31,19 +31,20 @@ from nmt.criteria.base import Criterion
 from nmt.data.loader import Loader, Position, UpdateBatches
 from nmt.data.shards import PreparedData
 from nmt.device import Precision
-from nmt.dist import World, is_sharded, whole
+from nmt.dist import MOST_MINUTES, World, is_sharded, whole
 from nmt.errors import ArtefactError, ResourceError, quoted
 from nmt.log import log
 from nmt.models.base import Model
+from nmt.nn.linear import Matmul
 from nmt.options import REQUIRED
 from nmt.report import NoReport, Report
 from nmt.runs import TRAINING, WEIGHTS, Checkpoints, update_of
 from nmt.schedules.base import Schedule
 from nmt.train.every import Period
 from nmt.train.parallel import Engine
+from nmt.train.update import LossScale, Updater
 
 SAVES_THAT_MAY_FAIL: Final = 2
-MOST_MINUTES: Final = 10_000_000  # 19 years
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +54,8 @@ class TrainOptions:
     data: str = opt(REQUIRED, "prepared data (nmt prepare)")
     output: str = opt(REQUIRED, "run folder; a run that is there goes on", aliases=("o", "save-dir"))
     batch_tokens: int = opt(25000, "target tokens of an update, for the whole world; 25000 in the paper")
-    max_tokens: int = opt(
-        4096, "tokens, padding counted, that a device holds at once; only dropout's draws depend on it"
+    max_tokens: int | Literal["auto"] = opt(
+        4096, "tokens, padding counted, that a device holds at once, or auto; only dropout's draws depend on it"
     )
     max_updates: int | None = opt(100_000, "stop after this many updates", aliases=("max-update",))
     max_epochs: int | None = opt(None, "stop after this many epochs", aliases=("max-epoch",))
@@ -73,7 +74,17 @@ class TrainOptions:
     valid_batch_tokens: int = opt(2000, "source tokens of a batch while the development set is translated")
     bleu_tokenize: str = opt("13a", "sacreBLEU's tokenizer for validation; none for text that is tokenised already")
     clip_norm: float = opt(0.0, "largest 2-norm of the gradient; 0 does not clip, as the paper")
-    precision: Precision = opt("fp32", "fp32, or bf16 products by autocast with fp32 weights")
+    precision: Precision = opt("fp32", "fp32, or bf16 or fp16 products with fp32 weights, or tf32 products (GPUs)")
+    matmul: Literal["auto", "torch", "onednn"] = opt(
+        "auto", "fp32 products on a CPU: torch's own or oneDNN's, both exact; auto measures which is faster here"
+    )
+    activation_checkpointing: bool = opt(
+        False,
+        "keep of each layer its input alone, and compute the rest again: less memory, a third more work",
+        aliases=("checkpoint-activations",),
+    )
+    compile: bool = opt(False, "let torch.compile fuse each layer's kernels; needs a compiler, takes a minute at first")
+    dry_run: bool = opt(False, "make a few updates, say what the run would do, take and cost, and keep nothing")
     device: str = opt("auto", "auto, cpu, cuda or cuda:N")
     devices: int = opt(1, "processes on this machine, a device each; torchrun starts them (or start torchrun yourself)")
     engine: Engine = opt("ddp", "of several devices: ddp, or fsdp for a model that does not fit one")
@@ -84,11 +95,13 @@ class TrainOptions:
     json: bool = opt(False, "at the end print where the run stands, and its best checkpoint, as JSON")
 
     def __post_init__(self) -> None:
-        least = dict.fromkeys(("batch_tokens", "max_tokens", "valid_batch_tokens", "threads", "patience", "devices"), 1)
+        least = dict.fromkeys(("batch_tokens", "valid_batch_tokens", "threads", "patience", "devices"), 1)
         least |= dict.fromkeys(("max_updates", "max_epochs"), 1) | dict.fromkeys(("keep_last", "keep_best", "seed"), 0)
         for name, bound in least.items():
             if getattr(self, name) is not None and getattr(self, name) < bound:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least {bound}")
+        if self.max_tokens != "auto" and self.max_tokens < 1:
+            raise ValueError(f"max_tokens is {self.max_tokens}; it must be at least 1, or auto")
         if self.seed >= 2**63:
             raise ValueError(f"seed is {self.seed}; it must be below 2^63")
         if not 0 <= self.clip_norm < math.inf:
@@ -111,6 +124,21 @@ MUST_STAY: Final = ("batch_tokens", "clip_norm", "precision", "seed", "best_by",
 
 
 @dataclass
+class Found:
+    """What was found out about the device: kept with the run, which so goes on with the same bits.
+
+    matmul: path of a CPU's products
+    asked, max_tokens: the --max-tokens that was given, and what it came to; another one is obeyed
+    holds: that a micro-batch may have since memory ran out; max_tokens before
+    """
+
+    matmul: Matmul | None = None
+    asked: int | Literal["auto"] | None = None
+    max_tokens: int = 0
+    holds: int = 0
+
+
+@dataclass
 class Progress:
     """What changes from update to update, beside weights and optimizer; all of it is in a checkpoint."""
 
@@ -125,6 +153,8 @@ class Progress:
     score: float | None = None  # of the last validation, when it was at this very update
     epoch: int = 1  # that the last update was of
     flops: int = 0  # of all updates; those that were skipped were computed too
+    scale: LossScale | None = None  # of fp16
+    found: Found = field(default_factory=Found)
 
     def advance(self, data: UpdateBatches) -> None:
         """Note that an update of this data was made."""
@@ -152,7 +182,7 @@ class Run:
     world: World
     model: Model
     criterion: Criterion
-    objective: nn.Module  # both as one module, over all ranks
+    updater: Updater
     optimizer: torch.optim.Optimizer
     schedule: Schedule
     loader: Loader
@@ -172,7 +202,9 @@ class Run:
 
     def agree(self, signal: int | None) -> int | None:
         """Set the clock, and return the signal that any rank received: all ranks stop, save and ring at one update."""
-        self.seconds, signal = self.world.agree(time.monotonic() - self.started, signal)
+        found = self.progress.found
+        told = self.world.agree(time.monotonic() - self.started, signal, found.holds)
+        self.seconds, signal, found.holds = told
         return signal
 
     @property
@@ -190,16 +222,13 @@ class Run:
         return copy
 
     def resume(self) -> bool:
-        """Go back to the newest whole checkpoint; False when the run has none.
-
-        Raises UserError when settings that change the mathematics differ, ArtefactError when the data does.
-        """
+        """Go back to the newest whole checkpoint; False when the run has none. Raises as check_same does."""
         found = self._newest()
         if found is None:
             self.report.cut(0)
             return False
         state = Saved.read(found)
-        self._check_same(found.folder, state)
+        self.check_same(found.folder, state)
         tensors = read_tensors(found.path(TRAINING_TENSORS))
         place = found.folder / TRAINING_TENSORS
         if state.progress.update > state.progress.skipped:
@@ -225,7 +254,8 @@ class Run:
         name = self.world.gather(found.folder.name.encode() if found else b"")[0].decode()
         return found or (Artefact(self.checkpoints.folder / name, "checkpoint") if name else None)
 
-    def _check_same(self, folder: Path, state: "Saved") -> None:
+    def check_same(self, folder: Path, state: "Saved") -> None:
+        """UserError when settings that change the mathematics differ, ArtefactError when the data does."""
         old, new = state.settings, dict(self.settings)
         rows = [
             f"{key}: {old.get(key)} -> {new.get(key)}" for key in sorted({*old, *new}) if old.get(key) != new.get(key)

@@ -13,12 +13,13 @@ from nmt.artefact import MANIFEST, Lock, write_file
 from nmt.checkpoint import ModelFacts
 from nmt.data.loader import Loader, UpdateBatches, ahead
 from nmt.data.shards import EvaluationSet, PreparedData
-from nmt.device import autocast, choose_device, keep_pages
+from nmt.device import CAST_TO, Precision, allow_tf32, choose_device, keep_pages
 from nmt.dist import World
 from nmt.errors import DivergedError, Interrupted, UserError, quoted, unknown
 from nmt.infer.evaluate import check_tokenizer
 from nmt.infer.translator import Translator
-from nmt.models.base import Vocabularies
+from nmt.models.base import Model, Vocabularies
+from nmt.nn import linear
 from nmt.options import as_dict, to_toml
 from nmt.report import NoReport, Report, Window
 from nmt.report import Progress as Shown
@@ -27,7 +28,9 @@ from nmt.signals import Signals
 from nmt.train.every import Alarm, Period
 from nmt.train.parallel import spread
 from nmt.train.run import MUST_STAY, Progress, Run, TrainOptions, seed_of
-from nmt.train.update import Stats, update
+from nmt.train.stacks import compile_layers, graphs_compiled, recompute
+from nmt.train.trial import find_max_tokens, products
+from nmt.train.update import LossScale, Stats, Updater
 from nmt.train.validation import Scores, validate
 
 SETTINGS: Final = "settings.toml"
@@ -50,10 +53,12 @@ def train(options: TrainOptions, parts: Any) -> Run:
         raise UserError(f"{quoted(folder)}: is a file; a run is a folder (name another --output)")
     if (folder / MANIFEST).exists():
         raise UserError(f"{quoted(folder)}: is a finished artefact, not a run (name another --output)")
-    with world.joined(device.type, options.timeout), _held(folder, world), Signals() as signals:
+    joined = world.joined(device.type, options.timeout)
+    with joined, _held(folder, world), linear.using("torch"), Signals() as signals:
         run = set_up(options, parts, data, device, world)
         try:
             run.resume()
+            settle(run)
             _announce(run, dev)
             if world.leads and not _finished(run):
                 write_file(folder / SETTINGS, _settings_file(options, parts))
@@ -93,8 +98,11 @@ def _loop(run: Run, dev: EvaluationSet | None, translator: Translator | None, si
     done_before, window, began = _share(run) or 0.0, Window(), time.monotonic()
     with closing(ahead(run.loader.updates(progress.position))) as updates:
         for data in updates:
-            stats, rate = _update(run, data)
+            held = run.progress.found.holds
+            stats, rate = make_update(run, data)
             asked = run.agree(signals.received)
+            if run.progress.found.holds < held:
+                run.report.line(_ran_out(run, held))
             _note(run, stats, data, rate, window, time.monotonic() - began)
             now = (progress.update, progress.epoch if data.ends_epoch else None, run.seconds)
             finished = _finished(run)
@@ -120,17 +128,24 @@ def _loop(run: Run, dev: EvaluationSet | None, translator: Translator | None, si
             began = time.monotonic()
 
 
-def _update(run: Run, data: UpdateBatches) -> tuple[Stats, float]:
+def make_update(run: Run, data: UpdateBatches) -> tuple[Stats, float]:
     """Make the next update; returns its statistics and learning rate."""
-    options, number = run.options, run.progress.update + 1
-    rate = run.schedule(number)
+    options, progress = run.options, run.progress
+    rate = run.schedule(progress.update + 1)
     for group in run.optimizer.param_groups:
         group["lr"] = rate
-    torch.manual_seed(seed_of(options.seed, number, run.world.rank))
-    cast = autocast(run.device, options.precision)
-    stats = update(run.objective, run.optimizer, data, cast, options.clip_norm, run.world)
-    run.progress.advance(data)
+    seed = seed_of(options.seed, progress.update + 1, run.world.rank)
+    stats = run.updater(data, seed, progress.found.holds, progress.scale)
+    progress.found.holds = stats.holds
+    progress.advance(data)
     return stats, rate
+
+
+def _ran_out(run: Run, held: int) -> str:
+    return (
+        f"update {run.progress.update}: out of memory with micro-batches of up to {held:,} tokens; it was made with at most "
+        f"{run.progress.found.holds:,} each, like those to come: the same gradient, but for dropout's draws"
+    )
 
 
 def training_data(options: TrainOptions) -> PreparedData:
@@ -149,7 +164,7 @@ def development_set(options: TrainOptions, data: PreparedData) -> EvaluationSet 
     dev = sets[name] if name is not None else next(iter(sets.values()), None)
     if dev is None and options.patience is not None:
         raise UserError(f"{quoted(options.data)}: has no development set for --patience (nmt prepare --valid)")
-    if dev is not None and next(dev.batches(options.max_tokens), None) is None:
+    if dev is not None and next(dev.batches(1), None) is None:
         raise UserError(f"{quoted(options.data)}: development set '{dev.name}' has no pair with text on both sides")
     if dev is not None and options.valid_bleu:
         check_tokenizer(options.bleu_tokenize)
@@ -161,6 +176,7 @@ def set_up(options: TrainOptions, parts: Any, data: PreparedData, device: torch.
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     keep_pages()
+    allow_tf32(device, options.precision)
     pipeline = data.pipeline
     vocabularies = Vocabularies(pipeline.source.size, pipeline.target.size, pipeline.joint)
     torch.manual_seed(options.seed)
@@ -168,8 +184,13 @@ def set_up(options: TrainOptions, parts: Any, data: PreparedData, device: torch.
     if model.cost_is_measured:  # what cannot be measured is told before any work is done
         model.flops(*torch.ones(2, 1, dtype=torch.int64, device=device))
     criterion = parts.build("criterion")
+    if options.activation_checkpointing:
+        recompute(model)
+    if options.compile:
+        compile_layers(model)
     objective = spread(model, criterion, world, options.engine)
-    folder, cut = Path(options.output), (options.batch_tokens, options.max_tokens, options.seed)
+    optimizer = parts.build("optimizer", model.parameters())
+    folder, cut = Path(options.output), (options.batch_tokens, 1, options.seed)  # `settle` says of how many tokens
     loader = Loader(data.train, *cut, world.rank, world.size, pinned=device.type == "cuda")
     return Run(
         options=options,
@@ -180,14 +201,55 @@ def set_up(options: TrainOptions, parts: Any, data: PreparedData, device: torch.
         world=world,
         model=model,
         criterion=criterion,
-        objective=objective,
-        optimizer=parts.build("optimizer", model.parameters()),
+        updater=Updater(objective, optimizer, world, options.precision, options.clip_norm),
+        optimizer=optimizer,
         schedule=parts.build("schedule", model.width, options.max_updates),
         loader=loader,
-        report=Report(folder, options.tensorboard) if world.leads else NoReport(),
+        report=Report(folder, options.tensorboard) if world.leads and not options.dry_run else NoReport(),
         checkpoints=Checkpoints(folder),
-        progress=Progress(),
+        progress=Progress(scale=LossScale() if options.precision == "fp16" else None),
     )
+
+
+def settle(run: Run) -> None:
+    """Choose what is measured and not given: the path of the products, and the size of the micro-batches."""
+    options, found = run.options, run.progress.found
+    if run.device.type == "cpu" and options.precision in CAST_TO:
+        _warn_of_slow(run, options.precision)
+    if options.matmul == "onednn" and not linear.available():
+        raise UserError("--matmul onednn: this torch was built without it (give auto or torch)")
+    if options.matmul != "auto":
+        found.matmul = options.matmul
+    elif found.matmul is None or (found.matmul == "onednn" and not linear.available()):
+        found.matmul = _faster_products(run)
+    linear.use(found.matmul)
+    if found.asked != options.max_tokens:
+        found.asked = options.max_tokens
+        if options.max_tokens != "auto":
+            found.max_tokens = options.max_tokens
+        else:
+            found.max_tokens = find_max_tokens(run.updater.objective, run.loader, options.precision, run.world)
+            run.report.line(f"micro-batches of at most {found.max_tokens:,} tokens, padding counted: found by trial")
+        found.holds = found.max_tokens
+    run.loader.max_tokens = found.max_tokens
+
+
+def _faster_products(run: Run) -> linear.Matmul:
+    """The path of the float32 products of a CPU, as the leader measures it."""
+    if run.device.type != "cpu" or run.options.precision in CAST_TO:
+        return "torch"
+    chosen, ratio = linear.measured(*products(run.model))
+    agreed: linear.Matmul = "onednn" if run.world.gather(chosen.encode())[0] == b"onednn" else "torch"
+    run.report.line(f"products by {agreed}: oneDNN is {ratio:.2f} times as fast as torch's own here (--matmul)")
+    return agreed
+
+
+def _warn_of_slow(run: Run, precision: Precision) -> None:
+    """Say so when a CPU has no instructions for a 16-bit type, and is slower with it."""
+    if (ratio := linear.speed_of(CAST_TO[precision], *products(run.model))) < 1:
+        run.report.line(
+            f"--precision {precision}: this processor is {1 / ratio:.1f} times slower with it than with fp32"
+        )
 
 
 def _must_stay(options: TrainOptions, parts: Any) -> Mapping[str, Any]:
@@ -211,7 +273,7 @@ def _settings_file(options: TrainOptions, parts: Any) -> bytes:
 def _note(run: Run, stats: Stats, data: UpdateBatches, rate: float, window: Window, seconds: float) -> None:
     """Record an update, and end the run when none can be applied any more."""
     progress = run.progress
-    flops = run.model.training_flops(torch.from_numpy(data.source_lengths), torch.from_numpy(data.target_lengths))
+    flops = flops_of(run.model, data)
     progress.flops += flops
     progress.skipped += not stats.applied
     progress.skipped_in_a_row = 0 if stats.applied else progress.skipped_in_a_row + 1
@@ -233,6 +295,16 @@ def _note(run: Run, stats: Stats, data: UpdateBatches, rate: float, window: Wind
             f"update {progress.update}: loss or gradient not finite {SKIPS_THAT_END_A_RUN} times in a row; the checkpoints "
             "are kept (lower --lr, longer --warmup-updates, or --clip-norm 1)"
         )
+    count(window, stats, flops, seconds)
+
+
+def flops_of(model: Model, data: UpdateBatches) -> int:
+    """What an update of this data costs, over all ranks."""
+    return model.training_flops(torch.from_numpy(data.source_lengths), torch.from_numpy(data.target_lengths))
+
+
+def count(window: Window, stats: Stats, flops: int, seconds: float) -> None:
+    """Add an update to a window's sums."""
     window.updates += 1
     window.seconds += seconds
     window.real_tokens += stats.real
@@ -253,7 +325,7 @@ def _validate(run: Run, dev: EvaluationSet | None, translator: Translator | None
     options, progress = run.options, run.progress
     if dev is None:
         return False
-    settings = (options.bleu_tokenize, options.max_tokens, options.precision)
+    settings = (options.bleu_tokenize, progress.found.holds, options.precision)
     try:
         model = run.whole_model()
         if translator is not None:
@@ -346,6 +418,8 @@ def _announce(run: Run, dev: EvaluationSet | None) -> None:
 
 def _conclude(run: Run) -> None:
     """Say which checkpoint is the best, and how to use it."""
+    if run.options.compile:
+        run.report.line(f"torch.compile made {graphs_compiled()} graphs")
     best = run.checkpoints.best()
     if best is not None:
         score = run.checkpoints.score(best)

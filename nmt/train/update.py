@@ -1,17 +1,44 @@
 """One update: the gradient of the mean loss over all its target tokens, however they are cut into micro-batches."""
 
 import math
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from nmt.batch import Batch
 from nmt.data.loader import UpdateBatches
+from nmt.device import Precision, autocast
 from nmt.dist import World, whole
+from nmt.errors import ResourceError, is_out_of_memory
 from nmt.symbols import PAD
-from nmt.train.parallel import gradients_shared
+from nmt.train.parallel import gradients_shared, in_step
+
+FIRST_SCALE: Final = 2.0**15
+MOST_SCALE: Final = 2.0**24
+GROWS_AFTER: Final = 2000  # updates without overflow
+
+
+@dataclass
+class LossScale:
+    """What a loss is multiplied by, so that its gradient does not vanish in fp16 (Micikevicius et al., 2018, section 3.2).
+
+    A power of two, so that it changes no bit of what neither vanishes nor overflows; halved by an overflow, never below 1.
+    factor: of now; good: updates since it was changed
+    """
+
+    factor: float = FIRST_SCALE
+    good: int = 0
+
+    def see(self, finite: bool) -> None:
+        """Note whether an update's gradient was finite."""
+        self.good = self.good + 1 if finite else 0
+        if not finite:
+            self.factor = max(self.factor / 2, 1.0)
+        elif self.good == GROWS_AFTER:
+            self.factor, self.good = min(2 * self.factor, MOST_SCALE), 0
 
 
 @dataclass(frozen=True)
@@ -20,6 +47,7 @@ class Stats:
 
     real, cells: tokens of both sides of this rank's share, without and with padding
     applied: False when loss or gradient was not finite and the weights were left alone
+    holds: tokens, padding counted, of a micro-batch that the device was found to hold
     """
 
     loss: float
@@ -29,41 +57,121 @@ class Stats:
     cells: int
     gradient_norm: float
     applied: bool
+    holds: int
 
 
-def update(
-    objective: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    data: UpdateBatches,
-    autocast: AbstractContextManager[object],
-    clip_norm: float,
-    world: World,
-) -> Stats:
-    """Make one update of the weights. The sums of all micro-batches of all ranks are divided once, by the tokens of all.
+class _RanOutError(Exception):
+    """Memory ran out in a micro-batch."""
 
-    objective: of nmt.train.parallel; data: this rank's share of the update
+    def __init__(self, batch: Batch, alone: bool) -> None:
+        super().__init__()
+        self.rows, self.cells, self.alone = len(batch.source), cells_of(batch), alone
+
+
+@dataclass(frozen=True)
+class Updater:
+    """Makes updates of an objective (nmt.train.parallel) over the ranks of a world.
+
     clip_norm: the largest 2-norm of the gradient; 0 leaves it as it is
     """
-    device = next(objective.parameters()).device
-    sums = torch.zeros(2, dtype=torch.float64, device=device)
-    for left, batch in zip(reversed(range(len(data.batches))), data.batches, strict=True):
-        share = 0.0 if left < data.idle else 1.0
-        with gradients_shared(objective, last=left == 0):
-            with autocast:
-                total, nll = objective(on_device(device, batch))
-            (total * (share * world.size / data.tokens)).backward()
-        sums += share * torch.stack([total.detach(), nll])
-    world.sum(sums)
-    norm = whole(nn.utils.clip_grad_norm_(objective.parameters(), clip_norm or math.inf))
-    loss, all_nll, found_norm = (*sums.tolist(), float(norm))  # the one place that waits for the device
-    applied = math.isfinite(loss) and math.isfinite(found_norm)
-    if applied:
-        optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
-    own = data.batches[: len(data.batches) - data.idle]
-    real = sum(int((side != PAD).sum()) for batch in own for side in (batch.source, batch.target_output))
-    cells = sum(side.numel() for batch in own for side in (batch.source, batch.target_output))
-    return Stats(loss, all_nll, data.tokens, real, cells, found_norm, applied)
+
+    objective: nn.Module
+    optimizer: torch.optim.Optimizer
+    world: World
+    precision: Precision
+    clip_norm: float
+
+    def __call__(self, data: UpdateBatches, seed: int, holds: int, scale: LossScale | None) -> Stats:
+        """Make one update of the weights. The sums of all micro-batches of all ranks are divided once, by the tokens of all.
+
+        data: this rank's share of the update; seed: of what is drawn in it; scale: of fp16, which learns from it
+        holds: micro-batches of more tokens are cut; where memory runs out the update is begun anew with smaller ones
+        Raises ResourceError when memory runs out and nothing can be cut.
+        """
+        factor = scale.factor if scale else 1.0
+        sums, batches, holds = self._gradient(data, seed, holds, factor)
+        self.world.sum(sums)
+        if scale:
+            for parameter in self.objective.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.mul_(1 / factor)
+        norm = whole(nn.utils.clip_grad_norm_(self.objective.parameters(), self.clip_norm or math.inf))
+        loss, nll, found_norm = (*sums.tolist(), float(norm))  # the one place that waits for the device
+        applied = math.isfinite(loss) and math.isfinite(found_norm)
+        if applied:
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if scale:
+            scale.see(applied)
+        sides = [side for batch in batches for side in (batch.source, batch.target_output)]
+        real, cells = sum(int((side != PAD).sum()) for side in sides), sum(side.numel() for side in sides)
+        return Stats(loss, nll, data.tokens, real, cells, found_norm, applied, holds)
+
+    def _gradient(self, data: UpdateBatches, seed: int, holds: int, factor: float) -> tuple[Tensor, list[Batch], int]:
+        """(sums of loss and negative log-likelihood, the micro-batches that count, what the device was found to hold)."""
+        while True:
+            first_idle = len(data.batches) - data.idle
+            counted, idle = cut(data.batches[:first_idle], holds), data.batches[first_idle:]
+            torch.manual_seed(seed)
+            try:
+                return self._backward(counted, idle, factor / data.tokens), counted, holds
+            except _RanOutError as found:
+                holds = self._less(found)
+            self.optimizer.zero_grad(set_to_none=True)
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+
+    def _backward(self, counted: Sequence[Batch], idle: Sequence[Batch], factor: float) -> Tensor:
+        """Sum up the gradients of micro-batches. factor: of each loss; idle: those whose gradients do not count."""
+        device = next(self.objective.parameters()).device
+        sums = torch.zeros(2, dtype=torch.float64, device=device)
+        passes = [*((batch, 1.0) for batch in counted), *((batch, 0.0) for batch in idle)]
+        for left, (batch, share) in zip(reversed(range(len(passes))), passes, strict=True):
+            alone = True  # nothing of this pass has been waited for by another rank
+            try:
+                with gradients_shared(self.objective, last=left == 0):
+                    with autocast(device, self.precision):
+                        total, nll = self.objective(on_device(device, batch))
+                    alone = self.world.size == 1 or left > 0
+                    (total * (share * self.world.size * factor)).backward()
+            except Exception as error:
+                if is_out_of_memory(error):
+                    raise _RanOutError(batch, alone) from None
+                raise
+            sums += share * torch.stack([total.detach(), nll])
+        return sums
+
+    def _less(self, found: _RanOutError) -> int:
+        """What a micro-batch may hold after memory ran out. Raises ResourceError when that is no way out."""
+        asked = f"out of memory in a micro-batch of {found.cells:,} tokens, padding counted"
+        if found.rows == 1:
+            raise ResourceError(f"{asked}, which is a single pair (give nmt prepare a smaller --max-length)")
+        if not found.alone or (self.world.size > 1 and in_step(self.objective)):
+            raise ResourceError(f"{asked}, while other ranks waited (give a --max-tokens below it)")
+        return max(found.cells // 2, 1)
+
+
+def cells_of(batch: Batch) -> int:
+    """Tokens of the longer side, padding counted: what --max-tokens bounds."""
+    return len(batch.source) * max(batch.source.shape[1], batch.target.shape[1] - 1)
+
+
+def cut(batches: Sequence[Batch], most: int) -> list[Batch]:
+    """The same rows in the same order in batches of at most `most` tokens; a single row is never cut."""
+    found: list[Batch] = []
+    for batch in batches:
+        rows = len(batch.source)
+        if rows == 1 or cells_of(batch) <= most:
+            found.append(batch)
+        else:
+            halves = (slice(0, rows // 2), slice(rows // 2, rows))
+            found += cut([Batch(_trimmed(batch.source[rows]), _trimmed(batch.target[rows])) for rows in halves], most)
+    return found
+
+
+def _trimmed(ids: Tensor) -> Tensor:
+    """Rows without the columns at the end that are padding in all of them."""
+    return ids[:, : int((ids != PAD).sum(1).max())]
 
 
 def on_device(device: torch.device, batch: Batch) -> Batch:

@@ -96,11 +96,11 @@ def test_the_logits_of_a_whole_batch_never_exist_at_once(monkeypatch):
     monkeypatch.setattr(cross_entropy, "chunk_rows", lambda features, size: 4)
     model, batch = case(nn.Linear(8, 11, bias=False))
     rows = []
-    plain = cross_entropy.linear
-    monkeypatch.setattr(cross_entropy, "linear", lambda *given: rows.append(len(given[0])) or plain(*given))
+    plain = cross_entropy.product
+    monkeypatch.setattr(cross_entropy, "product", lambda *given: rows.append(len(given[0])) or plain(*given))
     smoothed(0.1)(model, batch)
     assert max(rows) <= 4
-    assert sum(rows) == 15
+    assert sum(rows) == 2 * 15  # the logits, and the gradient of what they are made of
 
 
 def test_tokens_are_counted_without_padding():

@@ -1,11 +1,13 @@
-"""Training over several processes: the same updates as alone, bit for bit again after a loss, and no wait without end."""
+"""Several processes: the same updates and translations as alone, bit for bit again after a loss, no wait without end."""
 
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 from conftest import ENVIRONMENT, NMT, train_arguments, wait_for
 
 from nmt.artefact import Artefact, Lock
+from nmt.infer.shared import bounds
 
 DRY = ["--dropout=0"]  # its draws are of the rank and the micro-batch
 
@@ -182,6 +185,91 @@ def test_a_locked_run_is_6_for_all_ranks_and_told_once(data, tmp_path):
     with Lock(tmp_path / "run"):
         code, told = ended(start(train_arguments(data, tmp_path / "run", 10)))
     assert (code, told.count("\n")) == (6, 1) and "in use" in told
+
+
+LINES = [
+    "ba de ki",
+    "",
+    "lo lo mu ran",
+    "des \xff",
+    "ban " * 400,
+    *[f"{word} ki" * (i % 5) for i, word in enumerate("abcdef")],
+]
+
+
+def translating(trained: Path, devices: int, *more: str) -> list[str]:
+    return ["translate", f"--model={trained}", "--max-source-length=50", f"--devices={devices}", "--threads=1", *more]
+
+
+def test_translations_shared_out_over_ranks_are_those_of_one_in_their_order(trained, nmt):
+    given = "\n".join(LINES).encode("latin-1")
+    asked = ["--buffer-size=5", "--n-best=2"]
+    alone, shared = (nmt(*translating(trained, devices, *asked), input=given) for devices in (1, 3))
+    assert alone.returncode == shared.returncode == 0, shared.stderr
+    texts = [
+        [line.split(b" ||| ")[:2] for line in done.stdout.splitlines()] for done in (alone, shared)
+    ]  # a probability's last digits depend on the batch
+    assert texts[0] == texts[1] and len(texts[0]) > len(LINES)
+    for told in (
+        b"stdin:4:5: not UTF-8",
+        b"stdin:5: cut to 50 tokens",
+        b"lines not UTF-8: 1, cut: 1, not translated: 0",
+    ):
+        assert alone.stderr.count(told) == shared.stderr.count(told) == 1
+
+
+def test_a_line_that_is_typed_is_answered_by_ranks_too_and_a_signal_ends_all(trained):
+    command = [*NMT, *translating(trained, 2)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT) as process:
+        process.stdin.write(b"ban ki\n")
+        process.stdin.flush()
+        assert process.stdout.readline().endswith(b"\n")
+        ranks = ranks_of(process)
+        process.terminate()
+        assert process.wait(60) == 143
+        wait_for_end(ranks.values())
+
+
+def test_a_reader_that_goes_away_and_bad_input_end_all_ranks_quietly(trained, nmt, tmp_path):
+    shell = f"yes ban ki | {shlex.join([*NMT, *translating(trained, 2)])} | head -n 2; echo ${{PIPESTATUS[1]}}"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, env=ENVIRONMENT, timeout=200)
+    assert done.stdout.endswith(b"141\n") and b"rror" not in done.stderr
+    done = nmt(*translating(trained, 2, "--strict"), input=b"ban\n\xff\n")
+    assert done.returncode == 3 and done.stderr.count(b"error") == 1 and done.stdout.count(b"\n") == 1
+    done = nmt(*translating(tmp_path / "none", 2), input=b"ban\n")
+    assert done.returncode == 4 and done.stderr.count(b"error") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_rank_that_is_lost_while_translating_is_named(number, trained):
+    command = [*NMT, *translating(trained, 2, "--timeout=0.1")]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
+    )
+    process.stdin.write(b"ban ki\n")
+    process.stdin.flush()
+    assert process.stdout.readline()
+    ranks = ranks_of(process)
+    os.kill(ranks[1], number)
+    _, told = process.communicate(b"ban\n", timeout=100)
+    assert process.returncode == 5 and b"rank 1" in told and b"Traceback" not in told
+    wait_for_end(ranks.values())
+
+
+def wait_for_end(pids) -> None:
+    deadline = time.monotonic() + 60
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(("sizes", "ranks"), [([], 3), ([5], 2), ([1, 1, 1, 9], 2), ([3] * 10, 4), ([9, 1, 1], 3)])
+def test_lines_are_shared_out_whole_and_evenly(sizes, ranks):
+    shares = bounds(sizes, ranks)
+    assert [i for start, end in shares for i in range(start, end)] == list(range(len(sizes)))
+    assert len(shares) == ranks
+    heaviest = max((sum(sizes[start:end]) for start, end in shares), default=0)
+    assert heaviest <= sum(sizes) / ranks + max(sizes, default=0)
 
 
 @pytest.fixture

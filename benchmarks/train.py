@@ -1,0 +1,168 @@
+"""How fast `nmt train` is beside plain PyTorch and the peers: the same model, subwords and threads, in turn in one run.
+
+    python benchmarks/train.py --source train.en --target train.de [--size tiny base] [--rounds 2] [--updates 10]
+    python benchmarks/train.py --bench FOLDER --work WORK ...      # FOLDER: peers' scripts; WORK: where its setup.sh was run
+
+The text is in subwords already, divided by blanks. Each round runs each system once, one after the other; a system's figure is the
+median of its rounds, and its ratio is the median of the ratios within a round, so that a machine that grows slower does not
+decide. nmt is run twice: as the others, for the speed of training alone; and as a user would, with a log line an update, a
+checkpoint and a validation (`wall clock`: target tokens over all seconds between the second update and the end, less those of
+validation). The floor: counted FLOPs of an update over the rate of a large matrix product, measured here.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+HERE = Path(__file__).parent
+NMT = [sys.executable, "-m", "nmt"]
+SHAPES = {
+    "base": ["--preset=transformer-base"],
+    "tiny": ["--preset=transformer-base", "--encoder-layers=3", "--decoder-layers=3", "--d-model=256", "--d-ff=1024", "--heads=4"],
+}  # fmt: skip
+PEERS = ("eole", "yardstick")  # that the scripts of --bench know; "-bf16" after a name is its own
+
+
+class Speed(NamedTuple):
+    """tokens: target tokens a second, without padding; peak: bytes; flops: counted, a target token, 0 where nobody counts."""
+
+    tokens: float
+    peak: int
+    flops: float = 0.0
+
+
+def finished(command: Sequence[str], folder: Path | None = None) -> tuple[str, int]:
+    """(stdout, peak bytes of the largest process) of a command."""
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        out = process.stdout.read() if process.stdout else ""
+        errors = process.stderr.read() if process.stderr else ""
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"failed: {' '.join(command)}\n{errors}")
+    return out, 1024 * used.ru_maxrss
+
+
+def matmul_rate(threads: int, dtype: torch.dtype) -> float:
+    """FLOP/s of a large product: the best of a few rounds."""
+    torch.set_num_threads(threads)
+    one, other = torch.randn(4096, 512).to(dtype), torch.randn(512, 2048).to(dtype)
+    best = float("inf")
+    for _ in range(20):
+        began = time.perf_counter()
+        one @ other
+        best = min(best, time.perf_counter() - began)
+    return 2 * 4096 * 512 * 2048 / best
+
+
+def nmt(given: argparse.Namespace, size: str, flags: Sequence[str]) -> Speed:
+    """Of training alone."""
+    run = given.work / "run"
+    shutil.rmtree(run, ignore_errors=True)
+    command = [*NMT, "train", f"--data={given.work / 'data'}", f"--output={run}", *SHAPES[size], "--log-every=1u"]
+    command += [
+        f"--batch-tokens={given.batch_tokens}",
+        f"--max-updates={given.updates + 3}",
+        f"--threads={given.threads}",
+    ]
+    _, peak = finished([*command, "--no-valid-bleu", "--best-by=loss", "--valid-every=1000000u", "--quiet", *flags])
+    told = re.findall(r": Up\. \d+ .*words/s (\d+)", (run / "train.log").read_text())[3:]
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    updates = [record for record in records if "target_tokens" in record]
+    flops = 1e18 * updates[-1]["eflop"] / sum(record["target_tokens"] for record in updates)
+    return Speed(statistics.median(map(float, told)), peak, flops)
+
+
+def yardstick(given: argparse.Namespace, size: str, precision: str) -> Speed:
+    command = [sys.executable, str(HERE / "yardstick.py"), f"--data={given.work / 'data'}", f"--size={size}"]
+    command += [f"--updates={given.updates}", f"--batch-tokens={given.batch_tokens}", f"--threads={given.threads}"]
+    out, _ = finished([*command, f"--precision={precision}"])
+    told = json.loads(out)
+    return Speed(told["speed"], told["peak"])
+
+
+def peer(given: argparse.Namespace, size: str, name: str) -> Speed:
+    """One of the scripts of --bench, which prints its median speed last."""
+    out, peak = finished(["bash", str(given.bench / "train.sh"), name, size, str(given.updates + 3)], given.work)
+    numbers = re.findall(r"median_tok_s=(\d+)|tok/s (\d+)", out)
+    return Speed(float(max(numbers[-1])), peak)
+
+
+def systems(given: argparse.Namespace) -> dict[str, Callable[[str], Speed]]:
+    """What is run in each round, by name."""
+    found: dict[str, Callable[[str], Speed]] = {}
+    for precision in given.precision:
+        end = "" if precision == "fp32" else f" {precision}"
+        flags = [f"--precision={precision}", *given.flags]
+        found[f"nmt{end}"] = lambda size, flags=flags: nmt(given, size, flags)  # type: ignore[misc]
+        found[f"plain torch{end}"] = lambda size, precision=precision: yardstick(given, size, precision)  # type: ignore[misc]
+    for name in given.peers if given.bench else ():
+        found[name] = lambda size, name=name: peer(given, size, name)  # type: ignore[misc]
+    return found
+
+
+def compare(given: argparse.Namespace, size: str) -> None:
+    """A table: the systems by row."""
+    called = systems(given)
+    rounds: list[dict[str, Speed]] = []
+    for _ in range(given.rounds):
+        rounds.append({name: call(size) for name, call in called.items()})
+    rate = matmul_rate(given.threads, torch.float32)
+    reference = given.peers[0] if given.bench else "plain torch"
+    print(f"\n{size}: {given.rounds} rounds in turn, {given.threads} threads, fp32 products {rate / 1e9:.0f} GFLOP/s")
+    print(
+        f"| system | target tokens/s (each round) | times {reference} | share of the floor | peak MB |\n"
+        + "|---" * 5
+        + "|"
+    )
+    flops = rounds[0]["nmt"].flops
+    for name in called:
+        speeds = [found[name].tokens for found in rounds]
+        ratio = statistics.median(found[name].tokens / found[reference].tokens for found in rounds)
+        peak = max(found[name].peak for found in rounds)
+        share = f"{statistics.median(speeds) * flops / rate:.0%}"
+        each = ", ".join(f"{speed:,.0f}" for speed in speeds)
+        print(
+            f"| {name} | {statistics.median(speeds):,.0f} ({each}) | {ratio:.2f} | {share} | {peak / 1e6:,.0f} |",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--source", type=Path, help="training text in subwords; with --bench its own")
+    parser.add_argument("--target", type=Path)
+    parser.add_argument("--bench", type=Path, help="folder of the peers' scripts")
+    parser.add_argument("--peers", nargs="+", default=list(PEERS), help="of those scripts; the first is the reference")
+    parser.add_argument("--size", nargs="+", choices=SHAPES, default=["tiny", "base"])
+    parser.add_argument("--precision", nargs="+", choices=("fp32", "bf16"), default=["fp32"])
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--updates", type=int, default=10)
+    parser.add_argument("--batch-tokens", type=int, default=4096)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--work", type=Path, default=Path("runs/bench-train"))
+    given, given_flags = parser.parse_known_args()
+    given.flags = given_flags
+    given.work.mkdir(parents=True, exist_ok=True)
+    source, target = given.source or given.work / "bpe/train.en", given.target or given.work / "bpe/train.de"
+    asked = ["prepare", "--source-lang=xx", "--target-lang=yy", f"--source={source}", f"--target={target}"]
+    asked += ["--tokenizer=none", "--subword=none", f"--output={given.work / 'data'}", "--overwrite", "--quiet"]
+    subprocess.run([*NMT, *asked], check=True)
+    for size in given.size:
+        compare(given, size)
+    shutil.rmtree(given.work / "run", ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""Products with a matrix, by the fastest exact float32 path that the installed torch has on this processor.
+
+Torch multiplies float32 by the BLAS it was built with, or by oneDNN, which it takes for other types only. Which of the
+two is faster depends on the processor - nothing on one with AVX2, twice on one with AVX-512 - so it is measured.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import linear
+
+Matmul = Literal["torch", "onednn"]
+
+WORTH: Final = 1.1  # times faster than torch's own that oneDNN has to be, so that noise does not decide
+SAME: Final = 1e-5  # largest difference, relative to the largest number: more is another precision and not float32
+ROUNDS: Final = 7
+
+_path: Matmul = "torch"
+
+
+def path() -> Matmul:
+    """By which path float32 products on a CPU are computed now."""
+    return _path
+
+
+def use(wanted: Matmul) -> None:
+    """Compute float32 products on a CPU by this path from now on."""
+    global _path
+    _path = wanted
+
+
+@contextmanager
+def using(wanted: Matmul) -> Iterator[None]:
+    """Compute float32 products on a CPU by this path for the moment."""
+    before = path()
+    use(wanted)
+    try:
+        yield
+    finally:
+        use(before)
+
+
+def available() -> bool:
+    """Whether oneDNN's path can be called in this torch."""
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+def measured(rows: int, inputs: int, outputs: int) -> tuple[Matmul, float]:
+    """The path to take for (rows, inputs) x (inputs, outputs), and how many times faster than torch's own oneDNN is."""
+    if not available():
+        return "torch", 0.0
+    states, weight = torch.randn(rows, inputs), torch.randn(outputs, inputs)
+    own, other = linear(states, weight), _onednn(states, weight, None)
+    if float((own - other).abs().max()) > SAME * float(own.abs().max()):
+        return "torch", 0.0
+    ratio = _times_faster(lambda: linear(states, weight), lambda: _onednn(states, weight, None))
+    return ("onednn" if ratio >= WORTH else "torch"), ratio
+
+
+def speed_of(dtype: torch.dtype, rows: int, inputs: int, outputs: int) -> float:
+    """How many times faster a CPU multiplies numbers of this type than float32."""
+    states, weight = torch.randn(rows, inputs), torch.randn(outputs, inputs)
+    cast_states, cast_weight = states.to(dtype), weight.to(dtype)
+    return _times_faster(lambda: linear(states, weight), lambda: linear(cast_states, cast_weight))
+
+
+def _times_faster(own: Callable[[], Tensor], other: Callable[[], Tensor]) -> float:
+    """How many times faster `other` is, each at its best of a few rounds in turn."""
+    best = [float("inf")] * 2
+    for _ in range(ROUNDS):
+        for i, call in enumerate((own, other)):
+            began = time.perf_counter()
+            call()
+            best[i] = min(best[i], time.perf_counter() - began)
+    return best[0] / best[1]
+
+
+def product(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """states (..., D) times weight (E, D) transposed, plus bias (E,): (..., E)."""
+    if not _by_onednn(states):
+        return linear(states, weight, bias)
+    found: Tensor = _Product.apply(states, weight, bias)  # type: ignore[no-untyped-call]
+    return found
+
+
+def add_product(sums: Tensor, left: Tensor, right: Tensor) -> None:
+    """sums (E, D) += left (N, E) transposed times right (N, D), without gradient."""
+    if torch.is_autocast_enabled(sums.device.type):
+        sums += left.t() @ right
+    elif _by_onednn(right):
+        sums += _onednn(left.t(), right.t(), None)
+    else:
+        sums.addmm_(left.t(), right)
+
+
+def transposed(weight: Tensor) -> Tensor:
+    """A weight (E, D) as `product` takes it to multiply by it often from the other side: (D, E)."""
+    return weight.t().contiguous() if _by_onednn(weight) else weight.t()
+
+
+def _by_onednn(states: Tensor) -> bool:
+    on_cpu = states.device.type == "cpu" and states.dtype == torch.float32
+    return _path == "onednn" and on_cpu and not torch.is_autocast_enabled("cpu")
+
+
+def _onednn(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """`product` by oneDNN."""
+    found: Tensor = torch.ops.mkldnn._linear_pointwise(states.contiguous(), weight.contiguous(), bias, "none", [], "")
+    return found
+
+
+class _Product(torch.autograd.Function):
+    """The product by oneDNN, and its gradient likewise."""
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(states, weight)
+        return _onednn(states, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        states, weight = ctx.saved_tensors
+        rows, flat = gradient.reshape(-1, gradient.shape[-1]), states.reshape(-1, states.shape[-1])
+        wanted = ctx.needs_input_grad
+        of_states = _onednn(rows, weight.t(), None).view_as(states) if wanted[0] else None
+        of_weight = _onednn(rows.t(), flat.t(), None) if wanted[1] else None
+        return of_states, of_weight, rows.sum(0) if wanted[2] else None
+
+
+class Linear(nn.Linear):
+    """nn.Linear by the path that is in use: the same weights and names, states (..., D) -> (..., E)."""
+
+    def forward(self, states: Tensor) -> Tensor:
+        return product(states, self.weight, self.bias)

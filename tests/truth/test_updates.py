@@ -1,0 +1,310 @@
+"""An update is the same whatever it is cut into, recomputed, scaled or multiplied by; and what a device holds is found."""
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from nmt.batch import Batch
+from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
+from nmt.data.batching import micro_batches
+from nmt.data.loader import Loader, Position, UpdateBatches
+from nmt.device import Memory
+from nmt.dist import World
+from nmt.errors import ResourceError, UserError
+from nmt.models.base import Vocabularies
+from nmt.models.rnnsearch import RnnSearch, RnnSearchOptions
+from nmt.models.transformer import Transformer, TransformerOptions
+from nmt.nn import linear
+from nmt.train.parallel import Objective
+from nmt.train.stacks import recompute
+from nmt.train.trial import find_max_tokens
+from nmt.train.update import GROWS_AFTER, LossScale, Updater, cells_of, cut
+
+OPTIONS = TransformerOptions(encoder_layers=2, decoder_layers=2, d_model=16, d_ff=32, heads=2, dropout=0.0)
+VOCABULARIES = Vocabularies(30, 30, True)
+NO_END = 1 << 30
+
+
+def sentences(rows: int, longest: int) -> Batch:
+    """Rows of 1 to `longest` words, the longest first."""
+    lengths = [max(1, longest * (rows - i) // rows) for i in range(rows)]
+    source = torch.zeros(rows, longest + 1, dtype=torch.int64)
+    for row, length in zip(source, lengths, strict=True):
+        row[: length + 1] = torch.tensor([*torch.randint(4, 30, (length,)).tolist(), 2])
+    return Batch(source, functional.pad(source, (1, 0), value=1))
+
+
+def data_of(*batches: Batch) -> UpdateBatches:
+    nothing = np.zeros(0, dtype=np.int64)
+    return UpdateBatches(
+        list(batches), 0, sum(int(b.num_target_tokens) for b in batches), nothing, nothing, Position(), False
+    )
+
+
+class Recorder(torch.optim.SGD):
+    """Steps nowhere and keeps the gradients."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module.parameters(), lr=0.0)
+        self.gradients: list[torch.Tensor] = []
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        self.gradients = [p.grad.clone() for group in self.param_groups for p in group["params"]]
+
+
+def objective_of(options: TransformerOptions = OPTIONS) -> Objective:
+    torch.manual_seed(7)
+    return Objective(Transformer(options, VOCABULARIES), CrossEntropy(CrossEntropyOptions())).train()
+
+
+def gradient(objective: nn.Module, data: UpdateBatches, holds: int = NO_END, scale: LossScale | None = None, **how):
+    updater = Updater(objective, recorder := Recorder(objective), World(), how.get("precision", "fp32"), 0.0)
+    return updater(data, 3, holds, scale), recorder.gradients
+
+
+def close(found: list[torch.Tensor], wanted: list[torch.Tensor], tolerance: float) -> None:
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance * float(other.abs().max()))
+
+
+class TooSmall(nn.Module):
+    """A device that holds so many tokens: memory runs out before or behind the work, as it does in real ones."""
+
+    def __init__(self, inner: Objective, tokens: int, behind: bool) -> None:
+        super().__init__()
+        self.inner, self.tokens, self.behind, self.tried = inner, tokens, behind, []
+
+    def forward(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        self.tried.append(cells_of(batch))
+        fits = cells_of(batch) <= self.tokens
+        if not fits and not self.behind:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        total, nll = self.inner(batch)
+        return (total if fits else _RunsOut.apply(total)), nll
+
+
+class _RunsOut(torch.autograd.Function):
+    """The identity, whose gradient does not fit."""
+
+    @staticmethod
+    def forward(ctx, value):
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
+
+
+def test_a_cut_keeps_the_rows_in_their_order_and_no_more_padding_than_they_need():
+    whole = sentences(13, 9)
+    parts = cut([whole], 20)
+    assert all(cells_of(part) <= 20 or len(part.source) == 1 for part in parts)
+    rows = [row[row != 0].tolist() for part in parts for row in part.target]
+    assert rows == [row[row != 0].tolist() for row in whole.target]
+    assert all(bool((side != 0).any(0).all()) for part in parts for side in (part.source, part.target))
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["forward", "backward"])
+def test_where_memory_runs_out_the_update_is_made_of_smaller_batches_with_the_same_gradient(behind):
+    data = data_of(sentences(12, 9), sentences(4, 5))
+    whole, wanted = gradient(objective_of(), data)
+    small = TooSmall(objective_of(), 40, behind)
+    stats, found = gradient(small, data)
+    close(found, wanted, 1e-5)
+    assert stats.holds == 30 and stats.loss == pytest.approx(whole.loss, rel=1e-6) and stats.tokens == whole.tokens
+    assert max(small.tried[-4:]) <= 30 < small.tried[0]
+    small.tried.clear()
+    gradient(small, data, stats.holds)
+    assert max(small.tried) <= 30  # what is known is not tried again
+
+
+def test_what_is_drawn_depends_on_the_cut_and_not_on_what_was_tried_before():
+    data = data_of(sentences(12, 9))
+    wet = replace(OPTIONS, dropout=0.3)
+    _, tried = gradient(TooSmall(objective_of(wet), 40, True), data)
+    _, told = gradient(objective_of(wet), data, 30)
+    assert all(map(torch.equal, tried, told))
+
+
+def test_a_pair_that_does_not_fit_alone_is_told():
+    with pytest.raises(ResourceError, match="single pair"):
+        gradient(TooSmall(objective_of(), 4, False), data_of(sentences(3, 9)))
+
+
+def test_other_errors_are_not_taken_for_a_lack_of_memory():
+    class Broken(nn.Module):
+        def forward(self, batch):
+            raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    broken = Broken()
+    broken.weight = nn.Parameter(torch.zeros(1))
+    with pytest.raises(RuntimeError, match="mat1"):
+        gradient(broken, data_of(sentences(3, 4)))
+
+
+def test_layers_that_are_computed_anew_have_the_same_gradient_to_the_last_bit_and_keep_less():
+    wet, data = replace(OPTIONS, dropout=0.2, attention_dropout=0.1), data_of(sentences(12, 9))
+    plain, anew = objective_of(wet), objective_of(wet)
+    recompute(anew.model)
+    kept = {}
+    for name, objective in {"plain": plain, "anew": anew}.items():
+        sizes: list[int] = []
+
+        def keep(tensor, sizes=sizes):
+            sizes.append(tensor.numel())
+            return tensor
+
+        torch.manual_seed(1)
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            objective(data.batches[0])
+        kept[name] = sum(sizes)
+    assert all(map(torch.equal, gradient(plain, data)[1], gradient(anew, data)[1]))
+    assert kept["anew"] < kept["plain"] / 2
+
+
+def test_a_model_without_layers_cannot_be_computed_anew():
+    options = RnnSearchOptions(embedding_size=4, hidden_size=4, attention_size=4, maxout_size=4)
+    with pytest.raises(UserError, match="--activation-checkpointing"):
+        recompute(RnnSearch(options, VOCABULARIES))
+
+
+def test_a_loss_scale_changes_no_bit_and_learns_from_overflow():
+    data, scale = data_of(sentences(12, 9)), LossScale()
+    _, plain = gradient(objective_of(), data)
+    stats, scaled = gradient(objective_of(), data, scale=scale)
+    assert all(map(torch.equal, plain, scaled)) and stats.applied and scale.good == 1
+    scale = LossScale(factor=2.0**40)
+    stats, none = gradient(objective_of(), data, scale=scale, precision="fp16")
+    assert not stats.applied and none == [] and scale == LossScale(2.0**39, 0)
+
+
+def test_a_loss_scale_grows_after_many_updates_and_never_stalls():
+    scale = LossScale(factor=4.0)
+    for _ in range(GROWS_AFTER):
+        scale.see(True)
+    assert scale == LossScale(8.0, 0)
+    for _ in range(50):
+        scale.see(False)
+    assert scale.factor == 1.0
+
+
+def test_fp16_gradients_that_would_vanish_are_kept_by_the_scale():
+    """Gradients of 2^-26 are below fp16's smallest number, 2^-24; times 2^15 they are exact."""
+    weight = nn.Linear(1, 1, bias=False)
+
+    class Tiny(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = weight
+
+        def forward(self, batch):
+            output = self.weight(torch.ones(1, 1)).sum() * 2.0**-26
+            return output.float(), output.detach().float()
+
+    data = data_of(Batch(torch.tensor([[2]]), torch.tensor([[1, 2]])))
+    _, lost = gradient(Tiny(), data, precision="fp16")
+    _, kept = gradient(Tiny(), data, scale=LossScale(), precision="fp16")
+    assert lost[0].item() == 0.0 and kept[0].item() == 2.0**-26
+
+
+needs_onednn = pytest.mark.skipif(not linear.available(), reason="this torch has no oneDNN")
+
+
+@needs_onednn
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_product_and_its_gradient_are_the_same_by_either_path(bias):
+    torch.manual_seed(1)
+    layer, states = linear.Linear(24, 40, bias=bias), torch.randn(3, 5, 24, requires_grad=True)
+    upstream = torch.randn(3, 40, 5).transpose(1, 2)  # not contiguous
+    found = {}
+    for path in ("torch", "onednn"):
+        with linear.using(path):
+            output = layer(states)
+        leaves = [states, *layer.parameters()]
+        found[path] = [output.detach(), *torch.autograd.grad(output, leaves, upstream)]
+    close(found["onednn"], found["torch"], 2e-6)
+    assert linear.path() == "torch"
+
+
+@needs_onednn
+def test_a_whole_update_is_the_same_by_either_path_and_takes_the_one_asked_for(monkeypatch):
+    calls, product = [], linear._onednn
+    monkeypatch.setattr(linear, "_onednn", lambda *given: calls.append(1) or product(*given))
+    data = data_of(sentences(12, 9))
+    _, plain = gradient(objective_of(), data)
+    assert not calls
+    with linear.using("onednn"):
+        _, other = gradient(objective_of(), data)
+        asked = len(calls)
+        gradient(objective_of(), data, precision="bf16")  # which has products of its own
+    # 3 products of each of 22 linear layers, 3 of the logits
+    assert asked == len(calls) == 3 * (2 * 4 + 2 * 7) + 3
+    close(other, plain, 1e-5)
+
+
+@needs_onednn
+def test_the_faster_path_is_taken_and_never_one_of_another_precision(monkeypatch):
+    def slow(*given):
+        time.sleep(0.002)
+        return functional.linear(*given)
+
+    product = linear._onednn
+    monkeypatch.setattr(linear, "linear", slow)
+    path, ratio = linear.measured(8, 16, 16)
+    assert path == "onednn" and ratio > 2
+    monkeypatch.setattr(linear, "linear", functional.linear)
+    monkeypatch.setattr(linear, "_onednn", slow)
+    assert linear.measured(8, 16, 16)[0] == "torch"
+    monkeypatch.setattr(linear, "linear", slow)
+    monkeypatch.setattr(linear, "_onednn", lambda *given: product(*given).bfloat16().float())
+    assert linear.measured(8, 16, 16) == ("torch", 0.0)
+
+
+class Lengths:
+    """A corpus of which only the lengths are asked."""
+
+    def __init__(self, source, target) -> None:
+        self.source_lengths, self.target_lengths = source, target
+
+    def __len__(self) -> int:
+        return len(self.source_lengths)
+
+
+def loader(batch_tokens: int) -> Loader:
+    chance = np.random.default_rng(1)
+    return Loader(Lengths(*chance.integers(1, 60, (2, 3000)).astype(np.uint16)), batch_tokens, 1, seed=1)
+
+
+@pytest.mark.parametrize("batch_tokens", [100, 5000])
+def test_the_largest_micro_batch_is_that_of_the_plan(batch_tokens):
+    made = loader(batch_tokens)
+    lengths = made.corpus.source_lengths, made.corpus.target_lengths
+    groups = [plan.update(i) for plan in made._plans(1, 0) for i in range(len(plan))]
+    uncut = [indices for update in groups for indices in micro_batches(update, *lengths, NO_END)]
+    cells = [len(indices) * (1 + max(int(side[indices].max()) for side in lengths)) for indices in uncut]
+    assert made.largest_micro_batch() == max(cells)
+    assert made.longest() == 60
+
+
+@pytest.mark.parametrize(("holds", "found"), [(10**6, None), (1100, 1024), (600, 512)])
+def test_max_tokens_auto_is_the_largest_of_the_plan_or_the_largest_that_fits(holds, found):
+    made = loader(5000)
+    small = TooSmall(objective_of(), holds, True)
+    wanted = found or made.largest_micro_batch()
+    assert find_max_tokens(small, made, "fp32", World()) == wanted
+    assert all(parameter.grad is None for parameter in small.parameters())
+
+
+def test_memory_is_watched(monkeypatch):
+    memory = Memory(torch.device("cpu"))
+    memory.watch()
+    before = memory.peak()
+    block = torch.ones(50_000_000)
+    assert memory.peak() - before > 150_000_000
+    del block
+    assert 0 < memory.free() < 1 << 50

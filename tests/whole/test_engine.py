@@ -1,0 +1,157 @@
+"""How a run is computed changes nothing of what it learns: products, precision, compiled, cut, recomputed; and rehearsed."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+from conftest import train_arguments
+
+from nmt.nn import linear
+
+
+def records(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def losses(run):
+    return [record["loss"] for record in records(run) if "loss" in record]
+
+
+def newest(run):
+    return (run / "checkpoints" / "update-20" / "model.safetensors").read_bytes()
+
+
+DRY = ["--dropout=0", "--no-valid-bleu", "--best-by=loss"]
+
+
+@pytest.fixture(scope="module")
+def plain(data, tmp_path_factory):
+    """The losses of 20 updates without dropout, as they come by default."""
+    from nmt.cli.main import run
+
+    output = tmp_path_factory.mktemp("plain") / "run"
+    assert run(train_arguments(data, output, 20, *DRY, "--matmul=torch")) == 0
+    return losses(output)
+
+
+@pytest.mark.parametrize(
+    ("flags", "tolerance"),
+    [
+        (["--matmul=onednn"], 1e-5),
+        (["--activation-checkpointing"], 0),
+        (["--max-tokens=auto"], 1e-5),
+        (["--max-tokens=20"], 1e-5),
+        (["--precision=bf16"], 0.02),
+        (["--precision=fp16"], 0.005),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_the_losses_are_those_of_the_plain_way(flags, tolerance, plain, data, call, tmp_path):
+    if flags == ["--matmul=onednn"] and not linear.available():
+        pytest.skip("this torch has no oneDNN")
+    assert call(*train_arguments(data, tmp_path / "run", 20, *DRY, *flags)).code == 0
+    assert losses(tmp_path / "run") == pytest.approx(plain, rel=tolerance, abs=0)
+    assert linear.path() == "torch"  # nothing is left behind
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_compiled_layers_learn_the_same_and_are_compiled_once_a_kind(plain, data, nmt, tmp_path):
+    """20 updates of many lengths, a validation and a checkpoint: a graph for each kind of layer, one to train and one to
+    validate with."""
+    arguments = [word for word in train_arguments(data, tmp_path / "run", 20, *DRY) if word != "--quiet"]
+    done = nmt(*arguments, "--compile", "--encoder-layers=2", env={"PYTHONWARNINGS": "default"})
+    assert done.returncode == 0, done.stderr
+    assert b"torch.compile made 4 graphs" in done.stderr
+    assert nmt(*train_arguments(data, tmp_path / "other", 20, *DRY), "--encoder-layers=2").returncode == 0
+    assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "other"), rel=1e-4)
+
+
+@pytest.mark.parametrize("flags", [["--max-tokens=auto"], ["--precision=fp16"]], ids=lambda flags: flags[0])
+def test_what_was_found_is_kept_so_that_a_run_goes_on_bit_for_bit(flags, data, call, tmp_path):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    assert call(*train_arguments(data, whole, 20, *flags)).code == 0
+    for updates in (10, 20):
+        assert call(*train_arguments(data, cut, updates, *flags)).code == 0
+    assert newest(whole) == newest(cut)
+    assert [r for r in records(whole) if "loss" in r] == [r for r in records(cut) if "loss" in r]
+    kept = json.loads((cut / "checkpoints" / "update-20" / "training.json").read_text())["progress"]
+    assert kept["found"]["matmul"] in ("torch", "onednn") and kept["found"]["max_tokens"] > 0
+    assert (kept["scale"] == {"factor": 2.0**15, "good": 20}) if "fp16" in flags[0] else (kept["scale"] is None)
+
+
+def test_another_max_tokens_is_obeyed_when_a_run_goes_on(data, call, tmp_path):
+    for updates, tokens in ((10, "auto"), (20, "77")):
+        assert call(*train_arguments(data, tmp_path, updates, f"--max-tokens={tokens}")).code == 0
+    found = json.loads((tmp_path / "checkpoints" / "update-20" / "training.json").read_text())["progress"]["found"]
+    assert (found["asked"], found["max_tokens"], found["holds"]) == (77, 77, 77)
+
+
+@pytest.mark.parametrize(
+    ("flag", "told"),
+    [
+        ("--precision=tf32", "a number format of NVIDIA's GPUs"),
+        ("--max-tokens=0", "at least 1, or auto"),
+        ("--max-tokens=many", "--max-tokens cannot be 'many'"),
+    ],
+)
+def test_what_cannot_be_is_told(flag, told, data, call, tmp_path):
+    done = call(*train_arguments(data, tmp_path / "run", 20, flag))
+    assert done.code == 2 and told in done.err
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_a_rehearsal_says_what_a_run_would_be_and_keeps_nothing(data, call, tmp_path):
+    asked = [*train_arguments(data, tmp_path / "run", 500), "--dry-run"]
+    done = call(*asked, "--json")
+    assert done.code == 0 and not (tmp_path / "run").exists()
+    told = done.json
+    assert (told["first"], told["last"], told["pairs"], told["ranks"]) == (1, 500, 300, 1)
+    assert told["target_tokens"] == pytest.approx(400, rel=0.2) and told["seconds"] > 0 and told["memory"] > 10**8
+    assert told["hours"] == pytest.approx(told["seconds"] * 500 / 3600)
+    lines = call(*asked).out.splitlines()
+    assert any(line.startswith("the run: updates 1 to 500") for line in lines) and lines[-1] == "nothing was kept"
+
+
+def test_the_rehearsal_measures_what_the_run_then_is(trained, data, call, tmp_path):
+    """Its checkpoint's bytes and FLOPs are those of the run; of a run that is there it says where that goes on."""
+    told = call(*train_arguments(data, trained, 60), "--dry-run", "--json").json
+    assert (told["first"], told["last"]) == (41, 60)
+    files = trained / "checkpoints" / "update-40"
+    on_disk = sum((files / name).stat().st_size for name in ("model.safetensors", "training.safetensors"))
+    assert told["checkpoint"] == pytest.approx(on_disk, rel=0.1)
+    flops = [record["eflop"] for record in records(trained) if "eflop" in record]
+    assert told["flops"] == pytest.approx(1e18 * flops[-1] / 40, rel=0.2)
+    before = sorted(path.name for path in trained.rglob("*"))
+    ended = call(*train_arguments(data, trained, 40), "--dry-run")
+    assert "nothing to do, it ended at update 40" in ended.out
+    other = call(*train_arguments(data, trained, 60), "--dry-run", "--lr=1")
+    assert other.code == 2 and "lr: 0.005 -> 1.0" in other.err
+    assert sorted(path.name for path in trained.rglob("*")) == before
+
+
+@pytest.mark.parametrize("asked", ["100000", "auto"])
+def test_a_run_whose_memory_ends_goes_on_with_smaller_batches(asked, tmp_path):
+    """A real limit: the process may have only so much more than torch took."""
+    script = f"""
+import resource, sys
+import torch
+from pathlib import Path
+sys.path.insert(0, {sys.path[0]!r})
+from conftest import write_corpus
+from nmt.cli.main import run
+import nmt.cli.train, torch._dynamo
+folder = Path({str(tmp_path)!r})
+write_corpus(folder / "train", 8000, 1)
+arguments = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={{folder / 'train'}}", "--subword=none"]
+assert run([*arguments, f"--output={{folder / 'data'}}", "--quiet"]) == 0
+size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + 400_000_000,) * 2)
+small = ["--encoder-layers=1", "--decoder-layers=1", "--d-model=128", "--d-ff=256", "--heads=2", "--dropout=0"]
+sys.exit(run(["train", f"--data={{folder / 'data'}}", f"--output={{folder / 'run'}}", *small, "--batch-tokens=80000",
+              "--max-updates=2", "--threads=1", "--matmul=torch", "--max-tokens={asked}"]))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert ("found by trial" if asked == "auto" else "out of memory with micro-batches of up to") in done.stderr
