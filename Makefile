@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test check bench-prepare format clean
+.PHONY: setup demo test check bench-prepare bench-train bench-growth bench-scaling format clean
 
 setup: $(VENV)/ready
 
@@ -29,6 +29,18 @@ check: setup
 # make bench-prepare SOURCE=europarl.en.gz TARGET=europarl.fr.gz PAIRS="400000 4000000"
 bench-prepare: setup
 	$(BIN)/python benchmarks/prepare.py --source $(SOURCE) --target $(TARGET) --pairs $(or $(PAIRS),400000)
+
+# make bench-train SOURCE=train.en TARGET=train.de VALID_SOURCE=dev.en VALID_TARGET=dev.de (in subwords), or with the peers'
+# scripts: make bench-train BENCH=FOLDER WORK=WHERE_ITS_SETUP_RAN
+bench-train: setup
+	$(BIN)/python benchmarks/train.py $(if $(BENCH),--bench $(BENCH)) $(if $(WORK),--work $(WORK)) \
+	    $(if $(SOURCE),--source $(SOURCE) --target $(TARGET) --valid-source $(VALID_SOURCE) --valid-target $(VALID_TARGET)) $(FLAGS)
+
+bench-growth: setup
+	$(BIN)/python benchmarks/growth.py $(FLAGS)
+
+bench-scaling: setup
+	$(BIN)/python benchmarks/scaling.py $(FLAGS)
 
 format: setup
 	$(BIN)/ruff format .

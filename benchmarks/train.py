@@ -3,11 +3,10 @@
     python benchmarks/train.py --source train.en --target train.de [--size tiny base] [--rounds 2] [--updates 10]
     python benchmarks/train.py --bench FOLDER --work WORK ...      # FOLDER: peers' scripts; WORK: where its setup.sh was run
 
-The text is in subwords already, divided by blanks. Each round runs each system once, one after the other; a system's figure is the
-median of its rounds, and its ratio is the median of the ratios within a round, so that a machine that grows slower does not
-decide. nmt is run twice: as the others, for the speed of training alone; and as a user would, with a log line an update, a
-checkpoint and a validation (`wall clock`: target tokens over all seconds between the second update and the end, less those of
-validation). The floor: counted FLOPs of an update over the rate of a large matrix product, measured here.
+The text is in subwords already, divided by blanks. Each round runs each system once, one after the other; a system's figure is
+the median of its rounds, and its ratio is the median of the ratios within a round, so that a machine that grows slower does not
+decide. The floor: counted FLOPs of an update over the rate of a large matrix product, measured here. `as a user runs it` is
+nmt with a log line each ten updates, checkpoints and validations: target tokens over all seconds but those of validation.
 """
 
 import argparse
@@ -20,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +29,8 @@ HERE = Path(__file__).parent
 NMT = [sys.executable, "-m", "nmt"]
 SHAPES = {
     "base": ["--preset=transformer-base"],
-    "tiny": ["--preset=transformer-base", "--encoder-layers=3", "--decoder-layers=3", "--d-model=256", "--d-ff=1024", "--heads=4"],
+    "tiny": ["--preset=transformer-base", "--encoder-layers=3", "--decoder-layers=3", "--d-model=256",
+             "--d-ff=1024", "--heads=4"],
 }  # fmt: skip
 PEERS = ("eole", "yardstick")  # that the scripts of --bench know; "-bf16" after a name is its own
 
@@ -82,6 +83,37 @@ def nmt(given: argparse.Namespace, size: str, flags: Sequence[str]) -> Speed:
     updates = [record for record in records if "target_tokens" in record]
     flops = 1e18 * updates[-1]["eflop"] / sum(record["target_tokens"] for record in updates)
     return Speed(statistics.median(map(float, told)), peak, flops)
+
+
+def seconds_of(line: str) -> float:
+    """The time that a line of train.log begins with."""
+    return time.mktime(time.strptime(line[1:20], "%Y-%m-%d %H:%M:%S"))
+
+
+def as_a_user(given: argparse.Namespace, size: str, flags: Sequence[str]) -> tuple[float, float]:
+    """Target tokens a second of a run with all that is on by default: while it trains, and of all its time but validation."""
+    run = given.work / "run"
+    shutil.rmtree(run, ignore_errors=True)
+    command = [
+        *NMT,
+        "train",
+        f"--data={given.work / 'data'}",
+        f"--output={run}",
+        *SHAPES[size],
+        f"--threads={given.threads}",
+    ]
+    command += [f"--batch-tokens={given.batch_tokens}", f"--max-updates={given.user_updates + 1}", "--log-every=10u"]
+    period = f"{given.user_updates // 2}u"
+    finished([*command, f"--save-every={period}", f"--valid-every={period}", "--bleu-tokenize=none", "--quiet", *flags])
+    lines = [line for line in (run / "train.log").read_text().splitlines() if ": Up. " in line]
+    told = [(seconds_of(line), "[valid]" in line) for line in lines]
+    validation = sum(now - before for (before, _), (now, valid) in pairwise(told) if valid)
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    tokens = [record["target_tokens"] for record in records if "target_tokens" in record][1:]
+    last = max(now for now, _ in told)
+    speeds = [float(speed) for speed in re.findall(r"words/s (\d+)", "\n".join(lines))][1:]
+    saved = max(path.stat().st_mtime for path in (run / "checkpoints").glob("update-*/manifest.json"))
+    return statistics.median(speeds), sum(tokens) / (max(saved, last) - told[0][0] - validation)
 
 
 def yardstick(given: argparse.Namespace, size: str, precision: str) -> Speed:
@@ -143,6 +175,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--source", type=Path, help="training text in subwords; with --bench its own")
     parser.add_argument("--target", type=Path)
+    parser.add_argument("--valid-source", type=Path, help="development text")
+    parser.add_argument("--valid-target", type=Path)
+    parser.add_argument("--user-updates", type=int, default=40, help="of a run with all that a user has on; 0: none")
     parser.add_argument("--bench", type=Path, help="folder of the peers' scripts")
     parser.add_argument("--peers", nargs="+", default=list(PEERS), help="of those scripts; the first is the reference")
     parser.add_argument("--size", nargs="+", choices=SHAPES, default=["tiny", "base"])
@@ -156,11 +191,18 @@ def main() -> None:
     given.flags = given_flags
     given.work.mkdir(parents=True, exist_ok=True)
     source, target = given.source or given.work / "bpe/train.en", given.target or given.work / "bpe/train.de"
+    dev = given.valid_source or given.work / "bpe/val.en", given.valid_target or given.work / "bpe/val.de"
     asked = ["prepare", "--source-lang=xx", "--target-lang=yy", f"--source={source}", f"--target={target}"]
+    asked += [f"--valid-source={dev[0]}", f"--valid-target={dev[1]}"]
     asked += ["--tokenizer=none", "--subword=none", f"--output={given.work / 'data'}", "--overwrite", "--quiet"]
     subprocess.run([*NMT, *asked], check=True)
     for size in given.size:
         compare(given, size)
+        if given.user_updates:
+            training, wall = as_a_user(given, size, [f"--precision={given.precision[0]}", *given.flags])
+            print(
+                f"as a user runs it: {training:,.0f} while it trains, {wall:,.0f} with checkpoints: {wall / training - 1:+.1%}"
+            )
     shutil.rmtree(given.work / "run", ignore_errors=True)
 
 

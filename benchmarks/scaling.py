@@ -1,0 +1,129 @@
+"""How much of an update's time many devices would spend on talking: a simulation from message sizes and link speeds.
+
+    python benchmarks/scaling.py [--tflops 300] [--batch-tokens 25000]
+
+An update of B tokens over n devices computes B / n tokens on each: t = FLOPs / (n x sustained FLOP/s). Then all gradients are
+summed (DDP): 4 bytes a weight, in a ring 2 (n - 1) / n of them pass each link, in 2 (n - 1) steps of one latency each. Over
+more than one machine of 8 devices there are 8 rings, each over a network card of its own, with an eighth of the bytes. DDP
+sends while the backward pass, two thirds of t, goes on, but for the last bucket (25 MB): what is longer than that is waited
+for. With --check the same formula is held against this machine: it measures one process, the rate of a sum over two, and
+then two processes.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final, NamedTuple
+
+NMT = [sys.executable, "-m", "nmt"]
+SYSTEMS: Final = {"base": (63_081_472, 9.49e17 / (100_000 * 25_000)), "big": (214_171_648, 9.7e18 / (300_000 * 25_000))}
+BUCKET: Final = 25e6  # bytes that DDP sends at once
+MACHINE: Final = 8  # devices that the fast link joins
+
+
+class Link(NamedTuple):
+    """rate: bytes a second that one device sends; latency: seconds of a step."""
+
+    rate: float
+    latency: float
+
+
+def sum_seconds(size: float, devices: int, link: Link) -> float:
+    """Of a ring's sum of `size` bytes."""
+    return 0.0 if devices == 1 else 2 * (devices - 1) * (size / devices / link.rate + link.latency)
+
+
+def update_seconds(compute: float, size: float, devices: int, link: Link) -> tuple[float, float]:
+    """(seconds of an update, seconds of it that are waited for). compute: of one device's share; size: bytes of gradients."""
+    talk = sum_seconds(size, devices, link)
+    hidden = min(talk * (1 - min(BUCKET / size, 1.0)), compute * 2 / 3)
+    return compute + talk - hidden, talk - hidden
+
+
+def table(given: argparse.Namespace) -> None:
+    inside = Link(given.nvlink * 1e9, given.latency * 1e-6)
+    between = Link(min(given.nvlink, MACHINE * given.network) * 1e9, given.latency * 1e-6)
+    print(
+        f"{given.batch_tokens:,} tokens an update, {given.tflops:g} TFLOP/s sustained, {given.nvlink:g} GB/s inside a machine of "
+        f"{MACHINE}, {given.network:g} GB/s a device between machines, {given.latency:g} us a step\n"
+    )
+    print(
+        "| system | devices | compute, ms | sum of gradients, ms | waited for, ms | share | times one device |\n"
+        + "|---" * 7
+        + "|"
+    )
+    for name, (weights, flops) in SYSTEMS.items():
+        alone = given.batch_tokens * flops / (given.tflops * 1e12)
+        for devices in (1, 2, 4, 8, 16, 32, 64):
+            link = inside if devices <= MACHINE else between
+            took, waited = update_seconds(alone / devices, 4.0 * weights, devices, link)
+            talk = sum_seconds(4.0 * weights, devices, link)
+            milliseconds = " | ".join(f"{1e3 * seconds:.2f}" for seconds in (alone / devices, talk, waited))
+            print(f"| {name} | {devices} | {milliseconds} | {waited / took:.0%} | {alone / took:.1f} |")
+
+
+RATE = """
+import sys, time, torch
+import torch.distributed as dist
+dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
+numbers, best = torch.zeros(int(sys.argv[3])), float("inf")
+for _ in range(7):
+    began = time.perf_counter()
+    dist.all_reduce(numbers)
+    best = min(best, time.perf_counter() - began)
+if sys.argv[2] == "0":
+    print(best)
+"""
+
+
+def check(given: argparse.Namespace) -> None:
+    """The formula against two processes of this machine, of a thread each."""
+    with tempfile.TemporaryDirectory() as folder:
+        asked = [*NMT, "train", f"--data={given.check}", f"--output={folder}/run", "--dry-run", "--json", "--quiet"]
+        asked += [f"--batch-tokens={given.batch_tokens}", "--threads=1", *given.flags]
+        told = [json.loads(subprocess.check_output([*asked, f"--devices={n}"])) for n in (1, 2) * given.rounds]
+        weights = told[0]["parameters"]
+        sides = [
+            subprocess.Popen(
+                [sys.executable, "-c", RATE, f"{folder}/meet", str(rank), str(weights)], stdout=subprocess.PIPE
+            )
+            for rank in range(2)
+        ]
+        seconds = float(sides[0].communicate()[0])
+        sides[1].wait()
+    one, two = (min(row["seconds"] for row in told if row["ranks"] == n) for n in (1, 2))
+    # a ring of two sends 2 x (2 - 1) / 2 of the bytes
+    took, waited = update_seconds(one / 2, 4.0 * weights, 2, Link(4.0 * weights / seconds, 0.0))
+    print(f"\none process {one:.3f} s an update, a sum of {4e-6 * weights:.0f} MB over two {seconds:.3f} s")
+    print(
+        f"two processes: foreseen {took:.3f} s ({waited:.3f} waited for), measured {two:.3f} s: {two / took:.2f} times"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--batch-tokens", type=int, default=25_000)
+    parser.add_argument("--tflops", type=float, default=300.0, help="that one device sustains (%(default)s)")
+    parser.add_argument(
+        "--nvlink", type=float, default=450.0, help="GB/s that a device sends inside a machine (%(default)s)"
+    )
+    parser.add_argument(
+        "--network", type=float, default=50.0, help="GB/s a device between machines (%(default)s: 400 Gbit/s)"
+    )
+    parser.add_argument("--latency", type=float, default=10.0, help="microseconds of a step (%(default)s)")
+    parser.add_argument(
+        "--check", type=Path, metavar="DATA", help="hold the formula against this machine, on prepared data"
+    )
+    parser.add_argument("--rounds", type=int, default=2)
+    given, given.flags = parser.parse_known_args()
+    if given.check:
+        check(given)
+    else:
+        table(given)
+
+
+if __name__ == "__main__":
+    main()
