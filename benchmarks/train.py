@@ -17,6 +17,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -24,6 +25,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+
+from nmt.nn import linear
 
 HERE = Path(__file__).parent
 NMT = [sys.executable, "-m", "nmt"]
@@ -45,25 +48,29 @@ class Speed(NamedTuple):
 
 def finished(command: Sequence[str], folder: Path | None = None) -> tuple[str, int]:
     """(stdout, peak bytes of the largest process) of a command."""
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        out = process.stdout.read() if process.stdout else ""
-        errors = process.stderr.read() if process.stderr else ""
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"failed: {' '.join(command)}\n{errors}")
+    with tempfile.TemporaryFile("w+") as errors:
+        with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
+            out = process.stdout.read() if process.stdout else ""
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            errors.seek(0)
+            raise SystemExit(f"failed: {' '.join(command)}\n{errors.read()}")
     return out, 1024 * used.ru_maxrss
 
 
-def matmul_rate(threads: int, dtype: torch.dtype) -> float:
-    """FLOP/s of a large product: the best of a few rounds."""
+def matmul_rate(threads: int, precision: str) -> float:
+    """FLOP/s of a large product by the fastest path of a precision: the best of a few rounds."""
     torch.set_num_threads(threads)
-    one, other = torch.randn(4096, 512).to(dtype), torch.randn(512, 2048).to(dtype)
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    states, weight = torch.randn(4096, 512).to(dtype), torch.randn(2048, 512).to(dtype)
+    paths = ["torch", "onednn"] if linear.available() and precision == "fp32" else ["torch"]
     best = float("inf")
-    for _ in range(20):
-        began = time.perf_counter()
-        one @ other
-        best = min(best, time.perf_counter() - began)
+    for path in paths * 10:
+        with linear.using(path), torch.no_grad():  # type: ignore[arg-type]
+            began = time.perf_counter()
+            linear.product(states, weight)
+            best = min(best, time.perf_counter() - began)
     return 2 * 4096 * 512 * 2048 / best
 
 
@@ -150,9 +157,10 @@ def compare(given: argparse.Namespace, size: str) -> None:
     rounds: list[dict[str, Speed]] = []
     for _ in range(given.rounds):
         rounds.append({name: call(size) for name, call in called.items()})
-    rate = matmul_rate(given.threads, torch.float32)
+    rates = {precision: matmul_rate(given.threads, precision) for precision in ("fp32", "bf16")}
     reference = given.peers[0] if given.bench else "plain torch"
-    print(f"\n{size}: {given.rounds} rounds in turn, {given.threads} threads, fp32 products {rate / 1e9:.0f} GFLOP/s")
+    told = ", ".join(f"{precision} {rate / 1e9:.0f} GFLOP/s" for precision, rate in rates.items())
+    print(f"\n{size}: {given.rounds} rounds in turn, {given.threads} threads, products {told}")
     print(
         f"| system | target tokens/s (each round) | times {reference} | share of the floor | peak MB |\n"
         + "|---" * 5
@@ -163,6 +171,7 @@ def compare(given: argparse.Namespace, size: str) -> None:
         speeds = [found[name].tokens for found in rounds]
         ratio = statistics.median(found[name].tokens / found[reference].tokens for found in rounds)
         peak = max(found[name].peak for found in rounds)
+        rate = rates["bf16" if name.endswith("bf16") else "fp32"]
         share = f"{statistics.median(speeds) * flops / rate:.0%}"
         each = ", ".join(f"{speed:,.0f}" for speed in speeds)
         print(

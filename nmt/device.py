@@ -14,6 +14,7 @@ import torch
 from nmt.errors import UserError, quoted
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+VERSION_1: Final = ("limit_in_bytes", "usage_in_bytes")
 CAST_TO: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 _M_TRIM_THRESHOLD: Final = -1  # glibc, malloc.h
@@ -37,13 +38,6 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
     """Products in a 16-bit type with float32 weights, or everything in float32."""
     return torch.autocast(device.type, CAST_TO.get(precision, torch.bfloat16), enabled=precision in CAST_TO)
-
-
-def allow_tf32(device: torch.device, precision: Precision) -> None:
-    """Let a GPU round the factors of float32 products to TF32 if that is wanted, else not. UserError on another device."""
-    if precision == "tf32" and device.type != "cuda":
-        raise UserError(f"--precision tf32: a number format of NVIDIA's GPUs, and this is {device} (fp32, or bf16)")
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
 
 
 class Memory:
@@ -96,14 +90,38 @@ def _largest_resident() -> int:
 
 
 def _left_of_limits() -> Iterator[int]:
-    """What the control group (a container's limit) and the address space (`ulimit -v`) leave."""
-    group = Path("/sys/fs/cgroup")
-    with suppress(OSError, ValueError):  # "max" is no number
-        most, used = ((group / f"memory.{name}").read_text() for name in ("max", "current"))
-        yield max(int(most) - int(used), 0)
+    """What the control groups and the address space (`ulimit -v`) leave."""
+    yield from left_of_groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
     addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if addresses != resource.RLIM_INFINITY:
         yield addresses - _kibibytes("/proc/self/status", "VmSize:")
+
+
+def left_of_groups(groups: Path, mounted: Path) -> Iterator[int]:
+    """What each limit of the process's control groups leaves, a container's or a job's: of their version 2, and of 1.
+
+    groups: lines `number:controllers:path`; in a container the path may not be there, and the limit is that of the root
+    """
+    with suppress(OSError):
+        for line in groups.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers not in ("", "memory"):
+                continue
+            root, names = (mounted, ("max", "current")) if not controllers else (mounted / "memory", VERSION_1)
+            own = root / path.lstrip("/")
+            for group in (own, *own.parents):
+                if group.is_relative_to(root):
+                    yield from _left_of_group(group, *names)
+
+
+def _left_of_group(group: Path, limit: str, used: str) -> Iterator[int]:
+    """Limit less use; files that are cached count as free, for they go when memory is wanted."""
+    with suppress(OSError, ValueError):  # "max" is no number
+        most, now = (int((group / f"memory.{name}").read_text()) for name in (limit, used))
+        stat = group / "memory.stat"
+        rows = (line.split() for line in stat.read_text().splitlines()) if stat.exists() else ()
+        cached = sum(int(size) for name, size in rows if name in ("inactive_file", "active_file"))
+        yield max(most - now + cached, 0)
 
 
 def keep_pages() -> None:

@@ -35,7 +35,8 @@ class World:
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
         if any(name not in os.environ for name in names):
             return cls()
-        return cls(*(int(os.environ[name]) for name in names), int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+        rank, size, local_rank = (int(os.environ[name]) for name in names)
+        return cls(rank, size, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
 
     @property
     def leads(self) -> bool:
@@ -117,6 +118,25 @@ class World:
         absent = [f"rank {rank} does not answer" for rank in keys if rank not in left]
         return "; ".join([*ended, *absent]) or "the connection was lost"
 
+    def post(self, key: str, content: bytes) -> None:
+        """Leave something where the ranks met, for one of them to fetch. RuntimeError when that place is gone."""
+        self._store.set(key, content)
+
+    def fetch(self, key: str, seconds: float) -> bytes | None:
+        """Take away what a rank posts; None when nothing has come within so many seconds."""
+        try:
+            if seconds:
+                self._store.wait([key], timedelta(seconds=seconds))
+            elif not self._store.check([key]):
+                return None
+        except RuntimeError as error:
+            if "time" in str(error).lower():
+                return None
+            raise
+        content: bytes = self._store.get(key)
+        self._store.delete_key(key)
+        return content
+
     def sum(self, tensor: Any) -> None:
         """Make a tensor the sum of those of all ranks, the same bits on each."""
         if self.size > 1:
@@ -149,6 +169,10 @@ class World:
         found = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.size)]
         dist.all_gather(found, own)
         return [row[:size].numpy().tobytes() for row, size in zip(found, sizes.tolist(), strict=True)]
+
+    def least(self, number: int) -> int:
+        """The smallest of what the ranks have."""
+        return min(int(told) for told in self.gather(str(number).encode()))
 
     def share(self, items: Sequence[Any]) -> Sequence[Any]:
         """This rank's of some items that are dealt out in turn; `dealt` undoes it."""

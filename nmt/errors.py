@@ -59,6 +59,14 @@ class ToldElsewhere(Exception):
 
 
 LONGEST_QUOTE = 200
+OUT_OF_MEMORY = (  # how torch and the libraries below it say so where they have no type for it
+    "DefaultCPUAllocator",
+    "out of memory",
+    "_STATUS_ALLOC_FAILED",
+    "bad_alloc",
+    "could not create a memory",  # oneDNN
+    "could not create a primitive",
+)
 
 
 def quoted(value: object) -> str:
@@ -84,5 +92,5 @@ def is_out_of_memory(error: Exception) -> bool:
     """Whether memory of the machine or of the device ran out; asks torch only if something else has imported it."""
     device_error = getattr(sys.modules.get("torch"), "OutOfMemoryError", MemoryError)
     return isinstance(error, (MemoryError, device_error)) or (
-        isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+        isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY)
     )

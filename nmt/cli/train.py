@@ -10,7 +10,8 @@ from nmt.dist import World
 from nmt.log import log
 from nmt.train.rehearsal import rehearse
 from nmt.train.run import TrainOptions
-from nmt.train.trainer import development_set, train, training_data
+from nmt.train.setup import development_set, training_data
+from nmt.train.trainer import train
 
 
 def run(options: TrainOptions, parts: Parts) -> int:

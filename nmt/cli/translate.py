@@ -73,11 +73,11 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
 
 
 def _serve(options: TranslateOptions, parts: Parts, world: World) -> int:
-    """Translate what the leader tells; a signal ends the leader, and by it the others."""
-    from nmt.infer.shared import Worker
+    """Translate what the leader gives; a signal ends the leader, and by it the others."""
+    from nmt.infer.shared import serve
 
-    with Signals():
-        Worker(_translator(options, parts, world), world).serve()
+    with Signals() as signals:
+        serve(_translator(options, parts, world), world, signals)
     return 0
 
 
@@ -91,8 +91,9 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
         log.info(f"{options.model}: {translator.decoder.signature} on {on}, {options.precision}")
         place, show = "stdin" if options.input == "-" else options.input, _shower(options, translator)
         settings = (options.buffer_size, place, options.strict)
+        shared_out = leading(translator, world, 60 * options.timeout) if world.size > 1 else nullcontext(translator)
         opened = new_output(Path(options.output)) if options.output != "-" else nullcontext(sys.stdout.buffer)
-        with opened as output, leading(translator, world) if world.size > 1 else nullcontext(translator) as shared:
+        with opened as output, shared_out as shared:
             bad = translate_stream(shared, source, output, show, *settings)
     counts = {"not UTF-8": bad, "cut": shared.cut.count, "not translated": shared.failed.count}
     if any(counts.values()):

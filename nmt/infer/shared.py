@@ -1,22 +1,28 @@
-"""One translation over several processes: the leader reads and writes, and all translate a part of each window of lines."""
+"""One translation over several processes: the leader reads and writes, and each translates a part of every window of lines.
+
+Lines and translations go through the store where the ranks met, so that a worker may wait for the next line for as long as a
+person takes to type it, and the leader for a worker no longer than it is told.
+"""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Final
 
 import msgspec
 
 from nmt.dist import World
-from nmt.errors import Interrupted, UserError
+from nmt.errors import Interrupted, ResourceError
 from nmt.infer.translator import Tally, Translation, Translator
+from nmt.signals import Signals
 
-IDLE_SECONDS: Final = 60.0  # after which those that wait are told that there is nothing yet
+LOOK_SECONDS: Final = 0.5  # between looks at signals
+STOP: Final = "stop"  # where a worker that waits leaves a signal
 
 
 class Job(msgspec.Struct):
-    """Lines to translate, of all ranks together. first: the number of the first of them in the text called `place`."""
+    """Lines for a rank to translate. first: the number of the first of them in the text called `place`."""
 
     lines: list[str]
     place: str
@@ -24,11 +30,12 @@ class Job(msgspec.Struct):
 
 
 class Part(msgspec.Struct):
-    """What one rank made of its lines, and what there is to say of them."""
+    """What a rank made of its lines, and what there is to say of them; signal: that it received, and stopped for."""
 
     translations: list[Translation]
     cut: list[str]
     failed: list[str]
+    signal: int | None = None
 
 
 class Noted(Tally):
@@ -41,75 +48,86 @@ class Noted(Tally):
     def add(self, message: str) -> None:
         self.messages.append(message)
 
-    def taken(self) -> list[str]:
-        """What was noted since this was last asked."""
-        taken, self.messages = self.messages, []
-        return taken
-
 
 class SharedTranslator:
-    """A translator over the ranks of a world, for its leader: it is asked like any other."""
+    """A translator over the ranks of a world, for its leader: it is asked like any other.
 
-    def __init__(self, translator: Translator, world: World) -> None:
-        self.world, self.cut, self.failed = world, translator.cut, translator.failed
+    seconds: that a rank may take for its part of a window
+    """
+
+    def __init__(self, translator: Translator, world: World, seconds: float) -> None:
+        self.translator, self.world, self.seconds = translator, world, seconds
+        self.cut, self.failed = translator.cut, translator.failed
         self.max_characters = translator.max_characters
-        self._worker = Worker(translator, world)
-        self._told = time.monotonic()
 
     def translate(
-        self, lines: Sequence[str], place: str = "input", first: int = 1, check: Callable[[], None] | None = None
+        self, lines: Sequence[str], place: str, first: int, check: Callable[[], None] | None
     ) -> list[Translation]:
-        """See Translator. No rank may stop alone, so that check is not called before all are done."""
-        parts = self._worker.work(Job(list(lines), place, first))
-        for part in parts:
+        """See Translator. Raises ResourceError naming a rank that does not answer, Interrupted for one that was signalled."""
+        own, *others = bounds([len(line) + 1 for line in lines], self.world.size)
+        for rank, (start, end) in enumerate(others, 1):
+            job = Job(list(lines[start:end]), place, first + start)
+            self.world.post(f"job/{rank}", msgspec.json.encode(job))
+        translations = self.translator.translate(lines[: own[1]], place, first, check)
+        deadline = time.monotonic() + self.seconds
+        for rank in range(1, self.world.size):
+            part = self._part(rank, deadline, check)
             for message in part.cut:
                 self.cut.add(message)
             for message in part.failed:
                 self.failed.add(message)
-        self._told = time.monotonic()
-        return [translation for part in parts for translation in part.translations]
+            translations += part.translations
+        return translations
+
+    def _part(self, rank: int, deadline: float, check: Callable[[], None] | None) -> Part:
+        """What a rank made of its lines."""
+        while (content := self.world.fetch(f"part/{rank}", LOOK_SECONDS)) is None:
+            if check is not None:
+                check()
+            if time.monotonic() > deadline:
+                raise ResourceError(f"rank {rank} does not answer (--timeout says how many minutes it has)")
+        part = msgspec.json.decode(content, type=Part)
+        if part.signal is not None:
+            raise Interrupted(part.signal)
+        return part
 
     def wait(self) -> None:
-        """To be called while there is nothing to translate, so that no rank is taken for lost."""
-        if time.monotonic() - self._told > IDLE_SECONDS:
-            self.translate([])
+        """Called while no line has come: a signal to a worker ends all."""
+        if (number := self.world.fetch(STOP, 0)) is not None:
+            raise Interrupted(int(number))
 
 
 @contextmanager
-def leading(translator: Translator, world: World) -> Iterator[SharedTranslator]:
-    """The translator of the leader; the other ranks end with the block, by whatever of the leader's own it ends."""
+def leading(translator: Translator, world: World, seconds: float) -> Iterator[SharedTranslator]:
+    """The translator of the leader; the other ranks end with the block, by whatever it ends."""
     try:
-        yield SharedTranslator(translator, world)
-    except (Interrupted, UserError, OSError):
-        world.gather(b"")
-        raise
-    world.gather(b"")
+        yield SharedTranslator(translator, world, seconds)
+    finally:
+        with suppress(RuntimeError):  # a worker that has ended already
+            for rank in range(1, world.size):
+                world.post(f"job/{rank}", b"")
 
 
-class Worker:
-    """What every rank does with a job: its part of the lines."""
+def serve(translator: Translator, world: World, signals: Signals) -> None:
+    """Translate what the leader gives this rank, until it has no more or is gone."""
+    with suppress(RuntimeError):  # of the store, which ends with the leader
+        while True:
+            while (content := world.fetch(f"job/{world.rank}", LOOK_SECONDS)) is None:
+                if signals.received:
+                    world.post(STOP, str(signals.received).encode())
+            if not content:
+                return
+            part = _translated(translator, msgspec.json.decode(content, type=Job), signals)
+            world.post(f"part/{world.rank}", msgspec.json.encode(part))
 
-    def __init__(self, translator: Translator, world: World) -> None:
-        self.translator, self.world = translator, world
-        self._cut, self._failed = Noted(), Noted()
-        translator.cut, translator.failed = self._cut, self._failed
 
-    def work(self, job: Job) -> list[Part]:
-        """Tell all ranks a job and do it with them; returns each one's part. The leader's turn."""
-        self.world.gather(msgspec.json.encode(job))
-        return self._together(job)
-
-    def serve(self) -> None:
-        """Do what the leader tells until it has no more."""
-        while job := self.world.gather(b"")[0]:
-            self._together(msgspec.json.decode(job, type=Job))
-
-    def _together(self, job: Job) -> list[Part]:
-        start, end = bounds([len(line) + 1 for line in job.lines], self.world.size)[self.world.rank]
-        found = self.translator.translate(job.lines[start:end], job.place, job.first + start)
-        part = Part(found, self._cut.taken(), self._failed.taken())
-        shares = self.world.gather(msgspec.json.encode(part))
-        return [msgspec.json.decode(share, type=Part) for share in shares] if self.world.leads else []
+def _translated(translator: Translator, job: Job, signals: Signals) -> Part:
+    cut, failed = translator.cut, translator.failed = Noted(), Noted()
+    try:
+        found = translator.translate(job.lines, job.place, job.first, signals.check)
+        return Part(found, cut.messages, failed.messages)
+    except Interrupted as error:
+        return Part([], [], [], error.signal_number)
 
 
 def bounds(sizes: Sequence[int], ranks: int) -> list[tuple[int, int]]:

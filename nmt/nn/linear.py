@@ -98,9 +98,14 @@ def add_product(sums: Tensor, left: Tensor, right: Tensor) -> None:
         sums.addmm_(left.t(), right)
 
 
-def transposed(weight: Tensor) -> Tensor:
-    """A weight (E, D) as `product` takes it to multiply by it often from the other side: (D, E)."""
-    return weight.t().contiguous() if _by_onednn(weight) else weight.t()
+def turned(weight: Tensor) -> Tensor | None:
+    """A weight (E, D) for `product_back`, turned once for many products where the path needs that."""
+    return weight.t().contiguous() if _by_onednn(weight) else None
+
+
+def product_back(gradient: Tensor, weight: Tensor, turned: Tensor | None) -> Tensor:
+    """gradient (N, E) times weight (E, D), without gradient: (N, D)."""
+    return gradient @ weight if turned is None else _onednn(gradient, turned, None)
 
 
 def _by_onednn(states: Tensor) -> bool:
@@ -109,7 +114,9 @@ def _by_onednn(states: Tensor) -> bool:
 
 
 def _onednn(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """`product` by oneDNN."""
+    """`product` by oneDNN, which knows no product of nothing."""
+    if not states.numel() or not weight.numel():
+        return linear(states, weight, bias)
     found: Tensor = torch.ops.mkldnn._linear_pointwise(states.contiguous(), weight.contiguous(), bias, "none", [], "")
     return found
 

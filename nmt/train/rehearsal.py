@@ -11,12 +11,11 @@ import torch
 
 from nmt.checkpoint import flat_optimizer, weights_of
 from nmt.data.loader import ahead
-from nmt.device import Memory, choose_device
-from nmt.dist import World
-from nmt.nn import linear
+from nmt.device import Memory
 from nmt.report import Window
 from nmt.train.run import Run, Saved, TrainOptions
-from nmt.train.trainer import count, development_set, flops_of, make_update, set_up, settle, training_data
+from nmt.train.setup import Basis, products_as, set_up, settle
+from nmt.train.trainer import count, flops_of, make_update
 
 UPDATES: Final = 3  # that are timed, after a first one
 
@@ -85,17 +84,15 @@ class Rehearsal:
 
 def rehearse(options: TrainOptions, parts: Any) -> Rehearsal:
     """Make a few updates from fresh weights, and tell what the run would be. Errors are those of `train`."""
-    world = World.of_environment()
-    device = choose_device(options.device, world.local_rank)
-    data = training_data(options)
-    development_set(options, data)
-    memory = Memory(device)
+    basis = Basis.of(options)
+    memory = Memory(basis.device)
     free = memory.free()
-    with world.joined(device.type, options.timeout), linear.using("torch"):
-        run = set_up(options, parts, data, device, world)
+    joined = basis.world.joined(basis.device.type, options.timeout)
+    with joined, products_as(basis.device, options.precision):
+        run = set_up(options, parts, basis)
         done = _done(run)
-        memory.watch()
         settle(run)
+        memory.watch()
         return _of_updates(run, done, memory, free)
 
 
@@ -110,7 +107,8 @@ def _done(run: Run) -> int:
 
 
 def _of_updates(run: Run, done: int, memory: Memory, free: int) -> Rehearsal:
-    options, loader, window, batches = run.options, run.loader, Window(), 0
+    options, loader, window = run.options, run.loader, Window()
+    batches = tokens = 0
     run.model.train()
     with closing(ahead(loader.updates(run.progress.position))) as updates:
         for number, data in zip(range(1 + UPDATES), updates, strict=False):
@@ -120,7 +118,7 @@ def _of_updates(run: Run, done: int, memory: Memory, free: int) -> Rehearsal:
                 torch.cuda.synchronize(run.device)
             if number:  # the first one warms up
                 count(window, stats, flops_of(run.model, data), time.monotonic() - began)
-                batches += len(data.batches)
+                batches, tokens = batches + len(data.batches), tokens + stats.tokens  # also of one that was skipped
     seconds, _, _ = run.world.agree(window.seconds / UPDATES, None, 0)
     tensors, _ = flat_optimizer(run.optimizer)
     kept = [*tensors.values(), *weights_of(run.model).values()]
@@ -135,7 +133,7 @@ def _of_updates(run: Run, done: int, memory: Memory, free: int) -> Rehearsal:
         last=_last(options, loader.updates_per_epoch(), done, seconds),
         micro_batches=batches / UPDATES,
         max_tokens=run.progress.found.holds,
-        target_tokens=window.target_tokens / UPDATES,
+        target_tokens=tokens / UPDATES,
         padding=window.padding,
         seconds=seconds,
         flops=window.flops / UPDATES,

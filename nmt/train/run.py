@@ -128,14 +128,18 @@ class Found:
     """What was found out about the device: kept with the run, which so goes on with the same bits.
 
     matmul: path of a CPU's products
-    asked, max_tokens: the --max-tokens that was given, and what it came to; another one is obeyed
+    asked, max_tokens: the --max-tokens that was given, for which devices, and what it came to; others are looked at anew
     holds: that a micro-batch may have since memory ran out; max_tokens before
     """
 
     matmul: Matmul | None = None
-    asked: int | Literal["auto"] | None = None
+    asked: str | None = None
     max_tokens: int = 0
     holds: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.max_tokens, self.holds) < (0 if self.asked is None else 1):
+            raise ValueError(f"micro-batches of {self.max_tokens} and {self.holds} tokens")
 
 
 @dataclass
@@ -229,6 +233,8 @@ class Run:
             return False
         state = Saved.read(found)
         self.check_same(found.folder, state)
+        if (state.progress.scale is None) != (self.progress.scale is None):
+            raise ArtefactError(f"{quoted(found.folder / TRAINING)}: a loss scale belongs to fp16 alone")
         tensors = read_tensors(found.path(TRAINING_TENSORS))
         place = found.folder / TRAINING_TENSORS
         if state.progress.update > state.progress.skipped:
@@ -324,6 +330,7 @@ class Run:
             "settings": sha256(to_json(dict(self.settings))).hexdigest(),
             "torch": str(torch.__version__),
             "threads": torch.get_num_threads(),
+            "matmul": self.progress.found.matmul,
             "ranks": self.world.size,
             "data": self.data.fingerprint,
             "vocabulary": self.data.pipeline.hash,

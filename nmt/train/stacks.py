@@ -4,13 +4,15 @@ A layer is an item of an nn.ModuleList that is called as a module.
 """
 
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from nmt.errors import UserError
+
+MOST_GRAPHS: Final = 64  # of a kind of layer; behind torch's 8 a layer would silently run as it is written
 
 
 def layers_of(module: nn.Module) -> list[nn.Module]:
@@ -38,7 +40,13 @@ def _anew(forward: Any, *inputs: Any, **named: Any) -> Any:
 
 
 def compile_layers(model: nn.Module) -> None:
-    """Compile each layer for lengths and sizes that vary: one graph for all of a kind. Raises UserError when it has none."""
+    """Compile each layer for lengths and sizes that vary: one graph for all of a kind. Raises UserError when it has none.
+
+    A batch or a length of 1 makes a graph more; so does validation.
+    """
+    from torch._dynamo import config
+
+    config.recompile_limit = MOST_GRAPHS
     for layer in _wanted(model, "--compile"):
         layer.compile(dynamic=True)
 

@@ -1,4 +1,4 @@
-"""The training loop, and how a run is set up for it."""
+"""The training loop."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -8,29 +8,22 @@ from typing import Any, Final
 
 import torch
 
-from nmt import registry
-from nmt.artefact import MANIFEST, Lock, write_file
-from nmt.checkpoint import ModelFacts
-from nmt.data.loader import Loader, UpdateBatches, ahead
-from nmt.data.shards import EvaluationSet, PreparedData
-from nmt.device import CAST_TO, Precision, allow_tf32, choose_device, keep_pages
+from nmt.artefact import Lock, write_file
+from nmt.data.loader import UpdateBatches, ahead
+from nmt.data.shards import EvaluationSet
 from nmt.dist import World
-from nmt.errors import DivergedError, Interrupted, UserError, quoted, unknown
-from nmt.infer.evaluate import check_tokenizer
+from nmt.errors import DivergedError, Interrupted
 from nmt.infer.translator import Translator
-from nmt.models.base import Model, Vocabularies
-from nmt.nn import linear
+from nmt.models.base import Model
 from nmt.options import as_dict, to_toml
-from nmt.report import NoReport, Report, Window
 from nmt.report import Progress as Shown
-from nmt.runs import Checkpoints
+from nmt.report import Window
 from nmt.signals import Signals
 from nmt.train.every import Alarm, Period
-from nmt.train.parallel import spread
-from nmt.train.run import MUST_STAY, Progress, Run, TrainOptions, seed_of
-from nmt.train.stacks import compile_layers, graphs_compiled, recompute
-from nmt.train.trial import find_max_tokens, products
-from nmt.train.update import LossScale, Stats, Updater
+from nmt.train.run import Run, TrainOptions, seed_of
+from nmt.train.setup import Basis, products_as, set_up, settle
+from nmt.train.stacks import graphs_compiled
+from nmt.train.update import Stats
 from nmt.train.validation import Scores, validate
 
 SETTINGS: Final = "settings.toml"
@@ -42,20 +35,11 @@ def train(options: TrainOptions, parts: Any) -> Run:
 
     Raises Interrupted after saving, when a signal asked to stop.
     """
-    world = World.of_environment()
-    device = choose_device(options.device, world.local_rank)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    data = training_data(options)
-    dev = development_set(options, data)
-    folder = Path(options.output)
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{quoted(folder)}: is a file; a run is a folder (name another --output)")
-    if (folder / MANIFEST).exists():
-        raise UserError(f"{quoted(folder)}: is a finished artefact, not a run (name another --output)")
-    joined = world.joined(device.type, options.timeout)
-    with joined, _held(folder, world), linear.using("torch"), Signals() as signals:
-        run = set_up(options, parts, data, device, world)
+    basis = Basis.of(options)
+    world, dev, folder = basis.world, basis.dev, Path(options.output)
+    joined, products = world.joined(basis.device.type, options.timeout), products_as(basis.device, options.precision)
+    with joined, _held(folder, world), products, Signals() as signals:
+        run = set_up(options, parts, basis)
         try:
             run.resume()
             settle(run)
@@ -64,7 +48,8 @@ def train(options: TrainOptions, parts: Any) -> Run:
                 write_file(folder / SETTINGS, _settings_file(options, parts))
             translator = None
             if options.valid_bleu:
-                translator = Translator(data.pipeline, run.model, parts.build("decoder"), options.valid_batch_tokens)
+                pipeline, decoder = basis.data.pipeline, parts.build("decoder")
+                translator = Translator(pipeline, run.model, decoder, options.valid_batch_tokens)
             _loop(run, dev, translator, signals)
             _conclude(run)
         finally:
@@ -148,120 +133,6 @@ def _ran_out(run: Run, held: int) -> str:
     )
 
 
-def training_data(options: TrainOptions) -> PreparedData:
-    """The prepared data; UserError when there is nothing in it to train on."""
-    data = PreparedData(Path(options.data))
-    if not len(data.train):
-        raise UserError(f"{quoted(options.data)}: has no training pairs (nmt prepare --train)")
-    return data
-
-
-def development_set(options: TrainOptions, data: PreparedData) -> EvaluationSet | None:
-    """The set that validation uses, None when the data has none; UserError when one is wanted that cannot be used."""
-    sets, name = data.valid, options.valid_set
-    if name is not None and name not in sets:
-        raise unknown("development set", name, sets)
-    dev = sets[name] if name is not None else next(iter(sets.values()), None)
-    if dev is None and options.patience is not None:
-        raise UserError(f"{quoted(options.data)}: has no development set for --patience (nmt prepare --valid)")
-    if dev is not None and next(dev.batches(1), None) is None:
-        raise UserError(f"{quoted(options.data)}: development set '{dev.name}' has no pair with text on both sides")
-    if dev is not None and options.valid_bleu:
-        check_tokenizer(options.bleu_tokenize)
-    return dev
-
-
-def set_up(options: TrainOptions, parts: Any, data: PreparedData, device: torch.device, world: World) -> Run:
-    """The run with fresh weights: model, criterion, optimizer and schedule."""
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
-    keep_pages()
-    allow_tf32(device, options.precision)
-    pipeline = data.pipeline
-    vocabularies = Vocabularies(pipeline.source.size, pipeline.target.size, pipeline.joint)
-    torch.manual_seed(options.seed)
-    model = parts.build("model", vocabularies).to(device)
-    if model.cost_is_measured:  # what cannot be measured is told before any work is done
-        model.flops(*torch.ones(2, 1, dtype=torch.int64, device=device))
-    criterion = parts.build("criterion")
-    if options.activation_checkpointing:
-        recompute(model)
-    if options.compile:
-        compile_layers(model)
-    objective = spread(model, criterion, world, options.engine)
-    optimizer = parts.build("optimizer", model.parameters())
-    folder, cut = Path(options.output), (options.batch_tokens, 1, options.seed)  # `settle` says of how many tokens
-    loader = Loader(data.train, *cut, world.rank, world.size, pinned=device.type == "cuda")
-    return Run(
-        options=options,
-        settings=_must_stay(options, parts),
-        folder=folder,
-        data=data,
-        facts=ModelFacts.of(parts.chosen["model"], parts.options("model"), vocabularies),
-        world=world,
-        model=model,
-        criterion=criterion,
-        updater=Updater(objective, optimizer, world, options.precision, options.clip_norm),
-        optimizer=optimizer,
-        schedule=parts.build("schedule", model.width, options.max_updates),
-        loader=loader,
-        report=Report(folder, options.tensorboard) if world.leads and not options.dry_run else NoReport(),
-        checkpoints=Checkpoints(folder),
-        progress=Progress(scale=LossScale() if options.precision == "fp16" else None),
-    )
-
-
-def settle(run: Run) -> None:
-    """Choose what is measured and not given: the path of the products, and the size of the micro-batches."""
-    options, found = run.options, run.progress.found
-    if run.device.type == "cpu" and options.precision in CAST_TO:
-        _warn_of_slow(run, options.precision)
-    if options.matmul == "onednn" and not linear.available():
-        raise UserError("--matmul onednn: this torch was built without it (give auto or torch)")
-    if options.matmul != "auto":
-        found.matmul = options.matmul
-    elif found.matmul is None or (found.matmul == "onednn" and not linear.available()):
-        found.matmul = _faster_products(run)
-    linear.use(found.matmul)
-    if found.asked != options.max_tokens:
-        found.asked = options.max_tokens
-        if options.max_tokens != "auto":
-            found.max_tokens = options.max_tokens
-        else:
-            found.max_tokens = find_max_tokens(run.updater.objective, run.loader, options.precision, run.world)
-            run.report.line(f"micro-batches of at most {found.max_tokens:,} tokens, padding counted: found by trial")
-        found.holds = found.max_tokens
-    run.loader.max_tokens = found.max_tokens
-
-
-def _faster_products(run: Run) -> linear.Matmul:
-    """The path of the float32 products of a CPU, as the leader measures it."""
-    if run.device.type != "cpu" or run.options.precision in CAST_TO:
-        return "torch"
-    chosen, ratio = linear.measured(*products(run.model))
-    agreed: linear.Matmul = "onednn" if run.world.gather(chosen.encode())[0] == b"onednn" else "torch"
-    run.report.line(f"products by {agreed}: oneDNN is {ratio:.2f} times as fast as torch's own here (--matmul)")
-    return agreed
-
-
-def _warn_of_slow(run: Run, precision: Precision) -> None:
-    """Say so when a CPU has no instructions for a 16-bit type, and is slower with it."""
-    if (ratio := linear.speed_of(CAST_TO[precision], *products(run.model))) < 1:
-        run.report.line(
-            f"--precision {precision}: this processor is {1 / ratio:.1f} times slower with it than with fp32"
-        )
-
-
-def _must_stay(options: TrainOptions, parts: Any) -> Mapping[str, Any]:
-    """The settings that must be the same when a run goes on, by key."""
-    schedule = registry.find("schedule", parts.chosen["schedule"]).cls
-    keys = (*MUST_STAY, *getattr(schedule, "depends_on", ()))
-    settings: dict[str, Any] = {key: getattr(options, key) for key in keys}
-    for kind in ("model", "criterion", "optimizer", "schedule"):
-        settings |= {kind: parts.chosen[kind], **as_dict(parts.options(kind))}
-    return settings
-
-
 def _settings_file(options: TrainOptions, parts: Any) -> bytes:
     """All settings as TOML, so that `nmt train --config RUN/settings.toml` goes on."""
     settings = as_dict(options)
@@ -276,7 +147,10 @@ def _note(run: Run, stats: Stats, data: UpdateBatches, rate: float, window: Wind
     flops = flops_of(run.model, data)
     progress.flops += flops
     progress.skipped += not stats.applied
-    progress.skipped_in_a_row = 0 if stats.applied else progress.skipped_in_a_row + 1
+    if stats.applied:
+        progress.skipped_in_a_row = 0
+    elif progress.scale is None or progress.scale.factor == 1:  # else the scale was to blame, and is smaller now
+        progress.skipped_in_a_row += 1
     run.report.record(
         {
             "update": progress.update,

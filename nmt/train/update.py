@@ -32,6 +32,10 @@ class LossScale:
     factor: float = FIRST_SCALE
     good: int = 0
 
+    def __post_init__(self) -> None:
+        if not 1 <= self.factor <= MOST_SCALE or self.good < 0:
+            raise ValueError(f"a loss scale of {self.factor} after {self.good} updates")
+
     def see(self, finite: bool) -> None:
         """Note whether an update's gradient was finite."""
         self.good = self.good + 1 if finite else 0
@@ -61,11 +65,11 @@ class Stats:
 
 
 class _RanOutError(Exception):
-    """Memory ran out in a micro-batch."""
+    """Memory ran out in a micro-batch. largest: tokens of the largest that was tried in this update; alone: see `_backward`"""
 
-    def __init__(self, batch: Batch, alone: bool) -> None:
+    def __init__(self, batch: Batch, largest: int, alone: bool) -> None:
         super().__init__()
-        self.rows, self.cells, self.alone = len(batch.source), cells_of(batch), alone
+        self.rows, self.cells, self.largest, self.alone = len(batch.source), cells_of(batch), largest, alone
 
 
 @dataclass(frozen=True)
@@ -91,10 +95,8 @@ class Updater:
         factor = scale.factor if scale else 1.0
         sums, batches, holds = self._gradient(data, seed, holds, factor)
         self.world.sum(sums)
-        if scale:
-            for parameter in self.objective.parameters():
-                if parameter.grad is not None:
-                    parameter.grad.mul_(1 / factor)
+        if factor != 1:
+            torch._foreach_mul_([p.grad for p in self.objective.parameters() if p.grad is not None], 1 / factor)
         norm = whole(nn.utils.clip_grad_norm_(self.objective.parameters(), self.clip_norm or math.inf))
         loss, nll, found_norm = (*sums.tolist(), float(norm))  # the one place that waits for the device
         applied = math.isfinite(loss) and math.isfinite(found_norm)
@@ -136,7 +138,8 @@ class Updater:
                     (total * (share * self.world.size * factor)).backward()
             except Exception as error:
                 if is_out_of_memory(error):
-                    raise _RanOutError(batch, alone) from None
+                    tried = passes[: len(passes) - left]
+                    raise _RanOutError(batch, max(cells_of(one) for one, _ in tried), alone) from None
                 raise
             sums += share * torch.stack([total.detach(), nll])
         return sums
@@ -148,7 +151,7 @@ class Updater:
             raise ResourceError(f"{asked}, which is a single pair (give nmt prepare a smaller --max-length)")
         if not found.alone or (self.world.size > 1 and in_step(self.objective)):
             raise ResourceError(f"{asked}, while other ranks waited (give a --max-tokens below it)")
-        return max(found.cells // 2, 1)
+        return max(found.largest // 2, 1)
 
 
 def cells_of(batch: Batch) -> int:

@@ -13,13 +13,14 @@ from nmt.batch import Batch
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
 from nmt.data.batching import micro_batches
 from nmt.data.loader import Loader, Position, UpdateBatches
-from nmt.device import Memory
+from nmt.device import Memory, left_of_groups
 from nmt.dist import World
 from nmt.errors import ResourceError, UserError
 from nmt.models.base import Vocabularies
 from nmt.models.rnnsearch import RnnSearch, RnnSearchOptions
 from nmt.models.transformer import Transformer, TransformerOptions
 from nmt.nn import linear
+from nmt.train import trial
 from nmt.train.parallel import Objective
 from nmt.train.stacks import recompute
 from nmt.train.trial import find_max_tokens
@@ -116,24 +117,55 @@ def test_where_memory_runs_out_the_update_is_made_of_smaller_batches_with_the_sa
     small = TooSmall(objective_of(), 40, behind)
     stats, found = gradient(small, data)
     close(found, wanted, 1e-5)
-    assert stats.holds == 30 and stats.loss == pytest.approx(whole.loss, rel=1e-6) and stats.tokens == whole.tokens
-    assert max(small.tried[-4:]) <= 30 < small.tried[0]
+    assert (
+        stats.holds == max(map(cells_of, data.batches)) // 4
+        and stats.loss == pytest.approx(whole.loss, rel=1e-6)
+        and stats.tokens == whole.tokens
+    )
+    assert max(small.tried[-4:]) <= 40 < small.tried[0]
     small.tried.clear()
     gradient(small, data, stats.holds)
-    assert max(small.tried) <= 30  # what is known is not tried again
+    assert max(small.tried) <= 40  # what is known is not tried again
 
 
 def test_what_is_drawn_depends_on_the_cut_and_not_on_what_was_tried_before():
     data = data_of(sentences(12, 9))
     wet = replace(OPTIONS, dropout=0.3)
-    _, tried = gradient(TooSmall(objective_of(wet), 40, True), data)
-    _, told = gradient(objective_of(wet), data, 30)
+    stats, tried = gradient(TooSmall(objective_of(wet), 40, True), data)
+    _, told = gradient(objective_of(wet), data, stats.holds)
     assert all(map(torch.equal, tried, told))
+
+
+def test_a_small_batch_that_fails_does_not_make_all_smaller_than_it():
+    """Others have taken the memory for a moment: half of the largest that was tried is enough."""
+
+    class Unlucky(TooSmall):
+        def forward(self, batch):
+            fails = cells_of(batch) < 30 and len(self.tried) < 3
+            self.tokens = 0 if fails else 1000
+            return super().forward(batch)
+
+    stats, _ = gradient(Unlucky(objective_of(), 1000, False), data_of(sentences(12, 9), sentences(4, 5)))
+    assert stats.holds == 12 * 10 // 2
 
 
 def test_a_pair_that_does_not_fit_alone_is_told():
     with pytest.raises(ResourceError, match="single pair"):
         gradient(TooSmall(objective_of(), 4, False), data_of(sentences(3, 9)))
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["forward", "backward"])
+def test_of_several_ranks_one_may_try_again_until_others_wait_for_its_gradient(behind):
+    """With one pass left, its backward is where ranks meet; before that, memory that runs out is a rank's own affair."""
+    objective = TooSmall(objective_of(), 40, behind)
+    updater = Updater(objective, Recorder(objective), World(0, 2), "fp32", 0.0)
+    data = data_of(sentences(12, 9))
+    if behind:
+        with pytest.raises(ResourceError, match="while other ranks waited"):
+            updater._gradient(data, 1, NO_END, 1.0)
+    else:
+        _, _, holds = updater._gradient(data, 1, NO_END, 1.0)
+        assert holds == 30
 
 
 def test_other_errors_are_not_taken_for_a_lack_of_memory():
@@ -178,9 +210,9 @@ def test_a_loss_scale_changes_no_bit_and_learns_from_overflow():
     _, plain = gradient(objective_of(), data)
     stats, scaled = gradient(objective_of(), data, scale=scale)
     assert all(map(torch.equal, plain, scaled)) and stats.applied and scale.good == 1
-    scale = LossScale(factor=2.0**40)
-    stats, none = gradient(objective_of(), data, scale=scale, precision="fp16")
-    assert not stats.applied and none == [] and scale == LossScale(2.0**39, 0)
+    scale = LossScale(factor=2.0**24)
+    stats, none = gradient(objective_of(), data_of(sentences(1, 1)), scale=scale, precision="fp16")
+    assert not stats.applied and none == [] and scale == LossScale(2.0**23, 0)
 
 
 def test_a_loss_scale_grows_after_many_updates_and_never_stalls():
@@ -229,6 +261,15 @@ def test_a_product_and_its_gradient_are_the_same_by_either_path(bias):
         found[path] = [output.detach(), *torch.autograd.grad(output, leaves, upstream)]
     close(found["onednn"], found["torch"], 2e-6)
     assert linear.path() == "torch"
+
+
+@needs_onednn
+def test_a_product_of_nothing_is_nothing_by_either_path():
+    layer = linear.Linear(4, 6)
+    for path in ("torch", "onednn"):
+        with linear.using(path):
+            layer(torch.zeros(0, 4, requires_grad=True)).sum().backward()
+        assert not layer.weight.grad.any() and not layer.bias.grad.any()
 
 
 @needs_onednn
@@ -298,6 +339,50 @@ def test_max_tokens_auto_is_the_largest_of_the_plan_or_the_largest_that_fits(hol
     wanted = found or made.largest_micro_batch()
     assert find_max_tokens(small, made, "fp32", World()) == wanted
     assert all(parameter.grad is None for parameter in small.parameters())
+
+
+@pytest.mark.parametrize(("free", "found"), [(1_000_000, 512), (1_900_000, 1024), (4_000_000, 2048)])
+def test_the_trial_stops_where_twice_as_many_tokens_would_not_fit(free, found, monkeypatch):
+    """A device on which a token takes 1,000 bytes; an optimizer's numbers and a fifth of the memory are left alone."""
+    made, objective = loader(20_000), objective_of()
+    small = TooSmall(objective, NO_END, False)
+    weights = sum(weight.numel() for weight in objective.parameters())
+
+    class Told(Memory):
+        def peak(self) -> int:
+            return 10**9 + (1000 * small.tried[-1] if small.tried else 0)
+
+        def free(self) -> int:
+            return int((free + 2 * 4 * weights) / 0.8) + 1
+
+    monkeypatch.setattr(trial, "Memory", Told)
+    assert find_max_tokens(small, made, "fp32", World()) == pytest.approx(found, rel=0.2)
+    assert sum(small.tried) <= 3.1 * free / 1000  # nothing was tried that does not fit
+
+
+V2, V1 = ("max", "current"), ("limit_in_bytes", "usage_in_bytes")
+CACHED = "anon 1\ninactive_file 500\nactive_file 100\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "groups", "left"),
+    [
+        ("0::/a/b", {"a/b": (V2, "max", "7"), "a": (V2, "1000", "600")}, 400),
+        ("0::/a", {"a": (V2, "1000", "900", CACHED)}, 700),
+        ("4:memory:/x", {"memory/x": (V1, "1000", "100")}, 900),
+        ("4:memory:/outside", {"memory": (V1, "1000", "300")}, 700),
+        ("0::/", {}, None),
+    ],
+    ids=["v2, a group above", "v2, cached files", "v1", "v1, in a container", "none"],
+)
+def test_the_limit_of_a_control_group_bounds_what_is_free(line, groups, left, tmp_path):
+    for name, (names, *texts) in groups.items():
+        folder = tmp_path / "mounted" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, text in zip((*names, "stat"), texts, strict=False):
+            (folder / f"memory.{file}").write_text(text)
+    (tmp_path / "cgroup").write_text(f"{line}\n")
+    assert min(left_of_groups(tmp_path / "cgroup", tmp_path / "mounted"), default=None) == left
 
 
 def test_memory_is_watched(monkeypatch):

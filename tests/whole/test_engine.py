@@ -32,7 +32,7 @@ def plain(data, tmp_path_factory):
     from nmt.cli.main import run
 
     output = tmp_path_factory.mktemp("plain") / "run"
-    assert run(train_arguments(data, output, 20, *DRY, "--matmul=torch")) == 0
+    assert run(train_arguments(data, output, 20, *DRY)) == 0
     return losses(output)
 
 
@@ -68,7 +68,9 @@ def test_compiled_layers_learn_the_same_and_are_compiled_once_a_kind(plain, data
     assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "other"), rel=1e-4)
 
 
-@pytest.mark.parametrize("flags", [["--max-tokens=auto"], ["--precision=fp16"]], ids=lambda flags: flags[0])
+@pytest.mark.parametrize(
+    "flags", [["--max-tokens=auto", "--matmul=auto"], ["--precision=fp16"]], ids=lambda flags: flags[0]
+)
 def test_what_was_found_is_kept_so_that_a_run_goes_on_bit_for_bit(flags, data, call, tmp_path):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     assert call(*train_arguments(data, whole, 20, *flags)).code == 0
@@ -85,7 +87,7 @@ def test_another_max_tokens_is_obeyed_when_a_run_goes_on(data, call, tmp_path):
     for updates, tokens in ((10, "auto"), (20, "77")):
         assert call(*train_arguments(data, tmp_path, updates, f"--max-tokens={tokens}")).code == 0
     found = json.loads((tmp_path / "checkpoints" / "update-20" / "training.json").read_text())["progress"]["found"]
-    assert (found["asked"], found["max_tokens"], found["holds"]) == (77, 77, 77)
+    assert (found["asked"], found["max_tokens"], found["holds"]) == ("77 on 1 x cpu", 77, 77)
 
 
 @pytest.mark.parametrize(
@@ -131,8 +133,8 @@ def test_the_rehearsal_measures_what_the_run_then_is(trained, data, call, tmp_pa
     assert sorted(path.name for path in trained.rglob("*")) == before
 
 
-@pytest.mark.parametrize("asked", ["100000", "auto"])
-def test_a_run_whose_memory_ends_goes_on_with_smaller_batches(asked, tmp_path):
+@pytest.mark.parametrize(("asked", "matmul"), [("100000", "torch"), ("100000", "onednn"), ("auto", "torch")])
+def test_a_run_whose_memory_ends_goes_on_with_smaller_batches(asked, matmul, tmp_path):
     """A real limit: the process may have only so much more than torch took."""
     script = f"""
 import resource, sys
@@ -150,8 +152,12 @@ size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesi
 resource.setrlimit(resource.RLIMIT_AS, (size + 400_000_000,) * 2)
 small = ["--encoder-layers=1", "--decoder-layers=1", "--d-model=128", "--d-ff=256", "--heads=2", "--dropout=0"]
 sys.exit(run(["train", f"--data={{folder / 'data'}}", f"--output={{folder / 'run'}}", *small, "--batch-tokens=80000",
-              "--max-updates=2", "--threads=1", "--matmul=torch", "--max-tokens={asked}"]))
+              "--max-updates=2", "--threads=1", "--matmul={matmul}", "--max-tokens={asked}"]))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
-    assert ("found by trial" if asked == "auto" else "out of memory with micro-batches of up to") in done.stderr
+    told = "found by trial" if asked == "auto" else "out of memory with micro-batches of up to"
+    assert told in done.stderr
+    found = json.loads((tmp_path / "run/checkpoints/update-2/training.json").read_text())["progress"]["found"]
+    assert found["holds"] < 20_000  # the largest of the plan has more
+    assert (found["holds"] == found["max_tokens"]) == (asked == "auto")  # what was found by trial did not run out

@@ -60,7 +60,7 @@ def alone(data, tmp_path_factory, nmt) -> Path:
     return output
 
 
-@pytest.mark.parametrize(("devices", "engine", "max_tokens"), [(2, "ddp", 4096), (3, "ddp", 40), (3, "fsdp", 100)])
+@pytest.mark.parametrize(("devices", "engine", "max_tokens"), [(2, "ddp", 4096), (3, "ddp", 40), (3, "fsdp", "auto")])
 def test_any_number_of_ranks_makes_the_same_updates(devices, engine, max_tokens, alone, data, tmp_path):
     output = tmp_path / "run"
     asked = [f"--engine={engine}", f"--max-tokens={max_tokens}", *DRY]
@@ -75,6 +75,36 @@ def test_any_number_of_ranks_makes_the_same_updates(devices, engine, max_tokens,
     two = [row for row in two if not ("valid_loss" in row and row["update"] == 10)]  # where the first of the two ended
     assert [[row.get(key) for key in same] for row in one] == [[row.get(key) for key in same] for row in two]
     assert two[-1]["valid_loss"] == pytest.approx(one[-1]["valid_loss"], rel=1e-5)
+
+
+SMALL = """
+import os
+import torch
+from nmt import register
+from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
+
+@register("criterion", "small", CrossEntropyOptions)
+class Small(CrossEntropy):
+    \"\"\"Cross entropy on a device, rank 1's, that holds 40 tokens.\"\"\"
+    def __call__(self, model, batch):
+        if os.environ["RANK"] == "1" and model.training and batch.target.numel() > 40:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return super().__call__(model, batch)
+"""
+
+
+@pytest.mark.parametrize(
+    ("engine", "code", "told"), [("ddp", 0, "out of memory with"), ("fsdp", 5, "while other ranks waited")]
+)
+def test_memory_that_runs_out_on_one_rank_cuts_its_batches_or_ends_all(engine, code, told, alone, data, tmp_path):
+    (tmp_path / "small.py").write_text(SMALL)
+    arguments = [*train_arguments(data, tmp_path / "run", 20, *DRY), f"--engine={engine}", "--no-quiet"]
+    found, said = ended(start([*arguments, "--criterion=small", f"--plugin={tmp_path / 'small.py'}"]))
+    assert (found, told in said, "Traceback" in said) == (code, True, False), said
+    if code == 0:
+        assert losses(tmp_path / "run") == pytest.approx(losses(alone), rel=1e-5)
+        state = json.loads((tmp_path / "run/checkpoints/update-20/training.json").read_text())
+        assert state["progress"]["found"]["holds"] <= 60
 
 
 HELD = """

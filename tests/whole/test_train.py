@@ -291,6 +291,11 @@ STATE_EDITS = {
         **state, "progress": {**state["progress"], "position": {"epoch": -1, "pairs": 0}}
     },
     "a negative offset": lambda state: {**state, "metrics_offset": -1},
+    "a loss scale of nothing": lambda state: {**state, "progress": {**state["progress"], "scale": {"factor": 0.0, "good": 0}}},
+    "a loss scale without fp16": lambda state: {**state, "progress": {**state["progress"], "scale": {"factor": 2.0, "good": 0}}},
+    "micro-batches of nothing": lambda state: {
+        **state, "progress": {**state["progress"], "found": {**state["progress"]["found"], "holds": 0}}
+    },
 }  # fmt: skip
 
 
