@@ -134,3 +134,12 @@ def keep_pages() -> None:
         libc.mallopt(_M_MMAP_MAX, 0)
         libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
         libc.mallopt(_M_TOP_PAD, 2**28)
+
+
+def give_back() -> None:
+    """Give the pages that nothing uses back to the machine and to the GPU: others, or other libraries here, may need them."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(0)
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

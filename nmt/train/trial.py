@@ -7,7 +7,7 @@ from torch import nn
 
 from nmt.batch import Batch
 from nmt.data.loader import Loader
-from nmt.device import Memory, Precision, autocast
+from nmt.device import Memory, Precision, autocast, give_back
 from nmt.dist import World
 from nmt.errors import ResourceError, is_out_of_memory
 from nmt.symbols import BOS, EOS, UNK
@@ -88,3 +88,4 @@ def _peak(objective: nn.Module, memory: Memory, batch: Batch, precision: Precisi
         return MORE_THAN_ANY
     finally:
         objective.zero_grad(set_to_none=True)
+        give_back()

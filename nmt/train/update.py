@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from nmt.batch import Batch
 from nmt.data.loader import UpdateBatches
-from nmt.device import Precision, autocast
+from nmt.device import Precision, autocast, give_back
 from nmt.dist import World, whole
 from nmt.errors import ResourceError, is_out_of_memory
 from nmt.symbols import PAD
@@ -120,8 +120,7 @@ class Updater:
             except _RanOutError as found:
                 holds = self._less(found)
             self.optimizer.zero_grad(set_to_none=True)
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+            give_back()
 
     def _backward(self, counted: Sequence[Batch], idle: Sequence[Batch], factor: float) -> Tensor:
         """Sum up the gradients of micro-batches. factor: of each loss; idle: those whose gradients do not count."""

@@ -133,8 +133,8 @@ def test_the_rehearsal_measures_what_the_run_then_is(trained, data, call, tmp_pa
     assert sorted(path.name for path in trained.rglob("*")) == before
 
 
-@pytest.mark.parametrize(("asked", "matmul"), [("100000", "torch"), ("100000", "onednn"), ("auto", "torch")])
-def test_a_run_whose_memory_ends_goes_on_with_smaller_batches(asked, matmul, tmp_path):
+@pytest.mark.parametrize("asked", ["100000", "auto"])
+def test_a_run_whose_memory_ends_goes_on_with_smaller_batches(asked, tmp_path):
     """A real limit: the process may have only so much more than torch took."""
     script = f"""
 import resource, sys
@@ -152,7 +152,7 @@ size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesi
 resource.setrlimit(resource.RLIMIT_AS, (size + 400_000_000,) * 2)
 small = ["--encoder-layers=1", "--decoder-layers=1", "--d-model=128", "--d-ff=256", "--heads=2", "--dropout=0"]
 sys.exit(run(["train", f"--data={{folder / 'data'}}", f"--output={{folder / 'run'}}", *small, "--batch-tokens=80000",
-              "--max-updates=2", "--threads=1", "--matmul={matmul}", "--max-tokens={asked}"]))
+              "--max-updates=2", "--threads=1", "--matmul=torch", "--max-tokens={asked}"]))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
