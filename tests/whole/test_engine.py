@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from conftest import train_arguments
 
 from nmt.nn import linear
@@ -54,6 +55,38 @@ def test_the_losses_are_those_of_the_plain_way(flags, tolerance, plain, data, ca
     assert call(*train_arguments(data, tmp_path / "run", 20, *DRY, *flags)).code == 0
     assert losses(tmp_path / "run") == pytest.approx(plain, rel=tolerance, abs=0)
     assert linear.path() == "torch"  # nothing is left behind
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(
+    ("flags", "tolerance"),
+    [
+        ([], 1e-4),
+        (["--precision=tf32"], 1e-2),
+        (["--precision=bf16"], 0.02),
+        (["--precision=fp16"], 0.005),
+        (["--max-tokens=auto"], 1e-4),
+        (["--activation-checkpointing"], 1e-4),
+        (["--compile"], 1e-4),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_gpu_learns_what_the_cpu_learns(flags, tolerance, plain, data, call, tmp_path):
+    before = torch.get_float32_matmul_precision()
+    assert call(*train_arguments(data, tmp_path / "run", 20, *DRY, "--device=cuda", *flags)).code == 0
+    assert losses(tmp_path / "run") == pytest.approx(plain, rel=tolerance, abs=0)
+    assert torch.get_float32_matmul_precision() == before
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_largest_micro_batch_of_a_gpu_fits_it(data, call, tmp_path):
+    """What the trial finds is then trained with: nothing runs out, and the peak is above what one pair takes."""
+    told = call(
+        *train_arguments(data, tmp_path / "run", 20), "--device=cuda", "--dry-run", "--json", "--max-tokens=auto"
+    ).json
+    assert told["max_tokens"] > 50 and 10**6 < told["memory"] < told["free"]
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
