@@ -25,6 +25,29 @@ TINY = [
 ]  # fmt: skip
 
 
+SLOW = '''
+"""A search that waits, until a file allows it to go on; each batch holds one sentence."""
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from nmt import register
+from nmt.decoders.greedy import Greedy, GreedyOptions
+
+@dataclass(frozen=True, kw_only=True)
+class SlowOptions(GreedyOptions):
+    pass
+
+@register("decoder", "slow", SlowOptions)
+class Slow(Greedy):
+    """Greedy search, slowly."""
+    def search(self, scorer, source):
+        (Path(__file__).parent / "validating").touch()
+        if not (Path(__file__).parent / "go").exists():
+            time.sleep(0.5)
+        return super().search(scorer, source)
+'''
+
+
 def write_corpus(prefix: Path, pairs: int, seed: int) -> None:
     """Sentences of invented words; the target is the source backwards in capitals."""
     chance = random.Random(seed)

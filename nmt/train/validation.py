@@ -11,6 +11,7 @@ from nmt.data.loader import to_batch
 from nmt.data.shards import EvaluationSet
 from nmt.device import Precision, autocast
 from nmt.dist import World, dealt
+from nmt.errors import Interrupted
 from nmt.infer.evaluate import bleu
 from nmt.infer.translator import Translator
 from nmt.models.base import Model
@@ -46,17 +47,14 @@ def validate(
 
     translator: makes the translations for BLEU; None leaves BLEU out
     tokenize: sacreBLEU's tokenizer
-    check: called before each batch; may raise to stop (of several ranks none may stop alone, so it is not called)
+    check: called before each batch; may raise Interrupted, which all ranks raise that way when they have met
     """
-    check = check if world.size == 1 else lambda: None
     model.eval()
     try:
         loss, nll, tokens = _losses(model, criterion, dev, max_tokens, precision, world, check)
         score, signature, examples = None, "", []
         if translator is not None:
-            own = translator.translate(world.share(dev.source_lines), dev.name, 1, check)
-            shares = world.gather(json.dumps([translation.text for translation in own]).encode())
-            outputs = dealt([json.loads(share) for share in shares])
+            outputs = _translations(translator, dev, world, check)
             score, signature = bleu(outputs, dev.target_lines, tokenize)
             step = max(1, len(outputs) // 3)
             examples = list(zip(dev.source_lines, outputs, dev.target_lines, strict=True))[::step][:3]
@@ -78,12 +76,31 @@ def _losses(
 ) -> tuple[float, float, int]:
     """(loss, nll, target tokens): sums over the set; pairs with an empty side are left out."""
     device = next(model.parameters()).device
-    sums = torch.zeros(3, dtype=torch.float64)
-    for indices in world.share(list(dev.batches(max_tokens))):
-        check()
-        batch = on_device(device, to_batch(dev.corpus, indices))
-        with autocast(device, precision):
-            loss = criterion(model, batch)
-        sums += torch.stack([loss.total, loss.parts["nll"], loss.tokens]).cpu()
+    sums = torch.zeros(4, dtype=torch.float64)
+    try:
+        for indices in world.share(list(dev.batches(max_tokens))):
+            check()
+            batch = on_device(device, to_batch(dev.corpus, indices))
+            with autocast(device, precision):
+                loss = criterion(model, batch)
+            sums[:3] += torch.stack([loss.total, loss.parts["nll"], loss.tokens]).cpu()
+    except Interrupted as error:
+        sums[3] = error.signal_number
     world.sum(sums)
+    if sums[3]:
+        raise Interrupted(int(sums[3]))
     return float(sums[0]), float(sums[1]), max(int(sums[2]), 1)
+
+
+def _translations(translator: Translator, dev: EvaluationSet, world: World, check: Callable[[], None]) -> list[str]:
+    """The translation of each line, of which each rank makes some."""
+    try:
+        own = [found.text for found in translator.translate(world.share(dev.source_lines), dev.name, 1, check)]
+        told = json.dumps(own)
+    except Interrupted as error:
+        told = json.dumps(error.signal_number)
+    shares = [json.loads(share) for share in world.gather(told.encode())]
+    stopped = next((share for share in shares if isinstance(share, int)), None)
+    if stopped is not None:
+        raise Interrupted(stopped)
+    return dealt(shares)

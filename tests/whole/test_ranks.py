@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import ENVIRONMENT, NMT, train_arguments, wait_for
+from conftest import ENVIRONMENT, NMT, SLOW, train_arguments, wait_for
 
 from nmt.artefact import Artefact, Lock
 from nmt.infer.shared import bounds
@@ -181,6 +181,21 @@ def test_a_lost_rank_ends_all_with_its_name_and_the_run_goes_on_bit_for_bit(
         for run in (tmp_path / "run", undisturbed)
     ]
     assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
+def test_a_signal_to_one_rank_while_all_validate_ends_all_and_the_validation_is_done_later(data, tmp_path):
+    (tmp_path / "slow.py").write_text(SLOW)
+    asked = ["--valid-every=10u", "--valid-batch-tokens=1", f"--plugin={tmp_path / 'slow.py'}", "--decoder=slow"]
+    process = start([*train_arguments(data, tmp_path / "cut", 20), *asked])
+    wait_for((tmp_path / "validating").exists, process, 120)
+    os.kill(ranks_of(process)[1], signal.SIGTERM)
+    assert ended(process)[0] == 143
+    assert [path.name for path in (tmp_path / "cut/checkpoints").glob("update-*")] == ["update-10"]
+    (tmp_path / "go").touch()
+    for name in ("cut", "whole"):
+        assert ended(start([*train_arguments(data, tmp_path / name, 20), *asked])) == (0, "")
+    one, other = ((tmp_path / name / "metrics.jsonl").read_bytes() for name in ("cut", "whole"))
+    assert one == other and one.count(b"valid_bleu") == 2
 
 
 def test_what_is_wrong_for_all_ranks_is_told_once(undisturbed, data, tmp_path):

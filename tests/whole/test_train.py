@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ENVIRONMENT, NMT, TINY, small_disk, train_arguments, wait_for, write_corpus
+from conftest import ENVIRONMENT, NMT, SLOW, TINY, small_disk, train_arguments, wait_for, write_corpus
 from safetensors.numpy import load_file
 from safetensors.torch import load, save
 
@@ -238,29 +238,6 @@ class Cliff(Schedule):
         self.lr = options.lr
     def __call__(self, update):
         return self.lr if update < 15 else 1e30
-'''
-
-
-SLOW = '''
-"""A search that waits, until a file allows it to go on; each batch holds one sentence."""
-import time
-from dataclasses import dataclass
-from pathlib import Path
-from nmt import register
-from nmt.decoders.greedy import Greedy, GreedyOptions
-
-@dataclass(frozen=True, kw_only=True)
-class SlowOptions(GreedyOptions):
-    pass
-
-@register("decoder", "slow", SlowOptions)
-class Slow(Greedy):
-    """Greedy search, slowly."""
-    def search(self, scorer, source):
-        (Path(__file__).parent / "validating").touch()
-        if not (Path(__file__).parent / "go").exists():
-            time.sleep(0.5)
-        return super().search(scorer, source)
 '''
 
 
