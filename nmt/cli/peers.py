@@ -8,7 +8,7 @@ from typing import Final
 
 _UPDATE: Final = "--batch-tokens is what a whole update holds, --max-tokens what a device holds at once"
 _RANKS: Final = "--devices N, the number of them (docs/devices.md)"
-_PRECISION: Final = "--precision bf16, or fp16"
+_PRECISION: Final = "--precision fp16, or bf16"
 _LENGTH: Final = "--length-penalty average --alpha X; the paper's is --length-penalty gnmt --alpha 0.6"
 _UNDONE: Final = "nothing: a model folder undoes its own subwords and tokens"
 _TIE: Final = "--tie all, target or none"
@@ -77,7 +77,7 @@ _TRAIN: Final = {
     "--transformer-heads": "--heads",
     "--transformer-dim-ffn": "--d-ff",
     "--fp16": _PRECISION,
-    "--bf16": _PRECISION,
+    "--bf16": "--precision bf16",
     "--amp": _PRECISION,
     "--cpu": "--device cpu",
     "--cpu-threads": "--device cpu --threads N",
@@ -118,11 +118,10 @@ _TRANSLATE: Final = {
     "--maxi-batch": "--buffer-size",
     "--maxi-batch-sort": "nothing: lines read ahead are sorted by length; --buffer-size says how many",
     "--chunk-size": "--buffer-size",
-    "--fp16": _PRECISION,
-    "--bf16": _PRECISION,
+    "--fp16": "--precision bf16",
+    "--bf16": "--precision bf16",
     "--cpu": "--device cpu",
     "--cpu-threads": "--device cpu --threads N",
-    "--devices": "--device cuda:N",
     "--score-reference": "nmt score --source FILE --target FILE",
 }
 _EVALUATE: Final = {
