@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -173,7 +174,7 @@ def test_a_run_whose_memory_ends_goes_on_with_smaller_batches(asked, tmp_path):
 import resource, sys
 import torch
 from pathlib import Path
-sys.path.insert(0, {sys.path[0]!r})
+sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
 from conftest import write_corpus
 from nmt.cli.main import run
 import nmt.cli.train, torch._dynamo
