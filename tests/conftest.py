@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from nmt.cli.main import run
+from nmt.log import log
 
 NMT = [sys.executable, "-c", "from nmt.cli.main import main; main()"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
@@ -75,6 +76,13 @@ def small_disk(folder: Path, size: int) -> Iterator[Callable[[int], None]]:
         yield lambda size: subprocess.run(["mount", "-o", f"remount,size={size}", str(folder)], check=True)
     finally:
         subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.fixture(autouse=True)
+def not_quiet() -> Iterator[None]:
+    """What a command was told by --quiet ends with its test: others run in the same process."""
+    yield
+    log.quiet = False
 
 
 @pytest.fixture(scope="session")
