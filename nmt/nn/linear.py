@@ -7,6 +7,7 @@ two is faster depends on the processor - nothing on one with AVX2, twice on one 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from statistics import median
 from typing import Any, Final, Literal
 
 import torch
@@ -16,9 +17,10 @@ from torch.nn.functional import linear
 
 Matmul = Literal["torch", "onednn"]
 
-WORTH: Final = 1.1  # times faster than torch's own that oneDNN has to be, so that noise does not decide
+WORTH: Final = 1.2  # times faster than torch's own that oneDNN has to be, so that noise does not decide
 SAME: Final = 1e-5  # largest difference, relative to the largest number: more is another precision and not float32
-ROUNDS: Final = 7
+SECONDS: Final = 0.5  # that a measurement takes at least, and FEWEST rounds: others may be busy on the same cores
+FEWEST: Final = 7
 
 _path: Matmul = "torch"
 
@@ -51,14 +53,24 @@ def available() -> bool:
 
 
 def measured(rows: int, inputs: int, outputs: int) -> tuple[Matmul, float]:
-    """The path to take for (rows, inputs) x (inputs, outputs), and how many times faster than torch's own oneDNN is."""
+    """The path to take for (rows, inputs) x (inputs, outputs), and how many times faster than torch's own oneDNN is.
+
+    With its gradient, and each time with other rows, as micro-batches have: oneDNN makes code for each shape that it meets.
+    """
     if not available():
         return "torch", 0.0
-    states, weight = torch.randn(rows, inputs), torch.randn(outputs, inputs)
-    own, other = linear(states, weight), _onednn(states, weight, None)
-    if float((own - other).abs().max()) > SAME * float(own.abs().max()):
-        return "torch", 0.0
-    ratio = _times_faster(lambda: linear(states, weight), lambda: _onednn(states, weight, None))
+    states, weight = torch.randn(rows, inputs, requires_grad=True), torch.randn(outputs, inputs, requires_grad=True)
+    with torch.no_grad():
+        own, other = linear(states, weight), _onednn(states, weight, None)
+        if float((own - other).abs().max()) > SAME * float(own.abs().max()):
+            return "torch", 0.0
+
+    def train(path: Matmul, number: int) -> None:
+        with using(path):
+            output = product(states[: rows - number % (rows // 2)], weight)
+        torch.autograd.grad(output, (states, weight), output)
+
+    ratio = _times_faster(lambda number: train("torch", number), lambda number: train("onednn", number))
     return ("onednn" if ratio >= WORTH else "torch"), ratio
 
 
@@ -66,18 +78,20 @@ def speed_of(dtype: torch.dtype, rows: int, inputs: int, outputs: int) -> float:
     """How many times faster a CPU multiplies numbers of this type than float32."""
     states, weight = torch.randn(rows, inputs), torch.randn(outputs, inputs)
     cast_states, cast_weight = states.to(dtype), weight.to(dtype)
-    return _times_faster(lambda: linear(states, weight), lambda: linear(cast_states, cast_weight))
+    return _times_faster(lambda number: linear(states, weight), lambda number: linear(cast_states, cast_weight))
 
 
-def _times_faster(own: Callable[[], Tensor], other: Callable[[], Tensor]) -> float:
-    """How many times faster `other` is, each at its best of a few rounds in turn."""
-    best = [float("inf")] * 2
-    for _ in range(ROUNDS):
-        for i, call in enumerate((own, other)):
-            began = time.perf_counter()
-            call()
-            best[i] = min(best[i], time.perf_counter() - began)
-    return best[0] / best[1]
+def _times_faster(own: Callable[[int], object], other: Callable[[int], object]) -> float:
+    """How many times faster `other` is: the median of many rounds, whose number both are given, one after the other."""
+    ratios: list[float] = []
+    end = time.perf_counter() + SECONDS
+    while len(ratios) < FEWEST or time.perf_counter() < end:
+        began = time.perf_counter()
+        own(len(ratios))
+        between = time.perf_counter()
+        other(len(ratios))
+        ratios.append((between - began) / (time.perf_counter() - between))
+    return median(ratios)
 
 
 def product(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
