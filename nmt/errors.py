@@ -59,6 +59,8 @@ class ToldElsewhere(Exception):
 
 
 LONGEST_QUOTE = 200
+NEAR = 0.75  # how alike a name has to be to be offered: worse guesses mislead
+MOST_NAMED = 20
 OUT_OF_MEMORY = (  # how torch and the libraries below it say so where they have no type for it
     "DefaultCPUAllocator",
     "out of memory",
@@ -83,8 +85,9 @@ def one_line(message: str) -> str:
 def unknown(what: str, given: str, known: Iterable[str]) -> UserError:
     """The error for a name that is not known, with the nearest known name."""
     names = sorted(known)
-    near = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names) or 'none'}"
+    near = difflib.get_close_matches(given, names, n=1, cutoff=NEAR)
+    known_ones = f"known: {', '.join(names) or 'none'}" if len(names) <= MOST_NAMED else "--help shows what there is"
+    hint = f"did you mean {near[0]!r}?" if near else known_ones
     return UserError(f"unknown {what} '{quoted(given)}' ({hint})")
 
 

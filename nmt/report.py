@@ -107,6 +107,13 @@ class NoReport:
         return 0
 
 
+class Spoken(NoReport):
+    """What a rehearsal has: lines for a person, and nothing that is kept."""
+
+    def line(self, text: str) -> None:
+        log.info(text)
+
+
 class Report:
     """Writes metrics.jsonl and train.log in the run folder, and shows the run on a terminal or in plain lines.
 

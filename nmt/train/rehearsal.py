@@ -63,7 +63,7 @@ class Rehearsal:
         yield f"{self.model}: {self.parameters:,} parameters on {self.ranks} x {self.device}"
         yield f"data: {self.pairs:,} pairs, {self.updates_per_epoch:,} updates an epoch"
         yield (
-            f"an update: {self.target_tokens:,.0f} target tokens in {self.micro_batches:.1f} micro-batches of at most "
+            f"an update: {self.target_tokens:,.0f} target tokens in {self.micro_batches:.1f} micro-batches a device of at most "
             f"{self.max_tokens:,}, {self.padding:.1%} padding; {self.seconds:.3g} s, {self.target_tokens / self.seconds:,.0f} "
             f"target tokens/s, {self.flops / self.seconds / 1e12:.3g} TFLOP/s"
         )
@@ -116,6 +116,7 @@ def _of_updates(run: Run, done: int, memory: Memory, free: int) -> Rehearsal:
             stats, _ = make_update(run, data)
             if run.device.type == "cuda":
                 torch.cuda.synchronize(run.device)
+            run.report.line(f"update {number + 1} of {1 + UPDATES}: {time.monotonic() - began:.1f} s")
             if number:  # the first one warms up
                 count(window, stats, flops_of(run.model, data), time.monotonic() - began)
                 batches, tokens = batches + len(data.batches), tokens + stats.tokens  # also of one that was skipped

@@ -115,7 +115,7 @@ class TrainOptions:
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
         if self.best_by == "bleu" and not self.valid_bleu:
-            raise ValueError("best_by is 'bleu' but valid_bleu is off; set best_by to loss")
+            raise ValueError("best_by is 'bleu' but valid_bleu is off (give --best-by loss)")
 
 
 # Of TrainOptions, what a run that goes on must keep: its mathematics and the meaning of its scores. The options of model,

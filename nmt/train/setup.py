@@ -20,7 +20,7 @@ from nmt.infer.evaluate import check_tokenizer
 from nmt.models.base import Vocabularies
 from nmt.nn import linear
 from nmt.options import as_dict
-from nmt.report import NoReport, Report
+from nmt.report import NoReport, Report, Spoken
 from nmt.runs import Checkpoints
 from nmt.train.parallel import spread
 from nmt.train.run import MUST_STAY, Progress, Run, TrainOptions
@@ -125,10 +125,16 @@ def set_up(options: TrainOptions, parts: Any, basis: Basis) -> Run:
         optimizer=optimizer,
         schedule=parts.build("schedule", model.width, options.max_updates),
         loader=loader,
-        report=Report(folder, options.tensorboard) if world.leads and not options.dry_run else NoReport(),
+        report=_report(options, world),
         checkpoints=Checkpoints(folder),
         progress=Progress(scale=LossScale() if options.precision == "fp16" else None),
     )
+
+
+def _report(options: TrainOptions, world: World) -> Report | NoReport:
+    if not world.leads:
+        return NoReport()
+    return Spoken() if options.dry_run else Report(Path(options.output), options.tensorboard)
 
 
 def _must_stay(options: TrainOptions, parts: Any) -> Mapping[str, Any]:
@@ -160,7 +166,9 @@ def settle(run: Run) -> None:
             found.max_tokens = options.max_tokens
         else:
             found.max_tokens = find_max_tokens(run.updater.objective, run.loader, options.precision, run.world)
-            run.report.line(f"micro-batches of at most {found.max_tokens:,} tokens, padding counted: found by trial")
+            whole = found.max_tokens >= run.loader.largest_micro_batch()
+            why = "the largest that the data asks for" if whole else "memory holds no larger ones"
+            run.report.line(f"micro-batches of at most {found.max_tokens:,} tokens, found by trial: {why}")
         found.holds = found.max_tokens
     run.loader.max_tokens = found.max_tokens
 

@@ -27,6 +27,7 @@ from nmt.train.update import Stats
 from nmt.train.validation import Scores, validate
 
 SETTINGS: Final = "settings.toml"
+OF_ONE_CALL: Final = ("json", "dry_run")  # settings that do not belong to a run
 SKIPS_THAT_END_A_RUN: Final = 10
 
 
@@ -138,7 +139,8 @@ def _settings_file(options: TrainOptions, parts: Any) -> bytes:
     settings = as_dict(options)
     for kind, name in parts.chosen.items():
         settings |= {kind: name, **as_dict(parts.options(kind))}
-    return "".join(f"{key} = {to_toml(value)}\n" for key, value in settings.items()).encode()
+    kept = {key: value for key, value in settings.items() if key not in OF_ONE_CALL}
+    return "".join(f"{key} = {to_toml(value)}\n" for key, value in kept.items()).encode()
 
 
 def _note(run: Run, stats: Stats, data: UpdateBatches, rate: float, window: Window, seconds: float) -> None:
@@ -271,9 +273,10 @@ def _shown(run: Run, rate: float, stats: Stats, done_before: float, left: Mappin
 
 def _announce(run: Run, dev: EvaluationSet | None) -> None:
     report, progress = run.report, run.progress
-    name = run.facts.model
+    name, ranks = run.facts.model, run.world.size
+    devices = f"{ranks} x {run.device.type}" if ranks > 1 else f"{run.device}"
     report.line(
-        f"{name}: {run.model.num_parameters():,} parameters on {run.device} ({run.options.precision}); "
+        f"{name}: {run.model.num_parameters():,} parameters on {devices} ({run.options.precision}); "
         f"{len(run.data.train):,} pairs, {run.loader.updates_per_epoch():,} updates an epoch"
     )
     if run.model.cost_is_measured:
