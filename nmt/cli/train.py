@@ -28,9 +28,8 @@ def run(options: TrainOptions, parts: Parts) -> int:
         found = rehearse(options, parts)
         if world.leads:
             told = {**asdict(found), "hours": found.hours, "eflop": found.eflop}
-            sys.stdout.write(
-                json.dumps(told, indent=1) + "\n" if options.json else "".join(f"{line}\n" for line in found.lines())
-            )
+            lines = [json.dumps(told, indent=1)] if options.json else found.lines()
+            sys.stdout.writelines(f"{line}\n" for line in lines)
         return 0
     done = train(options, parts)
     if options.json and world.leads:

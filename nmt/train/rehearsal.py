@@ -116,9 +116,10 @@ def _of_updates(run: Run, done: int, memory: Memory, free: int) -> Rehearsal:
             stats, _ = make_update(run, data)
             if run.device.type == "cuda":
                 torch.cuda.synchronize(run.device)
-            run.report.line(f"update {number + 1} of {1 + UPDATES}: {time.monotonic() - began:.1f} s")
+            took = time.monotonic() - began
+            run.report.line(f"update {number + 1} of {1 + UPDATES}: {took:.1f} s")
             if number:  # the first one warms up
-                count(window, stats, flops_of(run.model, data), time.monotonic() - began)
+                count(window, stats, flops_of(run.model, data), took)
                 batches, tokens = batches + len(data.batches), tokens + stats.tokens  # also of one that was skipped
     seconds, _, _ = run.world.agree(window.seconds / UPDATES, None, 0)
     tensors, _ = flat_optimizer(run.optimizer)

@@ -165,9 +165,9 @@ def settle(run: Run) -> None:
         if options.max_tokens != "auto":
             found.max_tokens = options.max_tokens
         else:
-            found.max_tokens = find_max_tokens(run.updater.objective, run.loader, options.precision, run.world)
-            whole = found.max_tokens >= run.loader.largest_micro_batch()
-            why = "the largest that the data asks for" if whole else "memory holds no larger ones"
+            longest, largest = run.loader.longest(), run.loader.largest_micro_batch()
+            found.max_tokens = find_max_tokens(run.updater.objective, longest, largest, options.precision, run.world)
+            why = "the largest that the data asks for" if found.max_tokens >= largest else "memory holds no larger ones"
             run.report.line(f"micro-batches of at most {found.max_tokens:,} tokens, found by trial: {why}")
         found.holds = found.max_tokens
     run.loader.max_tokens = found.max_tokens

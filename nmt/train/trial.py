@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 from nmt.batch import Batch
-from nmt.data.loader import Loader
 from nmt.device import Memory, Precision, autocast, give_back
 from nmt.dist import World
 from nmt.errors import ResourceError, is_out_of_memory
@@ -27,8 +26,10 @@ def products(model: nn.Module) -> tuple[int, int, int]:
     return ROWS, inputs, min(outputs, 4 * inputs)
 
 
-def find_max_tokens(objective: nn.Module, loader: Loader, precision: Precision, world: World) -> int:
+def find_max_tokens(objective: nn.Module, longest: int, largest: int, precision: Precision, world: World) -> int:
     """Tokens of the largest micro-batch that the plan asks for, padding counted, or fewer if the device holds fewer.
+
+    longest, largest: tokens of the longest pair and of that micro-batch (nmt.data.loader)
 
     Batches of the corpus's longest pairs are tried, each twice as large as the one before, as long as twice as much memory
     is there; the largest of the plan is the last. All ranks try the same, and find what the smallest of them holds.
@@ -40,8 +41,8 @@ def find_max_tokens(objective: nn.Module, loader: Loader, precision: Precision, 
     memory.watch()
     before = memory.peak()
     room = world.least(int(PART * memory.free() / (1 if memory.on_gpu else world.local_size)) - of_optimizer)
-    longest, found = loader.longest(), 0
-    for tokens in _sizes(longest, loader.largest_micro_batch()):
+    found = 0
+    for tokens in _sizes(longest, largest):
         left = world.least(
             room - (_peak(objective, memory, _filled(max(tokens // longest, 1), longest), precision) - before)
         )
