@@ -11,7 +11,7 @@ from nmt import opt, register
 from nmt.batch import Batch
 from nmt.criteria.base import Criterion, Loss
 from nmt.models.base import Model
-from nmt.nn.linear import Linear, add_product, product, product_back, turned
+from nmt.nn.linear import Linear, add_product, product, product_back
 from nmt.symbols import PAD
 
 CHUNK = {"cpu": 2**20, "cuda": 2**27}  # logits that exist at once: what a processor's cache holds, what fills a GPU
@@ -99,7 +99,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         weight_gradient = torch.zeros_like(weight) if wants_gradient else None
         bias_gradient = torch.zeros_like(bias) if wants_gradient and bias is not None else None
         total = nll = torch.zeros((), device=features.device)
-        rows, back = chunk_rows(features, size), turned(weight) if wants_gradient else None
+        rows = chunk_rows(features, size)
         for start in range(0, len(features), rows):
             chunk, wanted = features[start : start + rows], targets[start : start + rows]
             real = (wanted != PAD).float()
@@ -117,10 +117,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
             )  # autocast would round a dot product
             if feature_gradient is None or weight_gradient is None:
                 continue
-            gradient = exponentials.mul_(mass.reciprocal()[:, None]).sub_(spread)
-            gradient.scatter_add_(1, wanted[:, None], torch.full_like(gold, -gold_weight)[:, None])
-            gradient.mul_(real[:, None])
-            feature_gradient[start : start + rows] = product_back(gradient, weight, back)
+            gradient = exponentials.mul_((real / mass)[:, None]).sub_((spread * real)[:, None])
+            gradient.scatter_add_(1, wanted[:, None], (-gold_weight * real)[:, None])
+            feature_gradient[start : start + rows] = product_back(gradient, weight)
             add_product(weight_gradient, gradient, chunk)
             if bias_gradient is not None:
                 bias_gradient += gradient.sum(0)

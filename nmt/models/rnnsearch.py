@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import dropout
 
 from nmt import opt, register
 from nmt.batch import Batch
 from nmt.models.base import Model, Output, State, Vocabularies
 from nmt.nn.cost import linear_flops
+from nmt.nn.dropout import dropout
 from nmt.nn.linear import Linear
 from nmt.nn.recurrent import AttentiveGruCell, BidirectionalGru
 from nmt.symbols import PAD
@@ -111,7 +111,7 @@ class RnnSearch(Model):
         return features
 
     def _dropout(self, vectors: Tensor) -> Tensor:
-        return dropout(vectors, self.options.dropout, self.training) if self.options.dropout else vectors
+        return dropout(vectors, self.options.dropout, self.training)
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
         """See Model. A target position attends to each source position: with v_a, and to sum two kinds of values."""

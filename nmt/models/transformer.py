@@ -9,13 +9,13 @@ from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import dropout
 
 from nmt import UserError, opt, register
 from nmt.batch import Batch
 from nmt.models.base import Model, Output, State, Vocabularies
 from nmt.nn.attention import AttentionShape
 from nmt.nn.cost import linear_flops
+from nmt.nn.dropout import dropout
 from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, LayerShape
 from nmt.nn.linear import Linear
 from nmt.nn.positions import LearnedPositions, SinusoidalPositions

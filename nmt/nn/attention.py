@@ -3,13 +3,17 @@
 Dimensions: B sentences, T queries, S keys, D width, H heads, K and V width of a head's keys and values, N rows of a step.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from nmt.nn.dropout import dropout
 from nmt.nn.linear import Linear
+
+SHORT = 128  # queries times keys of a head, squared root: up to there a processor is quicker with `plain_attention`
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,38 @@ def glorot_each(weight: Tensor, sizes: list[int]) -> None:
     """Glorot-uniform for each of the matrices that are stacked in `weight`, as if they were apart (T2T's initialisation)."""
     for part in weight.split(sizes):
         nn.init.xavier_uniform_(part)
+
+
+def attention(
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool, probability: float
+) -> Tensor:
+    """softmax(Q K^T / sqrt(d_k)) V, equation 1, by what is fastest: (B, H, T, V).
+
+    queries: (B, H, T, K); keys: (B, H, S, K); values: (B, H, S, V); mask: (B, 1, 1, S), True where a key may be seen
+    causal: whether a query sees no key after its own position; probability: of dropout on the weights
+    """
+    on_cpu = queries.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+    if on_cpu and torch.is_grad_enabled() and queries.shape[2] * keys.shape[2] <= SHORT**2:
+        return plain_attention(queries, keys, values, mask, causal, probability)
+    return scaled_dot_product_attention(queries, keys, values, mask, probability, causal)
+
+
+def plain_attention(
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool, probability: float
+) -> Tensor:
+    """`attention` as it is written, all weights at once; torch's fused kernels spend more on short sentences than they save."""
+    heads, (rows, columns) = queries.shape[:2], (queries.shape[2], keys.shape[2])
+    hidden = queries.new_zeros(1, 1, 1, 1)
+    if mask is not None:
+        hidden = hidden.masked_fill(~mask, -math.inf)  # B 1 1 S
+    if causal:
+        hidden = hidden + torch.full_like(queries[0, 0, 0, :1], -math.inf).expand(rows, columns).triu(1)  # B 1 T S
+    hidden = hidden.expand(*heads, -1, columns).flatten(0, 1)
+    turned = keys.flatten(0, 1).transpose(1, 2)  # BH K S
+    scores = torch.baddbmm(hidden, queries.flatten(0, 1), turned, alpha=queries.shape[3] ** -0.5)
+    weights = dropout(scores.softmax(-1), probability, True)
+    sums: Tensor = (weights @ values.flatten(0, 1)).unflatten(0, heads)
+    return sums
 
 
 class _Attention(nn.Module):
@@ -54,9 +90,8 @@ class _Attention(nn.Module):
         return heads.transpose(1, 2)
 
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-        """softmax(Q K^T / sqrt(d_k)) V, equation 1, then the output projection: (B, T, D)."""
-        dropout = self.shape.dropout if self.training else 0.0
-        heads = scaled_dot_product_attention(queries, keys, values, attn_mask=mask, dropout_p=dropout, is_causal=causal)
+        """Attention of all heads, then the output projection: (B, T, D)."""
+        heads = attention(queries, keys, values, mask, causal, self.shape.dropout if self.training else 0.0)
         merged: Tensor = self.output(heads.transpose(1, 2).flatten(2))  # B H T V -> B T H*V -> B T D
         return merged
 

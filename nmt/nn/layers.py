@@ -4,9 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor, nn
-from torch.nn.functional import dropout, relu
+from torch.nn.functional import relu
 
 from nmt.nn.attention import AttentionShape, CrossAttention, SelfAttention
+from nmt.nn.dropout import dropout
 from nmt.nn.linear import Linear
 
 EPSILON = 1e-6  # of layer normalisation, as in the reference code
@@ -38,9 +39,7 @@ class FeedForward(nn.Module):
     def forward(self, states: Tensor) -> Tensor:
         """(..., D) -> (..., D)"""
         hidden = relu(self.inner(states))
-        if self.dropout:
-            hidden = dropout(hidden, self.dropout, self.training)
-        outer: Tensor = self.outer(hidden)
+        outer: Tensor = self.outer(dropout(hidden, self.dropout, self.training))
         return outer
 
 

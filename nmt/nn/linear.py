@@ -107,19 +107,14 @@ def add_product(sums: Tensor, left: Tensor, right: Tensor) -> None:
     if torch.is_autocast_enabled(sums.device.type):
         sums += left.t() @ right
     elif _by_onednn(right):
-        sums += _onednn(left.t(), right.t(), None)
+        sums += _onednn_of_rows(left, right)
     else:
         sums.addmm_(left.t(), right)
 
 
-def turned(weight: Tensor) -> Tensor | None:
-    """A weight (E, D) for `product_back`, turned once for many products where the path needs that."""
-    return weight.t().contiguous() if _by_onednn(weight) else None
-
-
-def product_back(gradient: Tensor, weight: Tensor, turned: Tensor | None) -> Tensor:
+def product_back(gradient: Tensor, weight: Tensor) -> Tensor:
     """gradient (N, E) times weight (E, D), without gradient: (N, D)."""
-    return gradient @ weight if turned is None else _onednn(gradient, turned, None)
+    return _onednn(gradient, weight.t(), None) if _by_onednn(gradient) else gradient @ weight
 
 
 def _by_onednn(states: Tensor) -> bool:
@@ -128,11 +123,18 @@ def _by_onednn(states: Tensor) -> bool:
 
 
 def _onednn(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """`product` by oneDNN, which knows no product of nothing."""
+    """`product` by oneDNN, which knows no product of nothing, and packs a weight of any strides."""
     if not states.numel() or not weight.numel():
         return linear(states, weight, bias)
-    found: Tensor = torch.ops.mkldnn._linear_pointwise(states.contiguous(), weight.contiguous(), bias, "none", [], "")
+    found: Tensor = torch.ops.mkldnn._linear_pointwise(states.contiguous(), weight, bias, "none", [], "")
     return found
+
+
+def _onednn_of_rows(left: Tensor, right: Tensor) -> Tensor:
+    """left (N, E) transposed times right (N, D) by oneDNN: (E, D). torch is slow to transpose: the smaller of both it is."""
+    if left.shape[1] <= right.shape[1]:
+        return _onednn(left.t(), right.t(), None)
+    return _onednn(right.t(), left.t(), None).t()
 
 
 class _Product(torch.autograd.Function):
@@ -150,7 +152,7 @@ class _Product(torch.autograd.Function):
         rows, flat = gradient.reshape(-1, gradient.shape[-1]), states.reshape(-1, states.shape[-1])
         wanted = ctx.needs_input_grad
         of_states = _onednn(rows, weight.t(), None).view_as(states) if wanted[0] else None
-        of_weight = _onednn(rows.t(), flat.t(), None) if wanted[1] else None
+        of_weight = _onednn_of_rows(rows, flat) if wanted[1] else None
         return of_states, of_weight, rows.sum(0) if wanted[2] else None
 
 
