@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test check bench-prepare bench-train bench-growth bench-scaling format clean
+.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-growth bench-scaling format clean
 
 setup: $(VENV)/ready
 
@@ -35,6 +35,10 @@ bench-prepare: setup
 bench-train: setup
 	$(BIN)/python benchmarks/train.py $(if $(BENCH),--bench $(BENCH)) $(if $(WORK),--work $(WORK)) \
 	    $(if $(SOURCE),--source $(SOURCE) --target $(TARGET) --valid-source $(VALID_SOURCE) --valid-target $(VALID_TARGET)) $(FLAGS)
+
+# make bench-steps DATA=what nmt prepare made [FLAGS="--tiny"]
+bench-steps: setup
+	$(BIN)/python benchmarks/steps.py --data $(DATA) $(FLAGS)
 
 bench-growth: setup
 	$(BIN)/python benchmarks/growth.py $(FLAGS)

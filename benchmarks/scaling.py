@@ -18,8 +18,17 @@ import tempfile
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import torch
+
+from nmt import registry
+from nmt.models.base import Vocabularies
+from nmt.models.transformer import Transformer, TransformerOptions
+from nmt.options import make
+
 NMT = [sys.executable, "-m", "nmt"]
-SYSTEMS: Final = {"base": (63_081_472, 9.49e17 / (100_000 * 25_000)), "big": (214_171_648, 9.7e18 / (300_000 * 25_000))}
+SYSTEMS: Final = {"base": "transformer-base", "big": "transformer-big"}
+VOCABULARY: Final = 37_000
+LENGTH: Final = 28  # tokens of either side of a pair
 BUCKET: Final = 25e6  # bytes that DDP sends at once
 MACHINE: Final = 8  # devices that the fast link joins
 
@@ -29,6 +38,14 @@ class Link(NamedTuple):
 
     rate: float
     latency: float
+
+
+def system(preset: str) -> tuple[int, float]:
+    """(weights, FLOPs of training a target token) of a preset."""
+    options = make(TransformerOptions, registry.find_preset(preset).values)
+    with torch.device("meta"):
+        model = Transformer(options, Vocabularies(VOCABULARY, VOCABULARY, True))
+    return model.num_parameters(), model.training_flops(torch.tensor([LENGTH]), torch.tensor([LENGTH])) / LENGTH
 
 
 def sum_seconds(size: float, devices: int, link: Link) -> float:
@@ -55,7 +72,8 @@ def table(given: argparse.Namespace) -> None:
         + "|---" * 7
         + "|"
     )
-    for name, (weights, flops) in SYSTEMS.items():
+    for name, preset in SYSTEMS.items():
+        weights, flops = system(preset)
         alone = given.batch_tokens * flops / (given.tflops * 1e12)
         for devices in (1, 2, 4, 8, 16, 32, 64):
             link = inside if devices <= MACHINE else between

@@ -22,8 +22,13 @@ _M_TOP_PAD: Final = -2
 _M_MMAP_MAX: Final = -4
 
 
-def choose_device(name: str, local_rank: int = 0) -> torch.device:
-    """auto: the GPU when there is one; each rank of a machine its own. Raises UserError for a device that is not there."""
+def choose_device(name: str, local_rank: int = 0, threads: int | None = None) -> torch.device:
+    """auto: the GPU when there is one; each rank of a machine its own. Raises UserError for a device that is not there.
+
+    threads: that a CPU works with from now on; None leaves it to torch
+    """
+    if threads is not None:
+        torch.set_num_threads(threads)
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     name = f"cuda:{local_rank}" if name == "cuda" else name

@@ -129,10 +129,10 @@ def typed(option: Option, value: Any, origin: str | None = None, spelling: str |
     """A value, or its text, as the type of its option; UserError names the option, the value and where it was set."""
     try:
         return convert(value, option.type)
-    except ValueError as error:
+    except ValueError:
         where = f" (set by {origin})" if origin else ""
         told = f"{spelling or option.flag} cannot be '{quoted(value)}'{where}"
-        raise UserError(f"{told}; wanted {option.type_name}: {error}") from None
+        raise UserError(f"{told}; wanted {option.type_name}") from None
 
 
 def as_dict(options: Any) -> dict[str, Any]:

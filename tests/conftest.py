@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from nmt import registry
 from nmt.cli.main import run
 from nmt.log import log
 
@@ -79,10 +80,14 @@ def small_disk(folder: Path, size: int) -> Iterator[Callable[[int], None]]:
 
 
 @pytest.fixture(autouse=True)
-def not_quiet() -> Iterator[None]:
-    """What a command was told by --quiet ends with its test: others run in the same process."""
+def as_before() -> Iterator[None]:
+    """What a command was told by --quiet and --plugin ends with its test: others run in the same process."""
     yield
     log.quiet = False
+    shelf = registry._shelf
+    shelf.plugins.clear()
+    shelf.parts = {key: entry for key, entry in shelf.parts.items() if entry.cls.__module__.startswith("nmt.")}
+    shelf.presets = {name: preset for name, preset in shelf.presets.items() if preset.place.startswith("nmt.")}
 
 
 @pytest.fixture(scope="session")

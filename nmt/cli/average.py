@@ -45,6 +45,7 @@ class AverageOptions:
     )
     max_tokens: int = opt(4096, "tokens that a device holds at once while scoring")
     device: str = opt("auto", "device for scoring: auto, cpu, cuda or cuda:N")
+    threads: int | None = opt(None, "threads for CPU work; none leaves it to torch")
     overwrite: bool = opt(False, "replace a model that is there")
     json: bool = opt(False, "print what was averaged, and the scores (null where not finite), as JSON")
 
@@ -52,10 +53,10 @@ class AverageOptions:
         if (self.run is None) == (not self.checkpoint):
             raise ValueError("give either --run or --checkpoint")
         if self.run is not None and (self.last is None) == (self.best is None):
-            raise ValueError("give either --last N or --best N")
+            raise ValueError("give one of --last N and --best N")
         if self.run is None and (self.last is not None or self.best is not None):
             raise ValueError("--last and --best choose checkpoints of a --run")
-        for name in ("last", "best"):
+        for name in ("last", "best", "threads"):
             number = getattr(self, name)
             if number is not None and number < 1:
                 raise ValueError(f"{name} is {number}; it must be at least 1")
@@ -69,7 +70,7 @@ class AverageOptions:
 
 def run(options: AverageOptions, parts: Parts) -> None:
     """Average, show the scores when they are asked for, and write the model last, so that a failure leaves nothing."""
-    output, device = Path(options.output), choose_device(options.device)
+    output, device = Path(options.output), choose_device(options.device, threads=options.threads)
     check_output(output, options.overwrite)
     folders = chosen(options)
     facts, pipeline = _common_model(folders, output)

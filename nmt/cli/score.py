@@ -26,12 +26,15 @@ class ScoreOptions:
     max_tokens: int = opt(4096, "tokens, padding counted, that the device holds at once")
     max_length: int = opt(1024, "tokens of a line; a pair with a longer one gets no score, and is named")
     device: str = opt("auto", "auto, cpu, cuda or cuda:N")
+    threads: int | None = opt(None, "threads for CPU work; none leaves it to torch")
     json: bool = opt(False, "print a JSON object a line; log_prob is null where there is no score")
 
     def __post_init__(self) -> None:
         for name in ("max_tokens", "max_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.threads is not None and self.threads < 1:
+            raise ValueError(f"threads is {self.threads}; it must be at least 1, or none")
 
 
 def run(options: ScoreOptions) -> int:
@@ -43,7 +46,7 @@ def run(options: ScoreOptions) -> int:
     from nmt.signals import Signals
     from nmt.text.corpus import read_pairs_at_once
 
-    loaded = load_model(Path(options.model), choose_device(options.device))
+    loaded = load_model(Path(options.model), choose_device(options.device, threads=options.threads))
     failed, done = Tally(log.error), 0
     settings = (options.max_tokens, options.max_length)
     with Signals() as signals:

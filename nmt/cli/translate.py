@@ -48,16 +48,12 @@ class TranslateOptions:
 
 def run(options: TranslateOptions, parts: Parts) -> int:
     """Translate the input, as many lines out as in; 5 when a line could not be translated."""
-    import torch
-
     world = World.of_environment()
     if options.devices > 1 and world.size == 1:
         from nmt.cli.launch import flags_of_each, launch
 
         of_each = flags_of_each(options.devices, options.device, options.threads)
         return launch(options.devices, ["translate", *parts.argv, *of_each], "what was printed is whole lines")
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
     log.quiet |= not world.leads
     with world.joined("cpu", options.timeout):  # what is exchanged is text
         return _lead(options, parts, world) if world.leads else _serve(options, parts, world)
@@ -67,7 +63,7 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
     from nmt.device import choose_device
     from nmt.infer.translator import load_translator
 
-    decoder, device = parts.build("decoder"), choose_device(options.device, world.local_rank)
+    decoder, device = parts.build("decoder"), choose_device(options.device, world.local_rank, options.threads)
     sizes = (options.batch_tokens, options.max_source_length)
     return load_translator(Path(options.model), decoder, *sizes, str(device), options.precision)
 

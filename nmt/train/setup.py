@@ -42,7 +42,7 @@ class Basis:
     def of(cls, options: TrainOptions) -> "Basis":
         """Raises UserError where a run cannot begin: its folder is something else, its device or data are not there."""
         world, folder = World.of_environment(), Path(options.output)
-        device = choose_device(options.device, world.local_rank)
+        device = choose_device(options.device, world.local_rank, options.threads)
         if device.type == "cuda":
             torch.cuda.set_device(device)
         data = training_data(options)
@@ -93,8 +93,6 @@ def development_set(options: TrainOptions, data: PreparedData) -> EvaluationSet 
 
 def set_up(options: TrainOptions, parts: Any, basis: Basis) -> Run:
     """The run with fresh weights: model, criterion, optimizer and schedule."""
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
     keep_pages()
     world, device, data = basis.world, basis.device, basis.data
     pipeline = data.pipeline

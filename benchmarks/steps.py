@@ -1,0 +1,173 @@
+"""What each step towards speed gains on this CPU: updates with it and without it in turn, in one process.
+
+    python benchmarks/steps.py --data DATA [--preset transformer-base ...] [--rounds 8] [--threads 2]
+
+Each round makes the same update twice, with the step and with the plain version in its place; the gain is the median of the
+ratios. A plain version is what the tests hold the step against. The last row has all steps undone at once.
+"""
+
+import argparse
+import ctypes
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from nmt import registry
+from nmt.batch import Batch
+from nmt.criteria.base import Loss
+from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
+from nmt.data.loader import Loader, Position, UpdateBatches, to_batch
+from nmt.data.shards import PreparedData
+from nmt.device import keep_pages
+from nmt.dist import World
+from nmt.models.base import Model, Vocabularies
+from nmt.models.transformer import Transformer, TransformerOptions
+from nmt.nn import linear
+from nmt.options import make
+from nmt.symbols import PAD
+from nmt.train.parallel import spread
+from nmt.train.trial import products
+from nmt.train.update import Updater
+
+GLIBCS: Final = {-1: 1 << 17, -2: 0, -4: 1 << 16}  # its own M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_MAX
+ENDLESS: Final = 1 << 60
+
+
+@contextmanager
+def pages_given_back() -> Iterator[None]:
+    """glibc's malloc as it is by itself."""
+    libc = ctypes.CDLL(None)
+    for number, value in GLIBCS.items():
+        libc.mallopt(number, value)
+    libc.malloc_trim(0)
+    try:
+        yield
+    finally:
+        keep_pages()
+
+
+def dropout_of_torch(states: Tensor, probability: float, training: bool) -> Tensor:
+    return functional.dropout(states, probability, training)
+
+
+def loss_of_all_logits(self: CrossEntropy, model: Model, batch: Batch) -> Loss:
+    total, nll = self.of_logits(model.output(model(batch).features).flatten(0, 1), batch.target_output.flatten())
+    return Loss(total, batch.num_target_tokens, {"nll": nll.detach()})
+
+
+@contextmanager
+def dropout_by_torch() -> Iterator[None]:
+    with ExitStack() as stack:
+        for module in ("nmt.nn.layers", "nmt.nn.attention", "nmt.models.transformer"):
+            stack.enter_context(patch(f"{module}.dropout", dropout_of_torch))
+        yield
+
+
+@contextmanager
+def everything(undone: list[Callable[[], object]]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for undo in undone:
+            stack.enter_context(undo())  # type: ignore[arg-type]
+        yield
+
+
+class Bench:
+    """The same model and updates for all steps."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        torch.manual_seed(1)
+        torch.set_num_threads(given.threads)
+        keep_pages()
+        self.data = PreparedData(given.data)
+        pipeline = self.data.pipeline
+        options = make(TransformerOptions, {**registry.find_preset(given.preset).values, **sizes(given)})
+        self.model = Transformer(options, Vocabularies(pipeline.source.size, pipeline.target.size, pipeline.joint))
+        self.model.train()
+        objective = spread(self.model, CrossEntropy(CrossEntropyOptions()), World(), "ddp")
+        self.plain_adam, self.fused_adam = (
+            torch.optim.Adam(self.model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=fused, foreach=False)
+            for fused in (False, True)
+        )
+        self.updater = Updater(objective, self.fused_adam, World(), "fp32", 0.0)
+        self.plain = Updater(objective, self.plain_adam, World(), "fp32", 0.0)
+        loader = Loader(self.data.train, given.batch_tokens, given.max_tokens, seed=1)
+        self.updates = loader.updates(Position())
+
+    def seconds(self, data: UpdateBatches, updater: Updater) -> float:
+        began = time.perf_counter()
+        updater(data, 1, ENDLESS, None)
+        return time.perf_counter() - began
+
+    def as_they_come(self, data: UpdateBatches) -> UpdateBatches:
+        """As many target tokens in as many micro-batches of pairs of any length."""
+        corpus, random = self.data.train, torch.randint(len(self.data.train), (4 * len(data.target_lengths),))
+        lengths = torch.from_numpy(corpus.target_lengths[random.numpy()].astype("int64")) + 1
+        chosen = random[: int((lengths.cumsum(0) <= data.tokens).sum())]
+        batches = [to_batch(corpus, part.numpy()) for part in chosen.chunk(len(data.batches))]
+        tokens = sum(int((batch.target_output != PAD).sum()) for batch in batches)
+        return UpdateBatches(batches, 0, tokens, data.source_lengths, data.target_lengths, data.after, False)
+
+
+def sizes(given: argparse.Namespace) -> dict[str, int]:
+    """--tiny: the small shape of the peers' benchmarks."""
+    tiny = {"encoder_layers": 3, "decoder_layers": 3, "d_model": 256, "d_ff": 1024, "heads": 4}
+    return tiny if given.tiny else {}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--preset", default="transformer-base")
+    parser.add_argument("--tiny", action="store_true", help="3 + 3 layers of 256/1024, 4 heads")
+    parser.add_argument("--batch-tokens", type=int, default=4096)
+    parser.add_argument("--max-tokens", type=int, default=4096)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--threads", type=int, default=2)
+    given = parser.parse_args()
+    bench = Bench(given)
+    undone: dict[str, Callable[[], object]] = {
+        "pages kept by malloc": pages_given_back,
+        "dropout by 16-bit draws": dropout_by_torch,
+        "short sentences attended to plainly": lambda: patch("nmt.nn.attention.SHORT", 0),
+        "loss and its gradient in one pass over parts of the logits": lambda: patch.object(
+            CrossEntropy, "__call__", loss_of_all_logits
+        ),
+    }
+    print(f"oneDNN is {linear.measured(*products(bench.model))[1]:.2f} times as fast as torch's own products here\n")
+    print("| step | times as fast with it |\n|---|---|")
+    for _ in range(2):
+        bench.seconds(next(bench.updates), bench.updater)
+
+    def told(name: str, ratio: Callable[[UpdateBatches], float]) -> None:
+        ratios = [ratio(next(bench.updates)) for _ in range(given.rounds)]
+        print(f"| {name} | {statistics.median(ratios):.3f} ({min(ratios):.2f} to {max(ratios):.2f}) |", flush=True)
+
+    def without(undo: Callable[[], object], plain: Updater) -> Callable[[UpdateBatches], float]:
+        def ratio(data: UpdateBatches) -> float:
+            with undo():  # type: ignore[attr-defined]
+                before = bench.seconds(data, plain)
+            return before / bench.seconds(data, bench.updater)
+
+        return ratio
+
+    def by_length(data: UpdateBatches) -> float:
+        mixed = bench.as_they_come(data)
+        return bench.seconds(mixed, bench.updater) / mixed.tokens * data.tokens / bench.seconds(data, bench.updater)
+
+    for name, undo in undone.items():
+        told(name, without(undo, bench.updater))
+    told("fused optimizer", without(ExitStack, bench.plain))
+    told("batches of like lengths", by_length)
+    told("all of these but the last", without(lambda: everything(list(undone.values())), bench.plain))
+
+
+if __name__ == "__main__":
+    main()
