@@ -18,8 +18,9 @@ $(VENV)/ready: pyproject.toml constraints.txt
 demo: setup
 	NMT=$(abspath $(BIN))/nmt PYTHON=$(abspath $(BIN))/python bash recipes/toy/run.sh
 
+# Two processes of one thread each; what a file of tests shares is made once.
 test: check
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(or $(JOBS),2) --dist loadfile
 
 check: setup
 	$(BIN)/ruff format --check .

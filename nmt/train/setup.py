@@ -159,16 +159,27 @@ def settle(run: Run) -> None:
     linear.use(found.matmul)
     asked = f"{options.max_tokens} on {run.world.size} x {run.device.type}"
     if found.asked != asked:
+        if found.asked is not None:
+            run.report.line(f"--max-tokens {asked}, before {found.asked}: the same updates but for the last bits")
         found.asked = asked
-        if options.max_tokens != "auto":
-            found.max_tokens = options.max_tokens
-        else:
-            longest, largest = run.loader.longest(), run.loader.largest_micro_batch()
-            found.max_tokens = find_max_tokens(run.updater.objective, longest, largest, options.precision, run.world)
-            why = "the largest that the data asks for" if found.max_tokens >= largest else "memory holds no larger ones"
-            run.report.line(f"micro-batches of at most {found.max_tokens:,} tokens, found by trial: {why}")
-        found.holds = found.max_tokens
+        found.max_tokens = found.holds = _micro_batch(run)
     run.loader.max_tokens = found.max_tokens
+
+
+def _micro_batch(run: Run) -> int:
+    """Tokens of the largest micro-batch, padding counted: as many as asked for, or as many as the device holds."""
+    options, longest = run.options, run.loader.longest()
+    if options.max_tokens == "auto":
+        largest = run.loader.largest_micro_batch()
+        found = find_max_tokens(run.updater.objective, longest, largest, options.precision, run.world)
+        why = "the largest that the data asks for" if found >= largest else "memory holds no larger ones"
+        run.report.line(f"micro-batches of at most {found:,} tokens, found by trial: {why}")
+        return found
+    if options.max_tokens < longest:
+        run.report.line(
+            f"--max-tokens {options.max_tokens:,}: the longest pair has {longest:,}, and is a batch of its own"
+        )
+    return options.max_tokens
 
 
 def _faster_products(run: Run) -> linear.Matmul:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from conftest import train_arguments
 
+from nmt.data.shards import PreparedData
 from nmt.nn import linear
 
 
@@ -117,11 +118,22 @@ def test_what_was_found_is_kept_so_that_a_run_goes_on_bit_for_bit(flags, data, c
     assert (kept["scale"] == {"factor": 2.0**15, "good": 20}) if "fp16" in flags[0] else (kept["scale"] is None)
 
 
-def test_another_max_tokens_is_obeyed_when_a_run_goes_on(data, call, tmp_path):
+def test_another_max_tokens_is_obeyed_when_a_run_goes_on_and_told(data, call, tmp_path):
     for updates, tokens in ((10, "auto"), (20, "77")):
         assert call(*train_arguments(data, tmp_path, updates, f"--max-tokens={tokens}")).code == 0
     found = json.loads((tmp_path / "checkpoints" / "update-20" / "training.json").read_text())["progress"]["found"]
     assert (found["asked"], found["max_tokens"], found["holds"]) == ("77 on 1 x cpu", 77, 77)
+    assert "--max-tokens 77 on 1 x cpu, before auto on 1 x cpu" in (tmp_path / "train.log").read_text()
+
+
+def test_a_micro_batch_below_the_longest_pair_is_told(data, call, tmp_path):
+    lengths = PreparedData(data).train
+    longest = 1 + int(max(lengths.source_lengths.max(), lengths.target_lengths.max()))
+    for tokens in (longest, longest - 1):
+        assert call(*train_arguments(data, tmp_path / str(tokens), 1, f"--max-tokens={tokens}")).code == 0
+    told = f"--max-tokens {longest - 1}: the longest pair has {longest}"
+    assert told in (tmp_path / f"{longest - 1}" / "train.log").read_text()
+    assert "longest pair" not in (tmp_path / f"{longest}" / "train.log").read_text()
 
 
 @pytest.mark.parametrize(
