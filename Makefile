@@ -18,7 +18,7 @@ $(VENV)/ready: pyproject.toml constraints.txt
 demo: setup
 	NMT=$(abspath $(BIN))/nmt PYTHON=$(abspath $(BIN))/python bash recipes/toy/run.sh
 
-# Two processes of one thread each; what a file of tests shares is made once.
+# Two processes of one thread each; a file's tests stay together, for what they share.
 test: check
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(or $(JOBS),2) --dist loadfile
 

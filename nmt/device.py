@@ -22,13 +22,16 @@ _M_TOP_PAD: Final = -2
 _M_MMAP_MAX: Final = -4
 
 
-def choose_device(name: str, local_rank: int = 0, threads: int | None = None) -> torch.device:
-    """auto: the GPU when there is one; each rank of a machine its own. Raises UserError for a device that is not there.
+def use_threads(number: int | None) -> None:
+    """Work with so many threads on a CPU from now on; None leaves it to torch. Raises UserError for less than one."""
+    if number is not None and number < 1:
+        raise UserError(f"threads is {number}; it must be at least 1, or none")
+    if number is not None:
+        torch.set_num_threads(number)
 
-    threads: that a CPU works with from now on; None leaves it to torch
-    """
-    if threads is not None:
-        torch.set_num_threads(threads)
+
+def choose_device(name: str, local_rank: int = 0) -> torch.device:
+    """auto: the GPU when there is one; each rank of a machine its own. Raises UserError for a device that is not there."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     name = f"cuda:{local_rank}" if name == "cuda" else name

@@ -20,7 +20,7 @@ from nmt.checkpoint import (
 )
 from nmt.cli.command import Command, Parts
 from nmt.data.shards import EvaluationSet, PreparedData
-from nmt.device import choose_device
+from nmt.device import choose_device, use_threads
 from nmt.dist import World
 from nmt.errors import ArtefactError, UserError, one_line, quoted
 from nmt.log import log
@@ -56,7 +56,7 @@ class AverageOptions:
             raise ValueError("give one of --last N and --best N")
         if self.run is None and (self.last is not None or self.best is not None):
             raise ValueError("--last and --best choose checkpoints of a --run")
-        for name in ("last", "best", "threads"):
+        for name in ("last", "best"):
             number = getattr(self, name)
             if number is not None and number < 1:
                 raise ValueError(f"{name} is {number}; it must be at least 1")
@@ -70,7 +70,8 @@ class AverageOptions:
 
 def run(options: AverageOptions, parts: Parts) -> None:
     """Average, show the scores when they are asked for, and write the model last, so that a failure leaves nothing."""
-    output, device = Path(options.output), choose_device(options.device, threads=options.threads)
+    use_threads(options.threads)
+    output, device = Path(options.output), choose_device(options.device)
     check_output(output, options.overwrite)
     folders = chosen(options)
     facts, pipeline = _common_model(folders, output)

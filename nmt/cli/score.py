@@ -33,20 +33,19 @@ class ScoreOptions:
         for name in ("max_tokens", "max_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        if self.threads is not None and self.threads < 1:
-            raise ValueError(f"threads is {self.threads}; it must be at least 1, or none")
 
 
 def run(options: ScoreOptions) -> int:
     """Print a line for each pair: its log-probability in nats (natural logarithm); 5 when a pair has none."""
     from nmt.checkpoint import load_model
-    from nmt.device import choose_device
+    from nmt.device import choose_device, use_threads
     from nmt.infer.score import score
     from nmt.infer.translator import Tally
     from nmt.signals import Signals
     from nmt.text.corpus import read_pairs_at_once
 
-    loaded = load_model(Path(options.model), choose_device(options.device, threads=options.threads))
+    use_threads(options.threads)
+    loaded = load_model(Path(options.model), choose_device(options.device))
     failed, done = Tally(log.error), 0
     settings = (options.max_tokens, options.max_length)
     with Signals() as signals:

@@ -42,8 +42,6 @@ class TranslateOptions:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if not 0 < self.timeout <= MOST_MINUTES:
             raise ValueError(f"timeout is {self.timeout}; it must be above 0, and at most {MOST_MINUTES:,}")
-        if self.threads is not None and self.threads < 1:
-            raise ValueError(f"threads is {self.threads}; it must be at least 1, or none")
 
 
 def run(options: TranslateOptions, parts: Parts) -> int:
@@ -60,10 +58,11 @@ def run(options: TranslateOptions, parts: Parts) -> int:
 
 
 def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Translator":
-    from nmt.device import choose_device
+    from nmt.device import choose_device, use_threads
     from nmt.infer.translator import load_translator
 
-    decoder, device = parts.build("decoder"), choose_device(options.device, world.local_rank, options.threads)
+    use_threads(options.threads)
+    decoder, device = parts.build("decoder"), choose_device(options.device, world.local_rank)
     sizes = (options.batch_tokens, options.max_source_length)
     return load_translator(Path(options.model), decoder, *sizes, str(device), options.precision)
 

@@ -14,7 +14,10 @@ from nmt.models.base import Model
 from nmt.nn.linear import Linear, add_product, product, product_back
 from nmt.symbols import PAD
 
-CHUNK = {"cpu": 2**20, "cuda": 2**27}  # logits that exist at once: what a processor's cache holds, what fills a GPU
+CHUNK = {
+    "cpu": 2**20,
+    "cuda": 2**26,
+}  # logits of a chunk, which exist twice: what a processor's cache holds, what fills a GPU
 FEWEST_ROWS = 128  # below this the matrix products are slow, however large the vocabulary
 
 
@@ -86,7 +89,10 @@ def chunk_rows(features: Tensor, size: int) -> int:
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """The loss and, in the same pass over each chunk of logits, its gradient: d loss / d logits = p - a [gold] - b."""
+    """The loss and, in the same pass over each chunk of logits, its gradient: d loss / d logits = p - a [gold] - b.
+
+    b is the same for all words of a row: its part of the products is a product of sums, and needs no pass over the logits.
+    """
 
     @staticmethod
     def forward(
@@ -98,31 +104,34 @@ class _LinearCrossEntropy(torch.autograd.Function):
         feature_gradient = torch.empty_like(features) if wants_gradient else None
         weight_gradient = torch.zeros_like(weight) if wants_gradient else None
         bias_gradient = torch.zeros_like(bias) if wants_gradient and bias is not None else None
+        real = (targets != PAD).float()[:, None]  # N 1
         total = nll = torch.zeros((), device=features.device)
         rows = chunk_rows(features, size)
-        for start in range(0, len(features), rows):
-            chunk, wanted = features[start : start + rows], targets[start : start + rows]
-            real = (wanted != PAD).float()
-            logits = product(chunk, weight, bias).float()  # n V
-            top, logit_sum = logits.amax(-1), logits.sum(-1)
-            gold = logits.gather(1, wanted[:, None]).squeeze(1)
-            exponentials = logits.sub_(top[:, None]).exp_()
-            mass = exponentials.sum(-1)
-            normalizer = top + mass.log()
-            surprise = normalizer - gold
-            loss = gold_weight * surprise + spread * (size * normalizer - logit_sum)
-            total, nll = (
-                total + (loss * real).sum(),
-                nll + (surprise * real).sum(),
-            )  # autocast would round a dot product
+        for chunk, wanted, counts, start in zip(
+            features.split(rows),
+            targets[:, None].split(rows),
+            real.split(rows),
+            range(0, len(features), rows),
+            strict=True,
+        ):
+            log_probs = torch.log_softmax(product(chunk, weight, bias).float(), dim=-1)  # n V
+            surprise = -log_probs.gather(1, wanted)  # n 1
+            loss = gold_weight * surprise - spread * log_probs.sum(-1, keepdim=True)
+            total = total + (loss * counts).sum()  # autocast would round a dot product
+            nll = nll + (surprise * counts).sum()
             if feature_gradient is None or weight_gradient is None:
                 continue
-            gradient = exponentials.mul_((real / mass)[:, None]).sub_((spread * real)[:, None])
-            gradient.scatter_add_(1, wanted[:, None], (-gold_weight * real)[:, None])
+            gradient = log_probs.exp_()
+            gradient.scatter_add_(1, wanted, torch.full_like(surprise, -gold_weight))
             feature_gradient[start : start + rows] = product_back(gradient, weight)
-            add_product(weight_gradient, gradient, chunk)
+            add_product(weight_gradient, gradient, chunk * counts)
             if bias_gradient is not None:
-                bias_gradient += gradient.sum(0)
+                bias_gradient += (gradient * counts).sum(0)
+        if feature_gradient is not None and weight_gradient is not None:
+            feature_gradient.sub_(spread * weight.sum(0)).mul_(real)
+            weight_gradient.sub_(spread * (features * real).sum(0))
+        if bias_gradient is not None:
+            bias_gradient.sub_(spread * real.sum())
         ctx.gradients = (feature_gradient, weight_gradient, bias_gradient)
         ctx.mark_non_differentiable(nll)
         return total, nll

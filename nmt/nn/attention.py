@@ -13,7 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import Linear
 
-SHORT = 128  # queries times keys of a head, squared root: up to there a processor is quicker with `plain_attention`
+SHORT = 128  # the square root of the most scores of a head that a CPU is quicker with by `plain_attention`
 
 
 @dataclass(frozen=True)
@@ -35,33 +35,41 @@ def glorot_each(weight: Tensor, sizes: list[int]) -> None:
 
 
 def attention(
-    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool, probability: float
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool, dropout_probability: float
 ) -> Tensor:
     """softmax(Q K^T / sqrt(d_k)) V, equation 1, by what is fastest: (B, H, T, V).
 
-    queries: (B, H, T, K); keys: (B, H, S, K); values: (B, H, S, V); mask: (B, 1, 1, S), True where a key may be seen
-    causal: whether a query sees no key after its own position; probability: of dropout on the weights
+    queries: (B, H, T, K); keys: (B, H, S, K); values: (B, H, S, V)
+    mask: (B, 1, 1, S), True where a key may be seen, one in each row at least
+    causal: whether a query sees no key after its own position, instead of a mask
+    dropout_probability: of a weight
     """
-    on_cpu = queries.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
-    if on_cpu and torch.is_grad_enabled() and queries.shape[2] * keys.shape[2] <= SHORT**2:
-        return plain_attention(queries, keys, values, mask, causal, probability)
-    return scaled_dot_product_attention(queries, keys, values, mask, probability, causal)
+    if _quicker_plainly(queries, keys):
+        return plain_attention(queries, keys, values, mask, causal, dropout_probability)
+    return scaled_dot_product_attention(queries, keys, values, mask, dropout_probability, causal)
+
+
+def _quicker_plainly(queries: Tensor, keys: Tensor) -> bool:
+    """Whether a short sentence is trained on by a CPU, in float32, and not by a compiler's code."""
+    by_itself = not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling()
+    on_cpu = queries.device.type == "cpu" and torch.is_grad_enabled() and by_itself
+    return on_cpu and queries.shape[2] * keys.shape[2] <= SHORT**2
 
 
 def plain_attention(
-    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool, probability: float
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool, dropout_probability: float
 ) -> Tensor:
     """`attention` as it is written, all weights at once; torch's fused kernels spend more on short sentences than they save."""
     heads, (rows, columns) = queries.shape[:2], (queries.shape[2], keys.shape[2])
-    hidden = queries.new_zeros(1, 1, 1, 1)
-    if mask is not None:
-        hidden = hidden.masked_fill(~mask, -math.inf)  # B 1 1 S
+    hidden = queries.new_zeros(1, 1, 1, 1)  # what is added to a score: 0, or minus infinity where a key is not seen
     if causal:
-        hidden = hidden + torch.full_like(queries[0, 0, 0, :1], -math.inf).expand(rows, columns).triu(1)  # B 1 T S
+        hidden = queries.new_full((rows, columns), -math.inf).triu(1)[None, None]  # 1 1 T S
+    elif mask is not None:
+        hidden = hidden.masked_fill(~mask, -math.inf)  # B 1 1 S
     hidden = hidden.expand(*heads, -1, columns).flatten(0, 1)
     turned = keys.flatten(0, 1).transpose(1, 2)  # BH K S
     scores = torch.baddbmm(hidden, queries.flatten(0, 1), turned, alpha=queries.shape[3] ** -0.5)
-    weights = dropout(scores.softmax(-1), probability, True)
+    weights = dropout(scores.softmax(-1), dropout_probability, True)
     sums: Tensor = (weights @ values.flatten(0, 1)).unflatten(0, heads)
     return sums
 

@@ -131,10 +131,13 @@ def _onednn(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _onednn_of_rows(left: Tensor, right: Tensor) -> Tensor:
-    """left (N, E) transposed times right (N, D) by oneDNN: (E, D). torch is slow to transpose: the smaller of both it is."""
-    if left.shape[1] <= right.shape[1]:
+    """left (N, E) transposed times right (N, D) by oneDNN: (E, D).
+
+    Its first factor has to be transposed for it, which torch is slow at: `left`, or `right` and the product, the smaller.
+    """
+    if left.numel() <= right.numel() + left.shape[1] * right.shape[1]:
         return _onednn(left.t(), right.t(), None)
-    return _onednn(right.t(), left.t(), None).t()
+    return _onednn(right.t(), left.t(), None).t().contiguous()
 
 
 class _Product(torch.autograd.Function):

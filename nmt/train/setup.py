@@ -13,7 +13,7 @@ from nmt.artefact import MANIFEST
 from nmt.checkpoint import ModelFacts
 from nmt.data.loader import Loader
 from nmt.data.shards import EvaluationSet, PreparedData
-from nmt.device import CAST_TO, Precision, choose_device, keep_pages
+from nmt.device import CAST_TO, Precision, choose_device, keep_pages, use_threads
 from nmt.dist import World
 from nmt.errors import UserError, quoted, unknown
 from nmt.infer.evaluate import check_tokenizer
@@ -42,7 +42,7 @@ class Basis:
     def of(cls, options: TrainOptions) -> "Basis":
         """Raises UserError where a run cannot begin: its folder is something else, its device or data are not there."""
         world, folder = World.of_environment(), Path(options.output)
-        device = choose_device(options.device, world.local_rank, options.threads)
+        device = choose_device(options.device, world.local_rank)
         if device.type == "cuda":
             torch.cuda.set_device(device)
         data = training_data(options)
@@ -93,6 +93,7 @@ def development_set(options: TrainOptions, data: PreparedData) -> EvaluationSet 
 
 def set_up(options: TrainOptions, parts: Any, basis: Basis) -> Run:
     """The run with fresh weights: model, criterion, optimizer and schedule."""
+    use_threads(options.threads)
     keep_pages()
     world, device, data = basis.world, basis.device, basis.data
     pipeline = data.pipeline
@@ -160,7 +161,8 @@ def settle(run: Run) -> None:
     asked = f"{options.max_tokens} on {run.world.size} x {run.device.type}"
     if found.asked != asked:
         if found.asked is not None:
-            run.report.line(f"--max-tokens {asked}, before {found.asked}: the same updates but for the last bits")
+            same = "the same gradients, but for their last bits and dropout's draws"
+            run.report.line(f"micro-batches: {asked}, before {found.asked}: {same}")
         found.asked = asked
         found.max_tokens = found.holds = _micro_batch(run)
     run.loader.max_tokens = found.max_tokens
@@ -177,7 +179,7 @@ def _micro_batch(run: Run) -> int:
         return found
     if options.max_tokens < longest:
         run.report.line(
-            f"--max-tokens {options.max_tokens:,}: the longest pair has {longest:,}, and is a batch of its own"
+            f"--max-tokens {options.max_tokens:,}: longer pairs, of up to {longest:,}, are batches of their own"
         )
     return options.max_tokens
 

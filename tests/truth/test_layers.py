@@ -6,7 +6,7 @@ from torch.nn import functional
 
 from nmt.nn import attention as nn_attention
 from nmt.nn.attention import SHORT, attention, plain_attention
-from nmt.nn.dropout import VALUES, dropout
+from nmt.nn.dropout import LEVELS, dropout
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.3, 0.5])
@@ -14,8 +14,8 @@ def test_dropout_makes_its_share_of_numbers_zero_and_keeps_the_mean(probability)
     torch.manual_seed(1)
     states = torch.full((301, 333), 3.0)  # not a multiple of the four draws of a random number
     dropped = dropout(states, probability, True)
-    chance = round(probability * VALUES) / VALUES
-    assert chance == pytest.approx(probability, abs=1 / VALUES)
+    chance = round(probability * LEVELS) / LEVELS
+    assert chance == pytest.approx(probability, abs=1 / LEVELS)
     assert dropped.unique().tolist() == pytest.approx([0.0, 3 / (1 - chance)])
     deviation = (chance * (1 - chance) / states.numel()) ** 0.5
     assert (dropped == 0).double().mean().item() == pytest.approx(chance, abs=4 * deviation)
@@ -36,8 +36,11 @@ def test_dropout_is_drawn_from_torchs_seed_anew_each_time_and_its_gradient_is_wh
     assert dropout(states, 0.2, False) is states and dropout(states, 0.0, True) is states
 
 
-def test_dropout_of_all_but_one_in_65536_divides_by_no_zero():
+def test_dropout_of_nearly_all_divides_by_no_zero_and_of_all_is_refused():
     assert dropout(torch.ones(100, 1000), 1 - 1e-9, True).isfinite().all()
+    for wrong in (1.0, -0.1):
+        with pytest.raises(ValueError, match="at least 0 and below 1"):
+            dropout(torch.ones(2), wrong, True)
 
 
 def heads(rows: int, columns: int, values: int = 6) -> list[torch.Tensor]:

@@ -249,10 +249,11 @@ needs_onednn = pytest.mark.skipif(not linear.available(), reason="this torch has
 
 @needs_onednn
 @pytest.mark.parametrize("bias", [False, True])
-def test_a_product_and_its_gradient_are_the_same_by_either_path(bias):
+@pytest.mark.parametrize(("inputs", "outputs", "rows"), [(24, 40, 15), (40, 24, 15), (3, 40, 60)])
+def test_a_product_and_its_gradient_are_the_same_by_either_path(inputs, outputs, rows, bias):
     torch.manual_seed(1)
-    layer, states = linear.Linear(24, 40, bias=bias), torch.randn(3, 5, 24, requires_grad=True)
-    upstream = torch.randn(3, 40, 5).transpose(1, 2)  # not contiguous
+    layer, states = linear.Linear(inputs, outputs, bias=bias), torch.randn(3, rows // 3, inputs, requires_grad=True)
+    upstream = torch.randn(3, outputs, rows // 3).transpose(1, 2)  # not contiguous
     found = {}
     for path in ("torch", "onednn"):
         with linear.using(path):
@@ -260,6 +261,7 @@ def test_a_product_and_its_gradient_are_the_same_by_either_path(bias):
         leaves = [states, *layer.parameters()]
         found[path] = [output.detach(), *torch.autograd.grad(output, leaves, upstream)]
     close(found["onednn"], found["torch"], 2e-6)
+    assert all(gradient.is_contiguous() for gradient in found["onednn"][2:])
     assert linear.path() == "torch"
 
 

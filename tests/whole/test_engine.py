@@ -123,7 +123,7 @@ def test_another_max_tokens_is_obeyed_when_a_run_goes_on_and_told(data, call, tm
         assert call(*train_arguments(data, tmp_path, updates, f"--max-tokens={tokens}")).code == 0
     found = json.loads((tmp_path / "checkpoints" / "update-20" / "training.json").read_text())["progress"]["found"]
     assert (found["asked"], found["max_tokens"], found["holds"]) == ("77 on 1 x cpu", 77, 77)
-    assert "--max-tokens 77 on 1 x cpu, before auto on 1 x cpu" in (tmp_path / "train.log").read_text()
+    assert "micro-batches: 77 on 1 x cpu, before auto on 1 x cpu" in (tmp_path / "train.log").read_text()
 
 
 def test_a_micro_batch_below_the_longest_pair_is_told(data, call, tmp_path):
@@ -131,9 +131,9 @@ def test_a_micro_batch_below_the_longest_pair_is_told(data, call, tmp_path):
     longest = 1 + int(max(lengths.source_lengths.max(), lengths.target_lengths.max()))
     for tokens in (longest, longest - 1):
         assert call(*train_arguments(data, tmp_path / str(tokens), 1, f"--max-tokens={tokens}")).code == 0
-    told = f"--max-tokens {longest - 1}: the longest pair has {longest}"
+    told = f"--max-tokens {longest - 1}: longer pairs, of up to {longest},"
     assert told in (tmp_path / f"{longest - 1}" / "train.log").read_text()
-    assert "longest pair" not in (tmp_path / f"{longest}" / "train.log").read_text()
+    assert "longer pairs" not in (tmp_path / f"{longest}" / "train.log").read_text()
 
 
 @pytest.mark.parametrize(
