@@ -15,10 +15,10 @@ from nmt.nn.linear import Linear, add_product, product, product_back
 from nmt.symbols import PAD
 
 CHUNK = {
-    "cpu": 2**20,
+    "cpu": 2**22,
     "cuda": 2**26,
-}  # logits of a chunk, which exist twice: what a processor's cache holds, what fills a GPU
-FEWEST_ROWS = 128  # below this the matrix products are slow, however large the vocabulary
+}  # logits of a chunk, which exist twice: what a CPU's cache holds, what fills a GPU
+FEWEST_ROWS = 512  # each chunk adds to the whole gradient of the output's weights, however large the vocabulary
 
 
 @dataclass(frozen=True, kw_only=True)
