@@ -23,9 +23,7 @@ _M_MMAP_MAX: Final = -4
 
 
 def use_threads(number: int | None) -> None:
-    """Work with so many threads on a CPU from now on; None leaves it to torch. Raises UserError for less than one."""
-    if number is not None and number < 1:
-        raise UserError(f"threads is {number}; it must be at least 1, or none")
+    """Work with so many threads, at least one, on a CPU from now on; None leaves it to torch."""
     if number is not None:
         torch.set_num_threads(number)
 

@@ -56,7 +56,7 @@ class AverageOptions:
             raise ValueError("give one of --last N and --best N")
         if self.run is None and (self.last is not None or self.best is not None):
             raise ValueError("--last and --best choose checkpoints of a --run")
-        for name in ("last", "best"):
+        for name in ("last", "best", "threads"):
             number = getattr(self, name)
             if number is not None and number < 1:
                 raise ValueError(f"{name} is {number}; it must be at least 1")

@@ -33,6 +33,8 @@ class ScoreOptions:
         for name in ("max_tokens", "max_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.threads is not None and self.threads < 1:
+            raise ValueError(f"threads is {self.threads}; it must be at least 1, or none")
 
 
 def run(options: ScoreOptions) -> int:

@@ -42,6 +42,8 @@ class TranslateOptions:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if not 0 < self.timeout <= MOST_MINUTES:
             raise ValueError(f"timeout is {self.timeout}; it must be above 0, and at most {MOST_MINUTES:,}")
+        if self.threads is not None and self.threads < 1:
+            raise ValueError(f"threads is {self.threads}; it must be at least 1, or none")
 
 
 def run(options: TranslateOptions, parts: Parts) -> int:

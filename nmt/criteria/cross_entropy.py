@@ -14,10 +14,8 @@ from nmt.models.base import Model
 from nmt.nn.linear import Linear, add_product, product, product_back
 from nmt.symbols import PAD
 
-CHUNK = {
-    "cpu": 2**22,
-    "cuda": 2**26,
-}  # logits of a chunk, which exist twice: what a CPU's cache holds, what fills a GPU
+# Logits of a chunk, which exist twice: what a CPU's cache holds, what fills a GPU.
+CHUNK = {"cpu": 2**22, "cuda": 2**26}
 FEWEST_ROWS = 512  # each chunk adds to the whole gradient of the output's weights, however large the vocabulary
 
 
