@@ -1,0 +1,76 @@
+"""What a model looked at while it translated a sentence: attention weights with the tokens that they belong to."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.cells import cell_len, set_cell_size
+
+from nmt.symbols import BOS, SYMBOLS
+
+KINDS: Final = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "cross-attention"}
+JOINERS: Final = "\u200c\u200d"  # not printable, but they shape the letters beside them (Persian, Indic scripts, emoji)
+
+
+@dataclass(frozen=True)
+class Attended:
+    """What a model looked at while it read a sentence and said its translation.
+
+    source, target: tokens, EOS included; the target's queries stand at the tokens they are about to say
+    weights: by kind - "encoder", "decoder", "cross" - an array (layers, heads, queries, keys), rows sum to 1; a kind
+        that the model lacks is absent
+    Raises ValueError for weights that are none of a kind, or have not a row or column a token.
+    """
+
+    source: list[str]
+    target: list[str]
+    weights: Mapping[str, NDArray[np.float32]]
+
+    def __post_init__(self) -> None:
+        if not self.weights.keys() & KINDS.keys() or self.weights.keys() - KINDS.keys():
+            raise ValueError(f"weights of {', '.join(self.weights) or 'no kind'}; wanted some of {', '.join(KINDS)}")
+        for kind, weights in self.weights.items():
+            sizes = tuple(map(len, self.labels(kind)))
+            if weights.ndim != 4 or weights.shape[2:] != sizes or weights.size == 0:
+                raise ValueError(f"{kind}: weights of shape {weights.shape}; wanted (layers, heads, *{sizes})")
+
+    def labels(self, kind: str) -> tuple[list[str], list[str]]:
+        """The tokens of the queries and of the keys. The decoder's keys are what it has read: BOS, then what it said."""
+        return {
+            "encoder": (self.source, self.source),
+            "decoder": (self.target, [SYMBOLS[BOS], *self.target[:-1]]),
+            "cross": (self.target, self.source),
+        }[kind]
+
+    def aligning_layer(self, kind: str) -> int:
+        """The last layer but one, whose mean of heads aligns best (Garg et al., 2019); or the only one."""
+        return max(0, len(self.weights[kind]) - 2)
+
+    def map_of(self, kind: str, layer: int, head: int | None) -> NDArray[np.float32]:
+        """Weights (queries, keys). layer, head: counted from 0; no head is the mean of all"""
+        heads: NDArray[np.float32] = self.weights[kind][layer]
+        chosen: NDArray[np.float32] = heads.mean(0) if head is None else heads[head]
+        return chosen
+
+    def name_of(self, kind: str, layer: int, head: int | None) -> str:
+        """The name of a map, for a person: layers and heads are counted from 1."""
+        layers, heads = self.weights[kind].shape[:2]
+        which = (
+            f"head {head + 1} of {heads}" if head is not None else f"mean of {heads} heads" if heads > 1 else "one head"
+        )
+        return f"{KINDS[kind]}, layer {layer + 1} of {layers}, {which}"
+
+
+def quantised(weights: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Weights as whole numbers of 1/255."""
+    whole: NDArray[np.uint8] = np.rint(255 * weights.clip(0, 1)).astype(np.uint8)
+    return whole
+
+
+def shown(token: str, most: int) -> str:
+    """A token as a person may safely see it, in at most `most` cells of a terminal; control characters are escaped."""
+    safe = (c if c.isprintable() or c in JOINERS else c.encode("unicode_escape").decode() for c in token)
+    text = "".join(safe)
+    return text if cell_len(text) <= most else set_cell_size(text, most - 1) + "…"

@@ -1,0 +1,273 @@
+"""Pictures of attention: the weights and tokens that are read back out of them, at their places, are those put in."""
+
+import base64
+import hashlib
+import json
+import re
+import unicodedata
+import zlib
+from html.parser import HTMLParser
+from importlib.util import find_spec
+from itertools import groupby
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from nmt.errors import InputError, UserError
+from nmt.infer import heatmap
+from nmt.infer.heatmap import Attended, check_picture, terminal_map, write_attention
+from nmt.infer.heatmap_script import SCRIPT
+
+SVG = "{http://www.w3.org/2000/svg}"
+SOURCE = ["▁the", "</script><script>x()", "猫", "\x1b[2J", "a" * 60, "</s>"]
+TARGET = ["e\u0301t\u0301", "<!--", "שלום", "$x$", "</s>"]
+SIZES = {"encoder": (2, 3, 6, 6), "decoder": (3, 2, 5, 5), "cross": (3, 2, 5, 6)}
+
+
+def rows(shape, seed=1):
+    """Weights of that shape whose rows sum to 1; some are 0, none is like another."""
+    weights = np.random.default_rng(seed).gamma(0.5, size=shape).astype(np.float32)
+    weights[..., -1:0:-3] = 0  # never the first
+    return weights / weights.sum(-1, keepdims=True)
+
+
+@pytest.fixture
+def attended() -> Attended:
+    return Attended(SOURCE, TARGET, {kind: rows(shape, seed) for seed, (kind, shape) in enumerate(SIZES.items())})
+
+
+class Elements(HTMLParser):
+    """What a browser would see: the tags with their attributes, and what is in the scripts."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.scripts = [], []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_data(self, data):
+        if self.tags and self.tags[-1][0] == "script" and data.strip():
+            self.scripts.append(data)
+
+
+@pytest.fixture
+def page(attended, tmp_path) -> str:
+    write_attention(tmp_path / "a.html", [attended, Attended(["x"], ["y"], {"cross": rows((1, 1, 1, 1))})])
+    assert [path.name for path in tmp_path.iterdir()] == ["a.html"]
+    return (tmp_path / "a.html").read_text(encoding="utf-8")
+
+
+def test_the_weights_and_tokens_read_back_out_of_the_page_are_those_put_in(attended, page):
+    first, second = json.loads(Elements(page).scripts[0])
+    assert list(first["kinds"]) == list(SIZES) and list(second["kinds"]) == ["cross"]
+    for kind, one in first["kinds"].items():
+        layers, heads, queries, keys = SIZES[kind]
+        assert (one["layers"], one["heads"], len(one["queries"]), len(one["keys"])) == (layers, heads, queries, keys)
+        found = np.frombuffer(zlib.decompress(base64.b64decode(one["weights"])), np.uint8).reshape(SIZES[kind])
+        assert np.abs(found / 255 - attended.weights[kind]).max() <= 0.5001 / 255
+    labels = {kind: (one["queries"], one["keys"]) for kind, one in first["kinds"].items()}
+    assert labels["encoder"] == (SOURCE, SOURCE) and labels["cross"] == (TARGET, SOURCE)
+    assert labels["decoder"] == (TARGET, ["<s>", *TARGET[:-1]])
+
+
+def test_no_token_gets_out_of_the_data_and_the_page_lets_only_its_own_script_run(page):
+    elements = Elements(page)
+    assert [tag for tag, _ in elements.tags].count("script") == 2 and elements.scripts[1:] == [SCRIPT]
+    assert "</" not in SCRIPT and "<!--" not in SCRIPT
+    [policy] = [attributes["content"] for _, attributes in elements.tags if "http-equiv" in attributes]
+    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+    assert policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+
+
+def test_the_page_names_nothing_that_would_be_fetched(page):
+    assert not {"src", "href"} & {name for _, attributes in Elements(page).tags for name in attributes}
+    assert not re.search(r"https?:|url\(|@import|fetch\(|XMLHttpRequest|import\(", page)
+
+
+def test_every_element_that_the_script_asks_for_is_in_the_page(page):
+    there = {attributes["id"] for _, attributes in Elements(page).tags if "id" in attributes}
+    asked = set(re.findall(r'\bat\("(\w+)"\)', SCRIPT)) | set(re.findall(r'\["(\w+)", kind\.', SCRIPT))
+    assert asked | {"data"} == there - {"map", "links"}
+
+
+def numbers(text):
+    return [float(one) for one in re.findall(r"-?[\d.]+", text)]
+
+
+def svg_maps(root):
+    """By its name: the place of a map, pixels of a cell, and its weights."""
+    found = {}
+    for group in root.iter(f"{SVG}g"):
+        title = group.find(f"{SVG}title")
+        if title is None:
+            continue
+        x, y, cell = numbers(group.get("transform"))
+        cells, frame = group.find(f"{SVG}g"), group.find(f"{SVG}path")
+        width, height = (int(size) for size in numbers(frame.get("d"))[2:4])
+        weights = np.zeros((height, width))
+        assert cells.get("transform") == "translate(0 .5)"  # a stroke of width 1 lies half above its line
+        for path in cells:
+            for key, query in re.findall(r"M(\d+) (\d+)h1", path.get("d")):
+                weights[int(query), int(key)] = float(path.get("stroke-opacity"))
+        found[title.text] = (x, y, cell, weights)
+    return found
+
+
+@pytest.fixture
+def drawn(attended, tmp_path) -> ElementTree.Element:
+    write_attention(tmp_path / "a.SVG", [attended])
+    return ElementTree.parse(tmp_path / "a.SVG").getroot()
+
+
+def test_each_head_is_in_the_svg_with_its_weights_a_row_a_layer_and_a_column_a_head(attended, drawn):
+    maps = svg_maps(drawn)
+    long = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "cross-attention"}
+    names = {f"{long[kind]}, layer {layer + 1}, head {head + 1}": (kind, layer, head)
+             for kind, (layers, heads, *_) in SIZES.items() for layer in range(layers) for head in range(heads)}  # fmt: skip
+    assert maps.keys() == names.keys() | {"cross-attention, layer 2 of 3, mean of 2 heads"}
+    for name, (kind, layer, head) in names.items():
+        x, y, cell, weights = maps[name]
+        assert np.abs(weights - attended.weights[kind][layer, head]).max() <= 0.6 / 255
+        x0, y0 = maps[f"{long[kind]}, layer 1, head 1"][:2]
+        assert (x > x0) == (head > 0) and (y > y0) == (layer > 0)
+        height, width = weights.shape
+        assert x + cell * width <= float(drawn.get("width")) and y + cell * height <= float(drawn.get("height"))
+
+
+def test_the_large_map_has_each_token_beside_its_cells_escaped_and_cut(attended, drawn):
+    x, y, cell, weights = svg_maps(drawn)["cross-attention, layer 2 of 3, mean of 2 heads"]
+    assert np.abs(weights - attended.weights["cross"][1].mean(0)).max() <= 0.6 / 255
+    texts = [(label.text, *numbers(label.get("transform"))) for label in drawn.iter(f"{SVG}text")]
+    above = {round(at_x - x, 1): text for text, at_x, at_y, *turned in texts if turned and at_y < y}
+    beside = {round(at_y - y, 1): text for text, at_x, at_y, *turned in texts if not turned and 0 < at_y - y < 5 * cell}
+    wanted = ["▁the", "</script><script>x()", "猫", "\\x1b[2J", "a" * 23 + "…", "</s>"]
+    assert above == {round((i + 0.5) * cell, 1): text for i, text in enumerate(wanted)}
+    assert beside == {round((i + 0.5) * cell, 1): text for i, text in enumerate(TARGET)}
+
+
+def test_the_largest_map_of_a_model_without_cross_attention_is_of_a_kind_that_it_has(tmp_path):
+    write_attention(tmp_path / "a.svg", [Attended(["x", "y"], ["z"], {"encoder": rows((1, 1, 2, 2))})])
+    maps = svg_maps(ElementTree.parse(tmp_path / "a.svg").getroot())
+    assert maps.keys() == {"encoder self-attention, layer 1 of 1, one head", "encoder self-attention, layer 1, head 1"}
+
+
+@pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib")
+def test_the_png_is_as_dark_at_each_cell_as_its_weight_says(attended, tmp_path):
+    from matplotlib.image import imread
+
+    from nmt.infer.heatmap_picture import INK, PIXELS_PER_POINT, picture
+
+    write_attention(tmp_path / "a.png", [attended])
+    pixels, ink = imread(tmp_path / "a.png")[..., :3], [int(INK[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    drawn = picture(attended)
+    assert pixels.shape[:2] == (int(PIXELS_PER_POINT * drawn.height), int(PIXELS_PER_POINT * drawn.width))
+    for one in drawn.maps:
+        for (query, key), weight in np.ndenumerate(one.weights):
+            x, y = one.x + (key + 0.5) * one.cell, one.y + (query + 0.5) * one.cell
+            found = pixels[int(PIXELS_PER_POINT * y), int(PIXELS_PER_POINT * x)]
+            np.testing.assert_allclose(found, 1 + weight * (np.array(ink) - 1), atol=2 / 255)
+
+
+def test_a_png_without_matplotlib_is_refused_with_what_to_install_before_anything_is_drawn(monkeypatch, tmp_path):
+    monkeypatch.setattr(heatmap, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'nmt-toolkit\[plots\]'") as refused:
+        check_picture(tmp_path / "a.png")
+    assert refused.value.code == 2
+    check_picture(tmp_path / "a.svg")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("a.pdf", "ends with .html, .svg, .png"), ("html", "ends with"), ("no/a.svg", "no folder")]
+)
+def test_a_name_that_cannot_be_drawn_into_is_refused(name, told, tmp_path):
+    with pytest.raises(UserError, match=told):
+        check_picture(tmp_path / name)
+
+
+def test_without_a_sentence_nothing_is_written(tmp_path):
+    with pytest.raises(InputError, match="no line was translated"):
+        write_attention(tmp_path / "a.html", [])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        {},
+        {"self": rows((1, 1, 2, 2))},
+        {"cross": rows((1, 1, 2, 3))},  # keys and queries changed places
+        {"cross": rows((1, 3, 2))},
+        {"cross": np.zeros((0, 1, 3, 2), np.float32)},
+    ],
+)
+def test_weights_that_do_not_fit_their_tokens_are_refused(weights):
+    with pytest.raises(ValueError, match="wanted"):
+        Attended(["a", "</s>"], ["b", "c", "</s>"], weights)
+
+
+def cells_of(line):
+    """The cells of a terminal that a line takes, by Unicode's own tables: what stands in each."""
+    cells = []
+    for character in line:
+        if unicodedata.combining(character):
+            cells[-1] += character
+        else:
+            wide = unicodedata.east_asian_width(character) in "WF"
+            cells += [character, ""] if wide else [character]
+    return cells
+
+
+def terminal_maps(text):
+    """The panels of a terminal map, each as labels of its queries, labels of its keys, and a row of shades a query."""
+    groups = [list(map(cells_of, lines)) for _, lines in groupby(text.splitlines()[1:], lambda line: "│" in line)]
+    for above, rows in zip(groups[::2], groups[1::2], strict=True):
+        [(left, right)] = {(row.index("│"), len(row) - 1) for row in rows}
+        assert all(row[right] == "│" for row in rows)
+        columns = range(left + 1, right, 2)
+        assert all(row[column] == row[column + 1] for row in rows for column in columns)
+        keys = ["".join("".join(line[column : column + 2]).strip() for line in above) for column in columns]
+        yield ["".join(row[:left]).strip() for row in rows], keys, [[row[column] for column in columns] for row in rows]
+
+
+def shade(weight):
+    """The shade of a weight, as the heading of a terminal map says."""
+    return next((shade for shade, least in (("█", 0.75), ("▓", 0.5), ("▒", 0.25), ("░", 0.1)) if weight >= least), " ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "layer", "head", "name"),
+    [
+        ("cross", None, None, "cross-attention, layer 2 of 3, mean of 2 heads"),
+        ("encoder", None, 2, "encoder self-attention, layer 1 of 2, head 3 of 3"),
+        ("decoder", 2, 0, "decoder self-attention, layer 3 of 3, head 1 of 2"),
+    ],
+)
+def test_a_terminal_map_has_each_weight_at_its_tokens_whatever_their_width(kind, layer, head, name, attended):
+    text = terminal_map(attended, kind, layer, head)
+    assert text.startswith(f"{name}   ░ 0.1  ▒ 0.25  ▓ 0.5  █ 0.75\n")
+    [(queries, keys, shades)] = terminal_maps(text)
+    cut = {"\x1b[2J": "\\x1b[2J", "a" * 60: "a" * 15 + "…", "</script><script>x()": "</script><scrip…"}
+    of_queries, of_keys = ([cut.get(label, label) for label in labels] for labels in attended.labels(kind))
+    assert (queries, keys) == (of_queries, of_keys)
+    layers = attended.weights[kind]
+    weights = layers[len(layers) - 2 if layer is None else layer]
+    weights = weights.mean(0) if head is None else weights[head]
+    assert shades == [[shade(weight) for weight in row] for row in weights]
+
+
+def test_a_terminal_map_that_is_wider_than_the_terminal_goes_on_below(attended):
+    [(queries, keys, shades)] = terminal_maps(terminal_map(attended))
+    narrow = terminal_map(attended, width=16)
+    panels = list(terminal_maps(narrow))
+    assert len(panels) > 1 and max(len(cells_of(line)) for line in narrow.splitlines()[1:]) <= 16
+    assert all(panel[0] == queries for panel in panels)
+    assert [key for panel in panels for key in panel[1]] == keys
+    assert [[one for panel in panels for one in panel[2][i]] for i in range(len(queries))] == shades
+
+
+def test_what_a_terminal_is_given_has_no_control_characters(attended):
+    assert all(line.isprintable() for line in terminal_map(attended, "encoder").split("\n"))
