@@ -15,6 +15,7 @@ COMMANDS: Final = {
     "doctor": "What is wrong with a corpus, before a week of training on it",
     "train": "Train a model on prepared data; go on where the last run stopped",
     "average": "Average checkpoints of a run into a model",
+    "export": "A model for CTranslate2, checked to translate as ours does",
     "translate": "Translate stdin to stdout, a line for a line",
     "evaluate": "BLEU, chrF and TER with their signature",
     "score": "Log-probability of given translations",

@@ -1,0 +1,107 @@
+"""`nmt export`: a model for another engine, checked to translate as ours does."""
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from nmt.cli.command import Command
+from nmt.errors import UserError, one_line, quoted
+from nmt.log import log
+from nmt.options import REQUIRED, opt
+
+if TYPE_CHECKING:  # torch is imported when the command runs
+    from nmt.infer.export import DevelopmentSet, Exported
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    model: str = opt(REQUIRED, "model folder, or run folder (its best checkpoint)", aliases=("m", "path"))
+    output: str = opt(REQUIRED, "folder to write", aliases=("o",))
+    format: Literal["ctranslate2"] = opt("ctranslate2", "the engine that is to read it; ctranslate2 needs that extra")
+    quantization: Literal[
+        "float32", "float16", "bfloat16", "int16", "int8", "int8_float32", "int8_float16", "int8_bfloat16"
+    ] = opt("float32", "how the weights are stored, by CTranslate2's names")
+    check: str | None = opt(None, "file of source lines to translate both ways; none invents lines of the vocabulary")
+    check_lines: int = opt(100, "lines to translate both ways; in float32 any that differs is an error")
+    tune: tuple[str, ...] = opt((), "SOURCE and REFERENCE files: choose the length penalty by their BLEU")
+    threads: int | None = opt(None, "threads for CPU work; none leaves it to torch and to the engine")
+    overwrite: bool = opt(False, "replace an export that is there")
+    json: bool = opt(False, "print what was compared and tuned as JSON")
+
+    def __post_init__(self) -> None:
+        if self.check_lines < 1:
+            raise ValueError(f"check_lines is {self.check_lines}; it must be at least 1")
+        if len(self.tune) not in (0, 2):
+            raise ValueError(f"--tune has {len(self.tune)} files; it wants two, SOURCE and REFERENCE")
+        if self.threads is not None and self.threads < 1:
+            raise ValueError(f"threads is {self.threads}; it must be at least 1, or none")
+
+
+def run(options: ExportOptions) -> None:
+    """Write the folder, and print how the two engines compare."""
+    import torch
+
+    from nmt.artefact import check_output
+    from nmt.checkpoint import load_model
+    from nmt.device import use_threads
+    from nmt.infer.ctranslate2 import library
+    from nmt.infer.export import export_ctranslate2, invented_lines, real_lines
+    from nmt.signals import Signals
+    from nmt.text.corpus import read_lines
+
+    library()  # a missing package is told before any work is done
+    use_threads(options.threads)
+    output = Path(options.output)
+    check_output(output, options.overwrite)
+    dev = _development_set(*options.tune) if options.tune else None
+    loaded = load_model(Path(options.model), torch.device("cpu"))
+    if output.resolve() == loaded.folder.resolve():
+        raise UserError(f"{quoted(output)}: is the model to export (name another --output)")
+    if options.check is None:
+        lines = invented_lines(loaded.pipeline, options.check_lines)
+    else:
+        lines = real_lines(loaded.pipeline, read_lines(Path(options.check)), options.check_lines, options.check)
+    with Signals() as signals:
+        settings = options.quantization, lines, dev, options.threads, signals.check
+        exported = export_ctranslate2(loaded, output, *settings)
+    log.info(f"{output}: {options.model} for CTranslate2, {options.quantization}")
+    sys.stdout.buffer.write((_as_json if options.json else _as_rows)(options, exported).encode())
+    sys.stdout.buffer.flush()
+
+
+def _development_set(source: str, reference: str) -> "DevelopmentSet":
+    from nmt.infer.export import DevelopmentSet
+    from nmt.text.corpus import misaligned, read_lines
+
+    sources, references = read_lines(Path(source)), read_lines(Path(reference))
+    if len(sources) != len(references):
+        raise misaligned(Path(source), Path(reference), len(sources), len(references))
+    return DevelopmentSet(source, reference, sources, references)
+
+
+def _as_rows(options: ExportOptions, exported: "Exported") -> str:
+    rows = [
+        f"{one.search}\tlines {one.lines}\tequal {one.equal}\ttied {one.tied}\tdifferent {one.different}"
+        f"\tendless {one.endless}"
+        for one in exported.agreements
+    ]
+    if exported.tuned is not None:
+        rows += [f"nmt\tBLEU {exported.tuned.ours:.2f}\t{exported.tuned.decoder}"]
+        rows += [f"CTranslate2\tBLEU {bleu:.2f}\tlength_penalty {one}" for one, bleu in exported.tuned.bleu.items()]
+    return "".join(row + "\n" for row in [*rows, f"length_penalty\t{exported.length_penalty}"])
+
+
+def _as_json(options: ExportOptions, exported: "Exported") -> str:
+    found = {"output": one_line(options.output), "quantization": options.quantization, **asdict(exported)}
+    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+
+
+COMMAND = Command(
+    "export",
+    "Write a model folder for another engine. Lines are translated both ways, greedily and with a beam of 4, and each "
+    "search gets a row: equal translations, tied ones (as good by our model), different ones, and those that do not end.",
+    ExportOptions,
+    run,
+)

@@ -1,0 +1,358 @@
+"""`nmt export`: CTranslate2 says with an exported model what ours says, and what it would say otherwise is refused."""
+
+import json
+import os
+import random
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import WORDS
+
+import nmt.infer.export
+from nmt import registry
+from nmt.artefact import Artefact
+from nmt.checkpoint import ModelFacts, load_model, save_model, weights_of
+from nmt.infer.ctranslate2 import POSITIONS
+from nmt.infer.evaluate import bleu
+from nmt.infer.score import score
+from nmt.models.base import Vocabularies
+from nmt.models.transformer import Transformer
+from nmt.nn.layers import EPSILON
+from nmt.options import make
+from nmt.symbols import BOS, EOS, PAD
+from nmt.text.pipeline import Pipeline, Side, SideSettings
+from nmt.text.vocabulary import Words
+
+ctranslate2 = pytest.importorskip("ctranslate2")
+
+SMALL = {
+    "transformer": {"encoder_layers": 2, "decoder_layers": 1, "d_model": 32, "d_ff": 48, "heads": 4},
+    "rnnsearch": {"embedding_size": 24, "hidden_size": 32, "attention_size": 28, "maxout_size": 20},
+}
+DOCUMENTS = Path(nmt.infer.export.__file__).parents[2] / "docs"
+LIKELY = 2.0  # nats
+SHAPES = [  # any two settings of two columns meet in a row
+    ("post", "all", "sinusoidal", True, False),
+    ("pre", "all", "t2t-sinusoidal", True, True),
+    ("post", "all", "learned", False, False),
+    ("pre", "target", "sinusoidal", False, True),
+    ("post", "target", "t2t-sinusoidal", False, False),
+    ("pre", "target", "learned", True, True),
+    ("post", "none", "sinusoidal", True, False),
+    ("pre", "none", "t2t-sinusoidal", False, False),
+    ("post", "none", "learned", False, True),
+]
+PLUGIN = '''
+"""A model that is almost the Transformer."""
+from dataclasses import dataclass
+from nmt import register
+from nmt.models.transformer import Transformer, TransformerOptions
+
+@dataclass(frozen=True, kw_only=True)
+class OtherOptions(TransformerOptions):
+    pass
+
+@register("model", "other", OtherOptions)
+class Other(Transformer):
+    """The Transformer, but that a line of its own may do what it likes."""
+'''
+
+
+def side(language: str, words: list[str]) -> Side:
+    return Side(SideSettings(language, "nfc", False, False, "none", "none"), Words(words))
+
+
+def make_model(folder: Path, name: str = "transformer", words: tuple[str, ...] = (), **options: object) -> Path:
+    """A small model with weights so large that whatever goes wrong shows; of one vocabulary if all is tied, else of two."""
+    torch.manual_seed(3)
+    entry = registry.find("model", name)
+    made = make(entry.options, {**SMALL.get(name, SMALL["transformer"]), **options})
+    joint = getattr(made, "tie", None) == "all"
+    source = side("en", [*WORDS, *words])
+    target = source if joint else side("de", [word.upper() for word in WORDS[:-3]])
+    vocabularies = Vocabularies(source.size, target.size, joint)
+    model = entry.cls(made, vocabularies)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape), alpha=0.3)
+        if isinstance(model, Transformer):
+            as_if_trained(model)
+    pipeline = Pipeline(source, target, joint)
+    facts = ModelFacts.of(name, made, vocabularies)
+    save_model(folder, weights_of(model), facts, pipeline, {}, lambda: None)
+    return folder
+
+
+def as_if_trained(model: Transformer) -> None:
+    """Make EOS likely at any word, by what the bias of the last norm adds to its logit, and PAD and BOS never the best."""
+    norm = model.decoder_norm if model.options.norm_position == "pre" else model.decoder[-1].feed_forward_residual.norm
+    one_more = norm.bias / norm.bias.square().sum()
+    model.output.weight[EOS] += LIKELY * one_more
+    model.output.weight[[PAD, BOS]] = 0
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One whose sentences end."""
+    shape = {"norm_position": "pre", "tie": "none", "positions": "t2t-sinusoidal"}
+    return make_model(tmp_path_factory.mktemp("model") / "model", **shape)
+
+
+@pytest.fixture
+def export(call, tmp_path):
+    """`export(model, flags)` in this process; what it told, the folder named out."""
+    return lambda model, *flags: call(
+        "export", "--model", model, "--format=ctranslate2", "--output", tmp_path / "out", "--threads=1", *flags
+    )
+
+
+def text(lines: int, seed: int = 5) -> list[str]:
+    chance = random.Random(seed)
+    return [" ".join(chance.choices(WORDS, k=chance.randint(1, 9))) for _ in range(lines)]
+
+
+def write(path: Path, lines: list[str]) -> Path:
+    path.write_text("".join(line + "\n" for line in lines))
+    return path
+
+
+def opened(folder: Path) -> tuple[ctranslate2.Translator, Pipeline]:
+    """An exported folder, as somebody opens it who has nothing else."""
+    return ctranslate2.Translator(str(folder), intra_threads=1), Pipeline.load(Artefact(folder, "ctranslate2"))
+
+
+def translate_alone(folder: Path, lines: list[str], **options: object) -> list[str]:
+    engine, pipeline = opened(folder)
+    ids = {pipeline.target.piece(i): i for i in range(pipeline.target.size)}
+    found = engine.translate_batch(list(map(pipeline.source.pieces, lines)), **options)
+    return [pipeline.target.decode([ids[piece] for piece in one.hypotheses[0]]) for one in found]
+
+
+def score_alone(folder: Path, sources: list[str], targets: list[str]) -> list[list[float]]:
+    """Nats of each target's tokens and EOS."""
+    engine, pipeline = opened(folder)
+    found = engine.score_batch(list(map(pipeline.source.pieces, sources)), list(map(pipeline.target.pieces, targets)))
+    return [one.log_probs for one in found]
+
+
+@pytest.mark.parametrize(("norm_position", "tie", "positions", "attention_bias", "output_bias"), SHAPES)
+def test_a_transformer_of_any_shape_says_the_same_with_the_same_probabilities(
+    norm_position, tie, positions, attention_bias, output_bias, export, tmp_path
+):
+    biases = {"attention_bias": attention_bias, "output_bias": output_bias}
+    folder = make_model(
+        tmp_path / "m", norm_position=norm_position, tie=tie, positions=positions, max_positions=6, **biases
+    )
+    done = export(folder, "--check-lines=30", "--json")
+    assert done.code == 0, done.err
+    assert [one["search"] for one in done.json["agreements"]] == ["greedy", "beam 4"]
+    for one in done.json["agreements"]:
+        assert one["lines"] == 30 == one["equal"] + one["tied"] + one["endless"] and one["equal"] > 20
+
+    loaded = load_model(folder, torch.device("cpu"))
+    sources = text(30)
+    targets = [line if tie == "all" else line.upper() for line in text(30, seed=6)]
+    ours = score(loaded.model, loaded.pipeline, sources, targets, 1000, 100, lambda: None)
+    for own, other in zip(ours, score_alone(tmp_path / "out", sources, targets), strict=True):
+        assert other == pytest.approx(own.log_probs, abs=1e-3)
+    assert json.loads((tmp_path / "out/config.json").read_text())["layer_norm_epsilon"] == EPSILON
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"heads": 1, "encoder_layers": 1, "decoder_layers": 3},
+        {"heads": 3, "d_k": 24, "d_v": 24, "attention_bias": True},
+    ],
+)
+def test_any_number_of_layers_and_heads_of_any_width_go(options, export, tmp_path):
+    assert export(make_model(tmp_path / "m", **options)).code == 0
+
+
+def test_the_folder_translates_as_nmt_does_and_needs_nothing_else(model, export, call, tmp_path):
+    source = write(tmp_path / "source", [*text(15), "", "never-heard-of ban"])
+    assert export(model, "--check", source).code == 0
+    flags = ["--decoder=greedy", "--max-len-a=0", "--max-len-b=59", "--input", source, "--output", tmp_path / "ours"]
+    done = call("translate", "--model", model, *flags)
+    assert done.code == 0
+    lines = source.read_text().split("\n")[:-1]
+    theirs = translate_alone(tmp_path / "out", lines, beam_size=1, max_decoding_length=59)
+    assert theirs == (tmp_path / "ours").read_text().split("\n")[:-1]
+
+
+def test_there_are_positions_for_long_lines_and_learned_ones_repeat_the_last(export, tmp_path):
+    folder = make_model(tmp_path / "m", positions="learned", max_positions=6)
+    assert export(folder, "--check", write(tmp_path / "long", [" ".join(WORDS * 8)])).code == 0
+    options = {"max_input_length": 0, "max_decoding_length": 2}
+    assert translate_alone(tmp_path / "out", [" ".join(WORDS[:1] * (POSITIONS - 1))], **options)
+    with pytest.raises(RuntimeError, match=f"positions >= {POSITIONS}"):
+        translate_alone(tmp_path / "out", [" ".join(WORDS[:1] * POSITIONS)], **options)
+
+
+def swap_queries_and_keys(spec):
+    linear = spec.encoder.layer[0].self_attention.linear[0]
+    queries, keys, values = linear.weight.tensor.chunk(3)
+    linear.weight.tensor = torch.cat([keys, queries, values]).contiguous()
+
+
+def begin_at_position_1(spec):
+    encodings = spec.decoder.position_encodings.encodings
+    encodings.tensor = encodings.tensor.roll(-1, 0).contiguous()
+
+
+def swap_norms(spec):
+    layer = spec.decoder.layer[0]
+    layer.self_attention.layer_norm, layer.ffn.layer_norm = layer.ffn.layer_norm, layer.self_attention.layer_norm
+
+
+def forget_to_scale(spec):
+    spec.encoder.scale_embeddings.array = type(spec.encoder.scale_embeddings.array)(0)
+
+
+def say_nothing_at_the_end(spec):
+    spec.config.add_source_eos = False
+
+
+def alter(monkeypatch, change):
+    """Let `change` alter each specification before it is written."""
+    right = nmt.infer.export.specification
+
+    def altered(loaded):
+        spec = right(loaded)
+        change(spec)
+        return spec
+
+    monkeypatch.setattr(nmt.infer.export, "specification", altered)
+
+
+WRONG = [swap_queries_and_keys, begin_at_position_1, swap_norms, forget_to_scale, say_nothing_at_the_end]
+
+
+@pytest.mark.parametrize("spoil", WRONG)
+def test_whatever_is_wrong_with_an_export_is_found_out_and_nothing_is_left(spoil, model, export, tmp_path, monkeypatch):
+    alter(monkeypatch, spoil)
+    refused = export(model)
+    assert refused.code == 4 and refused.out == "" and refused.err.count("\n") == 1
+    assert "otherwise than nmt does (greedy), first line" in refused.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def prefer_odd_ids(spec):
+    for table in (spec.encoder.embeddings[0].weight, spec.decoder.embeddings.weight, spec.decoder.projection.weight):
+        table.tensor[1::2] *= 1 + 1e-6
+
+
+def test_words_that_are_equally_good_are_no_difference(export, tmp_path, monkeypatch):
+    loaded = load_model(make_model(tmp_path / "m"), torch.device("cpu"))
+    weights = weights_of(loaded.model)
+    table = weights["source_embedding.weight"]
+    table[5::2] = table[4:-1:2]  # each word and the next are of one vector
+    save_model(tmp_path / "twins", weights, loaded.facts, loaded.pipeline, {}, lambda: None)
+    alter(monkeypatch, prefer_odd_ids)
+    done = export(tmp_path / "twins", "--json")
+    assert done.code == 0, done.err
+    assert all(one["tied"] > 0 == one["different"] for one in done.json["agreements"])
+
+
+def test_int8_is_smaller_and_its_differences_are_told(model, export, tmp_path):
+    size = {}
+    for quantization in ("float32", "int8"):
+        done = export(model, f"--quantization={quantization}", "--overwrite", "--json")
+        assert done.code == 0, done.err
+        size[quantization] = (tmp_path / "out/model.bin").stat().st_size
+        assert Artefact(tmp_path / "out", "ctranslate2").manifest["quantization"] == quantization
+    positions = 4 * POSITIONS * 32  # the table is never quantised
+    assert size["int8"] - positions < (size["float32"] - positions) / 2
+    rows = [[one[sort] for sort in ("equal", "tied", "different", "endless")] for one in done.json["agreements"]]
+    assert all(sum(row) == 100 and row[0] > row[2] > 0 for row in rows), rows
+
+
+def test_the_length_penalty_is_the_one_of_the_highest_bleu_and_both_are_written_down(export, call, tmp_path):
+    model, source = make_model(tmp_path / "m"), write(tmp_path / "source", text(15))
+    assert export(model).code == 0
+    search = json.loads((tmp_path / "out/nmt-search.json").read_text())
+    assert search["tuned"] is None
+    wanted = search["translate_batch"] | {"length_penalty": 1.2}
+    reference = write(tmp_path / "reference", translate_alone(tmp_path / "out", text(15), **wanted))
+
+    done = export(model, "--overwrite", "--tune", source, reference)
+    assert done.code == 0, done.err
+    search = json.loads((tmp_path / "out/nmt-search.json").read_text())
+    tuned, chosen = search["tuned"], search["translate_batch"]["length_penalty"]
+    assert tuned["bleu"]["1.2"] == pytest.approx(100)
+    assert chosen == min(float(one) for one, found in tuned["bleu"].items() if found == max(tuned["bleu"].values()))
+    assert call("translate", "--model", model, "--input", source, "--output", tmp_path / "ours").code == 0
+    lines = (tmp_path / "ours").read_text().splitlines()
+    assert (tuned["ours"], tuned["signature"]) == bleu(lines, reference.read_text().splitlines(), "13a")
+    assert f"nmt\tBLEU {tuned['ours']:.2f}\tbeam|" in done.out
+    assert done.out.endswith(f"length_penalty\t{chosen}\n")
+
+
+def test_what_ctranslate2_cannot_run_is_refused_with_the_reason(export, call, tmp_path, monkeypatch):
+    def reason(folder: Path, *flags: object) -> str:
+        refused = export(folder, *flags)
+        assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
+        assert not (tmp_path / "out").exists()
+        return refused.err
+
+    assert "its model is 'rnnsearch'" in reason(make_model(tmp_path / "rnn", "rnnsearch"))
+    assert "keys of width 4 and values of width 8" in reason(make_model(tmp_path / "narrow", d_k=4))
+    assert "written '</s>'" in reason(make_model(tmp_path / "words", words=("</s>",)))
+    (tmp_path / "plugin.py").write_text(PLUGIN)
+    registry.load_plugin(str(tmp_path / "plugin.py"))
+    assert "its model is 'other'" in reason(make_model(tmp_path / "other", "other"))
+    assert "pip" not in reason(tmp_path / "narrow", "--tune", "one")
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    assert "pip install 'nmt-toolkit[ctranslate2]'" in reason(tmp_path / "narrow")
+
+
+def test_what_is_asked_wrongly_or_is_not_there_is_told_with_its_code(model, export, tmp_path):
+    assert export(model, "--check-lines=0").code == 2
+    assert export(model, "--quantization=int4").code == 2
+    assert export(tmp_path / "nowhere").code == 4
+    empty, two = write(tmp_path / "empty", ["", " "]), write(tmp_path / "two", text(3))
+    assert export(model, "--check", empty).code == 3
+    assert export(model, "--tune", empty, two).code == 3
+    assert not (tmp_path / "out").exists()
+    assert export(model).code == 0 and export(model).code == 2 and export(model, "--overwrite").code == 0
+
+
+def test_a_model_is_not_replaced_by_its_export(export, tmp_path):
+    refused = export(make_model(tmp_path / "out"), "--overwrite")
+    assert refused.code == 2 and "is the model to export" in refused.err
+    assert (tmp_path / "out/model.safetensors").exists()
+
+
+def test_the_program_of_the_document_runs(model, call, tmp_path, monkeypatch, capsysbinary):
+    program = re.search(r"```python\n(.*?)```", (DOCUMENTS / "export.md").read_text(), re.S)
+    monkeypatch.chdir(tmp_path)
+    assert program and call("export", "--model", model, "--output", "model-ct2", "--threads=1").code == 0
+    capsysbinary.readouterr()
+    exec(program[1].replace("A man is sleeping .", "ban des kit"), {})
+    search = json.loads(Path("model-ct2/nmt-search.json").read_text())["translate_batch"]
+    translation = translate_alone(Path("model-ct2"), ["ban des kit"], **search)[0]
+    assert capsysbinary.readouterr().out.decode() == translation + "\n"
+
+
+def test_a_signal_leaves_nothing(model, export, tmp_path, monkeypatch):
+    plain = nmt.infer.export.compare
+
+    def interrupted(*arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return plain(*arguments)
+
+    monkeypatch.setattr(nmt.infer.export, "compare", interrupted)
+    assert export(model) == (128 + signal.SIGTERM, "", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_line_prints_a_row_a_search_and_nothing_else(model, nmt, tmp_path):
+    done = nmt("export", "--model", model, "--output", tmp_path / "out", "--threads=1", "--quiet", "--check-lines=20")
+    assert (done.returncode, done.stderr) == (0, b"")
+    rows = [row.split("\t") for row in done.stdout.decode().splitlines()]
+    assert [row[0] for row in rows] == ["greedy", "beam 4", "length_penalty"]
+    assert all(row[1] == "lines 20" for row in rows[:2])
