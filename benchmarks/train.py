@@ -109,8 +109,11 @@ def as_a_user(given: argparse.Namespace, size: str, flags: Sequence[str]) -> tup
         *SHAPES[size],
         f"--threads={given.threads}",
     ]
-    command += [f"--batch-tokens={given.batch_tokens}", f"--max-updates={given.user_updates + 1}", "--log-every=10u"]
-    period = f"{given.user_updates // 2}u"
+    every = max(1, given.user_updates // 2)
+    log_every = 10 if every % 10 == 0 else every  # a line before each validation, so that its time can be told apart
+    command += [f"--batch-tokens={given.batch_tokens}", f"--max-updates={given.user_updates + 1}"]
+    command += [f"--log-every={log_every}u"]
+    period = f"{every}u"
     finished([*command, f"--save-every={period}", f"--valid-every={period}", "--bleu-tokenize=none", "--quiet", *flags])
     lines = [line for line in (run / "train.log").read_text().splitlines() if ": Up. " in line]
     told = [(seconds_of(line), "[valid]" in line) for line in lines]
