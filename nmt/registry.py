@@ -27,7 +27,7 @@ FOLDERS: Final = {
     "schedule": "schedules",
     "decoder": "decoders",
 }
-NOT_PARTS: Final = {"base", "filters"}  # files of those folders that hold no part
+NOT_PARTS: Final = {"base", "filters", "banned"}  # files of those folders that hold no part
 
 
 @dataclass(frozen=True)

@@ -42,11 +42,11 @@ class SlowOptions(GreedyOptions):
 @register("decoder", "slow", SlowOptions)
 class Slow(Greedy):
     """Greedy search, slowly."""
-    def search(self, scorer, source):
+    def decode(self, scorer, source, wishes):
         (Path(__file__).parent / "validating").touch()
         if not (Path(__file__).parent / "go").exists():
             time.sleep(0.5)
-        return super().search(scorer, source)
+        return super().decode(scorer, source, wishes)
 '''
 
 

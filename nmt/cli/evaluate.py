@@ -157,15 +157,19 @@ def _warn_of_newstest2014(names: Sequence[str], num_lines: int) -> None:
 
 def _translate(options: EvaluateOptions, parts: Parts, model: str, source: System) -> System:
     """What a model makes of the source."""
-    from nmt.infer.translator import load_translator
+    from nmt.device import choose_device
+    from nmt.infer.requests import Request
+    from nmt.infer.translator import Translator, load_scorer
 
-    translator = load_translator(Path(model), parts.build("decoder"), options.batch_tokens, device=options.device)
+    pipeline, scorer = load_scorer([Path(model)], choose_device(options.device))
+    translator = Translator(pipeline, scorer, parts.build("decoder"), options.batch_tokens)
     language = translator.pipeline.target_lang
     if options.paper:
         check_language(options.target_lang or language)
     log.info(f"{model}: {translator.decoder.signature} on {translator.device}")
     with Signals() as signals:
-        translations = translator.translate(source.lines, source.name, check=signals.check)
+        requests = [Request(line) for line in source.lines]
+        translations = translator.translate(requests, source.name, check=signals.check)
     lines = [one.text for one in translations]
     return System(model, lines, translator.decoder.signature, language, translator.failed.count)
 

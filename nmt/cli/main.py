@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "average": "Average checkpoints of a run into a model",
     "export": "A model for CTranslate2, checked to translate as ours does",
     "translate": "Translate stdin to stdout, a line for a line",
+    "shortlist": "Which target words may translate each source word: faster translation with large vocabularies",
     "evaluate": "BLEU, chrF and TER with their signature",
     "score": "Log-probability of given translations",
     "report": "Table 2 of the paper with runs of yours: BLEU, training cost, learning curves",

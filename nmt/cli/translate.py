@@ -1,27 +1,42 @@
 """`nmt translate`: text to text, a line for a line."""
 
-import json
 import sys
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Final, Literal
 
 from nmt.cli.command import Command, Parts
 from nmt.dist import MOST_MINUTES, World
+from nmt.errors import UserError
 from nmt.log import log
 from nmt.options import REQUIRED, opt
 from nmt.signals import Signals
-from nmt.text.corpus import clean
+from nmt.text.corpus import read_lines
 
 if TYPE_CHECKING:  # torch is imported when the command runs
-    from nmt.infer.translator import Translation, Translator
+    from nmt.cli.translations import Show
+    from nmt.infer.attended import Attended
+    from nmt.infer.candidates import Translation
+    from nmt.infer.requests import Request
+    from nmt.infer.translator import Translator
+
+TERMINAL: Final = "terminal"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TranslateOptions:
-    model: str = opt(REQUIRED, "model folder, or run folder (its best checkpoint)", aliases=("m", "path"))
+    model: tuple[str, ...] = opt(
+        REQUIRED,
+        "model folder, or run folder (its best checkpoint); several are asked together",
+        aliases=("m", "path", "models"),
+    )
+    model_weights: tuple[float, ...] = opt((), "weight of each of several models; none: all the same")
+    ensemble: Literal["log-probabilities", "probabilities"] = opt(
+        "log-probabilities", "what the mean of several models is taken of (Marian's and Sockeye's, or fairseq's)"
+    )
     input: str = opt("-", "file to translate, plain or compressed; - is stdin", aliases=("i",))
     output: str = opt("-", "file for the translations; - is stdout", aliases=("o",))
     batch_tokens: int = opt(2000, "source tokens of a batch, padding counted")
@@ -29,21 +44,60 @@ class TranslateOptions:
     max_source_length: int = opt(1024, "tokens of a line; a longer one is cut there, and named")
     strict: bool = opt(False, "end with code 3 at bytes that are not UTF-8, instead of replacing them")
     raw_tokens: bool = opt(False, "print the tokens as the model says them, with a space between")
+    input_form: Literal["text", "prefix", "phrases", "json"] = opt(
+        "text",
+        "what a line is: text; text ||| how its translation begins; text ||| phrase ||| phrase that it contains (with --decoder "
+        "constrained-beam); or a JSON object with text, target_prefix, constraints, avoid, whose other fields are handed on",
+    )
+    avoid: str | None = opt(None, "file of words and phrases, one a line, that no translation contains as whole words")
+    word_scores: bool = opt(False, "print nats of each word and of the end (with --raw-tokens of each token)")
+    alignment: str | None = opt(
+        None,
+        "print which source word each word looks at: hard (Pharaoh's i-j), soft (all weights), or the weight above which "
+        "two words are a pair; with --raw-tokens between tokens",
+    )
+    attention: str | None = opt(
+        None,
+        "draw where the model looks: into a page (FILE.html) or, of the first line, a picture (.svg, .png); or `terminal`, a "
+        "map of each line on stderr",
+    )
+    attention_lines: int = opt(100, "with --attention: lines that are drawn at most")
+    replace_unk: bool = opt(False, "put the source word it looks at for each unknown word")
+    unk_dictionary: str | None = opt(None, "with --replace-unk: file of a source word and its translation a line")
     json: bool = opt(False, "print a JSON object a line: text, and candidates with tokens, log_prob (nats) and score")
     device: str = opt("auto", "auto, cpu, cuda or cuda:N")
     devices: int = opt(1, "processes on this machine, a device each, that share the lines out; the order stays")
+    replicas: int = opt(1, "batches that are searched side by side, each with its part of the threads")
     timeout: float = opt(10.0, "minutes that one of several devices may be waited for")
-    precision: Literal["fp32", "bf16"] = opt("fp32", "fp32, or bf16 products by autocast")
+    precision: Literal["fp32", "bf16", "int8"] = opt(
+        "fp32", "fp32; bf16 products by autocast; or int8, weights of 8 bits and products of 8-bit numbers, on CPUs"
+    )
+    shortlist: str | None = opt(None, "file of nmt shortlist: search only among words that may translate the source's")
     threads: int | None = opt(None, "threads for CPU work; none leaves it to torch")
 
     def __post_init__(self) -> None:
-        for name in ("batch_tokens", "buffer_size", "max_source_length", "devices"):
+        for name in ("batch_tokens", "buffer_size", "max_source_length", "devices", "replicas", "attention_lines"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if not 0 < self.timeout <= MOST_MINUTES:
             raise ValueError(f"timeout is {self.timeout}; it must be above 0, and at most {MOST_MINUTES:,}")
+        if self.alignment not in (None, "hard", "soft") and not _is_share(self.alignment):
+            raise ValueError(f"alignment is {self.alignment}; it must be hard, soft, or a number from 0 to 1")
+        if self.shortlist is not None and len(self.model) > 1:
+            raise ValueError("a shortlist is for one model")
+        if self.unk_dictionary is not None and not self.replace_unk:
+            raise ValueError("unk_dictionary is of no use without replace_unk")
+        if self.attention is not None and (self.devices > 1 or len(self.model) > 1):
+            raise ValueError("attention is drawn of one model on one device")
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"threads is {self.threads}; it must be at least 1, or none")
+
+
+def _is_share(text: str) -> bool:
+    try:
+        return 0 <= float(text) <= 1
+    except ValueError:
+        return False
 
 
 def run(options: TranslateOptions, parts: Parts) -> int:
@@ -60,13 +114,42 @@ def run(options: TranslateOptions, parts: Parts) -> int:
 
 
 def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Translator":
-    from nmt.device import choose_device, use_threads
-    from nmt.infer.translator import load_translator
+    from nmt.data.shortlist import Shortlist
+    from nmt.device import choose_device, num_threads, use_threads
+    from nmt.infer.alignment import read_dictionary
+    from nmt.infer.candidates import Detail
+    from nmt.infer.translator import Translator, load_scorer
 
-    use_threads(options.threads)
+    use_threads(max(1, (options.threads or num_threads()) // options.replicas))
     decoder, device = parts.build("decoder"), choose_device(options.device, world.local_rank)
-    sizes = (options.batch_tokens, options.max_source_length)
-    return load_translator(Path(options.model), decoder, *sizes, str(device), options.precision)
+    int8 = options.precision == "int8"
+    if int8 and device.type != "cpu":
+        raise UserError("--precision int8 is for CPUs (give bf16, or --device cpu)")
+    dictionary = read_dictionary(Path(options.unk_dictionary)) if options.unk_dictionary else {}
+    detail = Detail(
+        options.word_scores,
+        options.alignment is not None,
+        options.raw_tokens,
+        dictionary if options.replace_unk else None,
+    )
+    avoid = tuple(line for line in read_lines(Path(options.avoid)) if line.strip()) if options.avoid else ()
+    folders = list(map(Path, options.model))
+    pipeline, scorer = load_scorer(folders, device, options.model_weights, options.ensemble, int8)
+    shortlist = None
+    if options.shortlist is not None:
+        shortlist = Shortlist.load(Path(options.shortlist), pipeline.hash, (pipeline.source.size, pipeline.target.size))
+    sizes = options.batch_tokens, options.max_source_length
+    return Translator(
+        pipeline,
+        scorer,
+        decoder,
+        *sizes,
+        "fp32" if options.precision == "int8" else options.precision,
+        detail,
+        avoid,
+        options.replicas,
+        shortlist,
+    )
 
 
 def _serve(options: TranslateOptions, parts: Parts, world: World) -> int:
@@ -82,56 +165,56 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
     from nmt.infer.shared import leading
     from nmt.infer.stream import new_output, open_source, translate_stream
 
-    with open_source(options.input) as source:
+    with open_source(options.input) as source, _drawing(options) as drawn:
         translator = _translator(options, parts, world)
         on = f"{world.size} x {translator.device.type}" if world.size > 1 else f"{translator.device}"
-        log.info(f"{options.model}: {translator.decoder.signature} on {on}, {options.precision}")
-        place, show = "stdin" if options.input == "-" else options.input, _shower(options, translator)
+        log.info(f"{' + '.join(options.model)}: {translator.decoder.signature} on {on}, {options.precision}")
+        place = "stdin" if options.input == "-" else options.input
+        show = _shower(options, translator, drawn)
         settings = (options.buffer_size, place, options.strict)
         shared_out = leading(translator, world, 60 * options.timeout) if world.size > 1 else nullcontext(translator)
         opened = new_output(Path(options.output)) if options.output != "-" else nullcontext(sys.stdout.buffer)
         with opened as output, shared_out as shared:
-            bad = translate_stream(shared, source, output, show, *settings)
+            bad = translate_stream(shared, source, output, options.input_form, show, *settings)
     counts = {"not UTF-8": bad, "cut": shared.cut.count, "not translated": shared.failed.count}
     if any(counts.values()):
         log.warn(f"{place}: lines " + ", ".join(f"{what}: {count:,}" for what, count in counts.items()))
     return 5 if shared.failed.count else 0
 
 
-def _shower(options: TranslateOptions, translator: "Translator") -> "Callable[[int, Translation], str]":
-    """How a translation is printed: its line, the n-best list of Moses, or JSON."""
-    piece = translator.pipeline.target.piece
+@contextmanager
+def _drawing(options: TranslateOptions) -> "Iterator[list[Attended]]":
+    """What is to be drawn is put into the list, and drawn in the end."""
+    drawn: list[Attended] = []
+    if options.attention in (None, TERMINAL):
+        yield drawn
+        return
+    from nmt.infer.heatmap import check_picture, write_attention
 
-    def said(text: str, tokens: list[int]) -> str:
-        return clean(" ".join(map(piece, tokens))) if options.raw_tokens else text
+    check_picture(Path(options.attention))
+    yield drawn
+    write_attention(Path(options.attention), drawn)
 
-    def as_json(number: int, translation: "Translation") -> str:
-        candidates = [
-            {
-                "text": one.text,
-                "tokens": [piece(token) for token in one.tokens],
-                "log_prob": one.log_prob,
-                "score": one.score,
-            }
-            for one in translation.candidates
-        ]
-        return json.dumps({"text": translation.text, "candidates": candidates}, ensure_ascii=False) + "\n"
 
-    def as_n_best(number: int, translation: "Translation") -> str:
-        rows = [(said(one.text, one.tokens), one.log_prob, one.score) for one in translation.candidates] or [
-            ("", 0.0, 0.0)
-        ]
-        return "".join(
-            f"{number} ||| {text} ||| LogProb= {log_prob:.6f} ||| {score:.6f}\n" for text, log_prob, score in rows
-        )
+def _shower(options: TranslateOptions, translator: "Translator", drawn: "list[Attended]") -> "Show":
+    """How a translation is printed. drawn: takes where the model looked, if that is wanted"""
+    from nmt.cli.translations import Printer
 
-    def as_text(number: int, translation: "Translation") -> str:
-        best = translation.candidates[:1]
-        return (said(best[0].text, best[0].tokens) if best else "") + "\n"
+    printer = Printer(translator.pipeline.target, options.alignment, options.word_scores, options.raw_tokens)
+    show = printer.as_n_best if translator.decoder.n_best > 1 else printer.as_text
+    show = printer.as_json if options.json or options.input_form == "json" else show
+    if options.attention is None:
+        return show
+    from nmt.infer.heatmap import terminal_map
 
-    if options.json:
-        return as_json
-    return as_n_best if translator.decoder.n_best > 1 else as_text
+    def show_and_draw(number: int, request: "Request", translation: "Translation") -> str:
+        if translation.candidates and len(drawn) < options.attention_lines:
+            drawn.append(translator.attended(request, translation.candidates[0]))
+            if options.attention == TERMINAL:
+                sys.stderr.write(terminal_map(drawn[-1], width=get_terminal_size().columns) + "\n")
+        return show(number, request, translation)
+
+    return show_and_draw
 
 
 COMMAND = Command(

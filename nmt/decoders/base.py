@@ -5,13 +5,17 @@ Dimensions: B sentences, S source positions, W hypotheses a sentence, N = B * W 
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
+from nmt.decoders.banned import Surfaces
+from nmt.decoders.filters import FilterOptions, Filters, Prefixes, Wish
+from nmt.errors import UserError
 from nmt.models.base import Scorer
 from nmt.options import as_dict, opt
 from nmt.symbols import BOS, EOS, PAD
@@ -33,21 +37,51 @@ class Hypothesis:
     score: float
 
 
+class Target:
+    """The tokens of the target as text. decode: the text of a translation; texts: what each token adds to one, when asked"""
+
+    def __init__(self, decode: Callable[[Sequence[int]], str], texts: Callable[[], Sequence[str]]) -> None:
+        self.decode, self._texts = decode, texts
+
+    @cached_property
+    def surfaces(self) -> Surfaces:
+        """What each token adds, as a table."""
+        return Surfaces(self._texts())
+
+
 class Decoder(ABC):
     """A search. A registered decoder is built as `cls(options)`.
 
     n_best: how many hypotheses a sentence it is asked for
+    takes_phrases: whether it can be told phrases that a translation has to contain
+    target: the language of the tokens, from whoever has them as text; searches that work on text need it
     """
 
     n_best: int = 1
+    takes_phrases: bool = False
+    target: Target | None = None
 
-    @abstractmethod
-    def search(self, scorer: Scorer, source: Tensor) -> list[list[Hypothesis]]:
+    def search(self, scorer: Scorer, source: Tensor, wishes: Sequence[Wish] | None = None) -> list[list[Hypothesis]]:
         """For each row of source (B, S): the hypotheses found, best first, at least one.
 
-        Each row has a token, EOS, then PAD. The log-probabilities that `scorer.step` returns belong to the search,
-        which may write into them.
+        Each row has a token, EOS, then PAD; a wish belongs to each, where there are any. The log-probabilities that
+        `scorer.step` returns belong to the search, which may write into them.
         """
+        wishes = wishes or [Wish()] * len(source)
+        if not self.takes_phrases and any(wish.phrases for wish in wishes):
+            told = f"{self.signature.partition('|')[0]} cannot be told what a translation must contain"
+            raise UserError(f"{told} (give --decoder constrained-beam)")
+        with torch.inference_mode():
+            return self.decode(scorer, source, wishes)
+
+    def filters(self, options: FilterOptions, wishes: Sequence[Wish], device: torch.device) -> Filters:
+        """What may not come next, by the options of a search and the wishes of the rows of the source."""
+        avoiding = any(wish.avoid for wish in wishes)
+        return Filters(options, wishes, device, self.target.surfaces if self.target and avoiding else None)
+
+    @abstractmethod
+    def decode(self, scorer: Scorer, source: Tensor, wishes: Sequence[Wish]) -> list[list[Hypothesis]]:
+        """See `search`; a wish for each row, and no gradient."""
 
     @property
     def signature(self) -> str:
@@ -56,38 +90,30 @@ class Decoder(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LengthOptions:
-    """The options of searches that bound the length of what they find."""
+class SearchOptions(FilterOptions):
+    """The options of every search: how long a translation may be, and which words it may have."""
 
     max_len_a: float = opt(1.0, "a translation has at most a * source + b tokens, EOS not counted on either side")
     max_len_b: int = opt(50, "b of a * source + b; a translation as long as that is ended there; 50 in the paper")
-    min_length: int = opt(1, "tokens that a translation has at least, EOS not counted")
 
     def __post_init__(self) -> None:
-        for name in ("max_len_a", "max_len_b", "min_length"):
+        super().__post_init__()
+        for name in ("max_len_a", "max_len_b"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 0")
 
-    def limits(self, source: Tensor) -> list[int]:
-        """The most tokens of a translation of each row of source (B, S); never less than min_length."""
+    def limits(self, source: Tensor, wishes: Sequence[Wish]) -> list[int]:
+        """The most tokens of a translation of each row of source (B, S): what is wished has room besides."""
         lengths = ((source != PAD).sum(1) - 1).tolist()  # without EOS
-        return [max(self.min_length, int(self.max_len_a * length + self.max_len_b)) for length in lengths]
+        return [
+            max(self.min_length, int(self.max_len_a * length + self.max_len_b)) + wish.num_tokens
+            for length, wish in zip(lengths, wishes, strict=True)
+        ]
 
 
 def signature(name: str, options: Any) -> str:
     """A decoder's signature: its name and every option, as "beam|beam_size:4|alpha:0.6"."""
     return "|".join([name, *(f"{key}:{value}" for key, value in as_dict(options).items())])
-
-
-def forbid(log_probs: Tensor, step: int, min_length: int) -> None:
-    """Take away what no translation may hold: PAD, BOS, and EOS before it is long enough.
-
-    log_probs: (N, V), written into; step: which token is being chosen, counted from 1
-    """
-    log_probs[:, PAD] = -math.inf
-    log_probs[:, BOS] = -math.inf
-    if step <= min_length:
-        log_probs[:, EOS] = -math.inf
 
 
 def staying(done: list[bool]) -> list[int] | None:
@@ -100,14 +126,16 @@ def staying(done: list[bool]) -> list[int] | None:
 Choose = Callable[[Tensor, Tensor, int], Tensor]
 
 
-@torch.inference_mode()
-def follow(scorer: Scorer, source: Tensor, copies: int, options: LengthOptions, choose: Choose) -> list[Hypothesis]:
+def follow(
+    scorer: Scorer, source: Tensor, copies: int, limits: Sequence[int], filters: Filters, choose: Choose
+) -> list[Hypothesis]:
     """Say a word at a time, never looking back: `copies` paths (W) for each row of source (B, S), together.
 
+    limits: the most tokens of a translation of each row of source
     choose: (log_probs (N, V), rows (N,) each in 0..B*W-1, step from 1) -> tokens (N,)
     returns: B * W hypotheses, each scored by its log-probability; one that is as long as it may be is made to end
     """
-    limits, device, W = options.limits(source), source.device, copies
+    device, W = source.device, copies
     longest = max(limits)
     rows = torch.arange(len(limits) * W, device=device)  # the paths still followed
     limit = torch.tensor(limits, device=device).repeat_interleave(W)
@@ -120,7 +148,7 @@ def follow(scorer: Scorer, source: Tensor, copies: int, options: LengthOptions, 
         state.reorder(rows // W)
     for step in range(1, longest + 2):
         log_probs, state = scorer.step(tokens, state)
-        forbid(log_probs, step, options.min_length)
+        filters(log_probs, Prefixes(said[rows, : step - 1], rows // W, limit))
         tokens = choose(log_probs, rows, step).masked_fill(ended | (limit < step), EOS)
         log_prob = log_probs.gather(1, tokens[:, None]).squeeze(1)
         said[rows, step - 1] = tokens

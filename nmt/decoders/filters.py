@@ -1,21 +1,136 @@
-"""Filters of a search: which words may come next."""
+"""Filters of a search: which words may come next, and what one sentence wishes of its translation.
+
+A filter is a pure function of what a hypothesis has said, so nothing has to follow hypotheses that change places.
+Dimensions: N hypotheses of all sentences, t tokens that each has said, V vocabulary.
+"""
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from nmt.symbols import EOS
+from nmt.decoders.banned import Banned, Surfaces
+from nmt.options import opt
+from nmt.symbols import BOS, EOS, PAD, UNK
 
 
-def force_end(log_probs: Tensor, rows: Tensor) -> None:
-    """Leave nothing but EOS, with its own log-probability, to the rows that have reached their length.
+@dataclass(frozen=True)
+class Wish:
+    """What one sentence wishes of its translation. Tokens are ids of the target.
 
-    log_probs: (N, V), written into; rows: (N,) bool
+    prefix: tokens that it begins with
+    phrases: token sequences that it contains, in any order; a part of another one counts as contained in it
+    avoid: texts that it does not contain as whole words, however they are cut into tokens
     """
-    end = log_probs[:, EOS].clone()
+
+    prefix: tuple[int, ...] = ()
+    phrases: tuple[tuple[int, ...], ...] = ()
+    avoid: tuple[str, ...] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that are given."""
+        return len(self.prefix) + sum(map(len, self.phrases))
+
+
+class Prefixes(NamedTuple):
+    """The hypotheses of a step.
+
+    tokens: (N, t) said so far; sentences: (N,) the row of the source each belongs to; limits: (N,) the most tokens
+    """
+
+    tokens: Tensor
+    sentences: Tensor
+    limits: Tensor
+
+
+Filter = Callable[[Tensor, Prefixes], None]
+"""(log_probs (N, V), written into, prefixes): what may not come next gets minus infinity."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterOptions:
+    """Which words a translation may have."""
+
+    min_length: int = opt(1, "tokens that a translation has at least, EOS not counted")
+    no_repeat_ngram: int = opt(0, "no sequence of this many tokens comes twice in a translation; 0 allows all")
+    no_unk: bool = opt(False, "never say the unknown word")
+
+    def __post_init__(self) -> None:
+        for name in ("min_length", "no_repeat_ngram"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 0")
+
+
+class Filters:
+    """All filters of a search, in their order. surfaces: of the target's tokens, wanted where a wish avoids texts"""
+
+    def __init__(
+        self, options: FilterOptions, wishes: Sequence[Wish], device: torch.device, surfaces: Surfaces | None
+    ) -> None:
+        self.options = options
+        self._filters: list[Filter] = [self._allowed]
+        if options.no_repeat_ngram:
+            self._filters.append(self._no_repeat)
+        if any(wish.avoid for wish in wishes):
+            if surfaces is None:
+                raise ValueError("a wish avoids texts, and what tokens are as text is not known")
+            self._filters.append(Banned([wish.avoid for wish in wishes], surfaces))
+        if any(wish.prefix for wish in wishes):
+            self._filters.append(ForcedPrefix([wish.prefix for wish in wishes], device))
+        self._filters.append(_end_in_time)
+
+    def __call__(self, log_probs: Tensor, prefixes: Prefixes) -> None:
+        for one in self._filters:
+            one(log_probs, prefixes)
+
+    def _allowed(self, log_probs: Tensor, prefixes: Prefixes) -> None:
+        """No PAD, no BOS, and no EOS before the translation is long enough."""
+        forbidden = [PAD, BOS]
+        if prefixes.tokens.shape[1] < self.options.min_length:
+            forbidden.append(EOS)
+        if self.options.no_unk:
+            forbidden.append(UNK)
+        for word in forbidden:
+            log_probs[:, word] = -math.inf
+
+    def _no_repeat(self, log_probs: Tensor, prefixes: Prefixes) -> None:
+        """No n-gram twice: not the word that once followed the last n - 1 words."""
+        said, n = prefixes.tokens, self.options.no_repeat_ngram
+        if said.shape[1] < n:
+            return
+        grams = said.unfold(1, n, 1)  # N t-n+1 n
+        same = (grams[:, :, :-1] == said[:, None, said.shape[1] - n + 1 :]).all(2)
+        log_probs.scatter_(1, torch.where(same, grams[:, :, -1], PAD), -math.inf)
+
+
+class ForcedPrefix:
+    """Each sentence begins with given tokens. prefixes: of each row of the source"""
+
+    def __init__(self, prefixes: Sequence[tuple[int, ...]], device: torch.device) -> None:
+        width = max(map(len, prefixes))
+        self._tokens = torch.tensor([[*one, *[PAD] * (width - len(one))] for one in prefixes], device=device)  # B P
+
+    def __call__(self, log_probs: Tensor, prefixes: Prefixes) -> None:
+        place = prefixes.tokens.shape[1]
+        if place < self._tokens.shape[1]:
+            wanted = self._tokens[prefixes.sentences, place]  # N
+            leave_only(log_probs, wanted, wanted != PAD)
+
+
+def leave_only(log_probs: Tensor, words: Tensor, rows: Tensor) -> None:
+    """Take every word but one, with its own log-probability, from some rows. words: (N,); rows: (N,) bool"""
+    kept = log_probs.gather(1, words[:, None])
     log_probs.masked_fill_(rows[:, None], -math.inf)
-    log_probs[:, EOS] = end
+    log_probs.scatter_(1, words[:, None], kept)
+
+
+def _end_in_time(log_probs: Tensor, prefixes: Prefixes) -> None:
+    """Leave nothing but EOS to those that are as long as they may be."""
+    leave_only(log_probs, torch.full_like(prefixes.limits, EOS), prefixes.limits <= prefixes.tokens.shape[1])
 
 
 def top_p(log_probs: Tensor, p: float) -> Tensor:
@@ -26,3 +141,12 @@ def top_p(log_probs: Tensor, p: float) -> Tensor:
     probabilities = torch.softmax(log_probs, 1)
     before = probabilities.cumsum(1) - probabilities
     return log_probs.masked_fill(before >= p, -math.inf)
+
+
+def likely(log_probs: Tensor, epsilon: float) -> Tensor:
+    """Keep the words of probability epsilon or more (Hewitt et al., 2022), and the most probable; the others get -inf.
+
+    log_probs: (N, V), of any scale
+    """
+    log_probs = log_probs.log_softmax(1)
+    return log_probs.masked_fill(log_probs < log_probs.amax(1, keepdim=True).clamp(max=math.log(epsilon)), -math.inf)

@@ -1,16 +1,18 @@
 """Greedy search: the most probable word, at every step."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from nmt import register
-from nmt.decoders.base import Decoder, Hypothesis, LengthOptions, follow, signature
+from nmt.decoders.base import Decoder, Hypothesis, SearchOptions, follow, signature
+from nmt.decoders.filters import Wish
 from nmt.models.base import Scorer
 
 
 @dataclass(frozen=True, kw_only=True)
-class GreedyOptions(LengthOptions):
+class GreedyOptions(SearchOptions):
     pass
 
 
@@ -25,7 +27,9 @@ class Greedy(Decoder):
     def signature(self) -> str:
         return signature("greedy", self.options)
 
-    def search(self, scorer: Scorer, source: Tensor) -> list[list[Hypothesis]]:
+    def decode(self, scorer: Scorer, source: Tensor, wishes: Sequence[Wish]) -> list[list[Hypothesis]]:
         """See Decoder; one hypothesis a sentence, its score is its log-probability."""
-        found = follow(scorer, source, 1, self.options, lambda log_probs, rows, step: log_probs.argmax(1))
+        filters = self.filters(self.options, wishes, source.device)
+        limits = self.options.limits(source, wishes)
+        found = follow(scorer, source, 1, limits, filters, lambda log_probs, rows, step: log_probs.argmax(1))
         return [[hypothesis] for hypothesis in found]

@@ -1,4 +1,4 @@
-"""Sampling: words drawn by their probability, with temperature, top-k and top-p; what is drawn does not depend on the batch.
+"""Sampling: words drawn by their probability; what is drawn does not depend on the batch.
 
 A word is drawn by the Gumbel-max trick: the greatest of log-probability + Gumbel noise. The noise of a word is a function of
 (sampling_seed, the source sentence, which sample, step, word), so a sentence gives the same samples in any batch, on any
@@ -7,6 +7,7 @@ device, and wherever it stands in the input; two equal lines give equal samples.
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,8 +16,8 @@ import torch
 from torch import Tensor
 
 from nmt import opt, register
-from nmt.decoders.base import Decoder, Hypothesis, LengthOptions, follow, signature
-from nmt.decoders.filters import top_p
+from nmt.decoders.base import Decoder, Hypothesis, SearchOptions, follow, signature
+from nmt.decoders.filters import Wish, likely, top_p
 from nmt.models.base import Scorer
 from nmt.symbols import PAD
 
@@ -24,12 +25,13 @@ _32_BITS: Final = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplingOptions(LengthOptions):
+class SamplingOptions(SearchOptions):
     temperature: float = opt(1.0, "divides the log-probabilities; below 1 is bolder in what is likely, above 1 wilder")
     top_k: int = opt(0, "draw from this many most probable words; 0 draws from all")
     top_p: float = opt(
         1.0, "draw from the fewest words that have this probability together (after temperature and top_k)"
     )
+    epsilon: float = opt(0.0, "never draw a word of less probability than this (Hewitt et al., 2022); 0 allows all")
     sampling_seed: int = opt(1, "with the source sentence it decides what is drawn; equal lines give equal samples")
     n_best: int = opt(
         1, "independent samples for each sentence, shown with the most probable first", aliases=("nbest",)
@@ -43,13 +45,15 @@ class SamplingOptions(LengthOptions):
             raise ValueError(f"top_k is {self.top_k}; it must be at least 0")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p is {self.top_p}; it must be above 0 and at most 1")
+        if not 0 <= self.epsilon < 1:
+            raise ValueError(f"epsilon is {self.epsilon}; it must be at least 0 and below 1")
         if self.n_best < 1:
             raise ValueError(f"n_best is {self.n_best}; it must be at least 1")
 
 
 @register("decoder", "sampling", SamplingOptions)
 class Sampling(Decoder):
-    """Words drawn by their probability, with temperature, top-k and top-p."""
+    """Words drawn by their probability, with temperature, top-k, top-p and epsilon."""
 
     def __init__(self, options: SamplingOptions) -> None:
         self.options = options
@@ -59,8 +63,7 @@ class Sampling(Decoder):
     def signature(self) -> str:
         return signature("sampling", self.options)
 
-    @torch.inference_mode()
-    def search(self, scorer: Scorer, source: Tensor) -> list[list[Hypothesis]]:
+    def decode(self, scorer: Scorer, source: Tensor, wishes: Sequence[Wish]) -> list[list[Hypothesis]]:
         """See Decoder; n_best independent samples a sentence. Log-probabilities are the Scorer's own, untempered."""
         n = self.n_best
         keys = _keys(self.options.sampling_seed, source, n)  # B*n
@@ -70,12 +73,15 @@ class Sampling(Decoder):
             noise = _gumbel(_mixed(keys[rows] ^ _mixed(torch.full_like(rows, step))), words)
             return words.gather(1, (values + noise).argmax(1, keepdim=True)).squeeze(1)
 
-        found = follow(scorer, source, n, self.options, choose)
+        filters = self.filters(self.options, wishes, source.device)
+        found = follow(scorer, source, n, self.options.limits(source, wishes), filters, choose)
         return [sorted(found[i : i + n], key=lambda one: -one.score) for i in range(0, len(found), n)]
 
     def _candidates(self, log_probs: Tensor) -> tuple[Tensor, Tensor]:
         """The words that may be drawn and their log-probabilities, not normalised: (N, V) -> (N, K), (N, K)."""
         options, V = self.options, log_probs.shape[1]
+        if options.epsilon:
+            log_probs = likely(log_probs, options.epsilon)
         if not options.top_k and options.top_p == 1:
             return log_probs, torch.arange(V, device=log_probs.device).expand_as(log_probs)
         values, words = log_probs.topk(min(options.top_k or V, V))  # the greatest first

@@ -14,7 +14,9 @@ import msgspec
 
 from nmt.dist import World
 from nmt.errors import Interrupted, ResourceError
-from nmt.infer.translator import Tally, Translation, Translator
+from nmt.infer.candidates import Translation
+from nmt.infer.requests import Request
+from nmt.infer.translator import Tally, Translator
 from nmt.signals import Signals
 
 LOOK_SECONDS: Final = 0.5  # between looks at signals
@@ -24,7 +26,7 @@ STOP: Final = "stop"  # where a worker that waits leaves a signal
 class Job(msgspec.Struct):
     """Lines for a rank to translate. first: the number of the first of them in the text called `place`."""
 
-    lines: list[str]
+    requests: list[Request]
     place: str
     first: int
 
@@ -61,14 +63,14 @@ class SharedTranslator:
         self.max_characters = translator.max_characters
 
     def translate(
-        self, lines: Sequence[str], place: str, first: int, check: Callable[[], None] | None
+        self, requests: Sequence[Request], place: str, first: int, check: Callable[[], None] | None
     ) -> list[Translation]:
         """See Translator. Raises ResourceError naming a rank that does not answer, Interrupted for one that was signalled."""
-        own, *others = bounds([len(line) + 1 for line in lines], self.world.size)
+        own, *others = bounds([len(request.text) + 1 for request in requests], self.world.size)
         for rank, (start, end) in enumerate(others, 1):
-            job = Job(list(lines[start:end]), place, first + start)
+            job = Job(list(requests[start:end]), place, first + start)
             self.world.post(f"job/{rank}", msgspec.json.encode(job))
-        translations = self.translator.translate(lines[: own[1]], place, first, check)
+        translations = self.translator.translate(requests[: own[1]], place, first, check)
         deadline = time.monotonic() + self.seconds
         for rank in range(1, self.world.size):
             part = self._part(rank, deadline, check)
@@ -124,7 +126,7 @@ def serve(translator: Translator, world: World, signals: Signals) -> None:
 def _translated(translator: Translator, job: Job, signals: Signals) -> Part:
     cut, failed = translator.cut, translator.failed = Noted(), Noted()
     try:
-        found = translator.translate(job.lines, job.place, job.first, signals.check)
+        found = translator.translate(job.requests, job.place, job.first, signals.check)
         return Part(found, cut.messages, failed.messages)
     except Interrupted as error:
         return Part([], [], [], error.signal_number)

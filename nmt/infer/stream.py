@@ -14,7 +14,9 @@ from typing import BinaryIO, Final, Protocol
 
 from nmt.artefact import storage_error
 from nmt.errors import InputError, UserError, quoted
-from nmt.infer.translator import Tally, Translation
+from nmt.infer.candidates import Translation
+from nmt.infer.requests import Form, Request, read_request
+from nmt.infer.translator import Tally
 from nmt.log import log
 from nmt.signals import Signals
 from nmt.text.corpus import GZIP_MAGIC, decode_line, open_text
@@ -43,7 +45,7 @@ class Translating(Protocol):
         """Characters of a line that are read at all."""
 
     def translate(
-        self, lines: Sequence[str], place: str, first: int, check: Callable[[], None] | None
+        self, requests: Sequence[Request], place: str, first: int, check: Callable[[], None] | None
     ) -> list[Translation]:
         """A translation for each line, in their order."""
 
@@ -223,14 +225,16 @@ def translate_stream(
     translator: Translating,
     source: Source,
     output: BinaryIO,
-    show: Callable[[int, Translation], str],
+    form: Form,
+    show: Callable[[int, Request, Translation], str],
     buffer_size: int,
     place: str,
     strict: bool,
 ) -> int:
     """Translate every line of source to output, window by window, until the end or a signal (Interrupted).
 
-    show: (number of the line from 0, its translation) -> one or more lines, each with its LF
+    form: what stands on a line
+    show: (number of the line from 0, what it asks for, its translation) -> one or more lines, each with its LF
     returns: how many lines had bytes that are not UTF-8
     """
     bad = Tally(log.warn)
@@ -242,8 +246,10 @@ def translate_stream(
 
         longest = 4 * translator.max_characters + 4  # bytes: cut here only what the translator cuts as well
         for window in texts(windows(source, buffer_size, longest, waiting), place, strict, bad):
-            translations = translator.translate(window.lines, place, window.first, signals.check)
-            shown = "".join(show(number, one) for number, one in enumerate(translations, window.first - 1))
+            requests = [read_request(line, form) for line in window.lines]
+            translations = translator.translate(requests, place, window.first, signals.check)
+            pairs = zip(requests, translations, strict=True)
+            shown = "".join(show(number, *pair) for number, pair in enumerate(pairs, window.first - 1))
             output.write(shown.encode())
             output.flush()
             signals.check()

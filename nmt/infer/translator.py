@@ -1,10 +1,10 @@
 """Translating lines: raw text in, raw text out, in batches sorted by length, whatever the model and the search."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 import torch
@@ -14,36 +14,27 @@ from torch import nn
 from nmt.checkpoint import load_model
 from nmt.data.batching import micro_batches
 from nmt.data.loader import padded_rows
-from nmt.decoders.base import Decoder, Hypothesis
-from nmt.device import Precision, autocast, choose_device
+from nmt.data.shortlist import Shortlist
+from nmt.decoders.base import Decoder, Hypothesis, Target
+from nmt.decoders.filters import Wish
+from nmt.device import Precision, autocast
 from nmt.errors import UserError, quoted
+from nmt.infer.attended import Attended
+from nmt.infer.candidates import Candidate, Detail, Translation
+from nmt.infer.ensemble import Ensemble, Mean
+from nmt.infer.reading import Reading, attended, read
+from nmt.infer.requests import Request
+from nmt.infer.shortlist import search as search_among
 from nmt.log import log
-from nmt.models.base import Scorer
+from nmt.models.base import Model, Scorer
+from nmt.nn.quantized import quantize
 from nmt.text.pipeline import Pipeline
 
 CHARACTERS_PER_TOKEN: Final = 64  # far more than text has; what lies beyond is cut before it costs time
 LINES_NAMED: Final = 10
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """One translation of a line. tokens: target ids; log_prob: nats, EOS counted; score: what the search ranks by."""
-
-    text: str
-    tokens: list[int]
-    log_prob: float
-    score: float
-
-
-@dataclass(frozen=True)
-class Translation:
-    """What became of a line. candidates: best first; none for a line without tokens and for one that failed."""
-
-    candidates: list[Candidate] = field(default_factory=list)
-
-    @property
-    def text(self) -> str:
-        return self.candidates[0].text if self.candidates else ""
+Found = tuple[Hypothesis, Reading | None]
 
 
 class Tally:
@@ -64,6 +55,10 @@ class Translator:
 
     batch_tokens: source tokens of a batch, EOS and padding counted
     max_source_length: tokens of a line; a longer one is cut there, and named
+    detail: what is wanted of each translation besides its text
+    avoid: texts that no translation contains as whole words
+    shortlist: where to search for the words of a batch; only with one model
+    replicas: batches that are searched side by side, each by a thread of its own
     cut, failed: the lines that were cut, and those that could not be translated
     """
 
@@ -75,10 +70,18 @@ class Translator:
         batch_tokens: int,
         max_source_length: int = 1024,
         precision: Precision = "fp32",
+        detail: Detail | None = None,
+        avoid: tuple[str, ...] = (),
+        replicas: int = 1,
+        shortlist: Shortlist | None = None,
     ) -> None:
+        self.replicas, self.shortlist = replicas, shortlist
+        self.detail, self.avoid = detail or Detail(), avoid
         self.pipeline, self.scorer, self.decoder = pipeline, scorer, decoder
         self.batch_tokens, self.max_source_length, self.precision = batch_tokens, max_source_length, precision
         self.cut, self.failed = Tally(log.warn), Tally(log.error)
+        target = pipeline.target
+        decoder.target = Target(target.decode, lambda: [target.surface(token) for token in range(target.size)])
 
     @property
     def device(self) -> torch.device:
@@ -91,29 +94,42 @@ class Translator:
         return CHARACTERS_PER_TOKEN * self.max_source_length
 
     def translate(
-        self, lines: Sequence[str], place: str = "input", first: int = 1, check: Callable[[], None] | None = None
+        self, requests: Sequence[Request], place: str = "input", first: int = 1, check: Callable[[], None] | None = None
     ) -> list[Translation]:
         """A translation for each line, in their order.
 
         place, first: the name of the text and the number of its first line here, for messages
         check: called before each batch; may raise to stop
         """
-        sentences = self._encode(lines, place, first)
+        sentences = self._encode([request.text for request in requests], place, first)
         lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
         order = np.argsort(-lengths, kind="stable")
-        results = [Translation()] * len(lines)
-        for batch in micro_batches([order[lengths[order] > 0]], lengths, lengths, self.batch_tokens):
-            if len(batch) == 0:
-                break
-            if check is not None:
-                check()
-            found = self._search([sentences[i] for i in batch])
-            for i, outcome in zip(batch.tolist(), found, strict=True):
+        results = [Translation()] * len(requests)
+        for number, request in enumerate(requests, first):
+            if request.error:
+                self.failed.add(f"{place}:{number}: not translated: {request.error}")
+        planned = micro_batches([order[lengths[order] > 0]], lengths, lengths, self.batch_tokens)
+        batches = [batch.tolist() for batch in planned if len(batch)]
+        wishes = [self._wish(request) for request in requests]
+
+        def search(batch: list[int]) -> list[list[Found] | str]:
+            return self._search([sentences[i] for i in batch], [wishes[i] for i in batch])
+
+        for batch, found in zip(batches, in_order(search, batches, self.replicas, check), strict=True):
+            for i, outcome in zip(batch, found, strict=True):
                 if isinstance(outcome, str):
                     self.failed.add(f"{place}:{first + i}: not translated: {outcome}")
                 else:
-                    results[i] = Translation([self._candidate(hypothesis) for hypothesis in outcome])
+                    candidates = [
+                        self.detail.candidate(self.pipeline, requests[i].text, sentences[i], *one) for one in outcome
+                    ]
+                    results[i] = Translation(candidates)
         return results
+
+    def attended(self, request: Request, candidate: Candidate) -> Attended:
+        """Where every layer and head of the model looked, from a line to its translation. UserError without attention."""
+        source = self._encode([request.text], "", 1)[0].tolist()
+        return attended(cast(Model, self.scorer), self.pipeline, source, candidate.tokens)
 
     def wait(self) -> None:
         """Called while no line has come: nothing is to be done."""
@@ -128,15 +144,26 @@ class Translator:
                 )
         return [sentence[: self.max_source_length] for sentence in sentences]
 
-    def _search(self, sentences: list[NDArray[Any]]) -> list[list[Hypothesis] | str]:
-        """The hypotheses of each sentence, or what went wrong with it.
+    def _wish(self, request: Request) -> Wish:
+        """What is wished, in tokens; texts to avoid as they stand before they are cut into tokens."""
+        target = self.pipeline.target
+        prefix, *phrases = (tuple(target.encode(text)) for text in (request.prefix, *request.phrases))
+        avoid = target.prepare([*self.avoid, *request.avoid])
+        return Wish(prefix, tuple(filter(None, phrases)), tuple(text for text in avoid if text.strip()))
+
+    def _search(self, sentences: list[NDArray[Any]], wishes: list[Wish]) -> list[list[Found] | str]:
+        """What was found for each sentence, or what went wrong with it.
 
         A batch that fails is halved until the sentence that fails is alone: memory may be the reason, or the sentence.
         """
         try:
             with autocast(self.device, self.precision):
-                found = self.decoder.search(self.scorer, padded_rows(sentences, []).to(self.device))
-            return [_finite(hypotheses) for hypotheses in found]
+                source = padded_rows(sentences, []).to(self.device)
+                if self.shortlist is None:
+                    found = self.decoder.search(self.scorer, source, wishes)
+                else:
+                    found = search_among(self.decoder, cast(Model, self.scorer), source, wishes, self.shortlist)
+                return self._read(sentences, [_finite(hypotheses) for hypotheses in found])
         except UserError:
             raise
         except Exception as error:
@@ -145,11 +172,22 @@ class Translator:
             return [reason]
         log.warn(f"a batch of {len(sentences)} sentences failed ({reason}); trying halves of it")
         half = len(sentences) // 2
-        return self._search(sentences[:half]) + self._search(sentences[half:])
+        return self._search(sentences[:half], wishes[:half]) + self._search(sentences[half:], wishes[half:])
 
-    def _candidate(self, hypothesis: Hypothesis) -> Candidate:
-        text = self.pipeline.target.decode(hypothesis.tokens)
-        return Candidate(text, hypothesis.tokens, hypothesis.log_prob, hypothesis.score)
+    def _read(
+        self, sentences: Sequence[NDArray[Any]], found: Sequence[list[Hypothesis] | str]
+    ) -> list[list[Found] | str]:
+        """The hypotheses, each with its second reading where one is wanted."""
+        if not self.detail.wanted:
+            return [one if isinstance(one, str) else [(each, None) for each in one] for one in found]
+        pairs = [
+            (sentence, each.tokens)
+            for sentence, one in zip(sentences, found, strict=True)
+            for each in (one if not isinstance(one, str) else ())
+        ]
+        sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
+        readings = iter(read(self.scorer, self.device, sources, targets) if pairs else ())
+        return [one if isinstance(one, str) else [(each, next(readings)) for each in one] for one in found]
 
 
 def _finite(hypotheses: list[Hypothesis]) -> list[Hypothesis] | str:
@@ -157,14 +195,57 @@ def _finite(hypotheses: list[Hypothesis]) -> list[Hypothesis] | str:
     return found or "the model gives no finite probability"
 
 
-def load_translator(
-    folder: Path,
-    decoder: Decoder,
-    batch_tokens: int,
-    max_source_length: int = 1024,
-    device: str = "auto",
-    precision: Precision = "fp32",
-) -> Translator:
-    """The translator of a model folder, or of a run's best checkpoint. Raises ArtefactError and UserError."""
-    loaded = load_model(folder, choose_device(device))
-    return Translator(loaded.pipeline, loaded.model, decoder, batch_tokens, max_source_length, precision)
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def in_order(
+    work: Callable[[Item], Result], items: Sequence[Item], side_by_side: int, check: Callable[[], None] | None
+) -> Iterator[Result]:
+    """The result of each item, in their order, so many at work at once.
+
+    check: called before each result is given; may raise to stop: then those at work are finished and no other is begun
+    """
+    if side_by_side == 1 or len(items) == 1:
+        for item in items:
+            if check is not None:
+                check()
+            yield work(item)
+        return
+    pool = ThreadPoolExecutor(side_by_side)
+    try:
+        for future in [pool.submit(work, item) for item in items]:
+            if check is not None:
+                check()
+            yield future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def load_scorer(
+    folders: Sequence[Path],
+    device: torch.device,
+    weights: Sequence[float] = (),
+    mean: Mean = "log-probabilities",
+    int8: bool = False,
+) -> tuple[Pipeline, Scorer]:
+    """The model of a folder, or an ensemble of those of several, and its text pipeline.
+
+    int8: give linear layers weights of 8 bits
+    Raises ArtefactError, and UserError for models that cannot be asked together.
+    """
+    loaded = [load_model(folder, device) for folder in folders]
+    first = loaded[0]
+    for other in loaded[1:]:
+        if other.pipeline.hash != first.pipeline.hash:
+            told = "have different vocabularies or text pipelines, so that they cannot be asked together"
+            raise UserError(f"{quoted(first.folder)} and {quoted(other.folder)} {told}")
+    if int8:
+        for one in loaded:
+            quantize(one.model)
+    if len(loaded) == 1:
+        return first.pipeline, first.model
+    try:
+        return first.pipeline, Ensemble([one.model for one in loaded], weights or None, mean)
+    except ValueError as error:
+        raise UserError(f"--model-weights: {error}") from None

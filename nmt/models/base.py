@@ -40,14 +40,26 @@ class Output(NamedTuple):
 class State:
     """What a Scorer remembers between steps.
 
+    A step may write into the tensors of a sentence, so a state is good for one step.
+
     sentences: tensors (B, ...) that belong to a source sentence and are never copied per hypothesis
     hypotheses: tensors (N, ...) that belong to a hypothesis, N = B * W
     length: target positions read so far
+    watched: whether a search wants to know where each step looks
+    attention: (N, S) what the last step saw of each source position, if it was watched; a row sums to 1
+    output: the projection to the words that may be said, where those are not the whole vocabulary; None is the model's own
     """
 
     sentences: dict[str, Tensor] = field(default_factory=dict)
     hypotheses: dict[str, Tensor] = field(default_factory=dict)
     length: int = 0
+    watched: bool = False
+    attention: Tensor | None = None
+    output: nn.Module | None = None
+
+    def after(self, sentences: dict[str, Tensor], hypotheses: dict[str, Tensor], attention: Tensor | None) -> "State":
+        """The state one step later."""
+        return State(sentences, hypotheses, self.length + 1, self.watched, attention, self.output)
 
     def reorder(self, rows: Tensor) -> None:
         """Make row i of the hypotheses what row `rows[i]` was. rows: (N',) each in 0..N-1; N' may differ from N."""
@@ -96,9 +108,21 @@ class Model(nn.Module, ABC):
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """See Scorer."""
 
-    def log_probs(self, features: Tensor) -> Tensor:
-        """features (N, D) -> log-probabilities (N, V) in nats, float32."""
-        return torch.log_softmax(self.output(features).float(), dim=-1)
+    def attentions(self, batch: Batch) -> dict[str, Tensor]:
+        """Where each position looks when the whole target is read: weights (L, B, H, queries, keys) by kind.
+
+        Kinds are "encoder", "decoder" and "cross"; one that a model does not have is absent.
+        """
+        return {}
+
+    @property
+    def alignment_layer(self) -> int:
+        """The layer of "cross" whose heads, on average, say best which source word a target word translates."""
+        return 0
+
+    def log_probs(self, features: Tensor, output: nn.Module | None = None) -> Tensor:
+        """features (N, D) -> log-probabilities (N, V) in nats, float32. output: instead of the model's own"""
+        return torch.log_softmax((output or self.output)(features).float(), dim=-1)
 
     def num_parameters(self) -> int:
         """Trainable numbers, shared ones counted once."""

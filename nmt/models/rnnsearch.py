@@ -135,4 +135,5 @@ class RnnSearch(Model):
         after, weights = self.cell(words, before, memory["keys"], memory["values"], memory["mask"])
         rows = weights.shape[:2]  # B W
         features = self._features(read_out.view(*rows, -1), before.view(*rows, -1), weights, memory)
-        return self.log_probs(features.flatten(0, 1)), State(memory, {"state": after}, state.length + 1)
+        log_probs = self.log_probs(features.flatten(0, 1), state.output)
+        return log_probs, state.after(memory, {"state": after}, weights.flatten(0, 1))

@@ -4,6 +4,7 @@ Where the paper is silent the reference code decides: initialisation, epsilon of
 """
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from nmt import UserError, opt, register
 from nmt.batch import Batch
 from nmt.models.base import Model, Output, State, Vocabularies
-from nmt.nn.attention import AttentionShape
+from nmt.nn.attention import AttentionShape, recording
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
 from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, LayerShape
@@ -107,19 +108,22 @@ class Transformer(Model):
         """See Model; the target side is read all at once (section 3.1)."""
         mask = (batch.source != PAD)[:, None, None, :]  # B 1 1 S
         memory = self._encode(batch.source, mask)
-        states = self._embed(self.target_embedding, self.target_positions, batch.target_input, 0)
+        places = self.target_positions(0, batch.target_input.shape[1])
+        states = self._embed(self.target_embedding(batch.target_input), places)
         for layer in self.decoder:
             states = layer(states, memory, mask)
         return Output(self.decoder_norm(states), {})
 
-    def _embed(self, embedding: nn.Module, positions: nn.Module, tokens: Tensor, start: int) -> Tensor:
-        """sqrt(d_model) * embedding + position, then dropout (sections 3.4, 3.5 and 5.4). tokens: (B, T) -> (B, T, D)."""
-        vectors = embedding(tokens) * math.sqrt(self.width) + positions(start, tokens.shape[1])
-        return dropout(vectors, self.options.dropout, self.training)
+    def _embed(self, words: Tensor, places: Tensor) -> Tensor:
+        """sqrt(d_model) * embedding + position, then dropout (sections 3.4, 3.5 and 5.4).
+
+        words: (B, T, D); places: (T, D), or (1, D) for T hypotheses alike. Returns (B, T, D).
+        """
+        return dropout(words * math.sqrt(self.width) + places, self.options.dropout, self.training)
 
     def _encode(self, source: Tensor, mask: Tensor) -> Tensor:
         """source: (B, S); mask: (B, 1, 1, S) -> memory (B, S, D)"""
-        states = self._embed(self.source_embedding, self.source_positions, source, 0)
+        states = self._embed(self.source_embedding(source), self.source_positions(0, source.shape[1]))
         for layer in self.encoder:
             states = layer(states, mask)
         memory: Tensor = self.encoder_norm(states)
@@ -135,27 +139,57 @@ class Transformer(Model):
         seen = len(self.encoder) * source**2 + len(layers) * target * (target + source)  # queries times keys
         return source * at_source + target * at_target + seen * 2 * shape.heads * (shape.keys + shape.values)
 
+    @property
+    def alignment_layer(self) -> int:
+        """See Model: the last but one layer of the decoder."""
+        return max(0, len(self.decoder) - 2)
+
+    def attentions(self, batch: Batch) -> dict[str, Tensor]:
+        """See Model."""
+        with recording() as weights:
+            self(batch)
+        encoder, decoder = weights[: len(self.encoder)], weights[len(self.encoder) :]
+        kinds = {"encoder": encoder, "decoder": decoder[::2], "cross": decoder[1::2]}
+        return {kind: torch.stack(layers) for kind, layers in kinds.items()}
+
     def start(self, source: Tensor) -> State:
-        """See Scorer. Per sentence: each layer's keys and values of the memory, and its mask."""
+        """See Scorer. Per sentence: each layer's keys and values of the memory, and those of every word that is said."""
         mask = (source != PAD)[:, None, None, :]  # B 1 1 S
         memory = self._encode(source, mask)
-        sentences = {"mask": mask}
+        sentences = {"unseen": _hidden(mask)}
         for i, layer in enumerate(self.decoder):
             remembered = cast(DecoderLayer, layer).cross_attention.remember(memory)
-            sentences[f"{i}.keys"], sentences[f"{i}.values"] = remembered
-        return State(sentences=sentences)
+            sentences[f"{i}.memory_keys"], sentences[f"{i}.memory_values"] = remembered
+            sentences[f"{i}.keys"], sentences[f"{i}.values"] = (tensor[:, :, :0] for tensor in remembered)
+        return State(sentences, {"seen": mask.new_empty(len(source), 0)})
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """See Scorer. Per hypothesis: each layer's keys and values of the words so far."""
-        states = self._embed(self.target_embedding, self.target_positions, tokens[:, None], state.length).squeeze(1)
+        """See Scorer. Per hypothesis: which of its sentence's words it has said."""
+        memory = state.sentences
+        B = len(memory["unseen"])
+        words = tokens.view(B, -1)  # B W
+        own = torch.eye(words.shape[1], dtype=torch.bool, device=tokens.device).repeat(B, 1)  # N W
+        seen = torch.cat([state.hypotheses["seen"], own], 1)  # N E
+        hidden = _hidden(seen).view(B, 1, words.shape[1], -1)
+        states = self._embed(self.target_embedding(words), self.target_positions(state.length, 1))
         caches: dict[str, Tensor] = {}
-        for i, layer in enumerate(self.decoder):
-            past = (state.hypotheses[f"{i}.keys"], state.hypotheses[f"{i}.values"]) if state.hypotheses else None
-            remembered = (state.sentences[f"{i}.keys"], state.sentences[f"{i}.values"])
-            states, present = cast(DecoderLayer, layer).step(states, past, remembered, state.sentences["mask"])
-            caches[f"{i}.keys"], caches[f"{i}.values"] = present
-        log_probs = self.log_probs(self.decoder_norm(states))
-        return log_probs, State(state.sentences, caches, state.length + 1)
+        watching: AbstractContextManager[list[Tensor]] = recording() if state.watched else nullcontext([])
+        with watching as weights:
+            for i, layer in enumerate(self.decoder):
+                past = memory[f"{i}.keys"], memory[f"{i}.values"]
+                remembered = memory[f"{i}.memory_keys"], memory[f"{i}.memory_values"]
+                states, past = cast(DecoderLayer, layer).step(
+                    states, past, seen.shape[1] - words.shape[1], hidden, remembered, memory["unseen"]
+                )
+                caches[f"{i}.keys"], caches[f"{i}.values"] = past
+        log_probs = self.log_probs(self.decoder_norm(states).flatten(0, 1), state.output)
+        attention = weights[2 * self.alignment_layer + 1].mean(1).flatten(0, 1) if weights else None  # N S
+        return log_probs, state.after(memory | caches, {"seen": seen}, attention)
+
+
+def _hidden(seen: Tensor) -> Tensor:
+    """What is added to scores: 0 where seen is True, minus infinity elsewhere."""
+    return torch.zeros(seen.shape, device=seen.device).masked_fill_(~seen, -math.inf)
 
 
 def _embedding(size: int, width: int) -> nn.Embedding:

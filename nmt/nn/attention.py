@@ -4,7 +4,11 @@ Dimensions: B sentences, T queries, S keys, D width, H heads, K and V width of a
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +17,10 @@ from torch.nn.functional import scaled_dot_product_attention
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import Linear
 
-SHORT = 128  # the square root of the most scores of a head that a CPU is quicker with by `plain_attention`
+SHORT: Final = 128  # the square root of the most scores of a head that a CPU is quicker with by `plain_attention`
+ROOM: Final = 16  # steps that a cache of keys or values has room for at first
+
+_recorded: ContextVar[list[Tensor] | None] = ContextVar("recorded", default=None)
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,22 @@ def glorot_each(weight: Tensor, sizes: list[int]) -> None:
         nn.init.xavier_uniform_(part)
 
 
+@contextmanager
+def recording() -> Iterator[list[Tensor]]:
+    """The weights of every attention that is computed within, (B, H, T, S) each, in their order."""
+    weights: list[Tensor] = []
+    token = _recorded.set(weights)
+    try:
+        yield weights
+    finally:
+        _recorded.reset(token)
+
+
+def _note(weights: Tensor) -> None:
+    if (recorded := _recorded.get()) is not None:
+        recorded.append(weights)
+
+
 def attention(
     queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool, dropout_probability: float
 ) -> Tensor:
@@ -50,10 +73,10 @@ def attention(
 
 
 def _quicker_plainly(queries: Tensor, keys: Tensor) -> bool:
-    """Whether a short sentence is trained on by a CPU, in float32, and not by a compiler's code."""
+    """Whether a short sentence is trained on by a CPU, in float32, and not by a compiler's code; or weights are recorded."""
     by_itself = not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling()
     on_cpu = queries.device.type == "cpu" and torch.is_grad_enabled() and by_itself
-    return on_cpu and queries.shape[2] * keys.shape[2] <= SHORT**2
+    return (on_cpu and queries.shape[2] * keys.shape[2] <= SHORT**2) or _recorded.get() is not None
 
 
 def plain_attention(
@@ -69,9 +92,33 @@ def plain_attention(
     hidden = hidden.expand(*heads, -1, columns).flatten(0, 1)
     turned = keys.flatten(0, 1).transpose(1, 2)  # BH K S
     scores = torch.baddbmm(hidden, queries.flatten(0, 1), turned, alpha=queries.shape[3] ** -0.5)
-    weights = dropout(scores.softmax(-1), dropout_probability, True)
-    sums: Tensor = (weights @ values.flatten(0, 1)).unflatten(0, heads)
+    weights = scores.softmax(-1)
+    _note(weights.unflatten(0, heads))
+    sums: Tensor = (dropout(weights, dropout_probability, True) @ values.flatten(0, 1)).unflatten(0, heads)
     return sums
+
+
+def step_attention(queries: Tensor, keys: Tensor, values: Tensor, hidden: Tensor) -> Tensor:
+    """Equation 1 for the next word of each hypothesis, those of a sentence side by side: (B, H, W, V).
+
+    queries: (B, H, W, K); keys: (B, H, S, K); values: (B, H, S, V)
+    hidden: (B, 1, 1 or W, S) float, what is added to a score: 0, or minus infinity where a key is not seen
+    """
+    weights = ((queries * queries.shape[3] ** -0.5) @ keys.transpose(2, 3) + hidden).softmax(-1)
+    _note(weights)
+    sums: Tensor = weights.to(values.dtype) @ values
+    return sums
+
+
+def appended(cache: Tensor, new: Tensor, used: int) -> Tensor:
+    """A cache (B, H, C, K) with `new` (B, H, W, K) behind its first `used` entries: the same one while it has room."""
+    end = used + new.shape[2]
+    if end > cache.shape[2]:
+        larger = cache.new_empty(*cache.shape[:2], max(2 * cache.shape[2], used + ROOM * new.shape[2]), cache.shape[3])
+        larger[:, :, :used] = cache[:, :, :used]
+        cache = larger
+    cache[:, :, used:end] = new
+    return cache
 
 
 class _Attention(nn.Module):
@@ -99,8 +146,11 @@ class _Attention(nn.Module):
 
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         """Attention of all heads, then the output projection: (B, T, D)."""
-        heads = attention(queries, keys, values, mask, causal, self.shape.dropout if self.training else 0.0)
-        merged: Tensor = self.output(heads.transpose(1, 2).flatten(2))  # B H T V -> B T H*V -> B T D
+        return self._merge(attention(queries, keys, values, mask, causal, self.shape.dropout if self.training else 0.0))
+
+    def _merge(self, heads: Tensor) -> Tensor:
+        """(B, H, T, V) -> (B, T, D)"""
+        merged: Tensor = self.output(heads.transpose(1, 2).flatten(2))
         return merged
 
 
@@ -120,13 +170,19 @@ class SelfAttention(_Attention):
         """states: (B, T, D); mask: (B, 1, 1, T), True where a key may be seen. Returns (B, T, D)."""
         return self._attend(*self._heads(states), mask, causal)
 
-    def step(self, states: Tensor, past: tuple[Tensor, Tensor] | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """One more position. states: (N, D); past: keys (N, H, T, K) and values (N, H, T, V) of those before it."""
-        queries, keys, values = self._heads(states.unsqueeze(1))  # N H 1 K
-        if past is not None:
-            keys = torch.cat([past[0], keys], dim=2)
-            values = torch.cat([past[1], values], dim=2)
-        return self._attend(queries, keys, values, None, False).squeeze(1), (keys, values)
+    def step(
+        self, states: Tensor, past: tuple[Tensor, Tensor], used: int, hidden: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """One more position of each hypothesis. states: (B, W, D); hidden: (B, 1, W, used + W), see `step_attention`.
+
+        past: keys (B, H, C, K) and values (B, H, C, V) of all hypotheses that a sentence ever had, the first `used` of
+        them filled; who sees which is told by `hidden`, so that nothing moves when hypotheses change places
+        """
+        queries, *new = self._heads(states)  # B H W K
+        keys, values = (appended(cache, more.to(cache.dtype), used) for cache, more in zip(past, new, strict=True))
+        end = used + states.shape[1]
+        attended = step_attention(queries, keys[:, :, :end], values[:, :, :end], hidden)
+        return self._merge(attended), (keys, values)
 
 
 class CrossAttention(_Attention):
@@ -144,5 +200,9 @@ class CrossAttention(_Attention):
         return self._split(keys), self._split(values)
 
     def forward(self, states: Tensor, remembered: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
-        """states: (B, T, D), T positions or T hypotheses alike; mask: (B, 1, 1, S). Returns (B, T, D)."""
+        """states: (B, T, D); mask: (B, 1, 1, S). Returns (B, T, D)."""
         return self._attend(self._split(self.queries(states)), *remembered, mask, False)
+
+    def step(self, states: Tensor, remembered: tuple[Tensor, Tensor], hidden: Tensor) -> Tensor:
+        """One more position of each hypothesis. states: (B, W, D); hidden: (B, 1, 1, S), see `step_attention`."""
+        return self._merge(step_attention(self._split(self.queries(states)), *remembered, hidden))

@@ -106,28 +106,25 @@ class DecoderLayer(nn.Module):
     def step(
         self,
         states: Tensor,
-        past: tuple[Tensor, Tensor] | None,
+        past: tuple[Tensor, Tensor],
+        used: int,
+        hidden: Tensor,
         remembered: tuple[Tensor, Tensor],
-        mask: Tensor | None,
+        unseen: Tensor,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """One more position. states: (N, D); past: see SelfAttention.step; remembered: keys and values (B, H, S, .).
+        """One more position of each hypothesis. states: (B, W, D); past, used, hidden: see SelfAttention.step.
 
-        The N / B hypotheses of a sentence stand where a sequence's positions would, so that the memory is not copied.
+        remembered: keys and values of the memory, (B, H, S, .); unseen: (B, 1, 1, S), minus infinity at padding
+        Returns states (B, W, D) and the keys and values that are then past.
         """
-        present: list[tuple[Tensor, Tensor]] = []
+        present = past
 
         def attend_to_self(x: Tensor) -> Tensor:
-            attended, caches = self.self_attention.step(x, past)
-            present.append(caches)
+            nonlocal present
+            attended, present = self.self_attention.step(x, past, used, hidden)
             return attended
 
-        def attend_to_memory(x: Tensor) -> Tensor:
-            sentences = remembered[0].shape[0]
-            by_sentence: Tensor = x.unflatten(0, (sentences, -1))  # B W D
-            attended: Tensor = self.cross_attention(by_sentence, remembered, mask)
-            return attended.flatten(0, 1)  # N D
-
         states = self.self_attention_residual(states, attend_to_self)
-        states = self.cross_attention_residual(states, attend_to_memory)
+        states = self.cross_attention_residual(states, lambda x: self.cross_attention.step(x, remembered, unseen))
         states = self.feed_forward_residual(states, self.feed_forward)
-        return states, present[0]
+        return states, present

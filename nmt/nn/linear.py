@@ -19,7 +19,7 @@ Matmul = Literal["torch", "onednn"]
 
 WORTH: Final = 1.2  # times faster than torch's own that oneDNN has to be, so that noise does not decide
 SAME: Final = 1e-5  # largest difference, relative to the largest number: more is another precision and not float32
-SECONDS: Final = 0.5  # that a measurement takes at least, and FEWEST rounds: others may be busy on the same cores
+SECONDS: Final = 0.5  # of a measurement before a training, and FEWEST rounds: others may be busy on the same cores
 FEWEST: Final = 7
 
 _path: Matmul = "torch"
@@ -52,10 +52,13 @@ def available() -> bool:
     return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
-def measured(rows: int, inputs: int, outputs: int) -> tuple[Matmul, float]:
+def measured(
+    rows: int, inputs: int, outputs: int, gradients: bool = True, seconds: float = SECONDS
+) -> tuple[Matmul, float]:
     """The path to take for (rows, inputs) x (inputs, outputs), and how many times faster than torch's own oneDNN is.
 
-    With its gradient, and each time with other rows, as micro-batches have: oneDNN makes code for each shape that it meets.
+    Each time with other rows, as micro-batches have: oneDNN makes code for each shape that it meets.
+    gradients: whether they are computed too; seconds: that the measurement takes
     """
     if not available():
         return "torch", 0.0
@@ -65,12 +68,13 @@ def measured(rows: int, inputs: int, outputs: int) -> tuple[Matmul, float]:
         if float((own - other).abs().max()) > SAME * float(own.abs().max()):
             return "torch", 0.0
 
-    def train(path: Matmul, number: int) -> None:
-        with using(path):
+    def multiply(path: Matmul, number: int) -> None:
+        with using(path), torch.set_grad_enabled(gradients):
             output = product(states[: rows - number % (rows // 2)], weight)
-        torch.autograd.grad(output, (states, weight), output)
+        if gradients:
+            torch.autograd.grad(output, (states, weight), output)
 
-    ratio = _times_faster(lambda number: train("torch", number), lambda number: train("onednn", number))
+    ratio = _times_faster(lambda number: multiply("torch", number), lambda number: multiply("onednn", number), seconds)
     return ("onednn" if ratio >= WORTH else "torch"), ratio
 
 
@@ -81,10 +85,10 @@ def speed_of(dtype: torch.dtype, rows: int, inputs: int, outputs: int) -> float:
     return _times_faster(lambda number: linear(states, weight), lambda number: linear(cast_states, cast_weight))
 
 
-def _times_faster(own: Callable[[int], object], other: Callable[[int], object]) -> float:
+def _times_faster(own: Callable[[int], object], other: Callable[[int], object], seconds: float = SECONDS) -> float:
     """How many times faster `other` is: the median of many rounds, whose number both are given, one after the other."""
     ratios: list[float] = []
-    end = time.perf_counter() + SECONDS
+    end = time.perf_counter() + seconds
     while len(ratios) < FEWEST or time.perf_counter() < end:
         began = time.perf_counter()
         own(len(ratios))
@@ -164,3 +168,12 @@ class Linear(nn.Linear):
 
     def forward(self, states: Tensor) -> Tensor:
         return product(states, self.weight, self.bias)
+
+    def rows(self, rows: Tensor) -> "Linear":
+        """A layer that computes only some outputs. rows: (E',) which"""
+        with torch.device("meta"):
+            found = Linear(self.in_features, len(rows), bias=self.bias is not None)
+        found.weight = nn.Parameter(self.weight[rows], requires_grad=False)
+        if self.bias is not None:
+            found.bias = nn.Parameter(self.bias[rows], requires_grad=False)
+        return found

@@ -74,7 +74,15 @@ class Side:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The raw text of ids, one line; control symbols have no text but UNK."""
-        return clean(self.prepare.undo(self.vocabulary.decode(ids)))
+        return self.of_prepared(self.vocabulary.decode(ids))
+
+    def of_prepared(self, text: str) -> str:
+        """The raw text, one line, of a text as it stands before it is cut into subwords."""
+        return clean(self.prepare.undo(text))
+
+    def surface(self, token: int) -> str:
+        """What an id adds to a prepared text, a space before it where it begins a word."""
+        return self.vocabulary.surface(token)
 
     def piece(self, token: int) -> str:
         """How an id is shown to a person."""

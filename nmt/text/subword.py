@@ -87,6 +87,12 @@ class Sentencepiece:
     def piece(self, token: int) -> str:
         return SYMBOLS[token] if token < len(SYMBOLS) else str(self._model.id_to_piece(token))
 
+    def surface(self, token: int) -> str:
+        """See Vocabulary; a byte alone is no character yet."""
+        if token < len(SYMBOLS):
+            return f" {SYMBOLS[UNK]}" if token == UNK else ""
+        return "\ufffd" if self._model.is_byte(token) else self.piece(token).replace(SPACE_MARK, " ")
+
     def to_bytes(self) -> bytes:
         return self._bytes
 

@@ -59,6 +59,9 @@ class Vocabulary(Protocol):
     def piece(self, token: int) -> str:
         """How an id is shown to a person."""
 
+    def surface(self, token: int) -> str:
+        """What an id adds to a text, a space before it where it begins a word."""
+
     def to_bytes(self) -> bytes:
         """The content of its file."""
 
@@ -108,6 +111,9 @@ class Words:
 
     def piece(self, token: int) -> str:
         return self._words[token]
+
+    def surface(self, token: int) -> str:
+        return f" {self._words[token]}" if token >= UNK else ""
 
     def to_bytes(self) -> bytes:
         return "".join(word + "\n" for word in self._words[len(SYMBOLS) :]).encode()

@@ -13,6 +13,7 @@ from nmt.device import Precision, autocast
 from nmt.dist import World, dealt
 from nmt.errors import Interrupted
 from nmt.infer.evaluate import bleu
+from nmt.infer.requests import Request
 from nmt.infer.translator import Translator
 from nmt.models.base import Model
 from nmt.train.update import on_device
@@ -95,8 +96,8 @@ def _losses(
 def _translations(translator: Translator, dev: EvaluationSet, world: World, check: Callable[[], None]) -> list[str]:
     """The translation of each line, of which each rank makes some."""
     try:
-        own = [found.text for found in translator.translate(world.share(dev.source_lines), dev.name, 1, check)]
-        told = json.dumps(own)
+        requests = [Request(line) for line in world.share(dev.source_lines)]
+        told = json.dumps([found.text for found in translator.translate(requests, dev.name, 1, check)])
     except Interrupted as error:
         told = json.dumps(error.signal_number)
     shares = [json.loads(share) for share in world.gather(told.encode())]

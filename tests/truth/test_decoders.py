@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from nmt.decoders.beam import Beam, BeamOptions
+from nmt.decoders.beam import Beam, BeamOptions, Beams
 from nmt.decoders.filters import top_p
 from nmt.decoders.greedy import Greedy, GreedyOptions
 from nmt.decoders.sampling import Sampling, SamplingOptions
@@ -147,7 +147,7 @@ def test_stopping_when_nothing_better_can_come_changes_nothing(monkeypatch, pena
         counted, uncounted = counting(scorer), counting(scorer)
         early = search.search(counted, rows)
         with monkeypatch.context() as patch:
-            patch.setattr(Beam, "_bound", lambda self, beams, divisors: torch.full(beams.limits.shape, math.inf))
+            patch.setattr(Beams, "bound", lambda beams: torch.full(beams.limits.shape, math.inf))
             late = search.search(uncounted, rows)
         for stopped, unstopped in zip(early, late, strict=True):
             assert [one.tokens for one in stopped] == [one.tokens for one in unstopped]

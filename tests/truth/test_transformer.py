@@ -111,7 +111,7 @@ def tiny(**changes: object) -> Transformer:
 def test_embeddings_are_scaled_by_the_root_of_the_width():
     model = tiny()
     tokens = torch.tensor([[7, 9]])
-    embedded = model._embed(model.source_embedding, model.source_positions, tokens, 0)
+    embedded = model._embed(model.source_embedding(tokens), model.source_positions(0, 2))
     expected = model.source_embedding.weight[tokens] * math.sqrt(32) + sinusoids(2, 32, "sinusoidal")
     torch.testing.assert_close(embedded, expected)
 
@@ -134,7 +134,7 @@ def test_post_norm_leaves_each_layer_normalised_and_pre_norm_only_the_end():
     source = torch.randint(4, 50, (2, 5))
     post, pre = tiny(), tiny(norm_position="pre")
     mask = torch.ones(2, 1, 1, 5, dtype=torch.bool)
-    embedded = post._embed(post.source_embedding, post.source_positions, source, 0)
+    embedded = post._embed(post.source_embedding(source), post.source_positions(0, 5))
     after_layer = post.encoder[0](embedded, mask)
     torch.testing.assert_close(after_layer.mean(-1), torch.zeros(2, 5), atol=1e-5, rtol=0)
     assert pre.encoder[0](embedded, mask).mean(-1).abs().max() > 1e-3
@@ -161,6 +161,6 @@ def test_tying_all_needs_one_vocabulary():
 def test_a_sentence_longer_than_any_table_has_positions():
     model = tiny()
     state = model.start(torch.randint(4, 50, (1, 700)))
-    assert state.sentences["0.keys"].shape[2] == 700
+    assert state.sentences["0.memory_keys"].shape[2] == 700
     learned = tiny(positions="learned", max_positions=8)
-    assert learned.start(torch.randint(4, 50, (1, 20))).sentences["0.keys"].isfinite().all()
+    assert learned.start(torch.randint(4, 50, (1, 20))).sentences["0.memory_keys"].isfinite().all()

@@ -122,7 +122,7 @@ class Fixed(Decoder):
     def __init__(self, options):
         self.words = options.words
 
-    def search(self, scorer, source):
+    def decode(self, scorer, source, wishes):
         state, tokens, rows = scorer.start(source), torch.ones(len(source), dtype=torch.long), []
         for _ in range(self.words):
             log_probs, state = scorer.step(tokens, state)

@@ -18,6 +18,7 @@ from nmt.cli.main import run
 from nmt.decoders.base import Decoder
 from nmt.decoders.greedy import Greedy, GreedyOptions
 from nmt.errors import Interrupted, UserError
+from nmt.infer.requests import Request
 from nmt.infer.stream import windows
 from nmt.infer.translator import Translator
 
@@ -219,7 +220,7 @@ class Touchy(Decoder):
     def __init__(self, fails):
         self.fails, self.sizes = fails, []
 
-    def search(self, scorer, source):
+    def decode(self, scorer, source, wishes):
         self.sizes.append(len(source))
         if (error := self.fails(source)) is not None:
             raise error
@@ -236,13 +237,14 @@ def translator(loaded, decoder):
 
 
 LINES = [" ".join(WORDS[i : i + 1 + i % 4]) for i in range(16)]
+REQUESTS = [Request(line) for line in LINES]
 
 
 def test_out_of_memory_halves_the_batch_down_to_one_sentence(loaded, capsys):
-    whole = translator(loaded, Greedy(GreedyOptions())).translate(LINES)
+    whole = translator(loaded, Greedy(GreedyOptions())).translate(REQUESTS)
     for most in (5, 1):
         small = translator(loaded, Touchy(lambda source, most=most: MemoryError() if len(source) > most else None))
-        found = small.translate(LINES)
+        found = small.translate(REQUESTS)
         assert [one.text for one in found] == [one.text for one in whole]
         scores = [one.candidates[0].score for one in whole]
         assert [one.candidates[0].score for one in found] == pytest.approx(scores, abs=1e-4)
@@ -255,8 +257,8 @@ def test_a_sentence_that_fails_gives_an_empty_line_and_a_message_and_the_others_
     token = loaded.pipeline.source.encode(LINES[6])[0]
     bad = [i for i, line in enumerate(LINES) if token in loaded.pipeline.source.encode(line)]
     broken = translator(loaded, Touchy(lambda source: RuntimeError("no [/b]") if (source == token).any() else None))
-    whole = translator(loaded, Greedy(GreedyOptions())).translate(LINES)
-    found = broken.translate(LINES, place="book", first=101)
+    whole = translator(loaded, Greedy(GreedyOptions())).translate(REQUESTS)
+    found = broken.translate(REQUESTS, place="book", first=101)
     assert [one.text for one in found] == ["" if i in bad else one.text for i, one in enumerate(whole)]
     assert broken.failed.count == len(bad)
     told = capsys.readouterr().err
@@ -265,7 +267,7 @@ def test_a_sentence_that_fails_gives_an_empty_line_and_a_message_and_the_others_
 
 def test_a_mistake_of_the_user_is_not_taken_for_a_bad_sentence(loaded):
     with pytest.raises(UserError, match="no such setting"):
-        translator(loaded, Touchy(lambda source: UserError("no such setting"))).translate(LINES)
+        translator(loaded, Touchy(lambda source: UserError("no such setting"))).translate(REQUESTS)
 
 
 def test_a_failed_sentence_is_5_at_the_end(trained, tmp_path, capsys):
@@ -275,10 +277,10 @@ def test_a_failed_sentence_is_5_at_the_end(trained, tmp_path, capsys):
         "from nmt.decoders.greedy import Greedy, GreedyOptions\n"
         "@register('decoder', 'touchy', GreedyOptions)\n"
         "class Touchy(Greedy):\n"
-        "    def search(self, scorer, source):\n"
+        "    def decode(self, scorer, source, wishes):\n"
         "        if source.shape[1] == 4:\n"
         "            raise RuntimeError('three words are too many')\n"
-        "        return super().search(scorer, source)\n"
+        "        return super().decode(scorer, source, wishes)\n"
     )
     source.write_text("ban\nban des kit\nlora\n")
     files = [f"--input={source}", f"--output={output}"]
@@ -293,7 +295,7 @@ def test_a_model_without_finite_numbers_fails_its_sentences(loaded, trained, cap
     with torch.no_grad():
         broken.model.output.weight.fill_(float("nan"))
     ruined = translator(broken, Greedy(GreedyOptions()))
-    assert [one.text for one in ruined.translate(LINES)] == [""] * len(LINES)
+    assert [one.text for one in ruined.translate(REQUESTS)] == [""] * len(LINES)
     assert ruined.failed.count == len(LINES)
     assert capsys.readouterr().err.count("no finite probability") == 10  # named; the others are counted
 
@@ -355,3 +357,119 @@ def test_a_signal_is_seen_while_waiting():
 def test_gzip_in_a_pipe_is_named_and_not_translated_as_if_it_were_text(trained, nmt):
     refused = nmt("translate", "--model", trained, input=gzip.compress(b"ban kis\n"))
     assert refused.returncode == 3 and refused.stdout == b"" and b"gunzip" in refused.stderr
+
+
+def test_translations_begin_as_their_lines_say(translate):
+    lines = ["ban des kit", "lora ban", "", "kit ||| ", "des ban"]
+    plain = translate("\n".join(line.split(" |||")[0] for line in lines).encode())[1].decode().split("\n")
+    prefixes = ["MULI", "", "", "", "KIT LORA"]
+    asked = [f"{line} ||| {prefix}" if prefix else line for line, prefix in zip(lines, prefixes, strict=True)]
+    code, output = translate("\n".join(asked).encode(), "--input-form=prefix")
+    found = output.decode().split("\n")
+    assert code == 0
+    assert [line.startswith(prefix) for line, prefix in zip(found[:-1], prefixes, strict=True)] == [True] * 5
+    assert [found[1], found[2], found[3]] == [plain[1], plain[2], plain[3]]
+
+
+def test_translations_contain_what_their_lines_say(translate):
+    asked = "ban des kit ||| LORA KIT\nlora ban\ndes ||| MULI ||| BAN\n"
+    code, output = translate(asked.encode(), "--input-form=phrases", "--decoder=constrained-beam", "--beam-size=8")
+    first, second, third, _ = output.decode().split("\n")
+    assert code == 0
+    assert "LORA KIT" in first and "MULI" in third and "BAN" in third
+    assert second == translate(b"lora ban", "--beam-size=8")[1].decode().strip()
+    assert translate(asked.encode(), "--input-form=phrases")[0] == 2  # a plain beam cannot hold to it
+
+
+def test_words_to_avoid_are_never_said(translate, tmp_path):
+    content = corpus(40)
+    _, plain = translate(content)
+    common = max(set(plain.decode().split()), key=plain.decode().split().count)
+    (tmp_path / "avoid").write_text(f"{common}\n\n")
+    for decoder in ("beam", "greedy", "sampling"):
+        code, output = translate(content, f"--avoid={tmp_path / 'avoid'}", f"--decoder={decoder}")
+        assert code == 0
+        assert common not in output.decode().split()
+    assert len(output.splitlines()) == 40
+
+
+def test_json_lines_hand_on_what_is_not_ours_and_a_line_that_is_none_is_named(translate, capsys):
+    lines = [
+        '{"text": "ban des", "id": 7, "meta": {"a": [1]}}',
+        '{"text": "kit", "target_prefix": "MULI", "avoid": ["KIT"]}',
+        "",
+        "ban",
+        '{"id": 3}',
+        '{"text": ["kit"]}',
+    ]
+    code, output = translate("\n".join(lines).encode(), "--input-form=json")
+    records = [json.loads(line) for line in output.decode().splitlines()]
+    assert code == 5
+    assert len(records) == len(lines)
+    assert records[0]["id"] == 7 and records[0]["meta"] == {"a": [1]}
+    assert records[0]["text"] == translate(b"ban des")[1].decode().strip()
+    assert records[1]["text"].startswith("MULI") and "KIT" not in records[1]["text"].split()
+    assert records[2] == {"text": "", "candidates": []}
+    assert all(record["error"] and record["text"] == "" for record in records[3:])
+    told = capsys.readouterr().err
+    assert all(f"source:{number}: not translated: not a JSON object" in told for number in (4, 5, 6))
+
+
+def test_word_scores_sum_to_the_log_probability_and_words_are_aligned_within_the_line(translate, trained, loaded):
+    content = corpus(12)
+    records = [
+        json.loads(line) for line in translate(content, "--json", "--word-scores", "--alignment=hard")[1].splitlines()
+    ]
+    assert [record["text"] for record in records] == translate(content)[1].decode().splitlines()
+    for line, record in zip(content.decode().splitlines(), records, strict=True):
+        for one in record["candidates"]:
+            words = one["text"].split()
+            assert len(one["word_scores"]) == len(words) + 1
+            assert sum(one["word_scores"]) == pytest.approx(one["log_prob"], abs=1e-3)
+            pairs = [tuple(map(int, pair.split("-"))) for pair in one["alignment"].split()]
+            assert [target for _, target in sorted(pairs, key=lambda pair: pair[1])] == list(range(len(words)))
+            assert all(0 <= source < len(line.split()) for source, _ in pairs)
+
+
+def test_alignments_and_scores_stand_behind_the_text_and_in_the_n_best_list(translate):
+    content = b"ban des kit\n\nlora\n"
+    plain = translate(content)[1].decode().splitlines()
+    rows = [
+        line.split(" ||| ") for line in translate(content, "--alignment=soft", "--word-scores")[1].decode().splitlines()
+    ]
+    assert [row[0] for row in rows] == plain
+    for source, row in zip(content.decode().splitlines(), rows, strict=True):
+        weights = [list(map(float, word.split(","))) for word in row[1].split()]
+        assert [len(one) for one in weights] == [len(source.split())] * len(row[0].split())
+        assert all(0 < sum(one) <= 1 + 1e-5 for one in weights)  # the rest is the end of the sentence
+        assert row[2].startswith("WordScores=") or not row[0]
+    n_best = [
+        line.split(" ||| ") for line in translate(content, "--n-best=2", "--alignment=0.2")[1].decode().splitlines()
+    ]
+    assert all(len(row) == 5 and row[3].startswith("LogProb=") for row in n_best)
+    tokens = translate(content, "--raw-tokens", "--alignment=hard")[1].decode().splitlines()
+    for line in tokens:
+        said, pairs = line.split(" ||| ") if " ||| " in line else (line.removesuffix(" |||"), "")
+        assert len(pairs.split()) == len(said.split())
+
+
+def test_a_model_with_itself_translates_as_it_does_alone_and_one_of_another_vocabulary_is_refused(
+    translate, trained, data, tmp_path, nmt
+):
+    content = corpus(30)
+    _, plain = translate(content, "--json")
+    for mean in ("log-probabilities", "probabilities"):
+        code, together = translate(content, "--json", f"--model={trained}", f"--model={trained}", f"--ensemble={mean}")
+        assert code == 0
+        for one, other in zip(plain.splitlines(), together.splitlines(), strict=True):
+            assert json.loads(one)["text"] == json.loads(other)["text"]
+    assert translate(content, f"--model={trained}", "--model-weights=1,0")[0] == 0
+    assert translate(content, f"--model={trained}", "--model-weights=1,2,3")[0] == 2
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["--alignment=diagonal"], ["--alignment=1.5"], ["--unk-dictionary=x"], ["--input-form=xml"], ["--avoid=/no/such"]],
+)
+def test_settings_of_the_output_that_make_no_sense_are_2(translate, flags):
+    assert translate(b"ban\n", *flags)[0] == 2

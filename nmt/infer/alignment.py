@@ -1,0 +1,77 @@
+"""Which source word each target word translates, by attention; and words put in where a model knows none (PosUnk)."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt.errors import InputError, quoted
+from nmt.symbols import UNK
+from nmt.text.corpus import lines
+from nmt.text.pipeline import Side
+
+Weights = NDArray[np.floating[Any]]
+
+
+def word_of_tokens(side: Side, tokens: Sequence[int]) -> list[int]:
+    """The number of the word that each token belongs to: a word begins where a token brings a space."""
+    begins = [number == 0 or side.surface(token).startswith(" ") for number, token in enumerate(tokens)]
+    found: list[int] = (np.cumsum(begins) - 1).tolist() if begins else []
+    return found
+
+
+def of_words(weights: Weights, source: Sequence[int], target: Sequence[int]) -> Weights:
+    """Attention of words to words: summed over a source word's tokens, and the mean over a target word's tokens.
+
+    weights: (target tokens, source tokens), what stands behind them (EOS) left out; source, target: the word of each token
+    """
+    into_source = np.eye(max(source, default=-1) + 1)[list(source)]  # tokens words
+    into_target = np.eye(max(target, default=-1) + 1)[list(target)]
+    counts = np.maximum(into_target.sum(0), 1)[:, None]
+    found: Weights = into_target.T @ weights[: len(target), : len(source)] @ into_source / counts
+    return found
+
+
+def hard(weights: Weights) -> list[tuple[int, int]]:
+    """(source, target) of each target word and the source word it looks at most."""
+    return [(int(row.argmax()), number) for number, row in enumerate(weights) if row.size]
+
+
+def above(weights: Weights, threshold: float) -> list[tuple[int, int]]:
+    """(source, target) of all pairs with more attention than a threshold."""
+    return [(int(source), number) for number, row in enumerate(weights) for source in np.flatnonzero(row > threshold)]
+
+
+def pharaoh(pairs: Sequence[tuple[int, int]]) -> str:
+    """Pairs as Pharaoh writes them, `0-0 2-1`: counted from 0, the source first, in its order."""
+    return " ".join(f"{source}-{target}" for source, target in sorted(pairs))
+
+
+def soft(weights: Weights) -> str:
+    """All weights as Marian writes them: of each target word those of the source words, with commas between."""
+    return " ".join(",".join(f"{weight:.6g}" for weight in row) for row in weights)
+
+
+def read_dictionary(path: Path) -> dict[str, str]:
+    """A dictionary: a source word and its translation on each line, with a space between; the first of a word counts."""
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines(path), 1):
+        words = line.split()
+        if len(words) != 2:
+            raise InputError(f"{quoted(path)}:{number}: wanted a word and its translation, found {len(words)} words")
+        found.setdefault(words[0], words[1])
+    return found
+
+
+def replaced_unknown(side: Side, tokens: Sequence[int], aligned: Sequence[str], dictionary: Mapping[str, str]) -> str:
+    """The text of a translation whose unknown words are the dictionary's, or the source word itself (Luong et al., 2015).
+
+    aligned: the source word that each token looks at
+    """
+    parts = [
+        f" {dictionary.get(word, word)}" if token == UNK else side.surface(token)
+        for token, word in zip(tokens, aligned, strict=True)
+    ]
+    return side.of_prepared("".join(parts).strip(" "))

@@ -1,0 +1,87 @@
+"""What is made of what a search found: text, and what is wanted of it besides."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt.decoders.base import Hypothesis
+from nmt.infer.alignment import of_words, replaced_unknown, word_of_tokens
+from nmt.infer.reading import Reading
+from nmt.symbols import UNK
+from nmt.text.pipeline import Pipeline
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One translation of a line.
+
+    tokens: target ids; log_prob: nats, EOS counted; score: what the search ranks by
+    word_scores: nats of each word, and of EOS; empty unless asked for
+    weights: of each word, how much it looks at each source word; empty unless asked for, and without attention
+    """
+
+    text: str
+    tokens: list[int]
+    log_prob: float
+    score: float
+    word_scores: list[float] = field(default_factory=list)
+    weights: list[list[float]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What became of a line. candidates: best first; none for a line without tokens and for one that failed."""
+
+    candidates: list[Candidate] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return self.candidates[0].text if self.candidates else ""
+
+
+@dataclass(frozen=True)
+class Detail:
+    """What is wanted of a translation besides its text.
+
+    word_scores, alignment: whether; of tokens: those of tokens, not of words
+    dictionary: translations of source words, put where the model says the unknown word; None leaves it there
+    """
+
+    word_scores: bool = False
+    alignment: bool = False
+    of_tokens: bool = False
+    dictionary: Mapping[str, str] | None = None
+
+    @property
+    def wanted(self) -> bool:
+        """Whether what was found has to be read again."""
+        return self.word_scores or self.alignment or self.dictionary is not None
+
+    def candidate(
+        self, pipeline: Pipeline, text: str, sentence: NDArray[Any], hypothesis: Hypothesis, reading: Reading | None
+    ) -> Candidate:
+        """A hypothesis as text, with what is wanted besides.
+
+        text, sentence: the line and its source ids; reading: the second one, where it is wanted
+        """
+        target, tokens = pipeline.target, hypothesis.tokens
+        found = Candidate(target.decode(tokens), tokens, hypothesis.log_prob, hypothesis.score)
+        if reading is None:
+            return found
+        source_words, target_words = word_of_tokens(pipeline.source, sentence.tolist()), word_of_tokens(target, tokens)
+        if self.dictionary is not None and UNK in tokens and reading.weights is not None:
+            words = " ".join(pipeline.source.prepare([text])).split()
+            looked = of_words(reading.weights, source_words, range(len(tokens))).argmax(1)
+            aligned = [words[number] for number in looked.tolist()]
+            found = replace(found, text=replaced_unknown(target, tokens, aligned, self.dictionary))
+        if self.of_tokens:
+            source_words, target_words = list(range(len(sentence))), list(range(len(tokens)))
+        if self.word_scores:
+            sums = np.bincount(target_words, reading.log_probs[:-1]).tolist() if tokens else []
+            found = replace(found, word_scores=[*sums, reading.log_probs[-1]])
+        if self.alignment and reading.weights is not None:
+            found = replace(found, weights=of_words(reading.weights, source_words, target_words).tolist())
+        return found

@@ -1,0 +1,83 @@
+"""Several models as one: a Scorer whose next word is what they say together, whatever kind of model each is."""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from nmt.models.base import Scorer, State
+
+Mean = Literal["log-probabilities", "probabilities"]
+
+
+class Ensemble(nn.Module):
+    """Models that share their vocabularies.
+
+    weights: of each model, made to sum to 1; none is the same for all
+    mean: of log-probabilities (Marian, Sockeye; made to sum to 1 again), or of probabilities (fairseq)
+    """
+
+    def __init__(
+        self, models: Sequence[nn.Module], weights: Sequence[float] | None = None, mean: Mean = "log-probabilities"
+    ) -> None:
+        super().__init__()
+        self.models, self.mean = nn.ModuleList(models), mean
+        given = list(weights or [1.0] * len(models))
+        if len(given) != len(models) or not all(0 <= weight < math.inf for weight in given) or not sum(given):
+            raise ValueError(f"{len(models)} models need as many weights, at least 0 and not all 0; given {given}")
+        self.weights = [weight / sum(given) for weight in given]
+
+    @property
+    def _scorers(self) -> list[Scorer]:
+        return list(self.models)  # type: ignore[arg-type]
+
+    def start(self, source: Tensor) -> State:
+        """See Scorer."""
+        return _joined([scorer.start(source) for scorer in self._scorers], False, None)
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """See Scorer; the attention is the mean of those that have one, by weight."""
+        found = [scorer.step(tokens, one) for scorer, one in zip(self._scorers, self._parts(state), strict=True)]
+        weighted = [
+            log_probs.double() * weight if self.mean == "log-probabilities" else log_probs.double() + math.log(weight)
+            for (log_probs, _), weight in zip(found, self.weights, strict=True)
+            if weight
+        ]
+        together = torch.stack(weighted)
+        log_probs = together.sum(0).log_softmax(-1) if self.mean == "log-probabilities" else together.logsumexp(0)
+        states = [one for _, one in found]
+        return log_probs.float(), _joined(states, state.watched, self._attention(states))
+
+    def _attention(self, states: Sequence[State]) -> Tensor | None:
+        seen = [
+            (weight, one.attention)
+            for weight, one in zip(self.weights, states, strict=True)
+            if one.attention is not None
+        ]
+        total = sum(weight for weight, _ in seen)
+        return torch.stack([attention * (weight / total) for weight, attention in seen]).sum(0) if total else None
+
+    def _parts(self, state: State) -> list[State]:
+        """The state of each model."""
+        return [
+            State(_under(number, state.sentences), _under(number, state.hypotheses), state.length, state.watched)
+            for number in range(len(self.models))
+        ]
+
+
+def _joined(states: Sequence[State], watched: bool, attention: Tensor | None) -> State:
+    """One state of many, their tensors told apart by the number before their names."""
+    sentences = {
+        f"{number}/{name}": tensor for number, one in enumerate(states) for name, tensor in one.sentences.items()
+    }
+    hypotheses = {
+        f"{number}/{name}": tensor for number, one in enumerate(states) for name, tensor in one.hypotheses.items()
+    }
+    return State(sentences, hypotheses, states[0].length, watched, attention)
+
+
+def _under(number: int, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    start = f"{number}/"
+    return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}

@@ -1,0 +1,67 @@
+"""What stands on a line of input: a text, and what is wished of its translation."""
+
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import msgspec
+
+from nmt.errors import quoted
+from nmt.text.corpus import clean
+
+DIVIDER: Final = "|||"
+Form = Literal["text", "prefix", "phrases", "json"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A line to translate, as text.
+
+    prefix: how the translation begins; phrases: what it contains; avoid: what it does not contain as whole words
+    others: fields of a JSON object that are not ours, to be handed on
+    error: why the line cannot be read at all
+    """
+
+    text: str
+    prefix: str = ""
+    phrases: tuple[str, ...] = ()
+    avoid: tuple[str, ...] = ()
+    others: dict[str, Any] = field(default_factory=dict)
+    error: str = ""
+
+
+class _Fields(msgspec.Struct):
+    """What a JSON object may say. The names are Sockeye's."""
+
+    text: str
+    target_prefix: str = ""
+    constraints: list[str] = []
+    avoid: list[str] = []
+
+
+OWN: Final = frozenset(_Fields.__struct_fields__)
+
+
+def read_request(line: str, form: Form) -> Request:
+    """A line as it is meant: all of it text; divided as in Moses, `text ||| prefix`, `text ||| phrase ||| phrase`; or JSON."""
+    if form == "text":
+        return Request(line)
+    if form == "json":
+        return _of_json(line)
+    text, *others = (part.strip() for part in line.split(DIVIDER))
+    if form == "phrases":
+        return Request(text, phrases=tuple(filter(None, others)))
+    return Request(text, prefix=" ".join(others))
+
+
+def _of_json(line: str) -> Request:
+    """An empty line is a text without tokens, as everywhere."""
+    if not line.strip():
+        return Request("")
+    try:
+        whole = msgspec.json.decode(line.encode())
+        found = msgspec.convert(whole, _Fields)
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        return Request("", error=f"not a JSON object with a text: {quoted(error)}")
+    others = {key: value for key, value in whole.items() if key not in OWN}
+    phrases, avoid = (tuple(filter(None, map(clean, texts))) for texts in (found.constraints, found.avoid))
+    return Request(clean(found.text), clean(found.target_prefix), phrases, avoid, others)

@@ -1,0 +1,413 @@
+"""What sentences wish of their translations, and the searches beside plain beams, against their definitions."""
+
+import itertools
+import math
+import re
+
+import numpy as np
+import pytest
+import sacrebleu
+import torch
+
+from nmt import UserError, registry
+from nmt.decoders.alternatives import Alternatives, AlternativesOptions
+from nmt.decoders.banned import Automaton, Surfaces
+from nmt.decoders.base import Target
+from nmt.decoders.beam import Beam, BeamOptions
+from nmt.decoders.constrained_beam import ConstrainedBeam, ConstrainedBeamOptions, Progress
+from nmt.decoders.diverse_beam import DiverseBeam, DiverseBeamOptions
+from nmt.decoders.filters import Wish
+from nmt.decoders.mbr import Mbr, MbrOptions, bleu, chrf
+from nmt.decoders.sampling import Sampling, SamplingOptions
+from nmt.models.base import State
+from nmt.symbols import BOS, EOS, PAD, UNK
+
+V = 7
+WORDS = (UNK, 4, 5, 6)
+TEXTS = ["", "", "", " ?", " a", "b", " ab"]  # what each token adds to a text
+PLAIN = ("beam", "greedy", "sampling", "diverse-beam", "constrained-beam", "mbr", "alternatives")
+
+
+class RandomScorer:
+    """The next word depends on the sentence and on the whole prefix; it looks at a random place of the source."""
+
+    def __init__(self, seed):
+        generator = torch.Generator().manual_seed(seed)
+        self.words = torch.randn(V, 8, generator=generator)
+        self.recurrence = torch.randn(8, 8, generator=generator)
+        self.output = torch.randn(8, V, generator=generator) * 3
+
+    def start(self, source):
+        vectors = torch.where((source == PAD)[:, :, None], 0.0, self.words[source % V])  # B S 8
+        keys = vectors.masked_fill((source == PAD)[:, :, None], -math.inf)
+        return State({"keys": keys, "bias": vectors.sum(1)}, {"hidden": torch.tanh(vectors.sum(1))})
+
+    def step(self, tokens, state):
+        hidden = torch.tanh(self.words[tokens] + state.hypotheses["hidden"] @ self.recurrence)
+        keys, bias = state.sentences["keys"], state.sentences["bias"]
+        each = hidden.view(len(bias), -1, 8)
+        logits = (each @ self.output + (bias @ self.output)[:, None] / 8).flatten(0, 1)
+        energies = keys.masked_fill(keys == -math.inf, 0.0) @ each.transpose(1, 2)  # B S W
+        energies = energies.masked_fill((keys[:, :, :1] == -math.inf), -math.inf)
+        attention = energies.softmax(1).transpose(1, 2).flatten(0, 1) if state.watched else None
+        return logits.log_softmax(-1), state.after(state.sentences, {"hidden": hidden}, attention)
+
+
+def sources(seed, count=6):
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randint(UNK, V, (count, 5), generator=generator)
+    for i, row in enumerate(rows):
+        length = 1 + (i + seed) % 4
+        row[length] = EOS
+        row[length + 1 :] = PAD
+    return rows
+
+
+def step_by_step(scorer, source, tokens):
+    """(log-probabilities after each prefix of tokens, attention of each step): [(V,)], [(S,)]"""
+    state, found, seen = scorer.start(source[None]), [], []
+    state.watched = True
+    for read in [BOS, *tokens]:
+        log_probs, state = scorer.step(torch.tensor([read]), state)
+        found.append(log_probs[0])
+        seen.append(state.attention[0])
+    return found, seen
+
+
+def log_prob(scorer, source, tokens):
+    found, _ = step_by_step(scorer, source, tokens)
+    return sum(float(row[word]) for row, word in zip(found, [*tokens, EOS], strict=True))
+
+
+def build(name, **options):
+    return registry.build("decoder", name, {"max_len_a": 0, "max_len_b": 4, **options})
+
+
+def with_text(decoder):
+    decoder.target = Target(lambda tokens: "".join(TEXTS[token] for token in tokens), lambda: TEXTS)
+    return decoder
+
+
+def all_found(name, scorer, rows, wishes, **options):
+    if name != "greedy":
+        options = {"n_best": 3, **options}
+    return with_text(build(name, **options)).search(scorer, rows, wishes)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_forced_prefix_is_how_every_translation_begins_and_its_probability_counts(name):
+    scorer, rows = RandomScorer(1), sources(1)
+    prefixes = [(), (4,), (5, 5), (6, 4, 5), (UNK,), (4, 4, 4, 4)]
+    found = all_found(name, scorer, rows, [Wish(prefix=prefix) for prefix in prefixes])
+    for row, prefix, ones in zip(rows, prefixes, found, strict=True):
+        for one in ones:
+            assert tuple(one.tokens[: len(prefix)]) == prefix
+            assert len(one.tokens) <= 4 + len(prefix)  # what is given has room besides
+            assert one.log_prob == pytest.approx(log_prob(scorer, row, one.tokens), abs=1e-4)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("n", [1, 2])
+def test_no_n_gram_comes_twice_where_that_is_asked_for(name, n):
+    repeated = 0
+    for seed in range(3):
+        scorer, rows = RandomScorer(seed), sources(seed)
+        for ones in all_found(name, scorer, rows, None, no_repeat_ngram=n, min_length=3):
+            for one in ones:
+                grams = [tuple(one.tokens[i : i + n]) for i in range(len(one.tokens) - n + 1)]
+                assert len(set(grams)) == len(grams)
+        for ones in all_found(name, scorer, rows, None, min_length=3):
+            repeated += sum(len(set(one.tokens)) < len(one.tokens) for one in ones)
+    assert repeated  # they do repeat words when nobody forbids it
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_the_unknown_word_is_never_said_where_that_is_asked_for(name):
+    scorer, rows = RandomScorer(2), sources(2)
+    assert any(UNK in one.tokens for ones in all_found(name, scorer, rows, None) for one in ones)
+    assert not any(UNK in one.tokens for ones in all_found(name, scorer, rows, None, no_unk=True) for one in ones)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_texts_to_avoid_never_stand_in_a_translation_however_they_are_cut(name):
+    """ " ab" is one token, and two: " a" and "b"."""
+    scorer, rows = RandomScorer(3), sources(3)
+    wishes = [Wish(avoid=avoid) for avoid in [(), ("ab",), ("a", "ab"), ("ab ab",), ("?",), ("a ab", "b")]]
+    found = all_found(name, scorer, rows, wishes)
+    assert sum(math.isfinite(one.score) for ones in found for one in ones) > len(rows) / 2
+    for wish, ones in zip(wishes, found, strict=True):
+        for one in filter(lambda one: math.isfinite(one.score), ones):  # one that came to a dead end has probability 0
+            text = "".join(TEXTS[token] for token in one.tokens)
+            assert not any(re.search(rf"(?<!\S){re.escape(bad)}(?!\S)", text) for bad in wish.avoid)
+
+
+def test_avoiding_leaves_everything_else_its_place():
+    """A beam that holds every translation gives those none of whose tokens ends with the text, in the order they had."""
+    scorer, rows = RandomScorer(3), sources(3, 2)
+    options = {"beam_size": 400, "n_best": 400, "max_len_b": 3}
+    free = with_text(build("beam", **options)).search(scorer, rows)
+    kept = with_text(build("beam", **options)).search(scorer, rows, [Wish(avoid=("ab",))] * 2)
+    for all_of, without in zip(free, kept, strict=True):
+        allowed = [
+            one.tokens
+            for one in all_of
+            if not any(f" {''.join(TEXTS[t] for t in one.tokens[: n + 1])}".endswith(" ab") for n in range(len(one.tokens)))
+        ]
+        assert [one.tokens for one in without] == allowed
+        assert len(without) < len(all_of)
+
+
+def test_the_automaton_finds_what_a_regular_expression_finds():
+    chance = np.random.default_rng(4)
+    surfaces = Surfaces(TEXTS)
+    forbidden = ["ab a", "aba", "? ?", "bb"]
+    automaton = Automaton(forbidden, surfaces)
+    met = 0
+    for _ in range(500):
+        tokens = [*chance.integers(UNK, V, 6).tolist(), EOS]
+        state, caught = automaton.start, False
+        for token in tokens:
+            state = int(automaton.after(state)[token])
+            caught |= state == automaton.found
+        text = "".join(TEXTS[token] for token in tokens[:-1])
+        wanted = any(re.search(rf"(?<!\S){re.escape(bad)}(?!\S)", text) for bad in forbidden)
+        assert caught == wanted, text
+        met += wanted
+    assert 20 < met < 480
+
+
+PHRASES = [((4, 5),), ((6,), (4, 4)), ((5, 6, 4), (5, 6)), ((UNK, 6), (6, UNK)), ((4, 5), (4, 6)), ()]
+
+
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_constrained_output_always_contains_its_phrases(size):
+    for seed in range(4):
+        scorer, rows = RandomScorer(seed), sources(seed)
+        wishes = [Wish(phrases=phrases) for phrases in PHRASES]
+        search = ConstrainedBeam(ConstrainedBeamOptions(beam_size=size, n_best=size, max_len_a=0, max_len_b=3))
+        for row, wish, ones in zip(rows, wishes, search.search(scorer, rows, wishes), strict=True):
+            assert ones
+            for one in ones:
+                text = " ".join(map(str, one.tokens))
+                assert all(f" {' '.join(map(str, phrase))} " in f" {text} " for phrase in wish.phrases)
+                assert one.log_prob == pytest.approx(log_prob(scorer, row, one.tokens), abs=1e-4)
+
+
+def test_a_constrained_beam_that_holds_everything_finds_the_best_that_contains_the_phrase():
+    phrase = (4, 5)
+    search = ConstrainedBeam(
+        ConstrainedBeamOptions(beam_size=1500, n_best=5, length_penalty="none", max_len_a=0, max_len_b=2)
+    )
+    for seed in range(2):
+        scorer, rows = RandomScorer(seed), sources(seed, 1)
+        ones = search.search(scorer, rows, [Wish(phrases=(phrase,))])[0]
+        every = [
+            tokens
+            for length in range(2, 5)
+            for tokens in itertools.product(WORDS, repeat=length)
+            if any(tokens[i : i + 2] == phrase for i in range(length - 1))
+        ]
+        best = sorted(((log_prob(scorer, rows[0], tokens), tokens) for tokens in every), reverse=True)[:5]
+        assert [tuple(one.tokens) for one in ones] == [tokens for _, tokens in best]
+
+
+def test_without_phrases_a_constrained_beam_is_a_beam():
+    scorer, rows = RandomScorer(5), sources(5)
+    options = {"beam_size": 3, "n_best": 3}
+    plain, constrained = (build(name, **options).search(scorer, rows) for name in ("beam", "constrained-beam"))
+    for one, other in zip(plain, constrained, strict=True):
+        assert one[0].tokens == other[0].tokens
+
+
+@pytest.mark.parametrize("name", sorted({*PLAIN} - {"constrained-beam"}))
+def test_a_search_that_cannot_hold_to_phrases_says_which_can(name):
+    with pytest.raises(UserError, match="constrained-beam"):
+        all_found(name, RandomScorer(0), sources(0), [Wish(phrases=((4,),))] * 6)
+
+
+def test_progress_meets_phrases_that_begin_alike_and_those_that_overlap():
+    for tokens, left in [((4, 6, 4, 5), 0), ((4, 4, 5), 2), ((4, 5, 6), 2), ((4, 6), 2)]:
+        progress = Progress.towards([(4, 5), (4, 6)])
+        for token in tokens:
+            progress = progress.after(token)
+        assert progress.remaining == left, tokens
+    assert Progress.towards([(4, 5, 6), (5, 6)]).remaining == 3  # the one is a part of the other
+
+
+def test_diverse_beams_are_those_of_their_definition():
+    """Group by group, in plain Python: rank = log-probability - strength * how many of the groups before say the word."""
+    strength, groups, each, limit = 0.7, 3, 2, 4
+    search = DiverseBeam(
+        DiverseBeamOptions(
+            beam_size=6,
+            n_best=6,
+            groups=3,
+            diversity_strength=strength,
+            length_penalty="none",
+            max_len_a=0,
+            max_len_b=limit,
+        )
+    )
+    scorer, rows = RandomScorer(8), sources(8)
+    for row, ones in zip(rows, search.search(scorer, rows), strict=True):
+        live, finished = [[((), 0.0)] for _ in range(groups)], [[] for _ in range(groups)]
+        for step in range(1, limit + 2):
+            said = []
+            for group in range(groups):
+                candidates = []
+                for tokens, total in live[group]:
+                    log_probs = step_by_step(scorer, row, tokens)[0][-1]
+                    allowed = [EOS] if step > limit else [*WORDS, EOS] if step > 1 else WORDS
+                    for word in allowed:
+                        own = float(log_probs[word])
+                        candidates.append((total + own - strength * said.count(word), total + own, (*tokens, word)))
+                best = sorted(candidates, reverse=True)[: 2 * each]
+                finished[group] += [(total, tokens[:-1]) for _, total, tokens in best[:each] if tokens[-1] == EOS]
+                going = sorted(((total, tokens) for _, total, tokens in best if tokens[-1] != EOS), reverse=True)[:each]
+                live[group] = [(tokens, total) for total, tokens in going]
+                said += [tokens[-1] for tokens, _ in live[group]]
+        best = sorted((one for group in finished for one in sorted(group, reverse=True)[:each]), reverse=True)[:6]
+        assert [one.score for one in ones] == pytest.approx([total for total, _ in best], abs=1e-4)
+        assert sorted(tuple(one.tokens) for one in ones) == sorted(tokens for _, tokens in best)
+
+
+def test_groups_that_need_not_differ_are_all_the_same_beam():
+    scorer, rows = RandomScorer(8), sources(8)
+    same = build("diverse-beam", beam_size=4, groups=2, n_best=4, diversity_strength=0.0).search(scorer, rows)
+    plain = build("beam", beam_size=2, n_best=2).search(scorer, rows)
+    for ones, others in zip(same, plain, strict=True):
+        assert [one.tokens for one in ones] == [one.tokens for one in others for _ in range(2)]
+
+
+def test_the_coverage_penalty_is_that_of_gnmt():
+    """Of everything a beam can hold, the best by log P / lp + beta * sum of log(min(attention of a source word, 1))."""
+    beta, limit = 0.4, 3
+    search = Beam(BeamOptions(beam_size=300, n_best=8, coverage_penalty=beta, alpha=0.6, max_len_a=0, max_len_b=limit))
+    for seed in range(3):
+        scorer, rows = RandomScorer(seed), sources(seed, 3)
+        for row, ones in zip(rows, search.search(scorer, rows), strict=True):
+            scored = []
+            for length in range(1, limit + 1):
+                for tokens in itertools.product(WORDS, repeat=length):
+                    seen = torch.stack(step_by_step(scorer, row, tokens)[1]).sum(0)[row > EOS]
+                    penalty = beta * float(seen.clamp(max=1).log().sum())
+                    scored.append((log_prob(scorer, row, tokens) / ((6 + length) / 6) ** 0.6 + penalty, tokens))
+            best = sorted(scored, reverse=True)[:8]
+            assert [one.score for one in ones] == pytest.approx([score for score, _ in best], abs=1e-4)
+            assert [tuple(one.tokens) for one in ones] == [tokens for _, tokens in best]
+
+
+def test_a_model_without_attention_has_no_coverage():
+    class Blind(RandomScorer):
+        def step(self, tokens, state):
+            log_probs, after = super().step(tokens, state)
+            after.attention = None
+            return log_probs, after
+
+    with pytest.raises(UserError, match="no attention"):
+        build("beam", coverage_penalty=0.2).search(Blind(1), sources(1))
+
+
+def test_a_beam_that_stops_when_it_is_full_stops_earlier_and_has_as_many_hypotheses():
+    steps = {"best": 0, "full": 0}
+    for seed, stop in itertools.product(range(6), steps):
+        inner = RandomScorer(seed)
+
+        class Counting:
+            def start(self, source, inner=inner):
+                return inner.start(source)
+
+            def step(self, tokens, state, inner=inner, stop=stop):
+                steps[stop] += len(tokens)
+                return inner.step(tokens, state)
+
+        found = build("beam", stop=stop, n_best=3, beam_size=3, max_len_b=9, alpha=1.0).search(
+            Counting(), sources(seed)
+        )
+        assert all(len(ones) == 3 for ones in found)
+    assert steps["full"] < steps["best"]
+
+
+def test_alternatives_are_the_most_probable_next_words_each_with_its_best_translation():
+    scorer, rows = RandomScorer(6), sources(6)
+    prefixes = [(), (4,), (5, 6), (6,), (4, 4), (5,)]
+    options = {"max_len_a": 0, "max_len_b": 3, "beam_size": 200, "length_penalty": "none"}
+    search = Alternatives(AlternativesOptions(n_best=3, **options))
+    found = search.search(scorer, rows, [Wish(prefix=prefix) for prefix in prefixes])
+    for row, prefix, ones in zip(rows, prefixes, found, strict=True):
+        following = step_by_step(scorer, row, prefix)[0][-1].clone()
+        following[[PAD, BOS, *([EOS] if not prefix else [])]] = -math.inf
+        words = following.topk(3).indices.tolist()
+        best = []
+        for word in words:
+            if word == EOS:
+                best.append((log_prob(scorer, row, prefix), list(prefix)))
+                continue
+            wish = Wish(prefix=(*prefix, word))
+            one = Beam(BeamOptions(**{**options, "max_len_b": 2})).search(scorer, row[None], [wish])[0][
+                0
+            ]  # as long in all
+            best.append((one.score, one.tokens))
+        assert sorted(one.tokens[len(prefix) : len(prefix) + 1] for one in ones) == sorted(
+            [[word] if word != EOS else [] for word in words]
+        )
+        assert [one.score for one in ones] == pytest.approx(
+            sorted((score for score, _ in best), reverse=True), abs=1e-4
+        )
+
+
+TEXTS_TO_COMPARE = ["Das Haus ist groß .", "Das Haus ist klein .", "Häuser sind groß", "", "a", "Das Haus ist groß ."]
+
+
+def test_chrf_between_all_texts_is_that_of_sacrebleu():
+    expected = [[sacrebleu.sentence_chrf(one, [other]).score for other in TEXTS_TO_COMPARE] for one in TEXTS_TO_COMPARE]
+    assert chrf(TEXTS_TO_COMPARE) == pytest.approx(np.array(expected), abs=1e-9)
+
+
+def test_the_translation_of_least_risk_is_the_one_most_like_the_others():
+    """Of the samples themselves, by sacrebleu: the expected utility of each, weighted as often as it was drawn."""
+    scorer, rows = RandomScorer(12), sources(12)
+    shared = {"max_len_a": 0, "max_len_b": 4, "sampling_seed": 3}
+    drawn = Sampling(SamplingOptions(n_best=16, **shared)).search(scorer, rows)
+    for utility, of_pair in (
+        ("chrf", lambda one, other: sacrebleu.sentence_chrf(one, [other]).score),
+        ("bleu", lambda one, other: sacrebleu.sentence_bleu(one, [other]).score),
+    ):
+        found = with_text(Mbr(MbrOptions(num_candidates=16, n_best=2, utility=utility, **shared))).search(scorer, rows)
+        for samples, ones in zip(drawn, found, strict=True):
+            texts = ["".join(TEXTS[token] for token in one.tokens) for one in samples]
+            expected = {text: sum(of_pair(text, other) for other in texts) / 16 for text in texts}
+            best = sorted(expected.values(), reverse=True)
+            assert ones[0].score == pytest.approx(best[0], abs=1e-6)
+            assert expected["".join(TEXTS[token] for token in ones[0].tokens)] == pytest.approx(best[0], abs=1e-6)
+
+
+def test_risk_over_a_beam_weighs_hypotheses_by_their_probability():
+    scorer, rows = RandomScorer(13), sources(13)
+    options = {"max_len_a": 0, "max_len_b": 3}
+    beams = Beam(BeamOptions(beam_size=8, n_best=8, length_penalty="none", **options)).search(scorer, rows)
+    found = with_text(Mbr(MbrOptions(candidates="beam", num_candidates=8, **options))).search(scorer, rows)
+    for hypotheses, ones in zip(beams, found, strict=True):
+        texts = ["".join(TEXTS[token] for token in one.tokens) for one in hypotheses]
+        weights = np.exp([one.log_prob for one in hypotheses])
+        expected = chrf(texts) @ (weights / weights.sum())
+        assert ones[0].score == pytest.approx(expected.max(), abs=1e-6)
+
+
+def test_bleu_of_a_text_against_itself_is_100():
+    assert np.diag(bleu(["Das Haus ist groß .", "ein kleines Haus am See"])) == pytest.approx(100)
+
+
+def test_words_below_epsilon_are_never_drawn_and_the_most_probable_always_may_be():
+    rows = sources(7)
+    for epsilon in (0.15, 0.999):
+        for seed in range(4):
+            scorer = RandomScorer(seed)
+            found = Sampling(SamplingOptions(n_best=40, epsilon=epsilon, min_length=0, max_len_a=0, max_len_b=3))
+            for row, ones in zip(rows, found.search(scorer, rows), strict=True):
+                for one in ones:
+                    for place, word in enumerate(one.tokens):
+                        log_probs = step_by_step(scorer, row, one.tokens[:place])[0][-1].clone()
+                        log_probs[[PAD, BOS]] = -math.inf
+                        log_probs = log_probs.log_softmax(0)
+                        assert log_probs[word] >= math.log(epsilon) - 1e-5 or word == int(log_probs.argmax())
