@@ -199,7 +199,7 @@ def check_output(folder: Path, overwrite: bool) -> None:
 def new_folder(final: Path, kind: str, facts: Mapping[str, Any]) -> Iterator[Path]:
     """A temporary folder to fill, which becomes the artefact `final` when the block ends without an error.
 
-    kind: "prepared-data", "checkpoint" or "model"
+    kind: "prepared-data", "checkpoint", "model" or "ctranslate2"
     facts: what the manifest tells beside the files; may still be filled in while the block runs
     """
     final = final.absolute()

@@ -157,10 +157,11 @@ def _warn_of_newstest2014(names: Sequence[str], num_lines: int) -> None:
 
 def _translate(options: EvaluateOptions, parts: Parts, model: str, source: System) -> System:
     """What a model makes of the source."""
-    from nmt.device import choose_device
+    from nmt.device import choose_device, keep_pages
     from nmt.infer.requests import Request
     from nmt.infer.translator import Translator, load_scorer
 
+    keep_pages()
     pipeline, scorer = load_scorer([Path(model)], choose_device(options.device))
     translator = Translator(pipeline, scorer, parts.build("decoder"), options.batch_tokens)
     language = translator.pipeline.target_lang

@@ -115,11 +115,12 @@ def run(options: TranslateOptions, parts: Parts) -> int:
 
 def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Translator":
     from nmt.data.shortlist import Shortlist
-    from nmt.device import choose_device, num_threads, use_threads
+    from nmt.device import choose_device, keep_pages, num_threads, use_threads
     from nmt.infer.alignment import read_dictionary
     from nmt.infer.candidates import Detail
     from nmt.infer.translator import Translator, load_scorer
 
+    keep_pages()
     use_threads(max(1, (options.threads or num_threads()) // options.replicas))
     decoder, device = parts.build("decoder"), choose_device(options.device, world.local_rank)
     int8 = options.precision == "int8"

@@ -148,7 +148,7 @@ def follow(
         state.reorder(rows // W)
     for step in range(1, longest + 2):
         log_probs, state = scorer.step(tokens, state)
-        filters(log_probs, Prefixes(said[rows, : step - 1], rows // W, limit))
+        filters(log_probs, Prefixes(said[rows, : step - 1], rows // W, limit, min(limits)))
         tokens = choose(log_probs, rows, step).masked_fill(ended | (limit < step), EOS)
         log_prob = log_probs.gather(1, tokens[:, None]).squeeze(1)
         said[rows, step - 1] = tokens

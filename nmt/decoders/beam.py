@@ -7,7 +7,7 @@ list, the best W that do not end live on; so a beam of 1 without a penalty is gr
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +19,8 @@ from nmt.decoders.filters import Prefixes, Wish
 from nmt.errors import UserError
 from nmt.models.base import Scorer
 from nmt.symbols import BOS, EOS, PAD
+
+BLOCK: Final = 64  # numbers whose maximum is looked at first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +95,7 @@ class Beams:
         self.options, self.groups, self.of_each, device = options, groups, of_each, source.device
         B, W = len(limits) * groups, size
         self.numbers = torch.arange(B, device=device)
-        self.limits = torch.tensor(limits, device=device).repeat_interleave(self.groups)
+        self.limits, self.shortest = torch.tensor(limits, device=device).repeat_interleave(groups), min(limits)
         self.totals = torch.zeros((B, 1), device=device)
         self.said = torch.zeros((B, 1, 0), dtype=torch.int64, device=device)
         self.coverage: Tensor | None = None
@@ -114,6 +116,7 @@ class Beams:
             self.said.flatten(0, 1),
             (self.numbers // self.groups).repeat_interleave(each),
             self.limits.repeat_interleave(each),
+            self.shortest,
         )
 
     def advance(self, log_probs: Tensor, attention: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -200,7 +203,7 @@ def best_continuations(log_probs: Tensor, totals: Tensor, size: int, penalty: Te
     """
     V = log_probs.shape[2]
     ranked = log_probs if penalty is None else log_probs - penalty[:, None]
-    values, words = ranked.topk(min(2 * size, V))  # B W 2W
+    values, words = largest(ranked, min(2 * size, V))  # B W 2W
     if 2 * size > V:
         values, words = pad(values, (0, 2 * size - V), value=-math.inf), pad(words, (0, 2 * size - V), value=PAD)
     scores, places = (values + totals[:, :, None]).flatten(1).topk(2 * size)
@@ -211,6 +214,20 @@ def best_continuations(log_probs: Tensor, totals: Tensor, size: int, penalty: Te
     ended = scores[:, :size].masked_fill(~ends[:, :size], -math.inf)
     totals, chosen = scores.masked_fill(ends, -math.inf).topk(size)
     return Continued(ended, parents[:, :size], totals, parents.gather(1, chosen), words.gather(1, chosen))
+
+
+def largest(numbers: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """`numbers.topk(count)` of the last dimension, on a CPU by blocks: where the largest are is found by the blocks' maxima."""
+    V = numbers.shape[-1]
+    whole = V - V % BLOCK
+    if numbers.device.type != "cpu" or whole <= count * BLOCK:
+        return numbers.topk(count)
+    blocks = numbers[..., :whole].unflatten(-1, (-1, BLOCK))
+    best = blocks.amax(-1).topk(count).indices  # the largest numbers are in the blocks of the largest maxima
+    places = (best[..., None] * BLOCK + torch.arange(BLOCK)).flatten(-2)
+    places = torch.cat([places, torch.arange(whole, V).expand(*places.shape[:-1], -1)], -1)
+    values, chosen = numbers.gather(-1, places).topk(count)
+    return values, places.gather(-1, chosen)
 
 
 def _of(tensor: Tensor, hypotheses: Tensor) -> Tensor:

@@ -40,11 +40,13 @@ class Prefixes(NamedTuple):
     """The hypotheses of a step.
 
     tokens: (N, t) said so far; sentences: (N,) the row of the source each belongs to; limits: (N,) the most tokens
+    shortest: a number that none of the limits is below
     """
 
     tokens: Tensor
     sentences: Tensor
     limits: Tensor
+    shortest: int
 
 
 Filter = Callable[[Tensor, Prefixes], None]
@@ -130,6 +132,8 @@ def leave_only(log_probs: Tensor, words: Tensor, rows: Tensor) -> None:
 
 def _end_in_time(log_probs: Tensor, prefixes: Prefixes) -> None:
     """Leave nothing but EOS to those that are as long as they may be."""
+    if prefixes.tokens.shape[1] < prefixes.shortest:
+        return
     leave_only(log_probs, torch.full_like(prefixes.limits, EOS), prefixes.limits <= prefixes.tokens.shape[1])
 
 

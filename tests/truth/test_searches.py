@@ -151,7 +151,9 @@ def test_avoiding_leaves_everything_else_its_place():
         allowed = [
             one.tokens
             for one in all_of
-            if not any(f" {''.join(TEXTS[t] for t in one.tokens[: n + 1])}".endswith(" ab") for n in range(len(one.tokens)))
+            if not any(
+                f" {''.join(TEXTS[t] for t in one.tokens[: n + 1])}".endswith(" ab") for n in range(len(one.tokens))
+            )
         ]
         assert [one.tokens for one in without] == allowed
         assert len(without) < len(all_of)

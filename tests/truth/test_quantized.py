@@ -1,0 +1,198 @@
+"""Weights of 8 bits against the rounding that defines them, and searches among a shortlist's words."""
+
+import random
+from collections import defaultdict
+
+import numpy as np
+import pytest
+import torch
+
+from nmt import UserError, registry
+from nmt.data.shortlist import Shortlist, coverage, learn
+from nmt.decoders.base import Target
+from nmt.decoders.filters import Wish
+from nmt.errors import ArtefactError
+from nmt.infer.shortlist import search
+from nmt.models.base import Vocabularies
+from nmt.nn.linear import Linear
+from nmt.nn.quantized import Int8Linear, quantize
+from nmt.symbols import EOS, PAD, SYMBOLS
+
+V = 40
+pytestmark = pytest.mark.filterwarnings("ignore:.*quantiz.*:UserWarning")
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_layer_of_8_bits_computes_with_the_rounded_numbers(bias):
+    torch.manual_seed(1)
+    plain = Linear(64, 48, bias=bias)
+    layer = Int8Linear.of(plain)
+    states = torch.randn(3, 5, 64) * torch.logspace(-3, 3, 15).view(3, 5, 1)
+    scale = plain.weight.abs().amax(1, keepdim=True) / 127
+    largest = states.abs().amax(-1, keepdim=True)
+    rounded = torch.round(states / largest * layer.most) / layer.most * largest
+    expected = rounded.double() @ (torch.round(plain.weight / scale) * scale).double().t()
+    expected = expected + (plain.bias.double() if bias else 0)
+    found = layer(states)
+    assert torch.all((found - expected).abs() <= 2e-2 * largest)  # a number halfway may be rounded either way
+    assert (found - expected).abs().mean() / expected.abs().mean() < 1e-3
+    assert (found - plain(states)).abs().mean() / expected.abs().mean() < 0.05
+
+
+def test_a_row_is_computed_as_it_would_be_alone():
+    torch.manual_seed(2)
+    layer = Int8Linear.of(Linear(64, 48))
+    states = torch.randn(9, 64) * torch.logspace(-2, 2, 9)[:, None]
+    for row, together in zip(states, layer(states), strict=True):
+        assert torch.equal(layer(row[None])[0], together)
+    assert layer(torch.zeros(2, 64)).isfinite().all()
+
+
+def test_some_outputs_of_a_layer_are_those_outputs():
+    torch.manual_seed(3)
+    states, rows = torch.randn(7, 64), torch.tensor([0, 5, 6, 40])
+    for layer in (Linear(64, 48), Int8Linear.of(Linear(64, 48)), Linear(64, 48, bias=False)):
+        torch.testing.assert_close(layer.rows(rows)(states), layer(states)[:, rows])
+
+
+def model():
+    torch.manual_seed(4)
+    options = {"encoder_layers": 1, "decoder_layers": 2, "d_model": 32, "d_ff": 64, "heads": 4}
+    built = registry.build("model", "transformer", options, Vocabularies(V, V, True)).eval()
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter.add_(torch.randn(parameter.shape), alpha=0.2)
+    return built
+
+
+SOURCE = torch.tensor([[5, 6, 7, 8, EOS], [9, EOS, PAD, PAD, PAD], [10, 11, 12, EOS, PAD]])
+
+
+def test_every_linear_layer_gets_8_bits_and_the_probabilities_stay_near():
+    plain, rounded = model(), model()
+    quantize(rounded)
+    assert not any(isinstance(module, Linear) for module in rounded.modules())
+    assert rounded.source_embedding.weight.dtype == torch.float32
+    log_probs = []
+    for one in (plain, rounded):
+        with torch.inference_mode():
+            log_probs.append(one.step(torch.full((3,), 1), one.start(SOURCE))[0])
+    assert (log_probs[0] - log_probs[1]).abs().mean() < 0.1
+    decoder = registry.build("decoder", "beam", {"max_len_b": 5})
+    together = decoder.search(rounded, SOURCE)
+    for row, ones in zip(SOURCE, together, strict=True):
+        alone = decoder.search(rounded, row[None, : int((row != PAD).sum())])[0]
+        assert ones[0].tokens == alone[0].tokens
+        assert ones[0].score == pytest.approx(alone[0].score, abs=1e-4)
+
+
+def shortlist(rows, frequent=()):
+    """rows: the target words of each source word, by id; those that are not named have none."""
+    words = [sorted(rows.get(token, ())) for token in range(V)]
+    starts = np.cumsum([0, *map(len, words)])
+    return Shortlist(
+        starts, np.array([word for row in words for word in row], np.int64), np.array(sorted(frequent), np.int64)
+    )
+
+
+@pytest.mark.parametrize("eight_bits", [False, True])
+@pytest.mark.parametrize("name", ["beam", "greedy"])
+def test_a_shortlist_of_all_words_changes_nothing_and_a_short_one_is_never_left(name, eight_bits):
+    built, decoder = model(), registry.build("decoder", name, {"max_len_b": 5})
+    if eight_bits:
+        quantize(built)
+    plain = decoder.search(built, SOURCE)
+    whole = search(decoder, built, SOURCE, [Wish()] * 3, shortlist({5: range(4, V)}))
+    for ones, others in zip(plain, whole, strict=True):
+        assert [one.tokens for one in ones] == [one.tokens for one in others]
+        assert [one.score for one in ones] == pytest.approx([one.score for one in others], abs=1e-4)
+    few = shortlist({5: [20, 21], 9: [22], 12: [23]}, [30])
+    allowed = {20, 21, 22, 23, 30, 35, *range(len(SYMBOLS))}
+    for ones in search(decoder, built, SOURCE, [Wish(prefix=(35,)), Wish(), Wish()], few):
+        assert all(set(one.tokens) <= allowed for one in ones)
+    assert search(decoder, built, SOURCE, [Wish(prefix=(35,)), Wish(), Wish()], few)[0][0].tokens[0] == 35
+
+
+def test_texts_to_avoid_are_avoided_beside_a_shortlist_too():
+    built, decoder = model(), registry.build("decoder", "beam", {"max_len_b": 5})
+    decoder.target = Target(str, lambda: [f" w{token}" for token in range(V)])
+    first = decoder.search(built, SOURCE)[0][0].tokens[0]
+    avoiding = [Wish(avoid=(f"w{first}",)), Wish(), Wish()]
+    assert first not in search(decoder, built, SOURCE, avoiding, shortlist({5: range(4, V)}))[0][0].tokens
+
+
+class Corpus:
+    """Pairs as nmt.data.shards has them."""
+
+    def __init__(self, pairs):
+        self.pairs = [(np.array(source), np.array(target)) for source, target in pairs]
+        self.source_lengths = np.array([len(source) for source, _ in pairs], np.uint32)
+        self.target_lengths = np.array([len(target) for _, target in pairs], np.uint32)
+
+    def __len__(self):
+        return len(self.pairs)
+
+    def sources(self, indices):
+        return np.concatenate([self.pairs[i][0] for i in indices])
+
+    def targets(self, indices):
+        return np.concatenate([self.pairs[i][1] for i in indices])
+
+
+def language(pairs=300, seed=5):
+    """A target word for each of 12 source words, in any order; and a word that stands in every target."""
+    chance = random.Random(seed)
+    sources = [[chance.randrange(4, 16) for _ in range(chance.randint(1, 6))] for _ in range(pairs)]
+    return [(source, [*chance.sample([word + 16 for word in source], len(source)), 39]) for source in sources]
+
+
+def test_a_shortlist_finds_the_dictionary_that_a_corpus_was_made_with():
+    found = learn(Corpus(language()), (V, V), 10_000, 5, 1, 1, lambda: None)
+    assert found.frequent.tolist() == [39]
+    for word in range(4, 16):
+        assert found.words[found.starts[word] : found.starts[word + 1]].tolist() == [word + 16]
+    assert found.of(np.array([5, 5, 7])).tolist() == [0, 1, 2, 3, 21, 23, 39]
+    sources, targets = zip(
+        *[(np.array(source), np.array(target)) for source, target in language(20, seed=6)], strict=True
+    )
+    assert coverage(found, sources, targets) == 1.0
+    assert coverage(found, sources, [np.full(3, 38)] * 20) == 0.0
+
+
+def test_its_probabilities_are_those_of_ibm_model_1(monkeypatch):
+    """Three rounds in plain Python give the same order of the target words of each source word."""
+    pairs = language(25, seed=7)
+    likely = defaultdict(lambda: 1.0)
+    for _ in range(3):
+        expected, totals = defaultdict(float), defaultdict(float)
+        for source, target in pairs:
+            for word in target:
+                every = [*source, "null"]
+                total = sum(likely[other, word] for other in every)
+                for other in every:
+                    expected[other, word] += likely[other, word] / total
+                    totals[other] += likely[other, word] / total
+        likely = defaultdict(float, {pair: value / totals[pair[0]] for pair, value in expected.items()})
+    monkeypatch.setattr("nmt.data.shortlist.CHUNK", 7)
+    found = learn(Corpus(pairs), (V, V), 10_000, 3, 3, 1, lambda: None)
+    for word in range(4, 16):
+        own = sorted(((value, -target) for (source, target), value in likely.items() if source == word), reverse=True)
+        kept = found.words[found.starts[word] : found.starts[word + 1]].tolist()
+        assert sorted((round(likely[word, target], 9) for target in kept), reverse=True) == [
+            round(value, 9) for value, _ in own[:3]
+        ]
+
+
+def test_a_shortlist_is_read_as_it_was_written_and_no_other_is_taken_for_it(tmp_path):
+    path, one = tmp_path / "shortlist", shortlist({5: [20, 21]}, [30])
+    one.save(path, "abc")
+    read = Shortlist.load(path, "abc", (V, V))
+    assert all(np.array_equal(vars(one)[name], vars(read)[name]) for name in vars(one))
+    with pytest.raises(UserError, match="another vocabulary"):
+        Shortlist.load(path, "abd", (V, V))
+    for sizes in ((V, 25), (V - 1, V)):
+        with pytest.raises(ArtefactError, match="not a shortlist"):
+            Shortlist.load(path, "abc", sizes)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ArtefactError, match="not a shortlist"):
+        Shortlist.load(path, "abc", (V, V))
