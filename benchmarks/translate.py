@@ -34,10 +34,11 @@ def nmt(given: argparse.Namespace, weights: str) -> tuple[Any, Any]:
     import torch
 
     from nmt import registry
-    from nmt.device import use_threads
+    from nmt.device import keep_pages, use_threads
     from nmt.infer.requests import Request
     from nmt.infer.translator import Translator, load_scorer
 
+    keep_pages()
     use_threads(max(1, given.threads // given.replicas))
     options: dict[str, Any] = {"beam_size": given.beam, "length_penalty": "average", "alpha": 1.0, "stop": "full"}
     if given.length:
@@ -64,7 +65,7 @@ def ctranslate2(given: argparse.Namespace, weights: str) -> tuple[Any, Any]:
     from nmt.text.pipeline import Pipeline
 
     folder = given.work / "ctranslate2"
-    pipeline = Pipeline.load(Artefact.open(folder))
+    pipeline = Pipeline.load(Artefact(folder, "ctranslate2"))
     engine = library.Translator(
         str(folder), compute_type=weights, inter_threads=given.threads, intra_threads=1, max_queued_batches=-1
     )
@@ -74,7 +75,7 @@ def ctranslate2(given: argparse.Namespace, weights: str) -> tuple[Any, Any]:
     counted = [0]
 
     def translate(lines: list[str]) -> list[str]:
-        pieces = [[*map(pipeline.source.piece, pipeline.source.encode(line)), "</s>"] for line in lines]
+        pieces = [list(map(pipeline.source.piece, pipeline.source.encode(line))) for line in lines]
         found = engine.translate_batch(pieces, **options)
         counted[0] = sum(len(one.hypotheses[0]) + 1 for one in found)
         number = {pipeline.target.piece(token): token for token in range(pipeline.target.size)}

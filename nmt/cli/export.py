@@ -25,7 +25,9 @@ class ExportOptions:
     ] = opt("float32", "how the weights are stored, by CTranslate2's names")
     check: str | None = opt(None, "file of source lines to translate both ways; none invents lines of the vocabulary")
     check_lines: int = opt(100, "lines to translate both ways; in float32 any that differs is an error")
-    tune: tuple[str, ...] = opt((), "SOURCE and REFERENCE files: choose the length penalty by their BLEU")
+    tune: tuple[str, ...] = opt(
+        (), "SOURCE and REFERENCE files: take the length penalty that translates most like our search"
+    )
     threads: int | None = opt(None, "threads for CPU work; none leaves it to torch and to the engine")
     overwrite: bool = opt(False, "replace an export that is there")
     json: bool = opt(False, "print what was compared and tuned as JSON")
@@ -89,7 +91,10 @@ def _as_rows(options: ExportOptions, exported: "Exported") -> str:
     ]
     if exported.tuned is not None:
         rows += [f"nmt\tBLEU {exported.tuned.ours:.2f}\t{exported.tuned.decoder}"]
-        rows += [f"CTranslate2\tBLEU {bleu:.2f}\tlength_penalty {one}" for one, bleu in exported.tuned.bleu.items()]
+        rows += [
+            f"CTranslate2\tBLEU {bleu:.2f}\tlength_penalty {one}\tlike ours {exported.tuned.likeness[one]:.2f}"
+            for one, bleu in exported.tuned.bleu.items()
+        ]
     return "".join(row + "\n" for row in [*rows, f"length_penalty\t{exported.length_penalty}"])
 
 

@@ -119,6 +119,7 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
     from nmt.infer.alignment import read_dictionary
     from nmt.infer.candidates import Detail
     from nmt.infer.translator import Translator, load_scorer
+    from nmt.nn.quantized import available
 
     keep_pages()
     use_threads(max(1, (options.threads or num_threads()) // options.replicas))
@@ -126,6 +127,8 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
     int8 = options.precision == "int8"
     if int8 and device.type != "cpu":
         raise UserError("--precision int8 is for CPUs (give bf16, or --device cpu)")
+    if int8 and not available():
+        raise UserError("--precision int8: this torch has no products of 8-bit numbers (give fp32)")
     dictionary = read_dictionary(Path(options.unk_dictionary)) if options.unk_dictionary else {}
     detail = Detail(
         options.word_scores,

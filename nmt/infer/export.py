@@ -17,6 +17,7 @@ from nmt.data.loader import padded_rows
 from nmt.errors import ArtefactError, InputError, quoted
 from nmt.infer.ctranslate2 import SENTENCES, Engine, library, specification
 from nmt.infer.evaluate import bleu
+from nmt.infer.requests import Request
 from nmt.infer.translator import Translator
 from nmt.models.base import Model
 from nmt.symbols import BOS, EOS, SYMBOLS
@@ -68,7 +69,11 @@ class DevelopmentSet:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What tuning the length penalty found. bleu: by penalty; ours: BLEU of our own search, whose signature is `decoder`"""
+    """What tuning the length penalty found.
+
+    ours: BLEU of our own search, whose signature is `decoder`; bleu: of CTranslate2's, by penalty
+    likeness: by penalty, BLEU of CTranslate2's translations with ours as the references
+    """
 
     source: str
     reference: str
@@ -76,12 +81,13 @@ class Tuned:
     decoder: str
     ours: float
     bleu: dict[float, float]
+    likeness: dict[float, float]
     signature: str
 
     @property
     def best(self) -> float:
-        """The penalty of the highest BLEU, of equals the least."""
-        return max(self.bleu, key=lambda penalty: (self.bleu[penalty], -penalty))
+        """The penalty whose translations are most like ours, of equals the least."""
+        return max(self.likeness, key=lambda penalty: (self.likeness[penalty], -penalty))
 
 
 @dataclass(frozen=True)
@@ -212,15 +218,17 @@ def _log_probs(model: Model, line: Ids, tokens: list[int]) -> list[float]:
 
 
 def tune(loaded: LoadedModel, engine: Engine, dev: DevelopmentSet, check: Callable[[], None]) -> Tuned:
-    """BLEU of a development set by CTranslate2's beam search with each of PENALTIES, beside that of our default search."""
+    """A development set by CTranslate2's beam search with each of PENALTIES, beside our default search."""
     pipeline, decoder = loaded.pipeline, registry.build("decoder", "beam", {})
     translator = Translator(pipeline, loaded.model, decoder, BATCH_TOKENS, LONGEST)
-    translations = translator.translate(dev.sources, dev.source, check=check)
-    ours, signature = bleu([one.text for one in translations], dev.references, "13a")
+    requests = [Request(line) for line in dev.sources]
+    translated = [one.text for one in translator.translate(requests, dev.source, check=check)]
+    ours, signature = bleu(translated, dev.references, "13a")
     lines = [ids[:LONGEST].tolist() for ids in pipeline.source.encode_batch(dev.sources).rows()]
     found: dict[float, float] = {}
+    likeness: dict[float, float] = {}
     for penalty in PENALTIES:
-        texts = map(pipeline.target.decode, engine.translate(lines, BEAM_SIZE, penalty, MAX_LENGTH))
-        found[penalty], _ = bleu(list(texts), dev.references, "13a")
+        texts = list(map(pipeline.target.decode, engine.translate(lines, BEAM_SIZE, penalty, MAX_LENGTH)))
+        found[penalty], likeness[penalty] = (bleu(texts, others, "13a")[0] for others in (dev.references, translated))
         check()
-    return Tuned(dev.source, dev.reference, len(lines), decoder.signature, ours, found, signature)
+    return Tuned(dev.source, dev.reference, len(lines), decoder.signature, ours, found, likeness, signature)

@@ -155,8 +155,8 @@ def _svg_map(drawn: Map) -> Iterator[str]:
 
 def as_png(drawn: Picture) -> bytes:
     """The same picture by matplotlib, which must be installed. Characters that its fonts lack are warned of."""
-    from matplotlib.colors import LinearSegmentedColormap  # type: ignore[import-not-found, unused-ignore]
-    from matplotlib.figure import Figure  # type: ignore[import-not-found, unused-ignore]
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.figure import Figure
 
     figure = Figure(figsize=(drawn.width / 72, drawn.height / 72), facecolor="white")  # inches: a pixel is a point
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, drawn.width), ylim=(drawn.height, 0))

@@ -4,6 +4,7 @@ Each output has a scale for its weights, fixed; each row of the input has one fo
 sentence is computed as it would be alone, whatever stands beside it in a batch. Sums are whole numbers of 32 bits.
 """
 
+import warnings
 from typing import Any, Final
 
 import torch
@@ -26,9 +27,7 @@ class Int8Linear(nn.Module):
         self.register_buffer("scale", scale)
         self.register_buffer("bias", bias)
         self.most = MOST if _sums_in_32_bits() else HALF
-        zeros = torch.zeros(len(scale), dtype=torch.int64)
-        made = torch._make_per_channel_quantized_tensor(weight, scale.double(), zeros, 0)
-        self._packed: Any = torch.ops.quantized.linear_prepack(made, None)
+        self._packed = _packed(weight, scale)
 
     @classmethod
     def of(cls, linear: nn.Linear) -> "Int8Linear":
@@ -45,14 +44,26 @@ class Int8Linear(nn.Module):
     def forward(self, states: Tensor) -> Tensor:
         """See Int8Linear."""
         flat = states.reshape(-1, states.shape[-1])
-        largest = flat.abs().amax(1, keepdim=True).clamp_(min=torch.finfo(torch.float32).tiny)
+        largest = flat.abs().amax(1, keepdim=True).add_(torch.finfo(torch.float32).tiny)
         found: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
             flat / largest, 1 / self.most, self.most + 1, self._packed
         )
-        found *= largest
-        if self.bias is not None:
-            found += self.bias
+        found = found.mul_(largest) if self.bias is None else torch.addcmul(self.bias, found, largest)
         return found.view(*states.shape[:-1], -1)
+
+
+def available() -> bool:
+    """Whether this torch can multiply so."""
+    return hasattr(torch, "_make_per_channel_quantized_tensor") and hasattr(torch.ops.quantized, "linear_prepack")
+
+
+def _packed(weight: Tensor, scale: Tensor) -> Any:
+    """Weights as torch's 8-bit products want them. Tensors of that type are announced to go; there is no other way in yet."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        zeros = torch.zeros(len(scale), dtype=torch.int64)
+        made = torch._make_per_channel_quantized_tensor(weight, scale.double(), zeros, 0)
+        return torch.ops.quantized.linear_prepack(made, None)
 
 
 def _sums_in_32_bits() -> bool:

@@ -19,7 +19,6 @@ from nmt.nn.quantized import Int8Linear, quantize
 from nmt.symbols import EOS, PAD, SYMBOLS
 
 V = 40
-pytestmark = pytest.mark.filterwarnings("ignore:.*quantiz.*:UserWarning")
 
 
 @pytest.mark.parametrize("bias", [True, False])

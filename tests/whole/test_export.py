@@ -271,7 +271,9 @@ def test_int8_is_smaller_and_its_differences_are_told(model, export, tmp_path):
     assert all(sum(row) == 100 and row[0] > row[2] > 0 for row in rows), rows
 
 
-def test_the_length_penalty_is_the_one_of_the_highest_bleu_and_both_are_written_down(export, call, tmp_path):
+def test_the_length_penalty_is_the_one_that_translates_most_like_our_search_and_all_is_written_down(
+    export, call, tmp_path
+):
     model, source = make_model(tmp_path / "m"), write(tmp_path / "source", text(15))
     assert export(model).code == 0
     search = json.loads((tmp_path / "out/nmt-search.json").read_text())
@@ -284,10 +286,16 @@ def test_the_length_penalty_is_the_one_of_the_highest_bleu_and_both_are_written_
     search = json.loads((tmp_path / "out/nmt-search.json").read_text())
     tuned, chosen = search["tuned"], search["translate_batch"]["length_penalty"]
     assert tuned["bleu"]["1.2"] == pytest.approx(100)
-    assert chosen == min(float(one) for one, found in tuned["bleu"].items() if found == max(tuned["bleu"].values()))
+    nearest = max(tuned["likeness"].values())
+    assert chosen == min(float(one) for one, found in tuned["likeness"].items() if found == nearest)
     assert call("translate", "--model", model, "--input", source, "--output", tmp_path / "ours").code == 0
     lines = (tmp_path / "ours").read_text().splitlines()
     assert (tuned["ours"], tuned["signature"]) == bleu(lines, reference.read_text().splitlines(), "13a")
+    for one in ("0.0", "1.2"):
+        texts = translate_alone(
+            tmp_path / "out", text(15), **search["translate_batch"] | {"length_penalty": float(one)}
+        )
+        assert tuned["likeness"][one] == pytest.approx(bleu(texts, lines, "13a")[0])
     assert f"nmt\tBLEU {tuned['ours']:.2f}\tbeam|" in done.out
     assert done.out.endswith(f"length_penalty\t{chosen}\n")
 

@@ -473,3 +473,37 @@ def test_a_model_with_itself_translates_as_it_does_alone_and_one_of_another_voca
 )
 def test_settings_of_the_output_that_make_no_sense_are_2(translate, flags):
     assert translate(b"ban\n", *flags)[0] == 2
+
+
+def test_eight_bits_and_a_shortlist_of_all_words_translate_nearly_alike(translate, data, tmp_path):
+    content = corpus(60)
+    _, plain = translate(content)
+    path = tmp_path / "words.shortlist"
+    assert run(["shortlist", f"--data={data}", f"--output={path}", "--of-each=1000", "--frequent=1000", "--quiet"]) == 0
+    for flag, wanted in (
+        (f"--shortlist={path}", 55),
+        ("--precision=int8", 40),
+    ):  # a model of 40 updates is sure of little
+        code, found = translate(content, flag)
+        same = sum(one == other for one, other in zip(plain.splitlines(), found.splitlines(), strict=True))
+        assert code == 0 and same >= wanted
+    assert run(["shortlist", f"--data={data}", f"--output={path}", "--quiet"]) == 2  # it is there
+    assert translate(content, f"--shortlist={path}", f"--model={path}")[0] == 2
+
+
+def test_batches_side_by_side_give_the_same_lines(translate):
+    content = corpus(200)
+    assert translate(content, "--replicas=3", "--batch-tokens=100")[1] == translate(content)[1]
+
+
+def test_what_the_model_looks_at_is_drawn_into_a_page_and_on_the_terminal(translate, tmp_path, capsys):
+    page = tmp_path / "look.html"
+    content = corpus(5)
+    code, output = translate(content, f"--attention={page}", "--attention-lines=2")
+    assert code == 0 and output == translate(content)[1]
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    capsys.readouterr()
+    assert translate(b"ban des\n", "--attention=terminal")[0] == 0
+    assert "cross-attention" in capsys.readouterr().err
+    for wrong in ("look.gif", "no/such/folder/look.html"):
+        assert translate(content, f"--attention={tmp_path / wrong}")[0] == 2
