@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-growth bench-scaling format clean
+.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-growth bench-scaling format clean
 
 setup: $(VENV)/ready
 
@@ -40,6 +40,10 @@ bench-train: setup
 # make bench-steps DATA=what nmt prepare made [FLAGS="--tiny"]
 bench-steps: setup
 	$(BIN)/python benchmarks/steps.py --data $(DATA) $(FLAGS)
+
+# make bench-translate MODEL=model SOURCE=test.en REFERENCE=test.de [FLAGS="--length 15"]
+bench-translate: setup
+	$(BIN)/python benchmarks/translate.py --model $(MODEL) --source $(SOURCE) $(if $(REFERENCE),--reference $(REFERENCE)) $(FLAGS)
 
 bench-growth: setup
 	$(BIN)/python benchmarks/growth.py $(FLAGS)

@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from nmt.text.corpus import read_lines
+
 HERE = Path(__file__)
 SYSTEMS = ("nmt fp32", "nmt int8", "ctranslate2 float32", "ctranslate2 int8")
 
@@ -73,12 +75,13 @@ def ctranslate2(given: argparse.Namespace, weights: str) -> tuple[Any, Any]:
     if given.length:
         options |= {"min_decoding_length": given.length, "max_decoding_length": given.length}
     counted = [0]
+    piece = [pipeline.source.piece(token) for token in range(pipeline.source.size)]
+    number = {pipeline.target.piece(token): token for token in range(pipeline.target.size)}
 
     def translate(lines: list[str]) -> list[str]:
-        pieces = [list(map(pipeline.source.piece, pipeline.source.encode(line))) for line in lines]
+        pieces = [[piece[token] for token in row] for row in pipeline.source.encode_batch(lines).rows()]
         found = engine.translate_batch(pieces, **options)
         counted[0] = sum(len(one.hypotheses[0]) + 1 for one in found)
-        number = {pipeline.target.piece(token): token for token in range(pipeline.target.size)}
         return [pipeline.target.decode([number[piece] for piece in one.hypotheses[0]]) for one in found]
 
     return translate, counted
@@ -86,7 +89,7 @@ def ctranslate2(given: argparse.Namespace, weights: str) -> tuple[Any, Any]:
 
 def one(given: argparse.Namespace) -> dict[str, Any]:
     """What one system does, in this process."""
-    lines = given.source.read_text(encoding="utf-8").splitlines()
+    lines = read_lines(given.source)
     engine, weights = given.one.split()
     began = time.perf_counter()
     translate, counted = (nmt if engine == "nmt" else ctranslate2)(given, weights)
@@ -107,12 +110,13 @@ def one(given: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def bleu_of(lines: list[str], reference: Path | None) -> str:
-    if reference is None:
+def bleu_of(lines: list[str], given: argparse.Namespace) -> str:
+    if given.reference is None:
         return ""
     import sacrebleu
 
-    return f"{sacrebleu.corpus_bleu(lines, [reference.read_text(encoding='utf-8').splitlines()]).score:.2f}"
+    references = [read_lines(given.reference)]
+    return f"{sacrebleu.corpus_bleu(lines, references, tokenize=given.tokenize, force=True).score:.2f}"
 
 
 def compare(given: argparse.Namespace, beam: int) -> None:
@@ -139,7 +143,7 @@ def compare(given: argparse.Namespace, beam: int) -> None:
             statistics.median(found[key] for found in ones) for key in ("tokens", "first", "median", "p99", "peak")
         )
         each = ", ".join(f"{speed:.1f}" for speed in speeds)
-        score = bleu_of(ones[0]["lines"], given.reference)
+        score = bleu_of(ones[0]["lines"], given)
         print(
             f"| {name} | {statistics.median(speeds):.1f} ({each}) | {tokens:,.0f} | {ratio:.2f} | {score} "
             f"| {median:.1f}, {p99:.1f} | {first:.2f} | {peak:,.0f} |",
@@ -152,6 +156,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True, help="model folder")
     parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--reference", type=Path, help="for BLEU")
+    parser.add_argument("--tokenize", default="13a", help="BLEU's tokenizer; none for a model of tokenised text")
     parser.add_argument(
         "--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), help="the last is the reference"
     )
@@ -160,7 +165,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--singles", type=int, default=100, help="sentences that are translated one by one")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--replicas", type=int, default=1, help="of nmt")
+    parser.add_argument("--replicas", type=int, default=2, help="of nmt")
     parser.add_argument("--batch-tokens", type=int, default=2000, help="of nmt")
     parser.add_argument("--work", type=Path, default=Path("runs/bench-translate"))
     parser.add_argument("--one", choices=SYSTEMS, help=argparse.SUPPRESS)

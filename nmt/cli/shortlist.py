@@ -49,9 +49,9 @@ def run(options: ShortlistOptions) -> None:
         sources = np.split(dev.corpus.sources(every), np.cumsum(dev.corpus.source_lengths)[:-1])
         targets = np.split(dev.corpus.targets(every), np.cumsum(dev.corpus.target_lengths)[:-1])
         mean = sum(len(found.of(source.astype(np.int64))) for source in sources) / max(1, len(sources))
-        sys.stdout.write(
-            f"{dev.name}: {coverage(found, sources, targets):.2%} of its target tokens, {mean:,.0f} a sentence\n"
-        )
+        share = coverage(found, sources, targets)
+        told = f"{dev.name}: {share:.2%} of its target tokens, {mean:,.0f} of {sizes[1]:,} tokens a sentence\n"
+        sys.stdout.buffer.write(told.encode())
 
 
 COMMAND = Command(

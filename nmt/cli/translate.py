@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # torch is imported when the command runs
     from nmt.infer.translator import Translator
 
 TERMINAL: Final = "terminal"
+MOST_REPLICAS: Final = 4  # unless more are asked for: they share one interpreter, which each needs a part of the time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,10 @@ class TranslateOptions:
     json: bool = opt(False, "print a JSON object a line: text, and candidates with tokens, log_prob (nats) and score")
     device: str = opt("auto", "auto, cpu, cuda or cuda:N")
     devices: int = opt(1, "processes on this machine, a device each, that share the lines out; the order stays")
-    replicas: int = opt(1, "batches that are searched side by side, each with its part of the threads")
+    replicas: int | None = opt(
+        None,
+        "batches that are searched side by side, each with its part of the threads; none: on CPUs a thread each, to 4",
+    )
     timeout: float = opt(10.0, "minutes that one of several devices may be waited for")
     precision: Literal["fp32", "bf16", "int8"] = opt(
         "fp32", "fp32; bf16 products by autocast; or int8, weights of 8 bits and products of 8-bit numbers, on CPUs"
@@ -76,7 +80,7 @@ class TranslateOptions:
     threads: int | None = opt(None, "threads for CPU work; none leaves it to torch")
 
     def __post_init__(self) -> None:
-        for name in ("batch_tokens", "buffer_size", "max_source_length", "devices", "replicas", "attention_lines"):
+        for name in ("batch_tokens", "buffer_size", "max_source_length", "devices", "attention_lines"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if not 0 < self.timeout <= MOST_MINUTES:
@@ -87,10 +91,15 @@ class TranslateOptions:
             raise ValueError("a shortlist is for one model")
         if self.unk_dictionary is not None and not self.replace_unk:
             raise ValueError("unk_dictionary is of no use without replace_unk")
+        if self.model_weights and len(self.model) == 1:
+            raise ValueError("model_weights are of no use with one model")
+        if self.replace_unk and self.raw_tokens:
+            raise ValueError("replace_unk puts words into a text; with raw_tokens there is none")
         if self.attention is not None and (self.devices > 1 or len(self.model) > 1):
             raise ValueError("attention is drawn of one model on one device")
-        if self.threads is not None and self.threads < 1:
-            raise ValueError(f"threads is {self.threads}; it must be at least 1, or none")
+        for name in ("threads", "replicas"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1, or none")
 
 
 def _is_share(text: str) -> bool:
@@ -122,13 +131,19 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
     from nmt.nn.quantized import available
 
     keep_pages()
-    use_threads(max(1, (options.threads or num_threads()) // options.replicas))
     decoder, device = parts.build("decoder"), choose_device(options.device, world.local_rank)
+    threads = options.threads or num_threads()
+    replicas = options.replicas or (min(threads, MOST_REPLICAS) if device.type == "cpu" else 1)
+    use_threads(max(1, threads // replicas))
     int8 = options.precision == "int8"
     if int8 and device.type != "cpu":
         raise UserError("--precision int8 is for CPUs (give bf16, or --device cpu)")
     if int8 and not available():
         raise UserError("--precision int8: this torch has no products of 8-bit numbers (give fp32)")
+    if options.input_form == "phrases" and not decoder.takes_phrases:
+        raise UserError("--input-form phrases needs a search that holds to them (give --decoder constrained-beam)")
+    if options.shortlist is not None and not decoder.takes_shortlist:
+        raise UserError("--shortlist is not for sampling and mbr (give --decoder beam, or another)")
     dictionary = read_dictionary(Path(options.unk_dictionary)) if options.unk_dictionary else {}
     detail = Detail(
         options.word_scores,
@@ -142,17 +157,17 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
     shortlist = None
     if options.shortlist is not None:
         shortlist = Shortlist.load(Path(options.shortlist), pipeline.hash, (pipeline.source.size, pipeline.target.size))
-    sizes = options.batch_tokens, options.max_source_length
     return Translator(
         pipeline,
         scorer,
         decoder,
-        *sizes,
-        "fp32" if options.precision == "int8" else options.precision,
-        detail,
-        avoid,
-        options.replicas,
-        shortlist,
+        options.batch_tokens,
+        max_source_length=options.max_source_length,
+        precision="fp32" if options.precision == "int8" else options.precision,
+        detail=detail,
+        avoid=avoid,
+        replicas=replicas,
+        shortlist=shortlist,
     )
 
 

@@ -20,7 +20,7 @@ from nmt.data.shards import Corpus
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.symbols import BOS, SYMBOLS
 
-CHUNK: Final = 2000  # pairs that are looked at at once
+CHUNK: Final = 1 << 22  # cells, source tokens times target tokens, that are looked at at once
 NULL: Final = BOS  # what translates to words that no source word does; no source holds it
 
 Numbers = NDArray[np.int64]
@@ -56,7 +56,8 @@ class Shortlist:
             raise UserError(
                 f"{quoted(path)}: a shortlist of another vocabulary than the model's (nmt shortlist makes one)"
             )
-        whole = found.starts.shape == (sizes[0] + 1,) and all(array.dtype == np.int64 for array in vars(found).values())
+        whole = found.starts.shape == (sizes[0] + 1,)
+        whole = whole and all(array.dtype == np.int64 and array.ndim == 1 for array in vars(found).values())
         if (
             not whole
             or found.starts[0] != 0
@@ -96,7 +97,7 @@ def learn(
     counts = np.zeros(V, np.int64)
     known = np.zeros(0, np.int64)
     waiting: list[Numbers] = []
-    for indices in _chunks(pairs):
+    for indices in _chunks(corpus, pairs):
         check()
         counts += np.bincount(corpus.targets(indices), minlength=V)
         waiting.append(np.unique(_cells(corpus, indices, V).keys))
@@ -106,7 +107,7 @@ def learn(
     likely = np.ones(len(known))
     for _ in range(rounds):
         expected = np.zeros(len(known))
-        for indices in _chunks(pairs):
+        for indices in _chunks(corpus, pairs):
             check()
             cells = _cells(corpus, indices, V)
             places = np.searchsorted(known, cells.keys)
@@ -124,8 +125,10 @@ def learn(
     return Shortlist(starts, known[kept] % V, always[counts[always] > 0])
 
 
-def _chunks(pairs: Numbers) -> Iterator[Numbers]:
-    yield from (pairs[start : start + CHUNK] for start in range(0, len(pairs), CHUNK))
+def _chunks(corpus: Corpus, pairs: Numbers) -> Iterator[Numbers]:
+    """Pairs of about CHUNK cells together."""
+    cells = (corpus.source_lengths[pairs].astype(np.int64) + 1) * corpus.target_lengths[pairs]
+    yield from np.split(pairs, np.flatnonzero(np.diff(np.cumsum(cells) // CHUNK)) + 1)
 
 
 def _cells(corpus: Corpus, indices: Numbers, size: int) -> _Cells:

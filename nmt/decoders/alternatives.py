@@ -5,11 +5,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from nmt import opt, register
 from nmt.decoders.base import signature
 from nmt.decoders.beam import Beam, BeamOptions, Beams, Continued
 from nmt.decoders.filters import Wish, leave_only
+from nmt.symbols import PAD
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,8 +20,8 @@ class AlternativesOptions(BeamOptions):
 
     @property
     def most(self) -> int:
-        """As many as the vocabulary has words."""
-        return 1000
+        """As many beams as have room beside each other."""
+        return 100
 
 
 class _Alternatives(Beams):
@@ -33,10 +35,13 @@ class _Alternatives(Beams):
     def continued(self, log_probs: Tensor) -> Continued:
         """At the position itself each beam says the word that is its own. log_probs: (B, W, V)"""
         here = self.given[self.numbers] == self.said.shape[2]
-        best = log_probs[:, 0].topk(min(self.groups, log_probs.shape[2]))
+        best = log_probs[:, 0].topk(min(self.groups, log_probs.shape[2])).indices
+        best = pad(
+            best, (0, self.groups - best.shape[1]), value=PAD
+        )  # which is never said, so that those beams are dead
         own = (self.numbers % self.groups)[:, None]
         each = log_probs.shape[1]
-        words, rows = best.indices.gather(1, own).repeat(1, each).flatten(), here.repeat_interleave(each)
+        words, rows = best.gather(1, own).repeat(1, each).flatten(), here.repeat_interleave(each)
         leave_only(log_probs.view(-1, log_probs.shape[2]), words, rows)
         return super().continued(log_probs)
 

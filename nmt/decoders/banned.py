@@ -72,6 +72,10 @@ class Automaton:
             self._rows[state] = states
         return self._rows[state]
 
+    def forbidden_at(self, state: int) -> bool:
+        """Whether a forbidden text stands there, if a word ends there."""
+        return state == self.found or not self._ends_well[state]
+
     def forbidden(self, state: int) -> Tensor:
         """(V,) True for the tokens after which a forbidden text stands there, if the word ends with the token.
 
@@ -82,10 +86,15 @@ class Automaton:
 
 
 class Banned:
-    """The filter. avoid: the texts that each row of the source avoids, as its pipeline writes them"""
+    """The filter.
 
-    def __init__(self, avoid: Sequence[tuple[str, ...]], surfaces: Surfaces) -> None:
+    avoid: the texts that each row of the source avoids, as its pipeline writes them
+    given: the first tokens of its translation that are not for the search to choose; a text that ends with them may stand
+    """
+
+    def __init__(self, avoid: Sequence[tuple[str, ...]], given: Sequence[int], surfaces: Surfaces) -> None:
         known: dict[tuple[str, ...], Automaton] = {texts: Automaton(texts, surfaces) for texts in {*avoid} if texts}
+        self._given = given
         self._automata = [known.get(texts) for texts in avoid]
 
     def __call__(self, log_probs: Tensor, prefixes: "Prefixes") -> None:
@@ -93,6 +102,8 @@ class Banned:
         for number, (sentence, tokens) in enumerate(rows):
             if (automaton := self._automata[sentence]) is not None:
                 state = automaton.start
-                for token in tokens:
+                for place, token in enumerate(tokens, 1):
                     state = int(automaton.after(state)[token])
+                    if place <= self._given[sentence] and automaton.forbidden_at(state):
+                        state = automaton.start
                 log_probs[number].masked_fill_(automaton.forbidden(state).to(log_probs.device), -math.inf)

@@ -54,11 +54,13 @@ class Decoder(ABC):
 
     n_best: how many hypotheses a sentence it is asked for
     takes_phrases: whether it can be told phrases that a translation has to contain
+    takes_shortlist: whether it finds the same among some words of the vocabulary as it would if there were no others
     target: the language of the tokens, from whoever has them as text; searches that work on text need it
     """
 
     n_best: int = 1
     takes_phrases: bool = False
+    takes_shortlist: bool = True
     target: Target | None = None
 
     def search(self, scorer: Scorer, source: Tensor, wishes: Sequence[Wish] | None = None) -> list[list[Hypothesis]]:

@@ -46,7 +46,7 @@ class BeamOptions(SearchOptions):
         if self.beam_size < 1:
             raise ValueError(f"beam_size is {self.beam_size}; it must be at least 1")
         if not 1 <= self.n_best <= self.most:
-            raise ValueError(f"n_best is {self.n_best}; it must be at least 1 and at most {self.most} (beam_size)")
+            raise ValueError(f"n_best is {self.n_best}; it must be at least 1 and at most {self.most}")
         for name in ("alpha", "coverage_penalty"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 0")
@@ -143,7 +143,9 @@ class Beams:
         W, length = self.scores.shape[1], self.said.shape[2] + 1
         scores = on.ended / self._divisors[length]
         if self.coverage is not None:
-            penalty = self.options.coverage_penalty * self.coverage.clamp(max=1).log().sum(2)  # B W
+            penalty = self.options.coverage_penalty * self.coverage.clamp(torch.finfo(torch.float32).tiny, 1).log().sum(
+                2
+            )  # B W
             scores = scores + penalty.gather(1, on.ended_from)
         whole = pad(_of(self.said, on.ended_from), (0, self.found.shape[2] - length + 1), value=EOS)
         self.scores, best = torch.cat([self.scores, scores], 1).topk(W)
@@ -208,11 +210,13 @@ def best_continuations(log_probs: Tensor, totals: Tensor, size: int, penalty: Te
         values, words = pad(values, (0, 2 * size - V), value=-math.inf), pad(words, (0, 2 * size - V), value=PAD)
     scores, places = (values + totals[:, :, None]).flatten(1).topk(2 * size)
     parents, words = places // (2 * size), words.flatten(1).gather(1, places)  # B 2W
-    if penalty is not None:
-        scores = scores + penalty.gather(1, words)
     ends = words == EOS
-    ended = scores[:, :size].masked_fill(~ends[:, :size], -math.inf)
+    own = scores if penalty is None else scores + penalty.gather(1, words)  # nats, without the penalty
+    ended = own[:, :size].masked_fill(~ends[:, :size], -math.inf)
     totals, chosen = scores.masked_fill(ends, -math.inf).topk(size)
+    if penalty is not None:
+        totals, order = own.masked_fill(ends, -math.inf).gather(1, chosen).sort(descending=True)
+        chosen = chosen.gather(1, order)
     return Continued(ended, parents[:, :size], totals, parents.gather(1, chosen), words.gather(1, chosen))
 
 

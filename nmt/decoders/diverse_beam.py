@@ -56,9 +56,6 @@ class DiverseBeam(Beam):
 
     options: DiverseBeamOptions
 
-    def __init__(self, options: DiverseBeamOptions) -> None:
-        super().__init__(options)
-
     @property
     def signature(self) -> str:
         return signature("diverse-beam", self.options)

@@ -80,14 +80,19 @@ class Filters:
         if any(wish.avoid for wish in wishes):
             if surfaces is None:
                 raise ValueError("a wish avoids texts, and what tokens are as text is not known")
-            self._filters.append(Banned([wish.avoid for wish in wishes], surfaces))
-        if any(wish.prefix for wish in wishes):
-            self._filters.append(ForcedPrefix([wish.prefix for wish in wishes], device))
+            given = [len(wish.prefix) for wish in wishes]
+            self._filters.append(Banned([wish.avoid for wish in wishes], given, surfaces))
         self._filters.append(_end_in_time)
+        prefixes = [wish.prefix for wish in wishes]
+        self._prefix = ForcedPrefix(prefixes, device) if any(prefixes) else None
 
     def __call__(self, log_probs: Tensor, prefixes: Prefixes) -> None:
+        """What is wished wins over what is forbidden."""
+        kept = self._prefix.kept(log_probs, prefixes) if self._prefix else None
         for one in self._filters:
             one(log_probs, prefixes)
+        if kept is not None:
+            leave_only(log_probs, *kept)
 
     def _allowed(self, log_probs: Tensor, prefixes: Prefixes) -> None:
         """No PAD, no BOS, and no EOS before the translation is long enough."""
@@ -116,18 +121,20 @@ class ForcedPrefix:
         width = max(map(len, prefixes))
         self._tokens = torch.tensor([[*one, *[PAD] * (width - len(one))] for one in prefixes], device=device)  # B P
 
-    def __call__(self, log_probs: Tensor, prefixes: Prefixes) -> None:
+    def kept(self, log_probs: Tensor, prefixes: Prefixes) -> tuple[Tensor, Tensor, Tensor] | None:
+        """The words that have to come next, the rows they are of, and their log-probabilities; None when all is said."""
         place = prefixes.tokens.shape[1]
-        if place < self._tokens.shape[1]:
-            wanted = self._tokens[prefixes.sentences, place]  # N
-            leave_only(log_probs, wanted, wanted != PAD)
+        if place >= self._tokens.shape[1]:
+            return None
+        wanted = self._tokens[prefixes.sentences, place]  # N
+        return wanted, wanted != PAD, log_probs.gather(1, wanted[:, None])
 
 
-def leave_only(log_probs: Tensor, words: Tensor, rows: Tensor) -> None:
-    """Take every word but one, with its own log-probability, from some rows. words: (N,); rows: (N,) bool"""
-    kept = log_probs.gather(1, words[:, None])
+def leave_only(log_probs: Tensor, words: Tensor, rows: Tensor, kept: Tensor | None = None) -> None:
+    """Take every word but one from some rows. words: (N,); rows: (N,) bool; kept: (N, 1) its log-probability, if not as it is"""
+    own = log_probs.gather(1, words[:, None])
     log_probs.masked_fill_(rows[:, None], -math.inf)
-    log_probs.scatter_(1, words[:, None], kept)
+    log_probs.scatter_(1, words[:, None], own if kept is None else torch.where(rows[:, None], kept, own))
 
 
 def _end_in_time(log_probs: Tensor, prefixes: Prefixes) -> None:

@@ -44,6 +44,8 @@ class MbrOptions(SamplingOptions):
 class Mbr(Decoder):
     """Minimum Bayes risk: of samples or of a beam, the one that is most like the others."""
 
+    takes_shortlist = False  # it reads its candidates as text
+
     def __init__(self, options: MbrOptions) -> None:
         self.options = options
         self.n_best = options.n_best

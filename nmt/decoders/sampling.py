@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from nmt import opt, register
-from nmt.decoders.base import Decoder, Hypothesis, SearchOptions, follow, signature
+from nmt.decoders.base import Choose, Decoder, Hypothesis, SearchOptions, follow, signature
 from nmt.decoders.filters import Wish, likely, top_p
 from nmt.models.base import Scorer
 from nmt.symbols import PAD
 
+TOGETHER: Final = 16  # samples of a sentence that are drawn at once: each looks over the cache of all of those
 _32_BITS: Final = 0xFFFFFFFF
 
 
@@ -55,6 +56,8 @@ class SamplingOptions(SearchOptions):
 class Sampling(Decoder):
     """Words drawn by their probability, with temperature, top-k, top-p and epsilon."""
 
+    takes_shortlist = False  # what is drawn is a function of a word's number
+
     def __init__(self, options: SamplingOptions) -> None:
         self.options = options
         self.n_best = options.n_best
@@ -65,17 +68,25 @@ class Sampling(Decoder):
 
     def decode(self, scorer: Scorer, source: Tensor, wishes: Sequence[Wish]) -> list[list[Hypothesis]]:
         """See Decoder; n_best independent samples a sentence. Log-probabilities are the Scorer's own, untempered."""
-        n = self.n_best
-        keys = _keys(self.options.sampling_seed, source, n)  # B*n
+        n, filters = self.n_best, self.filters(self.options, wishes, source.device)
+        limits = self.options.limits(source, wishes)
+        keys = _keys(self.options.sampling_seed, source, n).view(-1, n)  # B n
+        found: list[list[Hypothesis]] = [[] for _ in wishes]
+        for some in keys.split(TOGETHER, 1):
+            drawn = follow(scorer, source, some.shape[1], limits, filters, self._chooser(some.flatten()))
+            for number, ones in enumerate(found):
+                ones += drawn[number * some.shape[1] : (number + 1) * some.shape[1]]
+        return [sorted(ones, key=lambda one: -one.score) for ones in found]
+
+    def _chooser(self, keys: Tensor) -> Choose:
+        """What draws the next words. keys: (N,) of all rows"""
 
         def choose(log_probs: Tensor, rows: Tensor, step: int) -> Tensor:
             values, words = self._candidates(log_probs / self.options.temperature)
             noise = _gumbel(_mixed(keys[rows] ^ _mixed(torch.full_like(rows, step))), words)
             return words.gather(1, (values + noise).argmax(1, keepdim=True)).squeeze(1)
 
-        filters = self.filters(self.options, wishes, source.device)
-        found = follow(scorer, source, n, self.options.limits(source, wishes), filters, choose)
-        return [sorted(found[i : i + n], key=lambda one: -one.score) for i in range(0, len(found), n)]
+        return choose
 
     def _candidates(self, log_probs: Tensor) -> tuple[Tensor, Tensor]:
         """The words that may be drawn and their log-probabilities, not normalised: (N, V) -> (N, K), (N, K)."""

@@ -11,6 +11,7 @@ from nmt.errors import InputError, quoted
 from nmt.symbols import UNK
 from nmt.text.corpus import lines
 from nmt.text.pipeline import Side
+from nmt.text.subword import SPACE_MARK
 
 Weights = NDArray[np.floating[Any]]
 
@@ -20,6 +21,11 @@ def word_of_tokens(side: Side, tokens: Sequence[int]) -> list[int]:
     begins = [number == 0 or side.surface(token).startswith(" ") for number, token in enumerate(tokens)]
     found: list[int] = (np.cumsum(begins) - 1).tolist() if begins else []
     return found
+
+
+def words_of(side: Side, text: str) -> list[str]:
+    """The words of a line that `word_of_tokens` numbers."""
+    return [word for word in side.prepare([text])[0].replace(SPACE_MARK, " ").split(" ") if word]
 
 
 def of_words(weights: Weights, source: Sequence[int], target: Sequence[int]) -> Weights:
@@ -71,7 +77,7 @@ def replaced_unknown(side: Side, tokens: Sequence[int], aligned: Sequence[str], 
     aligned: the source word that each token looks at
     """
     parts = [
-        f" {dictionary.get(word, word)}" if token == UNK else side.surface(token)
+        f" {dictionary.get(word, word)} " if token == UNK else side.surface(token)
         for token, word in zip(tokens, aligned, strict=True)
     ]
-    return side.of_prepared("".join(parts).strip(" "))
+    return side.of_prepared(" ".join(filter(None, "".join(parts).split(" "))))

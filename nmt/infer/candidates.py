@@ -1,6 +1,6 @@
 """What is made of what a search found: text, and what is wanted of it besides."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.decoders.base import Hypothesis
-from nmt.infer.alignment import of_words, replaced_unknown, word_of_tokens
+from nmt.infer.alignment import of_words, replaced_unknown, word_of_tokens, words_of
 from nmt.infer.reading import Reading
 from nmt.symbols import UNK
 from nmt.text.pipeline import Pipeline
@@ -56,9 +56,13 @@ class Detail:
     dictionary: Mapping[str, str] | None = None
 
     @property
-    def wanted(self) -> bool:
-        """Whether what was found has to be read again."""
-        return self.word_scores or self.alignment or self.dictionary is not None
+    def of_attention(self) -> bool:
+        """Whether it needs to know where the model looks."""
+        return self.alignment or self.dictionary is not None
+
+    def wanted(self, tokens: Sequence[int]) -> bool:
+        """Whether a translation has to be read again."""
+        return self.word_scores or self.alignment or (self.dictionary is not None and UNK in tokens)
 
     def candidate(
         self, pipeline: Pipeline, text: str, sentence: NDArray[Any], hypothesis: Hypothesis, reading: Reading | None
@@ -73,9 +77,9 @@ class Detail:
             return found
         source_words, target_words = word_of_tokens(pipeline.source, sentence.tolist()), word_of_tokens(target, tokens)
         if self.dictionary is not None and UNK in tokens and reading.weights is not None:
-            words = " ".join(pipeline.source.prepare([text])).split()
+            words = words_of(pipeline.source, text)
             looked = of_words(reading.weights, source_words, range(len(tokens))).argmax(1)
-            aligned = [words[number] for number in looked.tolist()]
+            aligned = [words[min(number, len(words) - 1)] for number in looked.tolist()]
             found = replace(found, text=replaced_unknown(target, tokens, aligned, self.dictionary))
         if self.of_tokens:
             source_words, target_words = list(range(len(sentence))), list(range(len(tokens)))

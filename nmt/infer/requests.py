@@ -60,7 +60,7 @@ def _of_json(line: str) -> Request:
     try:
         whole = msgspec.json.decode(line.encode())
         found = msgspec.convert(whole, _Fields)
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         return Request("", error=f"not a JSON object with a text: {quoted(error)}")
     others = {key: value for key, value in whole.items() if key not in OWN}
     phrases, avoid = (tuple(filter(None, map(clean, texts))) for texts in (found.constraints, found.avoid))

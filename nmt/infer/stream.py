@@ -24,6 +24,7 @@ from nmt.text.corpus import GZIP_MAGIC, decode_line, open_text
 CHUNK: Final = 1 << 16  # bytes
 LOOK_AT_SIGNALS: Final = 0.2  # seconds
 GRACE: Final = 0.02  # seconds that a window waits for the next line
+MOST_BYTES: Final = 1 << 22  # of a line that holds more than a text
 PATIENCE: Final = 0.2  # seconds after which it no longer waits: lines that trickle in are answered too
 
 
@@ -245,6 +246,8 @@ def translate_stream(
             translator.wait()
 
         longest = 4 * translator.max_characters + 4  # bytes: cut here only what the translator cuts as well
+        if form != "text":
+            longest = max(longest, MOST_BYTES)  # what else stands on a line is not for us to cut
         for window in texts(windows(source, buffer_size, longest, waiting), place, strict, bad):
             requests = [read_request(line, form) for line in window.lines]
             translations = translator.translate(requests, place, window.first, signals.check)

@@ -105,12 +105,14 @@ class Translator:
         lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
         order = np.argsort(-lengths, kind="stable")
         results = [Translation()] * len(requests)
-        for number, request in enumerate(requests, first):
-            if request.error:
-                self.failed.add(f"{place}:{number}: not translated: {request.error}")
-        planned = micro_batches([order[lengths[order] > 0]], lengths, lengths, self.batch_tokens)
-        batches = [batch.tolist() for batch in planned if len(batch)]
         wishes = [self._wish(request) for request in requests]
+        for number, (request, wish) in enumerate(zip(requests, wishes, strict=True)):
+            if reason := request.error or self._refused(wish):
+                self.failed.add(f"{place}:{first + number}: not translated: {reason}")
+                lengths[number] = 0
+        order = order[lengths[order] > 0]
+        planned = micro_batches([order], lengths, lengths, self.batch_tokens)
+        batches = [batch.tolist() for batch in planned if len(batch)]
 
         def search(batch: list[int]) -> list[list[Found] | str]:
             return self._search([sentences[i] for i in batch], [wishes[i] for i in batch])
@@ -128,7 +130,7 @@ class Translator:
 
     def attended(self, request: Request, candidate: Candidate) -> Attended:
         """Where every layer and head of the model looked, from a line to its translation. UserError without attention."""
-        source = self._encode([request.text], "", 1)[0].tolist()
+        source = self.pipeline.source.encode(request.text[: self.max_characters])[: self.max_source_length]
         return attended(cast(Model, self.scorer), self.pipeline, source, candidate.tokens)
 
     def wait(self) -> None:
@@ -146,10 +148,20 @@ class Translator:
 
     def _wish(self, request: Request) -> Wish:
         """What is wished, in tokens; texts to avoid as they stand before they are cut into tokens."""
+        if not (request.prefix or request.phrases or request.avoid or self.avoid):
+            return Wish()
         target = self.pipeline.target
         prefix, *phrases = (tuple(target.encode(text)) for text in (request.prefix, *request.phrases))
         avoid = target.prepare([*self.avoid, *request.avoid])
         return Wish(prefix, tuple(filter(None, phrases)), tuple(text for text in avoid if text.strip()))
+
+    def _refused(self, wish: Wish) -> str:
+        """Why a wish cannot be granted; empty where it can."""
+        if wish.num_tokens > self.max_source_length:
+            return f"{wish.num_tokens:,} tokens of prefix and phrases are wished for (--max-source-length)"
+        if wish.phrases and not self.decoder.takes_phrases:
+            return "phrases are wished for, which --decoder constrained-beam can hold to"
+        return ""
 
     def _search(self, sentences: list[NDArray[Any]], wishes: list[Wish]) -> list[list[Found] | str]:
         """What was found for each sentence, or what went wrong with it.
@@ -178,16 +190,22 @@ class Translator:
         self, sentences: Sequence[NDArray[Any]], found: Sequence[list[Hypothesis] | str]
     ) -> list[list[Found] | str]:
         """The hypotheses, each with its second reading where one is wanted."""
-        if not self.detail.wanted:
-            return [one if isinstance(one, str) else [(each, None) for each in one] for one in found]
         pairs = [
             (sentence, each.tokens)
             for sentence, one in zip(sentences, found, strict=True)
             for each in (one if not isinstance(one, str) else ())
+            if self.detail.wanted(each.tokens)
         ]
         sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
         readings = iter(read(self.scorer, self.device, sources, targets) if pairs else ())
-        return [one if isinstance(one, str) else [(each, next(readings)) for each in one] for one in found]
+
+        def with_reading(one: Hypothesis) -> Found:
+            reading = next(readings) if self.detail.wanted(one.tokens) else None
+            if reading is not None and reading.weights is None and self.detail.of_attention:
+                raise UserError("the model has no attention, which --alignment and --replace-unk need")
+            return one, reading
+
+        return [one if isinstance(one, str) else list(map(with_reading, one)) for one in found]
 
 
 def _finite(hypotheses: list[Hypothesis]) -> list[Hypothesis] | str:

@@ -74,8 +74,9 @@ def attention(
 
 def _quicker_plainly(queries: Tensor, keys: Tensor) -> bool:
     """Whether a short sentence is trained on by a CPU, in float32, and not by a compiler's code; or weights are recorded."""
-    by_itself = not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling()
-    on_cpu = queries.device.type == "cpu" and torch.is_grad_enabled() and by_itself
+    if torch.compiler.is_compiling():
+        return False
+    on_cpu = queries.device.type == "cpu" and torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
     return (on_cpu and queries.shape[2] * keys.shape[2] <= SHORT**2) or _recorded.get() is not None
 
 

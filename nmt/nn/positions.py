@@ -32,9 +32,10 @@ class SinusoidalPositions(nn.Module):
 
     def forward(self, start: int, length: int) -> Tensor:
         """(length, D) vectors of the positions start, start + 1, ..."""
-        if start + length > len(self.table):
-            self.table = sinusoids(2 * (start + length), self.width, self.form).to(self.table.device)
-        return self.table[start : start + length]
+        table = self.table  # other threads may make it longer meanwhile
+        if start + length > len(table):
+            table = self.table = sinusoids(2 * (start + length), self.width, self.form).to(table.device)
+        return table[start : start + length]
 
 
 class LearnedPositions(nn.Module):

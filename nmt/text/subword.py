@@ -90,7 +90,7 @@ class Sentencepiece:
     def surface(self, token: int) -> str:
         """See Vocabulary; a byte alone is no character yet."""
         if token < len(SYMBOLS):
-            return f" {SYMBOLS[UNK]}" if token == UNK else ""
+            return SYMBOLS[UNK] if token == UNK else ""
         return "\ufffd" if self._model.is_byte(token) else self.piece(token).replace(SPACE_MARK, " ")
 
     def to_bytes(self) -> bytes:

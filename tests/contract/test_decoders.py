@@ -113,24 +113,26 @@ def test_the_same_search_twice_is_the_same(name, models):
 def test_a_search_never_copies_what_belongs_to_a_sentence(name, models):
     """Finished sentences leave the batch, and no step sees more sentences than are left."""
     rows = sentences()
-    seen = []
+    searches = []  # one, or several where more samples are wanted than are drawn at once
 
     class Watching:
         def start(self, source):
+            searches.append([])
             return models[MODELS[0]].start(source)
 
         def step(self, tokens, state):
             sizes = {len(tensor) for tensor in state.sentences.values()}
             assert len(sizes) == 1
-            seen.append((len(tokens), sizes.pop()))
+            searches[-1].append((len(tokens), sizes.pop()))
             return models[MODELS[0]].step(tokens, state)
 
     build(name).search(Watching(), padded(rows))
-    hypotheses, left = zip(*seen, strict=True)
-    assert left[0] == len(rows)
-    assert left[-1] < len(rows)
-    assert list(left) == sorted(left, reverse=True)
-    assert all(rows % sentences == 0 for rows, sentences in zip(hypotheses, left, strict=True))
+    for seen in searches:
+        hypotheses, left = zip(*seen, strict=True)
+        assert left[0] == len(rows)
+        assert left[-1] < len(rows)
+        assert list(left) == sorted(left, reverse=True)
+        assert all(rows % sentences == 0 for rows, sentences in zip(hypotheses, left, strict=True))
 
 
 @pytest.mark.parametrize("name", ALL)

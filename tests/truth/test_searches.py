@@ -265,8 +265,7 @@ def test_diverse_beams_are_those_of_their_definition():
                         candidates.append((total + own - strength * said.count(word), total + own, (*tokens, word)))
                 best = sorted(candidates, reverse=True)[: 2 * each]
                 finished[group] += [(total, tokens[:-1]) for _, total, tokens in best[:each] if tokens[-1] == EOS]
-                going = sorted(((total, tokens) for _, total, tokens in best if tokens[-1] != EOS), reverse=True)[:each]
-                live[group] = [(tokens, total) for total, tokens in going]
+                live[group] = [(tokens, total) for _, total, tokens in best if tokens[-1] != EOS][:each]
                 said += [tokens[-1] for tokens, _ in live[group]]
         best = sorted((one for group in finished for one in sorted(group, reverse=True)[:each]), reverse=True)[:6]
         assert [one.score for one in ones] == pytest.approx([total for total, _ in best], abs=1e-4)
@@ -299,6 +298,34 @@ def test_the_coverage_penalty_is_that_of_gnmt():
             assert [tuple(one.tokens) for one in ones] == [tokens for _, tokens in best]
 
 
+def test_a_word_that_nothing_looked_at_costs_much_and_not_the_sentence():
+    class Peaked(RandomScorer):
+        def step(self, tokens, state):
+            log_probs, after = super().step(tokens, state)
+            after.attention = (after.attention == after.attention.amax(1, keepdim=True)).float()
+            return log_probs, after
+
+    found = build("beam", coverage_penalty=0.2, min_length=1, max_len_b=2).search(Peaked(1), sources(1))
+    assert all(math.isfinite(ones[0].score) for ones in found)
+
+
+def test_what_is_wished_wins_over_what_is_forbidden():
+    scorer, rows = RandomScorer(1), sources(1, 1)
+    wish, options = Wish(prefix=(UNK, 4, 4), avoid=("a",)), {"no_unk": True, "no_repeat_ngram": 1}
+    for name in ("beam", "greedy"):
+        one = all_found(name, scorer, rows, [wish], **options)[0][0]
+        assert one.tokens[:3] == [UNK, 4, 4] and math.isfinite(one.score)
+        assert UNK not in one.tokens[3:] and 4 not in one.tokens[3:]
+
+
+def test_samples_are_the_same_however_many_are_drawn_at_once(monkeypatch):
+    scorer, rows = RandomScorer(4), sources(4)
+    together = build("sampling", n_best=40).search(scorer, rows)
+    monkeypatch.setattr("nmt.decoders.sampling.TOGETHER", 7)
+    for ones, others in zip(together, build("sampling", n_best=40).search(scorer, rows), strict=True):
+        assert [one.tokens for one in ones] == [one.tokens for one in others]
+
+
 def test_a_model_without_attention_has_no_coverage():
     class Blind(RandomScorer):
         def step(self, tokens, state):
@@ -328,6 +355,12 @@ def test_a_beam_that_stops_when_it_is_full_stops_earlier_and_has_as_many_hypothe
         )
         assert all(len(ones) == 3 for ones in found)
     assert steps["full"] < steps["best"]
+
+
+def test_more_alternatives_than_there_are_words_are_as_many_as_there_are():
+    found = build("alternatives", n_best=50).search(RandomScorer(6), sources(6), [Wish(prefix=(4,))] * 6)
+    for ones in found:
+        assert len({tuple(one.tokens[1:2]) for one in ones}) == len(ones) == len(WORDS) + 1  # and the end
 
 
 def test_alternatives_are_the_most_probable_next_words_each_with_its_best_translation():

@@ -465,11 +465,21 @@ def test_a_model_with_itself_translates_as_it_does_alone_and_one_of_another_voca
             assert json.loads(one)["text"] == json.loads(other)["text"]
     assert translate(content, f"--model={trained}", "--model-weights=1,0")[0] == 0
     assert translate(content, f"--model={trained}", "--model-weights=1,2,3")[0] == 2
+    assert translate(content, "--model-weights=1")[0] == 2
 
 
 @pytest.mark.parametrize(
     "flags",
-    [["--alignment=diagonal"], ["--alignment=1.5"], ["--unk-dictionary=x"], ["--input-form=xml"], ["--avoid=/no/such"]],
+    [
+        ["--shortlist=x", "--decoder=sampling"],
+        ["--replace-unk", "--raw-tokens"],
+        ["--replicas=0"],
+        ["--alignment=diagonal"],
+        ["--alignment=1.5"],
+        ["--unk-dictionary=x"],
+        ["--input-form=xml"],
+        ["--avoid=/no/such"],
+    ],
 )
 def test_settings_of_the_output_that_make_no_sense_are_2(translate, flags):
     assert translate(b"ban\n", *flags)[0] == 2
@@ -489,6 +499,37 @@ def test_eight_bits_and_a_shortlist_of_all_words_translate_nearly_alike(translat
         assert code == 0 and same >= wanted
     assert run(["shortlist", f"--data={data}", f"--output={path}", "--quiet"]) == 2  # it is there
     assert translate(content, f"--shortlist={path}", f"--model={path}")[0] == 2
+
+
+def test_wishes_that_cannot_be_granted_cost_their_own_line_only(translate, capsys):
+    nested = '{"text": "ban", "n": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    long = json.dumps({"text": "ban", "target_prefix": "BAN " * 50})
+    phrases = '{"text": "ban", "constraints": ["BAN"]}'
+    extra = json.dumps({"text": "ban", "notes": "x" * 5000})
+    content = "\n".join([nested, long, phrases, extra, '{"text": "ban"}']).encode()
+    code, output = translate(content, "--input-form=json", "--max-source-length=16")
+    records = [json.loads(line) for line in output.decode().splitlines()]
+    assert code == 5 and [bool(record["text"]) for record in records] == [False, False, False, True, True]
+    assert records[3]["notes"] == "x" * 5000
+    told = capsys.readouterr().err
+    assert all(f"source:{number}: not translated" in told for number in (1, 2, 3))
+    assert "tokens of prefix" in told and "constrained-beam" in told
+
+
+def test_unknown_words_are_replaced_and_words_are_counted_as_blanks_divide_them(translate, tmp_path):
+    (tmp_path / "words").write_text("qux QUUX\n")
+    lines = ["ban qux des", "a\u20acb ban", "\u20ac", "kit\u2581des \u3000 lora"]
+    content = "\n".join(lines).encode()
+    _, plain = translate(content)
+    assert "<unk>" in translate(b"qux ||| NOWORD\n", "--input-form=prefix")[1].decode()
+    replaced = "--replace-unk", f"--unk-dictionary={tmp_path / 'words'}"
+    code, output = translate(b"qux ||| NOWORD\n", "--input-form=prefix", *replaced)
+    assert code == 0 and "QUUX" in output.decode() and "<unk>" not in output.decode()
+    code, output = translate(content, "--replace-unk", "--word-scores", "--alignment=hard", "--json")
+    assert code == 0 and len(output.splitlines()) == len(plain.splitlines()) == 4
+    for line, record in zip(lines, map(json.loads, output.decode().splitlines()), strict=True):
+        pairs = [pair.split("-") for pair in record["candidates"][0]["alignment"].split()]
+        assert all(int(source) < len(line.replace("\u2581", " ").split()) for source, _ in pairs)
 
 
 def test_batches_side_by_side_give_the_same_lines(translate):
