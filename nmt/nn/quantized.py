@@ -54,7 +54,10 @@ class Int8Linear(nn.Module):
 
 def available() -> bool:
     """Whether this torch can multiply so."""
-    return hasattr(torch, "_make_per_channel_quantized_tensor") and hasattr(torch.ops.quantized, "linear_prepack")
+    wanted = "linear_prepack", "linear_with_input_q_dq_qweight_dq_output_fp32"
+    return hasattr(torch, "_make_per_channel_quantized_tensor") and all(
+        hasattr(torch.ops.quantized, name) for name in wanted
+    )
 
 
 def _packed(weight: Tensor, scale: Tensor) -> Any:
@@ -67,8 +70,8 @@ def _packed(weight: Tensor, scale: Tensor) -> Any:
 
 
 def _sums_in_32_bits() -> bool:
-    """Whether the processor multiplies bytes without sums of 16 bits between (VNNI)."""
-    return bool(torch.cpu._is_vnni_supported())
+    """Whether the processor multiplies bytes without sums of 16 bits between (VNNI), and torch can tell."""
+    return bool(getattr(torch.cpu, "_is_vnni_supported", lambda: False)())
 
 
 def quantize(model: nn.Module) -> None:
