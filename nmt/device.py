@@ -28,11 +28,6 @@ def use_threads(number: int | None) -> None:
         torch.set_num_threads(number)
 
 
-def num_threads() -> int:
-    """The threads that CPU work is done with now."""
-    return torch.get_num_threads()
-
-
 def choose_device(name: str, local_rank: int = 0) -> torch.device:
     """auto: the GPU when there is one; each rank of a machine its own. Raises UserError for a device that is not there."""
     if name == "auto":

@@ -123,8 +123,10 @@ def run(options: TranslateOptions, parts: Parts) -> int:
 
 
 def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Translator":
+    import torch
+
     from nmt.data.shortlist import Shortlist
-    from nmt.device import choose_device, keep_pages, num_threads, use_threads
+    from nmt.device import choose_device, keep_pages, use_threads
     from nmt.infer.alignment import read_dictionary
     from nmt.infer.candidates import Detail
     from nmt.infer.translator import Translator, load_scorer
@@ -132,7 +134,7 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
 
     keep_pages()
     decoder, device = parts.build("decoder"), choose_device(options.device, world.local_rank)
-    threads = options.threads or num_threads()
+    threads = options.threads or torch.get_num_threads()
     replicas = options.replicas or (min(threads, MOST_REPLICAS) if device.type == "cpu" else 1)
     use_threads(max(1, threads // replicas))
     int8 = options.precision == "int8"

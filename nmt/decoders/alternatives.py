@@ -36,9 +36,7 @@ class _Alternatives(Beams):
         """At the position itself each beam says the word that is its own. log_probs: (B, W, V)"""
         here = self.given[self.numbers] == self.said.shape[2]
         best = log_probs[:, 0].topk(min(self.groups, log_probs.shape[2])).indices
-        best = pad(
-            best, (0, self.groups - best.shape[1]), value=PAD
-        )  # which is never said, so that those beams are dead
+        best = pad(best, (0, self.groups - best.shape[1]), value=PAD)  # never said: those beams are dead
         own = (self.numbers % self.groups)[:, None]
         each = log_probs.shape[1]
         words, rows = best.gather(1, own).repeat(1, each).flatten(), here.repeat_interleave(each)

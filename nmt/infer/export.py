@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from nmt import registry
 from nmt.artefact import new_folder, to_json, write_file
-from nmt.batch import Batch
 from nmt.checkpoint import LoadedModel
 from nmt.data.loader import padded_rows
 from nmt.errors import ArtefactError, InputError, quoted
 from nmt.infer.ctranslate2 import SENTENCES, Engine, library, specification
 from nmt.infer.evaluate import bleu
 from nmt.infer.requests import Request
+from nmt.infer.score import forced_log_probs
 from nmt.infer.translator import Translator
 from nmt.models.base import Model
-from nmt.symbols import BOS, EOS, SYMBOLS
+from nmt.symbols import EOS, SYMBOLS
 from nmt.text.pipeline import FOLDER, Pipeline
 
 KIND: Final = "ctranslate2"
@@ -201,20 +201,14 @@ def compare(
 
 def _tied(model: Model, line: Ids, own: list[int], other: list[int], greedy: bool) -> bool:
     """Whether two translations are equally good by the model: as a whole or, in greedy search, where they part."""
-    ours, theirs = _log_probs(model, line, own), _log_probs(model, line, other)
+    sides = [np.array(tokens, dtype=np.int64) for tokens in (own, other)]
+    ours, theirs = (forced_log_probs(model, [line], [side]).tolist() for side in sides)
     if greedy:
         pairs = zip([*own, EOS], [*other, EOS], strict=False)
         parting = next(place for place, (one, another) in enumerate(pairs) if one != another)
         ours, theirs = ours[parting : parting + 1], theirs[parting : parting + 1]
-    return abs(sum(ours) - sum(theirs)) <= TOLERANCE
-
-
-def _log_probs(model: Model, line: Ids, tokens: list[int]) -> list[float]:
-    """The natural log-probability of each token of a translation, and of EOS."""
-    batch = Batch(padded_rows([line], []), padded_rows([np.array(tokens, dtype=np.int64)], [BOS]))
-    log_probs = model.log_probs(model(batch).features[0])  # T V
-    found: list[float] = log_probs.gather(1, batch.target_output.view(-1, 1)).squeeze(1).tolist()
-    return found
+    difference: float = abs(sum(ours) - sum(theirs))
+    return difference <= TOLERANCE
 
 
 def tune(loaded: LoadedModel, engine: Engine, dev: DevelopmentSet, check: Callable[[], None]) -> Tuned:

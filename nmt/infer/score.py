@@ -56,14 +56,14 @@ def score(
         if len(indices) == 0:
             break
         check()
-        words = _log_probs(model, [source_ids[i] for i in indices], [target_ids[i] for i in indices])
+        words = forced_log_probs(model, [source_ids[i] for i in indices], [target_ids[i] for i in indices])
         for i, log_probs in zip(indices.tolist(), words.split((target_lengths[indices] + 1).tolist()), strict=True):
             results[i] = _pair_score(pipeline, target_ids[i].tolist(), log_probs.tolist())
     return results
 
 
-def _log_probs(model: Model, sources: list[NDArray[Any]], targets: list[NDArray[Any]]) -> Tensor:
-    """(N,) nats on the CPU: of each target's words and EOS, one target after the other."""
+def forced_log_probs(model: Model, sources: list[NDArray[Any]], targets: list[NDArray[Any]]) -> Tensor:
+    """(N,) nats on the CPU: of each target's words and EOS, one target after the other. Both are ids without EOS."""
     device = next(model.parameters()).device
     batch = Batch(padded_rows(sources, []).to(device), padded_rows(targets, [BOS]).to(device))
     real = batch.target_output != PAD  # B T

@@ -5,47 +5,21 @@ import math
 
 import pytest
 import torch
+from scorers import RandomScorer, random_sources
 
 from nmt.decoders.beam import Beam, BeamOptions, Beams
 from nmt.decoders.filters import top_p
 from nmt.decoders.greedy import Greedy, GreedyOptions
 from nmt.decoders.sampling import Sampling, SamplingOptions
 from nmt.models.base import State
-from nmt.symbols import BOS, EOS, PAD, UNK
+from nmt.symbols import BOS, EOS, UNK
 
 V = 6
 WORDS = (UNK, 4, 5)  # all that a translation can hold
 
 
-class RandomScorer:
-    """A random recurrent network: the next word depends on the sentence and on the whole prefix, nothing else."""
-
-    def __init__(self, seed, size=V, sharpness=3.0):
-        generator = torch.Generator().manual_seed(seed)
-        self.words = torch.randn(size, 8, generator=generator)
-        self.recurrence = torch.randn(8, 8, generator=generator)
-        self.output = torch.randn(8, size, generator=generator) * sharpness
-
-    def start(self, source):
-        vectors = torch.where((source == PAD)[:, :, None], 0.0, self.words[source % len(self.words)]).sum(1)  # B 8
-        return State(sentences={"bias": vectors @ self.output / 8}, hypotheses={"hidden": torch.tanh(vectors)})
-
-    def step(self, tokens, state):
-        hidden = torch.tanh(self.words[tokens] + state.hypotheses["hidden"] @ self.recurrence)
-        bias = state.sentences["bias"]  # B V, for the W rows of each sentence
-        logits = ((hidden @ self.output).view(len(bias), -1, bias.shape[1]) + bias[:, None]).flatten(0, 1)
-        return logits.log_softmax(-1), State(state.sentences, {"hidden": hidden}, state.length + 1)
-
-
 def sources(seed, count=7):
-    """Rows of 1 to 4 words, EOS and padding."""
-    generator = torch.Generator().manual_seed(seed)
-    rows = torch.randint(UNK, V, (count, 5), generator=generator)
-    for i, row in enumerate(rows):
-        length = 1 + (i + seed) % 4
-        row[length] = EOS
-        row[length + 1 :] = PAD
-    return rows
+    return random_sources(seed, count, V)
 
 
 def log_prob(scorer, source, tokens):
@@ -90,7 +64,7 @@ def test_the_average_penalty_is_a_power_of_the_length_and_none_is_one():
 @pytest.mark.parametrize("penalty", list(PENALTIES))
 @pytest.mark.parametrize("seed", range(4))
 def test_a_beam_that_holds_everything_finds_the_very_best(penalty, seed):
-    scorer, rows, limit = RandomScorer(seed), sources(seed, 4), 4
+    scorer, rows, limit = RandomScorer(seed, V), sources(seed, 4), 4
     search = beam(beam_size=3**limit, n_best=10, length_penalty=penalty, alpha=0.9, max_len_a=0, max_len_b=limit)
     for row, found in zip(rows, search.search(scorer, rows), strict=True):
         scored = [
@@ -104,7 +78,7 @@ def test_a_beam_that_holds_everything_finds_the_very_best(penalty, seed):
 
 
 def test_a_beam_that_holds_everything_gives_every_translation_and_no_other():
-    scorer, rows = RandomScorer(9), sources(9, 3)
+    scorer, rows = RandomScorer(9, V), sources(9, 3)
     search = beam(beam_size=60, n_best=60, max_len_a=0, max_len_b=3)
     for found in search.search(scorer, rows):
         assert len(found) == len(WORDS) + len(WORDS) ** 2 + len(WORDS) ** 3
@@ -116,7 +90,7 @@ def test_a_beam_that_holds_everything_gives_every_translation_and_no_other():
 @pytest.mark.parametrize("penalty", ["gnmt", "none"])
 def test_a_narrow_beam_is_the_beam_of_its_definition(size, penalty):
     """Sentence by sentence and hypothesis by hypothesis, in plain Python, to the last step."""
-    scorer, rows, limit = RandomScorer(21), sources(21), 5
+    scorer, rows, limit = RandomScorer(21, V), sources(21), 5
     search = beam(beam_size=size, n_best=size, length_penalty=penalty, max_len_a=0, max_len_b=limit)
     for row, found in zip(rows, search.search(scorer, rows), strict=True):
         live, finished = [((), 0.0)], []
@@ -142,7 +116,7 @@ def test_a_narrow_beam_is_the_beam_of_its_definition(size, penalty):
 def test_stopping_when_nothing_better_can_come_changes_nothing(monkeypatch, penalty, n_best):
     early_steps = late_steps = 0
     for seed in range(10):
-        scorer, rows = RandomScorer(seed), sources(seed)
+        scorer, rows = RandomScorer(seed, V), sources(seed)
         search = beam(beam_size=3, n_best=n_best, length_penalty=penalty, alpha=1.0, max_len_b=8)
         counted, uncounted = counting(scorer), counting(scorer)
         early = search.search(counted, rows)
@@ -184,7 +158,7 @@ def best_path(scorer, row, limit, shortest=1):
 @pytest.mark.parametrize("shortest", [0, 1, 3])
 def test_greedy_takes_the_most_probable_word_and_so_does_a_beam_of_one(shortest):
     for seed in range(6):
-        scorer, rows = RandomScorer(seed), sources(seed)
+        scorer, rows = RandomScorer(seed, V), sources(seed)
         bounds = {"max_len_a": 0.5, "max_len_b": 5, "min_length": shortest}
         limits = [int(0.5 * int((row > EOS).sum()) + 5) for row in rows]
         greedy = Greedy(GreedyOptions(**bounds)).search(scorer, rows)
@@ -199,7 +173,7 @@ def test_greedy_takes_the_most_probable_word_and_so_does_a_beam_of_one(shortest)
     "search", [Greedy(GreedyOptions(max_len_b=3)), beam(max_len_b=3), Sampling(SamplingOptions(max_len_b=3))]
 )
 def test_a_translation_that_never_ends_is_ended_at_its_length_and_its_end_is_counted(search):
-    scorer = RandomScorer(3)
+    scorer = RandomScorer(3, V)
     scorer.output[:, EOS] = 0.0
     scorer.output *= 0.0
     scorer.words *= 0.0
@@ -229,9 +203,9 @@ def test_the_empty_translation_is_given_only_where_it_is_allowed():
 
     rows = sources(1)
     for search in (beam(n_best=4), Greedy(GreedyOptions()), Sampling(SamplingOptions(n_best=4))):
-        assert all(len(one.tokens) >= 1 for found in search.search(Silent(1), rows) for one in found)
+        assert all(len(one.tokens) >= 1 for found in search.search(Silent(1, V), rows) for one in found)
     for search in (beam(min_length=0), Greedy(GreedyOptions(min_length=0)), Sampling(SamplingOptions(min_length=0))):
-        assert all(found[0].tokens == [] for found in search.search(Silent(1), rows))
+        assert all(found[0].tokens == [] for found in search.search(Silent(1, V), rows))
 
 
 class Constant:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import sacrebleu
 import torch
+from scorers import RandomScorer, random_sources
 
 from nmt import UserError, registry
 from nmt.decoders.alternatives import Alternatives, AlternativesOptions
@@ -19,7 +20,6 @@ from nmt.decoders.diverse_beam import DiverseBeam, DiverseBeamOptions
 from nmt.decoders.filters import Wish
 from nmt.decoders.mbr import Mbr, MbrOptions, bleu, chrf
 from nmt.decoders.sampling import Sampling, SamplingOptions
-from nmt.models.base import State
 from nmt.symbols import BOS, EOS, PAD, UNK
 
 V = 7
@@ -28,39 +28,8 @@ TEXTS = ["", "", "", " ?", " a", "b", " ab"]  # what each token adds to a text
 PLAIN = ("beam", "greedy", "sampling", "diverse-beam", "constrained-beam", "mbr", "alternatives")
 
 
-class RandomScorer:
-    """The next word depends on the sentence and on the whole prefix; it looks at a random place of the source."""
-
-    def __init__(self, seed):
-        generator = torch.Generator().manual_seed(seed)
-        self.words = torch.randn(V, 8, generator=generator)
-        self.recurrence = torch.randn(8, 8, generator=generator)
-        self.output = torch.randn(8, V, generator=generator) * 3
-
-    def start(self, source):
-        vectors = torch.where((source == PAD)[:, :, None], 0.0, self.words[source % V])  # B S 8
-        keys = vectors.masked_fill((source == PAD)[:, :, None], -math.inf)
-        return State({"keys": keys, "bias": vectors.sum(1)}, {"hidden": torch.tanh(vectors.sum(1))})
-
-    def step(self, tokens, state):
-        hidden = torch.tanh(self.words[tokens] + state.hypotheses["hidden"] @ self.recurrence)
-        keys, bias = state.sentences["keys"], state.sentences["bias"]
-        each = hidden.view(len(bias), -1, 8)
-        logits = (each @ self.output + (bias @ self.output)[:, None] / 8).flatten(0, 1)
-        energies = keys.masked_fill(keys == -math.inf, 0.0) @ each.transpose(1, 2)  # B S W
-        energies = energies.masked_fill((keys[:, :, :1] == -math.inf), -math.inf)
-        attention = energies.softmax(1).transpose(1, 2).flatten(0, 1) if state.watched else None
-        return logits.log_softmax(-1), state.after(state.sentences, {"hidden": hidden}, attention)
-
-
 def sources(seed, count=6):
-    generator = torch.Generator().manual_seed(seed)
-    rows = torch.randint(UNK, V, (count, 5), generator=generator)
-    for i, row in enumerate(rows):
-        length = 1 + (i + seed) % 4
-        row[length] = EOS
-        row[length + 1 :] = PAD
-    return rows
+    return random_sources(seed, count, V)
 
 
 def step_by_step(scorer, source, tokens):
@@ -96,7 +65,7 @@ def all_found(name, scorer, rows, wishes, **options):
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_forced_prefix_is_how_every_translation_begins_and_its_probability_counts(name):
-    scorer, rows = RandomScorer(1), sources(1)
+    scorer, rows = RandomScorer(1, V), sources(1)
     prefixes = [(), (4,), (5, 5), (6, 4, 5), (UNK,), (4, 4, 4, 4)]
     found = all_found(name, scorer, rows, [Wish(prefix=prefix) for prefix in prefixes])
     for row, prefix, ones in zip(rows, prefixes, found, strict=True):
@@ -111,7 +80,7 @@ def test_a_forced_prefix_is_how_every_translation_begins_and_its_probability_cou
 def test_no_n_gram_comes_twice_where_that_is_asked_for(name, n):
     repeated = 0
     for seed in range(3):
-        scorer, rows = RandomScorer(seed), sources(seed)
+        scorer, rows = RandomScorer(seed, V), sources(seed)
         for ones in all_found(name, scorer, rows, None, no_repeat_ngram=n, min_length=3):
             for one in ones:
                 grams = [tuple(one.tokens[i : i + n]) for i in range(len(one.tokens) - n + 1)]
@@ -123,7 +92,7 @@ def test_no_n_gram_comes_twice_where_that_is_asked_for(name, n):
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_the_unknown_word_is_never_said_where_that_is_asked_for(name):
-    scorer, rows = RandomScorer(2), sources(2)
+    scorer, rows = RandomScorer(2, V), sources(2)
     assert any(UNK in one.tokens for ones in all_found(name, scorer, rows, None) for one in ones)
     assert not any(UNK in one.tokens for ones in all_found(name, scorer, rows, None, no_unk=True) for one in ones)
 
@@ -131,7 +100,7 @@ def test_the_unknown_word_is_never_said_where_that_is_asked_for(name):
 @pytest.mark.parametrize("name", PLAIN)
 def test_texts_to_avoid_never_stand_in_a_translation_however_they_are_cut(name):
     """ " ab" is one token, and two: " a" and "b"."""
-    scorer, rows = RandomScorer(3), sources(3)
+    scorer, rows = RandomScorer(3, V), sources(3)
     wishes = [Wish(avoid=avoid) for avoid in [(), ("ab",), ("a", "ab"), ("ab ab",), ("?",), ("a ab", "b")]]
     found = all_found(name, scorer, rows, wishes)
     assert sum(math.isfinite(one.score) for ones in found for one in ones) > len(rows) / 2
@@ -143,7 +112,7 @@ def test_texts_to_avoid_never_stand_in_a_translation_however_they_are_cut(name):
 
 def test_avoiding_leaves_everything_else_its_place():
     """A beam that holds every translation gives those none of whose tokens ends with the text, in the order they had."""
-    scorer, rows = RandomScorer(3), sources(3, 2)
+    scorer, rows = RandomScorer(3, V), sources(3, 2)
     options = {"beam_size": 400, "n_best": 400, "max_len_b": 3}
     free = with_text(build("beam", **options)).search(scorer, rows)
     kept = with_text(build("beam", **options)).search(scorer, rows, [Wish(avoid=("ab",))] * 2)
@@ -184,7 +153,7 @@ PHRASES = [((4, 5),), ((6,), (4, 4)), ((5, 6, 4), (5, 6)), ((UNK, 6), (6, UNK)),
 @pytest.mark.parametrize("size", [1, 3, 8])
 def test_constrained_output_always_contains_its_phrases(size):
     for seed in range(4):
-        scorer, rows = RandomScorer(seed), sources(seed)
+        scorer, rows = RandomScorer(seed, V), sources(seed)
         wishes = [Wish(phrases=phrases) for phrases in PHRASES]
         search = ConstrainedBeam(ConstrainedBeamOptions(beam_size=size, n_best=size, max_len_a=0, max_len_b=3))
         for row, wish, ones in zip(rows, wishes, search.search(scorer, rows, wishes), strict=True):
@@ -201,7 +170,7 @@ def test_a_constrained_beam_that_holds_everything_finds_the_best_that_contains_t
         ConstrainedBeamOptions(beam_size=1500, n_best=5, length_penalty="none", max_len_a=0, max_len_b=2)
     )
     for seed in range(2):
-        scorer, rows = RandomScorer(seed), sources(seed, 1)
+        scorer, rows = RandomScorer(seed, V), sources(seed, 1)
         ones = search.search(scorer, rows, [Wish(phrases=(phrase,))])[0]
         every = [
             tokens
@@ -214,7 +183,7 @@ def test_a_constrained_beam_that_holds_everything_finds_the_best_that_contains_t
 
 
 def test_without_phrases_a_constrained_beam_is_a_beam():
-    scorer, rows = RandomScorer(5), sources(5)
+    scorer, rows = RandomScorer(5, V), sources(5)
     options = {"beam_size": 3, "n_best": 3}
     plain, constrained = (build(name, **options).search(scorer, rows) for name in ("beam", "constrained-beam"))
     for one, other in zip(plain, constrained, strict=True):
@@ -224,7 +193,7 @@ def test_without_phrases_a_constrained_beam_is_a_beam():
 @pytest.mark.parametrize("name", sorted({*PLAIN} - {"constrained-beam"}))
 def test_a_search_that_cannot_hold_to_phrases_says_which_can(name):
     with pytest.raises(UserError, match="constrained-beam"):
-        all_found(name, RandomScorer(0), sources(0), [Wish(phrases=((4,),))] * 6)
+        all_found(name, RandomScorer(0, V), sources(0), [Wish(phrases=((4,),))] * 6)
 
 
 def test_progress_meets_phrases_that_begin_alike_and_those_that_overlap():
@@ -250,7 +219,7 @@ def test_diverse_beams_are_those_of_their_definition():
             max_len_b=limit,
         )
     )
-    scorer, rows = RandomScorer(8), sources(8)
+    scorer, rows = RandomScorer(8, V), sources(8)
     for row, ones in zip(rows, search.search(scorer, rows), strict=True):
         live, finished = [[((), 0.0)] for _ in range(groups)], [[] for _ in range(groups)]
         for step in range(1, limit + 2):
@@ -273,7 +242,7 @@ def test_diverse_beams_are_those_of_their_definition():
 
 
 def test_groups_that_need_not_differ_are_all_the_same_beam():
-    scorer, rows = RandomScorer(8), sources(8)
+    scorer, rows = RandomScorer(8, V), sources(8)
     same = build("diverse-beam", beam_size=4, groups=2, n_best=4, diversity_strength=0.0).search(scorer, rows)
     plain = build("beam", beam_size=2, n_best=2).search(scorer, rows)
     for ones, others in zip(same, plain, strict=True):
@@ -285,7 +254,7 @@ def test_the_coverage_penalty_is_that_of_gnmt():
     beta, limit = 0.4, 3
     search = Beam(BeamOptions(beam_size=300, n_best=8, coverage_penalty=beta, alpha=0.6, max_len_a=0, max_len_b=limit))
     for seed in range(3):
-        scorer, rows = RandomScorer(seed), sources(seed, 3)
+        scorer, rows = RandomScorer(seed, V), sources(seed, 3)
         for row, ones in zip(rows, search.search(scorer, rows), strict=True):
             scored = []
             for length in range(1, limit + 1):
@@ -305,12 +274,12 @@ def test_a_word_that_nothing_looked_at_costs_much_and_not_the_sentence():
             after.attention = (after.attention == after.attention.amax(1, keepdim=True)).float()
             return log_probs, after
 
-    found = build("beam", coverage_penalty=0.2, min_length=1, max_len_b=2).search(Peaked(1), sources(1))
+    found = build("beam", coverage_penalty=0.2, min_length=1, max_len_b=2).search(Peaked(1, V), sources(1))
     assert all(math.isfinite(ones[0].score) for ones in found)
 
 
 def test_what_is_wished_wins_over_what_is_forbidden():
-    scorer, rows = RandomScorer(1), sources(1, 1)
+    scorer, rows = RandomScorer(1, V), sources(1, 1)
     wish, options = Wish(prefix=(UNK, 4, 4), avoid=("a",)), {"no_unk": True, "no_repeat_ngram": 1}
     for name in ("beam", "greedy"):
         one = all_found(name, scorer, rows, [wish], **options)[0][0]
@@ -319,7 +288,7 @@ def test_what_is_wished_wins_over_what_is_forbidden():
 
 
 def test_samples_are_the_same_however_many_are_drawn_at_once(monkeypatch):
-    scorer, rows = RandomScorer(4), sources(4)
+    scorer, rows = RandomScorer(4, V), sources(4)
     together = build("sampling", n_best=40).search(scorer, rows)
     monkeypatch.setattr("nmt.decoders.sampling.TOGETHER", 7)
     for ones, others in zip(together, build("sampling", n_best=40).search(scorer, rows), strict=True):
@@ -334,13 +303,13 @@ def test_a_model_without_attention_has_no_coverage():
             return log_probs, after
 
     with pytest.raises(UserError, match="no attention"):
-        build("beam", coverage_penalty=0.2).search(Blind(1), sources(1))
+        build("beam", coverage_penalty=0.2).search(Blind(1, V), sources(1))
 
 
 def test_a_beam_that_stops_when_it_is_full_stops_earlier_and_has_as_many_hypotheses():
     steps = {"best": 0, "full": 0}
     for seed, stop in itertools.product(range(6), steps):
-        inner = RandomScorer(seed)
+        inner = RandomScorer(seed, V)
 
         class Counting:
             def start(self, source, inner=inner):
@@ -358,13 +327,13 @@ def test_a_beam_that_stops_when_it_is_full_stops_earlier_and_has_as_many_hypothe
 
 
 def test_more_alternatives_than_there_are_words_are_as_many_as_there_are():
-    found = build("alternatives", n_best=50).search(RandomScorer(6), sources(6), [Wish(prefix=(4,))] * 6)
+    found = build("alternatives", n_best=50).search(RandomScorer(6, V), sources(6), [Wish(prefix=(4,))] * 6)
     for ones in found:
         assert len({tuple(one.tokens[1:2]) for one in ones}) == len(ones) == len(WORDS) + 1  # and the end
 
 
 def test_alternatives_are_the_most_probable_next_words_each_with_its_best_translation():
-    scorer, rows = RandomScorer(6), sources(6)
+    scorer, rows = RandomScorer(6, V), sources(6)
     prefixes = [(), (4,), (5, 6), (6,), (4, 4), (5,)]
     options = {"max_len_a": 0, "max_len_b": 3, "beam_size": 200, "length_penalty": "none"}
     search = Alternatives(AlternativesOptions(n_best=3, **options))
@@ -401,7 +370,7 @@ def test_chrf_between_all_texts_is_that_of_sacrebleu():
 
 def test_the_translation_of_least_risk_is_the_one_most_like_the_others():
     """Of the samples themselves, by sacrebleu: the expected utility of each, weighted as often as it was drawn."""
-    scorer, rows = RandomScorer(12), sources(12)
+    scorer, rows = RandomScorer(12, V), sources(12)
     shared = {"max_len_a": 0, "max_len_b": 4, "sampling_seed": 3}
     drawn = Sampling(SamplingOptions(n_best=16, **shared)).search(scorer, rows)
     for utility, of_pair in (
@@ -418,7 +387,7 @@ def test_the_translation_of_least_risk_is_the_one_most_like_the_others():
 
 
 def test_risk_over_a_beam_weighs_hypotheses_by_their_probability():
-    scorer, rows = RandomScorer(13), sources(13)
+    scorer, rows = RandomScorer(13, V), sources(13)
     options = {"max_len_a": 0, "max_len_b": 3}
     beams = Beam(BeamOptions(beam_size=8, n_best=8, length_penalty="none", **options)).search(scorer, rows)
     found = with_text(Mbr(MbrOptions(candidates="beam", num_candidates=8, **options))).search(scorer, rows)
@@ -437,7 +406,7 @@ def test_words_below_epsilon_are_never_drawn_and_the_most_probable_always_may_be
     rows = sources(7)
     for epsilon in (0.15, 0.999):
         for seed in range(4):
-            scorer = RandomScorer(seed)
+            scorer = RandomScorer(seed, V)
             found = Sampling(SamplingOptions(n_best=40, epsilon=epsilon, min_length=0, max_len_a=0, max_len_b=3))
             for row, ones in zip(rows, found.search(scorer, rows), strict=True):
                 for one in ones:
