@@ -39,15 +39,22 @@ def nmt(given: argparse.Namespace, weights: str) -> tuple[Any, Any]:
     from nmt.device import keep_pages, use_threads
     from nmt.infer.requests import Request
     from nmt.infer.translator import Translator, load_scorer
+    from nmt.nn import linear
 
     keep_pages()
-    use_threads(max(1, given.threads // given.replicas))
+    use_threads(1)
+    linear.use("auto")
     options: dict[str, Any] = {"beam_size": given.beam, "length_penalty": "average", "alpha": 1.0, "stop": "full"}
     if given.length:
         options |= {"min_length": given.length, "max_len_a": 0.0, "max_len_b": given.length}
     pipeline, scorer = load_scorer([given.model], torch.device("cpu"), int8=weights == "int8")
     translator = Translator(
-        pipeline, scorer, registry.build("decoder", "beam", options), given.batch_tokens, replicas=given.replicas
+        pipeline,
+        scorer,
+        registry.build("decoder", "beam", options),
+        given.batch_tokens,
+        replicas=given.replicas,
+        threads=max(1, given.threads // given.replicas),
     )
     counted = [0]
 

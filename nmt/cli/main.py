@@ -29,6 +29,7 @@ COMMANDS: Final = {
 def main(argv: list[str] | None = None) -> None:
     """Run a command and leave the process with its exit code (docs/contract.md, rules 1-3)."""
     arguments = sys.argv[1:] if argv is None else argv
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's products are for processes of one thread, side by side
     for number in (2, 1):
         try:
             os.fstat(number)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # torch is imported when the command runs
     from nmt.infer.translator import Translator
 
 TERMINAL: Final = "terminal"
-MOST_REPLICAS: Final = 4  # unless more are asked for: they share one interpreter, which each needs a part of the time
+MOST_REPLICAS: Final = 16  # unless more are asked for: each has a batch's numbers in memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class TranslateOptions:
     devices: int = opt(1, "processes on this machine, a device each, that share the lines out; the order stays")
     replicas: int | None = opt(
         None,
-        "batches that are searched side by side, each with its part of the threads; none: on CPUs a thread each, to 4",
+        "batches that are searched side by side, each with its part of the threads; none: on CPUs a thread each, to 16",
     )
     timeout: float = opt(10.0, "minutes that one of several devices may be waited for")
     precision: Literal["fp32", "bf16", "int8"] = opt(
@@ -78,6 +78,9 @@ class TranslateOptions:
     )
     shortlist: str | None = opt(None, "file of nmt shortlist: search only among words that may translate the source's")
     threads: int | None = opt(None, "threads for CPU work; none leaves it to torch")
+    matmul: Literal["auto", "torch", "onednn", "numpy"] = opt(
+        "auto", "what multiplies float32 on a CPU; auto: measured for each shape, when there is more than one batch"
+    )
 
     def __post_init__(self) -> None:
         for name in ("batch_tokens", "buffer_size", "max_source_length", "devices", "attention_lines"):
@@ -118,7 +121,9 @@ def run(options: TranslateOptions, parts: Parts) -> int:
         of_each = flags_of_each(options.devices, options.device, options.threads)
         return launch(options.devices, ["translate", *parts.argv, *of_each], "what was printed is whole lines")
     log.quiet |= not world.leads
-    with world.joined("cpu", options.timeout):  # what is exchanged is text
+    from nmt.nn.linear import using
+
+    with using(options.matmul), world.joined("cpu", options.timeout):  # what is exchanged is text
         return _lead(options, parts, world) if world.leads else _serve(options, parts, world)
 
 
@@ -129,6 +134,7 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
     from nmt.device import choose_device, keep_pages, use_threads
     from nmt.infer.alignment import read_dictionary
     from nmt.infer.candidates import Detail
+    from nmt.infer.replicas import by_processes
     from nmt.infer.translator import Translator, load_scorer
     from nmt.nn.quantized import available
 
@@ -136,7 +142,8 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
     decoder, device = parts.build("decoder"), choose_device(options.device, world.local_rank)
     threads = options.threads or torch.get_num_threads()
     replicas = options.replicas or (min(threads, MOST_REPLICAS) if device.type == "cpu" else 1)
-    use_threads(max(1, threads // replicas))
+    each = max(1, threads // replicas)
+    use_threads(1 if replicas > 1 and by_processes(device.type) else each)
     int8 = options.precision == "int8"
     if int8 and device.type != "cpu":
         raise UserError("--precision int8 is for CPUs (give bf16, or --device cpu)")
@@ -169,6 +176,7 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
         detail=detail,
         avoid=avoid,
         replicas=replicas,
+        threads=each,
         shortlist=shortlist,
     )
 

@@ -59,9 +59,14 @@ _task: Callable[[Any], Any] | None = None  # of a worker process
 
 
 def _begin(task: Callable[[Any], Any]) -> None:
-    """Make a process a worker: it leaves signals to its parent, and ends when the parent does."""
+    """Make a process a worker."""
     global _task
     _task = task
+    leave_signals()
+
+
+def leave_signals() -> None:
+    """Leave signals to the parent of this process, and end when it does."""
     for number in ASKED_TO_STOP:
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -1,10 +1,9 @@
 """Translating lines: raw text in, raw text out, in batches sorted by length, whatever the model and the search."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -23,10 +22,12 @@ from nmt.infer.attended import Attended
 from nmt.infer.candidates import Candidate, Detail, Translation
 from nmt.infer.ensemble import Ensemble, Mean
 from nmt.infer.reading import Reading, attended, read
+from nmt.infer.replicas import Replicas
 from nmt.infer.requests import Request
 from nmt.infer.shortlist import search as search_among
 from nmt.log import log
 from nmt.models.base import Model, Scorer
+from nmt.nn.linear import settle, turn_weights
 from nmt.nn.quantized import quantize
 from nmt.text.pipeline import Pipeline
 
@@ -35,6 +36,13 @@ LINES_NAMED: Final = 10
 
 
 Found = tuple[Hypothesis, Reading | None]
+
+
+class Asked(NamedTuple):
+    """A batch. sentences: ids of each, without EOS; wishes: of each"""
+
+    sentences: list[NDArray[Any]]
+    wishes: list[Wish]
 
 
 class Tally:
@@ -58,7 +66,7 @@ class Translator:
     detail: what is wanted of each translation besides its text
     avoid: texts that no translation contains as whole words
     shortlist: where to search for the words of a batch; only with one model
-    replicas: batches that are searched side by side, each by a thread of its own
+    replicas, threads: batches that are searched side by side, and the threads of each
     cut, failed: the lines that were cut, and those that could not be translated
     """
 
@@ -73,14 +81,16 @@ class Translator:
         detail: Detail | None = None,
         avoid: tuple[str, ...] = (),
         replicas: int = 1,
+        threads: int = 1,
         shortlist: Shortlist | None = None,
     ) -> None:
-        self.replicas, self.shortlist = replicas, shortlist
+        self.shortlist = shortlist
         self.detail, self.avoid = detail or Detail(), avoid
         self.pipeline, self.scorer, self.decoder = pipeline, scorer, decoder
         self.batch_tokens, self.max_source_length, self.precision = batch_tokens, max_source_length, precision
         self.cut, self.failed = Tally(log.warn), Tally(log.error)
         target = pipeline.target
+        self._replicas = Replicas(self._search, replicas, self.device.type, threads, self._settle)
         decoder.target = Target(target.decode, lambda: [target.surface(token) for token in range(target.size)])
 
     @property
@@ -114,10 +124,8 @@ class Translator:
         planned = micro_batches([order], lengths, lengths, self.batch_tokens)
         batches = [batch.tolist() for batch in planned if len(batch)]
 
-        def search(batch: list[int]) -> list[list[Found] | str]:
-            return self._search([sentences[i] for i in batch], [wishes[i] for i in batch])
-
-        for batch, found in zip(batches, in_order(search, batches, self.replicas, check), strict=True):
+        asked = [Asked([sentences[i] for i in batch], [wishes[i] for i in batch]) for batch in batches]
+        for batch, found in zip(batches, self._replicas.in_order(asked, check), strict=True):
             for i, outcome in zip(batch, found, strict=True):
                 if isinstance(outcome, str):
                     self.failed.add(f"{place}:{first + i}: not translated: {outcome}")
@@ -163,11 +171,12 @@ class Translator:
             return "phrases are wished for, which --decoder constrained-beam can hold to"
         return ""
 
-    def _search(self, sentences: list[NDArray[Any]], wishes: list[Wish]) -> list[list[Found] | str]:
+    def _search(self, asked: Asked) -> list[list[Found] | str]:
         """What was found for each sentence, or what went wrong with it.
 
         A batch that fails is halved until the sentence that fails is alone: memory may be the reason, or the sentence.
         """
+        sentences, wishes = asked
         try:
             with autocast(self.device, self.precision):
                 source = padded_rows(sentences, []).to(self.device)
@@ -184,7 +193,13 @@ class Translator:
             return [reason]
         log.warn(f"a batch of {len(sentences)} sentences failed ({reason}); trying halves of it")
         half = len(sentences) // 2
-        return self._search(sentences[:half], wishes[:half]) + self._search(sentences[half:], wishes[half:])
+        halves = Asked(sentences[:half], wishes[:half]), Asked(sentences[half:], wishes[half:])
+        return [found for each in halves for found in self._search(each)]
+
+    def _settle(self) -> None:
+        """Before much is searched: find how products are quickest, once for all replicas."""
+        if isinstance(self.scorer, nn.Module) and self.device.type == "cpu":
+            settle(self.scorer)
 
     def _read(
         self, sentences: Sequence[NDArray[Any]], found: Sequence[list[Hypothesis] | str]
@@ -213,33 +228,6 @@ def _finite(hypotheses: list[Hypothesis]) -> list[Hypothesis] | str:
     return found or "the model gives no finite probability"
 
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-
-def in_order(
-    work: Callable[[Item], Result], items: Sequence[Item], side_by_side: int, check: Callable[[], None] | None
-) -> Iterator[Result]:
-    """The result of each item, in their order, so many at work at once.
-
-    check: called before each result is given; may raise to stop: then those at work are finished and no other is begun
-    """
-    if side_by_side == 1 or len(items) == 1:
-        for item in items:
-            if check is not None:
-                check()
-            yield work(item)
-        return
-    pool = ThreadPoolExecutor(side_by_side)
-    try:
-        for future in [pool.submit(work, item) for item in items]:
-            if check is not None:
-                check()
-            yield future.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
 def load_scorer(
     folders: Sequence[Path],
     device: torch.device,
@@ -258,9 +246,11 @@ def load_scorer(
         if other.pipeline.hash != first.pipeline.hash:
             told = "have different vocabularies or text pipelines, so that they cannot be asked together"
             raise UserError(f"{quoted(first.folder)} and {quoted(other.folder)} {told}")
-    if int8:
-        for one in loaded:
+    for one in loaded:
+        if int8:
             quantize(one.model)
+        elif device.type == "cpu":
+            turn_weights(one.model)
     if len(loaded) == 1:
         return first.pipeline, first.model
     try:

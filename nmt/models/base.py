@@ -5,9 +5,10 @@ N = B * W rows, the hypotheses of one sentence standing together.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +49,7 @@ class State:
     watched: whether a search wants to know where each step looks
     attention: (N, S) what the last step saw of each source position, if it was watched; a row sums to 1
     output: the projection to the words that may be said, where those are not the whole vocabulary; None is the model's own
+    bound: what a model has looked up of itself for the steps of one search; None where it has to be again
     """
 
     sentences: dict[str, Tensor] = field(default_factory=dict)
@@ -56,10 +58,11 @@ class State:
     watched: bool = False
     attention: Tensor | None = None
     output: nn.Module | None = None
+    bound: Sequence[Any] | None = None
 
     def after(self, sentences: dict[str, Tensor], hypotheses: dict[str, Tensor], attention: Tensor | None) -> "State":
         """The state one step later."""
-        return State(sentences, hypotheses, self.length + 1, self.watched, attention, self.output)
+        return State(sentences, hypotheses, self.length + 1, self.watched, attention, self.output, self.bound)
 
     def reorder(self, rows: Tensor) -> None:
         """Make row i of the hypotheses what row `rows[i]` was. rows: (N',) each in 0..N-1; N' may differ from N."""

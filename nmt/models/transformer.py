@@ -17,7 +17,7 @@ from nmt.models.base import Model, Output, State, Vocabularies
 from nmt.nn.attention import AttentionShape, recording
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
-from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, LayerShape
+from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, LayerShape, LayerStep
 from nmt.nn.linear import Linear
 from nmt.nn.positions import LearnedPositions, SinusoidalPositions
 from nmt.symbols import PAD
@@ -117,7 +117,7 @@ class Transformer(Model):
     def _embed(self, words: Tensor, places: Tensor) -> Tensor:
         """sqrt(d_model) * embedding + position, then dropout (sections 3.4, 3.5 and 5.4).
 
-        words: (B, T, D); places: (T, D), or (1, D) for T hypotheses alike. Returns (B, T, D).
+        words: (B, T, D); places: (T, D); or words (N, D), places (1, D). Returns what words is.
         """
         return dropout(words * math.sqrt(self.width) + places, self.options.dropout, self.training)
 
@@ -156,12 +156,15 @@ class Transformer(Model):
         """See Scorer. Per sentence: each layer's keys and values of the memory, and those of every word that is said."""
         mask = (source != PAD)[:, None, None, :]  # B 1 1 S
         memory = self._encode(source, mask)
-        sentences = {"unseen": _hidden(mask)}
+        sentences = {"unseen": _hidden(mask).expand(-1, self.options.heads, -1, -1)}
         for i, layer in enumerate(self.decoder):
             remembered = cast(DecoderLayer, layer).cross_attention.remember(memory)
             sentences[f"{i}.memory_keys"], sentences[f"{i}.memory_values"] = remembered
             sentences[f"{i}.keys"], sentences[f"{i}.values"] = (tensor[:, :, :0] for tensor in remembered)
-        return State(sentences, {"seen": mask.new_empty(len(source), 0)})
+        return State(sentences, {"seen": mask.new_empty(len(source), 0)}, bound=self._bound())
+
+    def _bound(self) -> list[LayerStep]:
+        return [cast(DecoderLayer, layer).bound() for layer in self.decoder]
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """See Scorer. Per hypothesis: which of its sentence's words it has said."""
@@ -170,19 +173,19 @@ class Transformer(Model):
         words = tokens.view(B, -1)  # B W
         own = torch.eye(words.shape[1], dtype=torch.bool, device=tokens.device).repeat(B, 1)  # N W
         seen = torch.cat([state.hypotheses["seen"], own], 1)  # N E
-        hidden = _hidden(seen).view(B, 1, words.shape[1], -1)
-        states = self._embed(self.target_embedding(words), self.target_positions(state.length, 1))
+        heads = self.options.heads
+        hidden = _hidden(seen).view(B, 1, words.shape[1], -1).expand(-1, heads, -1, -1).flatten(0, 1)  # BH W E
+        unseen = memory["unseen"].flatten(0, 1)  # BH 1 S
+        states = self._embed(self.target_embedding(tokens), self.target_positions(state.length, 1))  # N D
         caches: dict[str, Tensor] = {}
         watching: AbstractContextManager[list[Tensor]] = recording() if state.watched else nullcontext([])
         with watching as weights:
-            for i, layer in enumerate(self.decoder):
+            for i, step in enumerate(state.bound or self._bound()):
                 past = memory[f"{i}.keys"], memory[f"{i}.values"]
                 remembered = memory[f"{i}.memory_keys"], memory[f"{i}.memory_values"]
-                states, past = cast(DecoderLayer, layer).step(
-                    states, past, seen.shape[1] - words.shape[1], hidden, remembered, memory["unseen"]
-                )
+                states, past = step(states, past, seen.shape[1] - words.shape[1], hidden, remembered, unseen)
                 caches[f"{i}.keys"], caches[f"{i}.values"] = past
-        log_probs = self.log_probs(self.decoder_norm(states).flatten(0, 1), state.output)
+        log_probs = self.log_probs(self.decoder_norm(states), state.output)
         attention = weights[2 * self.alignment_layer + 1].mean(1).flatten(0, 1) if weights else None  # N S
         return log_probs, state.after(memory | caches, {"seen": seen}, attention)
 

@@ -4,11 +4,11 @@ Dimensions: B sentences, T queries, S keys, D width, H heads, K and V width of a
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -52,9 +52,10 @@ def recording() -> Iterator[list[Tensor]]:
         _recorded.reset(token)
 
 
-def _note(weights: Tensor) -> None:
+def _note(weights: Tensor, heads: Sequence[int]) -> None:
+    """weights: (B * H, T, S); heads: B and H"""
     if (recorded := _recorded.get()) is not None:
-        recorded.append(weights)
+        recorded.append(weights.unflatten(0, heads))
 
 
 def attention(
@@ -90,24 +91,24 @@ def plain_attention(
         hidden = queries.new_full((rows, columns), -math.inf).triu(1)[None, None]  # 1 1 T S
     elif mask is not None:
         hidden = hidden.masked_fill(~mask, -math.inf)  # B 1 1 S
-    hidden = hidden.expand(*heads, -1, columns).flatten(0, 1)
+    return weighted_sum(queries, keys, values, hidden.expand(*heads, -1, columns).flatten(0, 1), dropout_probability)
+
+
+def weighted_sum(
+    queries: Tensor, keys: Tensor, values: Tensor, hidden: Tensor, dropout_probability: float = 0.0
+) -> Tensor:
+    """Equation 1: (B, H, T, V). queries: (B, H, T, K); keys: (B, H, S, K); values: (B, H, S, V)
+
+    hidden: (B * H, 1 or T, S), what is added to a score: 0, or minus infinity where a key is not seen
+    """
+    heads = queries.shape[:2]
     turned = keys.flatten(0, 1).transpose(1, 2)  # BH K S
     scores = torch.baddbmm(hidden, queries.flatten(0, 1), turned, alpha=queries.shape[3] ** -0.5)
     weights = scores.softmax(-1)
-    _note(weights.unflatten(0, heads))
-    sums: Tensor = (dropout(weights, dropout_probability, True) @ values.flatten(0, 1)).unflatten(0, heads)
-    return sums
-
-
-def step_attention(queries: Tensor, keys: Tensor, values: Tensor, hidden: Tensor) -> Tensor:
-    """Equation 1 for the next word of each hypothesis, those of a sentence side by side: (B, H, W, V).
-
-    queries: (B, H, W, K); keys: (B, H, S, K); values: (B, H, S, V)
-    hidden: (B, 1, 1 or W, S) float, what is added to a score: 0, or minus infinity where a key is not seen
-    """
-    weights = ((queries * queries.shape[3] ** -0.5) @ keys.transpose(2, 3) + hidden).softmax(-1)
-    _note(weights)
-    sums: Tensor = weights.to(values.dtype) @ values
+    _note(weights, heads)
+    if dropout_probability:
+        weights = dropout(weights, dropout_probability, True)
+    sums: Tensor = torch.bmm(weights, values.flatten(0, 1)).unflatten(0, heads)
     return sums
 
 
@@ -171,19 +172,29 @@ class SelfAttention(_Attention):
         """states: (B, T, D); mask: (B, 1, 1, T), True where a key may be seen. Returns (B, T, D)."""
         return self._attend(*self._heads(states), mask, causal)
 
-    def step(
-        self, states: Tensor, past: tuple[Tensor, Tensor], used: int, hidden: Tensor
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """One more position of each hypothesis. states: (B, W, D); hidden: (B, 1, W, used + W), see `step_attention`.
+    def bound(self) -> "SelfStep":
+        """Attention one more position of each hypothesis at a time, without gradient; see SelfStep."""
+        project, merge, widths, heads = (
+            self.queries_keys_values.bound(),
+            self.output.bound(),
+            self._widths,
+            self.shape.heads,
+        )
 
-        past: keys (B, H, C, K) and values (B, H, C, V) of all hypotheses that a sentence ever had, the first `used` of
-        them filled; who sees which is told by `hidden`, so that nothing moves when hypotheses change places
-        """
-        queries, *new = self._heads(states)  # B H W K
-        keys, values = (appended(cache, more.to(cache.dtype), used) for cache, more in zip(past, new, strict=True))
-        end = used + states.shape[1]
-        attended = step_attention(queries, keys[:, :, :end], values[:, :, :end], hidden)
-        return self._merge(attended), (keys, values)
+        def step(
+            states: Tensor, past: tuple[Tensor, Tensor], used: int, hidden: Tensor
+        ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+            B = len(past[0])
+            W = len(states) // B
+            queries, *new = (
+                part.view(B, W, heads, -1).transpose(1, 2) for part in project(states).split_with_sizes(widths, 1)
+            )
+            keys, values = (appended(cache, more, used) for cache, more in zip(past, new, strict=True))
+            end = used + W
+            sums = weighted_sum(queries, keys[:, :, :end], values[:, :, :end], hidden)  # B H W V
+            return merge(sums.transpose(1, 2).reshape(B * W, -1)), (keys, values)
+
+        return step
 
 
 class CrossAttention(_Attention):
@@ -204,6 +215,34 @@ class CrossAttention(_Attention):
         """states: (B, T, D); mask: (B, 1, 1, S). Returns (B, T, D)."""
         return self._attend(self._split(self.queries(states)), *remembered, mask, False)
 
-    def step(self, states: Tensor, remembered: tuple[Tensor, Tensor], hidden: Tensor) -> Tensor:
-        """One more position of each hypothesis. states: (B, W, D); hidden: (B, 1, 1, S), see `step_attention`."""
-        return self._merge(step_attention(self._split(self.queries(states)), *remembered, hidden))
+    def bound(self) -> "CrossStep":
+        """Attention one more position of each hypothesis at a time, without gradient; see CrossStep."""
+        project, merge, heads = self.queries.bound(), self.output.bound(), self.shape.heads
+
+        def step(states: Tensor, remembered: tuple[Tensor, Tensor], hidden: Tensor) -> Tensor:
+            queries = project(states).view(len(remembered[0]), -1, heads, self.shape.keys).transpose(1, 2)  # B H W K
+            sums = weighted_sum(queries, *remembered, hidden)
+            return merge(sums.transpose(1, 2).reshape(len(states), -1))
+
+        return step
+
+
+class SelfStep(Protocol):
+    """What a search asks of attention of hypotheses to themselves; its weights are looked up and its products chosen before."""
+
+    def __call__(
+        self, states: Tensor, past: tuple[Tensor, Tensor], used: int, hidden: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """states: (N, D) of the next position; hidden: (B * H, W, used + W), see `weighted_sum`.
+
+        past: keys (B, H, C, K) and values (B, H, C, V) of all hypotheses that a sentence ever had, the first `used` of
+        them filled; who sees which is told by `hidden`, so that nothing moves when hypotheses change places
+        Returns (N, D), and the keys and values that are then past.
+        """
+
+
+class CrossStep(Protocol):
+    """What a search asks of attention to a memory."""
+
+    def __call__(self, states: Tensor, remembered: tuple[Tensor, Tensor], hidden: Tensor) -> Tensor:
+        """states: (N, D) -> (N, D); remembered: see `CrossAttention.remember`; hidden: (B * H, 1, S), see `weighted_sum`."""

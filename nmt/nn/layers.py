@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
+import torch
 from torch import Tensor, nn
-from torch.nn.functional import relu
 
 from nmt.nn.attention import AttentionShape, CrossAttention, SelfAttention
 from nmt.nn.dropout import dropout
@@ -38,9 +39,14 @@ class FeedForward(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """(..., D) -> (..., D)"""
-        hidden = relu(self.inner(states))
+        hidden = self.inner(states).relu()
         outer: Tensor = self.outer(dropout(hidden, self.dropout, self.training))
         return outer
+
+    def bound(self) -> Callable[[Tensor], Tensor]:
+        """`forward` of (N, D) without gradient and dropout."""
+        inner, outer = self.inner.bound(), self.outer.bound()
+        return lambda states: outer(inner(states).relu_())
 
 
 class Residual(nn.Module):
@@ -61,6 +67,22 @@ class Residual(nn.Module):
             return states + dropout(sublayer(self.norm(states)), self.dropout, self.training)
         normed: Tensor = self.norm(states + dropout(sublayer(states), self.dropout, self.training))
         return normed
+
+    def bound(self) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]:
+        """Without gradient and dropout: what the sub-layer reads of (N, D); and what becomes of that and what it gave.
+
+        What it gave may be written into.
+        """
+        norm = bound_norm(self.norm)
+        if self.pre_norm:
+            return norm, lambda states, change: change.add_(states)
+        return lambda states: states, lambda states, change: norm(change.add_(states))
+
+
+def bound_norm(norm: nn.LayerNorm) -> Callable[[Tensor], Tensor]:
+    """Layer normalisation without gradient, its weights looked up."""
+    shape, weight, bias, epsilon = list(norm.normalized_shape), norm.weight.detach(), norm.bias.detach(), norm.eps
+    return lambda states: torch.layer_norm(states, shape, weight, bias, epsilon)
 
 
 class EncoderLayer(nn.Module):
@@ -103,7 +125,33 @@ class DecoderLayer(nn.Module):
         attended: Tensor = self.feed_forward_residual(states, self.feed_forward)
         return attended
 
-    def step(
+    def bound(self) -> "LayerStep":
+        """The layer one more position of each hypothesis at a time, without gradient; see LayerStep."""
+        attend, look, feed = self.self_attention.bound(), self.cross_attention.bound(), self.feed_forward.bound()
+        before_attending, attended = self.self_attention_residual.bound()
+        before_looking, looked = self.cross_attention_residual.bound()
+        before_feeding, fed = self.feed_forward_residual.bound()
+
+        def step(
+            states: Tensor,
+            past: tuple[Tensor, Tensor],
+            used: int,
+            hidden: Tensor,
+            remembered: tuple[Tensor, Tensor],
+            unseen: Tensor,
+        ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+            change, past = attend(before_attending(states), past, used, hidden)
+            states = attended(states, change)
+            states = looked(states, look(before_looking(states), remembered, unseen))
+            return fed(states, feed(before_feeding(states))), past
+
+        return step
+
+
+class LayerStep(Protocol):
+    """What a search asks of a decoder's layer."""
+
+    def __call__(
         self,
         states: Tensor,
         past: tuple[Tensor, Tensor],
@@ -112,19 +160,8 @@ class DecoderLayer(nn.Module):
         remembered: tuple[Tensor, Tensor],
         unseen: Tensor,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """One more position of each hypothesis. states: (B, W, D); past, used, hidden: see SelfAttention.step.
+        """states: (N, D) of the next position; past, used, hidden: see SelfStep.
 
-        remembered: keys and values of the memory, (B, H, S, .); unseen: (B, 1, 1, S), minus infinity at padding
-        Returns states (B, W, D) and the keys and values that are then past.
+        remembered: keys and values of the memory, (B, H, S, .); unseen: (B * H, 1, S), minus infinity at padding
+        Returns (N, D) and the keys and values that are then past.
         """
-        present = past
-
-        def attend_to_self(x: Tensor) -> Tensor:
-            nonlocal present
-            attended, present = self.self_attention.step(x, past, used, hidden)
-            return attended
-
-        states = self.self_attention_residual(states, attend_to_self)
-        states = self.cross_attention_residual(states, lambda x: self.cross_attention.step(x, remembered, unseen))
-        states = self.feed_forward_residual(states, self.feed_forward)
-        return states, present

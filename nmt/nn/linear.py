@@ -1,43 +1,52 @@
-"""Products with a matrix, by the fastest exact float32 path that the installed torch has on this processor.
+"""Products with a matrix, by the fastest exact float32 path that is installed for this processor.
 
-Torch multiplies float32 by the BLAS it was built with, or by oneDNN, which it takes for other types only. Which of the
-two is faster depends on the processor - nothing on one with AVX2, twice on one with AVX-512 - so it is measured.
+Torch multiplies float32 by the BLAS it was built with, or by oneDNN, which it takes for other types only; numpy has a
+BLAS of its own. Which is fastest depends on the processor and on the shape - between none and twice - so it is measured.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from statistics import median
 from typing import Any, Final, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
 Matmul = Literal["torch", "onednn"]
+Quick = Literal[
+    "auto", "torch", "onednn", "numpy"
+]  # without gradients numpy's may be taken too, and for each shape another
 
 WORTH: Final = 1.2  # times faster than torch's own that oneDNN has to be, so that noise does not decide
 SAME: Final = 1e-5  # largest difference, relative to the largest number: more is another precision and not float32
 SECONDS: Final = 0.5  # of a measurement before a training, and FEWEST rounds: others may be busy on the same cores
 FEWEST: Final = 7
+FEW: Final = 64  # rows: products of fewer are bound by memory, and torch's own
+ROUNDS: Final = 3  # of a measurement before a translation, with so many ROWS
+ROWS: Final = 128
 
-_path: Matmul = "torch"
+_path: Quick = "torch"
+_quickest_of: dict[tuple[int, int, bool], Quick] = {}  # by the shape of a weight, and whether there is a bias
 
 
-def path() -> Matmul:
+def path() -> Quick:
     """By which path float32 products on a CPU are computed now."""
     return _path
 
 
-def use(wanted: Matmul) -> None:
-    """Compute float32 products on a CPU by this path from now on."""
+def use(wanted: Quick) -> None:
+    """Compute float32 products on a CPU by this path from now on; where gradients are wanted, auto and numpy are torch's."""
     global _path
     _path = wanted
 
 
 @contextmanager
-def using(wanted: Matmul) -> Iterator[None]:
+def using(wanted: Quick) -> Iterator[None]:
     """Compute float32 products on a CPU by this path for the moment."""
     before = path()
     use(wanted)
@@ -100,10 +109,51 @@ def _times_faster(own: Callable[[int], object], other: Callable[[int], object], 
 
 def product(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """states (..., D) times weight (E, D) transposed, plus bias (E,): (..., E)."""
-    if not _by_onednn(states):
+    if _path == "torch" or not _may_choose(states):
         return linear(states, weight, bias)
-    found: Tensor = _Product.apply(states, weight, bias)  # type: ignore[no-untyped-call]
-    return found
+    if _path == "onednn":
+        found: Tensor = _Product.apply(states, weight, bias)  # type: ignore[no-untyped-call]
+        return found
+    if torch.is_grad_enabled() or states.numel() < FEW * states.shape[-1]:
+        return linear(states, weight, bias)
+    return _WAYS[_quickest_of.get(_shape(weight, bias), "torch") if _path == "auto" else _path](states, weight, bias)
+
+
+def turn_weights(model: nn.Module) -> None:
+    """Store the weights of linear layers by input, not by output: a product of few rows then reads them in their order.
+
+    The numbers and shapes stay; a weight that is an embedding's too is stored twice. It cannot be trained any more.
+    """
+    for layer in model.modules():
+        if isinstance(layer, Linear):
+            layer.weight = nn.Parameter(layer.weight.detach().t().contiguous().t(), requires_grad=False)
+
+
+def settle(model: nn.Module) -> None:
+    """Measure the path that multiplies with each shape of weight of a model in the least time, for those that it shall choose."""
+    if _path != "auto":
+        return
+    for layer in model.modules():
+        if isinstance(layer, Linear) and _shape(layer.weight, layer.bias) not in _quickest_of:
+            with torch.no_grad():
+                _quickest_of[_shape(layer.weight, layer.bias)] = _quickest(layer)
+
+
+def _shape(weight: Tensor, bias: Tensor | None) -> tuple[int, int, bool]:
+    return len(weight), weight.shape[1], bias is not None
+
+
+def _quickest(layer: "Linear") -> Quick:
+    rows, seconds = torch.randn(ROWS, layer.in_features), dict.fromkeys(_WAYS, math.inf)
+    own = linear(rows, layer.weight, layer.bias)
+    for _ in range(ROUNDS):
+        for name, way in _WAYS.items():
+            began = time.perf_counter()
+            found = way(rows, layer.weight, layer.bias)
+            seconds[name] = min(seconds[name], time.perf_counter() - began)
+            if float((found - own).abs().max()) > SAME * float(own.abs().max()):
+                seconds[name] = math.inf  # it is no float32
+    return min(_WAYS, key=lambda name: seconds[name])
 
 
 def add_product(sums: Tensor, left: Tensor, right: Tensor) -> None:
@@ -122,8 +172,12 @@ def product_back(gradient: Tensor, weight: Tensor) -> Tensor:
 
 
 def _by_onednn(states: Tensor) -> bool:
-    on_cpu = states.device.type == "cpu" and states.dtype == torch.float32
-    return _path == "onednn" and on_cpu and not torch.is_autocast_enabled("cpu")
+    return _path == "onednn" and _may_choose(states)
+
+
+def _may_choose(states: Tensor) -> bool:
+    """Whether a product is of float32 on a CPU."""
+    return states.dtype == torch.float32 and states.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
 
 
 def _onednn(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -132,6 +186,21 @@ def _onednn(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return linear(states, weight, bias)
     found: Tensor = torch.ops.mkldnn._linear_pointwise(states.contiguous(), weight, bias, "none", [], "")
     return found
+
+
+def _numpy(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """`product` by numpy's BLAS, without gradient."""
+    rows = states.reshape(-1, states.shape[-1])
+    found = torch.empty(len(rows), len(weight))
+    np.dot(rows.detach().numpy(), weight.detach().numpy().T, out=found.numpy())
+    if bias is not None:
+        found += bias
+    return found.view(*states.shape[:-1], -1)
+
+
+_WAYS: Final[dict[Quick, Callable[[Tensor, Tensor, Tensor | None], Tensor]]] = {"torch": linear, "numpy": _numpy}
+if available():
+    _WAYS["onednn"] = _onednn
 
 
 def _onednn_of_rows(left: Tensor, right: Tensor) -> Tensor:
@@ -168,6 +237,23 @@ class Linear(nn.Linear):
 
     def forward(self, states: Tensor) -> Tensor:
         return product(states, self.weight, self.bias)
+
+    def bound(self) -> Callable[[Tensor], Tensor]:
+        """`forward` of (N, D) without gradient, its weights looked up and its path chosen: a search has many small products."""
+        weight, bias = self.weight.detach(), None if self.bias is None else self.bias.detach()
+        if torch.is_autocast_enabled(weight.device.type):  # which would cast at each call
+            dtype = torch.get_autocast_dtype(weight.device.type)
+            weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
+        turned = weight.t()
+
+        def by_torch(states: Tensor) -> Tensor:
+            return torch.mm(states, turned) if bias is None else torch.addmm(bias, states, turned)
+
+        chosen = _quickest_of.get(_shape(weight, bias), "torch") if _path == "auto" else _path
+        if chosen == "torch" or not _may_choose(weight):
+            return by_torch
+        way = _WAYS[chosen]
+        return lambda states: by_torch(states) if len(states) < FEW else way(states, weight, bias)
 
     def rows(self, rows: Tensor) -> "Linear":
         """A layer that computes only some outputs. rows: (E',) which"""

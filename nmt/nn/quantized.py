@@ -4,13 +4,16 @@ Each output has a scale for its weights, fixed; each row of the input has one fo
 sentence is computed as it would be alone, whatever stands beside it in a batch. Sums are whole numbers of 32 bits.
 """
 
+import math
 import warnings
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
 MOST: Final = 127  # of a weight; and of an input, where the processor sums pairs of products in 32 bits
+TINY: Final = torch.finfo(torch.float32).tiny
 HALF: Final = 63  # of an input where it sums them in 16 bits, which more would overflow
 
 
@@ -41,10 +44,14 @@ class Int8Linear(nn.Module):
         """A layer that computes only some outputs. rows: (E',) which"""
         return Int8Linear(self.weight[rows], self.scale[rows], None if self.bias is None else self.bias[rows])
 
+    def bound(self) -> Callable[[Tensor], Tensor]:
+        """See Linear."""
+        return self.forward
+
     def forward(self, states: Tensor) -> Tensor:
         """See Int8Linear."""
         flat = states.reshape(-1, states.shape[-1])
-        largest = flat.abs().amax(1, keepdim=True).add_(torch.finfo(torch.float32).tiny)
+        largest = torch.linalg.vector_norm(flat, math.inf, 1, keepdim=True).add_(TINY)
         found: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
             flat / largest, 1 / self.most, self.most + 1, self._packed
         )

@@ -308,6 +308,48 @@ def test_the_faster_path_is_taken_and_never_one_of_another_precision(monkeypatch
     assert linear.measured(8, 16, 16) == ("torch", 0.0)
 
 
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("path", ["torch", "onednn", "numpy"])
+@pytest.mark.parametrize("rows", [3, linear.FEW, 2 * linear.FEW + 1])
+def test_a_product_of_a_search_is_the_same_by_every_path_however_its_weights_lie(path, bias, rows):
+    if path == "onednn" and not linear.available():
+        pytest.skip("this torch has no oneDNN")
+    layer, states = linear.Linear(24, 40, bias=bias), torch.randn(rows, 24)
+    plain = (states.double() @ layer.weight.double().t() + (layer.bias if bias else 0)).float()
+    for turned in (False, True):
+        if turned:
+            linear.turn_weights(layer)
+        with torch.inference_mode(), linear.using(path):
+            for found in (layer(states), layer.bound()(states), layer(states[None])[0]):
+                close([found], [plain], 2e-6)
+
+
+def test_each_shape_is_multiplied_by_the_path_that_was_quickest_with_it(monkeypatch):
+    def slow(*given):
+        time.sleep(0.002)
+        return functional.linear(*given)
+
+    asked = []
+    quick = {"torch": slow, "numpy": lambda *given: asked.append("numpy") or functional.linear(*given)}
+    monkeypatch.setattr(linear, "_WAYS", quick)
+    monkeypatch.setattr(linear, "_quickest_of", {})
+    model, other = torch.nn.Sequential(linear.Linear(8, 16), linear.Linear(16, 16, bias=False)), linear.Linear(16, 24)
+    with torch.inference_mode(), linear.using("auto"):
+        linear.settle(model)
+        assert set(linear._quickest_of.values()) == {"numpy"} and len(linear._quickest_of) == 2
+        asked.clear()
+        model(torch.randn(linear.FEW, 8))
+        assert asked == ["numpy", "numpy"]
+        model(torch.randn(linear.FEW - 1, 8))  # too few rows
+        other(torch.randn(linear.FEW, 16))  # a shape that was not measured
+        assert asked == ["numpy", "numpy"]
+    monkeypatch.setattr(linear, "_quickest_of", {})
+    monkeypatch.setitem(quick, "numpy", lambda *given: functional.linear(*given).bfloat16().float())
+    with linear.using("auto"):
+        linear.settle(model)
+    assert set(linear._quickest_of.values()) == {"torch"}  # slower, but float32
+
+
 class Lengths:
     """A corpus of which only the lengths are asked."""
 

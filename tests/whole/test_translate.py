@@ -7,6 +7,8 @@ import os
 import random
 import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -535,6 +537,50 @@ def test_unknown_words_are_replaced_and_words_are_counted_as_blanks_divide_them(
 def test_batches_side_by_side_give_the_same_lines(translate):
     content = corpus(200)
     assert translate(content, "--replicas=3", "--batch-tokens=100")[1] == translate(content)[1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="replicas are threads here")
+def test_a_replica_that_is_killed_is_named_and_what_was_begun_ends(trained, tmp_path):
+    process = start(trained, "--replicas=2", "--batch-tokens=40")
+    try:
+        process.stdin.write(corpus(20_000))
+        process.stdin.close()
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        until(lambda: len(children.read_text().split()) == 2)
+        victim, other = map(int, children.read_text().split())
+        os.kill(victim, signal.SIGKILL)
+        told = process.stderr.read().decode()
+        assert process.wait(60) == 5 and "a process that searched was lost" in told and "--replicas" in told
+        until(lambda: not _runs(other))
+    finally:
+        process.kill()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="replicas are threads here")
+def test_replicas_end_when_their_parent_is_killed(trained):
+    process = start(trained, "--replicas=2", "--batch-tokens=40")
+    process.stdin.write(corpus(20_000))
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    until(lambda: len(children.read_text().split()) == 2)
+    replicas = children.read_text().split()
+    process.kill()
+    process.wait()
+    until(lambda: not any(_runs(number) for number in replicas))
+
+
+def until(holds):
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def _runs(number):
+    """Whether a process is there, and no corpse that nobody has buried."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except OSError:
+        return False
 
 
 def test_what_the_model_looks_at_is_drawn_into_a_page_and_on_the_terminal(translate, tmp_path, capsys):

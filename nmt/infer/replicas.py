@@ -1,0 +1,94 @@
+"""Batches searched side by side, their results in order: by processes forked from this one, or by threads where that cannot be.
+
+A process has an interpreter of its own, so that the Python between two products waits for nobody's; what was loaded before
+is shared, as long as nobody writes to it.
+"""
+
+import multiprocessing
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, Generic, TypeVar
+
+from nmt.data.workers import leave_signals
+from nmt.device import use_threads
+from nmt.errors import ResourceError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def by_processes(kind: str) -> bool:
+    """Whether replicas on this kind of device (cpu, cuda) are processes."""
+    return kind == "cpu" and sys.platform == "linux"
+
+
+class Replicas(Generic[Item, Result]):
+    """So many workers that each do `work`; they begin when there is first work for more than one.
+
+    before: called in this process just before they begin
+    threads: of each, where they are processes. This process must have used one only: those of a pool are not forked with it
+    """
+
+    def __init__(
+        self, work: Callable[[Item], Result], number: int, kind: str, threads: int, before: Callable[[], None]
+    ) -> None:
+        self.number, self._threads, self._kind = number, threads, kind
+        self._work, self._before = work, before
+        self._pool: Executor | None = None
+
+    def in_order(self, items: Sequence[Item], check: Callable[[], None] | None) -> Iterator[Result]:
+        """The result of each item, in their order.
+
+        check: called before each result is given; may raise to stop: then those at work are finished and no other is begun
+        Raises ResourceError when a process is lost, and what the work raises.
+        """
+        if len(items) > 1 and self._pool is None:
+            self._before()
+            self._pool = self._begin()
+        if self._pool is None or len(items) == 1 or self.number == 1:
+            for item in items:
+                if check is not None:
+                    check()
+                yield self._work(item)
+            return
+        work: Callable[[Item], Result] = _run if by_processes(self._kind) else self._work
+        waiting = []
+        try:
+            with warnings.catch_warnings():
+                # of threads in a process that forks: ours hold no lock that a replica takes
+                warnings.simplefilter("ignore", DeprecationWarning)
+                waiting = [self._pool.submit(work, item) for item in items]
+            for future in waiting:
+                if check is not None:
+                    check()
+                yield future.result()
+        except BrokenProcessPool:
+            told = "a process that searched was lost, killed perhaps for want of memory (fewer --replicas, or --batch-tokens)"
+            raise ResourceError(told) from None
+        finally:
+            for future in waiting:
+                future.cancel()
+
+    def _begin(self) -> Executor:
+        if not by_processes(self._kind):
+            return ThreadPoolExecutor(self.number)
+        fork = multiprocessing.get_context("fork")
+        return ProcessPoolExecutor(self.number, fork, _begin, (self._work, self._threads))
+
+
+_work: Callable[[Any], Any] | None = None  # of a process that is a replica
+
+
+def _begin(work: Callable[[Any], Any], threads: int) -> None:
+    global _work
+    _work = work
+    leave_signals()
+    use_threads(threads)
+
+
+def _run(item: Any) -> Any:
+    assert _work is not None
+    return _work(item)
