@@ -41,9 +41,13 @@ bench-train: setup
 bench-steps: setup
 	$(BIN)/python benchmarks/steps.py --data $(DATA) $(FLAGS)
 
-# make bench-translate MODEL=model SOURCE=test.en REFERENCE=test.de [FLAGS="--length 15"]
+# make bench-translate TRAIN_SOURCE=train.en TRAIN_TARGET=train.de [SOURCE=test.en] [FLAGS="--shape base --vocabulary 32000"]: random models
+# make bench-translate MODEL=model SOURCE=test.en [REFERENCE=test.de]; either with the peers' scripts: BENCH=FOLDER WORK=WHERE_ITS_SETUP_RAN
 bench-translate: setup
-	$(BIN)/python benchmarks/translate.py --model $(MODEL) --source $(SOURCE) $(if $(REFERENCE),--reference $(REFERENCE)) $(FLAGS)
+	$(BIN)/python benchmarks/translate.py $(if $(MODEL),--model $(MODEL)) \
+	    $(if $(TRAIN_SOURCE),--train-source $(TRAIN_SOURCE) --train-target $(TRAIN_TARGET)) \
+	    $(if $(SOURCE),--source $(SOURCE)) $(if $(REFERENCE),--reference $(REFERENCE)) \
+	    $(if $(BENCH),--bench $(BENCH)) $(if $(WORK),--work $(WORK)) $(FLAGS)
 
 bench-growth: setup
 	$(BIN)/python benchmarks/growth.py $(FLAGS)

@@ -19,6 +19,7 @@ from typing import Final
 from unittest.mock import patch
 
 import torch
+from shapes import SHAPES
 from torch import Tensor
 from torch.nn import functional
 
@@ -123,8 +124,7 @@ class Bench:
 
 def sizes(given: argparse.Namespace) -> dict[str, int]:
     """--tiny: the small shape of the peers' benchmarks."""
-    tiny = {"encoder_layers": 3, "decoder_layers": 3, "d_model": 256, "d_ff": 1024, "heads": 4}
-    return tiny if given.tiny else {}
+    return SHAPES["tiny"] if given.tiny else {}
 
 
 def main() -> None:

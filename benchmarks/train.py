@@ -25,16 +25,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from shapes import SHAPES, flags_of
 
 from nmt.nn import linear
 
 HERE = Path(__file__).parent
 NMT = [sys.executable, "-m", "nmt"]
-SHAPES = {
-    "base": ["--preset=transformer-base"],
-    "tiny": ["--preset=transformer-base", "--encoder-layers=3", "--decoder-layers=3", "--d-model=256",
-             "--d-ff=1024", "--heads=4"],
-}  # fmt: skip
 PEERS = ("eole", "yardstick")  # that the scripts of --bench know; "-bf16" after a name is its own
 
 
@@ -59,6 +55,11 @@ def finished(command: Sequence[str], folder: Path | None = None) -> tuple[str, i
     return out, 1024 * used.ru_maxrss
 
 
+def shape_of(size: str) -> list[str]:
+    """Flags of `nmt train`."""
+    return ["--preset=transformer-base", *flags_of(size)]
+
+
 def matmul_rate(threads: int, precision: str) -> float:
     """FLOP/s of a large product by the fastest path of a precision: the best of a few rounds."""
     torch.set_num_threads(threads)
@@ -78,7 +79,7 @@ def nmt(given: argparse.Namespace, size: str, flags: Sequence[str]) -> Speed:
     """Of training alone."""
     run = given.work / "run"
     shutil.rmtree(run, ignore_errors=True)
-    command = [*NMT, "train", f"--data={given.work / 'data'}", f"--output={run}", *SHAPES[size], "--log-every=1u"]
+    command = [*NMT, "train", f"--data={given.work / 'data'}", f"--output={run}", *shape_of(size), "--log-every=1u"]
     command += [
         f"--batch-tokens={given.batch_tokens}",
         f"--max-updates={given.updates + 3}",
@@ -106,7 +107,7 @@ def as_a_user(given: argparse.Namespace, size: str, flags: Sequence[str]) -> tup
         "train",
         f"--data={given.work / 'data'}",
         f"--output={run}",
-        *SHAPES[size],
+        *shape_of(size),
         f"--threads={given.threads}",
     ]
     every = max(1, given.user_updates // 2)

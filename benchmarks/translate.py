@@ -1,120 +1,238 @@
-"""How fast `nmt translate` is beside CTranslate2: the same model, sentences, search and threads, in turn in one run.
+"""How fast `nmt translate` is beside CTranslate2 and eole: the same model, sentences, search and threads, in turn in one run.
 
-    python benchmarks/translate.py --model FOLDER --source test.en --reference test.de [--beam 4 1] [--rounds 3] [--length N]
+    python benchmarks/translate.py --train-source train.en --train-target train.de [--shape tiny base] [--vocabulary 8000]
+    python benchmarks/translate.py --model FOLDER --source test.en --reference test.de [--data DATA]
+    ... --bench FOLDER --work WORK         # eole too; FOLDER: peers' scripts; WORK: where its setup.sh was run
 
-Each round runs each system once, one after the other, in a process of its own: one pass over a tenth of the text to warm up, then
-one that counts; and 100 sentences one by one, for the latency. A system's figure is the median of its rounds. --length N makes
-every translation N tokens long, for models that are not trained. CTranslate2 gets the same pieces (`nmt export`) and its best
-settings for throughput: as many workers as threads, of one thread each.
+Without a model, random ones of the shapes named are made, with a vocabulary learnt from the parallel text; each translation is
+then 15 tokens long (--length; nmt's last one is the end symbol, which the others need not say). eole has random weights of its
+own. A shortlist is learnt from the text, or from --data; for CTranslate2 it is a vocabulary map.
+
+Each round runs each system once, one after the other, each in a process of its own that is asked through pipes: the first line,
+timed from the start of the process; a tenth of the text to warm up; all of it, for the speed; single sentences, for the latency.
+A system's figure is the median of its rounds, its ratio the median of the ratios within a round. nmt and CTranslate2 have as
+many workers as threads, of one thread each, so that a single sentence has one thread; eole, which has no workers, has them all.
+`nmt translate` is the command as a user types it, with the search that it has by default, but for the size of the beam.
 """
 
 import argparse
 import json
-import resource
+import os
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
+import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO, cast
 
+import numpy as np
+from models import NMT, exported, learnt_shortlist, of_eole, prepared, random_model, with_map
+from prepare import memory_of_tree
+from shapes import SHAPES
+
+from nmt.artefact import Artefact
+from nmt.runs import find_model
 from nmt.text.corpus import read_lines
+from nmt.text.pipeline import Pipeline
 
-HERE = Path(__file__)
-SYSTEMS = ("nmt fp32", "nmt int8", "ctranslate2 float32", "ctranslate2 int8")
+ENGINE = Path(__file__).with_name("engine.py")
+COMMAND = "nmt translate"
+SYSTEMS = (
+    COMMAND,
+    "nmt fp32",
+    "nmt int8",
+    "nmt int8 + shortlist",
+    "eole fp32",
+    "ctranslate2 float32",
+    "ctranslate2 int8",
+    "ctranslate2 int8 + vmap",
+)
+REFERENCES = ("eole fp32", "ctranslate2 float32", "ctranslate2 int8")
+RANDOM_LENGTH = 15  # tokens; what a caption has
 
 
-def timed(translate: Any, lines: list[str]) -> tuple[float, list[str]]:
-    """(seconds, translations)"""
+@dataclass(frozen=True)
+class System:
+    """How to start one. counted: it is told how many lines come together; in_pieces: it wants lines cut into pieces"""
+
+    command: list[str]
+    counted: bool = True
+    in_pieces: bool = False
+
+
+@dataclass(frozen=True)
+class Speed:
+    """first: seconds from the start of the process to the first line; median, p99: milliseconds of one sentence alone
+
+    sentences: a second; memory: bytes of its processes after the text, what they share counted once
+    """
+
+    first: float
+    sentences: float
+    median: float
+    p99: float
+    memory: float
+    lines: list[str]
+
+
+Ask = Callable[[Sequence[str]], tuple[float, list[str]]]
+"""lines -> (seconds, translations)"""
+
+
+@contextmanager
+def running(system: System, threads: int) -> Iterator[tuple[Ask, int]]:
+    """A system that can be asked, and the id of its process."""
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(system.command, env=environment, stderr=errors, **pipes) as it,
+    ):
+        questions, answers = cast(BinaryIO, it.stdin), cast(BinaryIO, it.stdout)
+
+        def write(text: bytes) -> None:
+            with suppress(BrokenPipeError):  # its last words tell why
+                questions.write(text)
+                questions.flush()
+
+        def ask(lines: Sequence[str]) -> tuple[float, list[str]]:
+            text = "".join(line + "\n" for line in lines)
+            text = f"{len(lines)}\n{text}" if system.counted else text
+            began = time.perf_counter()
+            writer = threading.Thread(target=write, args=(text.encode(),))  # it may answer before it has read all
+            writer.start()
+            found = [answers.readline() for _ in lines]
+            seconds = time.perf_counter() - began
+            writer.join()
+            if not found[-1]:
+                errors.seek(0)
+                raise SystemExit(f"failed: {' '.join(system.command)}\n{errors.read().decode()}")
+            return seconds, [line.decode().removesuffix("\n") for line in found]
+
+        yield ask, it.pid
+
+
+def measured(system: System, lines: list[str], singles: int, threads: int) -> Speed:
+    """One run of one system."""
     began = time.perf_counter()
-    found = translate(lines)
-    return time.perf_counter() - began, found
+    with running(system, threads) as (ask, pid):
+        ask(lines[:1])
+        first = time.perf_counter() - began
+        ask(lines[: max(1, len(lines) // 10)])
+        seconds, found = ask(lines)
+        memory = memory_of_tree(pid)
+        each = sorted(1000 * ask([line])[0] for line in some(lines, singles)) or [0.0]
+    p99 = each[int(0.99 * (len(each) - 1))]
+    return Speed(first, len(lines) / seconds, statistics.median(each), p99, memory, found)
 
 
-def nmt(given: argparse.Namespace, weights: str) -> tuple[Any, Any]:
-    """(translates lines, number of tokens of the last translations)"""
-    import torch
+def some(lines: list[str], most: int) -> list[str]:
+    """So many of the lines, evenly spaced."""
+    return [lines[i] for i in np.linspace(0, len(lines) - 1, min(most, len(lines))).astype(int)]
 
-    from nmt import registry
-    from nmt.device import keep_pages, use_threads
-    from nmt.infer.requests import Request
-    from nmt.infer.translator import Translator, load_scorer
-    from nmt.nn import linear
 
-    keep_pages()
-    use_threads(1)
-    linear.use("auto")
-    options: dict[str, Any] = {"beam_size": given.beam, "length_penalty": "average", "alpha": 1.0, "stop": "full"}
-    if given.length:
-        options |= {"min_length": given.length, "max_len_a": 0.0, "max_len_b": given.length}
-    pipeline, scorer = load_scorer([given.model], torch.device("cpu"), int8=weights == "int8")
-    translator = Translator(
-        pipeline,
-        scorer,
-        registry.build("decoder", "beam", options),
-        given.batch_tokens,
-        replicas=given.replicas,
-        threads=max(1, given.threads // given.replicas),
+@dataclass(frozen=True)
+class Model:
+    """What is translated with.
+
+    shape: of an untrained one; empty for a trained one
+    folder: of nmt; work: for what is made of it; data: what a shortlist is learnt from, if there is one
+    """
+
+    name: str
+    shape: str
+    folder: Path
+    work: Path
+    data: Path | None
+    pipeline: Pipeline
+
+
+def trained(given: argparse.Namespace) -> Model:
+    folder = find_model(given.model)
+    work = given.work / "trained"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    return Model(str(given.model), "", folder, work, given.data, Pipeline.load(Artefact(folder, "model", "checkpoint")))
+
+
+def untrained(given: argparse.Namespace, shape: str) -> Model:
+    work = given.work / f"{shape}-{given.vocabulary}"
+    work.mkdir(parents=True, exist_ok=True)
+    data = prepared(
+        given.work / f"prepared-{given.vocabulary}", given.train_source, given.train_target, given.vocabulary
     )
-    counted = [0]
-
-    def translate(lines: list[str]) -> list[str]:
-        found = translator.translate([Request(line) for line in lines])
-        counted[0] = sum(len(one.candidates[0].tokens) + 1 for one in found)
-        return [one.text for one in found]
-
-    return translate, counted
+    pipeline = Pipeline.load(Artefact(data, "prepared-data"))
+    return Model(f"{shape}, untrained", shape, random_model(work / "model", data, shape), work, data, pipeline)
 
 
-def ctranslate2(given: argparse.Namespace, weights: str) -> tuple[Any, Any]:
-    """As `nmt`, by CTranslate2."""
-    import ctranslate2 as library
+def system_of(name: str, given: argparse.Namespace, model: Model, beam: int) -> System | None:
+    """How to start a system with a model; None for one that cannot be run."""
+    engine, weights, *more = name.split()
+    if (engine == "eole" and not (model.shape and given.bench)) or (more and model.data is None):
+        return None
+    if name == COMMAND:
+        length = given.length - 1
+        forced = [f"--min-length={length}", "--max-len-a=0", f"--max-len-b={length}"] if given.length else []
+        command = [*NMT, "translate", f"--model={model.folder}", f"--beam-size={beam}", "--quiet", *forced]
+        return System(command, counted=False)
+    shortlist = learnt_shortlist(model.work / "shortlist", model.data) if more and model.data else None
+    python, folder, batch = sys.executable, model.folder, given.batch_tokens
+    if engine == "ctranslate2":
+        folder, batch = exported(model.work / f"ctranslate2-{weights}", model.folder, weights), given.batch_sentences
+        if shortlist is not None:
+            folder = with_map(model.work / "ctranslate2-map", folder, shortlist, model.pipeline)
+    elif engine == "eole":
+        programs, texts = given.work / "venvs/eole/bin", (given.train_source[0], given.train_target[0])
+        folder = of_eole(model.work / "eole", given.bench, programs, model.shape, model.pipeline, texts)
+        python, batch = str(programs / "python"), given.eole_sentences
+    job = {"engine": engine, "weights": weights, "model": str(folder), "batch": batch, "beam": beam}
+    job |= {"length": given.length, "threads": given.threads, "replicas": given.replicas or given.threads}
+    job["shortlist"] = str(shortlist) if shortlist else ""
+    return System([python, str(ENGINE), json.dumps(job)], in_pieces=engine == "eole")
 
-    from nmt.artefact import Artefact
-    from nmt.text.pipeline import Pipeline
 
-    folder = given.work / "ctranslate2"
-    pipeline = Pipeline.load(Artefact(folder, "ctranslate2"))
-    engine = library.Translator(
-        str(folder), compute_type=weights, inter_threads=given.threads, intra_threads=1, max_queued_batches=-1
+def compare(given: argparse.Namespace, model: Model, beam: int) -> None:
+    """A table: the systems by row."""
+    lines = some(read_lines(Path(given.source or given.train_source[0])), given.sentences)
+    pieces = [" ".join(model.pipeline.source.pieces(line)) for line in lines]
+    systems = {name: system_of(name, given, model, beam) for name in given.systems}
+    called = {name: system for name, system in systems.items() if system is not None}
+    rounds: list[dict[str, Speed]] = [
+        {
+            name: measured(system, pieces if system.in_pieces else lines, given.singles, given.threads)
+            for name, system in called.items()
+        }
+        for _ in range(given.rounds)
+    ]
+    references = [name for name in REFERENCES if name in called]
+    forced = f", {given.length} tokens each" if given.length else ""
+    print(
+        f"\n{model.name}: {model.pipeline.target.size:,} target entries; beam {beam}{forced}, {len(lines):,} sentences, "
+        f"{given.threads} threads, {given.rounds} rounds in turn"
     )
-    options: dict[str, Any] = {"beam_size": given.beam, "length_penalty": 1.0, "max_batch_size": 32}
-    if given.length:
-        options |= {"min_decoding_length": given.length, "max_decoding_length": given.length}
-    counted = [0]
-    piece = [pipeline.source.piece(token) for token in range(pipeline.source.size)]
-    number = {pipeline.target.piece(token): token for token in range(pipeline.target.size)}
-
-    def translate(lines: list[str]) -> list[str]:
-        pieces = [[piece[token] for token in row] for row in pipeline.source.encode_batch(lines).rows()]
-        found = engine.translate_batch(pieces, **options)
-        counted[0] = sum(len(one.hypotheses[0]) + 1 for one in found)
-        return [pipeline.target.decode([number[piece] for piece in one.hypotheses[0]]) for one in found]
-
-    return translate, counted
+    heads = ["system", "sentences/s (each round)", *(f"times {name}" for name in references), "BLEU"]
+    heads += ["one sentence alone: median, p99, ms", "to the first, s", "MB"]
+    print("| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|")
+    for name in called:
+        ones = [found[name] for found in rounds]
+        cells = [name, f"{middle(ones, 'sentences'):.1f} ({', '.join(f'{one.sentences:.1f}' for one in ones)})"]
+        for reference in references:
+            ratios = [found[name].sentences / found[reference].sentences for found in rounds]
+            cells.append(f"{statistics.median(ratios):.2f}")
+        cells += [bleu_of(ones[0].lines, given), f"{middle(ones, 'median'):.1f}, {middle(ones, 'p99'):.1f}"]
+        cells += [f"{middle(ones, 'first'):.2f}", f"{middle(ones, 'memory') / 1e6:,.0f}"]
+        print("| " + " | ".join(cells) + " |", flush=True)
 
 
-def one(given: argparse.Namespace) -> dict[str, Any]:
-    """What one system does, in this process."""
-    lines = read_lines(given.source)
-    engine, weights = given.one.split()
-    began = time.perf_counter()
-    translate, counted = (nmt if engine == "nmt" else ctranslate2)(given, weights)
-    translate(lines[:1])
-    first = time.perf_counter() - began
-    translate(lines[: len(lines) // 10])
-    seconds, found = timed(translate, lines)
-    tokens = counted[0]
-    each = sorted(timed(translate, [line])[0] for line in lines[100 : 100 + given.singles])
-    return {
-        "sentences": len(lines) / seconds,
-        "tokens": tokens / seconds,
-        "first": first,
-        "median": 1000 * statistics.median(each) if each else 0.0,
-        "p99": 1000 * each[int(0.99 * (len(each) - 1))] if each else 0.0,
-        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        "lines": found,
-    }
+def middle(ones: Sequence[Speed], name: str) -> float:
+    """The median of some runs."""
+    return statistics.median(getattr(one, name) for one in ones)
 
 
 def bleu_of(lines: list[str], given: argparse.Namespace) -> str:
@@ -122,73 +240,51 @@ def bleu_of(lines: list[str], given: argparse.Namespace) -> str:
         return ""
     import sacrebleu
 
-    references = [read_lines(given.reference)]
+    references = [some(read_lines(given.reference), given.sentences)]
     return f"{sacrebleu.corpus_bleu(lines, references, tokenize=given.tokenize, force=True).score:.2f}"
 
 
-def compare(given: argparse.Namespace, beam: int) -> None:
-    """A table: the systems by row."""
-    rounds: list[dict[str, dict[str, Any]]] = []
-    for _ in range(given.rounds):
-        found = {}
-        for name in given.systems:
-            command = [sys.executable, str(HERE), *given.words, f"--beam={beam}", f"--one={name}"]
-            found[name] = json.loads(subprocess.check_output(command))
-        rounds.append(found)
-    reference = given.systems[-1]
-    forced = f", {given.length} tokens each" if given.length else ""
-    print(f"\nbeam {beam}{forced}, {given.threads} threads, {given.rounds} rounds in turn")
-    print(
-        f"| system | sentences/s (each round) | tokens/s | times {reference} | BLEU | one sentence alone: median, p99, ms "
-        "| to the first, s | peak MB |\n" + "|---" * 8 + "|"
-    )
-    for name in given.systems:
-        ones = [found[name] for found in rounds]
-        speeds = [found["sentences"] for found in ones]
-        ratio = statistics.median(found[name]["sentences"] / found[reference]["sentences"] for found in rounds)
-        tokens, first, median, p99, peak = (
-            statistics.median(found[key] for found in ones) for key in ("tokens", "first", "median", "p99", "peak")
-        )
-        each = ", ".join(f"{speed:.1f}" for speed in speeds)
-        score = bleu_of(ones[0]["lines"], given)
-        print(
-            f"| {name} | {statistics.median(speeds):.1f} ({each}) | {tokens:,.0f} | {ratio:.2f} | {score} "
-            f"| {median:.1f}, {p99:.1f} | {first:.2f} | {peak:,.0f} |",
-            flush=True,
-        )
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--model", type=Path, help="a trained model; without it there are random ones")
+    parser.add_argument("--data", type=Path, help="with --model: prepared data, for a shortlist")
+    parser.add_argument("--shape", nargs="+", choices=SHAPES, default=["tiny", "base"], help="of random models")
+    parser.add_argument("--train-source", nargs="+", help="parallel text, for the vocabulary of random models")
+    parser.add_argument("--train-target", nargs="+")
+    parser.add_argument("--vocabulary", type=int, default=8000, help="entries of a random model's vocabulary")
+    parser.add_argument("--source", type=Path, help="what is translated; with random models that text, if not given")
+    parser.add_argument("--reference", type=Path, help="for BLEU")
+    parser.add_argument("--tokenize", default="13a", help="BLEU's tokenizer; none for a model of tokenised text")
+    parser.add_argument("--sentences", type=int, default=1000, help="lines of the source at most, evenly spaced")
+    parser.add_argument("--singles", type=int, default=100, help="sentences that are translated one by one")
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS, help="those that can be run are")
+    parser.add_argument("--beam", type=int, nargs="+", default=[4, 1])
+    parser.add_argument("--length", type=int, help="tokens of every translation; 0: as the model ends them")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--replicas", type=int, help="of nmt; as many as threads")
+    parser.add_argument("--batch-tokens", type=int, default=2000, help="of nmt")
+    parser.add_argument("--batch-sentences", type=int, default=32, help="of CTranslate2")
+    parser.add_argument("--eole-sentences", type=int, default=64, help="of a batch of eole")
+    parser.add_argument("--bench", type=Path, help="folder of the peers' scripts")
+    parser.add_argument("--work", type=Path, default=Path("runs/bench-translate"))
+    given = parser.parse_args()
+    if given.model is None and not (given.train_source and given.train_target):
+        parser.error("there is nothing to translate with: give --model, or --train-source and --train-target")
+    if given.model is not None and given.source is None:
+        parser.error("--model wants a --source to translate")
+    if given.length is None:
+        given.length = 0 if given.model else RANDOM_LENGTH
+    given.work = given.work.resolve()  # eole's program is asked from another folder
+    return given
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--model", type=Path, required=True, help="model folder")
-    parser.add_argument("--source", type=Path, required=True)
-    parser.add_argument("--reference", type=Path, help="for BLEU")
-    parser.add_argument("--tokenize", default="13a", help="BLEU's tokenizer; none for a model of tokenised text")
-    parser.add_argument(
-        "--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), help="the last is the reference"
-    )
-    parser.add_argument("--beam", type=int, nargs="+", default=[4, 1])
-    parser.add_argument("--length", type=int, default=0, help="tokens of every translation; 0: as the model ends them")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--singles", type=int, default=100, help="sentences that are translated one by one")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--replicas", type=int, default=2, help="of nmt")
-    parser.add_argument("--batch-tokens", type=int, default=2000, help="of nmt")
-    parser.add_argument("--work", type=Path, default=Path("runs/bench-translate"))
-    parser.add_argument("--one", choices=SYSTEMS, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.one:
-        given.beam = given.beam[0]
-        json.dump(one(given), sys.stdout)
-        return
-    given.words = sys.argv[1:]
-    given.work.mkdir(parents=True, exist_ok=True)
-    asked = ["export", f"--model={given.model}", "--format=ctranslate2", f"--output={given.work / 'ctranslate2'}"]
-    subprocess.run(
-        [sys.executable, "-m", "nmt", *asked, "--overwrite", "--quiet"], check=True, stdout=subprocess.DEVNULL
-    )
-    for beam in given.beam:
-        compare(given, beam)
+    given = arguments()
+    for shape in [""] if given.model else given.shape:
+        model = untrained(given, shape) if shape else trained(given)
+        for beam in given.beam:
+            compare(given, model, beam)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import torch
+from shapes import SHAPES
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, dropout, linear
 
@@ -23,17 +24,18 @@ from nmt.data.shards import PreparedData
 from nmt.nn.positions import sinusoids
 from nmt.symbols import PAD
 
-SIZES = {"base": (512, 2048, 6, 8), "tiny": (256, 1024, 3, 4)}
 WARM = 2  # updates that are not counted
 
 
 class Plain(nn.Module):
     def __init__(self, size: str, vocabulary: int) -> None:
         super().__init__()
-        self.width, inner, layers, heads = SIZES[size]
+        shape = SHAPES[size]
+        self.width, heads = shape["d_model"], shape["heads"]
         self.embedding = nn.Embedding(vocabulary, self.width, padding_idx=PAD)
         nn.init.normal_(self.embedding.weight, std=self.width**-0.5)
-        self.body = nn.Transformer(self.width, heads, layers, layers, inner, dropout=0.1, batch_first=True)
+        layers = shape["encoder_layers"], shape["decoder_layers"]
+        self.body = nn.Transformer(self.width, heads, *layers, shape["d_ff"], dropout=0.1, batch_first=True)
         self.register_buffer("positions", sinusoids(512, self.width, "sinusoidal"))
 
     def embed(self, ids: Tensor) -> Tensor:
@@ -53,7 +55,7 @@ class Plain(nn.Module):
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--size", choices=SIZES, required=True)
+    parser.add_argument("--size", choices=SHAPES, required=True)
     parser.add_argument("--updates", type=int, default=10)
     parser.add_argument("--batch-tokens", type=int, default=4096)
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")

@@ -17,7 +17,9 @@ if TYPE_CHECKING:  # torch is imported when the command runs
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions:
-    model: str = opt(REQUIRED, "model folder, or run folder (its best checkpoint)", aliases=("m", "path"))
+    model: tuple[str, ...] = opt(
+        REQUIRED, "model folder, or run folder (its best checkpoint); one", aliases=("m", "path", "models")
+    )
     output: str = opt(REQUIRED, "folder to write", aliases=("o",))
     format: Literal["ctranslate2"] = opt("ctranslate2", "the engine that is to read it; ctranslate2 needs that extra")
     quantization: Literal[
@@ -33,6 +35,8 @@ class ExportOptions:
     json: bool = opt(False, "print what was compared and tuned as JSON")
 
     def __post_init__(self) -> None:
+        if len(self.model) > 1:
+            raise ValueError(f"{len(self.model)} models are an ensemble, which CTranslate2 does not run; name one")
         if self.check_lines < 1:
             raise ValueError(f"check_lines is {self.check_lines}; it must be at least 1")
         if len(self.tune) not in (0, 2):
@@ -58,7 +62,7 @@ def run(options: ExportOptions) -> None:
     output = Path(options.output)
     check_output(output, options.overwrite)
     dev = _development_set(*options.tune) if options.tune else None
-    loaded = load_model(Path(options.model), torch.device("cpu"))
+    loaded = load_model(Path(options.model[0]), torch.device("cpu"))
     if output.resolve() == loaded.folder.resolve():
         raise UserError(f"{quoted(output)}: is the model to export (name another --output)")
     if options.check is None:
@@ -68,7 +72,7 @@ def run(options: ExportOptions) -> None:
     with Signals() as signals:
         settings = options.quantization, lines, dev, options.threads, signals.check
         exported = export_ctranslate2(loaded, output, *settings)
-    log.info(f"{output}: {options.model} for CTranslate2, {options.quantization}")
+    log.info(f"{output}: {options.model[0]} for CTranslate2, {options.quantization}")
     sys.stdout.buffer.write((_as_json if options.json else _as_rows)(options, exported).encode())
     sys.stdout.buffer.flush()
 

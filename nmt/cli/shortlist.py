@@ -48,9 +48,8 @@ def run(options: ShortlistOptions) -> None:
         every = np.arange(len(dev.corpus))
         sources = np.split(dev.corpus.sources(every), np.cumsum(dev.corpus.source_lengths)[:-1])
         targets = np.split(dev.corpus.targets(every), np.cumsum(dev.corpus.target_lengths)[:-1])
-        mean = sum(len(found.of(source.astype(np.int64))) for source in sources) / max(1, len(sources))
-        share = coverage(found, sources, targets)
-        told = f"{dev.name}: {share:.2%} of its target tokens, {mean:,.0f} of {sizes[1]:,} tokens a sentence\n"
+        share, words = coverage(found, sources, targets)
+        told = f"{dev.name}: {share:.2%} of its target tokens, {words:,.0f} of {sizes[1]:,} tokens a sentence\n"
         sys.stdout.buffer.write(told.encode())
 
 

@@ -145,10 +145,20 @@ def _cells(corpus: Corpus, indices: Numbers, size: int) -> _Cells:
     return _Cells(with_null[places] * size + np.repeat(targets, of_target), starts)
 
 
-def coverage(shortlist: Shortlist, sources: Sequence[NDArray[Any]], targets: Sequence[NDArray[Any]]) -> float:
-    """The share of target tokens that are in the shortlist of their own source sentence."""
-    found = [
-        np.isin(target, shortlist.of(source.astype(np.int64))).sum()
-        for source, target in zip(sources, targets, strict=True)
-    ]
-    return float(sum(found)) / max(1, sum(map(len, targets)))
+class Coverage(NamedTuple):
+    """How much of some pairs a shortlist holds.
+
+    share: of the target tokens, those in the shortlist of their own source sentence; words: that it has for a sentence, the mean
+    """
+
+    share: float
+    words: float
+
+
+def coverage(shortlist: Shortlist, sources: Sequence[NDArray[Any]], targets: Sequence[NDArray[Any]]) -> Coverage:
+    """See Coverage. sources, targets: ids of each pair"""
+    held = words = 0
+    for source, target in zip(sources, targets, strict=True):
+        own = shortlist.of(source.astype(np.int64))
+        held, words = held + int(np.isin(target, own).sum()), words + len(own)
+    return Coverage(held / max(1, sum(map(len, targets))), words / max(1, len(sources)))

@@ -66,9 +66,9 @@ def _begin(task: Callable[[Any], Any]) -> None:
 
 
 def leave_signals() -> None:
-    """Leave signals to the parent of this process, and end when it does."""
+    """Leave signals to the parent of this process, and end when it does or, by SIGTERM, when another worker was lost."""
     for number in ASKED_TO_STOP:
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -66,6 +66,8 @@ class Replicas(Generic[Item, Result]):
                     check()
                 yield future.result()
         except BrokenProcessPool:
+            if check is not None:
+                check()  # a signal may have ended them too
             told = "a process that searched was lost, killed perhaps for want of memory (fewer --replicas, or --batch-tokens)"
             raise ResourceError(told) from None
         finally:

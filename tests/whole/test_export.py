@@ -6,7 +6,9 @@ import random
 import re
 import signal
 import sys
+from itertools import combinations, product
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 import torch
@@ -20,7 +22,7 @@ from nmt.infer.ctranslate2 import POSITIONS
 from nmt.infer.evaluate import bleu
 from nmt.infer.score import score
 from nmt.models.base import Vocabularies
-from nmt.models.transformer import Transformer
+from nmt.models.transformer import Transformer, TransformerOptions
 from nmt.nn.layers import EPSILON
 from nmt.options import make
 from nmt.symbols import BOS, EOS, PAD
@@ -35,16 +37,17 @@ SMALL = {
 }
 DOCUMENTS = Path(nmt.infer.export.__file__).parents[2] / "docs"
 LIKELY = 2.0  # nats
+COLUMNS = ("norm_position", "tie", "positions", "attention_bias", "output_bias", "heads", "joint")
 SHAPES = [  # any two settings of two columns meet in a row
-    ("post", "all", "sinusoidal", True, False),
-    ("pre", "all", "t2t-sinusoidal", True, True),
-    ("post", "all", "learned", False, False),
-    ("pre", "target", "sinusoidal", False, True),
-    ("post", "target", "t2t-sinusoidal", False, False),
-    ("pre", "target", "learned", True, True),
-    ("post", "none", "sinusoidal", True, False),
-    ("pre", "none", "t2t-sinusoidal", False, False),
-    ("post", "none", "learned", False, True),
+    ("post", "all", "learned", True, False, 4, True),
+    ("post", "all", "sinusoidal", False, True, 4, True),
+    ("pre", "all", "t2t-sinusoidal", False, False, 1, True),
+    ("post", "target", "t2t-sinusoidal", True, True, 4, False),
+    ("pre", "target", "learned", False, False, 4, True),
+    ("pre", "target", "sinusoidal", True, False, 1, False),
+    ("post", "none", "sinusoidal", False, True, 4, True),
+    ("post", "none", "t2t-sinusoidal", True, False, 1, True),
+    ("pre", "none", "learned", False, True, 1, False),
 ]
 PLUGIN = '''
 """A model that is almost the Transformer."""
@@ -66,12 +69,14 @@ def side(language: str, words: list[str]) -> Side:
     return Side(SideSettings(language, "nfc", False, False, "none", "none"), Words(words))
 
 
-def make_model(folder: Path, name: str = "transformer", words: tuple[str, ...] = (), **options: object) -> Path:
-    """A small model with weights so large that whatever goes wrong shows; of one vocabulary if all is tied, else of two."""
+def make_model(
+    folder: Path, name: str = "transformer", words: tuple[str, ...] = (), joint: bool | None = None, **options: object
+) -> Path:
+    """A small model with weights so large that whatever goes wrong shows. joint: one vocabulary; None: if all is tied"""
     torch.manual_seed(3)
     entry = registry.find("model", name)
     made = make(entry.options, {**SMALL.get(name, SMALL["transformer"]), **options})
-    joint = getattr(made, "tie", None) == "all"
+    joint = getattr(made, "tie", None) == "all" if joint is None else joint
     source = side("en", [*WORDS, *words])
     target = source if joint else side("de", [word.upper() for word in WORDS[:-3]])
     vocabularies = Vocabularies(source.size, target.size, joint)
@@ -139,23 +144,30 @@ def score_alone(folder: Path, sources: list[str], targets: list[str]) -> list[li
     return [one.log_probs for one in found]
 
 
-@pytest.mark.parametrize(("norm_position", "tie", "positions", "attention_bias", "output_bias"), SHAPES)
-def test_a_transformer_of_any_shape_says_the_same_with_the_same_probabilities(
-    norm_position, tie, positions, attention_bias, output_bias, export, tmp_path
-):
-    biases = {"attention_bias": attention_bias, "output_bias": output_bias}
-    folder = make_model(
-        tmp_path / "m", norm_position=norm_position, tie=tie, positions=positions, max_positions=6, **biases
-    )
+def test_any_two_settings_of_a_transformer_are_exported_together():
+    settings = [{row[place] for row in SHAPES} for place in range(len(COLUMNS))]
+    for name, found in zip(COLUMNS, settings, strict=True):
+        if name not in ("heads", "joint"):
+            annotation = get_type_hints(TransformerOptions)[name]
+            assert found == set(get_args(annotation) or (True, False))
+    for one, other in combinations(range(len(COLUMNS)), 2):
+        never = {("all", False)} if (COLUMNS[one], COLUMNS[other]) == ("tie", "joint") else set()
+        assert {(row[one], row[other]) for row in SHAPES} == set(product(settings[one], settings[other])) - never
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "-".join(map(str, shape)))
+def test_a_transformer_of_any_shape_says_the_same_with_the_same_probabilities(shape, export, tmp_path):
+    options = dict(zip(COLUMNS, shape, strict=True))
+    folder = make_model(tmp_path / "m", max_positions=6, **options)
     done = export(folder, "--check-lines=30", "--json")
     assert done.code == 0, done.err
     assert [one["search"] for one in done.json["agreements"]] == ["greedy", "beam 4"]
     for one in done.json["agreements"]:
-        assert one["lines"] == 30 == one["equal"] + one["tied"] + one["endless"] and one["equal"] > 20
+        assert one["lines"] == 30 == one["equal"] + one["tied"] + one["endless"] and one["equal"] > 15
 
     loaded = load_model(folder, torch.device("cpu"))
     sources = text(30)
-    targets = [line if tie == "all" else line.upper() for line in text(30, seed=6)]
+    targets = [line if options["joint"] else line.upper() for line in text(30, seed=6)]
     ours = score(loaded.model, loaded.pipeline, sources, targets, 1000, 100, lambda: None)
     for own, other in zip(ours, score_alone(tmp_path / "out", sources, targets), strict=True):
         assert other == pytest.approx(own.log_probs, abs=1e-3)
@@ -167,6 +179,8 @@ def test_a_transformer_of_any_shape_says_the_same_with_the_same_probabilities(
     [
         {"heads": 1, "encoder_layers": 1, "decoder_layers": 3},
         {"heads": 3, "d_k": 24, "d_v": 24, "attention_bias": True},
+        {"heads": 2, "d_k": 8, "d_v": 8, "norm_position": "pre", "d_ff": 20},
+        {"positions": "learned", "max_positions": POSITIONS + 2},
     ],
 )
 def test_any_number_of_layers_and_heads_of_any_width_go(options, export, tmp_path):
@@ -309,6 +323,8 @@ def test_what_ctranslate2_cannot_run_is_refused_with_the_reason(export, call, tm
 
     assert "its model is 'rnnsearch'" in reason(make_model(tmp_path / "rnn", "rnnsearch"))
     assert "keys of width 4 and values of width 8" in reason(make_model(tmp_path / "narrow", d_k=4))
+    both = reason(tmp_path / "narrow", "--model", tmp_path / "rnn")
+    assert "2 models are an ensemble, which CTranslate2 does not run" in both
     assert "written '</s>'" in reason(make_model(tmp_path / "words", words=("</s>",)))
     (tmp_path / "plugin.py").write_text(PLUGIN)
     registry.load_plugin(str(tmp_path / "plugin.py"))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ENVIRONMENT, NMT, WORDS
+from conftest import ENVIRONMENT, NMT, WORDS, wait_for
 
 from nmt.checkpoint import load_model
 from nmt.cli.main import run
@@ -539,33 +539,36 @@ def test_batches_side_by_side_give_the_same_lines(translate):
     assert translate(content, "--replicas=3", "--batch-tokens=100")[1] == translate(content)[1]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="replicas are threads here")
-def test_a_replica_that_is_killed_is_named_and_what_was_begun_ends(trained, tmp_path):
-    process = start(trained, "--replicas=2", "--batch-tokens=40")
+@pytest.fixture
+def replicas(trained, tmp_path):
+    """A translation of very many lines by two replicas, and the numbers of their processes."""
+    if sys.platform != "linux":
+        pytest.skip("replicas are threads here")
+    source = tmp_path / "source"
+    source.write_bytes(corpus(20_000))
+    flags = f"--input={source}", "--replicas=2", "--batch-tokens=40"
+    process = start(trained, *flags, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     try:
-        process.stdin.write(corpus(20_000))
-        process.stdin.close()
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        until(lambda: len(children.read_text().split()) == 2)
-        victim, other = map(int, children.read_text().split())
-        os.kill(victim, signal.SIGKILL)
-        told = process.stderr.read().decode()
-        assert process.wait(60) == 5 and "a process that searched was lost" in told and "--replicas" in told
-        until(lambda: not _runs(other))
+        wait_for(lambda: len(children.read_text().split()) == 2, process, 60)
+        yield process, [int(number) for number in children.read_text().split()]
     finally:
         process.kill()
+        process.communicate()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="replicas are threads here")
-def test_replicas_end_when_their_parent_is_killed(trained):
-    process = start(trained, "--replicas=2", "--batch-tokens=40")
-    process.stdin.write(corpus(20_000))
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    until(lambda: len(children.read_text().split()) == 2)
-    replicas = children.read_text().split()
+def test_a_replica_that_is_killed_is_named_and_the_other_ends(replicas):
+    process, (victim, other) = replicas
+    os.kill(victim, signal.SIGKILL)
+    told = process.communicate(timeout=60)[1].decode()
+    assert process.returncode == 5 and "a process that searched was lost" in told and "--replicas" in told
+    until(lambda: not runs(other))
+
+
+def test_replicas_end_when_their_parent_is_killed(replicas):
+    process, numbers = replicas
     process.kill()
-    process.wait()
-    until(lambda: not any(_runs(number) for number in replicas))
+    until(lambda: not any(map(runs, numbers)))
 
 
 def until(holds):
@@ -575,7 +578,7 @@ def until(holds):
         time.sleep(0.02)
 
 
-def _runs(number):
+def runs(number):
     """Whether a process is there, and no corpse that nobody has buried."""
     try:
         return Path(f"/proc/{number}/stat").read_text().rpartition(") ")[2][0] != "Z"

@@ -1,0 +1,109 @@
+"""One engine that translates in a process of its own, for benchmarks/translate.py, which starts and times it.
+
+    python benchmarks/engine.py JOB        # JOB: a JSON object; `engine` is nmt, ctranslate2 or eole
+
+It reads how many lines come, then the lines, and answers with as many; again and again. It runs in the virtual environment of its
+engine, so what it needs is imported where it is used.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Translate = Callable[[list[str]], list[str]]
+
+
+def nmt(job: dict[str, Any]) -> Translate:
+    """Replicas of a part of the threads each; it stops when the beam has ended as many as it holds, as the others do."""
+    import torch
+
+    from nmt import registry
+    from nmt.data.shortlist import Shortlist
+    from nmt.device import keep_pages, use_threads
+    from nmt.infer.requests import Request
+    from nmt.infer.translator import Translator, load_scorer
+    from nmt.nn import linear
+
+    keep_pages()
+    use_threads(1)
+    linear.use("auto")
+    pipeline, scorer = load_scorer([Path(job["model"])], torch.device("cpu"), int8=job["weights"] == "int8")
+    options: dict[str, Any] = {}
+    if job["length"]:
+        options = {"min_length": job["length"] - 1, "max_len_a": 0.0, "max_len_b": job["length"] - 1}
+    if job["beam"] > 1:
+        options |= {"beam_size": job["beam"], "length_penalty": "average", "alpha": 1.0, "stop": "full"}
+    decoder = registry.build("decoder", "beam" if job["beam"] > 1 else "greedy", options)
+    shortlist = None
+    if job["shortlist"]:
+        sizes = pipeline.source.size, pipeline.target.size
+        shortlist = Shortlist.load(Path(job["shortlist"]), pipeline.hash, sizes)
+    each = max(1, job["threads"] // job["replicas"])
+    settings = {"replicas": job["replicas"], "threads": each, "shortlist": shortlist}
+    translator = Translator(pipeline, scorer, decoder, job["batch"], **settings)
+    return lambda lines: [one.text for one in translator.translate([Request(line) for line in lines])]
+
+
+def ctranslate2(job: dict[str, Any]) -> Translate:
+    """As many workers as threads, of one thread each: the most sentences a second."""
+    sys.modules["torch"] = None  # type: ignore[assignment]  # it would be imported where it is installed, for converters
+    import ctranslate2 as library
+
+    from nmt.artefact import Artefact
+    from nmt.text.pipeline import Pipeline
+
+    pipeline = Pipeline.load(Artefact(Path(job["model"]), "ctranslate2"))
+    source, target = pipeline.source, pipeline.target
+    threads = {"inter_threads": job["threads"], "intra_threads": 1, "max_queued_batches": -1}
+    engine = library.Translator(job["model"], compute_type=job["weights"], **threads)
+    options = {
+        "beam_size": job["beam"],
+        "length_penalty": 1.0,
+        "max_batch_size": job["batch"],
+        "use_vmap": bool(job["shortlist"]),
+    }
+    if job["length"]:
+        options |= {"min_decoding_length": job["length"], "max_decoding_length": job["length"]}
+    piece = [source.piece(token) for token in range(source.size)]
+    number = {target.piece(token): token for token in range(target.size)}
+
+    def translate(lines: list[str]) -> list[str]:
+        pieces = [[piece[token] for token in row] for row in source.encode_batch(lines).rows()]
+        found = engine.translate_batch(pieces, **options)
+        return [target.decode([number[piece] for piece in one.hypotheses[0]]) for one in found]
+
+    return translate
+
+
+def eole(job: dict[str, Any]) -> Translate:
+    """One process with all threads: on a CPU it has no other way. Lines are in pieces already, and stay so."""
+    import torch
+    from eole.config.run import PredictConfig
+    from eole.inference_engine import InferenceEnginePY
+
+    torch.set_num_threads(job["threads"])
+    options = {"model_path": job["model"], "src": "-", "world_size": 1, "gpu_ranks": [], "batch_size": job["batch"]}
+    options |= {"beam_size": job["beam"], "length_penalty": "avg", "alpha": 1.0, "top_k": int(job["beam"] == 1)}
+    if job["length"]:
+        options |= {"min_length": job["length"], "max_length": job["length"], "max_length_ratio": 0}
+    engine = InferenceEnginePY(PredictConfig(**options))
+    return lambda lines: [candidates[0] for candidates in engine.infer_list(lines)[2]]
+
+
+def main() -> None:
+    job = json.loads(sys.argv[1])
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8", newline="\n")
+    os.dup2(2, 1)  # what an engine prints itself is no translation
+    questions = os.fdopen(0, encoding="utf-8", newline="\n", closefd=False)
+    translate = {"nmt": nmt, "ctranslate2": ctranslate2, "eole": eole}[job["engine"]](job)
+    while count := questions.readline():
+        lines = [questions.readline().removesuffix("\n") for _ in range(int(count))]
+        answers.writelines(line + "\n" for line in translate(lines))
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

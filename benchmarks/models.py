@@ -1,0 +1,111 @@
+"""Models that benchmarks/translate.py compares: random ones made of nothing but a parallel text, and a model for each engine.
+
+What stands in its folder already is used again.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from shapes import SHAPES
+
+from nmt import registry
+from nmt.artefact import MANIFEST
+from nmt.checkpoint import ModelFacts, save_model, weights_of
+from nmt.data.shards import PreparedData
+from nmt.data.shortlist import Shortlist
+from nmt.models.base import Vocabularies
+from nmt.text.corpus import read_lines
+from nmt.text.pipeline import Pipeline
+
+NMT = [sys.executable, "-m", "nmt"]
+EOLES_OWN = 8000  # entries of a vocabulary in the settings that the peers' scripts have for eole
+EOLES_PAIRS = 2000  # that it sees in its only update
+
+
+def prepared(folder: Path, sources: Sequence[str], targets: Sequence[str], vocabulary: int) -> Path:
+    """Prepared data of parallel text, with a vocabulary learnt from it."""
+    asked = ["prepare", "--source-lang=xx", "--target-lang=yy", f"--vocab-size={vocabulary}", f"--output={folder}"]
+    asked += [f"--source={name}" for name in sources] + [f"--target={name}" for name in targets]
+    if not (folder / MANIFEST).exists():
+        subprocess.run([*NMT, *asked, f"--workers={os.cpu_count()}", "--quiet"], check=True)
+    return folder
+
+
+def random_model(folder: Path, data: Path, shape: str) -> Path:
+    """A Transformer with the weights that training would begin with."""
+    if not (folder / MANIFEST).exists():
+        pipeline = PreparedData(data).pipeline
+        vocabularies = Vocabularies(pipeline.source.size, pipeline.target.size, pipeline.joint)
+        torch.manual_seed(1)
+        model = registry.build("model", "transformer", SHAPES[shape], vocabularies)
+        facts = ModelFacts.of("transformer", model.options, vocabularies)
+        save_model(folder, weights_of(model), facts, pipeline, {}, lambda: None)
+    return folder
+
+
+def learnt_shortlist(path: Path, data: Path) -> Path:
+    """What `nmt shortlist` learns, with its own settings."""
+    if not path.exists():
+        asked = [*NMT, "shortlist", f"--data={data}", f"--output={path}", "--quiet"]
+        subprocess.run(asked, check=True, stdout=subprocess.DEVNULL)
+    return path
+
+
+def exported(folder: Path, model: Path, quantization: str) -> Path:
+    """The model for CTranslate2; a few lines are compared, for the tests of `nmt export` compare more."""
+    if not (folder / MANIFEST).exists():
+        asked = ["export", f"--model={model}", "--format=ctranslate2", f"--quantization={quantization}"]
+        command = [*NMT, *asked, f"--output={folder}", "--check-lines=2", "--quiet"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return folder
+
+
+def with_map(folder: Path, export: Path, path: Path, pipeline: Pipeline) -> Path:
+    """An exported model with our shortlist as CTranslate2's vocabulary map: a source token, TAB, the target tokens it may become.
+
+    The line of no source token has those that are always there.
+    """
+    if not folder.exists():
+        sizes = pipeline.source.size, pipeline.target.size
+        shortlist = Shortlist.load(path, pipeline.hash, sizes)
+        shutil.copytree(export, folder, copy_function=os.link)
+        with (folder / "vmap.txt").open("w", encoding="utf-8", newline="\n") as file:
+            rows = [("", shortlist.frequent)]
+            rows += [
+                (pipeline.source.piece(token), shortlist.words[shortlist.starts[token] : shortlist.starts[token + 1]])
+                for token in range(sizes[0])
+            ]
+            for piece, words in rows:
+                file.write(piece + "\t" + " ".join(map(pipeline.target.piece, words.tolist())) + "\n")
+    return folder
+
+
+def of_eole(folder: Path, bench: Path, programs: Path, shape: str, pipeline: Pipeline, texts: tuple[str, str]) -> Path:
+    """What eole has after one update by the settings of the peers' scripts, with our vocabulary.
+
+    bench: the scripts; programs: of its virtual environment; texts: files to learn from
+    """
+    model = folder / "model"
+    if not (model / "config.json").exists():
+        (folder / "bpe").mkdir(parents=True, exist_ok=True)  # the names are those of the scripts
+        for name, file, side in zip(("en", "de"), texts, (pipeline.source, pipeline.target), strict=True):
+            lines = read_lines(Path(file))[:EOLES_PAIRS]
+            pieces = "".join(" ".join(side.pieces(line)) + "\n" for line in lines)
+            (folder / f"bpe/train.{name}").write_text(pieces, encoding="utf-8")
+        words = {
+            side.piece(token): None for side in (pipeline.source, pipeline.target) for token in range(4, side.size)
+        }
+        counts = "".join(f"{word}\t1\n" for word in words)
+        (folder / "bpe/vocab.count.tsv").write_text(counts, encoding="utf-8")
+        asked = [sys.executable, str(bench / "eole_config.py"), "eole", shape, "1", "."]
+        settings = subprocess.check_output(asked, text=True).replace(str(EOLES_OWN), str(len(words)))
+        (folder / "eole.yaml").write_text(settings)
+        command = [str(programs / "eole"), "train", "-config", "eole.yaml"]
+        with (folder / "eole.log").open("w") as log:
+            subprocess.run(command, cwd=folder, check=True, stdout=log, stderr=log)
+    return model
