@@ -537,7 +537,7 @@ def test_batches_side_by_side_give_the_same_lines(translate):
     assert translate(content, "--replicas=3", "--batch-tokens=100")[1] == translate(content)[1]
 
 
-def test_what_the_model_looks_at_is_drawn_into_a_page_and_on_the_terminal(translate, tmp_path, capsys):
+def test_what_models_look_at_is_drawn_into_a_page_and_on_the_terminal(trained, translate, tmp_path, capsys):
     page = tmp_path / "look.html"
     content = corpus(5)
     code, output = translate(content, f"--attention={page}", "--attention-lines=2")
@@ -545,6 +545,8 @@ def test_what_the_model_looks_at_is_drawn_into_a_page_and_on_the_terminal(transl
     assert page.read_text().startswith("<!DOCTYPE html>")
     capsys.readouterr()
     assert translate(b"ban des\n", "--attention=terminal")[0] == 0
-    assert "cross-attention" in capsys.readouterr().err
+    assert "cross-attention, layer 1 of 1, mean of 2 heads" in capsys.readouterr().err
+    assert translate(b"ban des\n", "--attention=terminal", f"--model={trained}", f"--model={trained}")[0] == 0
+    assert "cross-attention, layer 1 of 1, one head" in capsys.readouterr().err
     for wrong in ("look.gif", "no/such/folder/look.html"):
         assert translate(content, f"--attention={tmp_path / wrong}")[0] == 2
