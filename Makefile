@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-growth bench-scaling format clean
+.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-scaling format clean
 
 setup: $(VENV)/ready
 
@@ -44,6 +44,10 @@ bench-steps: setup
 # make bench-translate MODEL=model SOURCE=test.en REFERENCE=test.de [FLAGS="--length 15"]
 bench-translate: setup
 	$(BIN)/python benchmarks/translate.py --model $(MODEL) --source $(SOURCE) $(if $(REFERENCE),--reference $(REFERENCE)) $(FLAGS)
+
+# make bench-alignment [MODEL="runs/toy/model runs/other/model"] [FLAGS="--source test.en --target test.de --gold test.align"]
+bench-alignment: $(if $(MODEL),setup,demo)
+	$(BIN)/python benchmarks/alignment.py --model $(or $(MODEL),runs/toy/model) $(FLAGS)
 
 bench-growth: setup
 	$(BIN)/python benchmarks/growth.py $(FLAGS)
