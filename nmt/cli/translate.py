@@ -98,8 +98,8 @@ class TranslateOptions:
             raise ValueError("model_weights are of no use with one model")
         if self.replace_unk and self.raw_tokens:
             raise ValueError("replace_unk puts words into a text; with raw_tokens there is none")
-        if self.attention is not None and (self.devices > 1 or len(self.model) > 1):
-            raise ValueError("attention is drawn of one model on one device")
+        if self.attention is not None and self.devices > 1:
+            raise ValueError("attention is drawn on one device")
         for name in ("threads", "replicas"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1, or none")

@@ -21,12 +21,14 @@ class Attended:
     source, target: tokens, EOS included; the target's queries stand at the tokens they are about to say
     weights: by kind - "encoder", "decoder", "cross" - an array (layers, heads, queries, keys), rows sum to 1; a kind
         that the model lacks is absent
+    alignment_layer: the layer of "cross" that aligns best, see Model
     Raises ValueError for weights that are none of a kind, or have not a row or column a token.
     """
 
     source: list[str]
     target: list[str]
     weights: Mapping[str, NDArray[np.float32]]
+    alignment_layer: int = 0
 
     def __post_init__(self) -> None:
         if not self.weights.keys() & KINDS.keys() or self.weights.keys() - KINDS.keys():
@@ -44,9 +46,9 @@ class Attended:
             "cross": (self.target, self.source),
         }[kind]
 
-    def aligning_layer(self, kind: str) -> int:
-        """The last layer but one, whose mean of heads aligns best (Garg et al., 2019); or the only one."""
-        return max(0, len(self.weights[kind]) - 2)
+    def first_shown(self, kind: str) -> int:
+        """The layer that a person sees first: of cross-attention the one that aligns best, else the last."""
+        return self.alignment_layer if kind == "cross" else len(self.weights[kind]) - 1
 
     def map_of(self, kind: str, layer: int, head: int | None) -> NDArray[np.float32]:
         """Weights (queries, keys). layer, head: counted from 0; no head is the mean of all"""

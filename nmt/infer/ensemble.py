@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from nmt.models.base import Scorer, State
+from nmt.batch import Batch
+from nmt.models.base import Model, Scorer, State
 
 Mean = Literal["log-probabilities", "probabilities"]
 
@@ -48,16 +49,25 @@ class Ensemble(nn.Module):
         together = torch.stack(weighted)
         log_probs = together.sum(0).log_softmax(-1) if self.mean == "log-probabilities" else together.logsumexp(0)
         states = [one for _, one in found]
-        return log_probs.float(), _joined(states, state.watched, self._attention(states))
+        return log_probs.float(), _joined(states, state.watched, self._mean_of([one.attention for one in states]))
 
-    def _attention(self, states: Sequence[State]) -> Tensor | None:
-        seen = [
-            (weight, one.attention)
-            for weight, one in zip(self.weights, states, strict=True)
-            if one.attention is not None
-        ]
+    def attentions(self, batch: Batch) -> dict[str, Tensor]:
+        """See Model: what `step` tells, as one layer of one head; of models, not of other Scorers."""
+        found = [(model, model.attentions(batch).get("cross")) for model in cast(list[Model], list(self.models))]
+        heads = [None if cross is None else cross[model.alignment_layer].mean(1) for model, cross in found]
+        mean = self._mean_of(heads)  # B T S
+        return {} if mean is None else {"cross": mean[None, :, None]}
+
+    @property
+    def alignment_layer(self) -> int:
+        """See Model."""
+        return 0
+
+    def _mean_of(self, attentions: Sequence[Tensor | None]) -> Tensor | None:
+        """The mean by weight of those there are."""
+        seen = [(weight, one) for weight, one in zip(self.weights, attentions, strict=True) if one is not None]
         total = sum(weight for weight, _ in seen)
-        return torch.stack([attention * (weight / total) for weight, attention in seen]).sum(0) if total else None
+        return torch.stack([one * (weight / total) for weight, one in seen]).sum(0) if total else None
 
     def _parts(self, state: State) -> list[State]:
         """The state of each model."""

@@ -55,9 +55,9 @@ def terminal_map(
 ) -> str:
     """A map as lines of characters, a row a query; keys that do not fit into `width` follow below.
 
-    layer, head: counted from 0; by default the layer that aligns best, and the mean of its heads
+    layer, head: counted from 0; by default the one to show first, and the mean of its heads
     """
-    layer = attended.aligning_layer(kind) if layer is None else layer
+    layer = attended.first_shown(kind) if layer is None else layer
     weights = attended.map_of(kind, layer, head)
     queries, keys = ([shown(label, LONGEST) for label in labels] for labels in attended.labels(kind))
     margin = max(map(cell_len, queries))

@@ -101,6 +101,6 @@ def _packed(one: Attended) -> dict[str, Any]:
             weights = one.weights[kind]
             queries, keys = one.labels(kind)
             packed = base64.b64encode(zlib.compress(np.ascontiguousarray(quantised(weights)).tobytes())).decode()
-            sizes = {"layers": weights.shape[0], "heads": weights.shape[1]}
+            sizes = {"layers": weights.shape[0], "heads": weights.shape[1], "first": one.first_shown(kind)}
             kinds[kind] = {"name": name, "queries": queries, "keys": keys, **sizes, "weights": packed}
     return {"source": " ".join(one.source), "target": " ".join(one.target), "kinds": kinds}

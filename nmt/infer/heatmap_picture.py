@@ -75,7 +75,7 @@ class Picture:
 
 
 def picture(attended: Attended) -> Picture:
-    """The mean of heads of the layer that aligns best, with its tokens, then all heads of each kind, a row a layer."""
+    """The mean of heads of the layer to show first, with its tokens, then all heads of each kind, a row a layer."""
     made = Picture()
     _large(made, attended, "cross" if "cross" in attended.weights else next(iter(attended.weights)))
     for kind in KINDS:
@@ -85,7 +85,7 @@ def picture(attended: Attended) -> Picture:
 
 
 def _large(made: Picture, attended: Attended, kind: str) -> None:
-    layer = attended.aligning_layer(kind)
+    layer = attended.first_shown(kind)
     weights = attended.map_of(kind, layer, None)
     queries, keys = ([shown(label, LONGEST) for label in labels] for labels in attended.labels(kind))
     cell = min(LARGE, MOST / max(weights.shape))

@@ -10,7 +10,7 @@ const LINKS = 180; // pixels between the tokens that lines join
 const FAINT = 3;   // of 255: lighter lines are not drawn
 
 const sentences = JSON.parse(document.getElementById("data").textContent);
-const chosen = {sentence: 0, kind: "cross", layer: Infinity, head: MEAN, stretched: false};
+const chosen = {sentence: 0, kind: "cross", layer: null, head: MEAN, stretched: false};
 const pointed = {query: null, key: null};
 let kinds = {};    // of the sentence, by name: as in the data, with `bytes`, their weights unpacked
 let kind = null;   // the chosen one of them
@@ -109,8 +109,7 @@ function showKind(name) {
   walkable(at("lookers"));
   walkable(at("looked"));
   showHeads();
-  // At first the last layer but one, as in the other pictures: it aligns best.
-  choose(chosen.layer === Infinity ? kind.layers - 2 : chosen.layer, chosen.head);
+  choose(chosen.layer ?? kind.first, chosen.head);
 }
 
 function showHeads() {

@@ -16,6 +16,7 @@ from nmt.batch import Batch
 from nmt.data.loader import padded_rows
 from nmt.errors import UserError
 from nmt.infer.attended import Attended
+from nmt.infer.ensemble import Ensemble
 from nmt.models.base import Model, Scorer
 from nmt.symbols import BOS, EOS
 from nmt.text.pipeline import Pipeline
@@ -61,10 +62,10 @@ def read(
 
 
 @torch.inference_mode()
-def attended(model: Model, pipeline: Pipeline, source: Sequence[int], target: Sequence[int]) -> Attended:
+def attended(model: Model | Ensemble, pipeline: Pipeline, source: Sequence[int], target: Sequence[int]) -> Attended:
     """Where every layer and head of a model looks, over a source and its translation, both ids without EOS.
 
-    Raises UserError for a model without attention.
+    Several models look as one, with one layer and head. Raises UserError where there is no attention.
     """
     device = next(model.parameters()).device
     batch = Batch(torch.tensor([[*source, EOS]], device=device), torch.tensor([[BOS, *target, EOS]], device=device))
@@ -75,4 +76,5 @@ def attended(model: Model, pipeline: Pipeline, source: Sequence[int], target: Se
         [pipeline.source.piece(token) for token in [*source, EOS]],
         [pipeline.target.piece(token) for token in [*target, EOS]],
         {kind: weights[:, 0].float().cpu().numpy() for kind, weights in found.items()},
+        model.alignment_layer,
     )

@@ -120,7 +120,10 @@ class Model(nn.Module, ABC):
 
     @property
     def alignment_layer(self) -> int:
-        """The layer of "cross" whose heads, on average, say best which source word a target word translates."""
+        """The layer of "cross" whose heads, on average, say best which source word a target word translates.
+
+        At each step the mean of its heads is `State.attention`.
+        """
         return 0
 
     def log_probs(self, features: Tensor, output: nn.Module | None = None) -> Tensor:

@@ -74,14 +74,24 @@ class RnnSearch(Model):
 
     def forward(self, batch: Batch) -> Output:
         """See Model; only the recurrence goes word by word, every other product is one for all positions."""
-        state, memory = self._encode(batch.source)
-        words, read_out = self._read(batch.target_input)  # B T 3H, B T 2L
+        words, memory = self._read(batch.target_input), self._encode(batch.source)
+        states, weights = self._along(words[0], *memory)
+        return Output(self._features(words[1], states, weights, memory[1]), {})
+
+    def attentions(self, batch: Batch) -> dict[str, Tensor]:
+        """See Model: one layer of one head."""
+        words, _ = self._read(batch.target_input)
+        _, weights = self._along(words, *self._encode(batch.source))
+        return {"cross": weights[None, :, None]}
+
+    def _along(self, words: Tensor, state: Tensor, memory: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Before each word: the state (B, T, H), and where it looks (B, T, S). words: (B, T, 3 H); state: (B, H)"""
         states, weights = [], []
         for word in words.unbind(1):
             states.append(state)
             state, attended = self.cell(word, state, memory["keys"], memory["values"], memory["mask"])
             weights.append(attended)
-        return Output(self._features(read_out, torch.stack(states, 1), torch.cat(weights, 1), memory), {})
+        return torch.stack(states, 1), torch.cat(weights, 1)
 
     def _encode(self, source: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """source: (B, S) -> the decoder's first state (B, H), and what it needs of each sentence."""

@@ -141,8 +141,8 @@ class Transformer(Model):
 
     @property
     def alignment_layer(self) -> int:
-        """See Model: the last but one layer of the decoder."""
-        return max(0, len(self.decoder) - 2)
+        """See Model: the last layer of the decoder, as `benchmarks/alignment.py` found (docs/translate.md)."""
+        return len(self.decoder) - 1
 
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
         """See Model."""

@@ -5,6 +5,7 @@ from typing import Final
 
 from lexicon import NUMBERS, POSSESSIVES, Pronoun, Verb
 from meaning import Clause, NounPhrase, Participant, Phrase, Sentence
+from words import Word, adverb, also, saying, under
 
 Endings = dict[str, dict[str, str]]  # by case, then by gender or p, the plural
 
@@ -33,72 +34,87 @@ CONJUNCTIONS: Final = {"because": "weil", "that": "dass", "but": "aber", "if": "
 
 @dataclass(frozen=True)
 class Verbs:
-    """finite: the word that moves; particle and rest: what stays at the end"""
+    """finite: the word that moves; particle and rest: what stays at the end; modal: whether finite says a mode"""
 
     finite: str
     particle: str = ""
     rest: str = ""
+    modal: bool = False
+
+    @property
+    def moved(self) -> list[str]:
+        """The finite verb of a main clause; beside a participle it is an auxiliary."""
+        if self.modal:
+            return saying("mode", self.finite)
+        return [Word(self.finite, ["auxiliary"], ["verb"])] if self.rest else saying("verb", self.finite)
 
     @property
     def last(self) -> list[str]:
         """All of it at the end of a subordinate clause."""
-        return [self.rest, self.finite] if self.rest else [self.particle + self.finite]
+        if self.rest:
+            return [*saying("verb", self.rest), *self.moved]
+        return saying("verb", self.particle + self.finite)
 
     @property
     def bracket(self) -> list[str]:
         """What closes a main clause."""
-        return [word for word in (self.rest, self.particle) if word]
+        return saying("verb", *filter(None, (self.rest, self.particle)))
 
 
 def say(sentence: Sentence) -> list[str]:
     """The words of a sentence, punctuation among them."""
     first, second = sentence.first, sentence.second
     if second is None:
-        return _main(first)
-    conjunction = CONJUNCTIONS[sentence.join]
+        return under("first", _main(first))
+    conjunction = saying("join", CONJUNCTIONS[sentence.join])
     if sentence.join in ("if", "when"):
-        return [conjunction, *_subordinate(first), ",", *_verb_second([], second)]
+        return [*conjunction, *under("first", _subordinate(first)), ",", *under("second", _verb_second([], second))]
     rest = _main(second) if sentence.join == "but" else _subordinate(second)
-    return [*_main(first), ",", conjunction, *rest]
+    return [*under("first", _main(first)), ",", *conjunction, *under("second", rest)]
 
 
 def _main(clause: Clause) -> list[str]:
     if clause.time_first and clause.time:
-        return _verb_second([clause.time[1]], clause)
+        return _verb_second(adverb("time", clause.time[1]), clause)
     verbs, middle = _predicate(clause.phrase, clause.subject.person, clause.time)
-    return [*_participant(clause.subject, "nom"), verbs.finite, *middle, *verbs.bracket]
+    return [*_subject(clause), *verbs.moved, *middle, *verbs.bracket]
 
 
 def _verb_second(front: list[str], clause: Clause) -> list[str]:
     """A main clause with something other than its subject in front."""
     verbs, middle = _predicate(clause.phrase, clause.subject.person, None if front else clause.time)
-    return [*front, verbs.finite, *_participant(clause.subject, "nom"), *middle, *verbs.bracket]
+    return [*front, *verbs.moved, *_subject(clause), *middle, *verbs.bracket]
 
 
 def _subordinate(clause: Clause) -> list[str]:
     verbs, middle = _predicate(clause.phrase, clause.subject.person, clause.time)
-    return [*_participant(clause.subject, "nom"), *middle, *verbs.last]
+    return [*_subject(clause), *middle, *verbs.last]
+
+
+def _subject(clause: Clause) -> list[str]:
+    return under("subject", _participant(clause.subject, "nom"))
 
 
 def _predicate(phrase: Phrase, person: int, time: list[str] | None) -> tuple[Verbs, list[str]]:
     """The verbs, and what stands between them in the order: definite objects, time, nicht, the rest."""
-    nicht = ["nicht"] if phrase.negated else []
-    when = [time[1]] if time else []
+    nicht = saying("negation", "nicht") if phrase.negated else []
+    when = adverb("time", time[1]) if time else []
     if phrase.verb is None:
         assert phrase.adjective is not None
         forms = FINITE["war" if phrase.mode == "past" else "sein"]
-        return Verbs(forms[person]), [*when, *nicht, phrase.adjective.de[1]]
-    known = _participant(phrase.recipient, "dat") if phrase.recipient else []
+        return Verbs(forms[person]), [*when, *nicht, *saying("adjective", phrase.adjective.de[1])]
+    known = under("recipient", _participant(phrase.recipient, "dat")) if phrase.recipient else []
     new: list[str] = []
     case, thing = phrase.verb.de_object, phrase.thing
     if thing is not None and case not in ("acc", "dat"):
-        new = [*nicht, case, *_participant(thing, "acc")]
+        new = [*nicht, Word(case, ["preposition"], ["verb"]), *under("thing", _participant(thing, "acc"))]
     elif isinstance(thing, NounPhrase) and (thing.determiner == "a" or thing.determiner in NUMBERS):
-        new = _participant(thing, case, negated=phrase.negated)
+        new = under("thing", _participant(thing, case, negated=phrase.negated))
+        new = [also("negation", new[0]), *new[1:]] if phrase.negated else new
     else:
-        known += _participant(thing, case) if thing else []
+        known += under("thing", _participant(thing, case)) if thing else []
         new = nicht
-    place = [phrase.place[1]] if phrase.place else []
+    place = adverb("place", phrase.place[1]) if phrase.place else []
     return _verbs(phrase, phrase.verb, person), [*known, *when, *new, *place]
 
 
@@ -109,21 +125,22 @@ def _verbs(phrase: Phrase, verb: Verb, person: int) -> Verbs:
         return Verbs(forms[person], particle=verb.de_particle)
     if phrase.mode == "past":
         return Verbs(FINITE["sein" if verb.de_sein else "haben"][person], rest=verb.de_particle + participle)
-    return Verbs(FINITE[phrase.mode][person], rest=verb.de_particle + infinitive)
+    return Verbs(FINITE[phrase.mode][person], rest=verb.de_particle + infinitive, modal=True)
 
 
 def _participant(who: Participant, case: str, negated: bool = False) -> list[str]:
     """negated: "kein" for "ein" """
     if isinstance(who, Pronoun):
-        return [who.de[case]]
+        return saying("noun", who.de[case])
     gender = "p" if who.plural else who.noun.de_gender
     article, endings = _article(who, case, gender, negated)
-    adjective = [who.adjective.de[0] + endings[case][gender]] if who.adjective else []
-    words = [*article, *adjective, _noun(who, case)]
+    adjective = saying("adjective", who.adjective.de[0] + endings[case][gender]) if who.adjective else []
+    words = [*saying("article", *article), *adjective, *saying("noun", _noun(who, case))]
     if who.relative is None:
         return words
     verbs, middle = _predicate(who.relative, who.person, None)
-    return [*words, ",", "d" + DER["nom"][gender], *middle, *verbs.last, ","]
+    relative = [*saying("pronoun", "d" + DER["nom"][gender]), *middle, *verbs.last]
+    return [*words, ",", *under("relative", relative), ","]
 
 
 def _article(who: NounPhrase, case: str, gender: str, negated: bool) -> tuple[list[str], Endings]:

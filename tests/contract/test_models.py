@@ -153,6 +153,28 @@ def test_word_by_word_equals_the_whole_sentence(name):
 
 @pytest.mark.parametrize("name", ALL)
 @torch.no_grad()
+def test_where_it_looks_is_told_word_by_word_as_for_the_whole_sentence(name):
+    model, batch = tiny(name), make_batch()
+    found = model.attentions(batch)
+    lengths = {"source": batch.source.shape[1], "target": batch.target_input.shape[1]}
+    sides = {"encoder": ("source", "source"), "decoder": ("target", "target"), "cross": ("target", "source")}
+    for kind, weights in found.items():
+        queries, keys = sides[kind]
+        assert (weights.shape[1], *weights.shape[3:]) == (B, lengths[queries], lengths[keys])
+        same(weights.sum(-1), torch.ones(weights.shape[:-1]))
+        if keys == "source":
+            assert weights.masked_select(batch.source[:, None, None] == PAD).count_nonzero() == 0
+    state = model.start(batch.source)
+    state.watched = True
+    for position, tokens in enumerate(batch.target_input.unbind(1)):
+        _, state = model.step(tokens, state)
+        assert (state.attention is None) == ("cross" not in found)
+        if state.attention is not None:
+            same(state.attention, found["cross"][model.alignment_layer].mean(1)[:, position])
+
+
+@pytest.mark.parametrize("name", ALL)
+@torch.no_grad()
 def test_many_hypotheses_a_sentence_equal_the_whole_sentence_after_each_reordering(name):
     """All hypotheses start as one (BOS read once a sentence), then change places within their sentence at each step."""
     model, batch = tiny(name), make_batch()

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from nmt import registry
+from nmt.batch import Batch
 from nmt.decoders.beam import Beam, BeamOptions
 from nmt.infer.ensemble import Ensemble
 from nmt.models.base import Vocabularies
@@ -56,6 +57,10 @@ def test_the_mean_is_that_of_probabilities_or_of_log_probabilities_made_to_sum_t
         assert torch.allclose(found.double(), expected, atol=1e-5)
         assert torch.allclose(found.exp().sum(-1), torch.ones(()), atol=1e-5)
         assert torch.allclose(seen, looked, atol=1e-5)
+        rows = torch.tensor([[BOS, 5, 9, EOS]]).expand(len(SOURCE), -1)
+        together = Ensemble(models, weights, mean)
+        cross = together.attentions(Batch(SOURCE, rows))["cross"][together.alignment_layer].mean(1)  # B T S
+        assert torch.allclose(cross.transpose(0, 1), looked, atol=1e-5)
 
 
 def test_a_model_with_itself_is_the_model():

@@ -34,7 +34,8 @@ def rows(shape, seed=1):
 
 @pytest.fixture
 def attended() -> Attended:
-    return Attended(SOURCE, TARGET, {kind: rows(shape, seed) for seed, (kind, shape) in enumerate(SIZES.items())})
+    weights = {kind: rows(shape, seed) for seed, (kind, shape) in enumerate(SIZES.items())}
+    return Attended(SOURCE, TARGET, weights, alignment_layer=1)
 
 
 class Elements(HTMLParser):
@@ -69,6 +70,7 @@ def test_the_weights_and_tokens_read_back_out_of_the_page_are_those_put_in(atten
         assert (one["layers"], one["heads"], len(one["queries"]), len(one["keys"])) == (layers, heads, queries, keys)
         found = np.frombuffer(zlib.decompress(base64.b64decode(one["weights"])), np.uint8).reshape(SIZES[kind])
         assert np.abs(found / 255 - attended.weights[kind]).max() <= 0.5001 / 255
+    assert {kind: one["first"] for kind, one in first["kinds"].items()} == {"encoder": 1, "decoder": 2, "cross": 1}
     labels = {kind: (one["queries"], one["keys"]) for kind, one in first["kinds"].items()}
     assert labels["encoder"] == (SOURCE, SOURCE) and labels["cross"] == (TARGET, SOURCE)
     assert labels["decoder"] == (TARGET, ["<s>", *TARGET[:-1]])
@@ -242,7 +244,7 @@ def shade(weight):
     ("kind", "layer", "head", "name"),
     [
         ("cross", None, None, "cross-attention, layer 2 of 3, mean of 2 heads"),
-        ("encoder", None, 2, "encoder self-attention, layer 1 of 2, head 3 of 3"),
+        ("encoder", None, 2, "encoder self-attention, layer 2 of 2, head 3 of 3"),
         ("decoder", 2, 0, "decoder self-attention, layer 3 of 3, head 1 of 2"),
     ],
 )
@@ -254,7 +256,7 @@ def test_a_terminal_map_has_each_weight_at_its_tokens_whatever_their_width(kind,
     of_queries, of_keys = ([cut.get(label, label) for label in labels] for labels in attended.labels(kind))
     assert (queries, keys) == (of_queries, of_keys)
     layers = attended.weights[kind]
-    weights = layers[len(layers) - 2 if layer is None else layer]
+    weights = layers[1 if layer is None else layer]
     weights = weights.mean(0) if head is None else weights[head]
     assert shades == [[shade(weight) for weight in row] for row in weights]
 

@@ -14,7 +14,7 @@ import pytest
 TOY = Path(__file__).parents[2] / "recipes" / "toy"
 
 sys.path.insert(0, str(TOY))  # the recipe's modules are scripts and no package
-lexicon, meaning, generate = (importlib.import_module(name) for name in ("lexicon", "meaning", "generate"))
+lexicon, meaning, generate, words = map(importlib.import_module, ("lexicon", "meaning", "generate", "words"))
 sys.path.remove(str(TOY))
 
 Clause, Phrase, Sentence = meaning.Clause, meaning.Phrase, meaning.Sentence
@@ -210,6 +210,32 @@ def test_a_meaning_is_said_as_a_person_would_say_it(sentence: Any, en: str, de: 
     assert (said(sentence, "en"), said(sentence, "de"), said(sentence, "fr")) == (en, de, fr)
 
 
+ALIGNED = {  # English with the numbers of the German words; those in brackets are only possible
+    "The man calls the woman.": "0 1 2,5 3 4",
+    "Paul sings because she does not open the window.": "0 1 2 3 (7) 6 7 4 5",
+    "A nurse invited the boy.": "0 1 5(2) 3 4",
+    "Yesterday I saw her.": "0 2 4(1) 3",
+    "We do not buy black horses.": "0 (1) 2 1 3 4",
+    "Tomorrow my uncle wants to give him these beautiful flowers.": "0 2 3 1 (8) 8 4 5 6 7",
+    "The girls talk about the old uncle.": "0 1 2(3) 3(2) 4 5 6",
+    "This uncle can think of the dogs now.": "0 1 2 7(4) 4(7) 5 6 3",
+    "The dog did not play in the garden last week.": "0 1 2(8) 5 8(2) 6 6 7 3 4",
+    "Now the woman who helped a horse sleeps.": "0 2 3 4 7(8) 5 6 1",
+    "I believe that Anna cannot close his red suitcase.": "0 1 2 3 7,9 8 4 5 6",
+}
+
+
+@pytest.mark.parametrize("english", ALIGNED)
+def test_words_are_aligned_as_a_person_would_align_them(english: str) -> None:
+    [sentence] = [row[0] for row in BY_HAND if row[1] == english]
+    sure, possible = words.links(*(generate.LANGUAGES[language](sentence) for language in ("en", "de")))
+    told = ALIGNED[english].split()
+    assert len(told) == len(english.split())
+    beyond = {(i, int(j)) for i, word in enumerate(told) for j in re.findall(r"\d+", re.sub(r"\(.*\)", "", word))}
+    assert sure == beyond
+    assert possible == beyond | {(i, int(j)) for i, word in enumerate(told) for j in re.findall(r"\((\d+)\)", word)}
+
+
 DECLENSION = {  # article and adjective from any grammar: man, woman, child, women
     "the": {
         "nom": "der -e, die -e, das -e, die -en",
@@ -282,6 +308,17 @@ def test_an_english_sentence_has_one_translation(sample: list[Any]) -> None:
     for sentence in sample:
         found = (said(sentence, "de"), said(sentence, "fr"))
         assert translations.setdefault(said(sentence, "en"), found) == found
+
+
+def test_every_content_word_is_aligned_within_the_sentence(sample: list[Any]) -> None:
+    for sentence in sample[:2000]:
+        sides = [generate.LANGUAGES[language](sentence) for language in ("en", "de")]
+        sure, possible = words.links(*sides)
+        lengths = [len(generate.text(side).split()) for side in sides]
+        assert sure <= possible and all(i < lengths[0] and j < lengths[1] for i, j in possible)
+        assert {j for _, j in possible} >= {
+            j for j, word in enumerate(generate.text(sides[1]).split()) if word[0].isupper()
+        }
 
 
 def test_sentences_are_written_as_sentences(sample: list[Any]) -> None:

@@ -586,7 +586,7 @@ def runs(number):
         return False
 
 
-def test_what_the_model_looks_at_is_drawn_into_a_page_and_on_the_terminal(translate, tmp_path, capsys):
+def test_what_models_look_at_is_drawn_into_a_page_and_on_the_terminal(trained, translate, tmp_path, capsys):
     page = tmp_path / "look.html"
     content = corpus(5)
     code, output = translate(content, f"--attention={page}", "--attention-lines=2")
@@ -594,6 +594,8 @@ def test_what_the_model_looks_at_is_drawn_into_a_page_and_on_the_terminal(transl
     assert page.read_text().startswith("<!DOCTYPE html>")
     capsys.readouterr()
     assert translate(b"ban des\n", "--attention=terminal")[0] == 0
-    assert "cross-attention" in capsys.readouterr().err
+    assert "cross-attention, layer 1 of 1, mean of 2 heads" in capsys.readouterr().err
+    assert translate(b"ban des\n", "--attention=terminal", f"--model={trained}", f"--model={trained}")[0] == 0
+    assert "cross-attention, layer 1 of 1, one head" in capsys.readouterr().err
     for wrong in ("look.gif", "no/such/folder/look.html"):
         assert translate(content, f"--attention={tmp_path / wrong}")[0] == 2

@@ -1,0 +1,106 @@
+"""Alignments: AER by hand, weights of tokens made weights of words, and attention that finds which word is which."""
+
+from itertools import islice
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from nmt import registry
+from nmt.batch import Batch
+from nmt.errors import InputError
+from nmt.infer.alignment import Gold, above, agreement, hard, of_words, pharaoh, read_gold
+from nmt.infer.reading import read
+from nmt.models.base import Vocabularies
+from nmt.symbols import BOS, EOS, UNK
+
+
+def gold(sure, possible):
+    return Gold(frozenset(sure), frozenset(sure) | frozenset(possible))
+
+
+HALF = gold({(0, 0), (1, 1)}, {(2, 1)})
+
+
+@pytest.mark.parametrize(
+    ("found", "true", "precision", "recall", "error_rate"),
+    [
+        ([[(0, 0), (1, 1)]], [HALF], 1, 1, 0),
+        ([[(0, 0), (2, 1)]], [HALF], 1, 1 / 2, 1 - 3 / 4),  # both are possible, one is sure
+        ([[(0, 0), (1, 1), (2, 1)]], [HALF], 1, 1, 0),  # a possible pair more costs nothing
+        ([[(0, 0), (0, 1)]], [HALF], 1 / 2, 1 / 2, 1 - 2 / 4),
+        ([[]], [HALF], 1, 0, 1),
+        ([[(0, 0), (0, 0)]], [HALF], 1, 1 / 2, 1 - 2 / 3),  # a pair counts once
+        ([[(0, 0)], [(3, 3), (4, 4), (5, 5)]], [HALF, gold({(3, 3)}, ())], 2 / 4, 2 / 3, 1 - 4 / 7),  # one sum for all
+        ([[]], [gold((), ())], 1, 1, 0),
+    ],
+)
+def test_agreement_is_what_one_counts_by_hand(found, true, precision, recall, error_rate):
+    told = agreement(found, true)
+    assert (told.precision, told.recall, told.error_rate) == pytest.approx((precision, recall, error_rate))
+
+
+def test_alignments_of_other_sentences_are_refused():
+    with pytest.raises(ValueError):
+        agreement([[]], [HALF, HALF])
+
+
+def test_a_gold_file_says_which_pairs_are_sure(tmp_path):
+    path = tmp_path / "gold"
+    path.write_text("0-0 1-1 2p1\n\n10p2\n")
+    assert read_gold(path) == [HALF, gold((), ()), gold((), {(10, 2)})]
+    assert pharaoh(HALF.sure) == "0-0 1-1"
+    path.write_text("0-0\n1-1 2:3\n")
+    with pytest.raises(InputError, match=r"gold:2: .*2:3"):
+        read_gold(path)
+
+
+def test_weights_of_words_are_sums_over_the_source_and_means_over_the_target():
+    weights = np.array([[0.1, 0.2, 0.3, 0.4], [0.5, 0.1, 0.1, 0.3], [0.0, 0.6, 0.2, 0.2], [0.25, 0.25, 0.25, 0.25]])
+    words = of_words(weights, [0, 1, 1], [0, 0, 1])  # the last of each side is EOS
+    assert words == pytest.approx(np.array([[0.3, 0.35], [0.0, 0.8]]))
+    assert of_words(np.stack([weights, 2 * weights]), [0, 1, 1], [0, 0, 1]) == pytest.approx(
+        np.stack([words, 2 * words])
+    )
+    assert hard(words) == [(1, 0), (1, 1)] and above(words, 0.3) == [(1, 0), (1, 1)]
+
+
+WORDS = 5
+FIRST = UNK + 1
+OPTIONS = {"encoder_layers": 1, "decoder_layers": 2, "d_model": 32, "d_ff": 64, "heads": 2, "dropout": 0.0}
+
+
+def batches(seed, size=24):
+    """Sentences of 3 to 5 words, and their translations: each word has its own, and neighbours change places two by two.
+
+    Yields sources, targets (ids) and the source word of each target word.
+    """
+    chance = Random(seed)
+    while True:
+        length = chance.randint(3, 5)
+        sources = [chance.sample(range(FIRST, FIRST + WORDS), length) for _ in range(size)]
+        order = [i ^ 1 if i ^ 1 < length else i for i in range(length)]
+        yield sources, [[one[i] + WORDS for i in order] for one in sources], order
+
+
+def test_what_a_trained_transformer_looks_at_most_is_the_word_it_translates():
+    torch.manual_seed(1)
+    size = FIRST + 2 * WORDS
+    model = registry.build("model", "transformer", OPTIONS, Vocabularies(size, size, True))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.004)
+    for sources, targets, _ in islice(batches(1), 250):
+        batch = Batch(
+            torch.tensor([[*one, EOS] for one in sources]), torch.tensor([[BOS, *one, EOS] for one in targets])
+        )
+        logits = model.output(model(batch).features)
+        optimizer.zero_grad()
+        cross_entropy(logits.flatten(0, 1), batch.target_output.flatten()).backward()
+        optimizer.step()
+    found, true = [], []
+    for sources, targets, order in islice(batches(2), 5):
+        rows = read(model.eval(), torch.device("cpu"), [np.array(one) for one in sources], targets)
+        found += [hard(row.weights[: len(order), : len(order)]) for row in rows]
+        true += [gold({(i, number) for number, i in enumerate(order)}, ())] * len(rows)
+    assert agreement(found, true).error_rate < 0.3  # by chance it is 0.75
