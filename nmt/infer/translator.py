@@ -4,14 +4,14 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Literal, TypeVar, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from nmt.checkpoint import load_model
+from nmt.checkpoint import check_int8, load_model
 from nmt.data.batching import micro_batches
 from nmt.data.loader import padded_rows
 from nmt.data.shortlist import Shortlist
@@ -245,20 +245,25 @@ def load_scorer(
     device: torch.device,
     weights: Sequence[float] = (),
     mean: Mean = "log-probabilities",
-    int8: bool = False,
+    precision: Precision | Literal["int8"] = "fp32",
 ) -> tuple[Pipeline, Scorer]:
     """The model of a folder, or an ensemble of those of several, and its text pipeline.
 
-    int8: give linear layers weights of 8 bits
-    Raises ArtefactError, and UserError for models that cannot be asked together.
+    precision: int8 gives models weights of 8 bits, unless that is what they have; another must be one they can be asked in
+    Raises ArtefactError, and UserError for models that cannot be asked so, or together.
     """
+    if precision == "int8":
+        check_int8(device)
     loaded = [load_model(folder, device) for folder in folders]
     first = loaded[0]
+    for one in loaded:
+        if one.facts.weights == "int8" and precision not in ("fp32", "int8"):
+            raise UserError(f"{quoted(one.folder)}: has weights of 8 bits, which --precision {precision} is not for")
     for other in loaded[1:]:
         if other.pipeline.hash != first.pipeline.hash:
             told = "have different vocabularies or text pipelines, so that they cannot be asked together"
             raise UserError(f"{quoted(first.folder)} and {quoted(other.folder)} {told}")
-    if int8:
+    if precision == "int8":
         for one in loaded:
             quantize(one.model)
     if len(loaded) == 1:
