@@ -30,7 +30,7 @@ def nmt(job: dict[str, Any]) -> Translate:
     keep_pages()
     use_threads(1)
     linear.use("auto")
-    pipeline, scorer = load_scorer([Path(job["model"])], torch.device("cpu"), int8=job["weights"] == "int8")
+    pipeline, scorer = load_scorer([Path(job["model"])], torch.device("cpu"), precision=job["weights"])
     options: dict[str, Any] = {}
     if job["length"]:
         options = {"min_length": job["length"] - 1, "max_len_a": 0.0, "max_len_b": job["length"] - 1}

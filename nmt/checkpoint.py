@@ -8,19 +8,21 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast, get_args
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import load, load_file, save
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.overrides import TorchFunctionMode
 
 from nmt import registry
 from nmt.artefact import Artefact, new_folder, to_json, write_file
 from nmt.dist import placed_like
 from nmt.errors import ArtefactError, DivergedError, UserError, quoted
 from nmt.models.base import Model, Vocabularies
+from nmt.nn.quantized import available, quantize, room
 from nmt.options import as_dict, options_of
 from nmt.runs import WEIGHTS, find_model
 from nmt.text.pipeline import Pipeline
@@ -28,20 +30,27 @@ from nmt.text.pipeline import Pipeline
 OPTIONS: Final = "options.json"
 TRAINING_TENSORS: Final = "training.safetensors"
 
+DRAWING: Final = {Tensor.normal_, Tensor.uniform_, nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_}
+
+Weights = Literal["fp32", "int8"]
+
 
 @dataclass(frozen=True)
 class ModelFacts:
     """What options.json says: how to build the network again.
 
     model: its registered name; options: of its options class; vocabularies: source and target size, and joint
+    weights: int8 is what nmt.nn.quantized makes of a network
     """
 
     model: str
     options: Mapping[str, Any]
     vocabularies: Mapping[str, Any]
+    weights: Weights = "fp32"
 
     def to_json(self) -> dict[str, Any]:
-        return {"model": self.model, "options": dict(self.options), "vocabularies": dict(self.vocabularies)}
+        sizes = dict(self.vocabularies)
+        return {"model": self.model, "options": dict(self.options), "vocabularies": sizes, "weights": self.weights}
 
     @classmethod
     def of(cls, name: str, options: Any, vocabularies: Vocabularies) -> "ModelFacts":
@@ -51,16 +60,21 @@ class ModelFacts:
     def read(cls, artefact: Artefact) -> "ModelFacts":
         found = artefact.json(OPTIONS)
         try:
-            return cls(str(found["model"]), dict(found["options"]), dict(found["vocabularies"]))
-        except (KeyError, TypeError, ValueError) as error:
+            weights = found.get("weights", "fp32")  # folders of earlier days do not say it
+            facts = cls(str(found["model"]), dict(found["options"]), dict(found["vocabularies"]), weights)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ArtefactError(f"{quoted(artefact.folder / OPTIONS)}: not a model's options: {error!r}") from None
+        if weights not in get_args(Weights):
+            told = f"has weights of '{quoted(weights)}', this nmt reads {' and '.join(get_args(Weights))}"
+            raise ArtefactError(f"{quoted(artefact.folder)}: {told} (use the nmt that wrote it)")
+        return facts
 
     def build(self, folder: Path) -> Model:
         """The network with fresh weights; sizes that do not fit are an ArtefactError."""
         sizes = {"source": int, "target": int, "joint": bool}
         if {key: type(value) for key, value in self.vocabularies.items()} != sizes:
             raise ArtefactError(f"{quoted(folder / OPTIONS)}: not a model's vocabularies: {quoted(self.vocabularies)}")
-        if self.model not in registry.names("model"):
+        if not registry.is_known("model", self.model):
             raise ArtefactError(
                 f"{quoted(folder)}: its model '{quoted(self.model)}' is not known (name its plug-in with --plugin)"
             )
@@ -101,6 +115,14 @@ def put_weights(model: nn.Module, weights: Mapping[str, Tensor], place: object) 
         tensor.copy_(placed_like(weights[name], tensor))
 
 
+def take_weights(model: nn.Module, weights: Mapping[str, Tensor], place: object) -> None:
+    """Make weights a model's own, in place of its, without copying them; raises as put_weights."""
+    check_tensors(weights, weights_of(model), place)
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if name in weights:
+            tensor.data = weights[name]
+
+
 def check_tensors(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], place: object) -> None:
     """ArtefactError unless both have the same names, and shapes and types by name."""
     if found.keys() != wanted.keys():
@@ -117,6 +139,14 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """A safetensors file, whole."""
     try:
         return load(path.read_bytes())
+    except SafetensorError as error:
+        raise ArtefactError(f"{quoted(path)}: not a safetensors file: {error}") from None
+
+
+def map_tensors(path: Path) -> dict[str, Tensor]:
+    """A safetensors file by memory map: a page of it is read when it is first used, and what writes there writes a copy."""
+    try:
+        return load_file(path)
     except SafetensorError as error:
         raise ArtefactError(f"{quoted(path)}: not a safetensors file: {error}") from None
 
@@ -155,19 +185,48 @@ def _no_larger_than(weights: Mapping[str, Tensor], folder: Path) -> Iterator[Non
         handle.remove()
 
 
+class _Undrawn(TorchFunctionMode):
+    """While it lasts no parameter is filled by chance: its memory is not touched, and costs nothing until it is replaced."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: tuple[Any, ...] = (), named: dict[str, Any] | None = None
+    ) -> Any:
+        named = named or {}
+        if function in DRAWING:
+            filled = named["tensor"] if "tensor" in named else arguments[0]
+            if isinstance(filled, nn.Parameter) or isinstance(filled._base, nn.Parameter):  # itself, or a part of it
+                return filled
+        return function(*arguments, **named)
+
+
+def check_int8(device: torch.device) -> None:
+    """UserError unless this torch can multiply numbers of 8 bits there."""
+    if device.type != "cpu":
+        raise UserError("weights of 8 bits are for CPUs (give --device cpu)")
+    if not available():
+        raise UserError("this torch has no products of 8-bit numbers (translate in fp32)")
+
+
 def load_model(folder: Path, device: torch.device) -> LoadedModel:
-    """The model of a model folder, a checkpoint or a run. Raises ArtefactError when it is damaged or does not fit."""
+    """The model of a model folder, a checkpoint or a run, its weights mapped from their file, not copied, on a CPU.
+
+    Raises ArtefactError when it is damaged or does not fit, UserError when its weights are not for this device.
+    """
     folder = find_model(folder)
     artefact = Artefact(folder, "model", "checkpoint")
     facts = ModelFacts.read(artefact)
+    if facts.weights == "int8":
+        check_int8(device)
     pipeline = Pipeline.load(artefact)
     sizes = {"source": pipeline.source.size, "target": pipeline.target.size, "joint": pipeline.joint}
     if sizes != dict(facts.vocabularies):
         raise ArtefactError(f"{quoted(folder)}: the model was built for {facts.vocabularies}, its pipeline has {sizes}")
-    weights = read_tensors(artefact.path(WEIGHTS))
-    with _no_larger_than(weights, folder):
+    weights = map_tensors(artefact.path(WEIGHTS))
+    with _no_larger_than(weights, folder), _Undrawn():
         model = facts.build(folder)
-    put_weights(model, weights, folder / WEIGHTS)
+    if facts.weights == "int8":
+        quantize(model, room)
+    take_weights(model, weights, folder / WEIGHTS)
     return LoadedModel(model.to(device).eval(), pipeline, facts, folder)
 
 

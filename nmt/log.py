@@ -1,13 +1,13 @@
 """Everything that is told to a person while nmt works: stderr, through rich on a terminal; stdout is for results only."""
 
 import sys
-from typing import Final
-
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from typing import TYPE_CHECKING, Final
 
 from nmt.errors import one_line
+
+if TYPE_CHECKING:  # rich is imported when something is drawn
+    from rich.console import Console
+    from rich.progress import Progress
 
 WIDTH_OF_FILES: Final = 160  # columns of a table where no terminal says how many it has
 
@@ -20,9 +20,11 @@ class Log:
         self._console: Console | None = None
 
     @property
-    def console(self) -> Console:
+    def console(self) -> "Console":
         """rich's console on stderr, made when first used."""
         if self._console is None:
+            from rich.console import Console
+
             self._console = Console(stderr=True, highlight=False, soft_wrap=True)
         return self._console
 
@@ -48,13 +50,17 @@ class Log:
 
     def _line(self, message: str) -> None:
         if self._console is not None and self._console.is_terminal:
+            from rich.markup import escape
+
             self._console.print(escape(message))
         else:
             sys.stderr.write(message + "\n")
             sys.stderr.flush()
 
-    def progress(self) -> Progress:
+    def progress(self) -> "Progress":
         """A progress bar with an estimate of the time left; shown on a terminal only."""
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
         return Progress(
             TextColumn("{task.description}"),
             BarColumn(),

@@ -5,7 +5,6 @@ or a TOML file is turned into the field's type here, in one place; a key that no
 """
 
 import dataclasses
-import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -172,6 +171,8 @@ class Settings:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The settings of a TOML file: flat keys, `-` and `_` alike."""
+    import tomllib
+
     try:
         with path.open("rb") as file:
             table = tomllib.load(file)

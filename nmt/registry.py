@@ -168,14 +168,19 @@ def names(kind: str) -> list[str]:
     return sorted({*_built_in(kind), *(name for k, name in _shelf.parts if k == kind)})
 
 
-def find(kind: str, name: str) -> Entry:
-    """The part of that kind and name; UserError with the nearest name if there is none."""
+def is_known(kind: str, name: str) -> bool:
+    """Whether there is a part of that kind and name. Entry points are asked where it is not built in."""
     _check_kind(kind)
     if (kind, name) not in _shelf.parts and name in _built_in(kind):
         importlib.import_module(_module_of(kind, name))
     if (kind, name) not in _shelf.parts:
         _load_entry_points()
-    if (kind, name) not in _shelf.parts:
+    return (kind, name) in _shelf.parts
+
+
+def find(kind: str, name: str) -> Entry:
+    """The part of that kind and name; UserError with the nearest name if there is none."""
+    if not is_known(kind, name):
         raise UserError(f"{unknown(kind, name, names(kind))}; a plug-in's is known when --plugin names it")
     return _shelf.parts[kind, name]
 

@@ -58,6 +58,29 @@ def write_corpus(prefix: Path, pairs: int, seed: int) -> None:
     prefix.with_suffix(".de").write_text("".join(" ".join(s[::-1]).upper() + "\n" for s in sources))
 
 
+def small_model(folder: Path, name: str = "transformer", **options: object) -> Path:
+    """A model folder of a network that was not trained, its weights moved so that none is 0 or 1; words are `WORDS`."""
+    import torch
+
+    from nmt.checkpoint import ModelFacts, save_model, weights_of
+    from nmt.models.base import Vocabularies
+    from nmt.options import make
+    from nmt.text.pipeline import Pipeline, Side, SideSettings
+    from nmt.text.vocabulary import Words
+
+    side = Side(SideSettings("en", "nfc", False, False, "none", "none"), Words(WORDS))
+    entry, vocabularies = registry.find("model", name), Vocabularies(side.size, side.size, True)
+    made = make(entry.options, options)
+    torch.manual_seed(3)
+    model = entry.cls(made, vocabularies)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape), alpha=0.2)
+    facts = ModelFacts.of(name, made, vocabularies)
+    save_model(folder, weights_of(model), facts, Pipeline(side, side, True), {}, lambda: None)
+    return folder
+
+
 def wait_for(condition: Callable[[], bool], process: "subprocess.Popen[Any]", seconds: float) -> None:
     """Until something is so, while a process lives."""
     deadline = time.monotonic() + seconds

@@ -124,7 +124,12 @@ def _common_model(folders: Sequence[Path], output: Path) -> tuple[ModelFacts, Pi
         if folder.resolve() == output.resolve():
             raise UserError(f"{quoted(output)}: is one of the folders to average (name another --output)")
         other = Artefact(folder, "model", "checkpoint")
-        if ModelFacts.read(other) != facts or Pipeline.load(other).hash != pipeline.hash:
+        found = ModelFacts.read(other)
+        if found.weights == "int8":
+            raise UserError(
+                f"{quoted(folder)}: has weights of 8 bits, which cannot be averaged (name what it was made of)"
+            )
+        if found != facts or Pipeline.load(other).hash != pipeline.hash:
             raise ArtefactError(
                 f"{quoted(folder)}: is another model than {quoted(folders[0])}; they cannot be averaged"
             )

@@ -4,18 +4,15 @@ Flags are made from options classes, so that a flag, a TOML key and a saved key 
 decides which flags there are: `nmt train --model rnnsearch --help` shows rnnsearch's.
 """
 
-import inspect
+import gc
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, cast
-
-import typer
+from typing import Any, Final
 
 from nmt import registry
-from nmt.cli.arguments import given, one_form
-from nmt.cli.help import show_help
+from nmt.cli.arguments import FLAG, given, one_form
 from nmt.cli.peers import PEERS
 from nmt.errors import UserError, quoted, unknown
 from nmt.log import log
@@ -32,7 +29,6 @@ ALIASES: Final = {"schedule": ("lr-scheduler",), "model": ("type",)}
 HELP: Final = frozenset(("--help", "-h"))
 # What a settings file could not change any more; and a plug-in runs code, so that only a person may name it (contract 12).
 NOT_IN_FILES: Final = ("config", "dump_config", "debug", "plugin")
-UsageError: Final = cast(type[Exception], typer.BadParameter.__mro__[1])  # click's, which typer keeps to itself
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +98,8 @@ class Command:
         left_out = _leave_out(preset, settings, chosen) if preset else []
         words = one_form(argv, [option for options in flags.values() for option in options], greedy)
         if not HELP.isdisjoint(words):
+            from nmt.cli.help import show_help  # rich takes its time to import
+
             show_help(self.name, self.help, flags, self.positional, settings.values)
             return 0
         found = self._parse(words, flags)
@@ -115,12 +113,13 @@ class Command:
             sys.stdout.write(self._dump(settings, flags))
             return 0
         options: Any = make(self.options, settings.values, settings.origins, self.positional)
-        if not self.kinds:
-            return self.run(options) or 0
         parts = Parts(settings, chosen, argv)
         for kind in self.kinds:  # a wrong value is told before any work is done
             parts.options(kind)
-        return self.run(options, parts) or 0
+        if not gc.isenabled():  # the start is over, see main
+            gc.freeze()
+            gc.enable()
+        return (self.run(options, parts) if self.kinds else self.run(options)) or 0
 
     def _first_options(self) -> list[Option]:
         """The options that are known before the parts are chosen."""
@@ -181,53 +180,64 @@ class Command:
                     owners[spelling] = owner
         return groups
 
-    def _parse(self, argv: list[str], flags: Mapping[str, list[Option]]) -> dict[str, Any]:
-        """The flags that were given, as text."""
+    def _parse(self, words: list[str], flags: Mapping[str, list[Option]]) -> dict[str, Any]:
+        """The flags that were given, and the values without one, as text. words: in one form; UserError for an odd one."""
+        options = {option.name: option for group in flags.values() for option in group}
+        known = {
+            spelling: option
+            for option in options.values()
+            if option.name not in self.positional
+            for spelling in (option.flag, option.spellings[-1])  # one_form has left no other
+        }
         found: dict[str, Any] = {}
-
-        def take(**values: Any) -> None:
-            found.update({key: value for key, value in values.items() if value is not None and value != []})
-
-        parameters = [self._parameter(option) for options in flags.values() for option in options]
-        take.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        take.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        app = typer.Typer(add_completion=False)
-        app.command(name=self.name)(take)
-        try:
-            app(argv, standalone_mode=False, prog_name=f"nmt {self.name}")
-        except UsageError as error:
-            raise self._usage(error, argv, flags) from None
+        end = words.index("--") if "--" in words else len(words)
+        plain: list[str] = []
+        for word in words[:end]:
+            flag, _, value = word.partition("=")
+            if flag in known:
+                name, count = known[flag].name, known[flag].count
+                if known[flag].type is bool:
+                    found[name] = flag == known[flag].flag
+                else:
+                    found[name] = value if count == 1 else [*found.get(name, []), value]
+            elif FLAG.match(word):
+                raise self._unknown_flag(flag, words, options)
+            else:
+                plain.append(word)
+        plain += words[end + 1 :]
+        for name in self.positional:
+            taken = plain[: options[name].count]
+            plain = plain[len(taken) :]
+            if taken:
+                found[name] = taken[0] if options[name].count == 1 else taken
+        if plain:
+            raise self._stray(plain[0], words, options)
         return found
 
-    def _usage(self, error: Exception, argv: list[str], flags: Mapping[str, list[Option]]) -> UserError:
-        peers = PEERS.get(self.name, {})
-        for word in argv:
-            if told := peers.get(word.partition("=")[0]):
-                return UserError(f"unknown flag '{word.partition('=')[0]}' (here: {told})")
-        flag = getattr(error, "option_name", None)
-        if type(error).__name__ != "NoSuchOption" or not flag:
-            extra = next((word for word in argv if not word.startswith("-")), None)
-            if extra is None or self.positional:
-                return UserError(f"{error.format_message()} (nmt {self.name} --help)")  # type: ignore[attr-defined]
-            file = "name a file with --input; " if "input" in [option.name for option in flags["Options"]] else ""
-            return UserError(f"'{quoted(extra)}' stands without a flag ({file}nmt {self.name} --help)")
-        options = [option for options in flags.values() for option in options]
-        if flag in [option.flag for option in options if option.name in self.positional]:
-            words = " ".join(name.upper() for name in self.positional)
-            return UserError(f"unknown flag '{flag}' (its value is given without a flag: nmt {self.name} {words})")
-        options = [option for option in options if option.name not in self.positional]
-        return unknown("flag", flag, [spelling for option in options for spelling in option.spellings])
+    def _stray(self, word: str, words: list[str], options: Mapping[str, Option]) -> UserError:
+        if told := self._of_peers(words):
+            return told
+        if self.positional:
+            return UserError(f"'{quoted(word)}' is a word too many (nmt {self.name} --help)")
+        file = "name a file with --input; " if "input" in options else ""
+        return UserError(f"'{quoted(word)}' stands without a flag ({file}nmt {self.name} --help)")
 
-    def _parameter(self, option: Option) -> inspect.Parameter:
-        """An option as typer reads it; one_form has left of its spellings only its flag, and of a bool that which says no."""
-        kind: Any = bool if option.type is bool else str if option.count == 1 else list[str]
-        if option.name in self.positional:
-            info = typer.Argument()
-        else:
-            info = typer.Option(f"{option.flag}/{option.spellings[-1]}" if option.type is bool else option.flag)
-        return inspect.Parameter(
-            option.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, info]
-        )
+    def _unknown_flag(self, flag: str, words: list[str], options: Mapping[str, Option]) -> UserError:
+        if told := self._of_peers(words):
+            return told
+        if flag in [options[name].flag for name in self.positional]:
+            plain = " ".join(name.upper() for name in self.positional)
+            return UserError(f"unknown flag '{flag}' (its value is given without a flag: nmt {self.name} {plain})")
+        own = [option for option in options.values() if option.name not in self.positional]
+        return unknown("flag", flag, [spelling for option in own for spelling in option.spellings])
+
+    def _of_peers(self, words: list[str]) -> UserError | None:
+        """What a flag of another toolkit is called here, if one is among the words."""
+        for word in words:
+            flag = word.partition("=")[0]
+            if told := PEERS.get(self.name, {}).get(flag):
+                return UserError(f"unknown flag '{flag}' (here: {told})")
+        return None
 
     def _dump(self, settings: Settings, flags: Mapping[str, list[Option]]) -> str:
         skipped = {*NOT_IN_FILES, "quiet", "preset"}

@@ -1,10 +1,10 @@
-"""`nmt export`: a model for another engine, checked to translate as ours does."""
+"""`nmt export`: a model with weights of 8 bits; or one for another engine, checked to translate as ours does."""
 
 import json
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from nmt.cli.command import Command
 from nmt.errors import UserError, one_line, quoted
@@ -12,7 +12,10 @@ from nmt.log import log
 from nmt.options import REQUIRED, opt
 
 if TYPE_CHECKING:  # torch is imported when the command runs
+    from nmt.checkpoint import LoadedModel
     from nmt.infer.export import DevelopmentSet, Exported
+
+OF_CTRANSLATE2: Final = ("quantization", "check", "check_lines", "tune", "json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +24,9 @@ class ExportOptions:
         REQUIRED, "model folder, or run folder (its best checkpoint); one", aliases=("m", "path", "models")
     )
     output: str = opt(REQUIRED, "folder to write", aliases=("o",))
-    format: Literal["ctranslate2"] = opt("ctranslate2", "the engine that is to read it; ctranslate2 needs that extra")
+    format: Literal["ctranslate2", "int8"] = opt(
+        "ctranslate2", "ctranslate2: for that engine, whose extra it needs; int8: a model folder with weights of 8 bits"
+    )
     quantization: Literal[
         "float32", "float16", "bfloat16", "int16", "int8", "int8_float32", "int8_float16", "int8_bfloat16"
     ] = opt("float32", "how the weights are stored, by CTranslate2's names")
@@ -43,21 +48,22 @@ class ExportOptions:
             raise ValueError(f"--tune has {len(self.tune)} files; it wants two, SOURCE and REFERENCE")
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"threads is {self.threads}; it must be at least 1, or none")
+        for field in fields(self):
+            if self.format == "int8" and field.name in OF_CTRANSLATE2 and getattr(self, field.name) != field.default:
+                raise ValueError(f"{field.name} is for --format ctranslate2")
 
 
 def run(options: ExportOptions) -> None:
-    """Write the folder, and print how the two engines compare."""
+    """Write the folder; of two engines, print how they compare."""
     import torch
 
     from nmt.artefact import check_output
     from nmt.checkpoint import load_model
     from nmt.device import use_threads
     from nmt.infer.ctranslate2 import library
-    from nmt.infer.export import export_ctranslate2, invented_lines, real_lines
-    from nmt.signals import Signals
-    from nmt.text.corpus import read_lines
 
-    library()  # a missing package is told before any work is done
+    if options.format == "ctranslate2":
+        library()  # a missing package is told before any work is done
     use_threads(options.threads)
     output = Path(options.output)
     check_output(output, options.overwrite)
@@ -65,6 +71,32 @@ def run(options: ExportOptions) -> None:
     loaded = load_model(Path(options.model[0]), torch.device("cpu"))
     if output.resolve() == loaded.folder.resolve():
         raise UserError(f"{quoted(output)}: is the model to export (name another --output)")
+    if loaded.facts.weights == "int8":
+        raise UserError(f"{quoted(loaded.folder)}: has weights of 8 bits already (export the model it was made of)")
+    if options.format == "int8":
+        _export_int8(options, loaded, output)
+    else:
+        _export_ctranslate2(options, loaded, output, dev)
+
+
+def _export_int8(options: ExportOptions, loaded: "LoadedModel", output: Path) -> None:
+    from nmt.infer.export import export_int8
+    from nmt.runs import WEIGHTS
+    from nmt.signals import Signals
+
+    with Signals() as signals:
+        export_int8(loaded, output, signals.check)
+    before, after = ((folder / WEIGHTS).stat().st_size / 1e6 for folder in (loaded.folder, output))
+    log.info(f"{output}: {options.model} with weights of 8 bits, {after:.1f} MB instead of {before:.1f}")
+
+
+def _export_ctranslate2(
+    options: ExportOptions, loaded: "LoadedModel", output: Path, dev: "DevelopmentSet | None"
+) -> None:
+    from nmt.infer.export import export_ctranslate2, invented_lines, real_lines
+    from nmt.signals import Signals
+    from nmt.text.corpus import read_lines
+
     if options.check is None:
         lines = invented_lines(loaded.pipeline, options.check_lines)
     else:
@@ -109,8 +141,9 @@ def _as_json(options: ExportOptions, exported: "Exported") -> str:
 
 COMMAND = Command(
     "export",
-    "Write a model folder for another engine. Lines are translated both ways, greedily and with a beam of 4, and each "
-    "search gets a row: equal translations, tied ones (as good by our model), different ones, and those that do not end.",
+    "Write a model folder with weights of 8 bits, as --precision int8 makes them at each start; or one for another engine. "
+    "For that, lines are translated both ways, greedily and with a beam of 4, and each search gets a row: equal "
+    "translations, tied ones (as good by our model), different ones, and those that do not end.",
     ExportOptions,
     run,
 )

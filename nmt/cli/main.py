@@ -1,5 +1,6 @@
 """The command `nmt`: a table of commands, each imported only when it is called; exit codes; the care of stdout."""
 
+import gc
 import importlib
 import os
 import sys
@@ -15,14 +16,14 @@ COMMANDS: Final = {
     "doctor": "What is wrong with a corpus, before a week of training on it",
     "train": "Train a model on prepared data; go on where the last run stopped",
     "average": "Average checkpoints of a run into a model",
-    "export": "A model for CTranslate2, checked to translate as ours does",
+    "export": "A model with weights of 8 bits; or for CTranslate2, checked to translate as ours does",
     "translate": "Translate stdin to stdout, a line for a line",
     "shortlist": "Which target words may translate each source word: faster translation with large vocabularies",
     "evaluate": "BLEU, chrF and TER with their signature",
     "score": "Log-probability of given translations",
     "report": "Table 2 of the paper with runs of yours: BLEU, training cost, learning curves",
     "list": "The parts that can be named: models, criteria, optimizers, schedules, decoders, presets",
-    "describe": "One part or preset: what it is and its options",
+    "describe": "One part, preset or model folder: what it is and its options",
 }
 
 
@@ -30,6 +31,7 @@ def main(argv: list[str] | None = None) -> None:
     """Run a command and leave the process with its exit code (docs/contract.md, rules 1-3)."""
     arguments = sys.argv[1:] if argv is None else argv
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's products are for processes of one thread, side by side
+    gc.disable()  # until the command runs: of what is imported before nothing is garbage, and looking takes its time
     for number in (2, 1):
         try:
             os.fstat(number)

@@ -136,7 +136,6 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
     from nmt.infer.candidates import Detail
     from nmt.infer.replicas import by_processes
     from nmt.infer.translator import Translator, load_scorer
-    from nmt.nn.quantized import available
 
     keep_pages()
     decoder, device = parts.build("decoder"), choose_device(options.device, world.local_rank)
@@ -144,11 +143,6 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
     replicas = options.replicas or (min(threads, MOST_REPLICAS) if device.type == "cpu" else 1)
     each = max(1, threads // replicas)
     use_threads(1 if replicas > 1 and by_processes(device.type) else each)
-    int8 = options.precision == "int8"
-    if int8 and device.type != "cpu":
-        raise UserError("--precision int8 is for CPUs (give bf16, or --device cpu)")
-    if int8 and not available():
-        raise UserError("--precision int8: this torch has no products of 8-bit numbers (give fp32)")
     if options.input_form == "phrases" and not decoder.takes_phrases:
         raise UserError("--input-form phrases needs a search that holds to them (give --decoder constrained-beam)")
     if options.shortlist is not None and not decoder.takes_shortlist:
@@ -162,7 +156,7 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
     )
     avoid = tuple(line for line in read_lines(Path(options.avoid)) if line.strip()) if options.avoid else ()
     folders = list(map(Path, options.model))
-    pipeline, scorer = load_scorer(folders, device, options.model_weights, options.ensemble, int8)
+    pipeline, scorer = load_scorer(folders, device, options.model_weights, options.ensemble, options.precision)
     shortlist = None
     if options.shortlist is not None:
         shortlist = Shortlist.load(Path(options.shortlist), pipeline.hash, (pipeline.source.size, pipeline.target.size))

@@ -6,7 +6,6 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.cells import cell_len, set_cell_size
 
 from nmt.symbols import BOS, SYMBOLS
 
@@ -73,6 +72,8 @@ def quantised(weights: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 def shown(token: str, most: int) -> str:
     """A token as a person may safely see it, in at most `most` cells of a terminal; control characters are escaped."""
+    from rich.cells import cell_len, set_cell_size  # no translation needs it
+
     safe = (c if c.isprintable() or c in JOINERS else c.encode("unicode_escape").decode() for c in token)
     text = "".join(safe)
     return text if cell_len(text) <= most else set_cell_size(text, most - 1) + "…"

@@ -1,7 +1,7 @@
-"""Models for other engines, each checked before it is there: it must translate as ours does."""
+"""Models for other engines, each checked before it is there: it must translate as ours does; and ours in 8 bits."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,15 +11,16 @@ from numpy.typing import NDArray
 
 from nmt import registry
 from nmt.artefact import new_folder, to_json, write_file
-from nmt.checkpoint import LoadedModel
+from nmt.checkpoint import LoadedModel, save_model, weights_of
 from nmt.data.loader import padded_rows
-from nmt.errors import ArtefactError, InputError, quoted
+from nmt.errors import ArtefactError, InputError, one_line, quoted
 from nmt.infer.ctranslate2 import SENTENCES, Engine, library, specification
 from nmt.infer.evaluate import bleu
 from nmt.infer.requests import Request
 from nmt.infer.score import forced_log_probs
 from nmt.infer.translator import Translator
 from nmt.models.base import Model
+from nmt.nn.quantized import quantize
 from nmt.symbols import EOS, SYMBOLS
 from nmt.text.pipeline import FOLDER, Pipeline
 
@@ -97,6 +98,16 @@ class Exported:
     agreements: list[Agreement]
     length_penalty: float
     tuned: Tuned | None
+
+
+def export_int8(loaded: LoadedModel, output: Path, check: Callable[[], None]) -> None:
+    """Write a model folder with weights of 8 bits, whole or not at all; what was loaded has them too then.
+
+    check: called before it gets its name; may raise to stop
+    """
+    quantize(loaded.model)
+    facts, told = replace(loaded.facts, weights="int8"), {"made_of": one_line(str(loaded.folder))}
+    save_model(output, weights_of(loaded.model), facts, loaded.pipeline, told, check)
 
 
 def export_ctranslate2(

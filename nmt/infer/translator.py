@@ -3,14 +3,14 @@
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from nmt.checkpoint import load_model
+from nmt.checkpoint import check_int8, load_model
 from nmt.data.batching import micro_batches
 from nmt.data.loader import padded_rows
 from nmt.data.shortlist import Shortlist
@@ -197,8 +197,9 @@ class Translator:
         return [found for each in halves for found in self._search(each)]
 
     def _settle(self) -> None:
-        """Before much is searched: find how products are quickest, once for all replicas."""
+        """Before much is searched, once for all replicas: lay weights out for it, and find how products are quickest."""
         if isinstance(self.scorer, nn.Module) and self.device.type == "cpu":
+            turn_weights(self.scorer)
             settle(self.scorer)
 
     def _read(
@@ -233,24 +234,28 @@ def load_scorer(
     device: torch.device,
     weights: Sequence[float] = (),
     mean: Mean = "log-probabilities",
-    int8: bool = False,
+    precision: Precision | Literal["int8"] = "fp32",
 ) -> tuple[Pipeline, Scorer]:
     """The model of a folder, or an ensemble of those of several, and its text pipeline.
 
-    int8: give linear layers weights of 8 bits
-    Raises ArtefactError, and UserError for models that cannot be asked together.
+    precision: int8 gives models weights of 8 bits, unless that is what they have; another must be one they can be asked in
+    Raises ArtefactError, and UserError for models that cannot be asked so, or together.
     """
+    if precision == "int8":
+        check_int8(device)
     loaded = [load_model(folder, device) for folder in folders]
     first = loaded[0]
+    for one in loaded:
+        if one.facts.weights == "int8" and precision not in ("fp32", "int8"):
+            raise UserError(f"{quoted(one.folder)}: has weights of 8 bits, which --precision {precision} is not for")
     for other in loaded[1:]:
         if other.pipeline.hash != first.pipeline.hash:
             told = "have different vocabularies or text pipelines, so that they cannot be asked together"
             raise UserError(f"{quoted(first.folder)} and {quoted(other.folder)} {told}")
     for one in loaded:
-        if int8:
+        one.model.requires_grad_(False)
+        if precision == "int8":
             quantize(one.model)
-        elif device.type == "cpu":
-            turn_weights(one.model)
     if len(loaded) == 1:
         return first.pipeline, first.model
     try:

@@ -12,7 +12,6 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 from nmt.nn.linear import using
 
@@ -34,6 +33,8 @@ def count_flops(call: Callable[[], object]) -> int:
 
     The counter sees operators, and not into fused attention and recurrent layers: those run as plain products here.
     """
+    from torch.utils.flop_counter import FlopCounterMode  # slow to import, so only where something is counted
+
     counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.mv: _matrix_times_vector})
     # Without gradients torch 2.13's counter fails where a layer returns a view of its weights.
     with sdpa_kernel(SDPBackend.MATH), using("torch"), _plain_recurrence(), torch.enable_grad(), counter:

@@ -122,10 +122,10 @@ def product(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
 def turn_weights(model: nn.Module) -> None:
     """Store the weights of linear layers by input, not by output: a product of few rows then reads them in their order.
 
-    The numbers and shapes stay; a weight that is an embedding's too is stored twice. It cannot be trained any more.
+    The numbers and shapes stay; a weight that is an embedding's too is stored twice. Those that are trained stay as they are.
     """
     for layer in model.modules():
-        if isinstance(layer, Linear):
+        if isinstance(layer, Linear) and not layer.weight.requires_grad:
             layer.weight = nn.Parameter(layer.weight.detach().t().contiguous().t(), requires_grad=False)
 
 

@@ -7,6 +7,7 @@ sentence is computed as it would be alone, whatever stands beside it in a batch.
 import math
 import warnings
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Final
 
 import torch
@@ -17,28 +18,41 @@ TINY: Final = torch.finfo(torch.float32).tiny
 HALF: Final = 63  # of an input where it sums them in 16 bits, which more would overflow
 
 
+Rounding = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+
+def rounded(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """A matrix (E, D) as whole numbers (E, D) int8 and the scale of each row, (E,) float32."""
+    scale = matrix.abs().amax(1).clamp(min=TINY) / MOST
+    return torch.round(matrix / scale[:, None]).to(torch.int8), scale
+
+
+def room(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Room for what `rounded` gives of a matrix, when that is to come from elsewhere."""
+    return torch.empty(matrix.shape, dtype=torch.int8), torch.empty(len(matrix))
+
+
 class Int8Linear(nn.Module):
     """A linear layer, states (..., D) -> (..., E). weight: (E, D) int8; scale: (E,) float32; bias: (E,) or None"""
 
-    weight: Tensor
-    scale: Tensor
     bias: Tensor | None
 
     def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        self.register_buffer("weight", weight)
-        self.register_buffer("scale", scale)
+        self.weight = nn.Parameter(weight, requires_grad=False)
+        self.scale = nn.Parameter(scale, requires_grad=False)
         self.register_buffer("bias", bias)
         self.most = MOST if _sums_in_32_bits() else HALF
-        self._packed = _packed(weight, scale)
 
     @classmethod
-    def of(cls, linear: nn.Linear) -> "Int8Linear":
+    def of(cls, linear: nn.Linear, rounding: Rounding = rounded) -> "Int8Linear":
         """A layer's weights, rounded."""
-        weight = linear.weight.detach()
-        scale = weight.abs().amax(1).clamp(min=torch.finfo(torch.float32).tiny) / MOST
-        bias = None if linear.bias is None else linear.bias.detach()
-        return cls(torch.round(weight / scale[:, None]).to(torch.int8), scale, bias)
+        return cls(*rounding(linear.weight.detach()), None if linear.bias is None else linear.bias.detach())
+
+    @cached_property
+    def _packed(self) -> Any:
+        """Made when it is first used: the weights of a model that is being loaded come after its layers."""
+        return _packed(self.weight, self.scale)
 
     def rows(self, rows: Tensor) -> "Int8Linear":
         """A layer that computes only some outputs. rows: (E',) which"""
@@ -81,9 +95,38 @@ def _sums_in_32_bits() -> bool:
     return bool(getattr(torch.cpu, "_is_vnni_supported", lambda: False)())
 
 
-def quantize(model: nn.Module) -> None:
-    """Give every linear layer of a model weights of 8 bits, in its place. Embeddings and all else stay as they are."""
-    for module in list(model.modules()):
-        for name, child in module.named_children():
-            if isinstance(child, nn.Linear):
-                setattr(module, name, Int8Linear.of(child))
+class Int8Embedding(nn.Module):
+    """A table of words, ids (...) -> vectors (..., D) float32. weight: (V, D) int8; scale: (V,) float32"""
+
+    def __init__(self, weight: Tensor, scale: Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight, requires_grad=False)
+        self.scale = nn.Parameter(scale, requires_grad=False)
+
+    @classmethod
+    def of(cls, table: nn.Embedding, rounding: Rounding = rounded) -> "Int8Embedding":
+        """A table's vectors, rounded."""
+        return cls(*rounding(table.weight.detach()))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """See Int8Embedding."""
+        return self.weight[ids] * self.scale[ids].unsqueeze(-1)
+
+
+def quantize(model: nn.Module, rounding: Rounding = rounded) -> None:
+    """Give every linear layer and table of words of a model weights of 8 bits, in its place; what was tied stays tied.
+
+    All else stays as it is.
+    """
+    first: dict[int, Int8Linear | Int8Embedding] = {}
+    for path, module in list(model.named_modules(remove_duplicate=False)):
+        made: Int8Linear | Int8Embedding
+        if isinstance(module, nn.Linear):
+            made = Int8Linear.of(module, rounding)
+        elif isinstance(module, nn.Embedding):
+            made = Int8Embedding.of(module, rounding)
+        else:
+            continue
+        tied = first.setdefault(id(module.weight), made)
+        made.weight, made.scale = tied.weight, tied.scale
+        model.set_submodule(path, made)

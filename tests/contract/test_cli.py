@@ -271,6 +271,9 @@ def test_a_presets_options_leave_with_the_part_they_belong_to(call, dumped, tmp_
 def test_words_without_a_flag_are_named_as_they_are_given(call):
     assert "KIND is missing" in call("describe").err
     assert "NAME is missing" in call("describe", "model").err
+    assert "'x' is a word too many" in call("list", "model", "x").err
+    assert call("list", "--", "schedule").out == call("list", "schedule").out
+    assert "unknown kind of part '--json'" in call("list", "--", "--json").err
     refused = call("describe", "--kind", "model")
     assert (
         refused.code == 2

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import small_model
 
 import nmt
 
@@ -19,6 +20,12 @@ LAYERS = {
 FREE_OF_TORCH = [
     "nmt", "nmt.text.pipeline", "nmt.data.shards", "nmt.data.prepare", "nmt.doctor.doctor", "nmt.cli.main", "nmt.cli.prepare",
     "nmt.cli.doctor", "nmt.cli.evaluate", "nmt.cli.report",
+]  # fmt: skip
+UNUSED = [  # what a translation by beam search has no use for, each slow to import or a sign of it
+    "matplotlib", "pydantic", "rich", "sacrebleu", "sacremoses", "tensorboard", "tomllib", "torch._dynamo", "torch._inductor",
+    "torch.utils.flop_counter", "nmt.criteria", "nmt.doctor", "nmt.optimizers", "nmt.presets", "nmt.schedules", "nmt.train",
+    "nmt.decoders.diverse_beam", "nmt.decoders.mbr", "nmt.decoders.sampling", "nmt.infer.evaluate", "nmt.infer.export",
+    "nmt.infer.heatmap", "nmt.models.rnnsearch",
 ]  # fmt: skip
 FILES = sorted(ROOT.rglob("*.py"))
 
@@ -93,6 +100,20 @@ def test_help_answers_without_torch(arguments):
         f"import sys\nfrom nmt.cli.main import run\ncode = run({arguments!r})\nsys.exit(code or 'torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def test_a_translation_imports_nothing_that_it_does_not_use(tmp_path):
+    model = small_model(tmp_path / "model", d_model=8, d_ff=8, heads=1, encoder_layers=1, decoder_layers=1)
+    code = (
+        "import sys, torch\nby_torch = set(sys.modules)\nfrom nmt.cli.main import run\n"
+        f"code = run(['translate', '--quiet', '--model', {str(model)!r}])\n"
+        "print(*sorted(set(sys.modules) - by_torch), file=sys.stderr)\nsys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], input="ban\n", capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.endswith("\n")
+    found = done.stderr.split()
+    assert "nmt.decoders.beam" in found
+    assert [name for name in found if any(f"{name}.".startswith(f"{unused}.") for unused in UNUSED)] == []
 
 
 def test_the_readme_shows_the_tree_that_is_there():

@@ -319,6 +319,9 @@ def test_a_product_of_a_search_is_the_same_by_every_path_however_its_weights_lie
     for turned in (False, True):
         if turned:
             linear.turn_weights(layer)
+            assert layer.weight.is_contiguous()  # it is trained
+            linear.turn_weights(layer.requires_grad_(False))
+            assert layer.weight.t().is_contiguous()
         with torch.inference_mode(), linear.using(path):
             for found in (layer(states), layer.bound()(states), layer(states[None])[0]):
                 close([found], [plain], 2e-6)

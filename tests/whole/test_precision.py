@@ -1,0 +1,73 @@
+"""Models in 8 bits and products in 16, as a user asks for them."""
+
+import json
+
+import pytest
+
+from nmt.cli.main import run
+
+TEXT = b"ban des kit\nlora mus\n\nkin ban lora des mura\n"
+
+
+@pytest.fixture(scope="module")
+def int8(trained, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("int8") / "model"
+    assert run(["export", "--format=int8", f"--model={trained}", f"--output={folder}", "--quiet"]) == 0
+    return folder
+
+
+@pytest.fixture
+def translate(tmp_path, call):
+    """`translate(model, flags)`: the lines of JSON that it prints."""
+    (tmp_path / "source").write_bytes(TEXT)
+
+    def told(model, *flags):
+        done = call("translate", "--model", model, f"--input={tmp_path / 'source'}", "--threads=1", "--json", *flags)
+        assert done.code == 0, done.err
+        return [json.loads(line) for line in done.out.splitlines()]
+
+    return told
+
+
+def test_a_stored_model_of_8_bits_translates_as_precision_int8_does(trained, int8, translate):
+    wanted = translate(trained, "--precision=int8")
+    assert wanted != translate(trained)
+    assert translate(int8) == translate(int8, "--precision=int8") == wanted  # scores too, to the last bit
+    assert translate(int8, "--decoder=greedy") == translate(trained, "--decoder=greedy", "--precision=int8")
+
+
+def test_it_scores_is_evaluated_and_described_like_any_other(int8, call, tmp_path):
+    (tmp_path / "en").write_bytes(TEXT)
+    files = f"--source={tmp_path / 'en'}"
+    scored = call("score", "--model", int8, files, f"--target={tmp_path / 'en'}")
+    assert scored.code == 0 and len(scored.out.splitlines()) == 4
+    assert call("evaluate", "--model", int8, files, f"--reference={tmp_path / 'en'}").code == 0
+    described = call("describe", "folder", int8)
+    assert described.code == 0 and "weights in int8" in described.out and "d_model = 32 " in described.out
+    assert call("describe", "folder", int8, "--json").json["options"][2]["default"] == 32
+
+
+def test_what_8_bits_cannot_do_is_refused(trained, int8, call, tmp_path):
+    output = f"--output={tmp_path / 'out'}"
+    (tmp_path / "source").write_bytes(TEXT)
+    for words, told in (
+        (["average", "--checkpoint", int8, output], "cannot be averaged"),
+        (["export", "--format=int8", "--model", int8, output], "has weights of 8 bits already"),
+        (["export", "--format=int8", "--model", trained, output, "--quantization=int8"], "for --format ctranslate2"),
+        (
+            ["translate", "--model", int8, f"--input={tmp_path / 'source'}", "--precision=bf16"],
+            "--precision bf16 is not",
+        ),
+        (["export", "--format=int8", "--model", int8, f"--output={int8}", "--overwrite"], "is the model to export"),
+    ):
+        refused = call(*words)
+        assert refused.code == 2 and told in refused.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_products_in_bf16_translate_nearly_alike_on_a_cpu(trained, translate):
+    plain, found = translate(trained), translate(trained, "--precision=bf16")
+    for one, other in zip(plain, found, strict=True):
+        assert bool(one["text"]) == bool(other["text"])
+        for best, same in zip(one["candidates"], other["candidates"], strict=True):
+            assert same["log_prob"] == pytest.approx(best["log_prob"], abs=0.5) and same != best
