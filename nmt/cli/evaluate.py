@@ -52,7 +52,7 @@ class EvaluateOptions:
         "none", "test each hypothesis against the first: sacreBLEU's paired bootstrap or approximate randomization"
     )
     trials: int = opt(0, "with --significance: how many; 0 is sacreBLEU's own: 1000 for bootstrap, else 10000")
-    batch_tokens: int = opt(2000, "with --model: source tokens of a batch")
+    batch_tokens: int | Literal["auto"] = opt("auto", "with --model: source tokens of a batch, as for nmt translate")
     device: str = opt("auto", "with --model: auto, cpu, cuda or cuda:N")
     json: bool = opt(
         False, "print JSON: a row a score with system, metric, value, signature, detail and the search if any"
@@ -79,8 +79,8 @@ class EvaluateOptions:
             raise ValueError("--paper has definitions of its own: leave out --metrics, --tokenize and --lowercase")
         if self.target_lang is not None and not self.paper:
             raise ValueError("--target-lang is for --paper")
-        if self.batch_tokens < 1:
-            raise ValueError(f"batch_tokens is {self.batch_tokens}; it must be at least 1")
+        if self.batch_tokens != "auto" and self.batch_tokens < 1:
+            raise ValueError(f"batch_tokens is {self.batch_tokens}; it must be at least 1, or auto")
         for name in self.metrics:
             check_metric(name)
 
@@ -157,13 +157,16 @@ def _warn_of_newstest2014(names: Sequence[str], num_lines: int) -> None:
 
 def _translate(options: EvaluateOptions, parts: Parts, model: str, source: System) -> System:
     """What a model makes of the source."""
-    from nmt.device import choose_device, keep_pages
+    from nmt.device import Memory, choose_device, keep_pages
+    from nmt.infer.batch_size import batch_tokens
     from nmt.infer.requests import Request
     from nmt.infer.translator import Translator, load_scorer
 
     keep_pages()
-    pipeline, scorer = load_scorer([Path(model)], choose_device(options.device))
-    translator = Translator(pipeline, scorer, parts.build("decoder"), options.batch_tokens)
+    device = choose_device(options.device)
+    pipeline, scorer = load_scorer([Path(model)], device)
+    tokens = batch_tokens(scorer, Memory(device), 1) if options.batch_tokens == "auto" else options.batch_tokens
+    translator = Translator(pipeline, scorer, parts.build("decoder"), tokens)
     language = translator.pipeline.target_lang
     if options.paper:
         check_language(options.target_lang or language)

@@ -19,8 +19,8 @@ LINES_AT_ONCE = 10_000
 @dataclass(frozen=True, kw_only=True)
 class ScoreOptions:
     model: str = opt(REQUIRED, "model folder, or run folder (its best checkpoint)", aliases=("m", "path"))
-    source: str = opt(REQUIRED, "source file, plain or compressed", aliases=("s",))
-    target: str = opt(REQUIRED, "target file, plain or compressed", aliases=("t",))
+    source: str = opt(REQUIRED, "source file, plain or compressed; - is stdin", aliases=("s",))
+    target: str = opt(REQUIRED, "target file, plain or compressed; - is stdin", aliases=("t",))
     per_token: bool = opt(False, "also print each target token with its log-probability", aliases=("word-scores",))
     normalize: bool = opt(False, "divide by the number of target tokens, the end of the sentence counted")
     max_tokens: int = opt(4096, "tokens, padding counted, that the device holds at once")
@@ -30,6 +30,8 @@ class ScoreOptions:
     json: bool = opt(False, "print a JSON object a line; log_prob is null where there is no score")
 
     def __post_init__(self) -> None:
+        if self.source == self.target == "-":
+            raise ValueError("source and target are both -, but stdin is one text (name a file for one of them)")
         for name in ("max_tokens", "max_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
@@ -43,25 +45,25 @@ def run(options: ScoreOptions) -> int:
     from nmt.device import choose_device, use_threads
     from nmt.infer.score import score
     from nmt.infer.translator import Tally
+    from nmt.infer.windows import pairs, place_of
     from nmt.signals import Signals
-    from nmt.text.corpus import read_pairs_at_once
 
     use_threads(options.threads)
     loaded = load_model(Path(options.model), choose_device(options.device))
-    failed, done = Tally(log.error), 0
+    failed, done, place = Tally(log.error), 0, place_of(options.source)
     settings = (options.max_tokens, options.max_length)
     with Signals() as signals:
-        for sources, targets in read_pairs_at_once(Path(options.source), Path(options.target), LINES_AT_ONCE):
-            pairs = score(loaded.model, loaded.pipeline, sources, targets, *settings, signals.check)
-            for number, pair in enumerate(pairs, done + 1):
+        for sources, targets in pairs(options.source, options.target, LINES_AT_ONCE, signals.check):
+            scores = score(loaded.model, loaded.pipeline, sources, targets, *settings, signals.check)
+            for number, pair in enumerate(scores, done + 1):
                 if isinstance(pair, str):
-                    failed.add(f"{options.source}:{number}: no score: {pair}")
-            sys.stdout.buffer.write("".join(_line(options, pair) for pair in pairs).encode())
+                    failed.add(f"{place}:{number}: no score: {pair}")
+            sys.stdout.buffer.write("".join(_line(options, pair) for pair in scores).encode())
             sys.stdout.buffer.flush()
-            done += len(pairs)
+            done += len(scores)
             signals.check()
     if failed.count:
-        log.warn(f"{options.source}: {failed.count:,} of {done:,} pairs have no score")
+        log.warn(f"{place}: {failed.count:,} of {done:,} pairs have no score")
     return 5 if failed.count else 0
 
 

@@ -40,7 +40,10 @@ class TranslateOptions:
     )
     input: str = opt("-", "file to translate, plain or compressed; - is stdin", aliases=("i",))
     output: str = opt("-", "file for the translations; - is stdout", aliases=("o",))
-    batch_tokens: int = opt(2000, "source tokens of a batch, padding counted")
+    batch_tokens: int | Literal["auto"] = opt(
+        "auto",
+        "source tokens of a batch, padding counted; auto: what is fast and fits into memory. It changes no result",
+    )
     buffer_size: int = opt(2000, "lines that are read ahead and sorted by length; less where no line is waiting")
     max_source_length: int = opt(1024, "tokens of a line; a longer one is cut there, and named")
     strict: bool = opt(False, "end with code 3 at bytes that are not UTF-8, instead of replacing them")
@@ -83,7 +86,9 @@ class TranslateOptions:
     )
 
     def __post_init__(self) -> None:
-        for name in ("batch_tokens", "buffer_size", "max_source_length", "devices", "attention_lines"):
+        if self.batch_tokens != "auto" and self.batch_tokens < 1:
+            raise ValueError(f"batch_tokens is {self.batch_tokens}; it must be at least 1, or auto")
+        for name in ("buffer_size", "max_source_length", "devices", "attention_lines"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if not 0 < self.timeout <= MOST_MINUTES:
@@ -131,8 +136,9 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
     import torch
 
     from nmt.data.shortlist import Shortlist
-    from nmt.device import choose_device, keep_pages, use_threads
+    from nmt.device import Memory, choose_device, keep_pages, use_threads
     from nmt.infer.alignment import read_dictionary
+    from nmt.infer.batch_size import batch_tokens
     from nmt.infer.candidates import Detail
     from nmt.infer.replicas import by_processes
     from nmt.infer.translator import Translator, load_scorer
@@ -164,7 +170,7 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
         pipeline,
         scorer,
         decoder,
-        options.batch_tokens,
+        batch_tokens(scorer, Memory(device), replicas) if options.batch_tokens == "auto" else options.batch_tokens,
         max_source_length=options.max_source_length,
         precision="fp32" if options.precision == "int8" else options.precision,
         detail=detail,
@@ -186,13 +192,15 @@ def _serve(options: TranslateOptions, parts: Parts, world: World) -> int:
 
 def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
     from nmt.infer.shared import leading
-    from nmt.infer.stream import new_output, open_source, translate_stream
+    from nmt.infer.stream import new_output, translate_stream
+    from nmt.infer.windows import open_source, place_of
 
     with open_source(options.input) as source, _drawing(options) as drawn:
         translator = _translator(options, parts, world)
         on = f"{world.size} x {translator.device.type}" if world.size > 1 else f"{translator.device}"
-        log.info(f"{' + '.join(options.model)}: {translator.decoder.signature} on {on}, {options.precision}")
-        place = "stdin" if options.input == "-" else options.input
+        batches = f"batches of {translator.batch_tokens:,} tokens"
+        log.info(f"{' + '.join(options.model)}: {translator.decoder.signature} on {on}, {options.precision}, {batches}")
+        place = place_of(options.input)
         show = _shower(options, translator, drawn)
         settings = (options.buffer_size, place, options.strict)
         shared_out = leading(translator, world, 60 * options.timeout) if world.size > 1 else nullcontext(translator)

@@ -1,6 +1,5 @@
 """What stands on a line of input: a text, and what is wished of its translation."""
 
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import msgspec
@@ -12,8 +11,7 @@ DIVIDER: Final = "|||"
 Form = Literal["text", "prefix", "phrases", "json"]
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """A line to translate, as text.
 
     prefix: how the translation begins; phrases: what it contains; avoid: what it does not contain as whole words
@@ -25,7 +23,7 @@ class Request:
     prefix: str = ""
     phrases: tuple[str, ...] = ()
     avoid: tuple[str, ...] = ()
-    others: dict[str, Any] = field(default_factory=dict)
+    others: dict[str, Any] = {}
     error: str = ""
 
 

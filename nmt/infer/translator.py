@@ -33,6 +33,7 @@ from nmt.text.pipeline import Pipeline
 
 CHARACTERS_PER_TOKEN: Final = 64  # far more than text has; what lies beyond is cut before it costs time
 LINES_NAMED: Final = 10
+NO_WISH: Final = Wish()
 
 
 Found = tuple[Hypothesis, Reading | None]
@@ -157,7 +158,7 @@ class Translator:
     def _wish(self, request: Request) -> Wish:
         """What is wished, in tokens; texts to avoid as they stand before they are cut into tokens."""
         if not (request.prefix or request.phrases or request.avoid or self.avoid):
-            return Wish()
+            return NO_WISH
         target = self.pipeline.target
         prefix, *phrases = (tuple(target.encode(text)) for text in (request.prefix, *request.phrases))
         avoid = target.prepare([*self.avoid, *request.avoid])
@@ -165,6 +166,8 @@ class Translator:
 
     def _refused(self, wish: Wish) -> str:
         """Why a wish cannot be granted; empty where it can."""
+        if wish is NO_WISH:
+            return ""
         if wish.num_tokens > self.max_source_length:
             return f"{wish.num_tokens:,} tokens of prefix and phrases are wished for (--max-source-length)"
         if wish.phrases and not self.decoder.takes_phrases:
@@ -235,7 +238,7 @@ def load_scorer(
     weights: Sequence[float] = (),
     mean: Mean = "log-probabilities",
     precision: Precision | Literal["int8"] = "fp32",
-) -> tuple[Pipeline, Scorer]:
+) -> tuple[Pipeline, Model | Ensemble]:
     """The model of a folder, or an ensemble of those of several, and its text pipeline.
 
     precision: int8 gives models weights of 8 bits, unless that is what they have; another must be one they can be asked in

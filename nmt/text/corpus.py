@@ -7,10 +7,8 @@ import io
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
-from typing import BinaryIO, Final, cast
+from typing import BinaryIO, Final, NamedTuple, cast
 
 from nmt.errors import InputError, quoted
 from nmt.text import archive
@@ -29,8 +27,7 @@ def clean(text: str) -> str:
     return NOT_TEXT.sub(" ", text)
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A line of a file. text: cleaned; bad_byte: the first byte (counted from 1) that is not UTF-8, None if all are.
 
     num_bad: characters of `text` that stand for bytes which are not UTF-8 (U+FFFD)
@@ -117,28 +114,3 @@ def count_lines(path: Path, check: Callable[[], None] = lambda: None) -> int:
 def text_name(path: Path) -> str:
     """The name of a text without what says how it is stored."""
     return NOT_OF_THE_NAME.sub("", path.name)
-
-
-def raw_pairs(source: Path, target: Path) -> Iterator[tuple[bytes, bytes]]:
-    """The lines of two files side by side. Raises InputError at the end when one has more lines than the other."""
-    for one, other in zip_longest(raw_lines(source), raw_lines(target)):
-        if one is None or other is None:
-            raise misaligned(source, target, count_lines(source), count_lines(target))
-        yield one, other
-
-
-def read_pairs_at_once(source: Path, target: Path, size: int) -> Iterator[tuple[list[str], list[str]]]:
-    """Two files as text, `size` pairs at a time. Raises InputError where they are not UTF-8 or not of one length."""
-    sources: list[str] = []
-    targets: list[str] = []
-    for number, pair in enumerate(raw_pairs(source, target), 1):
-        for path, raw, texts in ((source, pair[0], sources), (target, pair[1], targets)):
-            line = decode_line(raw, number == 1)
-            if line.bad_byte is not None:
-                raise bad_bytes(path, number, line)
-            texts.append(line.text)
-        if len(sources) == size:
-            yield sources, targets
-            sources, targets = [], []
-    if sources:
-        yield sources, targets

@@ -18,6 +18,7 @@ from nmt.text.vocabulary import Ids, Numbers, divide, sums
 SubwordName = Literal["bpe", "unigram", "none"]
 
 MOST_KNOWN_WORDS: Final = 1 << 17
+MOST_KNOWN_CHARACTERS: Final = 1 << 22  # of all of them: what stands between two spaces may be as long as a line
 SPACE_MARK: Final = "\u2581"  # how sentencepiece writes a space, so that in text it is one
 
 # sentencepiece cuts its control pieces out of the text it learns from, so in the model they get names that no text can
@@ -77,7 +78,7 @@ class Sentencepiece:
         starts = known.starts[at] - (np.cumsum(lengths) - lengths)
         ids = known.ids[np.repeat(starts, lengths) + np.arange(int(lengths.sum()))]
         found = Ids(ids, sums(lengths, counts), sums(lengths > 0, counts), sums(known.unknown[at], counts))
-        if len(known.places) > MOST_KNOWN_WORDS:
+        if len(known.places) > MOST_KNOWN_WORDS or known.num_characters > MOST_KNOWN_CHARACTERS:
             self._known = _KnownWords()
         return found
 
@@ -102,6 +103,7 @@ class _KnownWords:
 
     def __init__(self) -> None:
         self.places: dict[str, int] = {}
+        self.num_characters = 0
         self.ids: Numbers = np.zeros(0, dtype=np.uint32)
         self.starts, self.lengths, self.unknown = (np.zeros(0, dtype=np.int64) for _ in range(3))
 
@@ -113,6 +115,7 @@ class _KnownWords:
         ids = np.fromiter(chain.from_iterable(found), dtype=np.uint32)
         unknown = np.fromiter((row.count(UNK) for row in found), dtype=np.int64, count=len(words))
         starts = len(self.ids) + np.cumsum(lengths) - lengths
+        self.num_characters += sum(map(len, words))
         self.places.update(zip(words, range(len(self.places), len(self.places) + len(words)), strict=True))
         self.ids = np.concatenate([self.ids, ids])
         self.starts, self.lengths, self.unknown = (

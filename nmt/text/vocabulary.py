@@ -28,7 +28,8 @@ class Ids:
 
     def rows(self) -> list[Numbers]:
         """The ids of each text."""
-        return np.split(self.ids, np.cumsum(self.lengths[:-1], dtype=np.int64)) if len(self.lengths) else []
+        ends = np.cumsum(self.lengths, dtype=np.int64).tolist()
+        return [self.ids[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def divide(texts: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:

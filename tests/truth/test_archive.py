@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from nmt.errors import ArtefactError, InputError, UserError
+from nmt.infer.windows import pairs
 from nmt.text import archive, packed
 from nmt.text.archive import check_whole
-from nmt.text.corpus import count_lines, open_text, raw_lines, read_lines, read_pairs_at_once, text_exists
+from nmt.text.corpus import count_lines, open_text, raw_lines, read_lines, text_exists
 
 CHANCE = random.Random(1)
 TEXT = b"".join(b"%d %x\n" % (i, CHANCE.getrandbits(64)) for i in range(20_000))  # more than is read at once
@@ -108,8 +109,8 @@ def test_members_with_long_names_and_names_of_any_script_are_found(tmp_path, for
 
 def test_two_members_are_read_side_by_side(tmp_path):
     (tmp_path / "a.tgz").write_bytes(tar({"t.en": TEXT, "t.de": TEXT.upper()}, "w:gz"))
-    pairs = list(read_pairs_at_once(tmp_path / "a.tgz/t.en", tmp_path / "a.tgz/t.de", 10_000))
-    assert [target for _, targets in pairs for target in targets] == TEXT.upper().decode().splitlines()
+    found = pairs(str(tmp_path / "a.tgz/t.en"), str(tmp_path / "a.tgz/t.de"), 10_000, lambda: None)
+    assert [target for _, targets in found for target in targets] == TEXT.upper().decode().splitlines()
 
 
 def test_a_name_that_is_not_there_is_told_with_the_nearest_and_a_missing_file_is_none(tmp_path):

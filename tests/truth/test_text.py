@@ -13,7 +13,7 @@ from sacremoses import MosesTruecaser
 from nmt.artefact import Artefact, new_folder
 from nmt.errors import ArtefactError, InputError, UserError
 from nmt.symbols import SYMBOLS, UNK
-from nmt.text.corpus import clean, decode_line, read_lines, read_pairs_at_once
+from nmt.text.corpus import clean, decode_line, read_lines
 from nmt.text.filter import KEPT, REASONS, LengthFilter
 from nmt.text.normalize import Normalizer
 from nmt.text.pipeline import Pipeline, Side, SideSettings
@@ -116,16 +116,6 @@ def test_damaged_gzip_a_missing_file_and_a_folder_are_told_apart(tmp_path):
         assert caught.value.code == 2
 
 
-def test_pairs_come_in_pieces_and_files_of_two_lengths_are_refused(tmp_path):
-    one, other = tmp_path / "one", tmp_path / "other"
-    one.write_text("a\nb\nc\n")
-    other.write_text("A\nB\nC")
-    assert list(read_pairs_at_once(one, other, 2)) == [(["a", "b"], ["A", "B"]), (["c"], ["C"])]
-    other.write_text("A\nB\n")
-    with pytest.raises(InputError, match=r"one has 3 lines, .*other has 2"):
-        list(read_pairs_at_once(one, other, 2))
-
-
 # Normalisation and subwords
 
 
@@ -187,6 +177,16 @@ def test_word_by_word_is_what_sentencepiece_gives_for_the_whole_line(subword):
         assert found.unknown.tolist() == [row.count(UNK) for row in whole]
         assert found.words.tolist() == [len(text.replace("▁", " ").split()) for text in texts]
     assert side.vocabulary.encode_batch([]).rows() == []
+
+
+def test_words_that_are_kept_are_bounded_however_long_they_are(monkeypatch):
+    monkeypatch.setattr("nmt.text.subword.MOST_KNOWN_CHARACTERS", 1000)
+    side = pipeline_of("bpe", SENTENCES).source
+    reference = sentencepiece.SentencePieceProcessor(model_proto=side.vocabulary.to_bytes())
+    for number in range(20):
+        words = [f"{number}abc" * 100, "the"]
+        assert side.vocabulary.encode_batch([" ".join(words)]).ids.tolist() == reference.encode(" ".join(words))
+        assert sum(map(len, side.vocabulary._known.places)) <= 1000
 
 
 def test_byte_fallback_spells_what_has_no_entry_and_its_text_is_one_line():

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 
 import pytest
 import torch
@@ -72,6 +73,21 @@ def test_a_line_that_is_too_long_is_named_and_the_others_are_scored(trained, sco
     assert "2 of 4 pairs have no score" in told.err.splitlines()[-1]
     assert score(trained, sources, targets).code == 0
     assert score(trained, [], []) == (0, "", "")
+
+
+@pytest.mark.parametrize("side", ["--source", "--target"])
+def test_either_side_may_be_stdin_but_not_both(trained, score, call, tmp_path, monkeypatch, side):
+    lines = ["ban des", "", "lora", "ban"], ["BAN", "DES", "", "kit " * 9]
+    wanted = score(trained, *lines, "--max-length=8", "--json")
+    files = {"--source": tmp_path / "s", "--target": tmp_path / "t"}
+    with files[side].open() as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        words = [word for flag, file in files.items() for word in (flag, "-" if flag == side else file)]
+        told = call("score", "--model", trained, *words, "--max-length=8", "--json")
+    assert wanted.code == told.code == 5 and told.out == wanted.out
+    assert ("stdin:4: no score" if side == "--source" else "s:4: no score") in told.err
+    told = call("score", "--model", trained, "--source", "-", "--target", "-")
+    assert told.code == 2 and "source and target are both -" in told.err
 
 
 def test_a_model_without_finite_probabilities_gives_null_and_fails(broken, score):

@@ -1,7 +1,8 @@
 """Translating as a user does it: a line for a line, whatever the lines are (contract 1-5 and 16)."""
 
+import copy
 import gzip
-import io
+import itertools
 import json
 import os
 import random
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -19,9 +21,11 @@ from nmt.checkpoint import load_model
 from nmt.cli.main import run
 from nmt.decoders.base import Decoder
 from nmt.decoders.greedy import Greedy, GreedyOptions
-from nmt.errors import Interrupted, UserError
+from nmt.errors import UserError
+from nmt.infer.batch_size import BYTES_A_TOKEN, MOST_ON_CPU, MOST_ON_GPU, NUMBERS_CACHED, batch_tokens
+from nmt.infer.ensemble import Ensemble
 from nmt.infer.requests import Request
-from nmt.infer.stream import windows
+from nmt.infer.stream import translate_stream
 from nmt.infer.translator import Translator
 
 AWKWARD = [
@@ -199,6 +203,58 @@ def test_a_reader_that_goes_away_is_a_quiet_141(trained):
     assert (process.returncode, told) == (141, b"")
 
 
+def test_long_lines_among_short_ones_are_named_and_change_no_other(translate, capsys):
+    short = corpus(100).splitlines(True)
+    long = [b"x" * 1_000_000, b"ban " * 250_000, b"\xff\xfe" * 500_000, b"\0" * 1_000_000, b"ban\0\xff " * 200_000]
+    flags = ["--decoder=greedy", "--max-source-length=40", "--max-len-b=5"]
+    _, alone = translate(b"".join(short), *flags)
+    capsys.readouterr()
+    places = range(10, 110, 20)
+    for place, line in zip(places, long, strict=True):
+        short.insert(place, line + b"\n")
+    code, output = translate(b"".join(short), *flags)
+    lines = output.splitlines(True)
+    assert code == 0 and len(lines) == 105
+    assert b"".join(line for i, line in enumerate(lines) if i not in places) == alone
+    assert [bool(lines[i].strip()) for i in places] == [True, True, True, False, True]
+    told = capsys.readouterr().err
+    assert [f"source:{place + 1}: cut to" in told for place in places] == [True, True, True, True, True]
+    assert [f"source:{place + 1}:1: not UTF-8" in told for place in places] == [False, False, True, False, False]
+    assert f"source:{places[4] + 1}:5: not UTF-8" in told
+
+
+def test_empty_lines_are_forgotten_once_they_are_printed(loaded, tmp_path):
+    class EmptyLines:
+        chunks = 60
+
+        def waiting(self, seconds):
+            return True
+
+        def read(self):
+            self.chunks -= 1
+            return b"\n" * 1000 if self.chunks >= 0 else b""
+
+    held = {}
+
+    def show(number, request, translation):
+        if number in (20_000, 58_000):
+            held[number] = tracemalloc.get_traced_memory()[0]
+        return "\n"
+
+    tracemalloc.start()
+    try:
+        with (tmp_path / "output").open("wb") as output:
+            translate_stream(
+                translator(loaded, Touchy(lambda source: None)), EmptyLines(), output, "text", show, 2000, "x", True
+            )
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (tmp_path / "output").stat().st_size == 60_000
+    assert held[58_000] - held[20_000] < 2 * 38_000  # bytes: not a quarter of a reference to each line
+    assert peak - held[20_000] < 2000 * 1000  # of a window
+
+
 def test_a_full_device_is_5(trained):
     with Path("/dev/full").open("wb") as full:
         process = start(trained, stdout=full)
@@ -300,60 +356,6 @@ def test_a_model_without_finite_numbers_fails_its_sentences(loaded, trained, cap
     assert [one.text for one in ruined.translate(REQUESTS)] == [""] * len(LINES)
     assert ruined.failed.count == len(LINES)
     assert capsys.readouterr().err.count("no finite probability") == 10  # named; the others are counted
-
-
-class Pieces:
-    """Chunks of bytes that come one by one; None is a pause."""
-
-    def __init__(self, *chunks):
-        self.chunks = list(chunks)
-
-    def waiting(self, seconds):
-        if self.chunks and self.chunks[0] is None:
-            self.chunks.pop(0)
-            return False
-        return True
-
-    def read(self):
-        return self.chunks.pop(0) if self.chunks else b""
-
-
-def nothing():
-    pass
-
-
-def test_lines_do_not_depend_on_how_their_bytes_come():
-    content = b"one\n\ntwo\r\n\xe4\xb8\xad\xe6\x96\x87\n\nthe end"
-    chance = random.Random(1)
-    for _ in range(200):
-        cuts = sorted(chance.sample(range(1, len(content)), chance.randint(0, 6)))
-        chunks = [content[i:j] for i, j in zip([0, *cuts], [*cuts, len(content)], strict=True)]
-        for pause in reversed(range(len(chunks))):
-            if chance.random() < 0.3:
-                chunks.insert(pause, None)
-        size = chance.randint(1, 5)
-        found = list(windows(Pieces(*chunks), size, 100, nothing))
-        assert [line for window in found for line in window] == list(io.BytesIO(content))
-        assert all(1 <= len(window) <= size for window in found)
-
-
-def test_a_window_is_given_when_no_line_is_waiting_and_not_before():
-    found = windows(Pieces(b"a\nb\n", b"c\nd", None, b"d\n", None, b"e\n"), 100, 100, nothing)
-    assert list(found) == [[b"a\n", b"b\n", b"c\n"], [b"dd\n"], [b"e\n"]]
-
-
-def test_a_line_keeps_as_many_bytes_as_it_may_and_no_half_character():
-    content = "ééé\nxéé\néé\n".encode()
-    assert list(windows(Pieces(content), 9, 4, nothing)) == [["éé\n".encode(), "xé\n".encode(), "éé\n".encode()]]
-    assert list(windows(Pieces(*[b"x" * 10] * 1000, b"\ny\n"), 9, 50, nothing)) == [[b"x" * 50 + b"\n", b"y\n"]]
-
-
-def test_a_signal_is_seen_while_waiting():
-    def stop():
-        raise Interrupted(signal.SIGTERM)
-
-    with pytest.raises(Interrupted):
-        list(windows(Pieces(b"a\n", None, None), 9, 9, stop))
 
 
 def test_gzip_in_a_pipe_is_named_and_not_translated_as_if_it_were_text(trained, nmt):
@@ -476,6 +478,8 @@ def test_a_model_with_itself_translates_as_it_does_alone_and_one_of_another_voca
         ["--shortlist=x", "--decoder=sampling"],
         ["--replace-unk", "--raw-tokens"],
         ["--replicas=0"],
+        ["--batch-tokens=0"],
+        ["--batch-tokens=many"],
         ["--alignment=diagonal"],
         ["--alignment=1.5"],
         ["--unk-dictionary=x"],
@@ -532,6 +536,29 @@ def test_unknown_words_are_replaced_and_words_are_counted_as_blanks_divide_them(
     for line, record in zip(lines, map(json.loads, output.decode().splitlines()), strict=True):
         pairs = [pair.split("-") for pair in record["candidates"][0]["alignment"].split()]
         assert all(int(source) < len(line.replace("\u2581", " ").split()) for source, _ in pairs)
+
+
+class Free:
+    """A device's memory."""
+
+    def __init__(self, on_gpu, free):
+        self.on_gpu, self.free = on_gpu, lambda: free
+
+
+def test_batches_are_as_large_as_the_machine_is_good_for(loaded):
+    model = copy.copy(loaded.model)
+    for model.width, on_gpu, free, replicas in itertools.product(
+        (64, 512, 1000), (False, True), (2**25, 2**34), (1, 3)
+    ):
+        found = batch_tokens(model, Free(on_gpu, free), replicas)
+        assert found.bit_count() == 1
+        assert replicas * found * BYTES_A_TOKEN * model.width <= free / 2
+        assert found <= MOST_ON_GPU if on_gpu else found <= MOST_ON_CPU and found * model.width <= NUMBERS_CACHED
+        assert found == batch_tokens(Ensemble([model]), Free(on_gpu, free), replicas)
+        assert found >= batch_tokens(Ensemble([model, model]), Free(on_gpu, free), replicas)
+    model.width = 512
+    assert batch_tokens(model, Free(False, 2**34), 2) == 2048
+    assert batch_tokens(model, Free(False, 0), 2) == 1
 
 
 def test_batches_side_by_side_give_the_same_lines(translate):

@@ -1,0 +1,164 @@
+"""Lines read in windows: the same lines however their bytes come, the first soon, and never more memory for more of them."""
+
+import io
+import os
+import random
+import signal
+import sys
+from itertools import pairwise, repeat
+from pathlib import Path
+
+import pytest
+
+from nmt.errors import InputError, Interrupted
+from nmt.infer.candidates import Translation
+from nmt.infer.stream import translate_stream
+from nmt.infer.windows import FIRST, GROWTH, MOST_HELD, UNCUT, growing, pairs, windows
+
+
+class Pieces:
+    """Chunks of bytes that come one by one; None is a pause."""
+
+    def __init__(self, *chunks):
+        self.chunks = list(chunks)
+
+    def waiting(self, seconds):
+        if self.chunks and self.chunks[0] is None:
+            self.chunks.pop(0)
+            return False
+        return True
+
+    def read(self):
+        return self.chunks.pop(0) if self.chunks else b""
+
+
+def nothing():
+    pass
+
+
+def test_lines_do_not_depend_on_how_their_bytes_come():
+    content = b"one\n\ntwo\r\n\xe4\xb8\xad\xe6\x96\x87\n\nthe end"
+    chance = random.Random(1)
+    for _ in range(200):
+        cuts = sorted(chance.sample(range(1, len(content)), chance.randint(0, 6)))
+        chunks = [content[i:j] for i, j in zip([0, *cuts], [*cuts, len(content)], strict=True)]
+        for pause in reversed(range(len(chunks))):
+            if chance.random() < 0.3:
+                chunks.insert(pause, None)
+        size = chance.randint(1, 5)
+        found = list(windows(Pieces(*chunks), repeat(size), 100, nothing))
+        assert [line for window in found for line in window] == list(io.BytesIO(content))
+        assert all(1 <= len(window) <= size for window in found)
+
+
+def test_a_window_is_given_when_no_line_is_waiting_and_not_before():
+    found = windows(Pieces(b"a\nb\n", b"c\nd", None, b"d\n", None, b"e\n"), repeat(100), 100, nothing)
+    assert list(found) == [[b"a\n", b"b\n", b"c\n"], [b"dd\n"], [b"e\n"]]
+
+
+def test_a_line_keeps_as_many_bytes_as_it_may_and_no_half_character():
+    content = "ééé\nxéé\néé\n".encode()
+    assert list(windows(Pieces(content), repeat(9), 4, nothing)) == [
+        ["éé\n".encode(), "xé\n".encode(), "éé\n".encode()]
+    ]
+    assert list(windows(Pieces(*[b"x" * 10] * 1000, b"\ny\n"), repeat(9), 50, nothing)) == [[b"x" * 50 + b"\n", b"y\n"]]
+
+
+def test_a_signal_is_seen_while_waiting():
+    def stop():
+        raise Interrupted(signal.SIGTERM)
+
+    with pytest.raises(Interrupted):
+        list(windows(Pieces(b"a\n", None, None), repeat(9), 9, stop))
+
+
+def test_the_first_windows_are_small_and_a_large_text_has_hardly_more_of_them():
+    lines, most = 100_000, 2000
+    sizes = [len(window) for window in windows(Pieces(*[b"a\n" * 500] * (lines // 500)), growing(most), 9, nothing)]
+    assert sum(sizes) == lines
+    assert sizes[0] == FIRST
+    assert all(later <= GROWTH * size for size, later in pairwise(sizes))
+    assert max(sizes) == most and len(sizes) <= lines / most + 4
+    assert next(growing(5)) == 5
+
+
+def test_a_window_of_long_lines_is_full_before_it_fills_the_memory():
+    lines = [b"x" * (i * 100_000 % 999_999) + b"\n" for i in range(40)]
+    found = list(windows(Pieces(*lines), repeat(2000), UNCUT, nothing))
+    assert [line for window in found for line in window] == lines
+    assert max(sum(map(len, window)) for window in found) < MOST_HELD + 1_000_000
+
+
+class Counting:
+    """Translates nothing, and notes how many lines it was asked for and how many were printed before."""
+
+    max_characters = 100
+
+    def __init__(self, reading):
+        self.reading, self.asked, self.printed = reading, [], [0]
+
+    def translate(self, requests, place, first, check):
+        if len(self.printed) == 3:
+            os.close(self.reading)
+        elif self.asked:
+            self.printed.append(os.read(self.reading, 1 << 16).count(b"\n"))
+        self.asked.append(len(requests))
+        check()
+        return [Translation()] * len(requests)
+
+    def wait(self):
+        pass
+
+
+def test_lines_are_printed_before_the_next_are_searched_and_none_is_for_a_reader_who_went_away():
+    reading, writing = os.pipe()
+    counting, source = Counting(reading), Pieces(*[b"a\n" * 1000] * 50)
+    with os.fdopen(writing, "wb") as output, pytest.raises(BrokenPipeError):
+        translate_stream(counting, source, output, "text", lambda *_: "b\n", 2000, "book", False)
+    assert counting.printed == [0, FIRST, GROWTH * FIRST]
+    assert counting.asked == [FIRST, GROWTH * FIRST, GROWTH**2 * FIRST, GROWTH**3 * FIRST]
+
+
+def test_nobody_waits_for_the_first_lines_of_a_file(tmp_path):
+    counting, source = Counting(os.open(os.devnull, os.O_RDONLY)), Pieces(*[b"a\n" * 1000] * 4)
+    with (tmp_path / "output").open("wb") as output:
+        assert translate_stream(counting, source, output, "text", lambda *_: "b\n", 2000, "book", False) == 0
+    assert counting.asked == [2000, 2000]
+    assert (tmp_path / "output").read_bytes() == b"b\n" * 4000
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_pairs_are_the_same_from_files_and_from_stdin_and_come_as_they_are_read(tmp_path, monkeypatch, side):
+    for name, text in (("source", "\ufeffa\nb\r\n\nd"), ("target", "A\n\nC\nD\n")):
+        (tmp_path / name).write_text(text, newline="")
+    files = [str(tmp_path / "source"), str(tmp_path / "target")]
+    wanted = [(["a", "b"], ["A", ""]), (["", "d"], ["C", "D"])]
+    assert list(pairs(*files, 2, nothing)) == wanted
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as stdin, os.fdopen(writing, "wb", buffering=0) as fed:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        found = pairs(*("-" if Path(file).name == side else file for file in files), 2, nothing)
+        lines = (tmp_path / side).read_bytes().splitlines()
+        for few, pair in zip((lines[:2], lines[2:]), wanted, strict=True):
+            fed.write(b"".join(line + b"\n" for line in few))
+            assert next(found) == pair
+        fed.close()
+        assert list(found) == []
+
+
+@pytest.mark.parametrize(
+    ("live", "told"),
+    [
+        (b"a\nb\nc\nd\n", "stdin has more lines than .*file, which has 3;"),
+        (b"a\n", "file has more lines than stdin, which has 1;"),
+        (b"a\nb\xff\nc\n", "stdin:2:2: not UTF-8"),
+    ],
+)
+def test_a_pair_that_is_none_is_refused(tmp_path, monkeypatch, live, told):
+    (tmp_path / "file").write_text("A\nB\nC\n")
+    (tmp_path / "other").write_bytes(live)
+    with pytest.raises(InputError, match=told.replace("stdin", ".*other")):
+        list(pairs(str(tmp_path / "other"), str(tmp_path / "file"), 2, nothing))
+    with (tmp_path / "other").open() as stdin, pytest.raises(InputError, match=told):
+        monkeypatch.setattr(sys, "stdin", stdin)
+        list(pairs("-", str(tmp_path / "file"), 2, nothing))
