@@ -7,7 +7,7 @@ N = B * W rows, the hypotheses of one sentence standing together.
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, NamedTuple, Protocol
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -91,10 +91,12 @@ class Model(nn.Module, ABC):
     A registered model is built as `cls(options, vocabularies)`.
     output: the projection to the vocabulary, features (..., D) -> logits (..., V), a module without other state
     width: D, which schedules may need
+    reads_source: whether what it says depends on the source; a language model's does not
     """
 
     output: nn.Module
     width: int
+    reads_source: ClassVar[bool] = True
 
     @abstractmethod
     def forward(self, batch: Batch) -> Output:
