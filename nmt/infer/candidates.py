@@ -18,7 +18,7 @@ from nmt.text.pipeline import Pipeline
 class Candidate:
     """One translation of a line.
 
-    tokens: target ids; log_prob: nats, EOS counted; score: what the search ranks by
+    tokens: target ids in the order of reading; log_prob: nats, EOS counted; score: what the search ranks by
     word_scores: nats of each word, and of EOS; empty unless asked for
     weights: of each word, how much it looks at each source word; empty unless asked for, and without attention
     """
@@ -71,10 +71,11 @@ class Detail:
 
         text, sentence: the line and its source ids; reading: the second one, where it is wanted
         """
-        target, tokens = pipeline.target, hypothesis.tokens
-        found = Candidate(target.decode(tokens), tokens, hypothesis.log_prob, hypothesis.score)
+        target, tokens = pipeline.target, pipeline.target.turned(hypothesis.tokens)
+        found = Candidate(target.decode(hypothesis.tokens), tokens, hypothesis.log_prob, hypothesis.score)
         if reading is None:
             return found
+        reading = reading.in_order([*target.turned(range(len(tokens))), len(tokens)])
         source_words, target_words = word_of_tokens(pipeline.source, sentence.tolist()), word_of_tokens(target, tokens)
         if self.dictionary is not None and UNK in tokens and reading.weights is not None:
             words = words_of(pipeline.source, text)

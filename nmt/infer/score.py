@@ -22,7 +22,7 @@ ROWS_OF_LOGITS: Final = 1024  # that exist at once
 
 @dataclass(frozen=True)
 class PairScore:
-    """log_prob: nats, of all target tokens and EOS; pieces: the target's tokens, EOS last; log_probs: nats of each."""
+    """log_prob: nats, of all target tokens and EOS; pieces: the tokens as they are read, EOS last; log_probs: nats of each."""
 
     log_prob: float
     pieces: list[str]
@@ -75,4 +75,6 @@ def forced_log_probs(model: Model, sources: list[NDArray[Any]], targets: list[ND
 def _pair_score(pipeline: Pipeline, target: list[int], log_probs: list[float]) -> PairScore | str:
     if not all(map(math.isfinite, log_probs)):
         return "the model gives no finite probability"
-    return PairScore(math.fsum(log_probs), [pipeline.target.piece(token) for token in [*target, EOS]], log_probs)
+    side, total = pipeline.target, math.fsum(log_probs)
+    pieces = [side.piece(token) for token in [*side.turned(target), EOS]]
+    return PairScore(total, pieces, [*side.turned(log_probs[:-1]), log_probs[-1]])

@@ -131,7 +131,8 @@ class Translator:
     def attended(self, request: Request, candidate: Candidate) -> Attended:
         """Where every layer and head of the model looked, from a line to its translation. UserError without attention."""
         source = self.pipeline.source.encode(request.text[: self.max_characters])[: self.max_source_length]
-        return attended(cast(Model, self.scorer), self.pipeline, source, candidate.tokens)
+        target = self.pipeline.target.turned(candidate.tokens)
+        return attended(cast(Model, self.scorer), self.pipeline, source, target)
 
     def wait(self) -> None:
         """Called while no line has come: nothing is to be done."""
@@ -159,6 +160,8 @@ class Translator:
         """Why a wish cannot be granted; empty where it can."""
         if wish.num_tokens > self.max_source_length:
             return f"{wish.num_tokens:,} tokens of prefix and phrases are wished for (--max-source-length)"
+        if (wish.prefix or wish.avoid) and self.pipeline.target.settings.right_to_left:
+            return "the model writes from right to left: it cannot be told how to begin, nor what to avoid"
         if wish.phrases and not self.decoder.takes_phrases:
             return "phrases are wished for, which --decoder constrained-beam can hold to"
         return ""
