@@ -3,11 +3,12 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Final, Literal
 
+from nmt import registry
 from nmt.cli.command import Command, Parts
 from nmt.dist import MOST_MINUTES, World
 from nmt.errors import UserError
@@ -17,11 +18,16 @@ from nmt.signals import Signals
 from nmt.text.corpus import read_lines
 
 if TYPE_CHECKING:  # torch is imported when the command runs
+    import torch
+
     from nmt.cli.translations import Show
+    from nmt.decoders.base import Decoder
     from nmt.infer.attended import Attended
     from nmt.infer.candidates import Translation
     from nmt.infer.requests import Request
+    from nmt.infer.rerank import Reranker
     from nmt.infer.translator import Translator
+    from nmt.text.pipeline import Pipeline
 
 TERMINAL: Final = "terminal"
 MOST_REPLICAS: Final = 4  # unless more are asked for: they share one interpreter, which each needs a part of the time
@@ -37,6 +43,17 @@ class TranslateOptions:
     model_weights: tuple[float, ...] = opt((), "weight of each of several models; none: all the same")
     ensemble: Literal["log-probabilities", "probabilities"] = opt(
         "log-probabilities", "what the mean of several models is taken of (Marian's and Sockeye's, or fairseq's)"
+    )
+    rerank: tuple[str, ...] = opt(
+        (),
+        "model folder or run that ranks the candidates of the search again: of the same direction, from right to left too "
+        "(nmt prepare --right-to-left), of the other direction, or a language model; several are heard together",
+    )
+    rerank_weights: tuple[float, ...] = opt(
+        (), "weight of the search's own score, then of each --rerank; none: all the same"
+    )
+    rerank_candidates: int | None = opt(
+        None, "with --rerank: candidates that the search gives; none: as many as its beam holds, else --n-best"
     )
     input: str = opt("-", "file to translate, plain or compressed; - is stdin", aliases=("i",))
     output: str = opt("-", "file for the translations; - is stdout", aliases=("o",))
@@ -97,7 +114,9 @@ class TranslateOptions:
             raise ValueError("replace_unk puts words into a text; with raw_tokens there is none")
         if self.attention is not None and (self.devices > 1 or len(self.model) > 1):
             raise ValueError("attention is drawn of one model on one device")
-        for name in ("threads", "replicas"):
+        if (self.rerank_weights or self.rerank_candidates is not None) and not self.rerank:
+            raise ValueError("rerank_weights and rerank_candidates are of no use without rerank")
+        for name in ("threads", "replicas", "rerank_candidates"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1, or none")
 
@@ -133,7 +152,7 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
     from nmt.nn.quantized import available
 
     keep_pages()
-    decoder, device = parts.build("decoder"), choose_device(options.device, world.local_rank)
+    decoder, device = _decoder(options, parts), choose_device(options.device, world.local_rank)
     threads = options.threads or torch.get_num_threads()
     replicas = options.replicas or (min(threads, MOST_REPLICAS) if device.type == "cpu" else 1)
     use_threads(max(1, threads // replicas))
@@ -170,7 +189,37 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
         avoid=avoid,
         replicas=replicas,
         shortlist=shortlist,
+        reranker=_reranker(options, parts, decoder, pipeline, device) if options.rerank else None,
     )
+
+
+def _decoder(options: TranslateOptions, parts: Parts) -> "Decoder":
+    """The search; where its candidates are ranked again it gives more of them than are shown."""
+    decoder: Decoder = parts.build("decoder")
+    if not options.rerank:
+        return decoder
+    given = parts.options("decoder")
+    count: int = max(decoder.n_best, options.rerank_candidates or getattr(given, "beam_size", 1))
+    if not hasattr(given, "n_best") or count == 1:
+        told = "the search gives one translation of a line, which nothing is to be ranked with"
+        raise UserError(f"--rerank: {told} (--decoder beam, or --rerank-candidates)")
+    try:
+        more = replace(given, n_best=count)
+    except ValueError as error:
+        raise UserError(f"--rerank-candidates: {error}") from None
+    several: Decoder = registry.find("decoder", parts.chosen["decoder"]).cls(more)
+    return several
+
+
+def _reranker(
+    options: TranslateOptions, parts: Parts, decoder: "Decoder", pipeline: "Pipeline", device: "torch.device"
+) -> "Reranker":
+    from nmt.infer.rerank import Judge, Reranker
+
+    judges = [Judge.load(Path(folder), device, pipeline) for folder in options.rerank]
+    shown = parts.build("decoder").n_best
+    settings = (options.batch_tokens, options.max_source_length)
+    return Reranker(judges, options.rerank_weights, decoder, shown, *settings)
 
 
 def _serve(options: TranslateOptions, parts: Parts, world: World) -> int:
@@ -222,7 +271,7 @@ def _shower(options: TranslateOptions, translator: "Translator", drawn: "list[At
     from nmt.cli.translations import Printer
 
     printer = Printer(translator.pipeline.target, options.alignment, options.word_scores, options.raw_tokens)
-    show = printer.as_n_best if translator.decoder.n_best > 1 else printer.as_text
+    show = printer.as_n_best if translator.n_best > 1 else printer.as_text
     show = printer.as_json if options.json or options.input_form == "json" else show
     if options.attention is None:
         return show

@@ -85,6 +85,10 @@ class Decoder(ABC):
     def decode(self, scorer: Scorer, source: Tensor, wishes: Sequence[Wish]) -> list[list[Hypothesis]]:
         """See `search`; a wish for each row, and no gradient."""
 
+    def normalised(self, log_prob: float, length: int) -> float:
+        """What the search ranks a hypothesis by, where nothing but its length tells. length: tokens, EOS counted"""
+        return log_prob
+
     @property
     def signature(self) -> str:
         """The search and its settings, as printed beside a score."""

@@ -251,6 +251,10 @@ class Beam(Decoder):
     def signature(self) -> str:
         return signature("beam", self.options)
 
+    def normalised(self, log_prob: float, length: int) -> float:
+        """See Decoder."""
+        return log_prob / self.options.divisor(length)
+
     def beams(self, limits: Sequence[int], source: Tensor, wishes: Sequence[Wish]) -> Beams:
         """The strategy, for one batch."""
         return Beams(self.options, limits, source, 1, self.options.beam_size, self.n_best)

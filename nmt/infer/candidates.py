@@ -21,6 +21,7 @@ class Candidate:
     tokens: target ids in the order of reading; log_prob: nats, EOS counted; score: what the search ranks by
     word_scores: nats of each word, and of EOS; empty unless asked for
     weights: of each word, how much it looks at each source word; empty unless asked for, and without attention
+    scores: the search's own and that of each model that ranked it again, of which `score` is the mean; empty without such
     """
 
     text: str
@@ -29,6 +30,7 @@ class Candidate:
     score: float
     word_scores: list[float] = field(default_factory=list)
     weights: list[list[float]] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

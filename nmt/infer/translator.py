@@ -24,6 +24,7 @@ from nmt.infer.candidates import Candidate, Detail, Translation
 from nmt.infer.ensemble import Ensemble, Mean
 from nmt.infer.reading import Reading, attended, read
 from nmt.infer.requests import Request
+from nmt.infer.rerank import Reranker
 from nmt.infer.shortlist import search as search_among
 from nmt.log import log
 from nmt.models.base import Model, Scorer
@@ -59,6 +60,7 @@ class Translator:
     avoid: texts that no translation contains as whole words
     shortlist: where to search for the words of a batch; only with one model
     replicas: batches that are searched side by side, each by a thread of its own
+    reranker: what puts the candidates of a search into another order
     cut, failed: the lines that were cut, and those that could not be translated
     """
 
@@ -74,8 +76,9 @@ class Translator:
         avoid: tuple[str, ...] = (),
         replicas: int = 1,
         shortlist: Shortlist | None = None,
+        reranker: Reranker | None = None,
     ) -> None:
-        self.replicas, self.shortlist = replicas, shortlist
+        self.replicas, self.shortlist, self.reranker = replicas, shortlist, reranker
         self.detail, self.avoid = detail or Detail(), avoid
         self.pipeline, self.scorer, self.decoder = pipeline, scorer, decoder
         self.batch_tokens, self.max_source_length, self.precision = batch_tokens, max_source_length, precision
@@ -87,6 +90,11 @@ class Translator:
     def device(self) -> torch.device:
         """Where the model is; a Scorer that is no module is asked on the CPU."""
         return next(self.scorer.parameters()).device if isinstance(self.scorer, nn.Module) else torch.device("cpu")
+
+    @property
+    def n_best(self) -> int:
+        """How many candidates a line is given."""
+        return self.decoder.n_best if self.reranker is None else self.reranker.shown
 
     @property
     def max_characters(self) -> int:
@@ -114,24 +122,29 @@ class Translator:
         planned = micro_batches([order], lengths, lengths, self.batch_tokens)
         batches = [batch.tolist() for batch in planned if len(batch)]
 
-        def search(batch: list[int]) -> list[list[Found] | str]:
-            return self._search([sentences[i] for i in batch], [wishes[i] for i in batch])
+        def search(batch: list[int]) -> list[list[Candidate] | str]:
+            texts = [requests[i].text[: self.max_characters] for i in batch]
+            found = self._search([sentences[i] for i in batch], [wishes[i] for i in batch])
+            candidates = [
+                one
+                if isinstance(one, str)
+                else [self.detail.candidate(self.pipeline, text, ids, *each) for each in one]
+                for text, ids, one in zip(texts, (sentences[i] for i in batch), found, strict=True)
+            ]
+            return candidates if self.reranker is None else self.reranker(texts, candidates)
 
         for batch, found in zip(batches, in_order(search, batches, self.replicas, check), strict=True):
             for i, outcome in zip(batch, found, strict=True):
                 if isinstance(outcome, str):
                     self.failed.add(f"{place}:{first + i}: not translated: {outcome}")
                 else:
-                    candidates = [
-                        self.detail.candidate(self.pipeline, requests[i].text, sentences[i], *one) for one in outcome
-                    ]
-                    results[i] = Translation(candidates)
+                    results[i] = Translation(outcome)
         return results
 
     def attended(self, request: Request, candidate: Candidate) -> Attended:
         """Where every layer and head of the model looked, from a line to its translation. UserError without attention."""
-        source = self.pipeline.source.encode(request.text[: self.max_characters])[: self.max_source_length]
         target = self.pipeline.target.turned(candidate.tokens)
+        source = self.pipeline.source.encode(request.text[: self.max_characters])[: self.max_source_length]
         return attended(cast(Model, self.scorer), self.pipeline, source, target)
 
     def wait(self) -> None:
