@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # torch is imported when the command runs
     from nmt.cli.translations import Show
     from nmt.decoders.base import Decoder
     from nmt.infer.attended import Attended
+    from nmt.infer.beam_graph import BeamGraph
     from nmt.infer.candidates import Translation
     from nmt.infer.requests import Request
     from nmt.infer.rerank import Reranker
@@ -79,7 +80,10 @@ class TranslateOptions:
         "draw where the model looks: into a page (FILE.html) or, of the first line, a picture (.svg, .png); or `terminal`, a "
         "map of each line on stderr",
     )
-    attention_lines: int = opt(100, "with --attention: lines that are drawn at most")
+    beam_graph: str | None = opt(
+        None, "write what the beam held at each step: a page to look at (FILE.html), or for programs (FILE.json)"
+    )
+    attention_lines: int = opt(100, "with --attention or --beam-graph: lines that are drawn at most")
     replace_unk: bool = opt(False, "put the source word it looks at for each unknown word")
     unk_dictionary: str | None = opt(None, "with --replace-unk: file of a source word and its translation a line")
     json: bool = opt(False, "print a JSON object a line: text, and candidates with tokens, log_prob (nats) and score")
@@ -116,6 +120,8 @@ class TranslateOptions:
             raise ValueError("attention is drawn of one model on one device")
         if (self.rerank_weights or self.rerank_candidates is not None) and not self.rerank:
             raise ValueError("rerank_weights and rerank_candidates are of no use without rerank")
+        if self.beam_graph is not None and (self.devices > 1 or self.shortlist is not None):
+            raise ValueError("beam_graph is of a search on one device, among all words")
         for name in ("threads", "replicas", "rerank_candidates"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1, or none")
@@ -232,15 +238,18 @@ def _serve(options: TranslateOptions, parts: Parts, world: World) -> int:
 
 
 def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
+    from nmt.infer.beam_graph import check_search
     from nmt.infer.shared import leading
     from nmt.infer.stream import new_output, open_source, translate_stream
 
-    with open_source(options.input) as source, _drawing(options) as drawn:
+    with open_source(options.input) as source, _drawing(options) as drawn, _graphs(options) as graphs:
         translator = _translator(options, parts, world)
+        if options.beam_graph is not None:
+            check_search(translator.decoder)
         on = f"{world.size} x {translator.device.type}" if world.size > 1 else f"{translator.device}"
         log.info(f"{' + '.join(options.model)}: {translator.decoder.signature} on {on}, {options.precision}")
         place = "stdin" if options.input == "-" else options.input
-        show = _shower(options, translator, drawn)
+        show = _shower(options, translator, drawn, graphs)
         settings = (options.buffer_size, place, options.strict)
         shared_out = leading(translator, world, 60 * options.timeout) if world.size > 1 else nullcontext(translator)
         opened = new_output(Path(options.output)) if options.output != "-" else nullcontext(sys.stdout.buffer)
@@ -266,19 +275,37 @@ def _drawing(options: TranslateOptions) -> "Iterator[list[Attended]]":
     write_attention(Path(options.attention), drawn)
 
 
-def _shower(options: TranslateOptions, translator: "Translator", drawn: "list[Attended]") -> "Show":
-    """How a translation is printed. drawn: takes where the model looked, if that is wanted"""
+@contextmanager
+def _graphs(options: TranslateOptions) -> "Iterator[list[BeamGraph]]":
+    """The beam graphs that are put into the list are written in the end."""
+    graphs: list[BeamGraph] = []
+    if options.beam_graph is None:
+        yield graphs
+        return
+    from nmt.infer.beam_graph import check_graph_file, write_graphs
+
+    check_graph_file(Path(options.beam_graph))
+    yield graphs
+    write_graphs(Path(options.beam_graph), graphs)
+
+
+def _shower(
+    options: TranslateOptions, translator: "Translator", drawn: "list[Attended]", graphs: "list[BeamGraph]"
+) -> "Show":
+    """How a translation is printed. drawn, graphs: take where the model looked and what the beam held, if that is wanted"""
     from nmt.cli.translations import Printer
 
     printer = Printer(translator.pipeline.target, options.alignment, options.word_scores, options.raw_tokens)
     show = printer.as_n_best if translator.n_best > 1 else printer.as_text
     show = printer.as_json if options.json or options.input_form == "json" else show
-    if options.attention is None:
+    if options.attention is None and options.beam_graph is None:
         return show
     from nmt.infer.heatmap import terminal_map
 
     def show_and_draw(number: int, request: "Request", translation: "Translation") -> str:
-        if translation.candidates and len(drawn) < options.attention_lines:
+        if options.beam_graph and translation.candidates and len(graphs) < options.attention_lines:
+            graphs.append(translator.graph(request, translation.candidates[0]))
+        if options.attention and translation.candidates and len(drawn) < options.attention_lines:
             drawn.append(translator.attended(request, translation.candidates[0]))
             if options.attention == TERMINAL:
                 sys.stderr.write(terminal_map(drawn[-1], width=get_terminal_size().columns) + "\n")

@@ -20,6 +20,7 @@ from nmt.decoders.filters import Wish
 from nmt.device import Precision, autocast
 from nmt.errors import UserError, quoted
 from nmt.infer.attended import Attended
+from nmt.infer.beam_graph import BeamGraph, beam_graph
 from nmt.infer.candidates import Candidate, Detail, Translation
 from nmt.infer.ensemble import Ensemble, Mean
 from nmt.infer.reading import Reading, attended, read
@@ -144,8 +145,18 @@ class Translator:
     def attended(self, request: Request, candidate: Candidate) -> Attended:
         """Where every layer and head of the model looked, from a line to its translation. UserError without attention."""
         target = self.pipeline.target.turned(candidate.tokens)
-        source = self.pipeline.source.encode(request.text[: self.max_characters])[: self.max_source_length]
-        return attended(cast(Model, self.scorer), self.pipeline, source, target)
+        return attended(cast(Model, self.scorer), self.pipeline, self._ids(request), target)
+
+    def graph(self, request: Request, candidate: Candidate) -> BeamGraph:
+        """How the search went that gave a line its translation. UserError for a search without a beam."""
+        pieces = self.pipeline.source.piece, self.pipeline.target.piece
+        with autocast(self.device, self.precision):
+            sentence = self._ids(request), self._wish(request), self.pipeline.target.turned(candidate.tokens)
+            return beam_graph(self.decoder, self.scorer, self.device, *sentence, pieces)
+
+    def _ids(self, request: Request) -> list[int]:
+        """The ids of one line, without EOS."""
+        return self.pipeline.source.encode(request.text[: self.max_characters])[: self.max_source_length]
 
     def wait(self) -> None:
         """Called while no line has come: nothing is to be done."""
