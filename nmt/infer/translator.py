@@ -85,6 +85,7 @@ class Translator:
         self.batch_tokens, self.max_source_length, self.precision = batch_tokens, max_source_length, precision
         self.cut, self.failed = Tally(log.warn), Tally(log.error)
         target = pipeline.target
+        decoder.source_text = pipeline.source.decode
         decoder.target = Target(target.decode, lambda: [target.surface(token) for token in range(target.size)])
 
     @property
