@@ -91,6 +91,19 @@ preset(
     },
 )
 
+preset(
+    "language-model",
+    "a language model of the target side, as wide and deep as the paper's base decoder; best by loss",
+    **{
+        **{key: value for key, value in BASE.items() if key not in ("encoder_layers", "decoder_layers")},
+        "model": "language-model",
+        "layers": 6,
+        "label_smoothing": 0.0,
+        "valid_bleu": False,
+        "best_by": "loss",
+    },
+)
+
 RNNSEARCH: Final[dict[str, Any]] = {
     "model": "rnnsearch",
     "criterion": "cross-entropy",

@@ -3,11 +3,12 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Final, Literal
 
+from nmt import registry
 from nmt.cli.command import Command, Parts
 from nmt.dist import MOST_MINUTES, World
 from nmt.errors import UserError
@@ -17,11 +18,17 @@ from nmt.signals import Signals
 from nmt.text.corpus import read_lines
 
 if TYPE_CHECKING:  # torch is imported when the command runs
+    import torch
+
     from nmt.cli.translations import Show
+    from nmt.decoders.base import Decoder
     from nmt.infer.attended import Attended
+    from nmt.infer.beam_graph import BeamGraph
     from nmt.infer.candidates import Translation
     from nmt.infer.requests import Request
+    from nmt.infer.rerank import Reranker
     from nmt.infer.translator import Translator
+    from nmt.text.pipeline import Pipeline
 
 TERMINAL: Final = "terminal"
 MOST_REPLICAS: Final = 16  # unless more are asked for: each has a batch's numbers in memory
@@ -37,6 +44,17 @@ class TranslateOptions:
     model_weights: tuple[float, ...] = opt((), "weight of each of several models; none: all the same")
     ensemble: Literal["log-probabilities", "probabilities"] = opt(
         "log-probabilities", "what the mean of several models is taken of (Marian's and Sockeye's, or fairseq's)"
+    )
+    rerank: tuple[str, ...] = opt(
+        (),
+        "model folder or run that ranks the candidates of the search again: of the same direction, from right to left too "
+        "(nmt prepare --right-to-left), of the other direction, or a language model; several are heard together",
+    )
+    rerank_weights: tuple[float, ...] = opt(
+        (), "weight of the search's own score, then of each --rerank; none: all the same"
+    )
+    rerank_candidates: int | None = opt(
+        None, "with --rerank: candidates that the search gives; none: as many as its beam holds, else --n-best"
     )
     input: str = opt("-", "file to translate, plain or compressed; - is stdin", aliases=("i",))
     output: str = opt("-", "file for the translations; - is stdout", aliases=("o",))
@@ -65,7 +83,10 @@ class TranslateOptions:
         "draw where the model looks: into a page (FILE.html) or, of the first line, a picture (.svg, .png); or `terminal`, a "
         "map of each line on stderr",
     )
-    attention_lines: int = opt(100, "with --attention: lines that are drawn at most")
+    beam_graph: str | None = opt(
+        None, "write what the beam held at each step: a page to look at (FILE.html), or for programs (FILE.json)"
+    )
+    attention_lines: int = opt(100, "with --attention or --beam-graph: lines that are drawn at most")
     replace_unk: bool = opt(False, "put the source word it looks at for each unknown word")
     unk_dictionary: str | None = opt(None, "with --replace-unk: file of a source word and its translation a line")
     json: bool = opt(False, "print a JSON object a line: text, and candidates with tokens, log_prob (nats) and score")
@@ -105,7 +126,11 @@ class TranslateOptions:
             raise ValueError("replace_unk puts words into a text; with raw_tokens there is none")
         if self.attention is not None and self.devices > 1:
             raise ValueError("attention is drawn on one device")
-        for name in ("threads", "replicas"):
+        if (self.rerank_weights or self.rerank_candidates is not None) and not self.rerank:
+            raise ValueError("rerank_weights and rerank_candidates are of no use without rerank")
+        if self.beam_graph is not None and (self.devices > 1 or self.shortlist is not None):
+            raise ValueError("beam_graph is of a search on one device, among all words")
+        for name in ("threads", "replicas", "rerank_candidates"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1, or none")
 
@@ -144,7 +169,7 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
     from nmt.infer.translator import Translator, load_scorer
 
     keep_pages()
-    decoder, device = parts.build("decoder"), choose_device(options.device, world.local_rank)
+    decoder, device = _decoder(options, parts), choose_device(options.device, world.local_rank)
     threads = options.threads or torch.get_num_threads()
     replicas = options.replicas or (min(threads, MOST_REPLICAS) if device.type == "cpu" else 1)
     each = max(1, threads // replicas)
@@ -166,11 +191,12 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
     shortlist = None
     if options.shortlist is not None:
         shortlist = Shortlist.load(Path(options.shortlist), pipeline.hash, (pipeline.source.size, pipeline.target.size))
+    size = batch_tokens(scorer, Memory(device), replicas) if options.batch_tokens == "auto" else options.batch_tokens
     return Translator(
         pipeline,
         scorer,
         decoder,
-        batch_tokens(scorer, Memory(device), replicas) if options.batch_tokens == "auto" else options.batch_tokens,
+        size,
         max_source_length=options.max_source_length,
         precision="fp32" if options.precision == "int8" else options.precision,
         detail=detail,
@@ -178,7 +204,37 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
         replicas=replicas,
         threads=each,
         shortlist=shortlist,
+        reranker=_reranker(options, parts, decoder, pipeline, device, size) if options.rerank else None,
     )
+
+
+def _decoder(options: TranslateOptions, parts: Parts) -> "Decoder":
+    """The search; where its candidates are ranked again it gives more of them than are shown."""
+    decoder: Decoder = parts.build("decoder")
+    if not options.rerank:
+        return decoder
+    given = parts.options("decoder")
+    count: int = max(decoder.n_best, options.rerank_candidates or getattr(given, "beam_size", 1))
+    if not hasattr(given, "n_best") or count == 1:
+        told = "the search gives one translation of a line, which nothing is to be ranked with"
+        raise UserError(f"--rerank: {told} (--decoder beam, or --rerank-candidates)")
+    try:
+        more = replace(given, n_best=count)
+    except ValueError as error:
+        raise UserError(f"--rerank-candidates: {error}") from None
+    several: Decoder = registry.find("decoder", parts.chosen["decoder"]).cls(more)
+    return several
+
+
+def _reranker(
+    options: TranslateOptions, parts: Parts, decoder: "Decoder", pipeline: "Pipeline", device: "torch.device", size: int
+) -> "Reranker":
+    """What puts the candidates of a search into another order. size: tokens of a batch"""
+    from nmt.infer.rerank import Judge, Reranker
+
+    judges = [Judge.load(Path(folder), device, pipeline) for folder in options.rerank]
+    shown = parts.build("decoder").n_best
+    return Reranker(judges, options.rerank_weights, decoder, shown, size, options.max_source_length)
 
 
 def _serve(options: TranslateOptions, parts: Parts, world: World) -> int:
@@ -191,17 +247,20 @@ def _serve(options: TranslateOptions, parts: Parts, world: World) -> int:
 
 
 def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
+    from nmt.infer.beam_graph import check_search
     from nmt.infer.shared import leading
     from nmt.infer.stream import new_output, translate_stream
     from nmt.infer.windows import open_source, place_of
 
-    with open_source(options.input) as source, _drawing(options) as drawn:
+    with open_source(options.input) as source, _drawing(options) as drawn, _graphs(options) as graphs:
         translator = _translator(options, parts, world)
+        if options.beam_graph is not None:
+            check_search(translator.decoder)
         on = f"{world.size} x {translator.device.type}" if world.size > 1 else f"{translator.device}"
         batches = f"batches of {translator.batch_tokens:,} tokens"
         log.info(f"{' + '.join(options.model)}: {translator.decoder.signature} on {on}, {options.precision}, {batches}")
         place = place_of(options.input)
-        show = _shower(options, translator, drawn)
+        show = _shower(options, translator, drawn, graphs)
         settings = (options.buffer_size, place, options.strict)
         shared_out = leading(translator, world, 60 * options.timeout) if world.size > 1 else nullcontext(translator)
         opened = new_output(Path(options.output)) if options.output != "-" else nullcontext(sys.stdout.buffer)
@@ -227,19 +286,37 @@ def _drawing(options: TranslateOptions) -> "Iterator[list[Attended]]":
     write_attention(Path(options.attention), drawn)
 
 
-def _shower(options: TranslateOptions, translator: "Translator", drawn: "list[Attended]") -> "Show":
-    """How a translation is printed. drawn: takes where the model looked, if that is wanted"""
+@contextmanager
+def _graphs(options: TranslateOptions) -> "Iterator[list[BeamGraph]]":
+    """The beam graphs that are put into the list are written in the end."""
+    graphs: list[BeamGraph] = []
+    if options.beam_graph is None:
+        yield graphs
+        return
+    from nmt.infer.beam_graph import check_graph_file, write_graphs
+
+    check_graph_file(Path(options.beam_graph))
+    yield graphs
+    write_graphs(Path(options.beam_graph), graphs)
+
+
+def _shower(
+    options: TranslateOptions, translator: "Translator", drawn: "list[Attended]", graphs: "list[BeamGraph]"
+) -> "Show":
+    """How a translation is printed. drawn, graphs: take where the model looked and what the beam held, if that is wanted"""
     from nmt.cli.translations import Printer
 
     printer = Printer(translator.pipeline.target, options.alignment, options.word_scores, options.raw_tokens)
-    show = printer.as_n_best if translator.decoder.n_best > 1 else printer.as_text
+    show = printer.as_n_best if translator.n_best > 1 else printer.as_text
     show = printer.as_json if options.json or options.input_form == "json" else show
-    if options.attention is None:
+    if options.attention is None and options.beam_graph is None:
         return show
     from nmt.infer.heatmap import terminal_map
 
     def show_and_draw(number: int, request: "Request", translation: "Translation") -> str:
-        if translation.candidates and len(drawn) < options.attention_lines:
+        if options.beam_graph and translation.candidates and len(graphs) < options.attention_lines:
+            graphs.append(translator.graph(request, translation.candidates[0]))
+        if options.attention and translation.candidates and len(drawn) < options.attention_lines:
             drawn.append(translator.attended(request, translation.candidates[0]))
             if options.attention == TERMINAL:
                 sys.stderr.write(terminal_map(drawn[-1], width=get_terminal_size().columns) + "\n")

@@ -35,7 +35,7 @@ class Printer:
     def as_n_best(self, number: int, request: Request, translation: Translation) -> str:
         """`number ||| translation ||| LogProb= nats ||| score` for each candidate, as Moses has it."""
         lines = [
-            " ||| ".join([str(number), *self._columns(one), f"LogProb= {one.log_prob:.6f}", f"{one.score:.6f}"])
+            " ||| ".join([str(number), *self._columns(one), _features(one), f"{one.score:.6f}"])
             for one in translation.candidates or [FAILED]
         ]
         return "".join(f"{line}\n" for line in lines)
@@ -63,6 +63,8 @@ class Printer:
             "log_prob": one.log_prob,
             "score": one.score,
         }
+        if one.scores:
+            fields["scores"] = one.scores
         if self.alignment is not None:
             fields["alignment"] = one.weights if self.alignment == "soft" else self._aligned(one)
         if self.word_scores:
@@ -74,3 +76,9 @@ class Printer:
         if self.alignment == "soft":
             return soft(weights)
         return pharaoh(hard(weights) if self.alignment == "hard" else above(weights, float(self.alignment or 0)))
+
+
+def _features(one: Candidate) -> str:
+    """What the score was made of, as Moses writes it."""
+    scores = ["Scores=", *(f"{score:.6f}" for score in one.scores)] if one.scores else []
+    return " ".join([f"LogProb= {one.log_prob:.6f}", *scores])

@@ -209,8 +209,8 @@ class EncodeTask:
     def __call__(self, chunk: Chunk) -> Encoded:
         texts = decode(chunk, self.on_bad_line)
         prepared = self.pipeline.source.prepare(texts.source), self.pipeline.target.prepare(texts.target)
-        source = self.pipeline.source.vocabulary.encode_batch(prepared[0])
-        target = self.pipeline.target.vocabulary.encode_batch(prepared[1])
+        source = self.pipeline.source.encode_prepared(prepared[0])
+        target = self.pipeline.target.encode_prepared(prepared[1])
         encoded = Encoded(
             lengths=np.stack([source.lengths, target.lengths], axis=1),
             words=np.stack([source.words, target.words], axis=1),

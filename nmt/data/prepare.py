@@ -71,6 +71,12 @@ class PrepareOptions(CorpusOptions):
     truecase: bool = opt(
         False, "write the first word of a sentence as it is mostly written inside one (Moses); with --tokenizer moses"
     )
+    right_to_left: bool = opt(
+        False,
+        "for a model that reads and writes the target from its end to its beginning, to rank what others say (nmt translate "
+        "--rerank); with --vocabulary too",
+        aliases=("right-left",),
+    )
     deduplicate: bool = opt(False, "leave out a training pair that was there before")
     on_bad_line: BadLine = opt(
         "error", "bytes that are not UTF-8: error, skip (the pair; evaluation sets replace) or replace (by U+FFFD)"
@@ -122,6 +128,8 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
         counts: dict[FilePair, int] = {}
         sets = [counted(given, counts, signals) for given in text_sets(options, options.hold_out)]
         pipeline = _pipeline(options, sets, signals)
+        if options.right_to_left:
+            pipeline = pipeline.right_to_left()
         (folder / FOLDER).mkdir()
         pipeline.save(folder / FOLDER)
         done = [_encode(given, options, pipeline, folder, signals) for given in sets]

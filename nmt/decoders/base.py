@@ -56,12 +56,14 @@ class Decoder(ABC):
     takes_phrases: whether it can be told phrases that a translation has to contain
     takes_shortlist: whether it finds the same among some words of the vocabulary as it would if there were no others
     target: the language of the tokens, from whoever has them as text; searches that work on text need it
+    source_text: ids of a source as text, from the same
     """
 
     n_best: int = 1
     takes_phrases: bool = False
     takes_shortlist: bool = True
     target: Target | None = None
+    source_text: Callable[[Sequence[int]], str] | None = None
 
     def search(self, scorer: Scorer, source: Tensor, wishes: Sequence[Wish] | None = None) -> list[list[Hypothesis]]:
         """For each row of source (B, S): the hypotheses found, best first, at least one.
@@ -84,6 +86,10 @@ class Decoder(ABC):
     @abstractmethod
     def decode(self, scorer: Scorer, source: Tensor, wishes: Sequence[Wish]) -> list[list[Hypothesis]]:
         """See `search`; a wish for each row, and no gradient."""
+
+    def normalised(self, log_prob: float, length: int) -> float:
+        """What the search ranks a hypothesis by, where nothing but its length tells. length: tokens, EOS counted"""
+        return log_prob
 
     @property
     def signature(self) -> str:

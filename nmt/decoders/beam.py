@@ -5,7 +5,7 @@ list, the best W that do not end live on; so a beam of 1 without a penalty is gr
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
@@ -76,6 +76,10 @@ class Continued(NamedTuple):
     words: Tensor
 
 
+Observer = Callable[[Tensor, Continued], None]
+"""(numbers (B,) of the beams, how each goes on from the hypotheses that live in it), at each step of a search."""
+
+
 class Beams:
     """The beams that are still searched: one a sentence, or several (`groups`) side by side. B counts beams here.
 
@@ -108,6 +112,7 @@ class Beams:
         lengths = range(max(limits) + 2)
         self._divisors = torch.tensor([options.divisor(length) for length in lengths], device=device)
         self._results = self.scores.clone(), self.log_probs.clone(), self.found.clone()
+        self.observer: Observer | None = None
 
     def prefixes(self) -> Prefixes:
         """What the live hypotheses have said."""
@@ -127,6 +132,8 @@ class Beams:
         if self.coverage is not None and attention is not None:
             self.coverage = self.coverage + attention.view(len(self.numbers), -1, attention.shape[1])
         on = self.continued(log_probs.view(len(self.numbers), -1, log_probs.shape[1]))
+        if self.observer is not None:
+            self.observer(self.numbers, on)
         self._finish(on)
         self.totals = on.totals
         self.said = torch.cat([_of(self.said, on.parents), on.words[:, :, None]], 2)
@@ -241,7 +248,12 @@ def _of(tensor: Tensor, hypotheses: Tensor) -> Tensor:
 
 @register("decoder", "beam", BeamOptions)
 class Beam(Decoder):
-    """Beam search with a length penalty; stops when no better hypothesis is possible."""
+    """Beam search with a length penalty; stops when no better hypothesis is possible.
+
+    observer: is told of each step, where one wants to know
+    """
+
+    observer: Observer | None = None
 
     def __init__(self, options: BeamOptions) -> None:
         self.options = options
@@ -250,6 +262,10 @@ class Beam(Decoder):
     @property
     def signature(self) -> str:
         return signature("beam", self.options)
+
+    def normalised(self, log_prob: float, length: int) -> float:
+        """See Decoder."""
+        return log_prob / self.options.divisor(length)
 
     def beams(self, limits: Sequence[int], source: Tensor, wishes: Sequence[Wish]) -> Beams:
         """The strategy, for one batch."""
@@ -262,6 +278,7 @@ class Beam(Decoder):
         """
         limits = self.options.limits(source, wishes)
         beams, filters = self.beams(limits, source, wishes), self.filters(self.options, wishes, source.device)
+        beams.observer = self.observer
         state, each = scorer.start(source), torch.arange(beams.groups, device=source.device)
         state.watched = self.options.coverage_penalty > 0
         if beams.groups > 1:

@@ -8,34 +8,46 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Lock
 from typing import Final, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt import opt, register, registry
+from nmt import UserError, opt, register, registry
 from nmt.decoders.base import Decoder, Hypothesis, signature
 from nmt.decoders.filters import Wish
 from nmt.decoders.sampling import SamplingOptions
+from nmt.errors import quoted
 from nmt.models.base import Scorer
 from nmt.options import as_dict, options_of
 
 CHARACTERS: Final = 6  # the longest n-grams of chrF
+PAIRS_AT_ONCE: Final = 64  # that COMET reads
 BETA: Final = 2  # how many times recall counts as much as precision in chrF2
 
-Utility = Callable[[Sequence[str]], NDArray[np.float64]]
-"""K texts -> (K, K): how good each (row) is if another (column) is the reference, 0 to 100."""
+Utility = Callable[[str, Sequence[str]], NDArray[np.float64]]
+"""(source, K texts) -> (K, K): how good each (row) is if another (column) is the reference, 0 to 100."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MbrOptions(SamplingOptions):
     candidates: Literal["sampling", "beam"] = opt("sampling", "where the candidates come from")
     num_candidates: int = opt(32, "candidates of a sentence: samples, or the size of the beam")
-    utility: Literal["chrf", "bleu"] = opt("chrf", "what is expected of a translation: chrF2, or BLEU of the sentence")
+    utility: Literal["chrf", "bleu", "comet"] = opt(
+        "chrf", "what is expected of a translation: chrF2, BLEU of the sentence, or COMET"
+    )
+    comet_model: str | None = opt(
+        None, "with --utility comet: the checkpoint of a COMET model, which that library runs: a file to be trusted"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if (self.utility == "comet") != (self.comet_model is not None):
+            raise ValueError("utility comet needs a comet_model, and no other utility has one")
         if not self.n_best <= self.num_candidates:
             raise ValueError(f"num_candidates is {self.num_candidates}; it must be at least n_best, {self.n_best}")
 
@@ -54,6 +66,7 @@ class Mbr(Decoder):
         shared = {key: value for key, value in as_dict(options).items() if key in known}
         if options.candidates == "beam":
             shared |= {"beam_size": options.num_candidates, "length_penalty": "none"}
+        self._utility = Comet(Path(options.comet_model)) if options.comet_model else UTILITIES[options.utility]
         self._inner: Decoder = entry.cls(entry.options(**shared | {"n_best": options.num_candidates}))
 
     @property
@@ -63,10 +76,11 @@ class Mbr(Decoder):
     def decode(self, scorer: Scorer, source: Tensor, wishes: Sequence[Wish]) -> list[list[Hypothesis]]:
         """See Decoder; the score is the expected utility."""
         self._inner.target = self.target
-        return [self._ranked(found) for found in self._inner.search(scorer, source, wishes)]
+        found = self._inner.search(scorer, source, wishes)
+        return [self._ranked(row, ones) for row, ones in zip(source.tolist(), found, strict=True)]
 
-    def _ranked(self, found: list[Hypothesis]) -> list[Hypothesis]:
-        """Different candidates by their expected utility, the best first, n_best of them."""
+    def _ranked(self, source: list[int], found: list[Hypothesis]) -> list[Hypothesis]:
+        """Different candidates of a row of the source by their expected utility, the best first, n_best of them."""
         found = [one for one in found if math.isfinite(one.log_prob)] or found[:1]
         different = {tuple(one.tokens): one for one in found}
         weights = np.array([one.log_prob for one in different.values()])
@@ -79,7 +93,8 @@ class Mbr(Decoder):
             self.target.decode(one.tokens) if self.target else " ".join(map(str, one.tokens))
             for one in different.values()
         ]
-        expected = UTILITIES[self.options.utility](texts) @ (weights / weights.sum())
+        text = self.source_text(source) if self.source_text else " ".join(map(str, source))
+        expected = self._utility(text, texts) @ (weights / weights.sum())
         expected = np.where(np.isfinite([one.log_prob for one in different.values()]), expected, -math.inf)
         ranked = [replace(one, score=float(score)) for one, score in zip(different.values(), expected, strict=True)]
         return sorted(ranked, key=lambda one: -one.score)[: self.n_best]
@@ -120,4 +135,30 @@ def bleu(texts: Sequence[str]) -> NDArray[np.float64]:
     return np.array([[metric.sentence_score(text, [other]).score for other in texts] for text in texts])
 
 
-UTILITIES: Final[dict[str, Utility]] = {"chrf": chrf, "bleu": bleu}
+class Comet:
+    """COMET (Rei et al., 2020), 100 times what its library gives. UserError where that, or the model, is not there."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        try:
+            from comet import load_from_checkpoint
+        except ImportError:
+            raise UserError("--utility comet: needs the package comet (pip install 'nmt-toolkit[comet]')") from None
+        if not checkpoint.is_file():
+            raise UserError(f"{quoted(checkpoint)}: no COMET model (--comet-model names its checkpoint, a file)")
+        self._model = load_from_checkpoint(str(checkpoint))
+        self._alone = Lock()  # batches are searched side by side, and it is one model
+
+    def __call__(self, source: str, texts: Sequence[str]) -> NDArray[np.float64]:
+        """See Utility."""
+        pairs = [{"src": source, "mt": text, "ref": other} for text in texts for other in texts]
+        with self._alone:
+            found = self._model.predict(
+                pairs, batch_size=PAIRS_AT_ONCE, gpus=int(torch.cuda.is_available()), progress_bar=False
+            )
+        return 100 * np.array(found.scores, dtype=np.float64).reshape(len(texts), -1)
+
+
+UTILITIES: Final[dict[str, Utility]] = {
+    "chrf": lambda source, texts: chrf(texts),
+    "bleu": lambda source, texts: bleu(texts),
+}

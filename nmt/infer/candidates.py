@@ -18,9 +18,10 @@ from nmt.text.pipeline import Pipeline
 class Candidate:
     """One translation of a line.
 
-    tokens: target ids; log_prob: nats, EOS counted; score: what the search ranks by
+    tokens: target ids in the order of reading; log_prob: nats, EOS counted; score: what the search ranks by
     word_scores: nats of each word, and of EOS; empty unless asked for
     weights: of each word, how much it looks at each source word; empty unless asked for, and without attention
+    scores: the search's own and that of each model that ranked it again, of which `score` is the mean; empty without such
     """
 
     text: str
@@ -29,6 +30,7 @@ class Candidate:
     score: float
     word_scores: list[float] = field(default_factory=list)
     weights: list[list[float]] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,11 @@ class Detail:
 
         text, sentence: the line and its source ids; reading: the second one, where it is wanted
         """
-        target, tokens = pipeline.target, hypothesis.tokens
-        found = Candidate(target.decode(tokens), tokens, hypothesis.log_prob, hypothesis.score)
+        target, tokens = pipeline.target, pipeline.target.turned(hypothesis.tokens)
+        found = Candidate(target.decode(hypothesis.tokens), tokens, hypothesis.log_prob, hypothesis.score)
         if reading is None:
             return found
+        reading = reading.in_order([*target.turned(range(len(tokens))), len(tokens)])
         source_words, target_words = word_of_tokens(pipeline.source, sentence.tolist()), word_of_tokens(target, tokens)
         if self.dictionary is not None and UNK in tokens and reading.weights is not None:
             words = words_of(pipeline.source, text)

@@ -33,6 +33,11 @@ class Reading:
     log_probs: list[float]
     weights: NDArray[np.float32] | None
 
+    def in_order(self, places: Sequence[int]) -> "Reading":
+        """The same of the tokens at these places, EOS's among them."""
+        weights = None if self.weights is None else self.weights[list(places)]
+        return Reading([self.log_probs[place] for place in places], weights)
+
 
 @torch.inference_mode()
 def read(

@@ -22,14 +22,13 @@ ROWS_OF_LOGITS: Final = 1024  # that exist at once
 
 @dataclass(frozen=True)
 class PairScore:
-    """log_prob: nats, of all target tokens and EOS; pieces: the target's tokens, EOS last; log_probs: nats of each."""
+    """log_prob: nats, of all target tokens and EOS; pieces: the tokens as they are read, EOS last; log_probs: nats of each."""
 
     log_prob: float
     pieces: list[str]
     log_probs: list[float]
 
 
-@torch.inference_mode()
 def score(
     model: Model,
     pipeline: Pipeline,
@@ -48,17 +47,36 @@ def score(
     """
     source, target = pipeline.source.encode_batch(sources), pipeline.target.encode_batch(targets)
     source_ids, target_ids = source.rows(), target.rows()
-    source_lengths, target_lengths = source.lengths.astype(np.int64), target.lengths.astype(np.int64)
-    longest = np.maximum(source_lengths, target_lengths)
+    longest = np.maximum(source.lengths, target.lengths)
     results: list[PairScore | str] = [f"{length:,} tokens on a side (--max-length)" for length in longest]
+    read = np.flatnonzero(longest <= max_length).tolist()
+    found = log_probs_of(model, [source_ids[i] for i in read], [target_ids[i] for i in read], max_tokens, check)
+    for i, log_probs in zip(read, found, strict=True):
+        results[i] = _pair_score(pipeline, target_ids[i].tolist(), log_probs)
+    return results
+
+
+@torch.inference_mode()
+def log_probs_of(
+    model: Model,
+    sources: Sequence[NDArray[Any]],
+    targets: Sequence[NDArray[Any]],
+    max_tokens: int,
+    check: Callable[[], None] = lambda: None,
+) -> list[list[float]]:
+    """Nats of the words and the EOS of each target, given its source; both are ids without EOS. The rest: see `score`."""
+    source_lengths, target_lengths = (
+        np.array([len(row) for row in rows], dtype=np.int64) for rows in (sources, targets)
+    )
+    results: list[list[float]] = [[]] * len(sources)
     order = np.lexsort((source_lengths, target_lengths))
-    for indices in micro_batches([order[longest[order] <= max_length]], source_lengths, target_lengths, max_tokens):
+    for indices in micro_batches([order], source_lengths, target_lengths, max_tokens):
         if len(indices) == 0:
             break
         check()
-        words = forced_log_probs(model, [source_ids[i] for i in indices], [target_ids[i] for i in indices])
+        words = forced_log_probs(model, [sources[i] for i in indices], [targets[i] for i in indices])
         for i, log_probs in zip(indices.tolist(), words.split((target_lengths[indices] + 1).tolist()), strict=True):
-            results[i] = _pair_score(pipeline, target_ids[i].tolist(), log_probs.tolist())
+            results[i] = log_probs.tolist()
     return results
 
 
@@ -75,4 +93,6 @@ def forced_log_probs(model: Model, sources: list[NDArray[Any]], targets: list[ND
 def _pair_score(pipeline: Pipeline, target: list[int], log_probs: list[float]) -> PairScore | str:
     if not all(map(math.isfinite, log_probs)):
         return "the model gives no finite probability"
-    return PairScore(math.fsum(log_probs), [pipeline.target.piece(token) for token in [*target, EOS]], log_probs)
+    side, total = pipeline.target, math.fsum(log_probs)
+    pieces = [side.piece(token) for token in [*side.turned(target), EOS]]
+    return PairScore(total, pieces, [*side.turned(log_probs[:-1]), log_probs[-1]])

@@ -19,11 +19,13 @@ from nmt.decoders.filters import Wish
 from nmt.device import Precision, autocast
 from nmt.errors import UserError, quoted
 from nmt.infer.attended import Attended
+from nmt.infer.beam_graph import BeamGraph, beam_graph
 from nmt.infer.candidates import Candidate, Detail, Translation
 from nmt.infer.ensemble import Ensemble, Mean
 from nmt.infer.reading import Reading, attended, read
 from nmt.infer.replicas import Replicas
 from nmt.infer.requests import Request
+from nmt.infer.rerank import Reranker
 from nmt.infer.shortlist import search as search_among
 from nmt.log import log
 from nmt.models.base import Model, Scorer
@@ -40,8 +42,9 @@ Found = tuple[Hypothesis, Reading | None]
 
 
 class Asked(NamedTuple):
-    """A batch. sentences: ids of each, without EOS; wishes: of each"""
+    """A batch: its texts; the ids of each, without EOS; and what is wished for each."""
 
+    texts: list[str]
     sentences: list[NDArray[Any]]
     wishes: list[Wish]
 
@@ -68,6 +71,7 @@ class Translator:
     avoid: texts that no translation contains as whole words
     shortlist: where to search for the words of a batch; only with one model
     replicas, threads: batches that are searched side by side, and the threads of each
+    reranker: what puts the candidates of a search into another order
     cut, failed: the lines that were cut, and those that could not be translated
     """
 
@@ -84,20 +88,27 @@ class Translator:
         replicas: int = 1,
         threads: int = 1,
         shortlist: Shortlist | None = None,
+        reranker: Reranker | None = None,
     ) -> None:
-        self.shortlist = shortlist
+        self.shortlist, self.reranker = shortlist, reranker
         self.detail, self.avoid = detail or Detail(), avoid
         self.pipeline, self.scorer, self.decoder = pipeline, scorer, decoder
         self.batch_tokens, self.max_source_length, self.precision = batch_tokens, max_source_length, precision
         self.cut, self.failed = Tally(log.warn), Tally(log.error)
         target = pipeline.target
-        self._replicas = Replicas(self._search, replicas, self.device.type, threads, self._settle)
+        self._replicas = Replicas(self._found, replicas, self.device.type, threads, self._settle)
+        decoder.source_text = pipeline.source.decode
         decoder.target = Target(target.decode, lambda: [target.surface(token) for token in range(target.size)])
 
     @property
     def device(self) -> torch.device:
         """Where the model is; a Scorer that is no module is asked on the CPU."""
         return next(self.scorer.parameters()).device if isinstance(self.scorer, nn.Module) else torch.device("cpu")
+
+    @property
+    def n_best(self) -> int:
+        """How many candidates a line is given."""
+        return self.decoder.n_best if self.reranker is None else self.reranker.shown
 
     @property
     def max_characters(self) -> int:
@@ -125,22 +136,37 @@ class Translator:
         planned = micro_batches([order], lengths, lengths, self.batch_tokens)
         batches = [batch.tolist() for batch in planned if len(batch)]
 
-        asked = [Asked([sentences[i] for i in batch], [wishes[i] for i in batch]) for batch in batches]
+        asked = [
+            Asked(
+                [requests[i].text[: self.max_characters] for i in batch],
+                [sentences[i] for i in batch],
+                [wishes[i] for i in batch],
+            )
+            for batch in batches
+        ]
         for batch, found in zip(batches, self._replicas.in_order(asked, check), strict=True):
             for i, outcome in zip(batch, found, strict=True):
                 if isinstance(outcome, str):
                     self.failed.add(f"{place}:{first + i}: not translated: {outcome}")
                 else:
-                    candidates = [
-                        self.detail.candidate(self.pipeline, requests[i].text, sentences[i], *one) for one in outcome
-                    ]
-                    results[i] = Translation(candidates)
+                    results[i] = Translation(outcome)
         return results
 
     def attended(self, request: Request, candidate: Candidate) -> Attended:
         """Where every layer and head of the model looked, from a line to its translation. UserError without attention."""
-        source = self.pipeline.source.encode(request.text[: self.max_characters])[: self.max_source_length]
-        return attended(cast(Model, self.scorer), self.pipeline, source, candidate.tokens)
+        target = self.pipeline.target.turned(candidate.tokens)
+        return attended(cast(Model, self.scorer), self.pipeline, self._ids(request), target)
+
+    def graph(self, request: Request, candidate: Candidate) -> BeamGraph:
+        """How the search went that gave a line its translation. UserError for a search without a beam."""
+        pieces = self.pipeline.source.piece, self.pipeline.target.piece
+        with autocast(self.device, self.precision):
+            sentence = self._ids(request), self._wish(request), self.pipeline.target.turned(candidate.tokens)
+            return beam_graph(self.decoder, self.scorer, self.device, *sentence, pieces)
+
+    def _ids(self, request: Request) -> list[int]:
+        """The ids of one line, without EOS."""
+        return self.pipeline.source.encode(request.text[: self.max_characters])[: self.max_source_length]
 
     def wait(self) -> None:
         """Called while no line has come: nothing is to be done."""
@@ -170,16 +196,26 @@ class Translator:
             return ""
         if wish.num_tokens > self.max_source_length:
             return f"{wish.num_tokens:,} tokens of prefix and phrases are wished for (--max-source-length)"
+        if (wish.prefix or wish.avoid) and self.pipeline.target.settings.right_to_left:
+            return "the model writes from right to left: it cannot be told how to begin, nor what to avoid"
         if wish.phrases and not self.decoder.takes_phrases:
             return "phrases are wished for, which --decoder constrained-beam can hold to"
         return ""
 
-    def _search(self, asked: Asked) -> list[list[Found] | str]:
+    def _found(self, asked: Asked) -> list[list[Candidate] | str]:
+        """The candidates of each sentence, best first, or what went wrong with it."""
+        found = zip(asked.texts, asked.sentences, self._search(asked.sentences, asked.wishes), strict=True)
+        candidates = [
+            one if isinstance(one, str) else [self.detail.candidate(self.pipeline, text, ids, *each) for each in one]
+            for text, ids, one in found
+        ]
+        return candidates if self.reranker is None else self.reranker(asked.texts, candidates)
+
+    def _search(self, sentences: list[NDArray[Any]], wishes: list[Wish]) -> list[list[Found] | str]:
         """What was found for each sentence, or what went wrong with it.
 
         A batch that fails is halved until the sentence that fails is alone: memory may be the reason, or the sentence.
         """
-        sentences, wishes = asked
         try:
             with autocast(self.device, self.precision):
                 source = padded_rows(sentences, []).to(self.device)
@@ -196,8 +232,7 @@ class Translator:
             return [reason]
         log.warn(f"a batch of {len(sentences)} sentences failed ({reason}); trying halves of it")
         half = len(sentences) // 2
-        halves = Asked(sentences[:half], wishes[:half]), Asked(sentences[half:], wishes[half:])
-        return [found for each in halves for found in self._search(each)]
+        return self._search(sentences[:half], wishes[:half]) + self._search(sentences[half:], wishes[half:])
 
     def _settle(self) -> None:
         """Before much is searched, once for all replicas: lay weights out for it, and find how products are quickest."""

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -94,10 +94,12 @@ class Model(nn.Module, ABC):
     A registered model is built as `cls(options, vocabularies)`.
     output: the projection to the vocabulary, features (..., D) -> logits (..., V), a module without other state
     width: D, which schedules may need
+    reads_source: whether what it says depends on the source; a language model's does not
     """
 
     output: nn.Module
     width: int
+    reads_source: ClassVar[bool] = True
 
     @abstractmethod
     def forward(self, batch: Batch) -> Output:

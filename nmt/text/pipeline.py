@@ -2,9 +2,9 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -20,10 +20,12 @@ from nmt.text.vocabulary import Ids, Vocabulary, Words
 FOLDER: Final = "pipeline"
 FACTS: Final = "pipeline.json"
 
+Item = TypeVar("Item")
+
 
 @dataclass(frozen=True)
 class SideSettings:
-    """How the text of one language is treated."""
+    """How the text of one language is treated. right_to_left: whether a model reads it from the last token to the first"""
 
     language: str
     normalization: Form
@@ -32,6 +34,11 @@ class SideSettings:
     tokenizer: TokenizerName
     subword: SubwordName
     truecase: bool = False
+    right_to_left: bool = False
+
+    def told(self) -> dict[str, Any]:
+        """What is saved; the order only where it is not the usual one, so that pipelines keep the hash they always had."""
+        return {key: value for key, value in asdict(self).items() if value or key != "right_to_left"}
 
 
 class TextPreparer:
@@ -53,7 +60,7 @@ class TextPreparer:
 
 
 class Side:
-    """The pipeline of one language."""
+    """The pipeline of one language. Ids stand in the order in which a model reads them."""
 
     def __init__(self, settings: SideSettings, vocabulary: Vocabulary, truecaser: Truecaser | None = None) -> None:
         self.settings, self.vocabulary = settings, vocabulary
@@ -70,11 +77,20 @@ class Side:
 
     def encode_batch(self, texts: Sequence[str]) -> Ids:
         """The ids of lines of raw text."""
-        return self.vocabulary.encode_batch(self.prepare(texts))
+        return self.encode_prepared(self.prepare(texts))
+
+    def encode_prepared(self, texts: Sequence[str]) -> Ids:
+        """The ids of texts as they stand before they are cut into subwords."""
+        ids = self.vocabulary.encode_batch(texts)
+        return ids.backwards() if self.settings.right_to_left else ids
+
+    def turned(self, items: Sequence[Item]) -> list[Item]:
+        """A text's tokens, or what belongs to each, from the model's order into that of reading, or back."""
+        return list(reversed(items) if self.settings.right_to_left else items)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The raw text of ids, one line; control symbols have no text but UNK."""
-        return self.of_prepared(self.vocabulary.decode(ids))
+        return self.of_prepared(self.vocabulary.decode(self.turned(ids)))
 
     def of_prepared(self, text: str) -> str:
         """The raw text, one line, of a text as it stands before it is cut into subwords."""
@@ -90,7 +106,7 @@ class Side:
 
     def pieces(self, text: str) -> list[str]:
         """The tokens of a line of raw text as a person may read them."""
-        return [self.piece(token) for token in self.encode(text)]
+        return [self.piece(token) for token in self.turned(self.encode(text))]
 
 
 class Pipeline:
@@ -107,6 +123,12 @@ class Pipeline:
     def target_lang(self) -> str:
         return self.target.settings.language
 
+    def right_to_left(self) -> "Pipeline":
+        """The same, but its target is read from the last token to the first."""
+        target = replace(self.target.settings, right_to_left=True)
+        side = Side(target, self.target.vocabulary, self.target.prepare.truecaser)
+        return Pipeline(self.source, side, self.joint)
+
     @property
     def hash(self) -> str:
         """sha256 of all that determines it: two pipelines of one hash give the same ids for the same text."""
@@ -119,8 +141,8 @@ class Pipeline:
         """What is saved: content by file name."""
         facts = {
             "joint": self.joint,
-            "source": asdict(self.source.settings),
-            "target": asdict(self.target.settings),
+            "source": self.source.settings.told(),
+            "target": self.target.settings.told(),
         }
         sides = {"joint": self.source} if self.joint else {"source": self.source, "target": self.target}
         vocabularies = {f"{name}{side.vocabulary.suffix}": side.vocabulary.to_bytes() for name, side in sides.items()}

@@ -1,7 +1,7 @@
 """Words as they stand between spaces, and what every vocabulary has in common."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any, Final, Protocol
 
@@ -30,6 +30,13 @@ class Ids:
         """The ids of each text."""
         ends = np.cumsum(self.lengths, dtype=np.int64).tolist()
         return [self.ids[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+    def backwards(self) -> "Ids":
+        """The same texts, the ids of each from its last to its first."""
+        lengths = self.lengths.astype(np.int64)
+        ends = np.cumsum(lengths)
+        places = np.repeat(2 * ends - lengths - 1, lengths) - np.arange(len(self.ids))
+        return replace(self, ids=self.ids[places])
 
 
 def divide(texts: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:

@@ -100,6 +100,8 @@ def set_up(options: TrainOptions, parts: Any, basis: Basis) -> Run:
     vocabularies = Vocabularies(pipeline.source.size, pipeline.target.size, pipeline.joint)
     torch.manual_seed(options.seed)
     model = parts.build("model", vocabularies).to(device)
+    if options.valid_bleu and not model.reads_source:
+        raise UserError(f"model {parts.chosen['model']} translates nothing (give --no-valid-bleu --best-by loss)")
     if model.cost_is_measured:  # what cannot be measured is told before any work is done
         model.flops(*torch.ones(2, 1, dtype=torch.int64, device=device))
     criterion = parts.build("criterion")

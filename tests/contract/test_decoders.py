@@ -10,7 +10,7 @@ from nmt.models.base import Vocabularies
 from nmt.symbols import BOS, EOS, PAD, UNK
 
 ALL = registry.names("decoder")
-MODELS = registry.names("model")
+MODELS = [name for name in registry.names("model") if registry.find("model", name).cls.reads_source]
 SMALL = {  # options that make a model small; one that is not named is built with its defaults
     "transformer": {"encoder_layers": 2, "decoder_layers": 2, "d_model": 32, "d_ff": 64, "heads": 4},
     "rnnsearch": {"embedding_size": 24, "hidden_size": 32, "attention_size": 28, "maxout_size": 20},

@@ -109,6 +109,27 @@ def test_separate_vocabularies_know_their_own_side_only(tmp_path):
     assert texts(data)[7] == (sentences(8, 1)[7], sentences(8, 1)[7].upper())
 
 
+@pytest.mark.parametrize("subword", ["bpe", "none"])
+def test_from_right_to_left_each_target_stands_backwards_and_reads_as_it_always_did(tmp_path, subword):
+    given = {"train": (corpus(tmp_path / "train", 200),), "subword": subword, "vocab_size": 80 * (subword == "bpe")}
+    prepare(options(tmp_path, **given))
+    prepare(options(tmp_path, **given, right_to_left=True, output=str(tmp_path / "turned")))
+    reused = {"vocabulary": str(tmp_path / "data"), "train": given["train"], "output": str(tmp_path / "reused")}
+    prepare(PrepareOptions(source_lang="en", target_lang="de", right_to_left=True, **reused))
+    usual, turned, again = (PreparedData(tmp_path / name) for name in ("data", "turned", "reused"))
+    for i in range(200):
+        own, other = (data.train.targets(np.array([i])).tolist() for data in (usual, turned))
+        assert other == own[::-1] == again.train.targets(np.array([i])).tolist()
+        assert turned.train.sources(np.array([i])).tolist() == usual.train.sources(np.array([i])).tolist()
+    assert texts(turned) == texts(usual)
+    assert turned.pipeline.hash == again.pipeline.hash != usual.pipeline.hash
+    assert turned.pipeline.target.pieces("THE HOUSE") == usual.pipeline.target.pieces("THE HOUSE")
+    facts = [json.loads((tmp_path / name / "pipeline/pipeline.json").read_bytes()) for name in ("data", "turned")]
+    assert (
+        "right_to_left" not in facts[0]["target"] and facts[1]["target"]["right_to_left"]
+    )  # as ever, where it is as ever
+
+
 def test_files_gzip_and_prefixes_are_one_corpus_in_the_order_given(tmp_path):
     one = write(tmp_path / "one", ["a", "b"], ["A", "B"])
     for language, content in (("en", b"c\n"), ("de", b"C\n")):

@@ -19,7 +19,11 @@ from nmt.symbols import BOS, EOS
 
 LENGTHS = [(1, 1), (7, 3), (2, 11)]
 TINY = {"encoder_layers": 2, "decoder_layers": 3, "d_model": 32, "d_ff": 56, "heads": 4}
-SMALL = {"transformer": TINY, "rnnsearch": {"embedding_size": 24, "hidden_size": 32, "attention_size": 28}}
+SMALL = {
+    "transformer": TINY,
+    "rnnsearch": {"embedding_size": 24, "hidden_size": 32, "attention_size": 28},
+    "language-model": {"layers": 2, "d_model": 32, "d_ff": 64, "heads": 4},
+}
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,220 @@
+"""Ranking a search's candidates again: by models from right to left, of the other direction, and of the target's language."""
+
+import json
+
+import pytest
+import torch
+from conftest import train_arguments, write_corpus
+
+from nmt.checkpoint import load_model
+from nmt.cli.main import run
+from nmt.infer.rerank import Judge
+from nmt.symbols import BOS, EOS
+
+LINES = ["ban des kit", "lora", "mus den bali kira", "", "den den"]
+LANGUAGE_MODEL = ["--preset=language-model", "--layers=1", "--d-model=32", "--d-ff=64", "--heads=2", "--schedule=inverse-sqrt",
+                  "--lr=0.005", "--warmup-updates=5", "--batch-tokens=400", "--threads=1", "--matmul=torch"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def models(data, tmp_path_factory):
+    """Runs of a few updates by name: `right-to-left` shares the vocabulary of `trained`, `channel` has subwords of its own."""
+    folder = tmp_path_factory.mktemp("judges")
+    write_corpus(folder / "c", 300, 1)
+    write_corpus(folder / "v", 20, 2)
+    files = [f"--train={folder / 'c'}", f"--valid={folder / 'v'}", "--quiet"]
+    shared = ["prepare", "--source-lang=en", "--target-lang=de", f"--vocabulary={data}", *files]
+    assert run([*shared, f"--output={folder / 'turned'}", "--right-to-left"]) == 0
+    own = ["prepare", "--source-lang=de", "--target-lang=en", "--vocab-size=60", *files]
+    assert run([*own, f"--output={folder / 'back'}"]) == 0
+    mono = [
+        "prepare",
+        "--source-lang=de",
+        "--target-lang=de",
+        f"--source={folder / 'c.de'}",
+        f"--target={folder / 'c.de'}",
+    ]
+    assert run([*mono, "--vocab-size=60", f"--output={folder / 'mono'}", "--quiet"]) == 0
+    assert run(train_arguments(folder / "turned", folder / "right-to-left", 20)) == 0
+    assert run(train_arguments(folder / "back", folder / "channel", 20)) == 0
+    language_model = ["train", f"--data={folder / 'mono'}", f"--output={folder / 'language-model'}", *LANGUAGE_MODEL]
+    assert run([*language_model, "--max-updates=20", "--quiet"]) == 0
+    return folder
+
+
+@pytest.fixture
+def translate(trained, tmp_path, call):
+    """`translate(*flags)`: what became of LINES."""
+    (tmp_path / "lines").write_text("".join(f"{line}\n" for line in LINES))
+    return lambda *flags: call(
+        "translate", f"--model={trained}", f"--input={tmp_path / 'lines'}", "--quiet", "--threads=1", *flags
+    )
+
+
+@pytest.fixture
+def score(tmp_path, call):
+    """`score(model, sources, targets)`: (nats, tokens and EOS) of each pair, by nmt score."""
+
+    def scored(model, sources, targets):
+        for name, lines in (("s", sources), ("t", targets)):
+            (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+        told = call(
+            "score",
+            f"--model={model}",
+            f"--source={tmp_path / 's'}",
+            f"--target={tmp_path / 't'}",
+            "--per-token",
+            "--json",
+        )
+        rows = [json.loads(line) for line in told.out.splitlines()]
+        return [(row["log_prob"], row["tokens"]) for row in rows]
+
+    return scored
+
+
+@torch.inference_mode()
+def word_by_word(model, source, target):
+    """Nats of each word of the target and of EOS, as a search asks for them. Both are ids."""
+    state = model.start(torch.tensor([[*source, EOS]]))
+    found = []
+    for read, said in zip([BOS, *target], [*target, EOS], strict=True):
+        log_probs, state = model.step(torch.tensor([read]), state)
+        found.append(float(log_probs[0, said]))
+    return found
+
+
+def test_the_score_of_a_model_from_right_to_left_is_that_of_the_words_said_backwards(models, trained, score):
+    loaded, usual = (load_model(folder, torch.device("cpu")) for folder in (models / "right-to-left", trained))
+    words = usual.pipeline.target.encode("BAN DES KIT")
+    assert loaded.pipeline.target.encode("BAN DES KIT") == words[::-1] != words
+    [(log_prob, tokens)] = score(models / "right-to-left", ["kit des ban"], ["BAN DES KIT"])
+    assert [token["token"] for token in tokens] == ["BAN", "DES", "KIT", "</s>"]
+    *backwards, end = word_by_word(loaded.model, usual.pipeline.source.encode("kit des ban"), words[::-1])
+    assert [token["log_prob"] for token in tokens] == pytest.approx([*backwards[::-1], end], abs=1e-4)
+    assert log_prob == pytest.approx(sum(backwards) + end, abs=1e-4)
+
+
+def test_what_a_model_from_right_to_left_says_is_told_in_the_order_of_reading(models, call, tmp_path):
+    source = tmp_path / "source"
+    source.write_text("ban des kit lora\n")
+    loaded = load_model(models / "right-to-left", torch.device("cpu"))
+    flags = ["--json", "--word-scores", "--alignment=soft", "--decoder=greedy", "--quiet", "--min-length=3"]
+    told = call("translate", f"--model={models / 'right-to-left'}", f"--input={source}", *flags)
+    [one] = told.json["candidates"]
+    target = loaded.pipeline.target
+    said = [target.encode(token)[0] for token in reversed(one["tokens"])]
+    assert one["text"] == " ".join(one["tokens"]) and len(one["tokens"]) >= 3
+    *backwards, end = word_by_word(loaded.model, loaded.pipeline.source.encode("ban des kit lora"), said)
+    assert one["word_scores"] == pytest.approx([*backwards[::-1], end], abs=1e-4)
+    assert len(one["alignment"]) == len(one["tokens"])
+
+
+@pytest.mark.parametrize("form", ["prefix", "json"])
+def test_how_a_text_begins_cannot_be_wished_of_a_model_that_begins_at_the_end(models, call, tmp_path, form):
+    source = tmp_path / "source"
+    source.write_text("ban ||| BAN\n" if form == "prefix" else '{"text": "ban", "avoid": ["BAN"]}\n')
+    told = call("translate", f"--model={models / 'right-to-left'}", f"--input={source}", f"--input-form={form}")
+    assert told.code == 5
+    assert "source:1: not translated: the model writes from right to left" in told.err
+
+
+JUDGES = {"right-to-left": "forward", "language-model": "forward", "channel": "backward"}
+
+
+@pytest.mark.parametrize("weights", [None, (0.5, 2.0, 1.0, 0.0), (0.0, 0.0, 0.0, 1.0)])
+def test_the_order_is_that_of_the_weighted_mean_of_scores_that_nmt_score_gives(models, translate, score, weights):
+    flags = ["--json", "--beam-size=6"]
+    before = [json.loads(line)["candidates"] for line in translate(*flags, "--n-best=6").out.splitlines()]
+    given = [f"--rerank={models / name}" for name in JUDGES]
+    given += ["--rerank-weights=" + ",".join(map(str, weights))] if weights else []
+    after = [json.loads(line)["candidates"] for line in translate(*flags, "--n-best=6", *given).out.splitlines()]
+    share = [weight / sum(weights or [1] * 4) for weight in weights or [1] * 4]
+    changed = False
+    for line, old, new in zip(LINES, before, after, strict=True):
+        expected = {}
+        for one in old:
+            scores = [one["score"]]
+            for name, direction in JUDGES.items():
+                pair = ([line], [one["text"]]) if direction == "forward" else ([one["text"]], [line])
+                [(log_prob, tokens)] = score(models / name, *pair)
+                scores.append(log_prob / ((5 + len(tokens)) / 6) ** 0.6)
+            expected[one["text"]] = scores
+        whole = {text: sum(w * s for w, s in zip(share, scores, strict=True)) for text, scores in expected.items()}
+        assert [one["text"] for one in new] == sorted(whole, key=lambda text: -whole[text])
+        for one in new:
+            assert one["score"] == pytest.approx(whole[one["text"]], abs=1e-4)
+            assert one["scores"] == pytest.approx(expected[one["text"]], abs=1e-4)
+        changed |= [one["text"] for one in new] != [one["text"] for one in old]
+    assert changed
+
+
+def test_the_best_of_all_that_the_beam_holds_is_shown_alone_or_as_a_list(models, translate):
+    given = [f"--rerank={models / 'language-model'}", "--beam-size=5"]
+    whole = [line.split(" ||| ") for line in translate(*given, "--n-best=5").out.splitlines()]
+    assert [row[0] for row in whole] == ["0"] * 5 + ["1"] * 5 + ["2"] * 5 + ["3"] + ["4"] * 5
+    label, _, scores, *two = whole[0][2].split()
+    assert (label, scores, len(two)) == ("LogProb=", "Scores=", 2)
+    best = [next(row[1] for row in whole if row[0] == str(number)) for number in range(len(LINES))]
+    assert translate(*given).out.splitlines() == best
+    two = [line.split(" ||| ")[1] for line in translate(*given, "--n-best=2").out.splitlines()]
+    assert two[:2] == [row[1] for row in whole[:2]]
+    fewer = translate(*given, "--rerank-candidates=1", "--n-best=2").out.splitlines()
+    assert {line.split(" ||| ")[1] for line in fewer[:2]} == {
+        line.split(" ||| ")[1] for line in translate("--beam-size=5", "--n-best=2").out.splitlines()[:2]
+    }
+    assert translate(*given, "--batch-tokens=1", "--replicas=2").out.splitlines() == best
+
+
+def test_what_cannot_rank_is_refused_with_the_reason(models, translate, trained):
+    for flags, reason in [
+        (["--rerank-weights=1,2"], "of no use without rerank"),
+        ([f"--rerank={trained}", "--decoder=greedy"], "gives one translation of a line"),
+        ([f"--rerank={trained}", "--rerank-weights=1"], "--rerank-weights: 2 are wanted"),
+        ([f"--rerank={trained}", "--rerank-weights=1,-1"], "--rerank-weights: 2 are wanted"),
+        ([f"--rerank={trained}", "--rerank-candidates=9"], "--rerank-candidates: n_best is 9"),
+        ([f"--rerank={models / 'foreign'}"], "foreign: is of de-fr, and cannot rank en-de"),
+    ]:
+        if "foreign" in flags[0]:
+            corpus = models / "f"
+            write_corpus(corpus, 50, 3)
+            files = [f"--source={corpus}.en", f"--target={corpus}.de", f"--output={models / 'fd'}", "--quiet"]
+            assert run(["prepare", "--source-lang=de", "--target-lang=fr", "--vocab-size=60", *files]) == 0
+            assert run(train_arguments(models / "fd", models / "foreign", 1, "--no-valid-bleu", "--best-by=loss")) == 0
+        told = translate(*flags)
+        assert (told.code, told.out) == (2, "")
+        assert reason in told.err
+
+
+def test_a_judge_without_finite_probabilities_fails_the_lines_and_not_the_run(translate, broken):
+    told = translate(f"--rerank={broken}")
+    assert (told.code, told.out) == (5, "\n" * len(LINES))
+    assert told.err.count("a model of --rerank gives no finite probability") == len(LINES) - 1
+
+
+def test_a_judge_that_has_no_memory_for_many_lines_is_asked_for_few_and_one_that_fails_costs_its_line(
+    models, translate, monkeypatch
+):
+    given, plain, sizes = f"--rerank={models / 'language-model'}", Judge.log_probs, []
+
+    def forgetful(self, texts, candidates, *settings):
+        if len(set(texts)) > 1:
+            raise MemoryError
+        sizes.append(len(texts))
+        if texts[0] == "lora":
+            raise RuntimeError("no such word")
+        return plain(self, texts, candidates, *settings)
+
+    expected = translate(given).out.splitlines()
+    monkeypatch.setattr(Judge, "log_probs", forgetful)
+    told = translate(given)
+    assert told.code == 5 and told.err.count("not translated: RuntimeError: no such word") == 1
+    assert told.out.splitlines() == ["" if line == "lora" else one for line, one in zip(LINES, expected, strict=True)]
+    assert sizes == [4] * 4
+
+
+def test_a_language_model_is_told_to_be_no_translator(data, tmp_path, call):
+    told = call(
+        "train", f"--data={data}", f"--output={tmp_path / 'run'}", *LANGUAGE_MODEL[1:], "--model=language-model"
+    )
+    assert told.code == 2
+    assert "language-model translates nothing (give --no-valid-bleu --best-by loss)" in told.err
