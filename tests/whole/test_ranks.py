@@ -149,7 +149,7 @@ def undisturbed(data, tmp_path_factory) -> Path:
     ("fault", "code", "told"),
     [
         ("kill", 5, r"rank 1 \(process \d+\) ended by signal 9"),
-        ("stop", 5, "rank 0 waited in vain: rank 1 does not answer"),
+        ("stop", 5, "rank [02] waited in vain: rank 1 does not answer"),
         ("raise", 1, "nmt: error: a bug in nmt: ArithmeticError: on purpose"),
         ("term", 143, "stopped by signal 15"),
     ],
