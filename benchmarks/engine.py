@@ -18,6 +18,7 @@ Translate = Callable[[list[str]], list[str]]
 
 def nmt(job: dict[str, Any]) -> Translate:
     """Replicas of a part of the threads each; it stops when the beam has ended as many as it holds, as the others do."""
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as the command sets it, before numpy is imported
     import torch
 
     from nmt import registry

@@ -36,6 +36,9 @@ def specification(loaded: LoadedModel) -> Any:
         raise UserError(
             f"{quoted(loaded.folder)}: its model is '{quoted(loaded.facts.model)}'; CTranslate2 runs 'transformer' only"
         )
+    if pipeline.target.settings.right_to_left:
+        told = "was prepared with --right-to-left; CTranslate2 would give its words in reverse order"
+        raise UserError(f"{quoted(loaded.folder)}: {told}")
     o = model.options
     shape = cast(EncoderLayer, model.encoder[0]).self_attention.shape
     if shape.keys != shape.values:

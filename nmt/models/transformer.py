@@ -159,7 +159,8 @@ class Transformer(Model):
         sentences = {"unseen": _hidden(mask).expand(-1, self.options.heads, -1, -1)}
         for i, layer in enumerate(self.decoder):
             remembered = cast(DecoderLayer, layer).cross_attention.remember(memory)
-            sentences[f"{i}.memory_keys"], sentences[f"{i}.memory_values"] = remembered
+            keys, values = (tensor.contiguous() for tensor in remembered)  # which each step would else do again
+            sentences[f"{i}.memory_keys"], sentences[f"{i}.memory_values"] = keys, values
             sentences[f"{i}.keys"], sentences[f"{i}.values"] = (tensor[:, :, :0] for tensor in remembered)
         return State(sentences, {"seen": mask.new_empty(len(source), 0)}, bound=self._bound())
 

@@ -2,9 +2,9 @@
 
 Each output has a scale for its weights, fixed; each row of the input has one for its numbers, found when it comes. So a
 sentence is computed as it would be alone, whatever stands beside it in a batch. Sums are whole numbers of 32 bits.
+A layer of few weights multiplies in float32, with what 8 bits have left of them: rounding its input would gain no time.
 """
 
-import math
 import warnings
 from collections.abc import Callable
 from functools import cached_property
@@ -13,6 +13,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from nmt.nn.linear import Linear
+
+SMALL: Final = 2**18  # weights of a layer from which products in 8 bits are the quicker ones (docs/performance.md)
 MOST: Final = 127  # of a weight; and of an input, where the processor sums pairs of products in 32 bits
 TINY: Final = torch.finfo(torch.float32).tiny
 HALF: Final = 63  # of an input where it sums them in 16 bits, which more would overflow
@@ -33,12 +36,16 @@ def room(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Int8Linear(nn.Module):
-    """A linear layer, states (..., D) -> (..., E). weight: (E, D) int8; scale: (E,) float32; bias: (E,) or None"""
+    """A linear layer, states (..., D) -> (..., E). weight: (E, D) int8; scale: (E,) float32; bias: (E,) or None
+
+    in_bytes: whether it multiplies in 8 bits too; None: if there are enough weights for it
+    """
 
     bias: Tensor | None
 
-    def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None, in_bytes: bool | None = None) -> None:
         super().__init__()
+        self.in_bytes = weight.numel() >= SMALL if in_bytes is None else in_bytes
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.scale = nn.Parameter(scale, requires_grad=False)
         self.register_buffer("bias", bias)
@@ -54,18 +61,33 @@ class Int8Linear(nn.Module):
         """Made when it is first used: the weights of a model that is being loaded come after its layers."""
         return _packed(self.weight, self.scale)
 
+    @cached_property
+    def _widened(self) -> Linear:
+        """The same in float32."""
+        with torch.device("meta"):
+            found = Linear(self.weight.shape[1], len(self.weight), bias=self.bias is not None)
+        turned = self.weight.t() * self.scale  # D E, as a product of few rows reads them
+        found.weight = nn.Parameter(turned.t(), requires_grad=False)
+        if self.bias is not None:
+            found.bias = nn.Parameter(self.bias, requires_grad=False)
+        return found
+
     def rows(self, rows: Tensor) -> "Int8Linear":
-        """A layer that computes only some outputs. rows: (E',) which"""
-        return Int8Linear(self.weight[rows], self.scale[rows], None if self.bias is None else self.bias[rows])
+        """A layer that computes only some outputs, each as this one does. rows: (E',) which"""
+        bias = None if self.bias is None else self.bias[rows]
+        return Int8Linear(self.weight[rows], self.scale[rows], bias, self.in_bytes)
 
     def bound(self) -> Callable[[Tensor], Tensor]:
         """See Linear."""
-        return self.forward
+        return self.forward if self.in_bytes else self._widened.bound()
 
     def forward(self, states: Tensor) -> Tensor:
         """See Int8Linear."""
+        if not self.in_bytes:
+            widened: Tensor = self._widened(states)
+            return widened
         flat = states.reshape(-1, states.shape[-1])
-        largest = torch.linalg.vector_norm(flat, math.inf, 1, keepdim=True).add_(TINY)
+        largest = torch.maximum(flat.amax(1, keepdim=True), -flat.amin(1, keepdim=True)).add_(TINY)
         found: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
             flat / largest, 1 / self.most, self.most + 1, self._packed
         )

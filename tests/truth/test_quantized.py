@@ -21,6 +21,13 @@ from nmt.symbols import EOS, PAD, SYMBOLS
 V = 40
 
 
+@pytest.fixture
+def in_bytes(monkeypatch):
+    """Layers of any size multiply in 8 bits."""
+    monkeypatch.setattr("nmt.nn.quantized.SMALL", 0)
+
+
+@pytest.mark.usefixtures("in_bytes")
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_layer_of_8_bits_computes_with_the_rounded_numbers(bias):
     torch.manual_seed(1)
@@ -38,6 +45,20 @@ def test_a_layer_of_8_bits_computes_with_the_rounded_numbers(bias):
     assert (found - plain(states)).abs().mean() / expected.abs().mean() < 0.05
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_small_layer_rounds_its_weights_but_not_what_it_reads(bias):
+    torch.manual_seed(1)
+    plain = Linear(64, 48, bias=bias)
+    layer, states = Int8Linear.of(plain), torch.randn(3, 5, 64)
+    scale = plain.weight.abs().amax(1, keepdim=True) / 127
+    expected = torch.nn.functional.linear(states, torch.round(plain.weight / scale) * scale, plain.bias)
+    torch.testing.assert_close(layer(states), expected)
+    torch.testing.assert_close(layer.bound()(states[0]), expected[0])
+    assert set(layer.state_dict()) == {"weight", "scale", *(["bias"] if bias else [])}
+    assert Int8Linear.of(Linear(512, 512)).in_bytes and not layer.in_bytes
+
+
+@pytest.mark.usefixtures("in_bytes")
 def test_a_row_is_computed_as_it_would_be_alone():
     torch.manual_seed(2)
     layer = Int8Linear.of(Linear(64, 48))
@@ -50,7 +71,8 @@ def test_a_row_is_computed_as_it_would_be_alone():
 def test_some_outputs_of_a_layer_are_those_outputs():
     torch.manual_seed(3)
     states, rows = torch.randn(7, 64), torch.tensor([0, 5, 6, 40])
-    for layer in (Linear(64, 48), Int8Linear.of(Linear(64, 48)), Linear(64, 48, bias=False)):
+    large = Int8Linear.of(Linear(64, 2**13))  # some outputs of which are few, and must not be computed otherwise
+    for layer in (Linear(64, 48), Int8Linear.of(Linear(64, 48)), Linear(64, 48, bias=False), large):
         torch.testing.assert_close(layer.rows(rows)(states), layer(states)[:, rows])
 
 
@@ -67,7 +89,9 @@ def model():
 SOURCE = torch.tensor([[5, 6, 7, 8, EOS], [9, EOS, PAD, PAD, PAD], [10, 11, 12, EOS, PAD]])
 
 
-def test_every_linear_layer_gets_8_bits_and_the_probabilities_stay_near():
+@pytest.mark.parametrize("small", [0, 2**18])
+def test_every_linear_layer_gets_8_bits_and_the_probabilities_stay_near(small, monkeypatch):
+    monkeypatch.setattr("nmt.nn.quantized.SMALL", small)
     plain, rounded = model(), model()
     quantize(rounded)
     assert not any(isinstance(module, Linear) for module in rounded.modules())
@@ -94,6 +118,7 @@ def shortlist(rows, frequent=()):
     )
 
 
+@pytest.mark.usefixtures("in_bytes")
 @pytest.mark.parametrize("eight_bits", [False, True])
 @pytest.mark.parametrize("name", ["beam", "greedy"])
 def test_a_shortlist_of_all_words_changes_nothing_and_a_short_one_is_never_left(name, eight_bits):

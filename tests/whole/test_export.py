@@ -70,7 +70,12 @@ def side(language: str, words: list[str]) -> Side:
 
 
 def make_model(
-    folder: Path, name: str = "transformer", words: tuple[str, ...] = (), joint: bool | None = None, **options: object
+    folder: Path,
+    name: str = "transformer",
+    words: tuple[str, ...] = (),
+    joint: bool | None = None,
+    right_to_left: bool = False,
+    **options: object,
 ) -> Path:
     """A small model with weights so large that whatever goes wrong shows. joint: one vocabulary; None: if all is tied"""
     torch.manual_seed(3)
@@ -87,6 +92,7 @@ def make_model(
         if isinstance(model, Transformer):
             as_if_trained(model)
     pipeline = Pipeline(source, target, joint)
+    pipeline = pipeline.right_to_left() if right_to_left else pipeline
     facts = ModelFacts.of(name, made, vocabularies)
     save_model(folder, weights_of(model), facts, pipeline, {}, lambda: None)
     return folder
@@ -326,6 +332,7 @@ def test_what_ctranslate2_cannot_run_is_refused_with_the_reason(export, call, tm
     both = reason(tmp_path / "narrow", "--model", tmp_path / "rnn")
     assert "2 models are an ensemble, which CTranslate2 does not run" in both
     assert "written '</s>'" in reason(make_model(tmp_path / "words", words=("</s>",)))
+    assert "in reverse order" in reason(make_model(tmp_path / "turned", right_to_left=True))
     (tmp_path / "plugin.py").write_text(PLUGIN)
     registry.load_plugin(str(tmp_path / "plugin.py"))
     assert "its model is 'other'" in reason(make_model(tmp_path / "other", "other"))
