@@ -23,7 +23,8 @@ def nmt(job: dict[str, Any]) -> Translate:
 
     from nmt import registry
     from nmt.data.shortlist import Shortlist
-    from nmt.device import keep_pages, use_threads
+    from nmt.device import Memory, keep_pages, use_threads
+    from nmt.infer.batch_size import batch_tokens
     from nmt.infer.requests import Request
     from nmt.infer.translator import Translator, load_scorer
     from nmt.nn import linear
@@ -43,8 +44,9 @@ def nmt(job: dict[str, Any]) -> Translate:
         sizes = pipeline.source.size, pipeline.target.size
         shortlist = Shortlist.load(Path(job["shortlist"]), pipeline.hash, sizes)
     each = max(1, job["threads"] // job["replicas"])
+    batch = job["batch"] or batch_tokens(scorer, Memory(torch.device("cpu")), job["replicas"])
     settings = {"replicas": job["replicas"], "threads": each, "shortlist": shortlist}
-    translator = Translator(pipeline, scorer, decoder, job["batch"], **settings)
+    translator = Translator(pipeline, scorer, decoder, batch, **settings)
     return lambda lines: [one.text for one in translator.translate([Request(line) for line in lines])]
 
 

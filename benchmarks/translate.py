@@ -263,7 +263,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--replicas", type=int, help="of nmt; as many as threads")
-    parser.add_argument("--batch-tokens", type=int, default=2000, help="of nmt")
+    parser.add_argument("--batch-tokens", type=int, help="of nmt; what it takes by itself, if not given")
     parser.add_argument("--batch-sentences", type=int, default=32, help="of CTranslate2")
     parser.add_argument("--eole-sentences", type=int, default=64, help="of a batch of eole")
     parser.add_argument("--bench", type=Path, help="folder of the peers' scripts")

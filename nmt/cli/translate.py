@@ -1,11 +1,9 @@
 """`nmt translate`: text to text, a line for a line."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Final, Literal
 
 from nmt import registry
@@ -20,17 +18,13 @@ from nmt.text.corpus import read_lines
 if TYPE_CHECKING:  # torch is imported when the command runs
     import torch
 
+    from nmt.cli.drawings import Drawings
     from nmt.cli.translations import Show
     from nmt.decoders.base import Decoder
-    from nmt.infer.attended import Attended
-    from nmt.infer.beam_graph import BeamGraph
-    from nmt.infer.candidates import Translation
-    from nmt.infer.requests import Request
     from nmt.infer.rerank import Reranker
     from nmt.infer.translator import Translator
     from nmt.text.pipeline import Pipeline
 
-TERMINAL: Final = "terminal"
 MOST_REPLICAS: Final = 16  # unless more are asked for: each has a batch's numbers in memory
 
 
@@ -247,82 +241,47 @@ def _serve(options: TranslateOptions, parts: Parts, world: World) -> int:
 
 
 def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
-    from nmt.infer.beam_graph import check_search
     from nmt.infer.shared import leading
     from nmt.infer.stream import new_output, translate_stream
     from nmt.infer.windows import open_source, place_of
 
-    with open_source(options.input) as source, _drawing(options) as drawn, _graphs(options) as graphs:
+    with open_source(options.input) as source:
+        drawings = _drawings(options)
         translator = _translator(options, parts, world)
-        if options.beam_graph is not None:
-            check_search(translator.decoder)
+        show = _shower(options, translator)
+        show = drawings.beside(show, translator) if drawings else show
         on = f"{world.size} x {translator.device.type}" if world.size > 1 else f"{translator.device}"
         batches = f"batches of {translator.batch_tokens:,} tokens"
         log.info(f"{' + '.join(options.model)}: {translator.decoder.signature} on {on}, {options.precision}, {batches}")
         place = place_of(options.input)
-        show = _shower(options, translator, drawn, graphs)
         settings = (options.buffer_size, place, options.strict)
         shared_out = leading(translator, world, 60 * options.timeout) if world.size > 1 else nullcontext(translator)
         opened = new_output(Path(options.output)) if options.output != "-" else nullcontext(sys.stdout.buffer)
         with opened as output, shared_out as shared:
             bad = translate_stream(shared, source, output, options.input_form, show, *settings)
+        if drawings:
+            drawings.write()
     counts = {"not UTF-8": bad, "cut": shared.cut.count, "not translated": shared.failed.count}
     if any(counts.values()):
         log.warn(f"{place}: lines " + ", ".join(f"{what}: {count:,}" for what, count in counts.items()))
     return 5 if shared.failed.count else 0
 
 
-@contextmanager
-def _drawing(options: TranslateOptions) -> "Iterator[list[Attended]]":
-    """What is to be drawn is put into the list, and drawn in the end."""
-    drawn: list[Attended] = []
-    if options.attention in (None, TERMINAL):
-        yield drawn
-        return
-    from nmt.infer.heatmap import check_picture, write_attention
+def _drawings(options: TranslateOptions) -> "Drawings | None":
+    if options.attention is None and options.beam_graph is None:
+        return None
+    from nmt.cli.drawings import Drawings
 
-    check_picture(Path(options.attention))
-    yield drawn
-    write_attention(Path(options.attention), drawn)
+    return Drawings(options.attention, options.beam_graph, options.attention_lines)
 
 
-@contextmanager
-def _graphs(options: TranslateOptions) -> "Iterator[list[BeamGraph]]":
-    """The beam graphs that are put into the list are written in the end."""
-    graphs: list[BeamGraph] = []
-    if options.beam_graph is None:
-        yield graphs
-        return
-    from nmt.infer.beam_graph import check_graph_file, write_graphs
-
-    check_graph_file(Path(options.beam_graph))
-    yield graphs
-    write_graphs(Path(options.beam_graph), graphs)
-
-
-def _shower(
-    options: TranslateOptions, translator: "Translator", drawn: "list[Attended]", graphs: "list[BeamGraph]"
-) -> "Show":
-    """How a translation is printed. drawn, graphs: take where the model looked and what the beam held, if that is wanted"""
+def _shower(options: TranslateOptions, translator: "Translator") -> "Show":
+    """How a translation is printed."""
     from nmt.cli.translations import Printer
 
     printer = Printer(translator.pipeline.target, options.alignment, options.word_scores, options.raw_tokens)
     show = printer.as_n_best if translator.n_best > 1 else printer.as_text
-    show = printer.as_json if options.json or options.input_form == "json" else show
-    if options.attention is None and options.beam_graph is None:
-        return show
-    from nmt.infer.heatmap import terminal_map
-
-    def show_and_draw(number: int, request: "Request", translation: "Translation") -> str:
-        if options.beam_graph and translation.candidates and len(graphs) < options.attention_lines:
-            graphs.append(translator.graph(request, translation.candidates[0]))
-        if options.attention and translation.candidates and len(drawn) < options.attention_lines:
-            drawn.append(translator.attended(request, translation.candidates[0]))
-            if options.attention == TERMINAL:
-                sys.stderr.write(terminal_map(drawn[-1], width=get_terminal_size().columns) + "\n")
-        return show(number, request, translation)
-
-    return show_and_draw
+    return printer.as_json if options.json or options.input_form == "json" else show
 
 
 COMMAND = Command(

@@ -12,6 +12,8 @@ MOST_ON_CPU: Final = 1 << 12
 NUMBERS_CACHED: Final = 1 << 20  # tokens times width: beyond it a CPU's caches no longer hold what a step works on
 BYTES_A_TOKEN: Final = 1 << 10  # times width: keys and values of six layers, of four hypotheses 50 words too long
 SHARE: Final = 0.5  # of the free memory that may be taken
+BATCHES: Final = 3  # of each replica, that none waits long for another's last one
+LEAST_PART: Final = 4  # a batch is not made smaller for that than this part of what it may be
 
 
 def batch_tokens(scorer: nn.Module, memory: Memory, replicas: int) -> int:
@@ -24,3 +26,8 @@ def batch_tokens(scorer: nn.Module, memory: Memory, replicas: int) -> int:
     fast = MOST_ON_GPU if memory.on_gpu else min(MOST_ON_CPU, NUMBERS_CACHED // max(widths))
     fitting = int(SHARE * memory.free()) // (BYTES_A_TOKEN * sum(widths) * replicas)
     return int(2 ** (max(1, min(fast, fitting)).bit_length() - 1))
+
+
+def batch_tokens_of(tokens: int, most: int, replicas: int) -> int:
+    """Source tokens of a batch where a text of so many is shared out among replicas. most: of a batch"""
+    return most if replicas == 1 else min(most, max(most // LEAST_PART, tokens // (BATCHES * replicas), 1))

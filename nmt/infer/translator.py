@@ -19,6 +19,7 @@ from nmt.decoders.filters import Wish
 from nmt.device import Precision, autocast
 from nmt.errors import UserError, quoted
 from nmt.infer.attended import Attended
+from nmt.infer.batch_size import batch_tokens_of
 from nmt.infer.beam_graph import BeamGraph, beam_graph
 from nmt.infer.candidates import Candidate, Detail, Translation
 from nmt.infer.ensemble import Ensemble, Mean
@@ -65,7 +66,7 @@ class Tally:
 class Translator:
     """A text pipeline, a Scorer and a search as one thing that translates lines.
 
-    batch_tokens: source tokens of a batch, EOS and padding counted
+    batch_tokens: source tokens of a batch at most, EOS and padding counted; fewer where replicas share a short text out
     max_source_length: tokens of a line; a longer one is cut there, and named
     detail: what is wanted of each translation besides its text
     avoid: texts that no translation contains as whole words
@@ -133,7 +134,8 @@ class Translator:
                 self.failed.add(f"{place}:{first + number}: not translated: {reason}")
                 lengths[number] = 0
         order = order[lengths[order] > 0]
-        planned = micro_batches([order], lengths, lengths, self.batch_tokens)
+        size = batch_tokens_of(int(lengths.sum()) + len(order), self.batch_tokens, self._replicas.number)
+        planned = micro_batches([order], lengths, lengths, size)
         batches = [batch.tolist() for batch in planned if len(batch)]
 
         asked = [

@@ -22,7 +22,7 @@ from nmt.cli.main import run
 from nmt.decoders.base import Decoder
 from nmt.decoders.greedy import Greedy, GreedyOptions
 from nmt.errors import UserError
-from nmt.infer.batch_size import BYTES_A_TOKEN, MOST_ON_CPU, MOST_ON_GPU, NUMBERS_CACHED, batch_tokens
+from nmt.infer.batch_size import BYTES_A_TOKEN, MOST_ON_CPU, MOST_ON_GPU, NUMBERS_CACHED, batch_tokens, batch_tokens_of
 from nmt.infer.ensemble import Ensemble
 from nmt.infer.requests import Request
 from nmt.infer.stream import translate_stream
@@ -559,6 +559,14 @@ def test_batches_are_as_large_as_the_machine_is_good_for(loaded):
     model.width = 512
     assert batch_tokens(model, Free(False, 2**34), 2) == 2048
     assert batch_tokens(model, Free(False, 0), 2) == 1
+
+
+def test_a_short_text_is_cut_so_that_every_replica_has_several_batches_but_not_into_crumbs():
+    assert 26_000 / batch_tokens_of(26_000, 4096, 8) == pytest.approx(3 * 8, rel=0.01)
+    assert batch_tokens_of(3_000, 2048, 2) == 2048 // 4
+    assert batch_tokens_of(10**6, 2048, 2) == 2048
+    assert batch_tokens_of(3_000, 2048, 1) == 2048  # nobody waits
+    assert batch_tokens_of(1, 3, 2) == 1
 
 
 def test_batches_side_by_side_give_the_same_lines(translate):

@@ -1,0 +1,63 @@
+"""What `nmt translate` draws of its translations: where the model looked (--attention), and what the beam held (--beam-graph)."""
+
+import sys
+from pathlib import Path
+from shutil import get_terminal_size
+from typing import Final
+
+from nmt.cli.translations import Show
+from nmt.infer.attended import Attended
+from nmt.infer.beam_graph import BeamGraph, check_graph_file, check_search, write_graphs
+from nmt.infer.candidates import Translation
+from nmt.infer.heatmap import check_picture, terminal_map, write_attention
+from nmt.infer.requests import Request
+from nmt.infer.translator import Translator
+
+TERMINAL: Final = "terminal"
+
+
+class Drawings:
+    """Drawings of the first lines, on the terminal as they come, or in files at the end.
+
+    attention: `terminal`, or a page or picture; beam_graph: a page, or JSON; None draws none. most: lines of each
+    Raises UserError for a file of another kind.
+    """
+
+    def __init__(self, attention: str | None, beam_graph: str | None, most: int) -> None:
+        self.on_terminal, self.most = attention == TERMINAL, most
+        self.picture = None if attention is None or self.on_terminal else Path(attention)
+        self.graph = None if beam_graph is None else Path(beam_graph)
+        if self.picture is not None:
+            check_picture(self.picture)
+        if self.graph is not None:
+            check_graph_file(self.graph)
+        self._attended: list[Attended] = []
+        self._graphs: list[BeamGraph] = []
+
+    def beside(self, show: Show, translator: Translator) -> Show:
+        """`show`, which draws too. Raises UserError for a search that cannot be drawn."""
+        if self.graph is not None:
+            check_search(translator.decoder)
+
+        def show_and_draw(number: int, request: Request, translation: Translation) -> str:
+            if translation.candidates:
+                self._draw(translator, request, translation)
+            return show(number, request, translation)
+
+        return show_and_draw
+
+    def _draw(self, translator: Translator, request: Request, translation: Translation) -> None:
+        best = translation.candidates[0]
+        if self.graph is not None and len(self._graphs) < self.most:
+            self._graphs.append(translator.graph(request, best))
+        if (self.picture is not None or self.on_terminal) and len(self._attended) < self.most:
+            self._attended.append(translator.attended(request, best))
+            if self.on_terminal:
+                sys.stderr.write(terminal_map(self._attended[-1], width=get_terminal_size().columns) + "\n")
+
+    def write(self) -> None:
+        """Write the files."""
+        if self.graph is not None:
+            write_graphs(self.graph, self._graphs)
+        if self.picture is not None:
+            write_attention(self.picture, self._attended)
