@@ -28,7 +28,7 @@ def by_processes(kind: str) -> bool:
 class Replicas(Generic[Item, Result]):
     """So many workers that each do `work`; they begin when there is first work for more than one.
 
-    before: called in this process just before they begin
+    before: called in this process, once, when there is more than one item to work at, or another one
     threads: of each, where they are processes. This process must have used one only: those of a pool are not forked with it
     """
 
@@ -36,8 +36,10 @@ class Replicas(Generic[Item, Result]):
         self, work: Callable[[Item], Result], number: int, kind: str, threads: int, before: Callable[[], None]
     ) -> None:
         self.number, self._threads, self._kind = number, threads, kind
-        self._work, self._before = work, before
+        self._work = work
+        self._before: Callable[[], None] | None = before
         self._pool: Executor | None = None
+        self._items = 0  # so far
 
     def in_order(self, items: Sequence[Item], check: Callable[[], None] | None) -> Iterator[Result]:
         """The result of each item, in their order.
@@ -45,15 +47,18 @@ class Replicas(Generic[Item, Result]):
         check: called before each result is given; may raise to stop: then those at work are finished and no other is begun
         Raises ResourceError when a process is lost, and what the work raises.
         """
-        if len(items) > 1 and self._pool is None:
+        self._items += len(items)
+        if self._items > 1 and self._before is not None:
             self._before()
-            self._pool = self._begin()
-        if self._pool is None or len(items) == 1 or self.number == 1:
+            self._before = None
+        if len(items) <= 1 or self.number == 1:
             for item in items:
                 if check is not None:
                     check()
                 yield self._work(item)
             return
+        if self._pool is None:
+            self._pool = self._begin()
         work: Callable[[Item], Result] = _run if by_processes(self._kind) else self._work
         waiting = []
         try:

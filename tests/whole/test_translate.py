@@ -24,6 +24,7 @@ from nmt.decoders.greedy import Greedy, GreedyOptions
 from nmt.errors import UserError
 from nmt.infer.batch_size import BYTES_A_TOKEN, MOST_ON_CPU, MOST_ON_GPU, NUMBERS_CACHED, batch_tokens, batch_tokens_of
 from nmt.infer.ensemble import Ensemble
+from nmt.infer.replicas import Replicas
 from nmt.infer.requests import Request
 from nmt.infer.stream import translate_stream
 from nmt.infer.translator import Translator
@@ -559,6 +560,18 @@ def test_batches_are_as_large_as_the_machine_is_good_for(loaded):
     model.width = 512
     assert batch_tokens(model, Free(False, 2**34), 2) == 2048
     assert batch_tokens(model, Free(False, 0), 2) == 1
+
+
+def test_what_is_to_be_done_before_much_work_is_done_once_and_not_for_a_single_line():
+    done = []
+    one = Replicas(lambda item: (item, len(done)), 1, "cpu", 1, lambda: done.append("settled"))
+    assert [list(one.in_order(items, None)) for items in ([], [7], [], [8], [8, 9])] == [
+        [],
+        [(7, 0)],
+        [],
+        [(8, 1)],
+        [(8, 1), (9, 1)],
+    ]
 
 
 def test_a_short_text_is_cut_so_that_every_replica_has_several_batches_but_not_into_crumbs():
