@@ -1,5 +1,6 @@
 """How many source tokens a batch has where nobody says it (`--batch-tokens auto`). It decides speed and memory, no result."""
 
+import math
 from typing import Final
 
 from torch import nn
@@ -12,8 +13,7 @@ MOST_ON_CPU: Final = 1 << 12
 NUMBERS_CACHED: Final = 1 << 20  # tokens times width: beyond it a CPU's caches no longer hold what a step works on
 BYTES_A_TOKEN: Final = 1 << 10  # times width: keys and values of six layers, of four hypotheses 50 words too long
 SHARE: Final = 0.5  # of the free memory that may be taken
-BATCHES: Final = 3  # of each replica, that none waits long for another's last one
-LEAST_PART: Final = 4  # a batch is not made smaller for that than this part of what it may be
+LEAST_PART: Final = 4  # no batch is made smaller, to share a text out, than this part of what it may be
 
 
 def batch_tokens(scorer: nn.Module, memory: Memory, replicas: int) -> int:
@@ -29,5 +29,9 @@ def batch_tokens(scorer: nn.Module, memory: Memory, replicas: int) -> int:
 
 
 def batch_tokens_of(tokens: int, most: int, replicas: int) -> int:
-    """Source tokens of a batch where a text of so many is shared out among replicas. most: of a batch"""
-    return most if replicas == 1 else min(most, max(most // LEAST_PART, tokens // (BATCHES * replicas), 1))
+    """Source tokens of a batch, where a text of so many is shared out: the same for all, and as many batches for each replica.
+
+    most: of a batch
+    """
+    batches = replicas * math.ceil(tokens / (replicas * most))
+    return most if replicas == 1 else max(math.ceil(tokens / batches), most // LEAST_PART, 1)

@@ -4,6 +4,7 @@ import copy
 import gzip
 import itertools
 import json
+import math
 import os
 import random
 import signal
@@ -574,11 +575,14 @@ def test_what_is_to_be_done_before_much_work_is_done_once_and_not_for_a_single_l
     ]
 
 
-def test_a_short_text_is_cut_so_that_every_replica_has_several_batches_but_not_into_crumbs():
-    assert 26_000 / batch_tokens_of(26_000, 4096, 8) == pytest.approx(3 * 8, rel=0.01)
-    assert batch_tokens_of(3_000, 2048, 2) == 2048 // 4
-    assert batch_tokens_of(10**6, 2048, 2) == 2048
+def test_a_text_is_cut_into_as_many_batches_for_each_replica_but_not_into_crumbs():
+    for tokens, replicas in ((26_000, 8), (5_000, 2), (100_000, 3)):
+        size = batch_tokens_of(tokens, 2048, replicas)
+        batches = math.ceil(tokens / size)
+        assert batches % replicas == 0 and size <= 2048
+        assert (batches - replicas) * 2048 < tokens  # one fewer for each would not do
     assert batch_tokens_of(3_000, 2048, 1) == 2048  # nobody waits
+    assert batch_tokens_of(600, 2048, 2) == 2048 // 4
     assert batch_tokens_of(1, 3, 2) == 1
 
 
