@@ -33,5 +33,5 @@ def batch_tokens_of(tokens: int, most: int, replicas: int) -> int:
 
     most: of a batch
     """
-    batches = replicas * math.ceil(tokens / (replicas * most))
+    batches = replicas * max(1, math.ceil(tokens / (replicas * most)))
     return most if replicas == 1 else max(math.ceil(tokens / batches), most // LEAST_PART, 1)

@@ -584,6 +584,7 @@ def test_a_text_is_cut_into_as_many_batches_for_each_replica_but_not_into_crumbs
     assert batch_tokens_of(3_000, 2048, 1) == 2048  # nobody waits
     assert batch_tokens_of(600, 2048, 2) == 2048 // 4
     assert batch_tokens_of(1, 3, 2) == 1
+    assert batch_tokens_of(0, 2048, 2) >= 1  # empty lines have none
 
 
 def test_batches_side_by_side_give_the_same_lines(translate):
