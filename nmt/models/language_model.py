@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, cast
 
+import torch
 from torch import Tensor, nn
 
 from nmt import opt, register
@@ -106,7 +107,7 @@ class LanguageModel(Model):
     def start(self, source: Tensor) -> State:
         """See Scorer. Nothing is known of a sentence but that it is there."""
         shape = cast(CausalLayer, self.layers[0]).self_attention.shape
-        keys = self.embedding.weight.new_empty(len(source), shape.heads, 0, shape.keys)
+        keys = torch.empty(len(source), shape.heads, 0, shape.keys, device=source.device)
         past = {f"{i}.{name}": keys for i in range(len(self.layers)) for name in ("keys", "values")}
         return State({"nothing": source[:, :0]}, past, bound=self._bound())
 

@@ -9,6 +9,7 @@ from nmt import registry
 from nmt.batch import Batch
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
 from nmt.models.base import Vocabularies
+from nmt.nn.quantized import quantize
 from nmt.symbols import BOS, EOS, PAD
 
 ALL = registry.names("model")
@@ -143,10 +144,13 @@ def test_a_position_sees_the_words_before_it_and_none_after(name):
         assert ((after - before)[:, position].abs().amax(-1) > 1e-3).all()
 
 
+@pytest.mark.parametrize("eight_bits", [False, True])
 @pytest.mark.parametrize("name", ALL)
 @torch.no_grad()
-def test_word_by_word_equals_the_whole_sentence(name):
+def test_word_by_word_equals_the_whole_sentence(name, eight_bits):
     model, batch = tiny(name), make_batch()
+    if eight_bits:
+        quantize(model)
     expected = whole(model, batch)
     state = model.start(batch.source)
     for position, tokens in enumerate(batch.target_input.unbind(1)):
