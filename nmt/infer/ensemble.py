@@ -71,9 +71,16 @@ class Ensemble(nn.Module):
 
     def _parts(self, state: State) -> list[State]:
         """The state of each model."""
+        every = state.bound or [None] * len(self.models)
         return [
-            State(_under(number, state.sentences), _under(number, state.hypotheses), state.length, state.watched)
-            for number in range(len(self.models))
+            State(
+                _under(number, state.sentences),
+                _under(number, state.hypotheses),
+                state.length,
+                state.watched,
+                bound=bound,
+            )
+            for number, bound in enumerate(every)
         ]
 
 
@@ -85,7 +92,8 @@ def _joined(states: Sequence[State], watched: bool, attention: Tensor | None) ->
     hypotheses = {
         f"{number}/{name}": tensor for number, one in enumerate(states) for name, tensor in one.hypotheses.items()
     }
-    return State(sentences, hypotheses, states[0].length, watched, attention)
+    bound = [one.bound for one in states]
+    return State(sentences, hypotheses, states[0].length, watched, attention, bound=bound)
 
 
 def _under(number: int, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -10,6 +10,7 @@ from nmt.batch import Batch
 from nmt.decoders.beam import Beam, BeamOptions
 from nmt.infer.ensemble import Ensemble
 from nmt.models.base import Vocabularies
+from nmt.models.transformer import Transformer
 from nmt.symbols import BOS, EOS, PAD, UNK
 
 V = 20
@@ -81,6 +82,14 @@ def test_an_ensemble_is_searched_with_the_same_result_alone_and_in_a_batch():
         assert [each.tokens for each in ones] == [each.tokens for each in alone]
         assert [each.score for each in ones] == pytest.approx([each.score for each in alone], abs=1e-4)
         assert all(token >= UNK for each in ones for token in each.tokens)
+
+
+def test_a_model_is_made_ready_for_a_search_once_and_not_for_each_step(monkeypatch):
+    ready, made = [], Transformer._bound
+    monkeypatch.setattr(Transformer, "_bound", lambda one: ready.append(one) or made(one))
+    together = Ensemble([model(*which) for which in MODELS])
+    told(together, [5, 9, 7])
+    assert ready == [together.models[0], together.models[2]]
 
 
 @pytest.mark.parametrize("weights", [[1.0], [0.0, 0.0, 0.0], [1.0, -1.0, 1.0], [1.0, math.nan, 1.0]])
