@@ -158,10 +158,11 @@ class Transformer(Model):
         memory = self._encode(source, mask)
         sentences = {"unseen": _hidden(mask).expand(-1, self.options.heads, -1, -1)}
         for i, layer in enumerate(self.decoder):
-            remembered = cast(DecoderLayer, layer).cross_attention.remember(memory)
-            keys, values = (tensor.contiguous() for tensor in remembered)  # which each step would else do again
+            attention = cast(DecoderLayer, layer).cross_attention
+            # laid out once, or each step would do it again
+            keys, values = (tensor.contiguous() for tensor in attention.remember(memory))
             sentences[f"{i}.memory_keys"], sentences[f"{i}.memory_values"] = keys, values
-            sentences[f"{i}.keys"], sentences[f"{i}.values"] = (tensor[:, :, :0] for tensor in remembered)
+            sentences[f"{i}.keys"], sentences[f"{i}.values"] = keys[:, :, :0], values[:, :, :0]
         return State(sentences, {"seen": mask.new_empty(len(source), 0)}, bound=self._bound())
 
     def _bound(self) -> list[LayerStep]:
