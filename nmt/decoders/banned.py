@@ -7,7 +7,8 @@ Dimensions: N hypotheses, t tokens that each has said, V vocabulary.
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import torch
@@ -19,9 +20,15 @@ from nmt.symbols import EOS
 if TYPE_CHECKING:
     from nmt.decoders.filters import Prefixes
 
+KEPT: Final = 4  # automata: each has the table of characters once more
+ROWS_KEPT: Final = 1024  # states of an automaton from which the way of every token is known
+
 
 class Surfaces:
-    """What each token adds to a text, as characters in a table. texts: (V,)"""
+    """What each token adds to a text, as characters in a table. texts: (V,)
+
+    automaton: what avoids some texts among these tokens; the last few are kept, for one batch often avoids what the last did
+    """
 
     def __init__(self, texts: Sequence[str]) -> None:
         whole = [" " if token == EOS else text for token, text in enumerate(texts)]  # an end is a border, as a space is
@@ -29,6 +36,7 @@ class Surfaces:
         self.characters = np.zeros((len(whole), width), np.int32)  # code points, 0 behind the end
         for row, text in zip(self.characters, whole, strict=True):
             row[: len(text)] = [ord(character) for character in text]
+        self.automaton = lru_cache(KEPT)(lambda avoided: Automaton(avoided, self))
 
 
 class Automaton:
@@ -42,35 +50,31 @@ class Automaton:
         beginnings = sorted({pattern[:n] for pattern in patterns for n in range(len(pattern))}, key=len)
         self._number = {beginning: number for number, beginning in enumerate(beginnings)}
         self.found = len(beginnings)
-        self._patterns = patterns
+        self._patterns = frozenset(patterns)
         alphabet = sorted({ord(character) for pattern in patterns for character in pattern})
         self._symbols = np.searchsorted(alphabet, surfaces.characters)  # V width; len(alphabet) for any other character
         known = np.isin(surfaces.characters, alphabet)
         self._symbols[~known] = len(alphabet)
         self._real = surfaces.characters != 0
-        goto = [[self._after(one, chr(character)) for character in alphabet] + [0] for one in beginnings]
-        self._goto = np.array([*goto, [self.found] * (len(alphabet) + 1)])
-        self._rows: dict[int, NDArray[np.int64]] = {}
+        goto = [[self._read(one, chr(character)) for character in alphabet] + [0] for one in beginnings]
+        self._goto = np.array([*goto, [self.found] * (len(alphabet) + 1)], np.int32)
+        self.after = lru_cache(ROWS_KEPT)(self._after)
         self.start = self._number[" "]
-        self._ends_well = (
-            self._goto[:, np.searchsorted(alphabet, ord(" "))] != self.found
-        )  # of each state, if nothing followed
+        self._ends_well = self._goto[:, np.searchsorted(alphabet, ord(" "))] != self.found  # if nothing followed
 
-    def _after(self, beginning: str, character: str) -> int:
+    def _read(self, beginning: str, character: str) -> int:
         """The state once a character was read after a beginning: its longest end that begins a pattern."""
         text = beginning + character
-        if any(text.endswith(pattern) for pattern in self._patterns):
+        if any(text[i:] in self._patterns for i in range(len(text))):
             return self.found
         return next(self._number[text[i:]] for i in range(len(text) + 1) if text[i:] in self._number)
 
-    def after(self, state: int) -> NDArray[np.int64]:
+    def _after(self, state: int) -> NDArray[np.int32]:
         """The state after each token of the vocabulary, from a state: (V,)"""
-        if state not in self._rows:
-            states = np.full(len(self._symbols), state)
-            for symbols, real in zip(self._symbols.T, self._real.T, strict=True):
-                states = np.where(real, self._goto[states, symbols], states)
-            self._rows[state] = states
-        return self._rows[state]
+        states = np.full(len(self._symbols), state, np.int32)
+        for symbols, real in zip(self._symbols.T, self._real.T, strict=True):
+            states = np.where(real, self._goto[states, symbols], states)
+        return states
 
     def forbidden_at(self, state: int) -> bool:
         """Whether a forbidden text stands there, if a word ends there."""
@@ -93,9 +97,8 @@ class Banned:
     """
 
     def __init__(self, avoid: Sequence[tuple[str, ...]], given: Sequence[int], surfaces: Surfaces) -> None:
-        known: dict[tuple[str, ...], Automaton] = {texts: Automaton(texts, surfaces) for texts in {*avoid} if texts}
         self._given = given
-        self._automata = [known.get(texts) for texts in avoid]
+        self._automata = [surfaces.automaton(texts) if texts else None for texts in avoid]
 
     def __call__(self, log_probs: Tensor, prefixes: "Prefixes") -> None:
         rows = zip(prefixes.sentences.tolist(), prefixes.tokens.tolist(), strict=True)

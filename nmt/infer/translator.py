@@ -36,8 +36,6 @@ from nmt.text.pipeline import Pipeline
 
 CHARACTERS_PER_TOKEN: Final = 64  # far more than text has; what lies beyond is cut before it costs time
 LINES_NAMED: Final = 10
-NO_WISH: Final = Wish()
-
 
 Found = tuple[Hypothesis, Reading | None]
 
@@ -92,11 +90,12 @@ class Translator:
         reranker: Reranker | None = None,
     ) -> None:
         self.shortlist, self.reranker = shortlist, reranker
-        self.detail, self.avoid = detail or Detail(), avoid
+        self.detail = detail or Detail()
         self.pipeline, self.scorer, self.decoder = pipeline, scorer, decoder
         self.batch_tokens, self.max_source_length, self.precision = batch_tokens, max_source_length, precision
         self.cut, self.failed = Tally(log.warn), Tally(log.error)
         target = pipeline.target
+        self._wished = Wish(avoid=self._prepared(avoid))  # of a line that wishes nothing itself
         self._replicas = Replicas(self._found, replicas, self.device.type, threads, self._settle)
         decoder.source_text = pipeline.source.decode
         decoder.target = Target(target.decode, lambda: [target.surface(token) for token in range(target.size)])
@@ -185,17 +184,19 @@ class Translator:
 
     def _wish(self, request: Request) -> Wish:
         """What is wished, in tokens; texts to avoid as they stand before they are cut into tokens."""
-        if not (request.prefix or request.phrases or request.avoid or self.avoid):
-            return NO_WISH
+        if not (request.prefix or request.phrases or request.avoid):
+            return self._wished
         target = self.pipeline.target
         prefix, *phrases = (tuple(target.encode(text)) for text in (request.prefix, *request.phrases))
-        avoid = target.prepare([*self.avoid, *request.avoid])
-        return Wish(prefix, tuple(filter(None, phrases)), tuple(text for text in avoid if text.strip()))
+        avoid = (*self._wished.avoid, *self._prepared(request.avoid))
+        return Wish(prefix, tuple(filter(None, phrases)), avoid)
+
+    def _prepared(self, avoid: Sequence[str]) -> tuple[str, ...]:
+        """Texts to avoid, those that then have a word."""
+        return tuple(text for text in self.pipeline.target.prepare(avoid) if text.strip())
 
     def _refused(self, wish: Wish) -> str:
         """Why a wish cannot be granted; empty where it can."""
-        if wish is NO_WISH:
-            return ""
         if wish.num_tokens > self.max_source_length:
             return f"{wish.num_tokens:,} tokens of prefix and phrases are wished for (--max-source-length)"
         if (wish.prefix or wish.avoid) and self.pipeline.target.settings.right_to_left:

@@ -110,6 +110,14 @@ def test_texts_to_avoid_never_stand_in_a_translation_however_they_are_cut(name):
             assert not any(re.search(rf"(?<!\S){re.escape(bad)}(?!\S)", text) for bad in wish.avoid)
 
 
+def test_what_is_to_be_avoided_is_looked_at_once_and_not_for_each_batch(monkeypatch):
+    made, decoder = [], with_text(build("beam"))
+    monkeypatch.setattr("nmt.decoders.banned.Automaton", lambda *given: made.append(given[0]) or Automaton(*given))
+    for _ in range(2):
+        decoder.search(RandomScorer(3, V), sources(3, 2), [Wish(avoid=("ab",)), Wish(avoid=("a", "b"))])
+    assert made == [("ab",), ("a", "b")]
+
+
 def test_avoiding_leaves_everything_else_its_place():
     """A beam that holds every translation gives those none of whose tokens ends with the text, in the order they had."""
     scorer, rows = RandomScorer(3, V), sources(3, 2)
