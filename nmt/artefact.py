@@ -63,20 +63,32 @@ def storage_error(error: OSError, path: Path, needed: int | None = None) -> Reso
     return ResourceError(message)
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: temporary name, fsync, rename, fsync of the folder."""
+@contextlib.contextmanager
+def new_file(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
+    """A file to write, whole or not at all: temporary name, fsync, rename when the block ends, fsync of the folder.
+
+    needed: bytes that are to be written, where that is known
+    """
     temporary = path.with_name(f".{path.name}.partial")
     try:
         with temporary.open("wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
         _sync_folder(path.parent)
-    except OSError as error:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise storage_error(error, path, len(data)) from error
+        if isinstance(error, OSError):
+            raise storage_error(error, path, needed) from error
+        raise
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    with new_file(path, len(data)) as file:
+        file.write(data)
 
 
 def to_json(value: Any) -> bytes:

@@ -6,12 +6,13 @@ import io
 import os
 import select
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from itertools import repeat
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
-from nmt.artefact import storage_error
+from nmt.artefact import new_file
 from nmt.infer.candidates import Translation
 from nmt.infer.requests import Form, Request, read_request
 from nmt.infer.translator import Tally
@@ -62,26 +63,9 @@ class Output:
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
-@contextlib.contextmanager
-def new_output(path: Path) -> Iterator[BinaryIO]:
-    """A file to write results to, which gets its name when the block ends without an error; a device is written directly."""
-    if path.exists() and not path.is_file():
-        with path.open("wb") as file:
-            yield file
-        return
-    temporary = path.with_name(f".{path.name}.partial")
-    try:
-        with temporary.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        if isinstance(error, OSError):
-            raise storage_error(error, path) from error
-        raise
+def new_output(path: Path) -> AbstractContextManager[BinaryIO]:
+    """A file to write results to, which is there when all of them are; a device is written directly."""
+    return path.open("wb") if path.exists() and not path.is_file() else new_file(path)
 
 
 def translate_stream(

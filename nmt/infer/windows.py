@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
-from nmt.errors import InputError, UserError, quoted
+from nmt.errors import InputError, ResourceError, UserError, quoted
 from nmt.infer.translator import Tally
 from nmt.text.corpus import GZIP_MAGIC, decode_line, open_text, raw_lines
 
@@ -151,7 +151,10 @@ def windows(source: Source, sizes: Iterator[int], longest: int, check: Callable[
             check()
         if not lines:
             started = time.monotonic()
-        chunk = source.read()
+        try:
+            chunk = source.read()
+        except OSError as error:  # which would be taken for one of the output
+            raise ResourceError(f"the text cannot be read: {error.strerror or error}") from error
         for line in splitter.feed(chunk) if chunk else splitter.end():
             lines.append(line)
             held += len(line)

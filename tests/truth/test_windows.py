@@ -1,5 +1,6 @@
 """Lines read in windows: the same lines however their bytes come, the first soon, and never more memory for more of them."""
 
+import errno
 import io
 import os
 import random
@@ -10,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from nmt.errors import InputError, Interrupted
+from nmt.errors import InputError, Interrupted, ResourceError
 from nmt.infer.candidates import Translation
-from nmt.infer.stream import translate_stream
+from nmt.infer.stream import new_output, translate_stream
 from nmt.infer.windows import FIRST, GROWTH, MOST_HELD, UNCUT, growing, pairs, windows
 
 
@@ -54,6 +55,16 @@ def test_lines_do_not_depend_on_how_their_bytes_come():
 def test_a_window_is_given_when_no_line_is_waiting_and_not_before():
     found = windows(Pieces(b"a\nb\n", b"c\nd", None, b"d\n", None, b"e\n"), repeat(100), 100, nothing)
     assert list(found) == [[b"a\n", b"b\n", b"c\n"], [b"dd\n"], [b"e\n"]]
+
+
+def test_an_input_that_cannot_be_read_is_not_told_as_an_output_that_cannot_be_written(tmp_path):
+    class Broken(Pieces):
+        def read(self):
+            raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(ResourceError, match="cannot be read: Input/output"), new_output(tmp_path / "out"):
+        list(windows(Broken(), repeat(1), 100, nothing))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_line_keeps_as_many_bytes_as_it_may_and_no_half_character():
