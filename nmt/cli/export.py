@@ -41,7 +41,7 @@ class ExportOptions:
 
     def __post_init__(self) -> None:
         if len(self.model) > 1:
-            raise ValueError(f"{len(self.model)} models are an ensemble, which CTranslate2 does not run; name one")
+            raise ValueError(f"{len(self.model)} models are an ensemble, which cannot be exported; name one")
         if self.check_lines < 1:
             raise ValueError(f"check_lines is {self.check_lines}; it must be at least 1")
         if len(self.tune) not in (0, 2):
@@ -87,7 +87,7 @@ def _export_int8(options: ExportOptions, loaded: "LoadedModel", output: Path) ->
     with Signals() as signals:
         export_int8(loaded, output, signals.check)
     before, after = ((folder / WEIGHTS).stat().st_size / 1e6 for folder in (loaded.folder, output))
-    log.info(f"{output}: {options.model} with weights of 8 bits, {after:.1f} MB instead of {before:.1f}")
+    log.info(f"{output}: {options.model[0]} with weights of 8 bits, {after:.1f} MB instead of {before:.1f}")
 
 
 def _export_ctranslate2(

@@ -150,10 +150,8 @@ class Beams:
         W, length = self.scores.shape[1], self.said.shape[2] + 1
         scores = on.ended / self._divisors[length]
         if self.coverage is not None:
-            penalty = self.options.coverage_penalty * self.coverage.clamp(torch.finfo(torch.float32).tiny, 1).log().sum(
-                2
-            )  # B W
-            scores = scores + penalty.gather(1, on.ended_from)
+            logs = self.coverage.clamp(torch.finfo(torch.float32).tiny, 1).log().sum(2)  # B W
+            scores = scores + self.options.coverage_penalty * logs.gather(1, on.ended_from)
         whole = pad(_of(self.said, on.ended_from), (0, self.found.shape[2] - length + 1), value=EOS)
         self.scores, best = torch.cat([self.scores, scores], 1).topk(W)
         self.log_probs = torch.cat([self.log_probs, on.ended], 1).gather(1, best)

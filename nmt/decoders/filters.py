@@ -87,7 +87,7 @@ class Filters:
         self._prefix = ForcedPrefix(prefixes, device) if any(prefixes) else None
 
     def __call__(self, log_probs: Tensor, prefixes: Prefixes) -> None:
-        """What is wished wins over what is forbidden."""
+        """A prefix that is wished wins over what is forbidden."""
         kept = self._prefix.kept(log_probs, prefixes) if self._prefix else None
         for one in self._filters:
             one(log_probs, prefixes)

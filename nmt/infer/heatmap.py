@@ -10,8 +10,7 @@ from rich.cells import cell_len
 
 from nmt.artefact import write_file
 from nmt.errors import InputError, UserError, quoted
-from nmt.infer.attended import Attended as Attended  # what is drawn
-from nmt.infer.attended import shown
+from nmt.infer.attended import Attended, shown
 from nmt.infer.heatmap_page import attention_page
 from nmt.infer.heatmap_picture import as_png, as_svg, picture
 

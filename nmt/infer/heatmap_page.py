@@ -76,9 +76,8 @@ lines with <kbd>Tab</kbd> and the arrow keys.</p>
 def attention_page(attended: Sequence[Attended]) -> str:
     """A whole page. Its policy lets this one script run, whatever the tokens are, and nothing be fetched."""
     data = json.dumps([_packed(one) for one in attended], separators=(",", ":"))  # ASCII, whatever the tokens are
-    data = data.replace(
-        "<", r"\u003c"
-    )  # JSON has it in strings only; so no token can end the element that holds the data
+    # JSON has "<" in strings only; without it no token can end the element that holds the data
+    data = data.replace("<", r"\u003c")
     digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     return "\n".join(

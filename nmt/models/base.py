@@ -41,7 +41,7 @@ class Output(NamedTuple):
 class State:
     """What a Scorer remembers between steps.
 
-    A step may write into the tensors of a sentence, so a state is good for one step.
+    A step may write into its tensors, so a state is good for one step.
 
     sentences: tensors (B, ...) that belong to a source sentence and are never copied per hypothesis
     hypotheses: tensors (N, ...) that belong to a hypothesis, N = B * W
@@ -131,10 +131,9 @@ class Model(nn.Module, ABC):
     def log_probs(self, features: Tensor, output: nn.Module | None = None) -> Tensor:
         """features (N, D) -> log-probabilities (N, V) in nats, float32. output: instead of the model's own"""
         logits: Tensor = (output or self.output)(features).float()
-        in_place = (
-            logits.device.type == "cpu" and not logits.requires_grad
-        )  # a third quicker, where they fill the cache
-        return torch.log_softmax(logits, dim=-1, out=logits if in_place else None)
+        # in place where it may be: a third quicker on a CPU whose caches they fill
+        own = logits if logits.device.type == "cpu" and not logits.requires_grad else None
+        return torch.log_softmax(logits, dim=-1, out=own)
 
     def num_parameters(self) -> int:
         """Trainable numbers, shared ones counted once."""

@@ -18,9 +18,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
 Matmul = Literal["torch", "onednn"]
-Quick = Literal[
-    "auto", "torch", "onednn", "numpy"
-]  # without gradients numpy's may be taken too, and for each shape another
+# without gradients numpy's may be taken too, and for each shape another
+Quick = Literal["auto", "torch", "onednn", "numpy"]
 
 WORTH: Final = 1.2  # times faster than torch's own that oneDNN has to be, so that noise does not decide
 SAME: Final = 1e-5  # largest difference, relative to the largest number: more is another precision and not float32

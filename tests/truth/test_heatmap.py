@@ -16,7 +16,8 @@ import pytest
 
 from nmt.errors import InputError, UserError
 from nmt.infer import heatmap
-from nmt.infer.heatmap import Attended, check_picture, terminal_map, write_attention
+from nmt.infer.attended import Attended
+from nmt.infer.heatmap import check_picture, terminal_map, write_attention
 from nmt.infer.heatmap_script import SCRIPT
 
 SVG = "{http://www.w3.org/2000/svg}"
