@@ -19,18 +19,21 @@ TERMINAL: Final = "terminal"
 class Drawings:
     """Drawings of the first lines, on the terminal as they come, or in files at the end.
 
-    attention: `terminal`, or a page or picture; beam_graph: a page, or JSON; None draws none. most: lines of each
+    attention: `terminal`, a page, or a picture, which is of one line; beam_graph: a page, or JSON; None draws none
+    most: lines of each
     Raises UserError for a file of another kind.
     """
 
     def __init__(self, attention: str | None, beam_graph: str | None, most: int) -> None:
-        self.on_terminal, self.most = attention == TERMINAL, most
+        self.on_terminal, self.most_graphs = attention == TERMINAL, most
         self.picture = None if attention is None or self.on_terminal else Path(attention)
         self.graph = None if beam_graph is None else Path(beam_graph)
+        self.most_maps = most if self.picture is None or self.picture.suffix.lower() == ".html" else 1
         if self.picture is not None:
             check_picture(self.picture)
         if self.graph is not None:
             check_graph_file(self.graph)
+        self._maps = 0
         self._attended: list[Attended] = []
         self._graphs: list[BeamGraph] = []
 
@@ -48,12 +51,16 @@ class Drawings:
 
     def _draw(self, translator: Translator, request: Request, translation: Translation) -> None:
         best = translation.candidates[0]
-        if self.graph is not None and len(self._graphs) < self.most:
+        if self.graph is not None and len(self._graphs) < self.most_graphs:
             self._graphs.append(translator.graph(request, best))
-        if (self.picture is not None or self.on_terminal) and len(self._attended) < self.most:
-            self._attended.append(translator.attended(request, best))
-            if self.on_terminal:
-                sys.stderr.write(terminal_map(self._attended[-1], width=get_terminal_size().columns) + "\n")
+        if (self.picture is None and not self.on_terminal) or self._maps == self.most_maps:
+            return
+        self._maps += 1
+        attended = translator.attended(request, best)
+        if self.on_terminal:
+            sys.stderr.write(terminal_map(attended, width=get_terminal_size().columns) + "\n")
+        else:
+            self._attended.append(attended)
 
     def write(self) -> None:
         """Write the files."""

@@ -71,16 +71,17 @@ class Ensemble(nn.Module):
 
     def _parts(self, state: State) -> list[State]:
         """The state of each model."""
-        every = state.bound or [None] * len(self.models)
+        every = state.bound or [(None, None)] * len(self.models)
         return [
             State(
                 _under(number, state.sentences),
                 _under(number, state.hypotheses),
                 state.length,
                 state.watched,
+                output=output,
                 bound=bound,
             )
-            for number, bound in enumerate(every)
+            for number, (output, bound) in enumerate(every)
         ]
 
 
@@ -92,7 +93,7 @@ def _joined(states: Sequence[State], watched: bool, attention: Tensor | None) ->
     hypotheses = {
         f"{number}/{name}": tensor for number, one in enumerate(states) for name, tensor in one.hypotheses.items()
     }
-    bound = [one.bound for one in states]
+    bound = [(one.output, one.bound) for one in states]
     return State(sentences, hypotheses, states[0].length, watched, attention, bound=bound)
 
 

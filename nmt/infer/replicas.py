@@ -12,6 +12,8 @@ from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Generic, TypeVar
 
+import torch
+
 from nmt.data.workers import leave_signals
 from nmt.device import use_threads
 from nmt.errors import ResourceError
@@ -81,9 +83,16 @@ class Replicas(Generic[Item, Result]):
 
     def _begin(self) -> Executor:
         if not by_processes(self._kind):
-            return ThreadPoolExecutor(self.number)
+            return ThreadPoolExecutor(self.number, initializer=_own_stream if self._kind == "cuda" else None)
         fork = multiprocessing.get_context("fork")
         return ProcessPoolExecutor(self.number, fork, _begin, (self._work, self._threads))
+
+
+def _own_stream() -> None:
+    """What this thread asks of a GPU need not wait for what the others ask, only for the weights to be there."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.default_stream())
+    torch.cuda.set_stream(stream)
 
 
 _work: Callable[[Any], Any] | None = None  # of a process that is a replica

@@ -36,6 +36,7 @@ class _Fields(msgspec.Struct):
     avoid: list[str] = []
 
 
+MOST_NESTED: Final = 100  # lists and objects in one another: writing them again is bounded by Python's stack
 OWN: Final = frozenset(_Fields.__struct_fields__)
 
 
@@ -61,5 +62,13 @@ def _of_json(line: str) -> Request:
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         return Request("", error=f"not a JSON object with a text: {quoted(error)}")
     others = {key: value for key, value in whole.items() if key not in OWN}
+    if _is_nested(others, MOST_NESTED):
+        return Request("", error=f"fields are nested more than {MOST_NESTED} deep")
     phrases, avoid = (tuple(filter(None, map(clean, texts))) for texts in (found.constraints, found.avoid))
     return Request(clean(found.text), clean(found.target_prefix), phrases, avoid, others)
+
+
+def _is_nested(value: Any, levels: int) -> bool:
+    """Whether there are more lists and objects in one another than so many."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels < 0 or any(_is_nested(one, levels - 1) for one in inside if isinstance(one, dict | list))

@@ -26,7 +26,7 @@ class Shortlisted:
     def start(self, source: Tensor) -> State:
         """See Scorer; source ids are those of the whole vocabulary."""
         state = self.model.start(source)
-        state.output = self.output
+        state.output = None if self.output is None else self.output.bound()
         return state
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:

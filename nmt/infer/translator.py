@@ -31,7 +31,7 @@ from nmt.infer.shortlist import search as search_among
 from nmt.log import log
 from nmt.models.base import Model, Scorer
 from nmt.nn.linear import settle, turn_weights
-from nmt.nn.quantized import quantize
+from nmt.nn.quantized import Int8Linear, quantize
 from nmt.text.pipeline import Pipeline
 
 CHARACTERS_PER_TOKEN: Final = 64  # far more than text has; what lies beyond is cut before it costs time
@@ -242,6 +242,9 @@ class Translator:
         if isinstance(self.scorer, nn.Module) and self.device.type == "cpu":
             turn_weights(self.scorer)
             settle(self.scorer)
+            for module in self.scorer.modules():
+                if isinstance(module, Int8Linear):
+                    module.ready()
 
     def _read(
         self, sentences: Sequence[NDArray[Any]], found: Sequence[list[Hypothesis] | str]

@@ -5,7 +5,7 @@ N = B * W rows, the hypotheses of one sentence standing together.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from nmt.batch import Batch
 from nmt.nn.cost import LengthCost, count_flops
+from nmt.nn.linear import Linear
+from nmt.nn.quantized import Int8Linear
 from nmt.symbols import BOS, EOS, UNK
 
 # Of the products of an update: forward, for the gradient of their input, for the gradient of the weights.
@@ -48,7 +50,7 @@ class State:
     length: target positions read so far
     watched: whether a search wants to know where each step looks
     attention: (N, S) what the last step saw of each source position, if it was watched; a row sums to 1
-    output: the projection to the words that may be said, where those are not the whole vocabulary; None is the model's own
+    output: the projection to the words that may be said, a few or all; None is the model's own
     bound: what a model has looked up of itself for the steps of one search; None where it has to be again
     """
 
@@ -57,7 +59,7 @@ class State:
     length: int = 0
     watched: bool = False
     attention: Tensor | None = None
-    output: nn.Module | None = None
+    output: Callable[[Tensor], Tensor] | None = None
     bound: Sequence[Any] | None = None
 
     def after(self, sentences: dict[str, Tensor], hypotheses: dict[str, Tensor], attention: Tensor | None) -> "State":
@@ -128,12 +130,16 @@ class Model(nn.Module, ABC):
         """
         return 0
 
-    def log_probs(self, features: Tensor, output: nn.Module | None = None) -> Tensor:
+    def log_probs(self, features: Tensor, output: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """features (N, D) -> log-probabilities (N, V) in nats, float32. output: instead of the model's own"""
         logits: Tensor = (output or self.output)(features).float()
         # in place where it may be: a third quicker on a CPU whose caches they fill
         own = logits if logits.device.type == "cpu" and not logits.requires_grad else None
         return torch.log_softmax(logits, dim=-1, out=own)
+
+    def bound_output(self) -> Callable[[Tensor], Tensor]:
+        """`output` without gradient for one search, its weights looked up where it can do that."""
+        return self.output.bound() if isinstance(self.output, Linear | Int8Linear) else self.output
 
     def num_parameters(self) -> int:
         """Trainable numbers, shared ones counted once."""

@@ -109,7 +109,7 @@ class LanguageModel(Model):
         shape = cast(CausalLayer, self.layers[0]).self_attention.shape
         keys = torch.empty(len(source), shape.heads, 0, shape.keys, device=source.device)
         past = {f"{i}.{name}": keys for i in range(len(self.layers)) for name in ("keys", "values")}
-        return State({"nothing": source[:, :0]}, past, bound=self._bound())
+        return State({"nothing": source[:, :0]}, past, output=self.bound_output(), bound=self._bound())
 
     def _bound(self) -> list[SelfStep]:
         return [cast(CausalLayer, layer).bound() for layer in self.layers]

@@ -163,7 +163,8 @@ class Transformer(Model):
             keys, values = (tensor.contiguous() for tensor in attention.remember(memory))
             sentences[f"{i}.memory_keys"], sentences[f"{i}.memory_values"] = keys, values
             sentences[f"{i}.keys"], sentences[f"{i}.values"] = keys[:, :, :0], values[:, :, :0]
-        return State(sentences, {"seen": mask.new_empty(len(source), 0)}, bound=self._bound())
+        seen = mask.new_empty(len(source), 0)
+        return State(sentences, {"seen": seen}, output=self.bound_output(), bound=self._bound())
 
     def _bound(self) -> list[LayerStep]:
         return [cast(DecoderLayer, layer).bound() for layer in self.decoder]

@@ -20,7 +20,6 @@ MOST: Final = 127  # of a weight; and of an input, where the processor sums pair
 TINY: Final = torch.finfo(torch.float32).tiny
 HALF: Final = 63  # of an input where it sums them in 16 bits, which more would overflow
 
-
 Rounding = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
@@ -71,6 +70,10 @@ class Int8Linear(nn.Module):
         if self.bias is not None:
             found.bias = nn.Parameter(self.bias, requires_grad=False)
         return found
+
+    def ready(self) -> None:
+        """Make now what is made at first use: processes that are forked after it share it."""
+        _ = self._packed if self.in_bytes else self._widened
 
     def rows(self, rows: Tensor) -> "Int8Linear":
         """A layer that computes only some outputs, each as this one does. rows: (E',) which"""

@@ -58,6 +58,18 @@ def test_a_small_layer_rounds_its_weights_but_not_what_it_reads(bias):
     assert Int8Linear.of(Linear(512, 512)).in_bytes and not layer.in_bytes
 
 
+@pytest.mark.parametrize("small", [0, 2**18])
+def test_what_is_made_ready_is_not_made_again(small, monkeypatch):
+    monkeypatch.setattr("nmt.nn.quantized.SMALL", small)
+    layer, states = Int8Linear.of(Linear(64, 48)), torch.randn(3, 64)
+    expected = layer(states)
+    other = Int8Linear(layer.weight, layer.scale, layer.bias)
+    other.ready()
+    monkeypatch.delattr("nmt.nn.quantized._packed")
+    monkeypatch.delattr("nmt.nn.quantized.Linear")
+    torch.testing.assert_close(other(states), expected)
+
+
 @pytest.mark.usefixtures("in_bytes")
 def test_a_row_is_computed_as_it_would_be_alone():
     torch.manual_seed(2)

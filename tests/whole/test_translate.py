@@ -407,6 +407,8 @@ def test_json_lines_hand_on_what_is_not_ours_and_a_line_that_is_none_is_named(tr
         "ban",
         '{"id": 3}',
         '{"text": ["kit"]}',
+        f'{{"text": "kit", "deep": {"[" * 900}1{"]" * 900}}}',  # it can be read, but not be written again
+        f'{{"text": "kit", "deep": {"[" * 99}1{"]" * 99}}}',
     ]
     code, output = translate("\n".join(lines).encode(), "--input-form=json")
     records = [json.loads(line) for line in output.decode().splitlines()]
@@ -416,7 +418,12 @@ def test_json_lines_hand_on_what_is_not_ours_and_a_line_that_is_none_is_named(tr
     assert records[0]["text"] == translate(b"ban des")[1].decode().strip()
     assert records[1]["text"].startswith("MULI") and "KIT" not in records[1]["text"].split()
     assert records[2] == {"text": "", "candidates": []}
-    assert all(record["error"] and record["text"] == "" for record in records[3:])
+    assert all(record["error"] and record["text"] == "" for record in records[3:7])
+    assert "nested more than 100 deep" in records[6]["error"]
+    assert (
+        records[7]["text"] == translate(b"kit")[1].decode().strip()
+        and str(records[7]["deep"]) == "[" * 99 + "1" + "]" * 99
+    )
     told = capsys.readouterr().err
     assert all(f"source:{number}: not translated: not a JSON object" in told for number in (4, 5, 6))
 
@@ -587,9 +594,20 @@ def test_a_text_is_cut_into_as_many_batches_for_each_replica_but_not_into_crumbs
     assert batch_tokens_of(0, 2048, 2) >= 1  # empty lines have none
 
 
-def test_batches_side_by_side_give_the_same_lines(translate):
-    content = corpus(200)
-    assert translate(content, "--replicas=3", "--batch-tokens=100")[1] == translate(content)[1]
+@pytest.mark.parametrize("content", [corpus(200), b"\n" * 200])
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_batches_side_by_side_give_the_same_lines(translate, content, precision):
+    flags = f"--precision={precision}", "--batch-tokens=100"
+    assert translate(content, *flags, "--replicas=3")[1] == translate(content, *flags)[1]
+
+
+@pytest.mark.parametrize(("name", "lines"), [("look.svg", 1), ("look.html", 3)])
+def test_only_lines_that_are_drawn_are_read_again(translate, tmp_path, monkeypatch, name, lines):
+    read = []
+    attended = Translator.attended
+    monkeypatch.setattr(Translator, "attended", lambda *asked: read.append(asked) or attended(*asked))
+    assert translate(corpus(5), f"--attention={tmp_path / name}", "--attention-lines=3")[0] == 0
+    assert len(read) == lines and (tmp_path / name).stat().st_size
 
 
 @pytest.fixture
