@@ -15,6 +15,7 @@ from nmt.errors import UserError, quoted
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 VERSION_1: Final = ("limit_in_bytes", "usage_in_bytes")
+MOST_GRAPHS: Final = 64
 CAST_TO: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 _M_TRIM_THRESHOLD: Final = -1  # glibc, malloc.h
@@ -44,6 +45,13 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
     """Products in a 16-bit type with float32 weights, or everything in float32."""
     return torch.autocast(device.type, CAST_TO.get(precision, torch.bfloat16), enabled=precision in CAST_TO)
+
+
+def allow_graphs() -> None:
+    """Let torch.compile make many graphs of a kind of layer: behind its own 8 a layer would silently run as it is written."""
+    from torch._dynamo import config
+
+    config.recompile_limit = MOST_GRAPHS
 
 
 class Memory:

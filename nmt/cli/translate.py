@@ -94,6 +94,10 @@ class TranslateOptions:
     precision: Literal["fp32", "bf16", "int8"] = opt(
         "fp32", "fp32; bf16 products by autocast; or int8, weights of 8 bits and products of 8-bit numbers, on CPUs"
     )
+    compile: bool = opt(
+        False,
+        "let torch.compile fuse what each layer does at a step; for GPUs; needs a compiler, takes a minute at first",
+    )
     shortlist: str | None = opt(None, "file of nmt shortlist: search only among words that may translate the source's")
     threads: int | None = opt(None, "threads for CPU work; none leaves it to torch")
     matmul: Literal["auto", "torch", "onednn", "numpy"] = opt(
@@ -155,7 +159,7 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
     import torch
 
     from nmt.data.shortlist import Shortlist
-    from nmt.device import Memory, choose_device, keep_pages, use_threads
+    from nmt.device import Memory, Precision, autocast, choose_device, keep_pages, use_threads
     from nmt.infer.alignment import read_dictionary
     from nmt.infer.batch_size import batch_tokens
     from nmt.infer.candidates import Detail
@@ -182,6 +186,10 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
     avoid = tuple(line for line in read_lines(Path(options.avoid)) if line.strip()) if options.avoid else ()
     folders = list(map(Path, options.model))
     pipeline, scorer = load_scorer(folders, device, options.model_weights, options.ensemble, options.precision)
+    precision: Precision = "fp32" if options.precision == "int8" else options.precision
+    if options.compile:
+        with autocast(device, precision):
+            scorer.compile_steps()
     shortlist = None
     if options.shortlist is not None:
         shortlist = Shortlist.load(Path(options.shortlist), pipeline.hash, (pipeline.source.size, pipeline.target.size))
@@ -192,7 +200,7 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
         decoder,
         size,
         max_source_length=options.max_source_length,
-        precision="fp32" if options.precision == "int8" else options.precision,
+        precision=precision,
         detail=detail,
         avoid=avoid,
         replicas=replicas,

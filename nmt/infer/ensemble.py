@@ -63,6 +63,11 @@ class Ensemble(nn.Module):
         """See Model."""
         return 0
 
+    def compile_steps(self) -> None:
+        """See Model."""
+        for model in self.models:
+            cast(Model, model).compile_steps()
+
     def _mean_of(self, attentions: Sequence[Tensor | None]) -> Tensor | None:
         """The mean by weight of those there are."""
         seen = [(weight, one) for weight, one in zip(self.weights, attentions, strict=True) if one is not None]

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.batch import Batch
+from nmt.errors import UserError
 from nmt.nn.cost import LengthCost, count_flops
 from nmt.nn.linear import Linear
 from nmt.nn.quantized import Int8Linear
@@ -140,6 +141,15 @@ class Model(nn.Module, ABC):
     def bound_output(self) -> Callable[[Tensor], Tensor]:
         """`output` without gradient for one search, its weights looked up where it can do that."""
         return self.output.bound() if isinstance(self.output, Linear | Int8Linear) else self.output
+
+    def compile_steps(self) -> None:
+        """Let torch.compile fuse what a search asks of each layer, from now on, without gradient.
+
+        Raises UserError for a model that cannot.
+        """
+        raise UserError(
+            "--compile fuses the steps of a Transformer's layers, which this model does not have (leave it out)"
+        )
 
     def num_parameters(self) -> int:
         """Trainable numbers, shared ones counted once."""

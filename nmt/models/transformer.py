@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from nmt import UserError, opt, register
 from nmt.batch import Batch
+from nmt.device import allow_graphs
 from nmt.models.base import Model, Output, State, Vocabularies
 from nmt.nn.attention import AttentionShape, recording
 from nmt.nn.cost import linear_flops
@@ -20,6 +21,7 @@ from nmt.nn.dropout import dropout
 from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, LayerShape, LayerStep
 from nmt.nn.linear import Linear
 from nmt.nn.positions import LearnedPositions, SinusoidalPositions
+from nmt.nn.quantized import Int8Linear
 from nmt.symbols import PAD
 
 
@@ -70,6 +72,7 @@ class Transformer(Model):
 
     def __init__(self, options: TransformerOptions, vocabularies: Vocabularies) -> None:
         super().__init__()
+        self._compiled: list[LayerStep] = []  # which record no attention
         if options.tie == "all" and not vocabularies.joint:
             raise UserError("tie is 'all' but source and target have their own vocabularies; give --tie target or none")
         o, self.options, self.width = options, options, options.d_model
@@ -164,10 +167,17 @@ class Transformer(Model):
             sentences[f"{i}.memory_keys"], sentences[f"{i}.memory_values"] = keys, values
             sentences[f"{i}.keys"], sentences[f"{i}.values"] = keys[:, :, :0], values[:, :, :0]
         seen = mask.new_empty(len(source), 0)
-        return State(sentences, {"seen": seen}, output=self.bound_output(), bound=self._bound())
+        return State(sentences, {"seen": seen}, output=self.bound_output(), bound=self._compiled or self._bound())
 
     def _bound(self) -> list[LayerStep]:
         return [cast(DecoderLayer, layer).bound() for layer in self.decoder]
+
+    def compile_steps(self) -> None:
+        """See Model. One graph serves all lengths and batches; a batch of one makes another."""
+        if any(isinstance(module, Int8Linear) for module in self.modules()):
+            raise UserError("--compile is not for weights of 8 bits, whose products torch cannot fuse (leave it out)")
+        allow_graphs()
+        self._compiled = [torch.compile(step, dynamic=True) for step in self._bound()]
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """See Scorer. Per hypothesis: which of its sentence's words it has said."""
@@ -181,9 +191,10 @@ class Transformer(Model):
         unseen = memory["unseen"].flatten(0, 1)  # BH 1 S
         states = self._embed(self.target_embedding(tokens), self.target_positions(state.length, 1))  # N D
         caches: dict[str, Tensor] = {}
+        bound = state.bound if state.bound and not (state.watched and self._compiled) else self._bound()
         watching: AbstractContextManager[list[Tensor]] = recording() if state.watched else nullcontext([])
         with watching as weights:
-            for i, step in enumerate(state.bound or self._bound()):
+            for i, step in enumerate(bound):
                 past = memory[f"{i}.keys"], memory[f"{i}.values"]
                 remembered = memory[f"{i}.memory_keys"], memory[f"{i}.memory_values"]
                 states, past = step(states, past, seen.shape[1] - words.shape[1], hidden, remembered, unseen)

@@ -54,7 +54,7 @@ def recording() -> Iterator[list[Tensor]]:
 
 def _note(weights: Tensor, heads: Sequence[int]) -> None:
     """weights: (B * H, T, S); heads: B and H"""
-    if (recorded := _recorded.get()) is not None:
+    if not torch.compiler.is_compiling() and (recorded := _recorded.get()) is not None:
         recorded.append(weights.unflatten(0, heads))
 
 

@@ -4,15 +4,14 @@ A layer is an item of an nn.ModuleList that is called as a module.
 """
 
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from nmt.device import allow_graphs
 from nmt.errors import UserError
-
-MOST_GRAPHS: Final = 64  # of a kind of layer; behind torch's 8 a layer would silently run as it is written
 
 
 def layers_of(module: nn.Module) -> list[nn.Module]:
@@ -44,9 +43,7 @@ def compile_layers(model: nn.Module) -> None:
 
     A batch or a length of 1 makes a graph more; so does validation.
     """
-    from torch._dynamo import config
-
-    config.recompile_limit = MOST_GRAPHS
+    allow_graphs()
     for layer in _wanted(model, "--compile"):
         layer.compile(dynamic=True)
 

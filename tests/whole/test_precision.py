@@ -1,6 +1,7 @@
 """Models in 8 bits and products in 16, as a user asks for them."""
 
 import json
+import shutil
 
 import pytest
 
@@ -63,6 +64,20 @@ def test_what_8_bits_cannot_do_is_refused(trained, int8, call, tmp_path):
         refused = call(*words)
         assert refused.code == 2 and told in refused.err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_compiled_steps_translate_alike_however_long_and_how_many_the_lines_are(trained, nmt, tmp_path):
+    (tmp_path / "source").write_bytes(TEXT)
+    asked = "translate", f"--model={trained}", f"--input={tmp_path / 'source'}", "--threads=1", "--json", "--quiet"
+    plain = nmt(*asked)
+    done = nmt(*asked, "--compile", env={"PYTHONWARNINGS": "default", "TORCH_LOGS": "graph_breaks,graph_code"})
+    assert (plain.returncode, done.returncode) == (0, 0), done.stderr
+    assert b"TRACED GRAPH" in done.stderr and b"Graph break" not in done.stderr
+    for compiled, written in zip(done.stdout.splitlines(), plain.stdout.splitlines(), strict=True):
+        one, other = (json.loads(line)["candidates"] for line in (compiled, written))
+        assert [each["tokens"] for each in one] == [each["tokens"] for each in other]
+        assert [each["score"] for each in one] == pytest.approx([each["score"] for each in other], abs=1e-4)
 
 
 def test_products_in_bf16_translate_nearly_alike_on_a_cpu(trained, translate):
