@@ -6,12 +6,14 @@ from shutil import get_terminal_size
 from typing import Final
 
 from nmt.cli.translations import Show
+from nmt.errors import UserError, quoted
 from nmt.infer.attended import Attended
 from nmt.infer.beam_graph import BeamGraph, check_graph_file, check_search, write_graphs
 from nmt.infer.candidates import Translation
 from nmt.infer.heatmap import check_picture, terminal_map, write_attention
 from nmt.infer.requests import Request
 from nmt.infer.translator import Translator
+from nmt.log import log
 
 TERMINAL: Final = "terminal"
 
@@ -43,8 +45,13 @@ class Drawings:
             check_search(translator.decoder)
 
         def show_and_draw(number: int, request: Request, translation: Translation) -> str:
-            if translation.candidates:
-                self._draw(translator, request, translation)
+            try:
+                if translation.candidates:
+                    self._draw(translator, request, translation)
+            except UserError:
+                raise
+            except Exception as error:  # memory may have run out: the translation is there
+                log.warn(f"line {number + 1} is not drawn: {type(error).__name__}: {quoted(error)}")
             return show(number, request, translation)
 
         return show_and_draw

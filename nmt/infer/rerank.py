@@ -17,6 +17,7 @@ from nmt.checkpoint import LoadedModel, load_model
 from nmt.decoders.base import Decoder
 from nmt.errors import UserError, quoted
 from nmt.infer.candidates import Candidate
+from nmt.infer.halves import in_halves
 from nmt.infer.score import log_probs_of
 from nmt.text.pipeline import Pipeline
 
@@ -82,17 +83,8 @@ class Reranker:
         self.max_tokens, self.max_length = max_tokens, max_length
 
     def __call__(self, texts: Sequence[str], found: Sequence[list[Candidate] | str]) -> list[list[Candidate] | str]:
-        """The candidates of each text in order, or why it has none. A candidate that a judge cannot score is left out.
-
-        Texts that fail together, because memory runs out, are tried in halves, down to one.
-        """
-        try:
-            return self._ranked(texts, found)
-        except Exception as error:
-            if len(texts) == 1:
-                return [f"{type(error).__name__}: {quoted(error)}"]
-        half = len(texts) // 2
-        return self(texts[:half], found[:half]) + self(texts[half:], found[half:])
+        """The candidates of each text in order, or why it has none. A candidate that a judge cannot score is left out."""
+        return in_halves(lambda part: self._ranked(texts[part], found[part]), len(texts))
 
     def _ranked(self, texts: Sequence[str], found: Sequence[list[Candidate] | str]) -> list[list[Candidate] | str]:
         pairs = [

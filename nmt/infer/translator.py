@@ -23,6 +23,7 @@ from nmt.infer.batch_size import batch_tokens_of
 from nmt.infer.beam_graph import BeamGraph, beam_graph
 from nmt.infer.candidates import Candidate, Detail, Translation
 from nmt.infer.ensemble import Ensemble, Mean
+from nmt.infer.halves import in_halves
 from nmt.infer.reading import Reading, attended, read
 from nmt.infer.replicas import Replicas
 from nmt.infer.requests import Request
@@ -207,35 +208,23 @@ class Translator:
 
     def _found(self, asked: Asked) -> list[list[Candidate] | str]:
         """The candidates of each sentence, best first, or what went wrong with it."""
-        found = zip(asked.texts, asked.sentences, self._search(asked.sentences, asked.wishes), strict=True)
+        texts, sentences, wishes = asked
+        found = in_halves(lambda part: self._search(sentences[part], wishes[part]), len(sentences))
         candidates = [
             one if isinstance(one, str) else [self.detail.candidate(self.pipeline, text, ids, *each) for each in one]
-            for text, ids, one in found
+            for text, ids, one in zip(texts, sentences, found, strict=True)
         ]
-        return candidates if self.reranker is None else self.reranker(asked.texts, candidates)
+        return candidates if self.reranker is None else self.reranker(texts, candidates)
 
     def _search(self, sentences: list[NDArray[Any]], wishes: list[Wish]) -> list[list[Found] | str]:
-        """What was found for each sentence, or what went wrong with it.
-
-        A batch that fails is halved until the sentence that fails is alone: memory may be the reason, or the sentence.
-        """
-        try:
-            with autocast(self.device, self.precision):
-                source = padded_rows(sentences, []).to(self.device)
-                if self.shortlist is None:
-                    found = self.decoder.search(self.scorer, source, wishes)
-                else:
-                    found = search_among(self.decoder, cast(Model, self.scorer), source, wishes, self.shortlist)
-                return self._read(sentences, [_finite(hypotheses) for hypotheses in found])
-        except UserError:
-            raise
-        except Exception as error:
-            reason = f"{type(error).__name__}: {quoted(error)}"
-        if len(sentences) == 1:
-            return [reason]
-        log.warn(f"a batch of {len(sentences)} sentences failed ({reason}); trying halves of it")
-        half = len(sentences) // 2
-        return self._search(sentences[:half], wishes[:half]) + self._search(sentences[half:], wishes[half:])
+        """What is found for each sentence, or why nothing is."""
+        with autocast(self.device, self.precision):
+            source = padded_rows(sentences, []).to(self.device)
+            if self.shortlist is None:
+                found = self.decoder.search(self.scorer, source, wishes)
+            else:
+                found = search_among(self.decoder, cast(Model, self.scorer), source, wishes, self.shortlist)
+            return self._read(sentences, [_finite(hypotheses) for hypotheses in found])
 
     def _settle(self) -> None:
         """Before much is searched, once for all replicas: lay weights out for it, and find how products are quickest."""

@@ -601,6 +601,20 @@ def test_batches_side_by_side_give_the_same_lines(translate, content, precision)
     assert translate(content, *flags, "--replicas=3")[1] == translate(content, *flags)[1]
 
 
+def test_a_line_that_cannot_be_drawn_is_translated_all_the_same(translate, tmp_path, monkeypatch, capsys):
+    attended, content = Translator.attended, corpus(3)
+
+    def fail(translator, request, candidate):
+        if request.text == content.decode().splitlines()[1]:
+            raise MemoryError("no room")
+        return attended(translator, request, candidate)
+
+    monkeypatch.setattr(Translator, "attended", fail)
+    assert translate(content, f"--attention={tmp_path / 'look.html'}") == translate(content)
+    assert "line 2 is not drawn: MemoryError: no room" in capsys.readouterr().err
+    assert (tmp_path / "look.html").stat().st_size
+
+
 @pytest.mark.parametrize(("name", "lines"), [("look.svg", 1), ("look.html", 3)])
 def test_only_lines_that_are_drawn_are_read_again(translate, tmp_path, monkeypatch, name, lines):
     read = []
