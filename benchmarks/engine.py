@@ -44,7 +44,7 @@ def nmt(job: dict[str, Any]) -> Translate:
         sizes = pipeline.source.size, pipeline.target.size
         shortlist = Shortlist.load(Path(job["shortlist"]), pipeline.hash, sizes)
     each = max(1, job["threads"] // job["replicas"])
-    batch = job["batch"] or batch_tokens(scorer, Memory(torch.device("cpu")), job["replicas"])
+    batch = job["batch"] or batch_tokens(scorer, Memory(torch.device("cpu")), job["beam"], job["replicas"])
     settings = {"replicas": job["replicas"], "threads": each, "shortlist": shortlist}
     translator = Translator(pipeline, scorer, decoder, batch, **settings)
     return lambda lines: [one.text for one in translator.translate([Request(line) for line in lines])]

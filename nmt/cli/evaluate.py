@@ -165,8 +165,10 @@ def _translate(options: EvaluateOptions, parts: Parts, model: str, source: Syste
     keep_pages()
     device = choose_device(options.device)
     pipeline, scorer = load_scorer([Path(model)], device)
-    tokens = batch_tokens(scorer, Memory(device), 1) if options.batch_tokens == "auto" else options.batch_tokens
-    translator = Translator(pipeline, scorer, parts.build("decoder"), tokens)
+    decoder, size = parts.build("decoder"), options.batch_tokens
+    if size == "auto":
+        size = batch_tokens(scorer, Memory(device), decoder.paths, 1)
+    translator = Translator(pipeline, scorer, decoder, size)
     language = translator.pipeline.target_lang
     if options.paper:
         check_language(options.target_lang or language)

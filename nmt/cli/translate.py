@@ -193,7 +193,9 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
     shortlist = None
     if options.shortlist is not None:
         shortlist = Shortlist.load(Path(options.shortlist), pipeline.hash, (pipeline.source.size, pipeline.target.size))
-    size = batch_tokens(scorer, Memory(device), replicas) if options.batch_tokens == "auto" else options.batch_tokens
+    size = options.batch_tokens
+    if size == "auto":
+        size = batch_tokens(scorer, Memory(device), decoder.paths, replicas)
     return Translator(
         pipeline,
         scorer,

@@ -48,6 +48,10 @@ class _Alternatives(Beams):
 class Alternatives(Beam):
     """The best translation with each of the most probable words behind a prefix."""
 
+    def __init__(self, options: BeamOptions) -> None:
+        super().__init__(options)
+        self.paths = options.n_best * options.beam_size
+
     @property
     def signature(self) -> str:
         return signature("alternatives", self.options)

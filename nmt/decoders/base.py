@@ -53,6 +53,7 @@ class Decoder(ABC):
     """A search. A registered decoder is built as `cls(options)`.
 
     n_best: how many hypotheses a sentence it is asked for
+    paths: how many of a sentence it follows side by side
     takes_phrases: whether it can be told phrases that a translation has to contain
     takes_shortlist: whether it finds the same among some words of the vocabulary as it would if there were no others
     target: the language of the tokens, from whoever has them as text; searches that work on text need it
@@ -60,6 +61,7 @@ class Decoder(ABC):
     """
 
     n_best: int = 1
+    paths: int = 1
     takes_phrases: bool = False
     takes_shortlist: bool = True
     target: Target | None = None

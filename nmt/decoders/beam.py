@@ -255,7 +255,7 @@ class Beam(Decoder):
 
     def __init__(self, options: BeamOptions) -> None:
         self.options = options
-        self.n_best = options.n_best
+        self.n_best, self.paths = options.n_best, options.beam_size
 
     @property
     def signature(self) -> str:

@@ -68,6 +68,7 @@ class Mbr(Decoder):
             shared |= {"beam_size": options.num_candidates, "length_penalty": "none"}
         self._utility = Comet(Path(options.comet_model)) if options.comet_model else UTILITIES[options.utility]
         self._inner: Decoder = entry.cls(entry.options(**shared | {"n_best": options.num_candidates}))
+        self.paths = self._inner.paths
 
     @property
     def signature(self) -> str:

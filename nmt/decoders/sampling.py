@@ -60,7 +60,7 @@ class Sampling(Decoder):
 
     def __init__(self, options: SamplingOptions) -> None:
         self.options = options
-        self.n_best = options.n_best
+        self.n_best, self.paths = options.n_best, min(options.n_best, TOGETHER)
 
     @property
     def signature(self) -> str:

@@ -11,20 +11,24 @@ from nmt.models.base import Model
 MOST_ON_GPU: Final = 1 << 15  # tokens
 MOST_ON_CPU: Final = 1 << 12
 NUMBERS_CACHED: Final = 1 << 20  # tokens times width: beyond it a CPU's caches no longer hold what a step works on
-BYTES_A_TOKEN: Final = 1 << 10  # times width: keys and values of six layers, of four hypotheses 50 words too long
+BYTES_A_PATH: Final = (
+    1 << 8
+)  # of a token, times width: keys and values of six layers, of a hypothesis 50 words too long
+FEWEST_PATHS: Final = 4  # that there is room for in any case: the encoder needs some too
 SHARE: Final = 0.5  # of the free memory that may be taken
 LEAST_PART: Final = 4  # no batch is made smaller, to share a text out, than this part of what it may be
 
 
-def batch_tokens(scorer: nn.Module, memory: Memory, replicas: int) -> int:
+def batch_tokens(scorer: nn.Module, memory: Memory, paths: int, replicas: int) -> int:
     """Source tokens of a batch, padding counted, a power of two.
 
     On a CPU 2^20 by the width of the model, at most 2^12 (docs/translate.md has the measurements); on a GPU 2^15. Less
-    where so many batches side by side do not fit into half of the free memory.
+    where so many batches side by side, each sentence with so many hypotheses (paths), do not fit into half of the free memory.
     """
     widths = [module.width for module in scorer.modules() if isinstance(module, Model)]
     fast = MOST_ON_GPU if memory.on_gpu else min(MOST_ON_CPU, NUMBERS_CACHED // max(widths))
-    fitting = int(SHARE * memory.free()) // (BYTES_A_TOKEN * sum(widths) * replicas)
+    bytes_a_token = BYTES_A_PATH * max(FEWEST_PATHS, paths)
+    fitting = int(SHARE * memory.free()) // (bytes_a_token * sum(widths) * replicas)
     return int(2 ** (max(1, min(fast, fitting)).bit_length() - 1))
 
 

@@ -7,6 +7,7 @@ import torch
 
 from nmt import registry
 from nmt.models.base import Vocabularies
+from nmt.options import options_of
 from nmt.symbols import BOS, EOS, PAD, UNK
 
 ALL = registry.names("decoder")
@@ -61,6 +62,28 @@ def same(found, expected):
     assert [one.tokens for one in found] == [one.tokens for one in expected]
     assert [one.score for one in found] == pytest.approx([one.score for one in expected], abs=1e-4)
     assert [one.log_prob for one in found] == pytest.approx([one.log_prob for one in expected], abs=1e-4)
+
+
+class Counted:
+    """A Scorer, and the most rows that it was asked about at once."""
+
+    def __init__(self, scorer):
+        self.scorer, self.rows = scorer, 0
+        self.start = scorer.start
+
+    def step(self, tokens, state):
+        self.rows = max(self.rows, len(tokens))
+        return self.scorer.step(tokens, state)
+
+
+@pytest.mark.parametrize("several", [{}, {"n_best": 3}])
+@pytest.mark.parametrize("name", ALL)
+def test_no_more_hypotheses_are_followed_than_is_said(name, several, models):
+    known = {option.name for option in options_of(registry.find("decoder", name).options)}
+    decoder = registry.build("decoder", name, BOUNDS | {key: value for key, value in several.items() if key in known})
+    scorer, rows = Counted(models["transformer"]), sentences(4)
+    decoder.search(scorer, padded(rows))
+    assert scorer.rows == len(rows) * decoder.paths
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -23,7 +23,7 @@ from nmt.cli.main import run
 from nmt.decoders.base import Decoder
 from nmt.decoders.greedy import Greedy, GreedyOptions
 from nmt.errors import UserError
-from nmt.infer.batch_size import BYTES_A_TOKEN, MOST_ON_CPU, MOST_ON_GPU, NUMBERS_CACHED, batch_tokens, batch_tokens_of
+from nmt.infer.batch_size import BYTES_A_PATH, MOST_ON_CPU, MOST_ON_GPU, NUMBERS_CACHED, batch_tokens, batch_tokens_of
 from nmt.infer.ensemble import Ensemble
 from nmt.infer.replicas import Replicas
 from nmt.infer.requests import Request
@@ -556,18 +556,18 @@ class Free:
 
 def test_batches_are_as_large_as_the_machine_is_good_for(loaded):
     model = copy.copy(loaded.model)
-    for model.width, on_gpu, free, replicas in itertools.product(
-        (64, 512, 1000), (False, True), (2**25, 2**34), (1, 3)
+    for model.width, on_gpu, free, paths, replicas in itertools.product(
+        (64, 512, 1000), (False, True), (2**25, 2**34), (1, 64), (1, 3)
     ):
-        found = batch_tokens(model, Free(on_gpu, free), replicas)
+        found = batch_tokens(model, Free(on_gpu, free), paths, replicas)
         assert found.bit_count() == 1
-        assert replicas * found * BYTES_A_TOKEN * model.width <= free / 2
+        assert found == 1 or replicas * found * paths * BYTES_A_PATH * model.width <= free / 2
         assert found <= MOST_ON_GPU if on_gpu else found <= MOST_ON_CPU and found * model.width <= NUMBERS_CACHED
-        assert found == batch_tokens(Ensemble([model]), Free(on_gpu, free), replicas)
-        assert found >= batch_tokens(Ensemble([model, model]), Free(on_gpu, free), replicas)
+        assert found == batch_tokens(Ensemble([model]), Free(on_gpu, free), paths, replicas)
+        assert found >= batch_tokens(Ensemble([model, model]), Free(on_gpu, free), paths, replicas)
     model.width = 512
-    assert batch_tokens(model, Free(False, 2**34), 2) == 2048
-    assert batch_tokens(model, Free(False, 0), 2) == 1
+    assert batch_tokens(model, Free(False, 2**34), 4, 2) == 2048
+    assert batch_tokens(model, Free(False, 0), 4, 2) == 1
 
 
 def test_what_is_to_be_done_before_much_work_is_done_once_and_not_for_a_single_line():
