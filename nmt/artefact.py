@@ -13,7 +13,7 @@ import os
 import platform
 import shutil
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self
 
@@ -89,6 +89,17 @@ def write_file(path: Path, data: bytes) -> None:
     """Write a file whole or not at all."""
     with new_file(path, len(data)) as file:
         file.write(data)
+
+
+def check_named(path: Path, endings: Collection[str], what: str) -> None:
+    """UserError unless the name of a file to write has one of these endings, and its folder is there.
+
+    what: is done to what, "a graph is drawn"
+    """
+    if path.suffix.lower() not in endings:
+        raise UserError(f"{quoted(path)}: {what} into a file whose name ends with {', '.join(endings)}")
+    if not path.parent.is_dir():
+        raise UserError(f"{quoted(path)}: there is no folder {quoted(path.parent)}")
 
 
 def to_json(value: Any) -> bytes:

@@ -214,11 +214,11 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
 
 def _decoder(options: TranslateOptions, parts: Parts) -> "Decoder":
     """The search; where its candidates are ranked again it gives more of them than are shown."""
-    decoder: Decoder = parts.build("decoder")
     if not options.rerank:
+        decoder: Decoder = parts.build("decoder")
         return decoder
     given = parts.options("decoder")
-    count: int = max(decoder.n_best, options.rerank_candidates or getattr(given, "beam_size", 1))
+    count: int = max(getattr(given, "n_best", 1), options.rerank_candidates or getattr(given, "beam_size", 1))
     if not hasattr(given, "n_best") or count == 1:
         told = "the search gives one translation of a line, which nothing is to be ranked with"
         raise UserError(f"--rerank: {told} (--decoder beam, or --rerank-candidates)")
@@ -237,7 +237,7 @@ def _reranker(
     from nmt.infer.rerank import Judge, Reranker
 
     judges = [Judge.load(Path(folder), device, pipeline) for folder in options.rerank]
-    shown = parts.build("decoder").n_best
+    shown = parts.options("decoder").n_best
     return Reranker(judges, options.rerank_weights, decoder, shown, size, options.max_source_length)
 
 

@@ -34,10 +34,10 @@ def in_order(
             yield task(item)
         return
     waiting: deque[Future[Any]] = deque()
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin, (task,))
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), begin, (task,))
     try:
         for item in items:
-            waiting.append(pool.submit(_run, item))
+            waiting.append(pool.submit(run_task, item))
             while len(waiting) >= WAITING_PER_WORKER * workers:
                 yield _next(waiting, signals)
         while waiting:
@@ -58,15 +58,10 @@ def _next(waiting: deque[Future[Any]], signals: Signals) -> Any:
 _task: Callable[[Any], Any] | None = None  # of a worker process
 
 
-def _begin(task: Callable[[Any], Any]) -> None:
-    """Make a process a worker."""
+def begin(task: Callable[[Any], Any]) -> None:
+    """Make a process a worker: it leaves signals to its parent, and ends when that does or, by SIGTERM, when another was lost."""
     global _task
     _task = task
-    leave_signals()
-
-
-def leave_signals() -> None:
-    """Leave signals to the parent of this process, and end when it does or, by SIGTERM, when another worker was lost."""
     for number in ASKED_TO_STOP:
         signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -79,6 +74,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _run(item: Any) -> Any:
+def run_task(item: Any) -> Any:
+    """What a worker does with an item, called in its process."""
     assert _task is not None
     return _task(item)

@@ -11,9 +11,8 @@ from nmt.models.base import Model
 MOST_ON_GPU: Final = 1 << 15  # tokens
 MOST_ON_CPU: Final = 1 << 12
 NUMBERS_CACHED: Final = 1 << 20  # tokens times width: beyond it a CPU's caches no longer hold what a step works on
-BYTES_A_PATH: Final = (
-    1 << 8
-)  # of a token, times width: keys and values of six layers, of a hypothesis 50 words too long
+# of a token, times width: keys and values of six layers, of a hypothesis 50 words too long
+BYTES_A_PATH: Final = 1 << 8
 FEWEST_PATHS: Final = 4  # that there is room for in any case: the encoder needs some too
 SHARE: Final = 0.5  # of the free memory that may be taken
 LEAST_PART: Final = 4  # no batch is made smaller, to share a text out, than this part of what it may be

@@ -15,11 +15,11 @@ from typing import Final, Literal
 import torch
 from torch import Tensor
 
-from nmt.artefact import write_file
+from nmt.artefact import check_named, write_file
 from nmt.decoders.base import Decoder
 from nmt.decoders.beam import Beam, Continued
 from nmt.decoders.filters import Wish
-from nmt.errors import UserError, quoted
+from nmt.errors import UserError
 from nmt.models.base import Scorer
 from nmt.page import html_page
 from nmt.symbols import BOS, EOS
@@ -145,10 +145,7 @@ def check_search(decoder: Decoder) -> None:
 
 def check_graph_file(path: Path) -> None:
     """UserError unless graphs can be written into a file of this name; to be asked before the work is done."""
-    if path.suffix.lower() not in FORMS:
-        raise UserError(f"{quoted(path)}: a beam graph is written into a file whose name ends with {', '.join(FORMS)}")
-    if not path.parent.is_dir():
-        raise UserError(f"{quoted(path)}: there is no folder {quoted(path.parent)}")
+    check_named(path, FORMS, "a beam graph is written")
 
 
 def write_graphs(path: Path, graphs: Sequence[BeamGraph]) -> None:

@@ -22,9 +22,8 @@ def in_halves(work: Callable[[slice], list[Result | str]], count: int) -> list[R
         except UserError:
             raise
         except Exception as error:
-            reason = (
-                f"{type(error).__name__}: {quoted(error)}"  # not the error, which holds on to what filled the memory
-            )
+            # not the error, which holds on to what filled the memory
+            reason = f"{type(error).__name__}: {quoted(error)}"
         if end - start == 1:
             return [reason]
         log.warn(f"a batch of {end - start} sentences failed ({reason}); trying halves of it")

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from rich.cells import cell_len
 
-from nmt.artefact import write_file
+from nmt.artefact import check_named, write_file
 from nmt.errors import InputError, UserError, quoted
 from nmt.infer.attended import Attended, shown
 from nmt.infer.heatmap_page import attention_page
@@ -27,15 +27,11 @@ LONGEST: Final = 16  # cells of a token in a terminal
 
 def check_picture(path: Path) -> None:
     """UserError unless attention can be drawn into a file of this name; to be asked before the work is done."""
-    suffix = path.suffix.lower()
-    if suffix not in DRAWN:
-        raise UserError(f"{quoted(path)}: attention is drawn into a file whose name ends with {', '.join(DRAWN)}")
-    if suffix == ".png" and find_spec("matplotlib") is None:
+    if path.suffix.lower() == ".png" and find_spec("matplotlib") is None:
         raise UserError(
             f"{quoted(path)}: png needs the package matplotlib (pip install 'nmt-toolkit[plots]'; svg and html do not)"
         )
-    if not path.parent.is_dir():
-        raise UserError(f"{quoted(path)}: there is no folder {quoted(path.parent)}")
+    check_named(path, DRAWN, "attention is drawn")
 
 
 def write_attention(path: Path, attended: Sequence[Attended]) -> None:

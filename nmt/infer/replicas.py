@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from nmt.data.workers import leave_signals
+from nmt.data.workers import begin, run_task
 from nmt.device import use_threads
 from nmt.errors import ResourceError
 
@@ -61,7 +61,7 @@ class Replicas(Generic[Item, Result]):
             return
         if self._pool is None:
             self._pool = self._begin()
-        work: Callable[[Item], Result] = _run if by_processes(self._kind) else self._work
+        work: Callable[[Item], Result] = run_task if by_processes(self._kind) else self._work
         waiting = []
         try:
             with warnings.catch_warnings():
@@ -95,16 +95,7 @@ def _own_stream() -> None:
     torch.cuda.set_stream(stream)
 
 
-_work: Callable[[Any], Any] | None = None  # of a process that is a replica
-
-
 def _begin(work: Callable[[Any], Any], threads: int) -> None:
-    global _work
-    _work = work
-    leave_signals()
+    """Make a process a replica."""
+    begin(work)
     use_threads(threads)
-
-
-def _run(item: Any) -> Any:
-    assert _work is not None
-    return _work(item)

@@ -256,9 +256,14 @@ class Linear(nn.Linear):
 
     def rows(self, rows: Tensor) -> "Linear":
         """A layer that computes only some outputs. rows: (E',) which"""
+        return Linear.of(self.weight[rows], None if self.bias is None else self.bias[rows])
+
+    @classmethod
+    def of(cls, weight: Tensor, bias: Tensor | None) -> "Linear":
+        """A layer with these numbers, without gradient. weight: (E, D); bias: (E,) or None"""
         with torch.device("meta"):
-            found = Linear(self.in_features, len(rows), bias=self.bias is not None)
-        found.weight = nn.Parameter(self.weight[rows], requires_grad=False)
-        if self.bias is not None:
-            found.bias = nn.Parameter(self.bias[rows], requires_grad=False)
+            found = cls(weight.shape[1], len(weight), bias=bias is not None)
+        found.weight = nn.Parameter(weight, requires_grad=False)
+        if bias is not None:
+            found.bias = nn.Parameter(bias, requires_grad=False)
         return found

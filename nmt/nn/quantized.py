@@ -63,13 +63,8 @@ class Int8Linear(nn.Module):
     @cached_property
     def _widened(self) -> Linear:
         """The same in float32."""
-        with torch.device("meta"):
-            found = Linear(self.weight.shape[1], len(self.weight), bias=self.bias is not None)
         turned = self.weight.t() * self.scale  # D E, as a product of few rows reads them
-        found.weight = nn.Parameter(turned.t(), requires_grad=False)
-        if self.bias is not None:
-            found.bias = nn.Parameter(self.bias, requires_grad=False)
-        return found
+        return Linear.of(turned.t(), self.bias)
 
     def ready(self) -> None:
         """Make now what is made at first use: processes that are forked after it share it."""
