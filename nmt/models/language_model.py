@@ -107,8 +107,10 @@ class LanguageModel(Model):
     def start(self, source: Tensor) -> State:
         """See Scorer. Nothing is known of a sentence but that it is there."""
         shape = cast(CausalLayer, self.layers[0]).self_attention.shape
-        keys = torch.empty(len(source), shape.heads, 0, shape.keys, device=source.device)
-        past = {f"{i}.{name}": keys for i in range(len(self.layers)) for name in ("keys", "values")}
+        values = torch.empty(len(source), shape.heads, 0, shape.values, device=source.device)
+        past: dict[str, Tensor] = {}
+        for i in range(len(self.layers)):
+            past |= {f"{i}.keys": values.new_empty(len(source), shape.heads, shape.keys, 0), f"{i}.values": values}
         return State({"nothing": source[:, :0]}, past, output=self.bound_output(), bound=self._bound())
 
     def _bound(self) -> list[SelfStep]:

@@ -162,10 +162,11 @@ class Transformer(Model):
         sentences = {"unseen": _hidden(mask).expand(-1, self.options.heads, -1, -1)}
         for i, layer in enumerate(self.decoder):
             attention = cast(DecoderLayer, layer).cross_attention
-            # laid out once, or each step would do it again
-            keys, values = (tensor.contiguous() for tensor in attention.remember(memory))
-            sentences[f"{i}.memory_keys"], sentences[f"{i}.memory_values"] = keys, values
-            sentences[f"{i}.keys"], sentences[f"{i}.values"] = keys[:, :, :0], values[:, :, :0]
+            keys, values = attention.remember(memory)
+            # laid out once as products read them, or each step would do it again
+            turned, values = keys.transpose(2, 3).contiguous(), values.contiguous()
+            sentences[f"{i}.memory_keys"], sentences[f"{i}.memory_values"] = turned, values
+            sentences[f"{i}.keys"], sentences[f"{i}.values"] = turned[:, :, :, :0], values[:, :, :0]
         seen = mask.new_empty(len(source), 0)
         return State(sentences, {"seen": seen}, output=self.bound_output(), bound=self._compiled or self._bound())
 

@@ -91,18 +91,19 @@ def plain_attention(
         hidden = queries.new_full((rows, columns), -math.inf).triu(1)[None, None]  # 1 1 T S
     elif mask is not None:
         hidden = hidden.masked_fill(~mask, -math.inf)  # B 1 1 S
-    return weighted_sum(queries, keys, values, hidden.expand(*heads, -1, columns).flatten(0, 1), dropout_probability)
+    turned = keys.flatten(0, 1).transpose(1, 2)  # BH K S
+    return weighted_sum(queries, turned, values, hidden.expand(*heads, -1, columns).flatten(0, 1), dropout_probability)
 
 
 def weighted_sum(
-    queries: Tensor, keys: Tensor, values: Tensor, hidden: Tensor, dropout_probability: float = 0.0
+    queries: Tensor, turned: Tensor, values: Tensor, hidden: Tensor, dropout_probability: float = 0.0
 ) -> Tensor:
-    """Equation 1: (B, H, T, V). queries: (B, H, T, K); keys: (B, H, S, K); values: (B, H, S, V)
+    """Equation 1: (B, H, T, V). queries: (B, H, T, K); turned: the keys (B * H, K, S); values: (B, H, S, V)
 
     hidden: (B * H, 1 or T, S), what is added to a score: 0, or minus infinity where a key is not seen
+    A search keeps its keys turned: a CPU multiplies few queries with them several times as fast as with keys by row.
     """
     heads = queries.shape[:2]
-    turned = keys.flatten(0, 1).transpose(1, 2)  # BH K S
     scores = torch.baddbmm(hidden, queries.flatten(0, 1), turned, alpha=queries.shape[3] ** -0.5)
     weights = scores.softmax(-1)
     _note(weights, heads)
@@ -112,14 +113,19 @@ def weighted_sum(
     return sums
 
 
-def appended(cache: Tensor, new: Tensor, used: int) -> Tensor:
-    """A cache (B, H, C, K) with `new` (B, H, W, K) behind its first `used` entries: the same one while it has room."""
-    end = used + new.shape[2]
-    if end > cache.shape[2]:
-        larger = cache.new_empty(*cache.shape[:2], max(2 * cache.shape[2], used + ROOM * new.shape[2]), cache.shape[3])
-        larger[:, :, :used] = cache[:, :, :used]
+def appended(cache: Tensor, new: Tensor, used: int, along: int) -> Tensor:
+    """A cache with `new` behind its first `used` entries along a dimension: the same one while it has room.
+
+    cache: (B, H, C, V), or (B, H, K, C) along the last; new: the same with W for C
+    """
+    room, count = cache.shape[along], new.shape[along]
+    if used + count > room:
+        shape = list(cache.shape)
+        shape[along] = max(2 * room, used + ROOM * count)
+        larger = cache.new_empty(shape)
+        larger.narrow(along, 0, used).copy_(cache.narrow(along, 0, used))
         cache = larger
-    cache[:, :, used:end] = new
+    cache.narrow(along, used, count).copy_(new)
     return cache
 
 
@@ -186,13 +192,13 @@ class SelfAttention(_Attention):
         ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
             B = len(past[0])
             W = len(states) // B
-            queries, *new = (
+            queries, key, value = (
                 part.view(B, W, heads, -1).transpose(1, 2) for part in project(states).split_with_sizes(widths, 1)
             )
-            keys, values = (appended(cache, more, used) for cache, more in zip(past, new, strict=True))
+            turned, values = appended(past[0], key.transpose(2, 3), used, 3), appended(past[1], value, used, 2)
             end = used + W
-            sums = weighted_sum(queries, keys[:, :, :end], values[:, :, :end], hidden)  # B H W V
-            return merge(sums.transpose(1, 2).reshape(B * W, -1)), (keys, values)
+            sums = weighted_sum(queries, turned.flatten(0, 1)[:, :, :end], values[:, :, :end], hidden)  # B H W V
+            return merge(sums.transpose(1, 2).reshape(B * W, -1)), (turned, values)
 
         return step
 
@@ -221,7 +227,8 @@ class CrossAttention(_Attention):
 
         def step(states: Tensor, remembered: tuple[Tensor, Tensor], hidden: Tensor) -> Tensor:
             queries = project(states).view(len(remembered[0]), -1, heads, self.shape.keys).transpose(1, 2)  # B H W K
-            sums = weighted_sum(queries, *remembered, hidden)
+            turned, values = remembered
+            sums = weighted_sum(queries, turned.flatten(0, 1), values, hidden)
             return merge(sums.transpose(1, 2).reshape(len(states), -1))
 
         return step
@@ -235,8 +242,8 @@ class SelfStep(Protocol):
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """states: (N, D) of the next position; hidden: (B * H, W, used + W), see `weighted_sum`.
 
-        past: keys (B, H, C, K) and values (B, H, C, V) of all hypotheses that a sentence ever had, the first `used` of
-        them filled; who sees which is told by `hidden`, so that nothing moves when hypotheses change places
+        past: turned keys (B, H, K, C) and values (B, H, C, V) of all hypotheses that a sentence ever had, the first
+        `used` of them filled; who sees which is told by `hidden`, so that nothing moves when hypotheses change places
         Returns (N, D), and the keys and values that are then past.
         """
 
@@ -245,4 +252,7 @@ class CrossStep(Protocol):
     """What a search asks of attention to a memory."""
 
     def __call__(self, states: Tensor, remembered: tuple[Tensor, Tensor], hidden: Tensor) -> Tensor:
-        """states: (N, D) -> (N, D); remembered: see `CrossAttention.remember`; hidden: (B * H, 1, S), see `weighted_sum`."""
+        """states: (N, D) -> (N, D); hidden: (B * H, 1, S), see `weighted_sum`.
+
+        remembered: what `CrossAttention.remember` gives, with the keys turned: (B, H, K, S)
+        """

@@ -162,6 +162,6 @@ class LayerStep(Protocol):
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """states: (N, D) of the next position; past, used, hidden: see SelfStep.
 
-        remembered: keys and values of the memory, (B, H, S, .); unseen: (B * H, 1, S), minus infinity at padding
+        remembered: see CrossStep; unseen: (B * H, 1, S), minus infinity at padding
         Returns (N, D) and the keys and values that are then past.
         """

@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from nmt import registry
+from nmt.batch import Batch
 from nmt.models.base import Vocabularies
 from nmt.models.transformer import Transformer, TransformerOptions
+from nmt.nn.attention import ROOM
 from nmt.nn.positions import sinusoids
 from nmt.options import make
 
@@ -151,6 +153,18 @@ def test_a_head_attends_as_equation_1_says():
     torch.testing.assert_close(attention(states), expected, atol=1e-5, rtol=1e-5)
 
 
+def test_word_by_word_equals_the_whole_sentence_while_the_caches_grow():
+    model = tiny(decoder_layers=2)
+    source, target = torch.randint(4, 50, (3, 6)), torch.randint(4, 50, (3, 3 * ROOM + 1))
+    state, found = model.start(source), []
+    with torch.no_grad():
+        for position in range(3 * ROOM):
+            log_probs, state = model.step(target[:, position], state)
+            found.append(log_probs)
+        expected = model.log_probs(model(Batch(source, target)).features)
+    torch.testing.assert_close(torch.stack(found, 1), expected, atol=1e-5, rtol=1e-5)
+
+
 def test_tying_all_needs_one_vocabulary():
     from nmt import UserError
 
@@ -161,6 +175,6 @@ def test_tying_all_needs_one_vocabulary():
 def test_a_sentence_longer_than_any_table_has_positions():
     model = tiny()
     state = model.start(torch.randint(4, 50, (1, 700)))
-    assert state.sentences["0.memory_keys"].shape[2] == 700
+    assert state.sentences["0.memory_keys"].shape[3] == 700
     learned = tiny(positions="learned", max_positions=8)
     assert learned.start(torch.randint(4, 50, (1, 20))).sentences["0.memory_keys"].isfinite().all()
