@@ -228,8 +228,19 @@ class Command:
         if flag in [options[name].flag for name in self.positional]:
             plain = " ".join(name.upper() for name in self.positional)
             return UserError(f"unknown flag '{flag}' (its value is given without a flag: nmt {self.name} {plain})")
+        if parts := self._parts_with(flag):
+            return UserError(f"unknown flag '{flag}' (it is one of {', '.join(parts)})")
         own = [option for option in options.values() if option.name not in self.positional]
         return unknown("flag", flag, [spelling for option in own for spelling in option.spellings])
+
+    def _parts_with(self, flag: str) -> list[str]:
+        """The parts that were not chosen and would have a flag, as flags that choose them."""
+        return [
+            f"--{kind} {name}"
+            for kind in self.kinds
+            for name in registry.names(kind)
+            if any(flag in option.spellings for option in options_of(registry.find(kind, name).options))
+        ]
 
     def _of_peers(self, words: list[str]) -> UserError | None:
         """What a flag of another toolkit is called here, if one is among the words."""

@@ -3,13 +3,15 @@
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import combinations
+from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from nmt import registry
 from nmt.cli.command import Command, Parts
 from nmt.dist import MOST_MINUTES, World
-from nmt.errors import UserError
+from nmt.errors import UserError, quoted
 from nmt.log import log
 from nmt.options import REQUIRED, opt
 from nmt.signals import Signals
@@ -26,6 +28,8 @@ if TYPE_CHECKING:  # torch is imported when the command runs
     from nmt.text.pipeline import Pipeline
 
 MOST_REPLICAS: Final = 16  # unless more are asked for: each has a batch's numbers in memory
+FILES: Final = "input", "output", "attention", "beam_graph"
+PACKED: Final = ".gz", ".xz", ".bz2", ".zst"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +132,14 @@ class TranslateOptions:
             raise ValueError("rerank_weights and rerank_candidates are of no use without rerank")
         if self.beam_graph is not None and (self.devices > 1 or self.shortlist is not None):
             raise ValueError("beam_graph is of a search on one device, among all words")
+        files = {name: realpath(getattr(self, name)) for name in FILES if getattr(self, name) not in (None, "-")}
+        for one, other in combinations(files, 2):
+            if files[one] == files[other]:
+                raise ValueError(f"{one} and {other} are one file, {quoted(getattr(self, one))}")
+        if self.output.endswith(PACKED):
+            raise ValueError(
+                f"output is {quoted(self.output)}; translations are written plain (send stdout through a packer)"
+            )
         for name in ("threads", "replicas", "rerank_candidates"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1, or none")
@@ -186,6 +198,8 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
     avoid = tuple(line for line in read_lines(Path(options.avoid)) if line.strip()) if options.avoid else ()
     folders = list(map(Path, options.model))
     pipeline, scorer = load_scorer(folders, device, options.model_weights, options.ensemble, options.precision)
+    if avoid and pipeline.target.settings.right_to_left:
+        raise UserError("--avoid: the model writes from right to left, and cannot be told what to avoid")
     precision: Precision = "fp32" if options.precision == "int8" else options.precision
     if options.compile:
         with autocast(device, precision):
@@ -221,7 +235,8 @@ def _decoder(options: TranslateOptions, parts: Parts) -> "Decoder":
     count: int = max(getattr(given, "n_best", 1), options.rerank_candidates or getattr(given, "beam_size", 1))
     if not hasattr(given, "n_best") or count == 1:
         told = "the search gives one translation of a line, which nothing is to be ranked with"
-        raise UserError(f"--rerank: {told} (--decoder beam, or --rerank-candidates)")
+        instead = "--rerank-candidates" if hasattr(given, "n_best") else "--decoder beam"
+        raise UserError(f"--rerank: {told} (give {instead})")
     try:
         more = replace(given, n_best=count)
     except ValueError as error:
@@ -273,7 +288,7 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
             drawings.write()
     counts = {"not UTF-8": bad, "cut": shared.cut.count, "not translated": shared.failed.count}
     if any(counts.values()):
-        log.warn(f"{place}: lines " + ", ".join(f"{what}: {count:,}" for what, count in counts.items()))
+        log.warn(f"{place}: lines " + ", ".join(f"{what}: {count:,}" for what, count in counts.items() if count))
     return 5 if shared.failed.count else 0
 
 

@@ -43,7 +43,7 @@ class Printer:
     def as_json(self, number: int, request: Request, translation: Translation) -> str:
         """An object with what the request's had besides, the text, and all candidates."""
         candidates = [self._fields(one) for one in translation.candidates]
-        error = {"error": request.error} if request.error else {}
+        error = {"error": translation.error} if translation.error else {}
         whole = {**request.others, "text": translation.text, "candidates": candidates, **error}
         return json.dumps(whole, ensure_ascii=False) + "\n"
 

@@ -46,6 +46,8 @@ class Shortlist:
     @classmethod
     def load(cls, path: Path, vocabulary: str, sizes: tuple[int, int]) -> "Shortlist":
         """The shortlist of a file. ArtefactError for one that is damaged, UserError for one of another pipeline."""
+        if not path.is_file():
+            raise UserError(f"{quoted(path)}: no such file")
         try:
             with safe_open(path, framework="numpy") as file:
                 told = (file.metadata() or {}).get("vocabulary")

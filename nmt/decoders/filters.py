@@ -57,7 +57,9 @@ Filter = Callable[[Tensor, Prefixes], None]
 class FilterOptions:
     """Which words a translation may have."""
 
-    min_length: int = opt(1, "tokens that a translation has at least, EOS not counted")
+    min_length: int = opt(
+        1, "tokens that a translation has at least, EOS not counted, even where that is more than the most"
+    )
     no_repeat_ngram: int = opt(0, "no sequence of this many tokens comes twice in a translation; 0 allows all")
     no_unk: bool = opt(False, "never say the unknown word")
 

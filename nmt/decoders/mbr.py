@@ -35,7 +35,10 @@ Utility = Callable[[str, Sequence[str]], NDArray[np.float64]]
 
 @dataclass(frozen=True, kw_only=True)
 class MbrOptions(SamplingOptions):
-    candidates: Literal["sampling", "beam"] = opt("sampling", "where the candidates come from")
+    n_best: int = opt(1, "translations shown, each another one, with the greatest expected utility first")
+    candidates: Literal["sampling", "beam"] = opt(
+        "sampling", "where the candidates come from; a beam has no length penalty"
+    )
     num_candidates: int = opt(32, "candidates of a sentence: samples, or the size of the beam")
     utility: Literal["chrf", "bleu", "comet"] = opt(
         "chrf", "what is expected of a translation: chrF2, BLEU of the sentence, or COMET"

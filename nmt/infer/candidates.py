@@ -35,9 +35,13 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Translation:
-    """What became of a line. candidates: best first; none for a line without tokens and for one that failed."""
+    """What became of a line.
+
+    candidates: best first; none for a line without tokens and for one that failed; error: why it failed
+    """
 
     candidates: list[Candidate] = field(default_factory=list)
+    error: str = ""
 
     @property
     def text(self) -> str:

@@ -87,8 +87,8 @@ class Tuned:
 
     @property
     def best(self) -> float:
-        """The penalty whose translations are most like ours, of equals the least."""
-        return max(self.likeness, key=lambda penalty: (self.likeness[penalty], -penalty))
+        """The penalty whose translations are most like ours; of equals the one nearest to what is taken untuned."""
+        return max(self.likeness, key=lambda penalty: (self.likeness[penalty], -abs(penalty - UNTUNED)))
 
 
 @dataclass(frozen=True)

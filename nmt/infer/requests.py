@@ -36,8 +36,9 @@ class _Fields(msgspec.Struct):
     avoid: list[str] = []
 
 
+MOST_BYTES: Final = 1 << 22  # of a line that holds more than a text
 MOST_NESTED: Final = 100  # lists and objects in one another: writing them again is bounded by Python's stack
-OWN: Final = frozenset(_Fields.__struct_fields__)
+OWN: Final = frozenset((*_Fields.__struct_fields__, "candidates", "error"))  # what we read, and what we write
 
 
 def read_request(line: str, form: Form) -> Request:
@@ -56,14 +57,24 @@ def _of_json(line: str) -> Request:
     """An empty line is a text without tokens, as everywhere."""
     if not line.strip():
         return Request("")
+    others: dict[str, Any] = {}
     try:
         whole = msgspec.json.decode(line.encode())
+        if isinstance(whole, dict):
+            others = {key: value for key, value in whole.items() if key not in OWN}
+        nested = [key for key, value in others.items() if _is_nested(value, MOST_NESTED)]
+        for key in nested:
+            del others[key]
+        if nested:
+            return Request(
+                "", others=others, error=f"fields are nested more than {MOST_NESTED} deep: {quoted(nested[0])}"
+            )
         found = msgspec.convert(whole, _Fields)
+    except msgspec.ValidationError as error:
+        return Request("", others=others, error=f"not an object with a text and what is wished: {quoted(error)}")
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        return Request("", error=f"not a JSON object with a text: {quoted(error)}")
-    others = {key: value for key, value in whole.items() if key not in OWN}
-    if _is_nested(others, MOST_NESTED):
-        return Request("", error=f"fields are nested more than {MOST_NESTED} deep")
+        cut = f" (a line has {MOST_BYTES >> 20} MiB at most)" if len(line) >= MOST_BYTES // 4 else ""
+        return Request("", error=f"not JSON: {quoted(error)}{cut}")
     phrases, avoid = (tuple(filter(None, map(clean, texts))) for texts in (found.constraints, found.avoid))
     return Request(clean(found.text), clean(found.target_prefix), phrases, avoid, others)
 

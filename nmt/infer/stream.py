@@ -10,17 +10,15 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from itertools import repeat
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, Protocol
 
 from nmt.artefact import new_file
 from nmt.infer.candidates import Translation
-from nmt.infer.requests import Form, Request, read_request
+from nmt.infer.requests import MOST_BYTES, Form, Request, read_request
 from nmt.infer.translator import Tally
 from nmt.infer.windows import Source, growing, texts, windows
 from nmt.log import log
 from nmt.signals import Signals
-
-MOST_BYTES: Final = 1 << 22  # of a line that holds more than a text
 
 
 class Translating(Protocol):
@@ -54,8 +52,13 @@ class Output:
             self.awaited = not stat.S_ISREG(os.fstat(file.fileno()).st_mode)
 
     def write(self, lines: str) -> None:
-        self._file.write(lines.encode())
-        self._file.flush()
+        """Raises OSError, which then names what could not be written to."""
+        try:
+            self._file.write(lines.encode())
+            self._file.flush()
+        except OSError as error:
+            error.filename = error.filename or str(self._file.name).strip("<>")
+            raise
 
     def check(self) -> None:
         """Raises BrokenPipeError when the reader went away: what is searched on would be for nobody."""

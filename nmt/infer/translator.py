@@ -128,10 +128,15 @@ class Translator:
         lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
         order = np.argsort(-lengths, kind="stable")
         results = [Translation()] * len(requests)
+
+        def fail(number: int, reason: str) -> None:
+            self.failed.add(f"{place}:{first + number}: not translated: {reason}")
+            results[number] = Translation(error=reason)
+
         wishes = [self._wish(request) for request in requests]
         for number, (request, wish) in enumerate(zip(requests, wishes, strict=True)):
-            if reason := request.error or self._refused(wish):
-                self.failed.add(f"{place}:{first + number}: not translated: {reason}")
+            if reason := request.error or self._refused(wish, int(lengths[number])):
+                fail(number, reason)
                 lengths[number] = 0
         order = order[lengths[order] > 0]
         size = batch_tokens_of(int(lengths.sum()) + len(order), self.batch_tokens, self._replicas.number)
@@ -149,7 +154,7 @@ class Translator:
         for batch, found in zip(batches, self._replicas.in_order(asked, check), strict=True):
             for i, outcome in zip(batch, found, strict=True):
                 if isinstance(outcome, str):
-                    self.failed.add(f"{place}:{first + i}: not translated: {outcome}")
+                    fail(i, outcome)
                 else:
                     results[i] = Translation(outcome)
         return results
@@ -196,14 +201,19 @@ class Translator:
         """Texts to avoid, those that then have a word."""
         return tuple(text for text in self.pipeline.target.prepare(avoid) if text.strip())
 
-    def _refused(self, wish: Wish) -> str:
-        """Why a wish cannot be granted; empty where it can."""
+    def _refused(self, wish: Wish, length: int) -> str:
+        """Why a wish cannot be granted; empty where it can. length: tokens of the source"""
+        if wish.num_tokens and not length:
+            return "a line without words has no translation that could hold what is wished"
         if wish.num_tokens > self.max_source_length:
             return f"{wish.num_tokens:,} tokens of prefix and phrases are wished for (--max-source-length)"
         if (wish.prefix or wish.avoid) and self.pipeline.target.settings.right_to_left:
             return "the model writes from right to left: it cannot be told how to begin, nor what to avoid"
         if wish.phrases and not self.decoder.takes_phrases:
             return "phrases are wished for, which --decoder constrained-beam can hold to"
+        for phrase in map(self.pipeline.target.decode, wish.phrases):
+            if any(f" {avoided} " in f" {phrase} " for avoided in wish.avoid):
+                return f"the phrase '{quoted(phrase)}' is wished for, and is to be avoided"
         return ""
 
     def _found(self, asked: Asked) -> list[list[Candidate] | str]:
@@ -283,8 +293,13 @@ def load_scorer(
             raise UserError(f"{quoted(one.folder)}: has weights of 8 bits, which --precision {precision} is not for")
     for other in loaded[1:]:
         if other.pipeline.hash != first.pipeline.hash:
-            told = "have different vocabularies or text pipelines, so that they cannot be asked together"
-            raise UserError(f"{quoted(first.folder)} and {quoted(other.folder)} {told}")
+            turned = {one.pipeline.target.settings.right_to_left for one in (first, other)}
+            differ = (
+                "write in different directions" if len(turned) > 1 else "have different vocabularies or text pipelines"
+            )
+            raise UserError(
+                f"{quoted(first.folder)} and {quoted(other.folder)} {differ}, so that they cannot be asked together"
+            )
     for one in loaded:
         one.model.requires_grad_(False)
         if precision == "int8":

@@ -134,6 +134,12 @@ def test_flags_of_other_toolkits_are_answered_with_flags_that_there_are(command,
         assert refused.code == 2 and f"unknown flag '{flag}' (here: {told})" in refused.err
 
 
+def test_a_flag_of_a_part_that_was_not_chosen_is_answered_with_the_parts_that_have_it(call):
+    refused = call("translate", "--model=x", "--temperature=0.5")
+    assert refused.code == 2
+    assert "unknown flag '--temperature' (it is one of --decoder mbr, --decoder sampling)" in refused.err
+
+
 def command_of(name: str) -> Command:
     return importlib.import_module(f"nmt.cli.{name}").COMMAND
 

@@ -116,6 +116,11 @@ def test_how_a_text_begins_cannot_be_wished_of_a_model_that_begins_at_the_end(mo
     told = call("translate", f"--model={models / 'right-to-left'}", f"--input={source}", f"--input-form={form}")
     assert told.code == 5
     assert "source:1: not translated: the model writes from right to left" in told.err
+    (tmp_path / "avoid").write_text("BAN\n")
+    told = call(
+        "translate", f"--model={models / 'right-to-left'}", f"--input={source}", f"--avoid={tmp_path / 'avoid'}"
+    )
+    assert told.code == 2 and "--avoid: the model writes from right to left" in told.err
 
 
 JUDGES = {"right-to-left": "forward", "language-model": "forward", "channel": "backward"}
@@ -168,7 +173,8 @@ def test_the_best_of_all_that_the_beam_holds_is_shown_alone_or_as_a_list(models,
 def test_what_cannot_rank_is_refused_with_the_reason(models, translate, trained):
     for flags, reason in [
         (["--rerank-weights=1,2"], "of no use without rerank"),
-        ([f"--rerank={trained}", "--decoder=greedy"], "gives one translation of a line"),
+        ([f"--rerank={trained}", "--decoder=greedy"], "which nothing is to be ranked with (give --decoder beam)"),
+        ([f"--model={models / 'right-to-left'}"], "write in different directions"),
         ([f"--rerank={trained}", "--rerank-weights=1"], "--rerank-weights: 2 are wanted"),
         ([f"--rerank={trained}", "--rerank-weights=1,-1"], "--rerank-weights: 2 are wanted"),
         ([f"--rerank={trained}", "--rerank-candidates=9"], "--rerank-candidates: n_best is 9"),

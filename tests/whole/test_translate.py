@@ -262,7 +262,7 @@ def test_a_full_device_is_5(trained):
         process = start(trained, stdout=full)
         _, told = process.communicate(b"ban\n", timeout=60)
     assert process.returncode == 5
-    assert told.startswith(b"nmt: error: ") and told.count(b"\n") == 1
+    assert told == b"nmt: error: stdout: No space left on device\n"
 
 
 def test_a_closed_stdin_is_2(trained):
@@ -387,6 +387,23 @@ def test_translations_contain_what_their_lines_say(translate):
     assert translate(asked.encode(), "--input-form=phrases")[0] == 2  # a plain beam cannot hold to it
 
 
+def test_a_phrase_that_is_to_be_avoided_too_is_told(translate, tmp_path, capsys):
+    (tmp_path / "avoid").write_text("MULI\n")
+    flags = "--input-form=phrases", "--decoder=constrained-beam", f"--avoid={tmp_path / 'avoid'}"
+    assert translate(b"ban ||| MULI BAN\nban ||| BAN\n", *flags)[0] == 5
+    told = capsys.readouterr().err
+    assert "source:1: not translated: the phrase 'MULI BAN' is wished for, and is to be avoided" in told
+    assert "source:2" not in told
+
+
+def test_the_input_is_not_overwritten_by_its_translation(trained, tmp_path, call):
+    (tmp_path / "text").write_text("ban\n")
+    (tmp_path / "link").symlink_to(tmp_path / "text")
+    told = call("translate", f"--model={trained}", f"--input={tmp_path / 'text'}", f"--output={tmp_path / 'link'}")
+    assert told.code == 2 and "input and output are one file" in told.err
+    assert (tmp_path / "text").read_text() == "ban\n"
+
+
 def test_words_to_avoid_are_never_said(translate, tmp_path):
     content = corpus(40)
     _, plain = translate(content)
@@ -406,9 +423,11 @@ def test_json_lines_hand_on_what_is_not_ours_and_a_line_that_is_none_is_named(tr
         "",
         "ban",
         '{"id": 3}',
-        '{"text": ["kit"]}',
-        f'{{"text": "kit", "deep": {"[" * 900}1{"]" * 900}}}',  # it can be read, but not be written again
+        '{"text": ["kit"], "id": 4}',
+        f'{{"text": "kit", "id": 6, "deep": {"[" * 900}1{"]" * 900}}}',  # it can be read, but not be written again
         f'{{"text": "kit", "deep": {"[" * 99}1{"]" * 99}}}',
+        '{"text": "", "constraints": ["MULI"], "id": 8}',
+        '{"text": "kit", "error": "another one\'s", "candidates": 3}',
     ]
     code, output = translate("\n".join(lines).encode(), "--input-form=json")
     records = [json.loads(line) for line in output.decode().splitlines()]
@@ -418,14 +437,19 @@ def test_json_lines_hand_on_what_is_not_ours_and_a_line_that_is_none_is_named(tr
     assert records[0]["text"] == translate(b"ban des")[1].decode().strip()
     assert records[1]["text"].startswith("MULI") and "KIT" not in records[1]["text"].split()
     assert records[2] == {"text": "", "candidates": []}
-    assert all(record["error"] and record["text"] == "" for record in records[3:7])
+    assert all(record["error"] and record["text"] == "" for record in [*records[3:7], records[8]])
+    assert [records[number].get("id") for number in (3, 4, 5, 6, 8)] == [None, 3, 4, 6, 8]
+    assert records[9].keys() == {"text", "candidates"} and len(records[9]["candidates"]) == 1
     assert "nested more than 100 deep" in records[6]["error"]
     assert (
         records[7]["text"] == translate(b"kit")[1].decode().strip()
         and str(records[7]["deep"]) == "[" * 99 + "1" + "]" * 99
     )
     told = capsys.readouterr().err
-    assert all(f"source:{number}: not translated: not a JSON object" in told for number in (4, 5, 6))
+    assert "source:4: not translated: not JSON" in told
+    assert all(f"source:{number}: not translated: not an object with a text" in told for number in (5, 6))
+    assert "source:9: not translated: a line without words" in told
+    assert told.endswith("lines not translated: 5\n")  # and no zeros
 
 
 def test_word_scores_sum_to_the_log_probability_and_words_are_aligned_within_the_line(translate, trained, loaded):
@@ -494,6 +518,10 @@ def test_a_model_with_itself_translates_as_it_does_alone_and_one_of_another_voca
         ["--unk-dictionary=x"],
         ["--input-form=xml"],
         ["--avoid=/no/such"],
+        ["--shortlist=/no/such"],
+        ["--output=x.gz"],
+        ["--attention=x.html", "--beam-graph=./x.html"],
+        ["--attention=x.html", "--output=x.html"],
     ],
 )
 def test_settings_of_the_output_that_make_no_sense_are_2(translate, flags):
@@ -525,6 +553,7 @@ def test_wishes_that_cannot_be_granted_cost_their_own_line_only(translate, capsy
     code, output = translate(content, "--input-form=json", "--max-source-length=16")
     records = [json.loads(line) for line in output.decode().splitlines()]
     assert code == 5 and [bool(record["text"]) for record in records] == [False, False, False, True, True]
+    assert [bool(record.get("error")) for record in records] == [True, True, True, False, False]
     assert records[3]["notes"] == "x" * 5000
     told = capsys.readouterr().err
     assert all(f"source:{number}: not translated" in told for number in (1, 2, 3))
