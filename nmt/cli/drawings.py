@@ -62,8 +62,8 @@ class Drawings:
             self._graphs.append(translator.graph(request, best))
         if (self.picture is None and not self.on_terminal) or self._maps == self.most_maps:
             return
-        self._maps += 1
         attended = translator.attended(request, best)
+        self._maps += 1
         if self.on_terminal:
             sys.stderr.write(terminal_map(attended, width=get_terminal_size().columns) + "\n")
         else:

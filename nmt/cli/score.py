@@ -44,7 +44,7 @@ def run(options: ScoreOptions) -> int:
     from nmt.checkpoint import load_model
     from nmt.device import choose_device, use_threads
     from nmt.infer.score import score
-    from nmt.infer.translator import Tally
+    from nmt.infer.tally import Tally
     from nmt.infer.windows import pairs, place_of
     from nmt.signals import Signals
 

@@ -209,7 +209,8 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
         shortlist = Shortlist.load(Path(options.shortlist), pipeline.hash, (pipeline.source.size, pipeline.target.size))
     size = options.batch_tokens
     if size == "auto":
-        size = batch_tokens(scorer, Memory(device), decoder.paths, replicas)
+        beside = world.local_size if device.type == "cpu" else 1  # that have the same memory
+        size = batch_tokens(scorer, Memory(device), decoder.paths, replicas * beside)
     return Translator(
         pipeline,
         scorer,
@@ -284,11 +285,11 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
         opened = new_output(Path(options.output)) if options.output != "-" else nullcontext(sys.stdout.buffer)
         with opened as output, shared_out as shared:
             bad = translate_stream(shared, source, output, options.input_form, show, *settings)
-        if drawings:
-            drawings.write()
     counts = {"not UTF-8": bad, "cut": shared.cut.count, "not translated": shared.failed.count}
     if any(counts.values()):
         log.warn(f"{place}: lines " + ", ".join(f"{what}: {count:,}" for what, count in counts.items() if count))
+    if drawings:
+        drawings.write()
     return 5 if shared.failed.count else 0
 
 

@@ -6,7 +6,7 @@ Dimensions: N hypotheses, t tokens that each has said, V vocabulary.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nmt.decoders.filters import Prefixes
 
 KEPT: Final = 4  # automata: each has the table of characters once more
-ROWS_KEPT: Final = 1024  # states of an automaton from which the way of every token is known
+ROOM: Final = 1 << 25  # bytes of an automaton's states from which the way of every token is known
 
 
 class Surfaces:
@@ -48,26 +48,44 @@ class Automaton:
     def __init__(self, texts: Sequence[str], surfaces: Surfaces) -> None:
         patterns = [f" {' '.join(text.split())} " for text in texts]
         beginnings = sorted({pattern[:n] for pattern in patterns for n in range(len(pattern))}, key=len)
-        self._number = {beginning: number for number, beginning in enumerate(beginnings)}
         self.found = len(beginnings)
-        self._patterns = frozenset(patterns)
         alphabet = sorted({ord(character) for pattern in patterns for character in pattern})
         self._symbols = np.searchsorted(alphabet, surfaces.characters)  # V width; len(alphabet) for any other character
         known = np.isin(surfaces.characters, alphabet)
         self._symbols[~known] = len(alphabet)
         self._real = surfaces.characters != 0
-        goto = [[self._read(one, chr(character)) for character in alphabet] + [0] for one in beginnings]
-        self._goto = np.array([*goto, [self.found] * (len(alphabet) + 1)], np.int32)
-        self.after = lru_cache(ROWS_KEPT)(self._after)
-        self.start = self._number[" "]
+        symbol = {chr(character): number for number, character in enumerate(alphabet)}
+        self._goto = self._built(beginnings, patterns, symbol)
+        self.after = lru_cache(max(1, ROOM // (4 * len(self._symbols))))(self._after)
+        self.start = beginnings.index(" ")
         self._ends_well = self._goto[:, np.searchsorted(alphabet, ord(" "))] != self.found  # if nothing followed
 
-    def _read(self, beginning: str, character: str) -> int:
-        """The state once a character was read after a beginning: its longest end that begins a pattern."""
-        text = beginning + character
-        if any(text[i:] in self._patterns for i in range(len(text))):
-            return self.found
-        return next(self._number[text[i:]] for i in range(len(text) + 1) if text[i:] in self._number)
+    def _built(
+        self, beginnings: Sequence[str], patterns: Sequence[str], symbol: Mapping[str, int]
+    ) -> NDArray[np.int32]:
+        """The state once a symbol was read in a state: (states, symbols), any other character the last of them.
+
+        That is the longest end of what was read that begins a pattern. beginnings: what states stand for, the shorter first
+        """
+        number = {beginning: state for state, beginning in enumerate(beginnings)}
+        on: list[dict[int, int]] = [{} for _ in beginnings]  # by symbol, the state that stands for one more
+        for state, beginning in enumerate(beginnings[1:], 1):
+            on[number[beginning[:-1]]][symbol[beginning[-1]]] = state
+        for pattern in patterns:
+            on[number[pattern[:-1]]][symbol[pattern[-1]]] = self.found
+        goto = np.zeros((len(beginnings) + 1, len(symbol) + 1), np.int32)
+        goto[self.found] = self.found
+        falls = [0] * len(beginnings)  # the state of the longest end of a beginning but itself
+        for state, beginning in enumerate(beginnings):
+            if len(beginning) > 1:
+                fall = int(goto[falls[number[beginning[:-1]]], symbol[beginning[-1]]])
+                falls[state] = 0 if fall == self.found else fall  # what no text ever comes to
+            row = goto[falls[state]].copy()
+            for one, child in on[state].items():
+                if row[one] != self.found:
+                    row[one] = child
+            goto[state] = row
+        return goto
 
     def _after(self, state: int) -> NDArray[np.int32]:
         """The state after each token of the vocabulary, from a state: (V,)"""

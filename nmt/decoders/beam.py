@@ -161,7 +161,7 @@ class Beams:
     def done(self) -> list[bool]:
         """Of each sentence, whether it needs to be searched no longer."""
         if self.options.stop == "full":
-            done = self.num_ended >= self.scores.shape[1]
+            done = (self.num_ended >= self.scores.shape[1]) | (self.totals[:, 0] == -math.inf)
         else:
             done = self.scores[:, self.of_each - 1] >= self.bound()
         found: list[bool] = done.view(-1, self.groups).all(1).tolist()

@@ -47,7 +47,10 @@ def word_of_tokens(side: Side, tokens: Sequence[int]) -> list[int]:
 
 def words_of(side: Side, text: str) -> list[str]:
     """The words of a line that `word_of_tokens` numbers."""
-    return [word for word in side.prepare([text])[0].replace(SPACE_MARK, " ").split(" ") if word]
+    prepared = side.prepare([text])[0]
+    if side.settings.subword != "none":  # to which that sign is one like others
+        prepared = prepared.replace(SPACE_MARK, " ")
+    return [word for word in prepared.split(" ") if word]
 
 
 def of_words(weights: Weights, source: Sequence[int], target: Sequence[int]) -> Weights:

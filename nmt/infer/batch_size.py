@@ -32,7 +32,8 @@ def batch_tokens(scorer: nn.Module, memory: Memory, paths: int, replicas: int) -
 
 
 def batch_tokens_of(tokens: int, most: int, replicas: int) -> int:
-    """Source tokens of a batch, where a text of so many is shared out: the same for all, and as many batches for each replica.
+    """Source tokens of a batch, where a text of so many is shared out: the same for all, and as many batches for each
+    replica, where that makes none too small.
 
     most: of a batch
     """

@@ -25,10 +25,7 @@ class Ensemble(nn.Module):
     ) -> None:
         super().__init__()
         self.models, self.mean = nn.ModuleList(models), mean
-        given = list(weights or [1.0] * len(models))
-        if len(given) != len(models) or not all(0 <= weight < math.inf for weight in given) or not sum(given):
-            raise ValueError(f"{len(models)} models need as many weights, at least 0 and not all 0; given {given}")
-        self.weights = [weight / sum(given) for weight in given]
+        self.weights = shares(weights or (), len(models))
 
     @property
     def _scorers(self) -> list[Scorer]:
@@ -88,6 +85,14 @@ class Ensemble(nn.Module):
             )
             for number, (output, bound) in enumerate(every)
         ]
+
+
+def shares(weights: Sequence[float], count: int) -> list[float]:
+    """Weights made to sum to 1; none are all the same. ValueError for others than are wanted."""
+    given = list(weights or [1.0] * count)
+    if len(given) != count or not all(0 <= weight < math.inf for weight in given) or not 0 < sum(given) < math.inf:
+        raise ValueError(f"{count} are wanted, at least 0 and not all 0; given {given}")
+    return [weight / sum(given) for weight in given]
 
 
 def _joined(states: Sequence[State], watched: bool, attention: Tensor | None) -> State:

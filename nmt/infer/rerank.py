@@ -17,6 +17,7 @@ from nmt.checkpoint import LoadedModel, load_model
 from nmt.decoders.base import Decoder
 from nmt.errors import UserError, quoted
 from nmt.infer.candidates import Candidate
+from nmt.infer.ensemble import shares
 from nmt.infer.halves import in_halves
 from nmt.infer.score import log_probs_of
 from nmt.text.pipeline import Pipeline
@@ -73,12 +74,10 @@ class Reranker:
         max_tokens: int,
         max_length: int,
     ) -> None:
-        given, count = list(weights or [1.0] * (1 + len(judges))), 1 + len(judges)
-        if len(given) != count or not all(0 <= weight < math.inf for weight in given) or not sum(given):
-            raise UserError(
-                f"--rerank-weights: {count} are wanted, the first the search's own, at least 0 and not all 0; given {given}"
-            )
-        self.weights = [weight / sum(given) for weight in given]
+        try:
+            self.weights = shares(weights, 1 + len(judges))
+        except ValueError as error:
+            raise UserError(f"--rerank-weights: {error} (the first is the search's own)") from None
         self.judges, self.decoder, self.shown = judges, decoder, shown
         self.max_tokens, self.max_length = max_tokens, max_length
 
@@ -100,9 +99,12 @@ class Reranker:
             said = judge.log_probs(texts, [one.text for one in candidates], self.max_tokens, self.max_length)
             columns.append([self.decoder.normalised(math.fsum(words), len(words)) for words in said])
         return [
-            replace(one, score=sum(map(float.__mul__, self.weights, scores)), scores=list(scores))
+            replace(one, score=self._mean(scores), scores=list(scores))
             for one, scores in zip(candidates, zip(*columns, strict=True), strict=True)
         ]
+
+    def _mean(self, scores: Sequence[float]) -> float:
+        return sum(weight * score for weight, score in zip(self.weights, scores, strict=True) if weight)
 
     def _ordered(self, candidates: Sequence[Candidate]) -> list[Candidate] | str:
         ordered = sorted((one for one in candidates if math.isfinite(one.score)), key=lambda one: -one.score)

@@ -16,7 +16,8 @@ from nmt.dist import World
 from nmt.errors import Interrupted, ResourceError
 from nmt.infer.candidates import Translation
 from nmt.infer.requests import Request
-from nmt.infer.translator import Tally, Translator
+from nmt.infer.tally import Tally
+from nmt.infer.translator import Translator
 from nmt.signals import Signals
 
 LOOK_SECONDS: Final = 0.5  # between looks at signals
@@ -112,15 +113,20 @@ def leading(translator: Translator, world: World, seconds: float) -> Iterator[Sh
 
 def serve(translator: Translator, world: World, signals: Signals) -> None:
     """Translate what the leader gives this rank, until it has no more or is gone."""
-    with suppress(RuntimeError):  # of the store, which ends with the leader
-        while True:
-            while (content := world.fetch(f"job/{world.rank}", LOOK_SECONDS)) is None:
-                if signals.received:
-                    world.post(STOP, str(signals.received).encode())
-            if not content:
-                return
-            part = _translated(translator, msgspec.json.decode(content, type=Job), signals)
+    while content := _next_job(world, signals):
+        part = _translated(translator, msgspec.json.decode(content, type=Job), signals)
+        with suppress(RuntimeError):  # of the store, which ends with the leader
             world.post(f"part/{world.rank}", msgspec.json.encode(part))
+
+
+def _next_job(world: World, signals: Signals) -> bytes:
+    """What the leader gives this rank next; nothing when there is no more, or no leader."""
+    with suppress(RuntimeError):
+        while (content := world.fetch(f"job/{world.rank}", LOOK_SECONDS)) is None:
+            if signals.received:
+                world.post(STOP, str(signals.received).encode())
+        return content
+    return b""
 
 
 def _translated(translator: Translator, job: Job, signals: Signals) -> Part:

@@ -15,7 +15,7 @@ from typing import BinaryIO, Protocol
 from nmt.artefact import new_file
 from nmt.infer.candidates import Translation
 from nmt.infer.requests import MOST_BYTES, Form, Request, read_request
-from nmt.infer.translator import Tally
+from nmt.infer.tally import Tally
 from nmt.infer.windows import Source, growing, texts, windows
 from nmt.log import log
 from nmt.signals import Signals

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, cast
 
@@ -29,6 +30,7 @@ from nmt.infer.replicas import Replicas
 from nmt.infer.requests import Request
 from nmt.infer.rerank import Reranker
 from nmt.infer.shortlist import search as search_among
+from nmt.infer.tally import Tally
 from nmt.log import log
 from nmt.models.base import Model, Scorer
 from nmt.nn.linear import settle, turn_weights
@@ -36,7 +38,6 @@ from nmt.nn.quantized import Int8Linear, quantize
 from nmt.text.pipeline import Pipeline
 
 CHARACTERS_PER_TOKEN: Final = 64  # far more than text has; what lies beyond is cut before it costs time
-LINES_NAMED: Final = 10
 
 Found = tuple[Hypothesis, Reading | None]
 
@@ -47,19 +48,6 @@ class Asked(NamedTuple):
     texts: list[str]
     sentences: list[NDArray[Any]]
     wishes: list[Wish]
-
-
-class Tally:
-    """Lines of one sort: the first ten are named in a message each, all are counted."""
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self.count = 0
-        self._tell = tell
-
-    def add(self, message: str) -> None:
-        self.count += 1
-        if self.count <= LINES_NAMED:
-            self._tell(message + (" (more such lines are counted, not named)" if self.count == LINES_NAMED else ""))
 
 
 class Translator:
@@ -92,14 +80,14 @@ class Translator:
     ) -> None:
         self.shortlist, self.reranker = shortlist, reranker
         self.detail = detail or Detail()
-        self.pipeline, self.scorer, self.decoder = pipeline, scorer, decoder
+        self.pipeline, self.scorer, self.decoder = pipeline, scorer, copy(decoder)  # which is told its languages below
         self.batch_tokens, self.max_source_length, self.precision = batch_tokens, max_source_length, precision
         self.cut, self.failed = Tally(log.warn), Tally(log.error)
         target = pipeline.target
         self._wished = Wish(avoid=self._prepared(avoid))  # of a line that wishes nothing itself
-        self._replicas = Replicas(self._found, replicas, self.device.type, threads, self._settle)
-        decoder.source_text = pipeline.source.decode
-        decoder.target = Target(target.decode, lambda: [target.surface(token) for token in range(target.size)])
+        self._replicas = Replicas(self._found, replicas, self.device, threads, self._settle)
+        self.decoder.source_text = pipeline.source.decode
+        self.decoder.target = Target(target.decode, lambda: [target.surface(token) for token in range(target.size)])
 
     @property
     def device(self) -> torch.device:
@@ -219,11 +207,17 @@ class Translator:
     def _found(self, asked: Asked) -> list[list[Candidate] | str]:
         """The candidates of each sentence, best first, or what went wrong with it."""
         texts, sentences, wishes = asked
-        found = in_halves(lambda part: self._search(sentences[part], wishes[part]), len(sentences))
-        candidates = [
-            one if isinstance(one, str) else [self.detail.candidate(self.pipeline, text, ids, *each) for each in one]
-            for text, ids, one in zip(texts, sentences, found, strict=True)
-        ]
+
+        def made(part: slice) -> list[list[Candidate] | str]:
+            found = self._search(sentences[part], wishes[part])
+            return [
+                one
+                if isinstance(one, str)
+                else [self.detail.candidate(self.pipeline, text, ids, *each) for each in one]
+                for text, ids, one in zip(texts[part], sentences[part], found, strict=True)
+            ]
+
+        candidates = in_halves(made, len(sentences))
         return candidates if self.reranker is None else self.reranker(texts, candidates)
 
     def _search(self, sentences: list[NDArray[Any]], wishes: list[Wish]) -> list[list[Found] | str]:
@@ -238,12 +232,14 @@ class Translator:
 
     def _settle(self) -> None:
         """Before much is searched, once for all replicas: lay weights out for it, and find how products are quickest."""
-        if isinstance(self.scorer, nn.Module) and self.device.type == "cpu":
-            turn_weights(self.scorer)
-            settle(self.scorer)
-            for module in self.scorer.modules():
-                if isinstance(module, Int8Linear):
-                    module.ready()
+        judges = [judge.loaded.model for judge in self.reranker.judges] if self.reranker else []
+        for model in (self.scorer, *judges):
+            if isinstance(model, nn.Module) and self.device.type == "cpu":
+                turn_weights(model)
+                settle(model)
+                for module in model.modules():
+                    if isinstance(module, Int8Linear):
+                        module.ready()
 
     def _read(
         self, sentences: Sequence[NDArray[Any]], found: Sequence[list[Hypothesis] | str]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
 from nmt.errors import InputError, ResourceError, UserError, quoted
-from nmt.infer.translator import Tally
+from nmt.infer.tally import Tally
 from nmt.text.corpus import GZIP_MAGIC, decode_line, open_text, raw_lines
 
 STDIN: Final = "-"
@@ -25,6 +25,7 @@ PATIENCE: Final = 0.2  # seconds after which it no longer waits: lines that tric
 MOST_HELD: Final = 1 << 22  # bytes of a window, whatever its lines: one that has so many waits for no further line
 FIRST: Final = 16  # lines of the first window where somebody waits for them
 GROWTH: Final = 4  # times that the next one may hold
+LONGEST_CHARACTER: Final = 4  # bytes
 UNCUT: Final = sys.maxsize  # bytes of a line
 
 
@@ -123,8 +124,11 @@ class _Splitter:
         if len(line) <= self._longest:
             return line
         end = self._longest
-        while end > 0 and line[end] & 0xC0 == 0x80:  # not in the middle of a character
-            end -= 1
+        for lead in range(end, max(end - LONGEST_CHARACTER, -1), -1):
+            if line[lead] & 0xC0 == 0xC0:  # not in the middle of the character that begins here
+                return line[:lead]
+            if line[lead] < 0x80:
+                break
         return line[:end]
 
 

@@ -192,10 +192,11 @@ class Transformer(Model):
         unseen = memory["unseen"].flatten(0, 1)  # BH 1 S
         states = self._embed(self.target_embedding(tokens), self.target_positions(state.length, 1))  # N D
         caches: dict[str, Tensor] = {}
-        bound = state.bound if state.bound and not (state.watched and self._compiled) else self._bound()
+        if state.bound is None or (state.watched and state.bound is self._compiled):
+            state.bound = self._bound()
         watching: AbstractContextManager[list[Tensor]] = recording() if state.watched else nullcontext([])
         with watching as weights:
-            for i, step in enumerate(bound):
+            for i, step in enumerate(state.bound):
                 past = memory[f"{i}.keys"], memory[f"{i}.values"]
                 remembered = memory[f"{i}.memory_keys"], memory[f"{i}.memory_values"]
                 states, past = step(states, past, seen.shape[1] - words.shape[1], hidden, remembered, unseen)

@@ -240,7 +240,7 @@ class SelfStep(Protocol):
     def __call__(
         self, states: Tensor, past: tuple[Tensor, Tensor], used: int, hidden: Tensor
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """states: (N, D) of the next position; hidden: (B * H, W, used + W), see `weighted_sum`.
+        """states: (N, D) of the next position; hidden: what broadcasts to (B * H, W, used + W), see `weighted_sum`.
 
         past: turned keys (B, H, K, C) and values (B, H, C, V) of all hypotheses that a sentence ever had, the first
         `used` of them filled; who sees which is told by `hidden`, so that nothing moves when hypotheses change places

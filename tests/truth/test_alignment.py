@@ -2,6 +2,7 @@
 
 from itertools import islice
 from random import Random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,10 +12,16 @@ from torch.nn.functional import cross_entropy
 from nmt import registry
 from nmt.batch import Batch
 from nmt.errors import InputError
-from nmt.infer.alignment import Gold, above, agreement, hard, of_words, pharaoh, read_gold
+from nmt.infer.alignment import Gold, above, agreement, hard, of_words, pharaoh, read_gold, words_of
 from nmt.infer.reading import read
 from nmt.models.base import Vocabularies
 from nmt.symbols import BOS, EOS, UNK
+
+
+@pytest.mark.parametrize(("subword", "words"), [("none", ["a\u2581b", "\u2581"]), ("bpe", ["a", "b"])])
+def test_words_are_divided_as_the_vocabulary_divides_them(subword, words):
+    side = SimpleNamespace(settings=SimpleNamespace(subword=subword), prepare=list)
+    assert words_of(side, "a\u2581b  \u2581") == words
 
 
 def gold(sure, possible):

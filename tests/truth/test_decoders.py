@@ -8,7 +8,7 @@ import torch
 from scorers import RandomScorer, random_sources
 
 from nmt.decoders.beam import Beam, BeamOptions, Beams
-from nmt.decoders.filters import top_p
+from nmt.decoders.filters import leave_only, top_p
 from nmt.decoders.greedy import Greedy, GreedyOptions
 from nmt.decoders.sampling import Sampling, SamplingOptions
 from nmt.models.base import State
@@ -192,6 +192,19 @@ def test_a_translation_that_never_ends_is_ended_at_its_length_and_its_end_is_cou
         length = int((row > EOS).sum()) + 3
         assert len(found[0].tokens) == length
         assert found[0].log_prob == pytest.approx(-50 - length * math.log(V), abs=1e-3)
+
+
+def test_a_beam_in_which_nothing_lives_is_at_its_end_however_it_is_to_stop(monkeypatch):
+    def ends(self, log_probs, prefixes):
+        if prefixes.tokens.shape[1] == 2:
+            leave_only(log_probs, torch.full_like(prefixes.limits, EOS), prefixes.limits > 0)
+
+    monkeypatch.setattr("nmt.decoders.filters.Filters.__call__", ends)
+    scorer, steps = RandomScorer(3, V), []
+    step = scorer.step
+    monkeypatch.setattr(scorer, "step", lambda *asked: steps.append(1) or step(*asked))
+    found = beam(beam_size=30, n_best=9, stop="full", max_len_a=0, max_len_b=40).search(scorer, sources(3, 2))
+    assert len(steps) == 3 and all(len(one) == 9 for one in found)
 
 
 def test_the_empty_translation_is_given_only_where_it_is_allowed():

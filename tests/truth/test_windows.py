@@ -52,6 +52,19 @@ def test_lines_do_not_depend_on_how_their_bytes_come():
         assert all(1 <= len(window) <= size for window in found)
 
 
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("ab€€".encode(), b"ab"),  # not in the middle of a character
+        ("a€ab".encode(), "a€".encode()),
+        (b"ban" + b"\x80" * 9, b"ban\x80"),  # no character is as long: what stands there is for the reader to see
+        (b"\x80" * 9, b"\x80" * 4),
+    ],
+)
+def test_a_line_that_is_too_long_is_cut_between_characters(line, kept):
+    assert list(windows(Pieces(line + b"\nb\n"), repeat(9), 4, nothing)) == [[kept + b"\n", b"b\n"]]
+
+
 def test_a_window_is_given_when_no_line_is_waiting_and_not_before():
     found = windows(Pieces(b"a\nb\n", b"c\nd", None, b"d\n", None, b"e\n"), repeat(100), 100, nothing)
     assert list(found) == [[b"a\n", b"b\n", b"c\n"], [b"dd\n"], [b"e\n"]]

@@ -194,6 +194,7 @@ def test_what_cannot_rank_is_refused_with_the_reason(models, translate, trained)
 def test_a_judge_without_finite_probabilities_fails_the_lines_and_not_the_run(translate, broken):
     told = translate(f"--rerank={broken}")
     assert (told.code, told.out) == (5, "\n" * len(LINES))
+    assert translate(f"--rerank={broken}", "--rerank-weights=1,0").out == translate().out  # it does not count
     assert told.err.count("a model of --rerank gives no finite probability") == len(LINES) - 1
 
 

@@ -24,11 +24,14 @@ from nmt.decoders.base import Decoder
 from nmt.decoders.greedy import Greedy, GreedyOptions
 from nmt.errors import UserError
 from nmt.infer.batch_size import BYTES_A_PATH, MOST_ON_CPU, MOST_ON_GPU, NUMBERS_CACHED, batch_tokens, batch_tokens_of
+from nmt.infer.candidates import Detail
 from nmt.infer.ensemble import Ensemble
 from nmt.infer.replicas import Replicas
 from nmt.infer.requests import Request
+from nmt.infer.shared import serve
 from nmt.infer.stream import translate_stream
 from nmt.infer.translator import Translator
+from nmt.signals import Signals
 
 AWKWARD = [
     b"ban des kit",
@@ -325,6 +328,43 @@ def test_a_sentence_that_fails_gives_an_empty_line_and_a_message_and_the_others_
     assert all(f"nmt: error: book:{101 + i}: not translated: RuntimeError: no [/b]" in told for i in bad)
 
 
+def test_a_translation_that_cannot_be_made_of_what_was_found_costs_its_own_line(loaded, monkeypatch, capsys):
+    candidate = Detail.candidate
+
+    def made(self, pipeline, text, *others):
+        if text == LINES[1]:
+            raise IndexError("no such word")
+        return candidate(self, pipeline, text, *others)
+
+    whole = translator(loaded, Greedy(GreedyOptions())).translate(REQUESTS)
+    monkeypatch.setattr(Detail, "candidate", made)
+    found = translator(loaded, Greedy(GreedyOptions())).translate(REQUESTS)
+    assert [one.text for one in found] == [one.text if i != 1 else "" for i, one in enumerate(whole)]
+    assert found[1].error == "IndexError: no such word"
+    assert "input:2: not translated: IndexError: no such word" in capsys.readouterr().err
+
+
+def test_what_goes_wrong_in_a_rank_is_not_taken_for_the_end_of_its_leader():
+    class Leader:
+        rank = 1
+
+        def fetch(self, key, seconds):
+            return b'{"requests": [{"text": "ban"}], "place": "source", "first": 1}'
+
+    class Failing:
+        def translate(self, *asked):
+            raise RuntimeError("can't start new thread")
+
+    with pytest.raises(RuntimeError, match="new thread"), Signals() as signals:
+        serve(Failing(), Leader(), signals)
+
+
+def test_two_translators_of_one_search_keep_its_languages_apart(loaded):
+    search = Greedy(GreedyOptions())
+    one = translator(loaded, search)
+    assert search.target is None and one.decoder.target is not None
+
+
 def test_a_mistake_of_the_user_is_not_taken_for_a_bad_sentence(loaded):
     with pytest.raises(UserError, match="no such setting"):
         translator(loaded, Touchy(lambda source: UserError("no such setting"))).translate(REQUESTS)
@@ -528,6 +568,12 @@ def test_settings_of_the_output_that_make_no_sense_are_2(translate, flags):
     assert translate(b"ban\n", *flags)[0] == 2
 
 
+def test_an_object_stands_on_one_line_for_every_reader(translate):
+    code, output = translate(b'{"text": "ban", "id": "a\\u2028b\\u0085c\\u009bd"}\n', "--input-form=json")
+    [line] = output.decode().splitlines()
+    assert code == 0 and json.loads(line)["id"] == "a\u2028b\u0085c\u009bd"
+
+
 def test_eight_bits_and_a_shortlist_of_all_words_translate_nearly_alike(translate, data, tmp_path):
     content = corpus(60)
     _, plain = translate(content)
@@ -601,7 +647,7 @@ def test_batches_are_as_large_as_the_machine_is_good_for(loaded):
 
 def test_what_is_to_be_done_before_much_work_is_done_once_and_not_for_a_single_line():
     done = []
-    one = Replicas(lambda item: (item, len(done)), 1, "cpu", 1, lambda: done.append("settled"))
+    one = Replicas(lambda item: (item, len(done)), 1, torch.device("cpu"), 1, lambda: done.append("settled"))
     assert [list(one.in_order(items, None)) for items in ([], [7], [], [8], [8, 9])] == [
         [],
         [(7, 0)],
@@ -683,6 +729,15 @@ def test_replicas_end_when_their_parent_is_killed(replicas):
     process, numbers = replicas
     process.kill()
     until(lambda: not any(map(runs, numbers)))
+
+
+def test_a_signal_ends_replicas_even_one_that_does_not_answer(replicas):
+    process, (victim, other) = replicas
+    os.kill(victim, signal.SIGSTOP)
+    process.send_signal(signal.SIGTERM)
+    told = process.communicate(timeout=60)[1].decode()
+    assert process.returncode == 128 + signal.SIGTERM and "Traceback" not in told
+    until(lambda: not runs(victim) and not runs(other))
 
 
 def until(holds):
