@@ -94,7 +94,7 @@ def write_file(path: Path, data: bytes) -> None:
 def check_named(path: Path, endings: Collection[str], what: str) -> None:
     """UserError unless the name of a file to write has one of these endings, and its folder is there.
 
-    what: is done to what, "a graph is drawn"
+    what: how the message begins, such as "a graph is drawn"
     """
     if path.suffix.lower() not in endings:
         raise UserError(f"{quoted(path)}: {what} into a file whose name ends with {', '.join(endings)}")

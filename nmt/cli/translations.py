@@ -1,7 +1,6 @@
 """How a translation is printed: its line, the n-best list of Moses, or JSON."""
 
 import json
-import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -10,11 +9,10 @@ import numpy as np
 from nmt.infer.alignment import above, hard, pharaoh, soft
 from nmt.infer.candidates import Candidate, Translation
 from nmt.infer.requests import Request
-from nmt.text.corpus import clean
+from nmt.text.corpus import NOT_TEXT, clean
 from nmt.text.pipeline import Side
 
 FAILED: Final = Candidate("", [], 0.0, 0.0)
-NO_TEXT: Final = re.compile("[\x7f-\x9f\u2028\u2029]")  # what some take for the end of a line, or for a command
 
 Show = Callable[[int, Request, Translation], str]
 
@@ -47,7 +45,8 @@ class Printer:
         candidates = [self._fields(one) for one in translation.candidates]
         error = {"error": translation.error} if translation.error else {}
         whole = {**request.others, "text": translation.text, "candidates": candidates, **error}
-        return NO_TEXT.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(whole, ensure_ascii=False)) + "\n"
+        # some readers take what is no text for the end of a line
+        return NOT_TEXT.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(whole, ensure_ascii=False)) + "\n"
 
     def _columns(self, one: Candidate) -> list[str]:
         said = clean(" ".join(map(self.target.piece, one.tokens))) if self.raw_tokens else one.text

@@ -25,7 +25,7 @@ class Ensemble(nn.Module):
     ) -> None:
         super().__init__()
         self.models, self.mean = nn.ModuleList(models), mean
-        self.weights = shares(weights or (), len(models))
+        self.weights = shares(weights, len(models))
 
     @property
     def _scorers(self) -> list[Scorer]:
@@ -87,7 +87,7 @@ class Ensemble(nn.Module):
         ]
 
 
-def shares(weights: Sequence[float], count: int) -> list[float]:
+def shares(weights: Sequence[float] | None, count: int) -> list[float]:
     """Weights made to sum to 1; none are all the same. ValueError for others than are wanted."""
     given = list(weights or [1.0] * count)
     if len(given) != count or not all(0 <= weight < math.inf for weight in given) or not 0 < sum(given) < math.inf:

@@ -199,7 +199,7 @@ class Translator:
             return "the model writes from right to left: it cannot be told how to begin, nor what to avoid"
         if wish.phrases and not self.decoder.takes_phrases:
             return "phrases are wished for, which --decoder constrained-beam can hold to"
-        for phrase in map(self.pipeline.target.decode, wish.phrases):
+        for phrase in map(self.pipeline.target.decode, wish.phrases if wish.avoid else ()):
             if any(f" {avoided} " in f" {phrase} " for avoided in wish.avoid):
                 return f"the phrase '{quoted(phrase)}' is wished for, and is to be avoided"
         return ""
@@ -303,6 +303,6 @@ def load_scorer(
     if len(loaded) == 1:
         return first.pipeline, first.model
     try:
-        return first.pipeline, Ensemble([one.model for one in loaded], weights or None, mean)
+        return first.pipeline, Ensemble([one.model for one in loaded], weights, mean)
     except ValueError as error:
         raise UserError(f"--model-weights: {error}") from None
