@@ -24,15 +24,25 @@ import torch
 
 from nmt.batch import Batch
 from nmt.checkpoint import LoadedModel, load_model
-from nmt.infer.alignment import Gold, Pair, Weights, above, agreement, hard, of_words, read_gold, word_of_tokens
 from nmt.symbols import BOS, EOS
 from nmt.text.corpus import read_lines
+from nmt.translate.alignment import (
+    Pair,
+    ReferenceAlignment,
+    Weights,
+    above,
+    agreement,
+    hard,
+    of_words,
+    read_gold,
+    word_of_tokens,
+)
 
 TOY: Final = Path(__file__).parents[1] / "recipes" / "toy"
 THRESHOLDS: Final = (0.1, 0.2, 0.3, 0.4, 0.5)
 SEED: Final = 2  # of the sentences; whether one is held out depends on itself alone
 
-Sentence = tuple[str, str, Gold]
+Sentence = tuple[str, str, ReferenceAlignment]
 
 
 def toy_sentences() -> Iterator[Sentence]:
@@ -47,7 +57,7 @@ def toy_sentences() -> Iterator[Sentence]:
         source, target = english.say(sentence), german.say(sentence)
         if generate.split_of(generate.text(source)) == "test":
             sure, possible = map(frozenset, words.links(source, target))
-            yield generate.text(source), generate.text(target), Gold(sure, possible)
+            yield generate.text(source), generate.text(target), ReferenceAlignment(sure, possible)
 
 
 def word_attention(loaded: LoadedModel, source: str, target: str) -> Weights:

@@ -24,10 +24,10 @@ def nmt(job: dict[str, Any]) -> Translate:
     from nmt import registry
     from nmt.data.shortlist import Shortlist
     from nmt.device import Memory, keep_pages, use_threads
-    from nmt.infer.batch_size import batch_tokens
-    from nmt.infer.requests import Request
-    from nmt.infer.translator import Translator, load_scorer
     from nmt.nn import linear
+    from nmt.translate.batch_size import batch_tokens
+    from nmt.translate.requests import Request
+    from nmt.translate.translator import Translator, load_scorer
 
     keep_pages()
     use_threads(1)

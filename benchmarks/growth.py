@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from nmt.charts import Curve, line_chart
-from nmt.page import html_page
+from nmt.pictures.charts import Curve, line_chart
+from nmt.pictures.page import html_page
 
 NMT = [sys.executable, "-m", "nmt"]
 WORDS: Final = 4000

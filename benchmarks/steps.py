@@ -37,7 +37,7 @@ from nmt.nn import linear
 from nmt.options import make
 from nmt.symbols import PAD
 from nmt.train.parallel import spread
-from nmt.train.trial import products
+from nmt.train.probe import products
 from nmt.train.update import Updater
 
 # glibc's M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_MAX, as it sets them itself once large blocks were freed

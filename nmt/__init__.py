@@ -3,6 +3,6 @@
 from nmt.errors import UserError
 from nmt.options import opt
 from nmt.registry import preset, register
+from nmt.version import __version__
 
-__version__ = "0.1.0"
-__all__ = ["UserError", "opt", "preset", "register"]
+__all__ = ["UserError", "__version__", "opt", "preset", "register"]

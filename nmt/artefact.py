@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Self
 
 from nmt.errors import ArtefactError, LockedError, ResourceError, UserError, quoted
+from nmt.version import __version__
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
@@ -249,8 +250,6 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any]) -> Iterator[Pat
 
 
 def _manifest(folder: Path, kind: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    from nmt import __version__
-
     files = {
         str(path.relative_to(folder)): {"size": path.stat().st_size, "sha256": sha256(path)}
         for path in sorted(folder.rglob("*"))

@@ -50,7 +50,7 @@ class Interrupted(Exception):
         self.signal_number = signal_number
 
 
-class ToldElsewhere(Exception):
+class ReportedElsewhere(Exception):
     """Another process has told what went wrong; this one has only to end with its code."""
 
     def __init__(self, code: int) -> None:

@@ -170,7 +170,7 @@ def nmt() -> Callable[..., subprocess.CompletedProcess[bytes]]:
     return call
 
 
-class Told(NamedTuple):
+class CommandResult(NamedTuple):
     """What a command ended with and said."""
 
     code: int
@@ -184,13 +184,13 @@ class Told(NamedTuple):
 
 
 @pytest.fixture
-def call(capsysbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Told]:
+def call(capsysbinary: pytest.CaptureFixture[bytes]) -> Callable[..., CommandResult]:
     """`call(arguments)` runs the command in this process, which is fast; stdin and signals are the tests' own."""
 
-    def told(*arguments: object) -> Told:
+    def told(*arguments: object) -> CommandResult:
         capsysbinary.readouterr()
         code = run([str(argument) for argument in arguments])
         out, err = capsysbinary.readouterr()
-        return Told(code, out.decode(), err.decode())
+        return CommandResult(code, out.decode(), err.decode())
 
     return told

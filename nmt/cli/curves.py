@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from nmt.charts import Curve, line_chart
-from nmt.infer.history import History, Record
-from nmt.page import html_page, html_table
+from nmt.pictures.charts import Curve, line_chart
+from nmt.pictures.page import html_page, html_table
+from nmt.report.history import History, Record
 
 MOST_POINTS: Final = 400  # of a curve; more are averaged
 QUANTITIES: Final[Sequence[tuple[str, str, Callable[[Record], float | None]]]] = (

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Literal
 
 from nmt.artefact import write_file
-from nmt.charts import bars, svg_bars
 from nmt.cli.command import Command
 from nmt.doctor.doctor import DoctorOptions, DoctorReport, SetReport, doctor
 from nmt.doctor.findings import CHECKS, SEVERITIES, Finding, worst
 from nmt.errors import InputError, quoted
 from nmt.log import log
 from nmt.options import opt
-from nmt.page import html_page, html_table
+from nmt.pictures.charts import bars, svg_bars
+from nmt.pictures.page import html_page, html_table
 
 HEADINGS = ("severity", "set", "side", "what", "count", "share")
 

@@ -7,13 +7,13 @@ from typing import Final
 
 from nmt.cli.translations import Show
 from nmt.errors import UserError, quoted
-from nmt.infer.attended import Attended
-from nmt.infer.beam_graph import BeamGraph, check_graph_file, check_search, write_graphs
-from nmt.infer.candidates import Translation
-from nmt.infer.heatmap import check_picture, terminal_map, write_attention
-from nmt.infer.requests import Request
-from nmt.infer.translator import Translator
 from nmt.log import log
+from nmt.pictures.attention import check_picture, terminal_map, write_attention
+from nmt.pictures.attention_maps import AttentionMaps
+from nmt.pictures.beam_graph import BeamGraph, check_graph_file, check_search, write_graphs
+from nmt.translate.requests import Request
+from nmt.translate.results import Translation
+from nmt.translate.translator import Translator
 
 TERMINAL: Final = "terminal"
 
@@ -36,7 +36,7 @@ class Drawings:
         if self.graph is not None:
             check_graph_file(self.graph)
         self._maps = 0
-        self._attended: list[Attended] = []
+        self._attended: list[AttentionMaps] = []
         self._graphs: list[BeamGraph] = []
 
     def beside(self, show: Show, translator: Translator) -> Show:

@@ -9,7 +9,8 @@ from typing import Final, Literal
 from nmt.cli.command import Command, Parts
 from nmt.cli.scores import System, as_lines, as_rows, as_table, compared_as_rows, compared_as_table
 from nmt.errors import InputError, UserError, quoted, unknown
-from nmt.infer.evaluate import (
+from nmt.log import log
+from nmt.metrics.evaluate import (
     METRICS,
     check_metric,
     check_seed,
@@ -20,8 +21,7 @@ from nmt.infer.evaluate import (
     refuse_subwords,
     unequal,
 )
-from nmt.infer.paper_bleu import PaperBleu, check_language, language_of
-from nmt.log import log
+from nmt.metrics.paper_bleu import PaperBleu, check_language, language_of
 from nmt.options import opt
 from nmt.signals import Signals
 from nmt.text.corpus import read_lines
@@ -158,9 +158,9 @@ def _warn_of_newstest2014(names: Sequence[str], num_lines: int) -> None:
 def _translate(options: EvaluateOptions, parts: Parts, model: str, source: System) -> System:
     """What a model makes of the source."""
     from nmt.device import Memory, choose_device, keep_pages
-    from nmt.infer.batch_size import batch_tokens
-    from nmt.infer.requests import Request
-    from nmt.infer.translator import Translator, load_scorer
+    from nmt.translate.batch_size import batch_tokens
+    from nmt.translate.requests import Request
+    from nmt.translate.translator import Translator, load_scorer
 
     keep_pages()
     device = choose_device(options.device)

@@ -13,7 +13,7 @@ from nmt.options import REQUIRED, opt
 
 if TYPE_CHECKING:  # torch is imported when the command runs
     from nmt.checkpoint import LoadedModel
-    from nmt.infer.export import DevelopmentSet, Exported
+    from nmt.export.export import DevelopmentSet, Exported
 
 OF_CTRANSLATE2: Final = ("quantization", "check", "check_lines", "tune", "json")
 
@@ -60,7 +60,7 @@ def run(options: ExportOptions) -> None:
     from nmt.artefact import check_output
     from nmt.checkpoint import load_model
     from nmt.device import use_threads
-    from nmt.infer.ctranslate2 import library
+    from nmt.export.ctranslate2 import library
 
     if options.format == "ctranslate2":
         library()  # a missing package is told before any work is done
@@ -80,7 +80,7 @@ def run(options: ExportOptions) -> None:
 
 
 def _export_int8(options: ExportOptions, loaded: "LoadedModel", output: Path) -> None:
-    from nmt.infer.export import export_int8
+    from nmt.export.export import export_int8
     from nmt.runs import WEIGHTS
     from nmt.signals import Signals
 
@@ -93,7 +93,7 @@ def _export_int8(options: ExportOptions, loaded: "LoadedModel", output: Path) ->
 def _export_ctranslate2(
     options: ExportOptions, loaded: "LoadedModel", output: Path, dev: "DevelopmentSet | None"
 ) -> None:
-    from nmt.infer.export import export_ctranslate2, invented_lines, real_lines
+    from nmt.export.export import export_ctranslate2, invented_lines, real_lines
     from nmt.signals import Signals
     from nmt.text.corpus import read_lines
 
@@ -110,7 +110,7 @@ def _export_ctranslate2(
 
 
 def _development_set(source: str, reference: str) -> "DevelopmentSet":
-    from nmt.infer.export import DevelopmentSet
+    from nmt.export.export import DevelopmentSet
     from nmt.text.corpus import misaligned, read_lines
 
     sources, references = read_lines(Path(source)), read_lines(Path(reference))

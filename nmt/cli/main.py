@@ -9,7 +9,7 @@ from io import TextIOWrapper
 from typing import Final
 
 from nmt import __version__
-from nmt.errors import Interrupted, ToldElsewhere, UserError, is_out_of_memory, one_line, quoted, unknown
+from nmt.errors import Interrupted, ReportedElsewhere, UserError, is_out_of_memory, one_line, quoted, unknown
 
 COMMANDS: Final = {
     "prepare": "Make training data of parallel text",
@@ -55,7 +55,7 @@ def run(arguments: list[str]) -> int:
         return _fail(str(error), error.code, debug)
     except Interrupted as error:
         return 128 + error.signal_number
-    except ToldElsewhere as error:
+    except ReportedElsewhere as error:
         return error.code
     except KeyboardInterrupt:
         return 130

@@ -14,10 +14,10 @@ from nmt.artefact import write_file
 from nmt.cli.command import Command
 from nmt.cli.curves import Table, page
 from nmt.errors import ArtefactError, UserError, quoted
-from nmt.infer.history import History, read_run
-from nmt.infer.table2 import EN_DE, EN_FR, SUSTAINED_TFLOPS, TABLE_2, estimate
 from nmt.log import log
 from nmt.options import opt
+from nmt.report.history import History, read_run
+from nmt.report.table2 import EN_DE, EN_FR, SUSTAINED_TFLOPS, TABLE_2, estimate
 
 PREFERRED: Final = ("paper", "bleu")  # of the metrics in a file of scores: the paper's own BLEU, then sacreBLEU's
 LEGEND: Final = (

@@ -11,7 +11,7 @@ from nmt.log import log
 from nmt.options import REQUIRED, opt
 
 if TYPE_CHECKING:  # torch is imported when the command runs
-    from nmt.infer.score import PairScore
+    from nmt.translate.score import PairScore
 
 LINES_AT_ONCE = 10_000
 
@@ -43,14 +43,14 @@ def run(options: ScoreOptions) -> int:
     """Print a line for each pair: its log-probability in nats (natural logarithm); 5 when a pair has none."""
     from nmt.checkpoint import load_model
     from nmt.device import choose_device, use_threads
-    from nmt.infer.score import score
-    from nmt.infer.tally import Tally
-    from nmt.infer.windows import pairs, place_of
     from nmt.signals import Signals
+    from nmt.translate.rate_limited_warnings import RateLimitedWarnings
+    from nmt.translate.score import score
+    from nmt.translate.windows import pairs, place_of
 
     use_threads(options.threads)
     loaded = load_model(Path(options.model), choose_device(options.device))
-    failed, done, place = Tally(log.error), 0, place_of(options.source)
+    failed, done, place = RateLimitedWarnings(log.error), 0, place_of(options.source)
     settings = (options.max_tokens, options.max_length)
     with Signals() as signals:
         for sources, targets in pairs(options.source, options.target, LINES_AT_ONCE, signals.check):

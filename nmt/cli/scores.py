@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from nmt.errors import quoted
-from nmt.infer.evaluate import Comparison, Score
+from nmt.metrics.evaluate import Comparison, Score
 
 
 @dataclass(frozen=True)

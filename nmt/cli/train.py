@@ -8,7 +8,7 @@ from nmt.cli.command import Command, Parts
 from nmt.cli.launch import flags_of_each, launch
 from nmt.dist import World
 from nmt.log import log
-from nmt.train.rehearsal import rehearse
+from nmt.train.dry_run import dry_run_of
 from nmt.train.run import TrainOptions
 from nmt.train.setup import development_set, training_data
 from nmt.train.trainer import train
@@ -16,7 +16,7 @@ from nmt.train.trainer import train
 
 def run(options: TrainOptions, parts: Parts) -> int:
     """Train, or say what training would be; as JSON where the run stands when that is asked for."""
-    world = World.of_environment()
+    world = World.from_environment()
     if options.devices > 1 and world.size == 1:
         development_set(options, training_data(options))  # what is wrong with them is told once
         of_each = flags_of_each(options.devices, options.device, options.threads)
@@ -25,7 +25,7 @@ def run(options: TrainOptions, parts: Parts) -> int:
         )
     log.quiet |= not world.leads
     if options.dry_run:
-        found = rehearse(options, parts)
+        found = dry_run_of(options, parts)
         if world.leads:
             told = {**asdict(found), "hours": found.hours, "eflop": found.eflop}
             lines = [json.dumps(told, indent=1)] if options.json else found.lines()

@@ -23,9 +23,9 @@ if TYPE_CHECKING:  # torch is imported when the command runs
     from nmt.cli.drawings import Drawings
     from nmt.cli.translations import Show
     from nmt.decoders.base import Decoder
-    from nmt.infer.rerank import Reranker
-    from nmt.infer.translator import Translator
     from nmt.text.pipeline import Pipeline
+    from nmt.translate.rerank import Reranker
+    from nmt.translate.translator import Translator
 
 MOST_REPLICAS: Final = 16  # unless more are asked for: each has a batch's numbers in memory
 FILES: Final = "input", "output", "attention", "beam_graph"
@@ -154,7 +154,7 @@ def _is_share(text: str) -> bool:
 
 def run(options: TranslateOptions, parts: Parts) -> int:
     """Translate the input, as many lines out as in; 5 when a line could not be translated."""
-    world = World.of_environment()
+    world = World.from_environment()
     if options.devices > 1 and world.size == 1:
         from nmt.cli.launch import flags_of_each, launch
 
@@ -172,11 +172,11 @@ def _translator(options: TranslateOptions, parts: Parts, world: World) -> "Trans
 
     from nmt.data.shortlist import Shortlist
     from nmt.device import Memory, Precision, autocast, choose_device, keep_pages, use_threads
-    from nmt.infer.alignment import read_dictionary
-    from nmt.infer.batch_size import batch_tokens
-    from nmt.infer.candidates import Detail
-    from nmt.infer.replicas import by_processes
-    from nmt.infer.translator import Translator, load_scorer
+    from nmt.translate.alignment import read_dictionary
+    from nmt.translate.batch_size import batch_tokens
+    from nmt.translate.replicas import by_processes
+    from nmt.translate.results import Detail
+    from nmt.translate.translator import Translator, load_scorer
 
     keep_pages()
     decoder, device = _decoder(options, parts), choose_device(options.device, world.local_rank)
@@ -250,16 +250,16 @@ def _reranker(
     options: TranslateOptions, parts: Parts, decoder: "Decoder", pipeline: "Pipeline", device: "torch.device", size: int
 ) -> "Reranker":
     """What puts the candidates of a search into another order. size: tokens of a batch"""
-    from nmt.infer.rerank import Judge, Reranker
+    from nmt.translate.rerank import Reranker, RerankModel
 
-    judges = [Judge.load(Path(folder), device, pipeline) for folder in options.rerank]
+    rerank_models = [RerankModel.load(Path(folder), device, pipeline) for folder in options.rerank]
     shown = parts.options("decoder").n_best
-    return Reranker(judges, options.rerank_weights, decoder, shown, size, options.max_source_length)
+    return Reranker(rerank_models, options.rerank_weights, decoder, shown, size, options.max_source_length)
 
 
 def _serve(options: TranslateOptions, parts: Parts, world: World) -> int:
     """Translate what the leader gives; a signal ends the leader, and by it the others."""
-    from nmt.infer.shared import serve
+    from nmt.translate.distributed import serve
 
     with Signals() as signals:
         serve(_translator(options, parts, world), world, signals)
@@ -267,9 +267,9 @@ def _serve(options: TranslateOptions, parts: Parts, world: World) -> int:
 
 
 def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
-    from nmt.infer.shared import leading
-    from nmt.infer.stream import new_output, translate_stream
-    from nmt.infer.windows import open_source, place_of
+    from nmt.translate.distributed import leading
+    from nmt.translate.stream import new_output, translate_stream
+    from nmt.translate.windows import open_source, place_of
 
     with open_source(options.input) as source:
         drawings = _drawings(options)

@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from nmt.infer.alignment import above, hard, pharaoh, soft
-from nmt.infer.candidates import Candidate, Translation
-from nmt.infer.requests import Request
 from nmt.text.corpus import NOT_TEXT, clean
 from nmt.text.pipeline import Side
+from nmt.translate.alignment import above, hard, pharaoh, soft
+from nmt.translate.requests import Request
+from nmt.translate.results import Candidate, Translation
 
 FAILED: Final = Candidate("", [], 0.0, 0.0)
 

@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 from nmt import opt, register
 from nmt.decoders.base import signature
 from nmt.decoders.beam import Beam, BeamOptions, Beams, Continued
-from nmt.decoders.filters import Wish, leave_only
+from nmt.decoders.filters import Constraints, leave_only
 from nmt.symbols import PAD
 
 
@@ -27,9 +27,11 @@ class AlternativesOptions(BeamOptions):
 class _Alternatives(Beams):
     """A beam for each word that may follow the prefix, those of a sentence side by side."""
 
-    def __init__(self, options: BeamOptions, limits: Sequence[int], source: Tensor, wishes: Sequence[Wish]) -> None:
+    def __init__(
+        self, options: BeamOptions, limits: Sequence[int], source: Tensor, constraints: Sequence[Constraints]
+    ) -> None:
         super().__init__(options, limits, source, options.n_best, options.beam_size, 1)
-        given = torch.tensor([len(wish.prefix) for wish in wishes], device=source.device)
+        given = torch.tensor([len(constraint.prefix) for constraint in constraints], device=source.device)
         self.given = given.repeat_interleave(self.groups)  # B
 
     def continued(self, log_probs: Tensor) -> Continued:
@@ -56,6 +58,6 @@ class Alternatives(Beam):
     def signature(self) -> str:
         return signature("alternatives", self.options)
 
-    def beams(self, limits: Sequence[int], source: Tensor, wishes: Sequence[Wish]) -> Beams:
+    def beams(self, limits: Sequence[int], source: Tensor, constraints: Sequence[Constraints]) -> Beams:
         """See Beam."""
-        return _Alternatives(self.options, limits, source, wishes)
+        return _Alternatives(self.options, limits, source, constraints)

@@ -24,7 +24,7 @@ KEPT: Final = 4  # automata: each has the table of characters once more
 ROOM: Final = 1 << 25  # bytes of an automaton's states from which the way of every token is known
 
 
-class Surfaces:
+class TokenTexts:
     """What each token adds to a text, as characters in a table. texts: (V,)
 
     automaton: what avoids some texts among these tokens; the last few are kept, for one batch often avoids what the last did
@@ -45,15 +45,17 @@ class Automaton:
     States are the beginnings of the texts, with a space on either side; one state stands for a text that was completed.
     """
 
-    def __init__(self, texts: Sequence[str], surfaces: Surfaces) -> None:
+    def __init__(self, texts: Sequence[str], token_texts: TokenTexts) -> None:
         patterns = [f" {' '.join(text.split())} " for text in texts]
         beginnings = sorted({pattern[:n] for pattern in patterns for n in range(len(pattern))}, key=len)
         self.found = len(beginnings)
         alphabet = sorted({ord(character) for pattern in patterns for character in pattern})
-        self._symbols = np.searchsorted(alphabet, surfaces.characters)  # V width; len(alphabet) for any other character
-        known = np.isin(surfaces.characters, alphabet)
+        self._symbols = np.searchsorted(
+            alphabet, token_texts.characters
+        )  # V width; len(alphabet) for any other character
+        known = np.isin(token_texts.characters, alphabet)
         self._symbols[~known] = len(alphabet)
-        self._real = surfaces.characters != 0
+        self._real = token_texts.characters != 0
         symbol = {chr(character): number for number, character in enumerate(alphabet)}
         self._goto = self._built(beginnings, patterns, symbol)
         self.after = lru_cache(max(1, ROOM // (4 * len(self._symbols))))(self._after)
@@ -107,16 +109,16 @@ class Automaton:
         return torch.from_numpy((after == self.found) | ~self._ends_well[after])
 
 
-class Banned:
+class AvoidFilter:
     """The filter.
 
     avoid: the texts that each row of the source avoids, as its pipeline writes them
     given: the first tokens of its translation that are not for the search to choose; a text that ends with them may stand
     """
 
-    def __init__(self, avoid: Sequence[tuple[str, ...]], given: Sequence[int], surfaces: Surfaces) -> None:
+    def __init__(self, avoid: Sequence[tuple[str, ...]], given: Sequence[int], token_texts: TokenTexts) -> None:
         self._given = given
-        self._automata = [surfaces.automaton(texts) if texts else None for texts in avoid]
+        self._automata = [token_texts.automaton(texts) if texts else None for texts in avoid]
 
     def __call__(self, log_probs: Tensor, prefixes: "Prefixes") -> None:
         rows = zip(prefixes.sentences.tolist(), prefixes.tokens.tolist(), strict=True)

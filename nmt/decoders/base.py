@@ -13,8 +13,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from nmt.decoders.banned import Surfaces
-from nmt.decoders.filters import FilterOptions, Filters, Prefixes, Wish
+from nmt.decoders.banned import TokenTexts
+from nmt.decoders.filters import Constraints, FilterOptions, Filters, Prefixes
 from nmt.errors import UserError
 from nmt.models.base import Scorer
 from nmt.options import as_dict, opt
@@ -44,9 +44,9 @@ class Target:
         self.decode, self._texts = decode, texts
 
     @cached_property
-    def surfaces(self) -> Surfaces:
+    def token_texts(self) -> TokenTexts:
         """What each token adds, as a table."""
-        return Surfaces(self._texts())
+        return TokenTexts(self._texts())
 
 
 class Decoder(ABC):
@@ -67,26 +67,28 @@ class Decoder(ABC):
     target: Target | None = None
     source_text: Callable[[Sequence[int]], str] | None = None
 
-    def search(self, scorer: Scorer, source: Tensor, wishes: Sequence[Wish] | None = None) -> list[list[Hypothesis]]:
+    def search(
+        self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints] | None = None
+    ) -> list[list[Hypothesis]]:
         """For each row of source (B, S): the hypotheses found, best first, at least one.
 
         Each row has a token, EOS, then PAD; a wish belongs to each, where there are any. The log-probabilities that
         `scorer.step` returns belong to the search, which may write into them.
         """
-        wishes = wishes or [Wish()] * len(source)
-        if not self.takes_phrases and any(wish.phrases for wish in wishes):
+        constraints = constraints or [Constraints()] * len(source)
+        if not self.takes_phrases and any(constraint.phrases for constraint in constraints):
             told = f"{self.signature.partition('|')[0]} cannot be told what a translation must contain"
             raise UserError(f"{told} (give --decoder constrained-beam)")
         with torch.inference_mode():
-            return self.decode(scorer, source, wishes)
+            return self.decode(scorer, source, constraints)
 
-    def filters(self, options: FilterOptions, wishes: Sequence[Wish], device: torch.device) -> Filters:
+    def filters(self, options: FilterOptions, constraints: Sequence[Constraints], device: torch.device) -> Filters:
         """What may not come next, by the options of a search and the wishes of the rows of the source."""
-        avoiding = any(wish.avoid for wish in wishes)
-        return Filters(options, wishes, device, self.target.surfaces if self.target and avoiding else None)
+        avoiding = any(constraint.avoid for constraint in constraints)
+        return Filters(options, constraints, device, self.target.token_texts if self.target and avoiding else None)
 
     @abstractmethod
-    def decode(self, scorer: Scorer, source: Tensor, wishes: Sequence[Wish]) -> list[list[Hypothesis]]:
+    def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
         """See `search`; a wish for each row, and no gradient."""
 
     def normalised(self, log_prob: float, length: int) -> float:
@@ -112,12 +114,12 @@ class SearchOptions(FilterOptions):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 0")
 
-    def limits(self, source: Tensor, wishes: Sequence[Wish]) -> list[int]:
+    def limits(self, source: Tensor, constraints: Sequence[Constraints]) -> list[int]:
         """The most tokens of a translation of each row of source (B, S): what is wished has room besides."""
         lengths = ((source != PAD).sum(1) - 1).tolist()  # without EOS
         return [
-            max(self.min_length, int(self.max_len_a * length + self.max_len_b)) + wish.num_tokens
-            for length, wish in zip(lengths, wishes, strict=True)
+            max(self.min_length, int(self.max_len_a * length + self.max_len_b)) + constraint.num_tokens
+            for length, constraint in zip(lengths, constraints, strict=True)
         ]
 
 
@@ -126,7 +128,7 @@ def signature(name: str, options: Any) -> str:
     return "|".join([name, *(f"{key}:{value}" for key, value in as_dict(options).items())])
 
 
-def staying(done: list[bool]) -> list[int] | None:
+def alive_sentences(done: list[bool]) -> list[int] | None:
     """The sentences that stay when those that are done leave; None while too few are done to be worth it."""
     if sum(done) * LEAVE_TOGETHER < max(len(done), 1):
         return None
@@ -136,7 +138,7 @@ def staying(done: list[bool]) -> list[int] | None:
 Choose = Callable[[Tensor, Tensor, int], Tensor]
 
 
-def follow(
+def run_search(
     scorer: Scorer, source: Tensor, copies: int, limits: Sequence[int], filters: Filters, choose: Choose
 ) -> list[Hypothesis]:
     """Say a word at a time, never looking back: `copies` paths (W) for each row of source (B, S), together.
@@ -164,7 +166,7 @@ def follow(
         said[rows, step - 1] = tokens
         log_probs_said[rows, step - 1] = log_prob.masked_fill(ended, 0.0)
         ended = ended | (tokens == EOS)
-        stay = staying(ended.view(-1, W).all(1).tolist())
+        stay = alive_sentences(ended.view(-1, W).all(1).tolist())
         if stay == []:
             break
         if stay is not None:

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from nmt import opt, register
-from nmt.decoders.base import Decoder, Hypothesis, SearchOptions, signature, staying
-from nmt.decoders.filters import Prefixes, Wish
+from nmt.decoders.base import Decoder, Hypothesis, SearchOptions, alive_sentences, signature
+from nmt.decoders.filters import Constraints, Prefixes
 from nmt.errors import UserError
 from nmt.models.base import Scorer
 from nmt.symbols import BOS, EOS, PAD
@@ -163,11 +163,11 @@ class Beams:
         if self.options.stop == "full":
             done = (self.num_ended >= self.scores.shape[1]) | (self.totals[:, 0] == -math.inf)
         else:
-            done = self.scores[:, self.of_each - 1] >= self.bound()
+            done = self.scores[:, self.of_each - 1] >= self.upper_bound()
         found: list[bool] = done.view(-1, self.groups).all(1).tolist()
         return found
 
-    def bound(self) -> Tensor:
+    def upper_bound(self) -> Tensor:
         """(B,) the best score that any live hypothesis can reach: no word makes a log-probability greater, no length
         penalty is weaker than that of the greatest length, and coverage only takes away."""
         return self.totals[:, 0] / self._divisors[self.limits + 1]
@@ -265,17 +265,17 @@ class Beam(Decoder):
         """See Decoder."""
         return log_prob / self.options.divisor(length)
 
-    def beams(self, limits: Sequence[int], source: Tensor, wishes: Sequence[Wish]) -> Beams:
+    def beams(self, limits: Sequence[int], source: Tensor, constraints: Sequence[Constraints]) -> Beams:
         """The strategy, for one batch."""
         return Beams(self.options, limits, source, 1, self.options.beam_size, self.n_best)
 
-    def decode(self, scorer: Scorer, source: Tensor, wishes: Sequence[Wish]) -> list[list[Hypothesis]]:
+    def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
         """See Decoder; n_best hypotheses a sentence, fewer where there are not so many.
 
         A hypothesis that is as long as it may be is made to end, and the log-probability of its EOS counts.
         """
-        limits = self.options.limits(source, wishes)
-        beams, filters = self.beams(limits, source, wishes), self.filters(self.options, wishes, source.device)
+        limits = self.options.limits(source, constraints)
+        beams, filters = self.beams(limits, source, constraints), self.filters(self.options, constraints, source.device)
         beams.observer = self.observer
         state, each = scorer.start(source), torch.arange(beams.groups, device=source.device)
         state.watched = self.options.coverage_penalty > 0
@@ -290,7 +290,7 @@ class Beam(Decoder):
             before = beams.said.shape[1]
             parents, words = beams.advance(log_probs, state.attention)
             rows = parents + before * torch.arange(len(parents), device=source.device)[:, None]  # of the state
-            stay = staying(beams.done())  # the one wait for the device in a step
+            stay = alive_sentences(beams.done())  # the one wait for the device in a step
             if stay == []:
                 break
             if stay is None:

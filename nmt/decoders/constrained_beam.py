@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 from nmt import register
 from nmt.decoders.base import signature
 from nmt.decoders.beam import Beam, BeamOptions, Beams, Continued
-from nmt.decoders.filters import Wish
+from nmt.decoders.filters import Constraints
 from nmt.symbols import EOS
 
 Phrase = tuple[int, ...]
@@ -73,9 +73,11 @@ def _inside(part: Phrase, whole: Phrase) -> bool:
 class _Banks(Beams):
     """Beams whose hypotheses know how far they are. progress: of each beam, of each hypothesis"""
 
-    def __init__(self, options: BeamOptions, limits: Sequence[int], source: Tensor, wishes: Sequence[Wish]) -> None:
+    def __init__(
+        self, options: BeamOptions, limits: Sequence[int], source: Tensor, constraints: Sequence[Constraints]
+    ) -> None:
         super().__init__(options, limits, source, 1, options.beam_size, options.n_best)
-        self.progress = [[Progress.towards(wish.phrases)] for wish in wishes]
+        self.progress = [[Progress.towards(constraint.phrases)] for constraint in constraints]
 
     def continued(self, log_probs: Tensor) -> Continued:
         """A sentence at a time."""
@@ -157,6 +159,6 @@ class ConstrainedBeam(Beam):
     def signature(self) -> str:
         return signature("constrained-beam", self.options)
 
-    def beams(self, limits: Sequence[int], source: Tensor, wishes: Sequence[Wish]) -> Beams:
+    def beams(self, limits: Sequence[int], source: Tensor, constraints: Sequence[Constraints]) -> Beams:
         """See Beam."""
-        return _Banks(self.options, limits, source, wishes)
+        return _Banks(self.options, limits, source, constraints)

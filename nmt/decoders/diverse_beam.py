@@ -13,7 +13,7 @@ from torch import Tensor
 from nmt import opt, register
 from nmt.decoders.base import signature
 from nmt.decoders.beam import Beam, BeamOptions, Beams, Continued, best_continuations
-from nmt.decoders.filters import Wish
+from nmt.decoders.filters import Constraints
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +60,6 @@ class DiverseBeam(Beam):
     def signature(self) -> str:
         return signature("diverse-beam", self.options)
 
-    def beams(self, limits: Sequence[int], source: Tensor, wishes: Sequence[Wish]) -> Beams:
+    def beams(self, limits: Sequence[int], source: Tensor, constraints: Sequence[Constraints]) -> Beams:
         """See Beam."""
         return _Groups(self.options, limits, source)

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nmt.decoders.banned import Banned, Surfaces
+from nmt.decoders.banned import AvoidFilter, TokenTexts
 from nmt.options import opt
 from nmt.symbols import BOS, EOS, PAD, UNK
 
 
 @dataclass(frozen=True)
-class Wish:
+class Constraints:
     """What one sentence wishes of its translation. Tokens are ids of the target.
 
     prefix: tokens that it begins with
@@ -73,19 +73,23 @@ class Filters:
     """All filters of a search, in their order. surfaces: of the target's tokens, wanted where a wish avoids texts"""
 
     def __init__(
-        self, options: FilterOptions, wishes: Sequence[Wish], device: torch.device, surfaces: Surfaces | None
+        self,
+        options: FilterOptions,
+        constraints: Sequence[Constraints],
+        device: torch.device,
+        token_texts: TokenTexts | None,
     ) -> None:
         self.options = options
         self._filters: list[Filter] = [self._allowed]
         if options.no_repeat_ngram:
             self._filters.append(self._no_repeat)
-        if any(wish.avoid for wish in wishes):
-            if surfaces is None:
+        if any(constraint.avoid for constraint in constraints):
+            if token_texts is None:
                 raise ValueError("a wish avoids texts, and what tokens are as text is not known")
-            given = [len(wish.prefix) for wish in wishes]
-            self._filters.append(Banned([wish.avoid for wish in wishes], given, surfaces))
+            given = [len(constraint.prefix) for constraint in constraints]
+            self._filters.append(AvoidFilter([constraint.avoid for constraint in constraints], given, token_texts))
         self._filters.append(_end_in_time)
-        prefixes = [wish.prefix for wish in wishes]
+        prefixes = [constraint.prefix for constraint in constraints]
         self._prefix = ForcedPrefix(prefixes, device) if any(prefixes) else None
 
     def __call__(self, log_probs: Tensor, prefixes: Prefixes) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from nmt import register
-from nmt.decoders.base import Decoder, Hypothesis, SearchOptions, follow, signature
-from nmt.decoders.filters import Wish
+from nmt.decoders.base import Decoder, Hypothesis, SearchOptions, run_search, signature
+from nmt.decoders.filters import Constraints
 from nmt.models.base import Scorer
 
 
@@ -27,9 +27,9 @@ class Greedy(Decoder):
     def signature(self) -> str:
         return signature("greedy", self.options)
 
-    def decode(self, scorer: Scorer, source: Tensor, wishes: Sequence[Wish]) -> list[list[Hypothesis]]:
+    def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
         """See Decoder; one hypothesis a sentence, its score is its log-probability."""
-        filters = self.filters(self.options, wishes, source.device)
-        limits = self.options.limits(source, wishes)
-        found = follow(scorer, source, 1, limits, filters, lambda log_probs, rows, step: log_probs.argmax(1))
+        filters = self.filters(self.options, constraints, source.device)
+        limits = self.options.limits(source, constraints)
+        found = run_search(scorer, source, 1, limits, filters, lambda log_probs, rows, step: log_probs.argmax(1))
         return [[hypothesis] for hypothesis in found]

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from nmt import UserError, opt, register, registry
 from nmt.decoders.base import Decoder, Hypothesis, signature
-from nmt.decoders.filters import Wish
+from nmt.decoders.filters import Constraints
 from nmt.decoders.sampling import SamplingOptions
 from nmt.errors import quoted
 from nmt.models.base import Scorer
@@ -77,10 +77,10 @@ class Mbr(Decoder):
     def signature(self) -> str:
         return signature("mbr", self.options)
 
-    def decode(self, scorer: Scorer, source: Tensor, wishes: Sequence[Wish]) -> list[list[Hypothesis]]:
+    def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
         """See Decoder; the score is the expected utility."""
         self._inner.target = self.target
-        found = self._inner.search(scorer, source, wishes)
+        found = self._inner.search(scorer, source, constraints)
         return [self._ranked(row, ones) for row, ones in zip(source.tolist(), found, strict=True)]
 
     def _ranked(self, source: list[int], found: list[Hypothesis]) -> list[Hypothesis]:

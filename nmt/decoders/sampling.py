@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from nmt import opt, register
-from nmt.decoders.base import Choose, Decoder, Hypothesis, SearchOptions, follow, signature
-from nmt.decoders.filters import Wish, likely, top_p
+from nmt.decoders.base import Choose, Decoder, Hypothesis, SearchOptions, run_search, signature
+from nmt.decoders.filters import Constraints, likely, top_p
 from nmt.models.base import Scorer
 from nmt.symbols import PAD
 
@@ -66,14 +66,14 @@ class Sampling(Decoder):
     def signature(self) -> str:
         return signature("sampling", self.options)
 
-    def decode(self, scorer: Scorer, source: Tensor, wishes: Sequence[Wish]) -> list[list[Hypothesis]]:
+    def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
         """See Decoder; n_best independent samples a sentence. Log-probabilities are the Scorer's own, untempered."""
-        n, filters = self.n_best, self.filters(self.options, wishes, source.device)
-        limits = self.options.limits(source, wishes)
+        n, filters = self.n_best, self.filters(self.options, constraints, source.device)
+        limits = self.options.limits(source, constraints)
         keys = _keys(self.options.sampling_seed, source, n).view(-1, n)  # B n
-        found: list[list[Hypothesis]] = [[] for _ in wishes]
+        found: list[list[Hypothesis]] = [[] for _ in constraints]
         for some in keys.split(TOGETHER, 1):
-            drawn = follow(scorer, source, some.shape[1], limits, filters, self._chooser(some.flatten()))
+            drawn = run_search(scorer, source, some.shape[1], limits, filters, self._chooser(some.flatten()))
             for number, ones in enumerate(found):
                 ones += drawn[number * some.shape[1] : (number + 1) * some.shape[1]]
         return [sorted(ones, key=lambda one: -one.score) for ones in found]

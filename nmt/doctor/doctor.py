@@ -18,7 +18,7 @@ from nmt.data.sets import CorpusOptions, Kind, text_sets
 from nmt.data.shards import PreparedData, named_pipeline
 from nmt.data.workers import in_order
 from nmt.doctor.examine import SIDES, Examine, Examined
-from nmt.doctor.findings import CHECKS, SEVERITIES, Example, Finding, Tally
+from nmt.doctor.findings import CHECKS, SEVERITIES, Example, Finding, FindingCounts
 from nmt.doctor.lengths import Rows
 from nmt.doctor.repeats import Overlap, first_of
 from nmt.doctor.sets import PairSet, Part
@@ -179,7 +179,7 @@ def _dropped_before(prepared: PreparedData) -> list[Finding]:
 
 def _look(one: PairSet, task: Examine, overlap: Overlap, workers: int, signals: Signals) -> Examined:
     """All that is found in a set, with the keys of all its pairs; loose keys only of evaluation sets."""
-    found = Examined(0, Tally(task.limit))
+    found = Examined(0, FindingCounts(task.limit))
     keep_loose = task.loose and one.kind != "train"
     found.pair_keys, found.source_keys = np.zeros((2, one.examined), dtype=np.uint64)
     found.loose_keys = np.zeros(one.examined if keep_loose else 0, dtype=np.uint64)

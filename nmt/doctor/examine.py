@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.data.duplicates import Keys
-from nmt.doctor.findings import SideName, Tally
+from nmt.doctor.findings import FindingCounts, SideName
 from nmt.doctor.languages import CHARACTER_WORTH, base_language, foreign_script, guess_language, is_profiled, scripts_of
 from nmt.doctor.lengths import Lengths
 from nmt.doctor.repeats import keys_of
@@ -58,7 +58,7 @@ class Examined:
     """
 
     pairs: int
-    tally: Tally
+    tally: FindingCounts
     lengths: Lengths = field(default_factory=Lengths)
     tokens: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2, dtype=np.int64))
     words: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2, dtype=np.int64))
@@ -95,7 +95,7 @@ class Examine:
     loose: bool
 
     def __call__(self, lines: Lines) -> Examined:
-        found = Examined(len(lines.numbers), Tally(self.limit))
+        found = Examined(len(lines.numbers), FindingCounts(self.limit))
         texts = self._side(lines, 0, found.tally), self._side(lines, 1, found.tally)
         self._pairs(lines, texts, found.tally)
         self._measure(lines, texts, found)
@@ -105,7 +105,7 @@ class Examine:
             found.loose_keys = keys_of(loosely(text) for text in texts[0])
         return found
 
-    def _side(self, lines: Lines, side: int, tally: Tally) -> list[str]:
+    def _side(self, lines: Lines, side: int, tally: FindingCounts) -> list[str]:
         """The texts of a side; what can be seen on one side alone is counted."""
         name, place, scripts = SIDES[side], lines.places[side], scripts_of(self.languages[side])
         texts = []
@@ -133,7 +133,7 @@ class Examine:
                 tally.add("wrong-script", name, f"{place}:{number}", f"({script}) {text}")
         return texts
 
-    def _pairs(self, lines: Lines, texts: tuple[list[str], list[str]], tally: Tally) -> None:
+    def _pairs(self, lines: Lines, texts: tuple[list[str], list[str]], tally: FindingCounts) -> None:
         """What can be seen of two lines together."""
         worth = [CHARACTER_WORTH.get(base_language(language), 1.0) for language in self.languages]
         guessing = self._guessing()
@@ -164,7 +164,7 @@ class Examine:
         one, other = map(base_language, self.languages)
         return one != other and (is_profiled(one) or is_profiled(other))
 
-    def _languages(self, lines: Lines, number: int, source: str, target: str, tally: Tally) -> None:
+    def _languages(self, lines: Lines, number: int, source: str, target: str, tally: FindingCounts) -> None:
         """Count a pair that is swapped, or else each side that is in another language."""
         own = base_language(self.languages[0]), base_language(self.languages[1])
         guesses = guess_language(source), guess_language(target)

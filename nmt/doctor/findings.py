@@ -160,7 +160,7 @@ Key = tuple[str, SideName, str]  # check, side, detail
 
 
 @dataclass
-class Tally:
+class FindingCounts:
     """Counts by check, side and detail, with the first few examples of each.
 
     of: what a share is taken of where that is not all pairs, by check and side; limit: examples kept of each
@@ -179,7 +179,7 @@ class Tally:
         if len(kept) < self.limit:
             kept.append(Example(place, " ||| ".join(map(_cut, texts))))
 
-    def merge(self, later: "Tally") -> None:
+    def merge(self, later: "FindingCounts") -> None:
         """Add what was found after all that is here."""
         self.counts.update(later.counts)
         self.of.update(later.of)

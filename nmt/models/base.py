@@ -52,7 +52,7 @@ class State:
     watched: whether a search wants to know where each step looks
     attention: (N, S) what the last step saw of each source position, if it was watched; a row sums to 1
     output: the projection to the words that may be said, a few or all; None is the model's own
-    bound: what a model has looked up of itself for the steps of one search; None where it has to be again
+    prepared: what a model has looked up of itself for the steps of one search; None where it has to be again
     """
 
     sentences: dict[str, Tensor] = field(default_factory=dict)
@@ -61,11 +61,11 @@ class State:
     watched: bool = False
     attention: Tensor | None = None
     output: Callable[[Tensor], Tensor] | None = None
-    bound: Sequence[Any] | None = None
+    prepared: Sequence[Any] | None = None
 
     def after(self, sentences: dict[str, Tensor], hypotheses: dict[str, Tensor], attention: Tensor | None) -> "State":
         """The state one step later."""
-        return State(sentences, hypotheses, self.length + 1, self.watched, attention, self.output, self.bound)
+        return State(sentences, hypotheses, self.length + 1, self.watched, attention, self.output, self.prepared)
 
     def reorder(self, rows: Tensor) -> None:
         """Make row i of the hypotheses what row `rows[i]` was. rows: (N',) each in 0..N-1; N' may differ from N."""
@@ -138,9 +138,9 @@ class Model(nn.Module, ABC):
         own = logits if logits.device.type == "cpu" and not logits.requires_grad else None
         return torch.log_softmax(logits, dim=-1, out=own)
 
-    def bound_output(self) -> Callable[[Tensor], Tensor]:
+    def prepared_output(self) -> Callable[[Tensor], Tensor]:
         """`output` without gradient for one search, its weights looked up where it can do that."""
-        return self.output.bound() if isinstance(self.output, Linear | Int8Linear) else self.output
+        return self.output.prepared() if isinstance(self.output, Linear | Int8Linear) else self.output
 
     def compile_steps(self) -> None:
         """Let torch.compile fuse what a search asks of each layer, from now on, without gradient.

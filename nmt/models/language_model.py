@@ -49,11 +49,11 @@ class CausalLayer(EncoderLayer):
         whole: Tensor = self.feed_forward_residual(states, self.feed_forward)
         return whole
 
-    def bound(self) -> SelfStep:
+    def prepared(self) -> SelfStep:
         """The layer one more position of each hypothesis at a time, without gradient; see SelfStep."""
-        attend, feed = self.self_attention.bound(), self.feed_forward.bound()
-        before_attending, attended = self.self_attention_residual.bound()
-        before_feeding, fed = self.feed_forward_residual.bound()
+        attend, feed = self.self_attention.prepared(), self.feed_forward.prepared()
+        before_attending, attended = self.self_attention_residual.prepared()
+        before_feeding, fed = self.feed_forward_residual.prepared()
 
         def step(
             states: Tensor, past: tuple[Tensor, Tensor], used: int, hidden: Tensor
@@ -111,17 +111,17 @@ class LanguageModel(Model):
         past: dict[str, Tensor] = {}
         for i in range(len(self.layers)):
             past |= {f"{i}.keys": values.new_empty(len(source), shape.heads, shape.keys, 0), f"{i}.values": values}
-        return State({"nothing": source[:, :0]}, past, output=self.bound_output(), bound=self._bound())
+        return State({"nothing": source[:, :0]}, past, output=self.prepared_output(), prepared=self._prepared_layers())
 
-    def _bound(self) -> list[SelfStep]:
-        return [cast(CausalLayer, layer).bound() for layer in self.layers]
+    def _prepared_layers(self) -> list[SelfStep]:
+        return [cast(CausalLayer, layer).prepared() for layer in self.layers]
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """See Scorer. Per hypothesis: each layer's keys and values of its words."""
         states = self._embed(tokens[:, None], state.length).squeeze(1)  # N D
         seen = states.new_zeros(1, 1, state.length + 1)
         caches: dict[str, Tensor] = {}
-        for i, step in enumerate(state.bound or self._bound()):
+        for i, step in enumerate(state.prepared or self._prepared_layers()):
             past = state.hypotheses[f"{i}.keys"], state.hypotheses[f"{i}.values"]
             states, past = step(states, past, state.length, seen)
             caches[f"{i}.keys"], caches[f"{i}.values"] = past

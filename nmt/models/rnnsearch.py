@@ -136,7 +136,7 @@ class RnnSearch(Model):
     def start(self, source: Tensor) -> State:
         """See Scorer. Per sentence: annotations, already multiplied by each matrix that they meet."""
         state, memory = self._encode(source)
-        return State(sentences=memory, hypotheses={"state": state}, output=self.bound_output())
+        return State(sentences=memory, hypotheses={"state": state}, output=self.prepared_output())
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """See Scorer. Per hypothesis: the state of the GRU."""

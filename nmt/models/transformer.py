@@ -164,21 +164,23 @@ class Transformer(Model):
             attention = cast(DecoderLayer, layer).cross_attention
             keys, values = attention.remember(memory)
             # laid out once as products read them, or each step would do it again
-            turned, values = keys.transpose(2, 3).contiguous(), values.contiguous()
-            sentences[f"{i}.memory_keys"], sentences[f"{i}.memory_values"] = turned, values
-            sentences[f"{i}.keys"], sentences[f"{i}.values"] = turned[:, :, :, :0], values[:, :, :0]
+            transposed, values = keys.transpose(2, 3).contiguous(), values.contiguous()
+            sentences[f"{i}.memory_keys"], sentences[f"{i}.memory_values"] = transposed, values
+            sentences[f"{i}.keys"], sentences[f"{i}.values"] = transposed[:, :, :, :0], values[:, :, :0]
         seen = mask.new_empty(len(source), 0)
-        return State(sentences, {"seen": seen}, output=self.bound_output(), bound=self._compiled or self._bound())
+        return State(
+            sentences, {"seen": seen}, output=self.prepared_output(), prepared=self._compiled or self._prepared_layers()
+        )
 
-    def _bound(self) -> list[LayerStep]:
-        return [cast(DecoderLayer, layer).bound() for layer in self.decoder]
+    def _prepared_layers(self) -> list[LayerStep]:
+        return [cast(DecoderLayer, layer).prepared() for layer in self.decoder]
 
     def compile_steps(self) -> None:
         """See Model. One graph serves all lengths and batches; a batch of one makes another."""
         if any(isinstance(module, Int8Linear) for module in self.modules()):
             raise UserError("--compile is not for weights of 8 bits, whose products torch cannot fuse (leave it out)")
         allow_graphs()
-        self._compiled = [torch.compile(step, dynamic=True) for step in self._bound()]
+        self._compiled = [torch.compile(step, dynamic=True) for step in self._prepared_layers()]
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """See Scorer. Per hypothesis: which of its sentence's words it has said."""
@@ -192,11 +194,11 @@ class Transformer(Model):
         unseen = memory["unseen"].flatten(0, 1)  # BH 1 S
         states = self._embed(self.target_embedding(tokens), self.target_positions(state.length, 1))  # N D
         caches: dict[str, Tensor] = {}
-        if state.bound is None or (state.watched and state.bound is self._compiled):
-            state.bound = self._bound()
+        if state.prepared is None or (state.watched and state.prepared is self._compiled):
+            state.prepared = self._prepared_layers()
         watching: AbstractContextManager[list[Tensor]] = recording() if state.watched else nullcontext([])
         with watching as weights:
-            for i, step in enumerate(state.bound):
+            for i, step in enumerate(state.prepared):
                 past = memory[f"{i}.keys"], memory[f"{i}.values"]
                 remembered = memory[f"{i}.memory_keys"], memory[f"{i}.memory_values"]
                 states, past = step(states, past, seen.shape[1] - words.shape[1], hidden, remembered, unseen)

@@ -91,12 +91,14 @@ def plain_attention(
         hidden = queries.new_full((rows, columns), -math.inf).triu(1)[None, None]  # 1 1 T S
     elif mask is not None:
         hidden = hidden.masked_fill(~mask, -math.inf)  # B 1 1 S
-    turned = keys.flatten(0, 1).transpose(1, 2)  # BH K S
-    return weighted_sum(queries, turned, values, hidden.expand(*heads, -1, columns).flatten(0, 1), dropout_probability)
+    transposed = keys.flatten(0, 1).transpose(1, 2)  # BH K S
+    return weighted_sum(
+        queries, transposed, values, hidden.expand(*heads, -1, columns).flatten(0, 1), dropout_probability
+    )
 
 
 def weighted_sum(
-    queries: Tensor, turned: Tensor, values: Tensor, hidden: Tensor, dropout_probability: float = 0.0
+    queries: Tensor, transposed: Tensor, values: Tensor, hidden: Tensor, dropout_probability: float = 0.0
 ) -> Tensor:
     """Equation 1: (B, H, T, V). queries: (B, H, T, K); turned: the keys (B * H, K, S); values: (B, H, S, V)
 
@@ -104,7 +106,7 @@ def weighted_sum(
     A search keeps its keys turned: a CPU multiplies few queries with them several times as fast as with keys by row.
     """
     heads = queries.shape[:2]
-    scores = torch.baddbmm(hidden, queries.flatten(0, 1), turned, alpha=queries.shape[3] ** -0.5)
+    scores = torch.baddbmm(hidden, queries.flatten(0, 1), transposed, alpha=queries.shape[3] ** -0.5)
     weights = scores.softmax(-1)
     _note(weights, heads)
     if dropout_probability:
@@ -178,11 +180,11 @@ class SelfAttention(_Attention):
         """states: (B, T, D); mask: (B, 1, 1, T), True where a key may be seen. Returns (B, T, D)."""
         return self._attend(*self._heads(states), mask, causal)
 
-    def bound(self) -> "SelfStep":
+    def prepared(self) -> "SelfStep":
         """Attention one more position of each hypothesis at a time, without gradient; see SelfStep."""
         project, merge, widths, heads = (
-            self.queries_keys_values.bound(),
-            self.output.bound(),
+            self.queries_keys_values.prepared(),
+            self.output.prepared(),
             self._widths,
             self.shape.heads,
         )
@@ -195,10 +197,10 @@ class SelfAttention(_Attention):
             queries, key, value = (
                 part.view(B, W, heads, -1).transpose(1, 2) for part in project(states).split_with_sizes(widths, 1)
             )
-            turned, values = appended(past[0], key.transpose(2, 3), used, 3), appended(past[1], value, used, 2)
+            transposed, values = appended(past[0], key.transpose(2, 3), used, 3), appended(past[1], value, used, 2)
             end = used + W
-            sums = weighted_sum(queries, turned.flatten(0, 1)[:, :, :end], values[:, :, :end], hidden)  # B H W V
-            return merge(sums.transpose(1, 2).reshape(B * W, -1)), (turned, values)
+            sums = weighted_sum(queries, transposed.flatten(0, 1)[:, :, :end], values[:, :, :end], hidden)  # B H W V
+            return merge(sums.transpose(1, 2).reshape(B * W, -1)), (transposed, values)
 
         return step
 
@@ -221,14 +223,14 @@ class CrossAttention(_Attention):
         """states: (B, T, D); mask: (B, 1, 1, S). Returns (B, T, D)."""
         return self._attend(self._split(self.queries(states)), *remembered, mask, False)
 
-    def bound(self) -> "CrossStep":
+    def prepared(self) -> "CrossStep":
         """Attention one more position of each hypothesis at a time, without gradient; see CrossStep."""
-        project, merge, heads = self.queries.bound(), self.output.bound(), self.shape.heads
+        project, merge, heads = self.queries.prepared(), self.output.prepared(), self.shape.heads
 
         def step(states: Tensor, remembered: tuple[Tensor, Tensor], hidden: Tensor) -> Tensor:
             queries = project(states).view(len(remembered[0]), -1, heads, self.shape.keys).transpose(1, 2)  # B H W K
-            turned, values = remembered
-            sums = weighted_sum(queries, turned.flatten(0, 1), values, hidden)
+            transposed, values = remembered
+            sums = weighted_sum(queries, transposed.flatten(0, 1), values, hidden)
             return merge(sums.transpose(1, 2).reshape(len(states), -1))
 
         return step

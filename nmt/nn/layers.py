@@ -43,9 +43,9 @@ class FeedForward(nn.Module):
         outer: Tensor = self.outer(dropout(hidden, self.dropout, self.training))
         return outer
 
-    def bound(self) -> Callable[[Tensor], Tensor]:
+    def prepared(self) -> Callable[[Tensor], Tensor]:
         """`forward` of (N, D) without gradient and dropout."""
-        inner, outer = self.inner.bound(), self.outer.bound()
+        inner, outer = self.inner.prepared(), self.outer.prepared()
         return lambda states: outer(inner(states).relu_())
 
 
@@ -68,18 +68,18 @@ class Residual(nn.Module):
         normed: Tensor = self.norm(states + dropout(sublayer(states), self.dropout, self.training))
         return normed
 
-    def bound(self) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]:
+    def prepared(self) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]:
         """Without gradient and dropout: what the sub-layer reads of (N, D); and what becomes of that and what it gave.
 
         What it gave may be written into.
         """
-        norm = bound_norm(self.norm)
+        norm = prepared_norm(self.norm)
         if self.pre_norm:
             return norm, lambda states, change: change.add_(states)
         return lambda states: states, lambda states, change: norm(change.add_(states))
 
 
-def bound_norm(norm: nn.LayerNorm) -> Callable[[Tensor], Tensor]:
+def prepared_norm(norm: nn.LayerNorm) -> Callable[[Tensor], Tensor]:
     """Layer normalisation without gradient, its weights looked up."""
     shape, weight, bias, epsilon = list(norm.normalized_shape), norm.weight.detach(), norm.bias.detach(), norm.eps
     return lambda states: torch.layer_norm(states, shape, weight, bias, epsilon)
@@ -125,12 +125,16 @@ class DecoderLayer(nn.Module):
         attended: Tensor = self.feed_forward_residual(states, self.feed_forward)
         return attended
 
-    def bound(self) -> "LayerStep":
+    def prepared(self) -> "LayerStep":
         """The layer one more position of each hypothesis at a time, without gradient; see LayerStep."""
-        attend, look, feed = self.self_attention.bound(), self.cross_attention.bound(), self.feed_forward.bound()
-        before_attending, attended = self.self_attention_residual.bound()
-        before_looking, looked = self.cross_attention_residual.bound()
-        before_feeding, fed = self.feed_forward_residual.bound()
+        attend, look, feed = (
+            self.self_attention.prepared(),
+            self.cross_attention.prepared(),
+            self.feed_forward.prepared(),
+        )
+        before_attending, attended = self.self_attention_residual.prepared()
+        before_looking, looked = self.cross_attention_residual.prepared()
+        before_feeding, fed = self.feed_forward_residual.prepared()
 
         def step(
             states: Tensor,

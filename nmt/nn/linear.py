@@ -19,7 +19,7 @@ from torch.nn.functional import linear
 
 Matmul = Literal["torch", "onednn"]
 # without gradients numpy's may be taken too, and for each shape another
-Quick = Literal["auto", "torch", "onednn", "numpy"]
+InferenceMatmul = Literal["auto", "torch", "onednn", "numpy"]
 
 WORTH: Final = 1.2  # times faster than torch's own that oneDNN has to be, so that noise does not decide
 SAME: Final = 1e-5  # largest difference, relative to the largest number: more is another precision and not float32
@@ -29,23 +29,23 @@ FEW: Final = 64  # rows: products of fewer are bound by memory, and torch's own
 ROUNDS: Final = 3  # of a measurement before a translation, with so many ROWS
 ROWS: Final = 128
 
-_path: Quick = "torch"
-_quickest_of: dict[tuple[int, int, bool], Quick] = {}  # by the shape of a weight, and whether there is a bias
+_path: InferenceMatmul = "torch"
+_quickest_of: dict[tuple[int, int, bool], InferenceMatmul] = {}  # by the shape of a weight, and whether there is a bias
 
 
-def path() -> Quick:
+def path() -> InferenceMatmul:
     """By which path float32 products on a CPU are computed now."""
     return _path
 
 
-def use(wanted: Quick) -> None:
+def use(wanted: InferenceMatmul) -> None:
     """Compute float32 products on a CPU by this path from now on; where gradients are wanted, auto and numpy are torch's."""
     global _path
     _path = wanted
 
 
 @contextmanager
-def using(wanted: Quick) -> Iterator[None]:
+def using(wanted: InferenceMatmul) -> Iterator[None]:
     """Compute float32 products on a CPU by this path for the moment."""
     before = path()
     use(wanted)
@@ -118,7 +118,7 @@ def product(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
     return _WAYS[_quickest_of.get(_shape(weight, bias), "torch") if _path == "auto" else _path](states, weight, bias)
 
 
-def turn_weights(model: nn.Module) -> None:
+def transpose_weights(model: nn.Module) -> None:
     """Store the weights of linear layers by input, not by output: a product of few rows then reads them in their order.
 
     The numbers and shapes stay; a weight that is an embedding's too is stored twice. Those that are trained stay as they are.
@@ -142,7 +142,7 @@ def _shape(weight: Tensor, bias: Tensor | None) -> tuple[int, int, bool]:
     return len(weight), weight.shape[1], bias is not None
 
 
-def _quickest(layer: "Linear") -> Quick:
+def _quickest(layer: "Linear") -> InferenceMatmul:
     rows, seconds = torch.randn(ROWS, layer.in_features), dict.fromkeys(_WAYS, math.inf)
     own = linear(rows, layer.weight, layer.bias)
     for _ in range(ROUNDS):
@@ -197,7 +197,10 @@ def _numpy(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return found.view(*states.shape[:-1], -1)
 
 
-_WAYS: Final[dict[Quick, Callable[[Tensor, Tensor, Tensor | None], Tensor]]] = {"torch": linear, "numpy": _numpy}
+_WAYS: Final[dict[InferenceMatmul, Callable[[Tensor, Tensor, Tensor | None], Tensor]]] = {
+    "torch": linear,
+    "numpy": _numpy,
+}
 if available():
     _WAYS["onednn"] = _onednn
 
@@ -237,16 +240,16 @@ class Linear(nn.Linear):
     def forward(self, states: Tensor) -> Tensor:
         return product(states, self.weight, self.bias)
 
-    def bound(self) -> Callable[[Tensor], Tensor]:
+    def prepared(self) -> Callable[[Tensor], Tensor]:
         """`forward` of (N, D) without gradient, its weights looked up and its path chosen: a search has many small products."""
         weight, bias = self.weight.detach(), None if self.bias is None else self.bias.detach()
         if torch.is_autocast_enabled(weight.device.type):  # which would cast at each call
             dtype = torch.get_autocast_dtype(weight.device.type)
             weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
-        turned = weight.t()
+        transposed = weight.t()
 
         def by_torch(states: Tensor) -> Tensor:
-            return torch.mm(states, turned) if bias is None else torch.addmm(bias, states, turned)
+            return torch.mm(states, transposed) if bias is None else torch.addmm(bias, states, transposed)
 
         chosen = _quickest_of.get(_shape(weight, bias), "torch") if _path == "auto" else _path
         if chosen == "torch" or not _may_choose(weight):

@@ -63,8 +63,8 @@ class Int8Linear(nn.Module):
     @cached_property
     def _widened(self) -> Linear:
         """The same in float32."""
-        turned = self.weight.t() * self.scale  # D E, as a product of few rows reads them
-        return Linear.of(turned.t(), self.bias)
+        transposed = self.weight.t() * self.scale  # D E, as a product of few rows reads them
+        return Linear.of(transposed.t(), self.bias)
 
     def ready(self) -> None:
         """Make now what is made at first use: processes that are forked after it share it."""
@@ -75,9 +75,9 @@ class Int8Linear(nn.Module):
         bias = None if self.bias is None else self.bias[rows]
         return Int8Linear(self.weight[rows], self.scale[rows], bias, self.in_bytes)
 
-    def bound(self) -> Callable[[Tensor], Tensor]:
+    def prepared(self) -> Callable[[Tensor], Tensor]:
         """See Linear."""
-        return self.forward if self.in_bytes else self._widened.bound()
+        return self.forward if self.in_bytes else self._widened.prepared()
 
     def forward(self, states: Tensor) -> Tensor:
         """See Int8Linear."""

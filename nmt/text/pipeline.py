@@ -84,13 +84,13 @@ class Side:
         ids = self.vocabulary.encode_batch(texts)
         return ids.backwards() if self.settings.right_to_left else ids
 
-    def turned(self, items: Sequence[Item]) -> list[Item]:
+    def in_reading_order(self, items: Sequence[Item]) -> list[Item]:
         """A text's tokens, or what belongs to each, from the model's order into that of reading, or back."""
         return list(reversed(items) if self.settings.right_to_left else items)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The raw text of ids, one line; control symbols have no text but UNK."""
-        return self.of_prepared(self.vocabulary.decode(self.turned(ids)))
+        return self.of_prepared(self.vocabulary.decode(self.in_reading_order(ids)))
 
     def of_prepared(self, text: str) -> str:
         """The raw text, one line, of a text as it stands before it is cut into subwords."""
@@ -106,7 +106,7 @@ class Side:
 
     def pieces(self, text: str) -> list[str]:
         """The tokens of a line of raw text as a person may read them."""
-        return [self.piece(token) for token in self.turned(self.encode(text))]
+        return [self.piece(token) for token in self.in_reading_order(self.encode(text))]
 
 
 class Pipeline:

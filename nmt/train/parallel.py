@@ -16,7 +16,7 @@ from nmt.criteria.base import Criterion
 from nmt.dist import World
 from nmt.models.base import Model
 from nmt.symbols import BOS, EOS
-from nmt.train.stacks import layers_of
+from nmt.train.layer_wrapping import layers_of
 
 Engine = Literal["ddp", "fsdp"]
 

@@ -37,11 +37,11 @@ from nmt.log import log
 from nmt.models.base import Model
 from nmt.nn.linear import Matmul
 from nmt.options import REQUIRED
-from nmt.report import NoReport, Report
+from nmt.report.training import NoReport, Report
 from nmt.runs import TRAINING, WEIGHTS, Checkpoints, update_of
 from nmt.schedules.base import Schedule
-from nmt.train.every import Period
 from nmt.train.parallel import Engine
+from nmt.train.period import Period
 from nmt.train.update import LossScale, Updater
 
 SAVES_THAT_MAY_FAIL: Final = 2
@@ -124,22 +124,22 @@ MUST_STAY: Final = ("batch_tokens", "clip_norm", "precision", "seed", "best_by",
 
 
 @dataclass
-class Found:
+class MicroBatchLimit:
     """What was found out about the device: kept with the run, which so goes on with the same bits.
 
     matmul: path of a CPU's products
     asked, max_tokens: the --max-tokens that was given, for which devices, and what it came to; others are looked at anew
-    holds: that a micro-batch may have since memory ran out; max_tokens before
+    max_micro_batch_tokens: that a micro-batch may have since memory ran out; max_tokens before
     """
 
     matmul: Matmul | None = None
     asked: str | None = None
     max_tokens: int = 0
-    holds: int = 0
+    max_micro_batch_tokens: int = 0
 
     def __post_init__(self) -> None:
-        if min(self.max_tokens, self.holds) < (0 if self.asked is None else 1):
-            raise ValueError(f"micro-batches of {self.max_tokens} and {self.holds} tokens")
+        if min(self.max_tokens, self.max_micro_batch_tokens) < (0 if self.asked is None else 1):
+            raise ValueError(f"micro-batches of {self.max_tokens} and {self.max_micro_batch_tokens} tokens")
 
 
 @dataclass
@@ -158,7 +158,7 @@ class Progress:
     epoch: int = 1  # that the last update was of
     flops: int = 0  # of all updates; those that were skipped were computed too
     scale: LossScale | None = None  # of fp16
-    found: Found = field(default_factory=Found)
+    limit: MicroBatchLimit = field(default_factory=MicroBatchLimit)
 
     def advance(self, data: UpdateBatches) -> None:
         """Note that an update of this data was made."""
@@ -206,9 +206,9 @@ class Run:
 
     def agree(self, signal: int | None) -> int | None:
         """Set the clock, and return the signal that any rank received: all ranks stop, save and ring at one update."""
-        found = self.progress.found
-        told = self.world.agree(time.monotonic() - self.started, signal, found.holds)
-        self.seconds, signal, found.holds = told
+        found = self.progress.limit
+        told = self.world.agree(time.monotonic() - self.started, signal, found.max_micro_batch_tokens)
+        self.seconds, signal, found.max_micro_batch_tokens = told
         return signal
 
     @property
@@ -330,7 +330,7 @@ class Run:
             "settings": sha256(to_json(dict(self.settings))).hexdigest(),
             "torch": str(torch.__version__),
             "threads": torch.get_num_threads(),
-            "matmul": self.progress.found.matmul,
+            "matmul": self.progress.limit.matmul,
             "ranks": self.world.size,
             "data": self.data.fingerprint,
             "vocabulary": self.data.pipeline.hash,
@@ -357,7 +357,7 @@ class Saved:
     def read(cls, checkpoint: Artefact) -> "Saved":
         """Raises ArtefactError when it is not what a run writes."""
         try:
-            state = msgspec.convert(checkpoint.json(TRAINING), cls)
+            state = msgspec.convert(_with_current_names(checkpoint.json(TRAINING)), cls)
         except msgspec.ValidationError as error:
             raise ArtefactError(f"{quoted(checkpoint.folder / TRAINING)}: not the state of a run: {error}") from None
         position = state.progress.position
@@ -367,12 +367,22 @@ class Saved:
         return state
 
 
+def _with_current_names(state: Any) -> Any:
+    """The content of training.json with the names of fields that version 0.1 wrote differently at first."""
+    progress = state.get("progress") if isinstance(state, dict) else None
+    if not isinstance(progress, dict) or not isinstance(progress.get("found"), dict):
+        return state
+    limit = {{"holds": "max_micro_batch_tokens"}.get(key, key): value for key, value in progress["found"].items()}
+    renamed = {key: value for key, value in progress.items() if key != "found"} | {"limit": limit}
+    return {**state, "progress": renamed}
+
+
 def _free_name(folder: Path) -> Path:
     """A name for a damaged checkpoint, beside it, that nothing has yet."""
     names = (folder.with_name(f"damaged-{folder.name}{end}") for end in ("", *(f".{i}" for i in range(1, 1000))))
     return next(name for name in names if not name.exists())
 
 
-def seed_of(seed: int, update: int, rank: int) -> int:
+def update_seed(seed: int, update: int, rank: int) -> int:
     """The seed of the draws (dropout's, for one) of an update on a rank: no random state has to outlive an update."""
     return int.from_bytes(sha256(f"{seed} {update} {rank}".encode()).digest()[:8], "little", signed=True)

@@ -16,21 +16,21 @@ from nmt.data.shards import EvaluationSet, PreparedData
 from nmt.device import CAST_TO, Precision, choose_device, keep_pages, use_threads
 from nmt.dist import World
 from nmt.errors import UserError, quoted, unknown
-from nmt.infer.evaluate import check_tokenizer
+from nmt.metrics.evaluate import check_tokenizer
 from nmt.models.base import Vocabularies
 from nmt.nn import linear
 from nmt.options import as_dict
-from nmt.report import NoReport, Report, Spoken
+from nmt.report.training import LogOnlyReport, NoReport, Report
 from nmt.runs import Checkpoints
+from nmt.train.layer_wrapping import compile_layers, recompute
 from nmt.train.parallel import spread
+from nmt.train.probe import find_max_tokens, products
 from nmt.train.run import MUST_STAY, Progress, Run, TrainOptions
-from nmt.train.stacks import compile_layers, recompute
-from nmt.train.trial import find_max_tokens, products
 from nmt.train.update import LossScale, Updater
 
 
 @dataclass(frozen=True)
-class Basis:
+class RunSetup:
     """What a run stands on before its ranks have met. dev: the set to validate on, if there is one."""
 
     world: World
@@ -39,9 +39,9 @@ class Basis:
     dev: EvaluationSet | None
 
     @classmethod
-    def of(cls, options: TrainOptions) -> "Basis":
+    def of(cls, options: TrainOptions) -> "RunSetup":
         """Raises UserError where a run cannot begin: its folder is something else, its device or data are not there."""
-        world, folder = World.of_environment(), Path(options.output)
+        world, folder = World.from_environment(), Path(options.output)
         device = choose_device(options.device, world.local_rank)
         if device.type == "cuda":
             torch.cuda.set_device(device)
@@ -91,11 +91,11 @@ def development_set(options: TrainOptions, data: PreparedData) -> EvaluationSet 
     return dev
 
 
-def set_up(options: TrainOptions, parts: Any, basis: Basis) -> Run:
+def build_run(options: TrainOptions, parts: Any, setup: RunSetup) -> Run:
     """The run with fresh weights: model, criterion, optimizer and schedule."""
     use_threads(options.threads)
     keep_pages()
-    world, device, data = basis.world, basis.device, basis.data
+    world, device, data = setup.world, setup.device, setup.data
     pipeline = data.pipeline
     vocabularies = Vocabularies(pipeline.source.size, pipeline.target.size, pipeline.joint)
     torch.manual_seed(options.seed)
@@ -135,7 +135,7 @@ def set_up(options: TrainOptions, parts: Any, basis: Basis) -> Run:
 def _report(options: TrainOptions, world: World) -> Report | NoReport:
     if not world.leads:
         return NoReport()
-    return Spoken() if options.dry_run else Report(Path(options.output), options.tensorboard)
+    return LogOnlyReport() if options.dry_run else Report(Path(options.output), options.tensorboard)
 
 
 def _must_stay(options: TrainOptions, parts: Any) -> Mapping[str, Any]:
@@ -150,7 +150,7 @@ def _must_stay(options: TrainOptions, parts: Any) -> Mapping[str, Any]:
 
 def settle(run: Run) -> None:
     """Choose what is measured and not given: the path of the products, and the size of the micro-batches."""
-    options, found = run.options, run.progress.found
+    options, found = run.options, run.progress.limit
     if run.device.type == "cpu" and options.precision in CAST_TO:
         _warn_of_slow(run, options.precision)
     if options.matmul == "onednn" and not linear.available():
@@ -166,7 +166,7 @@ def settle(run: Run) -> None:
             same = "the same gradients, but for their last bits and dropout's draws"
             run.report.line(f"micro-batches: {asked}, before {found.asked}: {same}")
         found.asked = asked
-        found.max_tokens = found.holds = _micro_batch(run)
+        found.max_tokens = found.max_micro_batch_tokens = _micro_batch(run)
     run.loader.max_tokens = found.max_tokens
 
 

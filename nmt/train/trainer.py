@@ -13,18 +13,18 @@ from nmt.data.loader import UpdateBatches, ahead
 from nmt.data.shards import EvaluationSet
 from nmt.dist import World
 from nmt.errors import DivergedError, Interrupted
-from nmt.infer.translator import Translator
 from nmt.models.base import Model
 from nmt.options import as_dict, to_toml
-from nmt.report import Progress as Shown
-from nmt.report import Window
+from nmt.report.training import Progress as Shown
+from nmt.report.training import Window
 from nmt.signals import Signals
-from nmt.train.every import Alarm, Period
-from nmt.train.run import Run, TrainOptions, seed_of
-from nmt.train.setup import Basis, products_as, set_up, settle
-from nmt.train.stacks import graphs_compiled
+from nmt.train.layer_wrapping import graphs_compiled
+from nmt.train.period import Period, Timer
+from nmt.train.run import Run, TrainOptions, update_seed
+from nmt.train.setup import RunSetup, build_run, products_as, settle
 from nmt.train.update import Stats
 from nmt.train.validation import Scores, validate
+from nmt.translate.translator import Translator
 
 SETTINGS: Final = "settings.toml"
 OF_ONE_CALL: Final = ("json", "dry_run")  # settings that do not belong to a run
@@ -36,11 +36,11 @@ def train(options: TrainOptions, parts: Any) -> Run:
 
     Raises Interrupted after saving, when a signal asked to stop.
     """
-    basis = Basis.of(options)
-    world, dev, folder = basis.world, basis.dev, Path(options.output)
-    joined, products = world.joined(basis.device.type, options.timeout), products_as(basis.device, options.precision)
+    setup = RunSetup.of(options)
+    world, dev, folder = setup.world, setup.dev, Path(options.output)
+    joined, products = world.joined(setup.device.type, options.timeout), products_as(setup.device, options.precision)
     with joined, _held(folder, world), products, Signals() as signals:
-        run = set_up(options, parts, basis)
+        run = build_run(options, parts, setup)
         try:
             run.resume()
             settle(run)
@@ -49,7 +49,7 @@ def train(options: TrainOptions, parts: Any) -> Run:
                 write_file(folder / SETTINGS, _settings_file(options, parts))
             translator = None
             if options.valid_bleu:
-                pipeline, decoder = basis.data.pipeline, parts.build("decoder")
+                pipeline, decoder = setup.data.pipeline, parts.build("decoder")
                 translator = Translator(pipeline, run.model, decoder, options.valid_batch_tokens)
             _loop(run, dev, translator, signals)
             _conclude(run)
@@ -71,7 +71,7 @@ def _held(folder: Path, world: World) -> Iterator[None]:
 def _loop(run: Run, dev: EvaluationSet | None, translator: Translator | None, signals: Signals) -> None:
     options, progress = run.options, run.progress
     periods = (options.save_every, options.valid_every, options.log_every)
-    save, valid, log = (Alarm(Period.parse(every)) for every in periods)
+    save, valid, log = (Timer(Period.parse(every)) for every in periods)
     if progress.validation_due:  # a signal cut it short
         progress.save_due |= _validate(run, dev, translator, signals)
         progress.save_due |= _finished(run)
@@ -84,20 +84,20 @@ def _loop(run: Run, dev: EvaluationSet | None, translator: Translator | None, si
     done_before, window, began = _share(run) or 0.0, Window(), time.monotonic()
     with closing(ahead(run.loader.updates(progress.position))) as updates:
         for data in updates:
-            held = run.progress.found.holds
+            held = run.progress.limit.max_micro_batch_tokens
             stats, rate = make_update(run, data)
             asked = run.agree(signals.received)
-            if run.progress.found.holds < held:
+            if run.progress.limit.max_micro_batch_tokens < held:
                 run.report.line(_ran_out(run, held))
             _note(run, stats, data, rate, window, time.monotonic() - began)
             now = (progress.update, progress.epoch if data.ends_epoch else None, run.seconds)
             finished = _finished(run)
-            if log.rings(*now) or progress.update == 1 or finished or asked:
+            if log.is_due(*now) or progress.update == 1 or finished or asked:
                 left = {"validation": _left(run, valid, window), "checkpoint": _left(run, save, window)}
                 run.report.training(_shown(run, rate, stats, done_before, left), window)
                 window = Window()
-            progress.validation_due = dev is not None and (valid.rings(*now) or finished)
-            progress.save_due = save.rings(*now) or finished
+            progress.validation_due = dev is not None and (valid.is_due(*now) or finished)
+            progress.save_due = save.is_due(*now) or finished
             if progress.validation_due:
                 progress.save_due |= _validate(run, dev, translator, signals)
                 finished, asked = finished or _out_of_patience(run), run.agree(signals.received)
@@ -120,9 +120,9 @@ def make_update(run: Run, data: UpdateBatches) -> tuple[Stats, float]:
     rate = run.schedule(progress.update + 1)
     for group in run.optimizer.param_groups:
         group["lr"] = rate
-    seed = seed_of(options.seed, progress.update + 1, run.world.rank)
-    stats = run.updater(data, seed, progress.found.holds, progress.scale)
-    progress.found.holds = stats.holds
+    seed = update_seed(options.seed, progress.update + 1, run.world.rank)
+    stats = run.updater(data, seed, progress.limit.max_micro_batch_tokens, progress.scale)
+    progress.limit.max_micro_batch_tokens = stats.max_micro_batch_tokens
     progress.advance(data)
     return stats, rate
 
@@ -130,7 +130,7 @@ def make_update(run: Run, data: UpdateBatches) -> tuple[Stats, float]:
 def _ran_out(run: Run, held: int) -> str:
     return (
         f"update {run.progress.update}: out of memory with micro-batches of up to {held:,} tokens; it was made with at most "
-        f"{run.progress.found.holds:,} each, like those to come: the same gradient, but for dropout's draws"
+        f"{run.progress.limit.max_micro_batch_tokens:,} each, like those to come: the same gradient, but for dropout's draws"
     )
 
 
@@ -201,7 +201,7 @@ def _validate(run: Run, dev: EvaluationSet | None, translator: Translator | None
     options, progress = run.options, run.progress
     if dev is None:
         return False
-    settings = (options.bleu_tokenize, progress.found.holds, options.precision)
+    settings = (options.bleu_tokenize, progress.limit.max_micro_batch_tokens, options.precision)
     try:
         model = run.whole_model()
         if translator is not None:
@@ -256,11 +256,11 @@ def _share(run: Run) -> float | None:
     return min(max(shares), 1.0) if shares else None
 
 
-def _left(run: Run, alarm: Alarm, window: Window) -> float:
+def _left(run: Run, timer: Timer, window: Window) -> float:
     """About how many seconds until an alarm rings, at the speed of the last updates."""
     per_update = window.seconds / window.updates
     per_epoch = per_update * run.progress.update / max(_epochs(run), 1e-9)
-    return alarm.seconds_left(run.progress.update, _epochs(run), run.seconds, per_update, per_epoch)
+    return timer.seconds_left(run.progress.update, _epochs(run), run.seconds, per_update, per_epoch)
 
 
 def _shown(run: Run, rate: float, stats: Stats, done_before: float, left: Mapping[str, float]) -> Shown:

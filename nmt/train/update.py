@@ -51,7 +51,7 @@ class Stats:
 
     real, cells: tokens of both sides of this rank's share, without and with padding
     applied: False when loss or gradient was not finite and the weights were left alone
-    holds: tokens, padding counted, of a micro-batch that the device was found to hold
+    max_micro_batch_tokens: tokens, padding counted, of a micro-batch that the device was found to hold
     """
 
     loss: float
@@ -61,10 +61,10 @@ class Stats:
     cells: int
     gradient_norm: float
     applied: bool
-    holds: int
+    max_micro_batch_tokens: int
 
 
-class _RanOutError(Exception):
+class _OutOfMemory(Exception):
     """Memory ran out in a micro-batch. largest: tokens of the largest that was tried in this update; alone: see `_backward`"""
 
     def __init__(self, batch: Batch, largest: int, alone: bool) -> None:
@@ -85,15 +85,16 @@ class Updater:
     precision: Precision
     clip_norm: float
 
-    def __call__(self, data: UpdateBatches, seed: int, holds: int, scale: LossScale | None) -> Stats:
+    def __call__(self, data: UpdateBatches, seed: int, max_micro_batch_tokens: int, scale: LossScale | None) -> Stats:
         """Make one update of the weights. The sums of all micro-batches of all ranks are divided once, by the tokens of all.
 
         data: this rank's share of the update; seed: of what is drawn in it; scale: of fp16, which learns from it
-        holds: micro-batches of more tokens are cut; where memory runs out the update is begun anew with smaller ones
+        max_micro_batch_tokens: micro-batches of more tokens are cut; an update that runs out of memory is begun
+            anew with smaller ones
         Raises ResourceError when memory runs out and nothing can be cut.
         """
         factor = scale.factor if scale else 1.0
-        sums, batches, holds = self._gradient(data, seed, holds, factor)
+        sums, batches, max_micro_batch_tokens = self._gradient(data, seed, max_micro_batch_tokens, factor)
         self.world.sum(sums)
         if factor != 1:
             torch._foreach_mul_([p.grad for p in self.objective.parameters() if p.grad is not None], 1 / factor)
@@ -107,18 +108,20 @@ class Updater:
             scale.see(applied)
         sides = [side for batch in batches for side in (batch.source, batch.target_output)]
         real, cells = sum(int((side != PAD).sum()) for side in sides), sum(side.numel() for side in sides)
-        return Stats(loss, nll, data.tokens, real, cells, found_norm, applied, holds)
+        return Stats(loss, nll, data.tokens, real, cells, found_norm, applied, max_micro_batch_tokens)
 
-    def _gradient(self, data: UpdateBatches, seed: int, holds: int, factor: float) -> tuple[Tensor, list[Batch], int]:
+    def _gradient(
+        self, data: UpdateBatches, seed: int, max_micro_batch_tokens: int, factor: float
+    ) -> tuple[Tensor, list[Batch], int]:
         """(sums of loss and negative log-likelihood, the micro-batches that count, what the device was found to hold)."""
         while True:
             first_idle = len(data.batches) - data.idle
-            counted, idle = cut(data.batches[:first_idle], holds), data.batches[first_idle:]
+            counted, idle = cut(data.batches[:first_idle], max_micro_batch_tokens), data.batches[first_idle:]
             torch.manual_seed(seed)
             try:
-                return self._backward(counted, idle, factor / data.tokens), counted, holds
-            except _RanOutError as found:
-                holds = self._less(found)
+                return self._backward(counted, idle, factor / data.tokens), counted, max_micro_batch_tokens
+            except _OutOfMemory as found:
+                max_micro_batch_tokens = self._less(found)
             self.optimizer.zero_grad(set_to_none=True)
             give_back()
 
@@ -138,12 +141,12 @@ class Updater:
             except Exception as error:
                 if is_out_of_memory(error):
                     tried = passes[: len(passes) - left]
-                    raise _RanOutError(batch, max(cells_of(one) for one, _ in tried), alone) from None
+                    raise _OutOfMemory(batch, max(cells_of(one) for one, _ in tried), alone) from None
                 raise
             sums += share * torch.stack([total.detach(), nll])
         return sums
 
-    def _less(self, found: _RanOutError) -> int:
+    def _less(self, found: _OutOfMemory) -> int:
         """What a micro-batch may hold after memory ran out. Raises ResourceError when that is no way out."""
         asked = f"out of memory in a micro-batch of {found.cells:,} tokens, padding counted"
         if found.rows == 1:

@@ -12,11 +12,11 @@ from nmt.data.shards import EvaluationSet
 from nmt.device import Precision, autocast
 from nmt.dist import World, dealt
 from nmt.errors import Interrupted
-from nmt.infer.evaluate import bleu
-from nmt.infer.requests import Request
-from nmt.infer.translator import Translator
+from nmt.metrics.evaluate import bleu
 from nmt.models.base import Model
 from nmt.train.update import on_device
+from nmt.translate.requests import Request
+from nmt.translate.translator import Translator
 
 
 @dataclass(frozen=True)

@@ -210,11 +210,11 @@ def test_sentences_that_leave_the_search_change_nothing_for_those_that_stay(name
     model, batch = tiny(name), make_batch()
     expected = whole(model, batch)
     _, state = model.step(batch.target[:, 0], model.start(batch.source))
-    staying = torch.tensor([3, 1])
-    state.keep(staying, staying)
+    alive_sentences = torch.tensor([3, 1])
+    state.keep(alive_sentences, alive_sentences)
     for position in (1, 2):
-        log_probs, state = model.step(batch.target[staying, position], state)
-        same(log_probs, expected[staying, position])
+        log_probs, state = model.step(batch.target[alive_sentences, position], state)
+        same(log_probs, expected[alive_sentences, position])
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -12,10 +12,10 @@ from torch.nn.functional import cross_entropy
 from nmt import registry
 from nmt.batch import Batch
 from nmt.errors import InputError
-from nmt.infer.alignment import Gold, above, agreement, hard, of_words, pharaoh, read_gold, words_of
-from nmt.infer.reading import read
 from nmt.models.base import Vocabularies
 from nmt.symbols import BOS, EOS, UNK
+from nmt.translate.alignment import ReferenceAlignment, above, agreement, hard, of_words, pharaoh, read_gold, words_of
+from nmt.translate.forced_decoding import read
 
 
 @pytest.mark.parametrize(("subword", "words"), [("none", ["a\u2581b", "\u2581"]), ("bpe", ["a", "b"])])
@@ -25,7 +25,7 @@ def test_words_are_divided_as_the_vocabulary_divides_them(subword, words):
 
 
 def gold(sure, possible):
-    return Gold(frozenset(sure), frozenset(sure) | frozenset(possible))
+    return ReferenceAlignment(frozenset(sure), frozenset(sure) | frozenset(possible))
 
 
 HALF = gold({(0, 0), (1, 1)}, {(2, 1)})

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from nmt.errors import ArtefactError, InputError, UserError
-from nmt.infer.windows import pairs
 from nmt.text import archive, packed
 from nmt.text.archive import check_whole
 from nmt.text.corpus import count_lines, open_text, raw_lines, read_lines, text_exists
+from nmt.translate.windows import pairs
 
 CHANCE = random.Random(1)
 TEXT = b"".join(b"%d %x\n" % (i, CHANCE.getrandbits(64)) for i in range(20_000))  # more than is read at once

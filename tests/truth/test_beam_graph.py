@@ -9,8 +9,8 @@ import torch
 from scorers import RandomScorer, random_sources
 
 from nmt import UserError, registry
-from nmt.decoders.filters import Wish
-from nmt.infer.beam_graph import as_json, as_page, beam_graph
+from nmt.decoders.filters import Constraints
+from nmt.pictures.beam_graph import as_json, as_page, beam_graph
 from nmt.symbols import BOS, EOS, PAD
 
 V, W = 9, 3
@@ -23,7 +23,7 @@ def decoder(name, **given):
 
 def graph_of(searched, seed, row, given=()):
     source = [token for token in row.tolist() if token not in (EOS, PAD)]
-    return beam_graph(searched, RandomScorer(seed, V), CPU, source, Wish(), given, (str, str))
+    return beam_graph(searched, RandomScorer(seed, V), CPU, source, Constraints(), given, (str, str))
 
 
 def said(graph, number):
@@ -92,7 +92,7 @@ def test_a_program_reads_the_graph_and_a_page_shows_every_hypothesis():
     row = random_sources(0, 3, V)[0]
     source = [token for token in row.tolist() if token > EOS]
     show = "<{}&>".format
-    graph = beam_graph(decoder("beam"), RandomScorer(0, V), CPU, source, Wish(), [], (str, show))
+    graph = beam_graph(decoder("beam"), RandomScorer(0, V), CPU, source, Constraints(), [], (str, show))
     [read] = json.loads(as_json([graph]))
     assert read["source"] == [str(token) for token in source]
     assert [node["token"] for node in read["nodes"]] == [node.token for node in graph.nodes]

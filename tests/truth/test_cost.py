@@ -10,11 +10,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from nmt import registry
 from nmt.batch import Batch
-from nmt.infer.table2 import TABLE_2, estimate
 from nmt.models.base import Model, Output, State, Vocabularies
 from nmt.models.rnnsearch import RnnSearch, RnnSearchOptions
 from nmt.models.transformer import Transformer, TransformerOptions
 from nmt.options import make
+from nmt.report.table2 import TABLE_2, estimate
 from nmt.symbols import BOS, EOS
 
 LENGTHS = [(1, 1), (7, 3), (2, 11)]

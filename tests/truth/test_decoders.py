@@ -121,7 +121,7 @@ def test_stopping_when_nothing_better_can_come_changes_nothing(monkeypatch, pena
         counted, uncounted = counting(scorer), counting(scorer)
         early = search.search(counted, rows)
         with monkeypatch.context() as patch:
-            patch.setattr(Beams, "bound", lambda beams: torch.full(beams.limits.shape, math.inf))
+            patch.setattr(Beams, "upper_bound", lambda beams: torch.full(beams.limits.shape, math.inf))
             late = search.search(uncounted, rows)
         for stopped, unstopped in zip(early, late, strict=True):
             assert [one.tokens for one in stopped] == [one.tokens for one in unstopped]

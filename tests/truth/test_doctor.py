@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import nmt.doctor.sets
-from nmt.charts import bar, bars, svg_bars
 from nmt.data.duplicates import find_repeated
 from nmt.data.prepare import PrepareOptions, prepare
 from nmt.doctor.doctor import DoctorOptions, doctor
@@ -23,7 +22,8 @@ from nmt.doctor.languages import (
 )
 from nmt.doctor.lengths import LONGEST, Lengths
 from nmt.doctor.repeats import NO_KEY, Overlap, first_of, keys_of
-from nmt.page import html_page
+from nmt.pictures.charts import bar, bars, svg_bars
+from nmt.pictures.page import html_page
 
 PAIRS = 60
 NAMES = [("dog", "Hund"), ("cook", "Koch"), ("lord", "Herr"), ("son", "Sohn"), ("guest", "Gast"), ("king", "König")]

@@ -8,10 +8,10 @@ import torch
 from nmt import registry
 from nmt.batch import Batch
 from nmt.decoders.beam import Beam, BeamOptions
-from nmt.infer.ensemble import Ensemble
 from nmt.models.base import Vocabularies
 from nmt.models.transformer import Transformer
 from nmt.symbols import BOS, EOS, PAD, UNK
+from nmt.translate.ensemble import Ensemble
 
 V = 20
 SMALL = {
@@ -85,8 +85,8 @@ def test_an_ensemble_is_searched_with_the_same_result_alone_and_in_a_batch():
 
 
 def test_a_model_is_made_ready_for_a_search_once_and_not_for_each_step(monkeypatch):
-    ready, made = [], Transformer._bound
-    monkeypatch.setattr(Transformer, "_bound", lambda one: ready.append(one) or made(one))
+    ready, made = [], Transformer._prepared_layers
+    monkeypatch.setattr(Transformer, "_prepared_layers", lambda one: ready.append(one) or made(one))
     together = Ensemble([model(*which) for which in MODELS])
     told(together, [5, 9, 7])
     assert ready == [together.models[0], together.models[2]]

@@ -7,7 +7,7 @@ from sacrebleu.significance import PairedTest
 from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_spm
 
 from nmt.errors import InputError, ResourceError, UserError
-from nmt.infer.evaluate import (
+from nmt.metrics.evaluate import (
     check_metric,
     check_seed,
     check_tokenizer,

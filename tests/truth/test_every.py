@@ -2,7 +2,7 @@
 
 import pytest
 
-from nmt.train.every import Alarm, Period
+from nmt.train.period import Period, Timer
 
 
 @pytest.mark.parametrize(
@@ -19,19 +19,19 @@ def test_what_is_no_period_is_refused_by_name(text):
 
 
 def test_updates_and_epochs_ring_at_their_multiples():
-    assert [u for u in range(1, 10) if Alarm(Period(3, "u")).rings(u, None, 0)] == [3, 6, 9]
+    assert [u for u in range(1, 10) if Timer(Period(3, "u")).is_due(u, None, 0)] == [3, 6, 9]
     ended = [None, 1, None, 2, None, 3, None, 4]
-    assert [e for e in ended if Alarm(Period(2, "e")).rings(7, e, 0)] == [2, 4]
+    assert [e for e in ended if Timer(Period(2, "e")).is_due(7, e, 0)] == [2, 4]
 
 
 def test_minutes_ring_when_they_have_passed_and_start_anew():
-    alarm = Alarm(Period(10, "m"))
-    assert [minute for minute in range(1, 31) if alarm.rings(minute, None, 60 * minute)] == [10, 20, 30]
-    assert alarm.seconds_left(update=0, epochs=0, seconds=60 * 34, per_update=0, per_epoch=0) == 6 * 60
+    timer = Timer(Period(10, "m"))
+    assert [minute for minute in range(1, 31) if timer.is_due(minute, None, 60 * minute)] == [10, 20, 30]
+    assert timer.seconds_left(update=0, epochs=0, seconds=60 * 34, per_update=0, per_epoch=0) == 6 * 60
 
 
 def test_the_time_left_is_in_proportion_to_what_is_left():
-    assert Alarm(Period(100, "u")).seconds_left(update=130, epochs=0, seconds=0, per_update=2.0, per_epoch=0) == 140
-    assert Alarm(Period(2, "e")).seconds_left(
+    assert Timer(Period(100, "u")).seconds_left(update=130, epochs=0, seconds=0, per_update=2.0, per_epoch=0) == 140
+    assert Timer(Period(2, "e")).seconds_left(
         update=0, epochs=2.5, seconds=0, per_update=0, per_epoch=60
     ) == pytest.approx(90)

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from nmt.errors import InputError, UserError
-from nmt.infer import heatmap
-from nmt.infer.attended import Attended
-from nmt.infer.heatmap import check_picture, terminal_map, write_attention
-from nmt.infer.heatmap_script import SCRIPT
+from nmt.pictures import attention as heatmap
+from nmt.pictures.attention import check_picture, terminal_map, write_attention
+from nmt.pictures.attention_maps import AttentionMaps
+from nmt.pictures.attention_script import SCRIPT
 
 SVG = "{http://www.w3.org/2000/svg}"
 SOURCE = ["▁the", "</script><script>x()", "猫", "\x1b[2J", "a" * 60, "</s>"]
@@ -34,9 +34,9 @@ def rows(shape, seed=1):
 
 
 @pytest.fixture
-def attended() -> Attended:
+def attended() -> AttentionMaps:
     weights = {kind: rows(shape, seed) for seed, (kind, shape) in enumerate(SIZES.items())}
-    return Attended(SOURCE, TARGET, weights, alignment_layer=1)
+    return AttentionMaps(SOURCE, TARGET, weights, alignment_layer=1)
 
 
 class Elements(HTMLParser):
@@ -58,7 +58,7 @@ class Elements(HTMLParser):
 
 @pytest.fixture
 def page(attended, tmp_path) -> str:
-    write_attention(tmp_path / "a.html", [attended, Attended(["x"], ["y"], {"cross": rows((1, 1, 1, 1))})])
+    write_attention(tmp_path / "a.html", [attended, AttentionMaps(["x"], ["y"], {"cross": rows((1, 1, 1, 1))})])
     assert [path.name for path in tmp_path.iterdir()] == ["a.html"]
     return (tmp_path / "a.html").read_text(encoding="utf-8")
 
@@ -153,7 +153,7 @@ def test_the_large_map_has_each_token_beside_its_cells_escaped_and_cut(attended,
 
 
 def test_the_largest_map_of_a_model_without_cross_attention_is_of_a_kind_that_it_has(tmp_path):
-    write_attention(tmp_path / "a.svg", [Attended(["x", "y"], ["z"], {"encoder": rows((1, 1, 2, 2))})])
+    write_attention(tmp_path / "a.svg", [AttentionMaps(["x", "y"], ["z"], {"encoder": rows((1, 1, 2, 2))})])
     maps = svg_maps(ElementTree.parse(tmp_path / "a.svg").getroot())
     assert maps.keys() == {"encoder self-attention, layer 1 of 1, one head", "encoder self-attention, layer 1, head 1"}
 
@@ -162,7 +162,7 @@ def test_the_largest_map_of_a_model_without_cross_attention_is_of_a_kind_that_it
 def test_the_png_is_as_dark_at_each_cell_as_its_weight_says(attended, tmp_path):
     from matplotlib.image import imread
 
-    from nmt.infer.heatmap_picture import INK, PIXELS_PER_POINT, picture
+    from nmt.pictures.attention_picture import INK, PIXELS_PER_POINT, picture
 
     write_attention(tmp_path / "a.png", [attended])
     pixels, ink = imread(tmp_path / "a.png")[..., :3], [int(INK[i : i + 2], 16) / 255 for i in (1, 3, 5)]
@@ -209,7 +209,7 @@ def test_without_a_sentence_nothing_is_written(tmp_path):
 )
 def test_weights_that_do_not_fit_their_tokens_are_refused(weights):
     with pytest.raises(ValueError, match="wanted"):
-        Attended(["a", "</s>"], ["b", "c", "</s>"], weights)
+        AttentionMaps(["a", "</s>"], ["b", "c", "</s>"], weights)
 
 
 def cells_of(line):

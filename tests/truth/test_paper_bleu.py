@@ -13,7 +13,7 @@ import pytest
 from sacremoses import MosesTokenizer
 
 from nmt.errors import UserError
-from nmt.infer.paper_bleu import (
+from nmt.metrics.paper_bleu import (
     PaperBleu,
     check_language,
     language_of,

@@ -10,13 +10,13 @@ import torch
 from nmt import UserError, registry
 from nmt.data.shortlist import Shortlist, coverage, learn
 from nmt.decoders.base import Target
-from nmt.decoders.filters import Wish
+from nmt.decoders.filters import Constraints
 from nmt.errors import ArtefactError
-from nmt.infer.shortlist import search
 from nmt.models.base import Vocabularies
 from nmt.nn.linear import Linear
 from nmt.nn.quantized import Int8Linear, quantize
 from nmt.symbols import EOS, PAD, SYMBOLS
+from nmt.translate.shortlist import search
 
 V = 40
 
@@ -53,7 +53,7 @@ def test_a_small_layer_rounds_its_weights_but_not_what_it_reads(bias):
     scale = plain.weight.abs().amax(1, keepdim=True) / 127
     expected = torch.nn.functional.linear(states, torch.round(plain.weight / scale) * scale, plain.bias)
     torch.testing.assert_close(layer(states), expected)
-    torch.testing.assert_close(layer.bound()(states[0]), expected[0])
+    torch.testing.assert_close(layer.prepared()(states[0]), expected[0])
     assert set(layer.state_dict()) == {"weight", "scale", *(["bias"] if bias else [])}
     assert Int8Linear.of(Linear(512, 512)).in_bytes and not layer.in_bytes
 
@@ -138,22 +138,25 @@ def test_a_shortlist_of_all_words_changes_nothing_and_a_short_one_is_never_left(
     if eight_bits:
         quantize(built)
     plain = decoder.search(built, SOURCE)
-    whole = search(decoder, built, SOURCE, [Wish()] * 3, shortlist({5: range(4, V)}))
+    whole = search(decoder, built, SOURCE, [Constraints()] * 3, shortlist({5: range(4, V)}))
     for ones, others in zip(plain, whole, strict=True):
         assert [one.tokens for one in ones] == [one.tokens for one in others]
         assert [one.score for one in ones] == pytest.approx([one.score for one in others], abs=1e-4)
     few = shortlist({5: [20, 21], 9: [22], 12: [23]}, [30])
     allowed = {20, 21, 22, 23, 30, 35, *range(len(SYMBOLS))}
-    for ones in search(decoder, built, SOURCE, [Wish(prefix=(35,)), Wish(), Wish()], few):
+    for ones in search(decoder, built, SOURCE, [Constraints(prefix=(35,)), Constraints(), Constraints()], few):
         assert all(set(one.tokens) <= allowed for one in ones)
-    assert search(decoder, built, SOURCE, [Wish(prefix=(35,)), Wish(), Wish()], few)[0][0].tokens[0] == 35
+    assert (
+        search(decoder, built, SOURCE, [Constraints(prefix=(35,)), Constraints(), Constraints()], few)[0][0].tokens[0]
+        == 35
+    )
 
 
 def test_texts_to_avoid_are_avoided_beside_a_shortlist_too():
     built, decoder = model(), registry.build("decoder", "beam", {"max_len_b": 5})
     decoder.target = Target(str, lambda: [f" w{token}" for token in range(V)])
     first = decoder.search(built, SOURCE)[0][0].tokens[0]
-    avoiding = [Wish(avoid=(f"w{first}",)), Wish(), Wish()]
+    avoiding = [Constraints(avoid=(f"w{first}",)), Constraints(), Constraints()]
     assert first not in search(decoder, built, SOURCE, avoiding, shortlist({5: range(4, V)}))[0][0].tokens
 
 

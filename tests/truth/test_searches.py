@@ -12,12 +12,12 @@ from scorers import RandomScorer, random_sources
 
 from nmt import UserError, registry
 from nmt.decoders.alternatives import Alternatives, AlternativesOptions
-from nmt.decoders.banned import Automaton, Surfaces
+from nmt.decoders.banned import Automaton, TokenTexts
 from nmt.decoders.base import Target
 from nmt.decoders.beam import Beam, BeamOptions
 from nmt.decoders.constrained_beam import ConstrainedBeam, ConstrainedBeamOptions, Progress
 from nmt.decoders.diverse_beam import DiverseBeam, DiverseBeamOptions
-from nmt.decoders.filters import Wish
+from nmt.decoders.filters import Constraints
 from nmt.decoders.mbr import Mbr, MbrOptions, bleu, chrf
 from nmt.decoders.sampling import Sampling, SamplingOptions
 from nmt.symbols import BOS, EOS, PAD, UNK
@@ -57,17 +57,17 @@ def with_text(decoder):
     return decoder
 
 
-def all_found(name, scorer, rows, wishes, **options):
+def all_found(name, scorer, rows, constraints, **options):
     if name != "greedy":
         options = {"n_best": 3, **options}
-    return with_text(build(name, **options)).search(scorer, rows, wishes)
+    return with_text(build(name, **options)).search(scorer, rows, constraints)
 
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_forced_prefix_is_how_every_translation_begins_and_its_probability_counts(name):
     scorer, rows = RandomScorer(1, V), sources(1)
     prefixes = [(), (4,), (5, 5), (6, 4, 5), (UNK,), (4, 4, 4, 4)]
-    found = all_found(name, scorer, rows, [Wish(prefix=prefix) for prefix in prefixes])
+    found = all_found(name, scorer, rows, [Constraints(prefix=prefix) for prefix in prefixes])
     for row, prefix, ones in zip(rows, prefixes, found, strict=True):
         for one in ones:
             assert tuple(one.tokens[: len(prefix)]) == prefix
@@ -101,20 +101,20 @@ def test_the_unknown_word_is_never_said_where_that_is_asked_for(name):
 def test_texts_to_avoid_never_stand_in_a_translation_however_they_are_cut(name):
     """ " ab" is one token, and two: " a" and "b"."""
     scorer, rows = RandomScorer(3, V), sources(3)
-    wishes = [Wish(avoid=avoid) for avoid in [(), ("ab",), ("a", "ab"), ("ab ab",), ("?",), ("a ab", "b")]]
-    found = all_found(name, scorer, rows, wishes)
+    constraints = [Constraints(avoid=avoid) for avoid in [(), ("ab",), ("a", "ab"), ("ab ab",), ("?",), ("a ab", "b")]]
+    found = all_found(name, scorer, rows, constraints)
     assert sum(math.isfinite(one.score) for ones in found for one in ones) > len(rows) / 2
-    for wish, ones in zip(wishes, found, strict=True):
+    for constraint, ones in zip(constraints, found, strict=True):
         for one in filter(lambda one: math.isfinite(one.score), ones):  # one that came to a dead end has probability 0
             text = "".join(TEXTS[token] for token in one.tokens)
-            assert not any(re.search(rf"(?<!\S){re.escape(bad)}(?!\S)", text) for bad in wish.avoid)
+            assert not any(re.search(rf"(?<!\S){re.escape(bad)}(?!\S)", text) for bad in constraint.avoid)
 
 
 def test_what_is_to_be_avoided_is_looked_at_once_and_not_for_each_batch(monkeypatch):
     made, decoder = [], with_text(build("beam"))
     monkeypatch.setattr("nmt.decoders.banned.Automaton", lambda *given: made.append(given[0]) or Automaton(*given))
     for _ in range(2):
-        decoder.search(RandomScorer(3, V), sources(3, 2), [Wish(avoid=("ab",)), Wish(avoid=("a", "b"))])
+        decoder.search(RandomScorer(3, V), sources(3, 2), [Constraints(avoid=("ab",)), Constraints(avoid=("a", "b"))])
     assert made == [("ab",), ("a", "b")]
 
 
@@ -123,7 +123,7 @@ def test_avoiding_leaves_everything_else_its_place():
     scorer, rows = RandomScorer(3, V), sources(3, 2)
     options = {"beam_size": 400, "n_best": 400, "max_len_b": 3}
     free = with_text(build("beam", **options)).search(scorer, rows)
-    kept = with_text(build("beam", **options)).search(scorer, rows, [Wish(avoid=("ab",))] * 2)
+    kept = with_text(build("beam", **options)).search(scorer, rows, [Constraints(avoid=("ab",))] * 2)
     for all_of, without in zip(free, kept, strict=True):
         allowed = [
             one.tokens
@@ -138,9 +138,9 @@ def test_avoiding_leaves_everything_else_its_place():
 
 def test_the_automaton_finds_what_a_regular_expression_finds():
     chance = np.random.default_rng(4)
-    surfaces = Surfaces(TEXTS)
+    token_texts = TokenTexts(TEXTS)
     forbidden = ["ab a", "aba", "? ?", "bb"]
-    automaton = Automaton(forbidden, surfaces)
+    automaton = Automaton(forbidden, token_texts)
     met = 0
     for _ in range(500):
         tokens = [*chance.integers(UNK, V, 6).tolist(), EOS]
@@ -162,13 +162,13 @@ PHRASES = [((4, 5),), ((6,), (4, 4)), ((5, 6, 4), (5, 6)), ((UNK, 6), (6, UNK)),
 def test_constrained_output_always_contains_its_phrases(size):
     for seed in range(4):
         scorer, rows = RandomScorer(seed, V), sources(seed)
-        wishes = [Wish(phrases=phrases) for phrases in PHRASES]
+        constraints = [Constraints(phrases=phrases) for phrases in PHRASES]
         search = ConstrainedBeam(ConstrainedBeamOptions(beam_size=size, n_best=size, max_len_a=0, max_len_b=3))
-        for row, wish, ones in zip(rows, wishes, search.search(scorer, rows, wishes), strict=True):
+        for row, constraint, ones in zip(rows, constraints, search.search(scorer, rows, constraints), strict=True):
             assert ones
             for one in ones:
                 text = " ".join(map(str, one.tokens))
-                assert all(f" {' '.join(map(str, phrase))} " in f" {text} " for phrase in wish.phrases)
+                assert all(f" {' '.join(map(str, phrase))} " in f" {text} " for phrase in constraint.phrases)
                 assert one.log_prob == pytest.approx(log_prob(scorer, row, one.tokens), abs=1e-4)
 
 
@@ -179,7 +179,7 @@ def test_a_constrained_beam_that_holds_everything_finds_the_best_that_contains_t
     )
     for seed in range(2):
         scorer, rows = RandomScorer(seed, V), sources(seed, 1)
-        ones = search.search(scorer, rows, [Wish(phrases=(phrase,))])[0]
+        ones = search.search(scorer, rows, [Constraints(phrases=(phrase,))])[0]
         every = [
             tokens
             for length in range(2, 5)
@@ -201,7 +201,7 @@ def test_without_phrases_a_constrained_beam_is_a_beam():
 @pytest.mark.parametrize("name", sorted({*PLAIN} - {"constrained-beam"}))
 def test_a_search_that_cannot_hold_to_phrases_says_which_can(name):
     with pytest.raises(UserError, match="constrained-beam"):
-        all_found(name, RandomScorer(0, V), sources(0), [Wish(phrases=((4,),))] * 6)
+        all_found(name, RandomScorer(0, V), sources(0), [Constraints(phrases=((4,),))] * 6)
 
 
 def test_progress_meets_phrases_that_begin_alike_and_those_that_overlap():
@@ -288,9 +288,9 @@ def test_a_word_that_nothing_looked_at_costs_much_and_not_the_sentence():
 
 def test_what_is_wished_wins_over_what_is_forbidden():
     scorer, rows = RandomScorer(1, V), sources(1, 1)
-    wish, options = Wish(prefix=(UNK, 4, 4), avoid=("a",)), {"no_unk": True, "no_repeat_ngram": 1}
+    constraint, options = Constraints(prefix=(UNK, 4, 4), avoid=("a",)), {"no_unk": True, "no_repeat_ngram": 1}
     for name in ("beam", "greedy"):
-        one = all_found(name, scorer, rows, [wish], **options)[0][0]
+        one = all_found(name, scorer, rows, [constraint], **options)[0][0]
         assert one.tokens[:3] == [UNK, 4, 4] and math.isfinite(one.score)
         assert UNK not in one.tokens[3:] and 4 not in one.tokens[3:]
 
@@ -335,7 +335,7 @@ def test_a_beam_that_stops_when_it_is_full_stops_earlier_and_has_as_many_hypothe
 
 
 def test_more_alternatives_than_there_are_words_are_as_many_as_there_are():
-    found = build("alternatives", n_best=50).search(RandomScorer(6, V), sources(6), [Wish(prefix=(4,))] * 6)
+    found = build("alternatives", n_best=50).search(RandomScorer(6, V), sources(6), [Constraints(prefix=(4,))] * 6)
     for ones in found:
         assert len({tuple(one.tokens[1:2]) for one in ones}) == len(ones) == len(WORDS) + 1  # and the end
 
@@ -345,7 +345,7 @@ def test_alternatives_are_the_most_probable_next_words_each_with_its_best_transl
     prefixes = [(), (4,), (5, 6), (6,), (4, 4), (5,)]
     options = {"max_len_a": 0, "max_len_b": 3, "beam_size": 200, "length_penalty": "none"}
     search = Alternatives(AlternativesOptions(n_best=3, **options))
-    found = search.search(scorer, rows, [Wish(prefix=prefix) for prefix in prefixes])
+    found = search.search(scorer, rows, [Constraints(prefix=prefix) for prefix in prefixes])
     for row, prefix, ones in zip(rows, prefixes, found, strict=True):
         following = step_by_step(scorer, row, prefix)[0][-1].clone()
         following[[PAD, BOS, *([EOS] if not prefix else [])]] = -math.inf
@@ -355,8 +355,8 @@ def test_alternatives_are_the_most_probable_next_words_each_with_its_best_transl
             if word == EOS:
                 best.append((log_prob(scorer, row, prefix), list(prefix)))
                 continue
-            wish = Wish(prefix=(*prefix, word))
-            one = Beam(BeamOptions(**{**options, "max_len_b": 2})).search(scorer, row[None], [wish])[0][
+            constraint = Constraints(prefix=(*prefix, word))
+            one = Beam(BeamOptions(**{**options, "max_len_b": 2})).search(scorer, row[None], [constraint])[0][
                 0
             ]  # as long in all
             best.append((one.score, one.tokens))

@@ -20,10 +20,10 @@ from nmt.models.base import Vocabularies
 from nmt.models.rnnsearch import RnnSearch, RnnSearchOptions
 from nmt.models.transformer import Transformer, TransformerOptions
 from nmt.nn import linear
-from nmt.train import trial
+from nmt.train import probe
+from nmt.train.layer_wrapping import recompute
 from nmt.train.parallel import Objective
-from nmt.train.stacks import recompute
-from nmt.train.trial import find_max_tokens
+from nmt.train.probe import find_max_tokens
 from nmt.train.update import GROWS_AFTER, LossScale, Updater, cells_of, cut
 
 OPTIONS = TransformerOptions(encoder_layers=2, decoder_layers=2, d_model=16, d_ff=32, heads=2, dropout=0.0)
@@ -63,9 +63,15 @@ def objective_of(options: TransformerOptions = OPTIONS) -> Objective:
     return Objective(Transformer(options, VOCABULARIES), CrossEntropy(CrossEntropyOptions())).train()
 
 
-def gradient(objective: nn.Module, data: UpdateBatches, holds: int = NO_END, scale: LossScale | None = None, **how):
+def gradient(
+    objective: nn.Module,
+    data: UpdateBatches,
+    max_micro_batch_tokens: int = NO_END,
+    scale: LossScale | None = None,
+    **how,
+):
     updater = Updater(objective, recorder := Recorder(objective), World(), how.get("precision", "fp32"), 0.0)
-    return updater(data, 3, holds, scale), recorder.gradients
+    return updater(data, 3, max_micro_batch_tokens, scale), recorder.gradients
 
 
 def close(found: list[torch.Tensor], wanted: list[torch.Tensor], tolerance: float) -> None:
@@ -118,13 +124,13 @@ def test_where_memory_runs_out_the_update_is_made_of_smaller_batches_with_the_sa
     stats, found = gradient(small, data)
     close(found, wanted, 1e-5)
     assert (
-        stats.holds == max(map(cells_of, data.batches)) // 4
+        stats.max_micro_batch_tokens == max(map(cells_of, data.batches)) // 4
         and stats.loss == pytest.approx(whole.loss, rel=1e-6)
         and stats.tokens == whole.tokens
     )
     assert max(small.tried[-4:]) <= 40 < small.tried[0]
     small.tried.clear()
-    gradient(small, data, stats.holds)
+    gradient(small, data, stats.max_micro_batch_tokens)
     assert max(small.tried) <= 40  # what is known is not tried again
 
 
@@ -132,7 +138,7 @@ def test_what_is_drawn_depends_on_the_cut_and_not_on_what_was_tried_before():
     data = data_of(sentences(12, 9))
     wet = replace(OPTIONS, dropout=0.3)
     stats, tried = gradient(TooSmall(objective_of(wet), 40, True), data)
-    _, told = gradient(objective_of(wet), data, stats.holds)
+    _, told = gradient(objective_of(wet), data, stats.max_micro_batch_tokens)
     assert all(map(torch.equal, tried, told))
 
 
@@ -146,7 +152,7 @@ def test_a_small_batch_that_fails_does_not_make_all_smaller_than_it():
             return super().forward(batch)
 
     stats, _ = gradient(Unlucky(objective_of(), 1000, False), data_of(sentences(12, 9), sentences(4, 5)))
-    assert stats.holds == 12 * 10 // 2
+    assert stats.max_micro_batch_tokens == 12 * 10 // 2
 
 
 def test_a_pair_that_does_not_fit_alone_is_told():
@@ -164,8 +170,8 @@ def test_of_several_ranks_one_may_try_again_until_others_wait_for_its_gradient(b
         with pytest.raises(ResourceError, match="while other ranks waited"):
             updater._gradient(data, 1, NO_END, 1.0)
     else:
-        _, _, holds = updater._gradient(data, 1, NO_END, 1.0)
-        assert holds == 30
+        _, _, max_micro_batch_tokens = updater._gradient(data, 1, NO_END, 1.0)
+        assert max_micro_batch_tokens == 30
 
 
 def test_other_errors_are_not_taken_for_a_lack_of_memory():
@@ -318,12 +324,12 @@ def test_a_product_of_a_search_is_the_same_by_every_path_however_its_weights_lie
     plain = (states.double() @ layer.weight.double().t() + (layer.bias if bias else 0)).float()
     for turned in (False, True):
         if turned:
-            linear.turn_weights(layer)
+            linear.transpose_weights(layer)
             assert layer.weight.is_contiguous()  # it is trained
-            linear.turn_weights(layer.requires_grad_(False))
+            linear.transpose_weights(layer.requires_grad_(False))
             assert layer.weight.t().is_contiguous()
         with torch.inference_mode(), linear.using(path):
-            for found in (layer(states), layer.bound()(states), layer(states[None])[0]):
+            for found in (layer(states), layer.prepared()(states), layer(states[None])[0]):
                 close([found], [plain], 2e-6)
 
 
@@ -379,10 +385,10 @@ def test_the_largest_micro_batch_is_that_of_the_plan(batch_tokens):
     assert made.longest() == 60
 
 
-@pytest.mark.parametrize(("holds", "found"), [(10**6, None), (1100, 1024), (600, 512)])
-def test_max_tokens_auto_is_the_largest_of_the_plan_or_the_largest_that_fits(holds, found):
+@pytest.mark.parametrize(("max_micro_batch_tokens", "found"), [(10**6, None), (1100, 1024), (600, 512)])
+def test_max_tokens_auto_is_the_largest_of_the_plan_or_the_largest_that_fits(max_micro_batch_tokens, found):
     made = loader(5000)
-    small = TooSmall(objective_of(), holds, True)
+    small = TooSmall(objective_of(), max_micro_batch_tokens, True)
     wanted = found or made.largest_micro_batch()
     assert find_max_tokens(small, made.longest(), made.largest_micro_batch(), "fp32", World()) == wanted
     assert all(parameter.grad is None for parameter in small.parameters())
@@ -402,7 +408,7 @@ def test_the_trial_stops_where_twice_as_many_tokens_would_not_fit(free, found, m
         def free(self) -> int:
             return int((free + 2 * 4 * weights) / 0.8) + 1
 
-    monkeypatch.setattr(trial, "Memory", Told)
+    monkeypatch.setattr(probe, "Memory", Told)
     assert find_max_tokens(small, made.longest(), made.largest_micro_batch(), "fp32", World()) == pytest.approx(
         found, rel=0.2
     )

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from nmt.errors import InputError, Interrupted, ResourceError
-from nmt.infer.candidates import Translation
-from nmt.infer.stream import new_output, translate_stream
-from nmt.infer.windows import FIRST, GROWTH, MOST_HELD, UNCUT, growing, pairs, windows
+from nmt.translate.results import Translation
+from nmt.translate.stream import new_output, translate_stream
+from nmt.translate.windows import FIRST, GROWTH, MOST_HELD, UNCUT, growing, pairs, windows
 
 
 class Pieces:

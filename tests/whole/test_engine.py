@@ -114,15 +114,15 @@ def test_what_was_found_is_kept_so_that_a_run_goes_on_bit_for_bit(flags, data, c
     assert newest(whole) == newest(cut)
     assert [r for r in records(whole) if "loss" in r] == [r for r in records(cut) if "loss" in r]
     kept = json.loads((cut / "checkpoints" / "update-20" / "training.json").read_text())["progress"]
-    assert kept["found"]["matmul"] in ("torch", "onednn") and kept["found"]["max_tokens"] > 0
+    assert kept["limit"]["matmul"] in ("torch", "onednn") and kept["limit"]["max_tokens"] > 0
     assert (kept["scale"] == {"factor": 2.0**15, "good": 20}) if "fp16" in flags[0] else (kept["scale"] is None)
 
 
 def test_another_max_tokens_is_obeyed_when_a_run_goes_on_and_told(data, call, tmp_path):
     for updates, tokens in ((10, "auto"), (20, "77")):
         assert call(*train_arguments(data, tmp_path, updates, f"--max-tokens={tokens}")).code == 0
-    found = json.loads((tmp_path / "checkpoints" / "update-20" / "training.json").read_text())["progress"]["found"]
-    assert (found["asked"], found["max_tokens"], found["holds"]) == ("77 on 1 x cpu", 77, 77)
+    found = json.loads((tmp_path / "checkpoints" / "update-20" / "training.json").read_text())["progress"]["limit"]
+    assert (found["asked"], found["max_tokens"], found["max_micro_batch_tokens"]) == ("77 on 1 x cpu", 77, 77)
     assert "micro-batches: 77 on 1 x cpu, before auto on 1 x cpu" in (tmp_path / "train.log").read_text()
 
 
@@ -204,6 +204,8 @@ sys.exit(run(["train", f"--data={{folder / 'data'}}", f"--output={{folder / 'run
     assert done.returncode == 0, done.stderr
     told = "found by trial" if asked == "auto" else "out of memory with micro-batches of up to"
     assert told in done.stderr
-    found = json.loads((tmp_path / "run/checkpoints/update-2/training.json").read_text())["progress"]["found"]
-    assert found["holds"] < 20_000  # the largest of the plan has more
-    assert (found["holds"] == found["max_tokens"]) == (asked == "auto")  # what was found by trial did not run out
+    found = json.loads((tmp_path / "run/checkpoints/update-2/training.json").read_text())["progress"]["limit"]
+    assert found["max_micro_batch_tokens"] < 20_000  # the largest of the plan has more
+    assert (found["max_micro_batch_tokens"] == found["max_tokens"]) == (
+        asked == "auto"
+    )  # a probed limit did not run out

@@ -14,13 +14,12 @@ import pytest
 import torch
 from conftest import WORDS
 
-import nmt.infer.export
+import nmt.export.export
 from nmt import registry
 from nmt.artefact import Artefact
 from nmt.checkpoint import ModelFacts, load_model, save_model, weights_of
-from nmt.infer.ctranslate2 import POSITIONS
-from nmt.infer.evaluate import bleu
-from nmt.infer.score import score
+from nmt.export.ctranslate2 import POSITIONS
+from nmt.metrics.evaluate import bleu
 from nmt.models.base import Vocabularies
 from nmt.models.transformer import Transformer, TransformerOptions
 from nmt.nn.layers import EPSILON
@@ -28,6 +27,7 @@ from nmt.options import make
 from nmt.symbols import BOS, EOS, PAD
 from nmt.text.pipeline import Pipeline, Side, SideSettings
 from nmt.text.vocabulary import Words
+from nmt.translate.score import score
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
@@ -35,7 +35,7 @@ SMALL = {
     "transformer": {"encoder_layers": 2, "decoder_layers": 1, "d_model": 32, "d_ff": 48, "heads": 4},
     "rnnsearch": {"embedding_size": 24, "hidden_size": 32, "attention_size": 28, "maxout_size": 20},
 }
-DOCUMENTS = Path(nmt.infer.export.__file__).parents[2] / "docs"
+DOCUMENTS = Path(nmt.export.export.__file__).parents[2] / "docs"
 LIKELY = 2.0  # nats
 COLUMNS = ("norm_position", "tie", "positions", "attention_bias", "output_bias", "heads", "joint")
 SHAPES = [  # any two settings of two columns meet in a row
@@ -239,14 +239,14 @@ def say_nothing_at_the_end(spec):
 
 def alter(monkeypatch, change):
     """Let `change` alter each specification before it is written."""
-    right = nmt.infer.export.specification
+    right = nmt.export.export.specification
 
     def altered(loaded):
         spec = right(loaded)
         change(spec)
         return spec
 
-    monkeypatch.setattr(nmt.infer.export, "specification", altered)
+    monkeypatch.setattr(nmt.export.export, "specification", altered)
 
 
 WRONG = [swap_queries_and_keys, begin_at_position_1, swap_norms, forget_to_scale, say_nothing_at_the_end]
@@ -371,13 +371,13 @@ def test_the_program_of_the_document_runs(model, call, tmp_path, monkeypatch, ca
 
 
 def test_a_signal_leaves_nothing(model, export, tmp_path, monkeypatch):
-    plain = nmt.infer.export.compare
+    plain = nmt.export.export.compare
 
     def interrupted(*arguments):
         os.kill(os.getpid(), signal.SIGTERM)
         return plain(*arguments)
 
-    monkeypatch.setattr(nmt.infer.export, "compare", interrupted)
+    monkeypatch.setattr(nmt.export.export, "compare", interrupted)
     assert export(model) == (128 + signal.SIGTERM, "", "")
     assert list(tmp_path.iterdir()) == []
 

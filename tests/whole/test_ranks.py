@@ -15,7 +15,7 @@ import pytest
 from conftest import ENVIRONMENT, NMT, SLOW, train_arguments, wait_for
 
 from nmt.artefact import Artefact, Lock
-from nmt.infer.shared import bounds
+from nmt.translate.distributed import ranges
 
 DRY = ["--dropout=0"]  # its draws are of the rank and the micro-batch
 
@@ -104,7 +104,7 @@ def test_memory_that_runs_out_on_one_rank_cuts_its_batches_or_ends_all(engine, c
     if code == 0:
         assert losses(tmp_path / "run") == pytest.approx(losses(alone), rel=1e-5)
         state = json.loads((tmp_path / "run/checkpoints/update-20/training.json").read_text())
-        assert state["progress"]["found"]["holds"] <= 60
+        assert state["progress"]["limit"]["max_micro_batch_tokens"] <= 60
 
 
 HELD = """
@@ -310,7 +310,7 @@ def wait_for_end(pids) -> None:
 
 @pytest.mark.parametrize(("sizes", "ranks"), [([], 3), ([5], 2), ([1, 1, 1, 9], 2), ([3] * 10, 4), ([9, 1, 1], 3)])
 def test_lines_are_shared_out_whole_and_evenly(sizes, ranks):
-    shares = bounds(sizes, ranks)
+    shares = ranges(sizes, ranks)
     assert [i for start, end in shares for i in range(start, end)] == list(range(len(sizes)))
     assert len(shares) == ranks
     heaviest = max((sum(sizes[start:end]) for start, end in shares), default=0)

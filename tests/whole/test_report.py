@@ -12,9 +12,9 @@ import pytest
 import torch
 from conftest import ENVIRONMENT
 
-from nmt.charts import HEIGHT, WIDTH, Curve, line_chart
 from nmt.checkpoint import load_model
 from nmt.data.shards import PreparedData
+from nmt.pictures.charts import HEIGHT, WIDTH, Curve, line_chart
 
 
 def records(run: Path) -> list[dict]:

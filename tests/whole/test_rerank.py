@@ -8,8 +8,8 @@ from conftest import train_arguments, write_corpus
 
 from nmt.checkpoint import load_model
 from nmt.cli.main import run
-from nmt.infer.rerank import Judge
 from nmt.symbols import BOS, EOS
+from nmt.translate.rerank import RerankModel
 
 LINES = ["ban des kit", "lora", "mus den bali kira", "", "den den"]
 LANGUAGE_MODEL = ["--preset=language-model", "--layers=1", "--d-model=32", "--d-ff=64", "--heads=2", "--schedule=inverse-sqrt",
@@ -201,7 +201,7 @@ def test_a_judge_without_finite_probabilities_fails_the_lines_and_not_the_run(tr
 def test_a_judge_that_has_no_memory_for_many_lines_is_asked_for_few_and_one_that_fails_costs_its_line(
     models, translate, monkeypatch
 ):
-    given, plain, sizes = f"--rerank={models / 'language-model'}", Judge.log_probs, []
+    given, plain, sizes = f"--rerank={models / 'language-model'}", RerankModel.log_probs, []
 
     def forgetful(self, texts, candidates, *settings):
         if len(set(texts)) > 1:
@@ -212,7 +212,7 @@ def test_a_judge_that_has_no_memory_for_many_lines_is_asked_for_few_and_one_that
         return plain(self, texts, candidates, *settings)
 
     expected = translate(given).out.splitlines()
-    monkeypatch.setattr(Judge, "log_probs", forgetful)
+    monkeypatch.setattr(RerankModel, "log_probs", forgetful)
     told = translate(given)
     assert told.code == 5 and told.err.count("not translated: RuntimeError: no such word") == 1
     assert told.out.splitlines() == ["" if line == "lora" else one for line, one in zip(LINES, expected, strict=True)]

@@ -271,7 +271,7 @@ STATE_EDITS = {
     "a loss scale of nothing": lambda state: {**state, "progress": {**state["progress"], "scale": {"factor": 0.0, "good": 0}}},
     "a loss scale without fp16": lambda state: {**state, "progress": {**state["progress"], "scale": {"factor": 2.0, "good": 0}}},
     "micro-batches of nothing": lambda state: {
-        **state, "progress": {**state["progress"], "found": {**state["progress"]["found"], "holds": 0}}
+        **state, "progress": {**state["progress"], "limit": {**state["progress"]["limit"], "max_micro_batch_tokens": 0}}
     },
 }  # fmt: skip
 

@@ -23,15 +23,22 @@ from nmt.cli.main import run
 from nmt.decoders.base import Decoder
 from nmt.decoders.greedy import Greedy, GreedyOptions
 from nmt.errors import UserError
-from nmt.infer.batch_size import BYTES_A_PATH, MOST_ON_CPU, MOST_ON_GPU, NUMBERS_CACHED, batch_tokens, batch_tokens_of
-from nmt.infer.candidates import Detail
-from nmt.infer.ensemble import Ensemble
-from nmt.infer.replicas import Replicas
-from nmt.infer.requests import Request
-from nmt.infer.shared import serve
-from nmt.infer.stream import translate_stream
-from nmt.infer.translator import Translator
 from nmt.signals import Signals
+from nmt.translate.batch_size import (
+    BYTES_A_PATH,
+    MOST_ON_CPU,
+    MOST_ON_GPU,
+    NUMBERS_CACHED,
+    batch_tokens,
+    batch_tokens_of,
+)
+from nmt.translate.distributed import serve
+from nmt.translate.ensemble import Ensemble
+from nmt.translate.replicas import Replicas
+from nmt.translate.requests import Request
+from nmt.translate.results import Detail
+from nmt.translate.stream import translate_stream
+from nmt.translate.translator import Translator
 
 AWKWARD = [
     b"ban des kit",
@@ -283,7 +290,7 @@ class Touchy(Decoder):
     def __init__(self, fails):
         self.fails, self.sizes = fails, []
 
-    def decode(self, scorer, source, wishes):
+    def decode(self, scorer, source, constraints):
         self.sizes.append(len(source))
         if (error := self.fails(source)) is not None:
             raise error
@@ -740,9 +747,9 @@ def test_a_signal_ends_replicas_even_one_that_does_not_answer(replicas):
     until(lambda: not runs(victim) and not runs(other))
 
 
-def until(holds):
+def until(max_micro_batch_tokens):
     end = time.monotonic() + 60
-    while not holds():
+    while not max_micro_batch_tokens():
         assert time.monotonic() < end
         time.sleep(0.02)
 

@@ -107,7 +107,7 @@ class NoReport:
         return 0
 
 
-class Spoken(NoReport):
+class LogOnlyReport(NoReport):
     """What a rehearsal has: lines for a person, and nothing that is kept."""
 
     def line(self, text: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nmt.errors import unknown
-from nmt.infer.evaluate import Score, score
+from nmt.metrics.evaluate import Score, score
 from nmt.text.tokenize import Tokenizer
 
 SPLIT_COMPOUNDS: Final = ("de",)  # the languages whose published BLEU is that of split compounds

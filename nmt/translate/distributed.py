@@ -14,11 +14,11 @@ import msgspec
 
 from nmt.dist import World
 from nmt.errors import Interrupted, ResourceError
-from nmt.infer.candidates import Translation
-from nmt.infer.requests import Request
-from nmt.infer.tally import Tally
-from nmt.infer.translator import Translator
 from nmt.signals import Signals
+from nmt.translate.rate_limited_warnings import RateLimitedWarnings
+from nmt.translate.requests import Request
+from nmt.translate.results import Translation
+from nmt.translate.translator import Translator
 
 LOOK_SECONDS: Final = 0.5  # between looks at signals
 STOP: Final = "stop"  # where a worker that waits leaves a signal
@@ -41,7 +41,7 @@ class Part(msgspec.Struct):
     signal: int | None = None
 
 
-class Noted(Tally):
+class CollectedWarnings(RateLimitedWarnings):
     """Lines of one sort, kept for the leader to tell."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class SharedTranslator:
         self, requests: Sequence[Request], place: str, first: int, check: Callable[[], None] | None
     ) -> list[Translation]:
         """See Translator. Raises ResourceError naming a rank that does not answer, Interrupted for one that was signalled."""
-        own, *others = bounds([len(request.text) + 1 for request in requests], self.world.size)
+        own, *others = ranges([len(request.text) + 1 for request in requests], self.world.size)
         for rank, (start, end) in enumerate(others, 1):
             job = Job(list(requests[start:end]), place, first + start)
             self.world.post(f"job/{rank}", msgspec.json.encode(job))
@@ -130,7 +130,7 @@ def _next_job(world: World, signals: Signals) -> bytes:
 
 
 def _translated(translator: Translator, job: Job, signals: Signals) -> Part:
-    cut, failed = translator.cut, translator.failed = Noted(), Noted()
+    cut, failed = translator.cut, translator.failed = CollectedWarnings(), CollectedWarnings()
     try:
         found = translator.translate(job.requests, job.place, job.first, signals.check)
         return Part(found, cut.messages, failed.messages)
@@ -138,7 +138,7 @@ def _translated(translator: Translator, job: Job, signals: Signals) -> Part:
         return Part([], [], [], error.signal_number)
 
 
-def bounds(sizes: Sequence[int], ranks: int) -> list[tuple[int, int]]:
+def ranges(sizes: Sequence[int], ranks: int) -> list[tuple[int, int]]:
     """(first, behind the last) of each rank's items: neighbours, of about as much size in each share."""
     total, passed, cuts = sum(sizes), 0, [0]
     for i, size in enumerate(sizes):

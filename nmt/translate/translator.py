@@ -16,38 +16,38 @@ from nmt.data.batching import micro_batches
 from nmt.data.loader import padded_rows
 from nmt.data.shortlist import Shortlist
 from nmt.decoders.base import Decoder, Hypothesis, Target
-from nmt.decoders.filters import Wish
+from nmt.decoders.filters import Constraints
 from nmt.device import Precision, autocast
 from nmt.errors import UserError, quoted
-from nmt.infer.attended import Attended
-from nmt.infer.batch_size import batch_tokens_of
-from nmt.infer.beam_graph import BeamGraph, beam_graph
-from nmt.infer.candidates import Candidate, Detail, Translation
-from nmt.infer.ensemble import Ensemble, Mean
-from nmt.infer.halves import in_halves
-from nmt.infer.reading import Reading, attended, read
-from nmt.infer.replicas import Replicas
-from nmt.infer.requests import Request
-from nmt.infer.rerank import Reranker
-from nmt.infer.shortlist import search as search_among
-from nmt.infer.tally import Tally
 from nmt.log import log
 from nmt.models.base import Model, Scorer
-from nmt.nn.linear import settle, turn_weights
+from nmt.nn.linear import settle, transpose_weights
 from nmt.nn.quantized import Int8Linear, quantize
+from nmt.pictures.attention_maps import AttentionMaps
+from nmt.pictures.beam_graph import BeamGraph, beam_graph
 from nmt.text.pipeline import Pipeline
+from nmt.translate.batch_size import batch_tokens_of
+from nmt.translate.ensemble import Ensemble, Mean
+from nmt.translate.forced_decoding import ForcedDecoding, attended, read
+from nmt.translate.rate_limited_warnings import RateLimitedWarnings
+from nmt.translate.replicas import Replicas
+from nmt.translate.requests import Request
+from nmt.translate.rerank import Reranker
+from nmt.translate.results import Candidate, Detail, Translation
+from nmt.translate.retry_split import retry_split
+from nmt.translate.shortlist import search as search_among
 
 CHARACTERS_PER_TOKEN: Final = 64  # far more than text has; what lies beyond is cut before it costs time
 
-Found = tuple[Hypothesis, Reading | None]
+SearchResult = tuple[Hypothesis, ForcedDecoding | None]
 
 
-class Asked(NamedTuple):
+class SearchBatch(NamedTuple):
     """A batch: its texts; the ids of each, without EOS; and what is wished for each."""
 
     texts: list[str]
     sentences: list[NDArray[Any]]
-    wishes: list[Wish]
+    constraints: list[Constraints]
 
 
 class Translator:
@@ -82,9 +82,9 @@ class Translator:
         self.detail = detail or Detail()
         self.pipeline, self.scorer, self.decoder = pipeline, scorer, copy(decoder)  # which is told its languages below
         self.batch_tokens, self.max_source_length, self.precision = batch_tokens, max_source_length, precision
-        self.cut, self.failed = Tally(log.warn), Tally(log.error)
+        self.cut, self.failed = RateLimitedWarnings(log.warn), RateLimitedWarnings(log.error)
         target = pipeline.target
-        self._wished = Wish(avoid=self._prepared(avoid))  # of a line that wishes nothing itself
+        self._default_constraint = Constraints(avoid=self._prepared(avoid))  # of a line that wishes nothing itself
         self._replicas = Replicas(self._found, replicas, self.device, threads, self._settle)
         self.decoder.source_text = pipeline.source.decode
         self.decoder.target = Target(target.decode, lambda: [target.surface(token) for token in range(target.size)])
@@ -121,9 +121,9 @@ class Translator:
             self.failed.add(f"{place}:{first + number}: not translated: {reason}")
             results[number] = Translation(error=reason)
 
-        wishes = [self._wish(request) for request in requests]
-        for number, (request, wish) in enumerate(zip(requests, wishes, strict=True)):
-            if reason := request.error or self._refused(wish, int(lengths[number])):
+        constraints = [self._constraint(request) for request in requests]
+        for number, (request, constraint) in enumerate(zip(requests, constraints, strict=True)):
+            if reason := request.error or self._refused(constraint, int(lengths[number])):
                 fail(number, reason)
                 lengths[number] = 0
         order = order[lengths[order] > 0]
@@ -132,10 +132,10 @@ class Translator:
         batches = [batch.tolist() for batch in planned if len(batch)]
 
         asked = [
-            Asked(
+            SearchBatch(
                 [requests[i].text[: self.max_characters] for i in batch],
                 [sentences[i] for i in batch],
-                [wishes[i] for i in batch],
+                [constraints[i] for i in batch],
             )
             for batch in batches
         ]
@@ -147,16 +147,20 @@ class Translator:
                     results[i] = Translation(outcome)
         return results
 
-    def attended(self, request: Request, candidate: Candidate) -> Attended:
+    def attended(self, request: Request, candidate: Candidate) -> AttentionMaps:
         """Where every layer and head of the model looked, from a line to its translation. UserError without attention."""
-        target = self.pipeline.target.turned(candidate.tokens)
+        target = self.pipeline.target.in_reading_order(candidate.tokens)
         return attended(cast(Model, self.scorer), self.pipeline, self._ids(request), target)
 
     def graph(self, request: Request, candidate: Candidate) -> BeamGraph:
         """How the search went that gave a line its translation. UserError for a search without a beam."""
         pieces = self.pipeline.source.piece, self.pipeline.target.piece
         with autocast(self.device, self.precision):
-            sentence = self._ids(request), self._wish(request), self.pipeline.target.turned(candidate.tokens)
+            sentence = (
+                self._ids(request),
+                self._constraint(request),
+                self.pipeline.target.in_reading_order(candidate.tokens),
+            )
             return beam_graph(self.decoder, self.scorer, self.device, *sentence, pieces)
 
     def _ids(self, request: Request) -> list[int]:
@@ -176,40 +180,40 @@ class Translator:
                 )
         return [sentence[: self.max_source_length] for sentence in sentences]
 
-    def _wish(self, request: Request) -> Wish:
+    def _constraint(self, request: Request) -> Constraints:
         """What is wished, in tokens; texts to avoid as they stand before they are cut into tokens."""
         if not (request.prefix or request.phrases or request.avoid):
-            return self._wished
+            return self._default_constraint
         target = self.pipeline.target
         prefix, *phrases = (tuple(target.encode(text)) for text in (request.prefix, *request.phrases))
-        avoid = (*self._wished.avoid, *self._prepared(request.avoid))
-        return Wish(prefix, tuple(filter(None, phrases)), avoid)
+        avoid = (*self._default_constraint.avoid, *self._prepared(request.avoid))
+        return Constraints(prefix, tuple(filter(None, phrases)), avoid)
 
     def _prepared(self, avoid: Sequence[str]) -> tuple[str, ...]:
         """Texts to avoid, those that then have a word."""
         return tuple(text for text in self.pipeline.target.prepare(avoid) if text.strip())
 
-    def _refused(self, wish: Wish, length: int) -> str:
+    def _refused(self, constraint: Constraints, length: int) -> str:
         """Why a wish cannot be granted; empty where it can. length: tokens of the source"""
-        if wish.num_tokens and not length:
+        if constraint.num_tokens and not length:
             return "a line without words has no translation that could hold what is wished"
-        if wish.num_tokens > self.max_source_length:
-            return f"{wish.num_tokens:,} tokens of prefix and phrases are wished for (--max-source-length)"
-        if (wish.prefix or wish.avoid) and self.pipeline.target.settings.right_to_left:
+        if constraint.num_tokens > self.max_source_length:
+            return f"{constraint.num_tokens:,} tokens of prefix and phrases are wished for (--max-source-length)"
+        if (constraint.prefix or constraint.avoid) and self.pipeline.target.settings.right_to_left:
             return "the model writes from right to left: it cannot be told how to begin, nor what to avoid"
-        if wish.phrases and not self.decoder.takes_phrases:
+        if constraint.phrases and not self.decoder.takes_phrases:
             return "phrases are wished for, which --decoder constrained-beam can hold to"
-        for phrase in map(self.pipeline.target.decode, wish.phrases if wish.avoid else ()):
-            if any(f" {avoided} " in f" {phrase} " for avoided in wish.avoid):
+        for phrase in map(self.pipeline.target.decode, constraint.phrases if constraint.avoid else ()):
+            if any(f" {avoided} " in f" {phrase} " for avoided in constraint.avoid):
                 return f"the phrase '{quoted(phrase)}' is wished for, and is to be avoided"
         return ""
 
-    def _found(self, asked: Asked) -> list[list[Candidate] | str]:
+    def _found(self, asked: SearchBatch) -> list[list[Candidate] | str]:
         """The candidates of each sentence, best first, or what went wrong with it."""
-        texts, sentences, wishes = asked
+        texts, sentences, constraints = asked
 
         def made(part: slice) -> list[list[Candidate] | str]:
-            found = self._search(sentences[part], wishes[part])
+            found = self._search(sentences[part], constraints[part])
             return [
                 one
                 if isinstance(one, str)
@@ -217,25 +221,27 @@ class Translator:
                 for text, ids, one in zip(texts[part], sentences[part], found, strict=True)
             ]
 
-        candidates = in_halves(made, len(sentences))
+        candidates = retry_split(made, len(sentences))
         return candidates if self.reranker is None else self.reranker(texts, candidates)
 
-    def _search(self, sentences: list[NDArray[Any]], wishes: list[Wish]) -> list[list[Found] | str]:
+    def _search(self, sentences: list[NDArray[Any]], constraints: list[Constraints]) -> list[list[SearchResult] | str]:
         """What is found for each sentence, or why nothing is."""
         with autocast(self.device, self.precision):
             source = padded_rows(sentences, []).to(self.device)
             if self.shortlist is None:
-                found = self.decoder.search(self.scorer, source, wishes)
+                found = self.decoder.search(self.scorer, source, constraints)
             else:
-                found = search_among(self.decoder, cast(Model, self.scorer), source, wishes, self.shortlist)
+                found = search_among(self.decoder, cast(Model, self.scorer), source, constraints, self.shortlist)
             return self._read(sentences, [_finite(hypotheses) for hypotheses in found])
 
     def _settle(self) -> None:
         """Before much is searched, once for all replicas: lay weights out for it, and find how products are quickest."""
-        judges = [judge.loaded.model for judge in self.reranker.judges] if self.reranker else []
-        for model in (self.scorer, *judges):
+        rerank_models = (
+            [rerank_model.loaded.model for rerank_model in self.reranker.rerank_models] if self.reranker else []
+        )
+        for model in (self.scorer, *rerank_models):
             if isinstance(model, nn.Module) and self.device.type == "cpu":
-                turn_weights(model)
+                transpose_weights(model)
                 settle(model)
                 for module in model.modules():
                     if isinstance(module, Int8Linear):
@@ -243,7 +249,7 @@ class Translator:
 
     def _read(
         self, sentences: Sequence[NDArray[Any]], found: Sequence[list[Hypothesis] | str]
-    ) -> list[list[Found] | str]:
+    ) -> list[list[SearchResult] | str]:
         """The hypotheses, each with its second reading where one is wanted."""
         pairs = [
             (sentence, each.tokens)
@@ -252,15 +258,15 @@ class Translator:
             if self.detail.wanted(each.tokens)
         ]
         sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
-        readings = iter(read(self.scorer, self.device, sources, targets) if pairs else ())
+        forced_decodings = iter(read(self.scorer, self.device, sources, targets) if pairs else ())
 
-        def with_reading(one: Hypothesis) -> Found:
-            reading = next(readings) if self.detail.wanted(one.tokens) else None
-            if reading is not None and reading.weights is None and self.detail.of_attention:
+        def with_forced_decoding(one: Hypothesis) -> SearchResult:
+            forced = next(forced_decodings) if self.detail.wanted(one.tokens) else None
+            if forced is not None and forced.weights is None and self.detail.of_attention:
                 raise UserError("the model has no attention, which --alignment and --replace-unk need")
-            return one, reading
+            return one, forced
 
-        return [one if isinstance(one, str) else list(map(with_reading, one)) for one in found]
+        return [one if isinstance(one, str) else list(map(with_forced_decoding, one)) for one in found]
 
 
 def _finite(hypotheses: list[Hypothesis]) -> list[Hypothesis] | str:
@@ -289,9 +295,11 @@ def load_scorer(
             raise UserError(f"{quoted(one.folder)}: has weights of 8 bits, which --precision {precision} is not for")
     for other in loaded[1:]:
         if other.pipeline.hash != first.pipeline.hash:
-            turned = {one.pipeline.target.settings.right_to_left for one in (first, other)}
+            in_reading_order = {one.pipeline.target.settings.right_to_left for one in (first, other)}
             differ = (
-                "write in different directions" if len(turned) > 1 else "have different vocabularies or text pipelines"
+                "write in different directions"
+                if len(in_reading_order) > 1
+                else "have different vocabularies or text pipelines"
             )
             raise UserError(
                 f"{quoted(first.folder)} and {quoted(other.folder)} {differ}, so that they cannot be asked together"

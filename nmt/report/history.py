@@ -13,7 +13,7 @@ from nmt import registry
 from nmt.artefact import Artefact
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.options import read_toml
-from nmt.report import METRICS
+from nmt.report.training import METRICS
 from nmt.runs import WEIGHTS, Checkpoints
 
 LARGEST_HEADER: Final = 100_000_000  # bytes, as safetensors itself allows

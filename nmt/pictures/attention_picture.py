@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.cells import cell_len
 
-from nmt.infer.attended import KINDS, Attended, quantised, shown
 from nmt.log import log
+from nmt.pictures.attention_maps import KINDS, AttentionMaps, quantised, shown
 
 INK: Final = "#08519c"
 LARGE, SMALL = 16.0, 84.0  # pixels: a cell of the large map, the longer side of a small one
@@ -74,7 +74,7 @@ class Picture:
         self.width = max(self.width, SIDE + len(text) * CHARACTER * HEADING + SIDE)
 
 
-def picture(attended: Attended) -> Picture:
+def picture(attended: AttentionMaps) -> Picture:
     """The mean of heads of the layer to show first, with its tokens, then all heads of each kind, a row a layer."""
     made = Picture()
     _large(made, attended, "cross" if "cross" in attended.weights else next(iter(attended.weights)))
@@ -84,7 +84,7 @@ def picture(attended: Attended) -> Picture:
     return made
 
 
-def _large(made: Picture, attended: Attended, kind: str) -> None:
+def _large(made: Picture, attended: AttentionMaps, kind: str) -> None:
     layer = attended.first_shown(kind)
     weights = attended.map_of(kind, layer, None)
     queries, keys = ([shown(label, LONGEST) for label in labels] for labels in attended.labels(kind))

@@ -26,14 +26,14 @@ class Period:
         return cls(float(match[1]), unit)
 
 
-class Alarm:
+class Timer:
     """Tells, after each update, whether a period has passed. Minutes count from the start of the process or the last ring."""
 
     def __init__(self, period: Period) -> None:
         self.period = period
         self._since = 0.0
 
-    def rings(self, update: int, epoch_ended: int | None, seconds: float) -> bool:
+    def is_due(self, update: int, epoch_ended: int | None, seconds: float) -> bool:
         """update: its number; epoch_ended: the number of the epoch that ended with it, if one did; seconds: of the process."""
         if self.period.unit == "u":
             return update % int(self.period.count) == 0

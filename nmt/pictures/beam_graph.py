@@ -18,10 +18,10 @@ from torch import Tensor
 from nmt.artefact import check_named, write_file
 from nmt.decoders.base import Decoder
 from nmt.decoders.beam import Beam, Continued
-from nmt.decoders.filters import Wish
+from nmt.decoders.filters import Constraints
 from nmt.errors import UserError
 from nmt.models.base import Scorer
-from nmt.page import html_page
+from nmt.pictures.page import html_page
 from nmt.symbols import BOS, EOS
 
 WIDTH, HEIGHT, ROOM = 120, 22, 14  # pixels: a step, a hypothesis, a character and a half
@@ -105,7 +105,7 @@ def beam_graph(
     scorer: Scorer,
     device: torch.device,
     source: Sequence[int],
-    wish: Wish,
+    constraint: Constraints,
     given: Sequence[int],
     pieces: tuple[Callable[[int], str], Callable[[int], str]],
 ) -> BeamGraph:
@@ -119,7 +119,7 @@ def beam_graph(
     recorder, watched = Recorder(), copy(decoder)
     assert isinstance(watched, Beam)
     watched.observer = recorder
-    watched.search(scorer, torch.tensor([[*source, EOS]], device=device), [wish])
+    watched.search(scorer, torch.tensor([[*source, EOS]], device=device), [constraint])
     parents, best = {row[0] for row in recorder.rows}, recorder.best(given)
     nodes = [
         Node(

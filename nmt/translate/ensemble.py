@@ -73,7 +73,7 @@ class Ensemble(nn.Module):
 
     def _parts(self, state: State) -> list[State]:
         """The state of each model."""
-        every = state.bound or [(None, None)] * len(self.models)
+        every = state.prepared or [(None, None)] * len(self.models)
         return [
             State(
                 _under(number, state.sentences),
@@ -81,9 +81,9 @@ class Ensemble(nn.Module):
                 state.length,
                 state.watched,
                 output=output,
-                bound=bound,
+                prepared=prepared,
             )
-            for number, (output, bound) in enumerate(every)
+            for number, (output, prepared) in enumerate(every)
         ]
 
 
@@ -103,8 +103,8 @@ def _joined(states: Sequence[State], watched: bool, attention: Tensor | None) ->
     hypotheses = {
         f"{number}/{name}": tensor for number, one in enumerate(states) for name, tensor in one.hypotheses.items()
     }
-    bound = [(one.output, one.bound) for one in states]
-    return State(sentences, hypotheses, states[0].length, watched, attention, bound=bound)
+    prepared = [(one.output, one.prepared) for one in states]
+    return State(sentences, hypotheses, states[0].length, watched, attention, prepared=prepared)
 
 
 def _under(number: int, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

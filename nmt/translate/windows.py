@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
 from nmt.errors import InputError, ResourceError, UserError, quoted
-from nmt.infer.tally import Tally
 from nmt.text.corpus import GZIP_MAGIC, decode_line, open_text, raw_lines
+from nmt.translate.rate_limited_warnings import RateLimitedWarnings
 
 STDIN: Final = "-"
 CHUNK: Final = 1 << 16  # bytes
@@ -181,7 +181,7 @@ class Window:
     lines: list[str]
 
 
-def texts(raw_windows: Iterator[list[bytes]], place: str, strict: bool, bad: Tally) -> Iterator[Window]:
+def texts(raw_windows: Iterator[list[bytes]], place: str, strict: bool, bad: RateLimitedWarnings) -> Iterator[Window]:
     """Raw lines as text; bytes that are not UTF-8 are replaced, counted and named.
 
     strict: they are an InputError, raised after the lines before them were given

@@ -16,22 +16,22 @@ import torch
 from nmt.checkpoint import LoadedModel, load_model
 from nmt.decoders.base import Decoder
 from nmt.errors import UserError, quoted
-from nmt.infer.candidates import Candidate
-from nmt.infer.ensemble import shares
-from nmt.infer.halves import in_halves
-from nmt.infer.score import log_probs_of
 from nmt.text.pipeline import Pipeline
+from nmt.translate.ensemble import shares
+from nmt.translate.results import Candidate
+from nmt.translate.retry_split import retry_split
+from nmt.translate.score import log_probs_of
 
 
 @dataclass(frozen=True)
-class Judge:
+class RerankModel:
     """A model that scores what others say. backwards: whether it says the source, given the candidate"""
 
     loaded: LoadedModel
     backwards: bool
 
     @classmethod
-    def load(cls, folder: Path, device: torch.device, pipeline: Pipeline) -> "Judge":
+    def load(cls, folder: Path, device: torch.device, pipeline: Pipeline) -> "RerankModel":
         """The model of a folder, for translations of a pipeline; UserError where it is of other languages."""
         loaded = load_model(folder, device)
         source, target = pipeline.source_lang, pipeline.target_lang
@@ -67,7 +67,7 @@ class Reranker:
 
     def __init__(
         self,
-        judges: Sequence[Judge],
+        rerank_models: Sequence[RerankModel],
         weights: Sequence[float],
         decoder: Decoder,
         shown: int,
@@ -75,15 +75,15 @@ class Reranker:
         max_length: int,
     ) -> None:
         try:
-            self.weights = shares(weights, 1 + len(judges))
+            self.weights = shares(weights, 1 + len(rerank_models))
         except ValueError as error:
             raise UserError(f"--rerank-weights: {error} (the first is the search's own)") from None
-        self.judges, self.decoder, self.shown = judges, decoder, shown
+        self.rerank_models, self.decoder, self.shown = rerank_models, decoder, shown
         self.max_tokens, self.max_length = max_tokens, max_length
 
     def __call__(self, texts: Sequence[str], found: Sequence[list[Candidate] | str]) -> list[list[Candidate] | str]:
         """The candidates of each text in order, or why it has none. A candidate that a judge cannot score is left out."""
-        return in_halves(lambda part: self._ranked(texts[part], found[part]), len(texts))
+        return retry_split(lambda part: self._ranked(texts[part], found[part]), len(texts))
 
     def _ranked(self, texts: Sequence[str], found: Sequence[list[Candidate] | str]) -> list[list[Candidate] | str]:
         pairs = [
@@ -95,8 +95,8 @@ class Reranker:
     def _scored(self, texts: Sequence[str], candidates: Sequence[Candidate]) -> list[Candidate]:
         """The candidates with all their scores, and what those are together."""
         columns = [[one.score for one in candidates]]
-        for judge in self.judges:
-            said = judge.log_probs(texts, [one.text for one in candidates], self.max_tokens, self.max_length)
+        for rerank_model in self.rerank_models:
+            said = rerank_model.log_probs(texts, [one.text for one in candidates], self.max_tokens, self.max_length)
             columns.append([self.decoder.normalised(math.fsum(words), len(words)) for words in said])
         return [
             replace(one, score=self._mean(scores), scores=list(scores))

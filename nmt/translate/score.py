@@ -94,5 +94,5 @@ def _pair_score(pipeline: Pipeline, target: list[int], log_probs: list[float]) -
     if not all(map(math.isfinite, log_probs)):
         return "the model gives no finite probability"
     side, total = pipeline.target, math.fsum(log_probs)
-    pieces = [side.piece(token) for token in [*side.turned(target), EOS]]
-    return PairScore(total, pieces, [*side.turned(log_probs[:-1]), log_probs[-1]])
+    pieces = [side.piece(token) for token in [*side.in_reading_order(target), EOS]]
+    return PairScore(total, pieces, [*side.in_reading_order(log_probs[:-1]), log_probs[-1]])

@@ -14,15 +14,15 @@ from nmt.artefact import new_folder, to_json, write_file
 from nmt.checkpoint import LoadedModel, save_model, weights_of
 from nmt.data.loader import padded_rows
 from nmt.errors import ArtefactError, InputError, one_line, quoted
-from nmt.infer.ctranslate2 import SENTENCES, Engine, library, specification
-from nmt.infer.evaluate import bleu
-from nmt.infer.requests import Request
-from nmt.infer.score import forced_log_probs
-from nmt.infer.translator import Translator
+from nmt.export.ctranslate2 import SENTENCES, Engine, library, specification
+from nmt.metrics.evaluate import bleu
 from nmt.models.base import Model
 from nmt.nn.quantized import quantize
 from nmt.symbols import EOS, SYMBOLS
 from nmt.text.pipeline import FOLDER, Pipeline
+from nmt.translate.requests import Request
+from nmt.translate.score import forced_log_probs
+from nmt.translate.translator import Translator
 
 KIND: Final = "ctranslate2"
 SEARCH: Final = "nmt-search.json"

@@ -6,7 +6,7 @@ from typing import Final
 NAMED: Final = 10
 
 
-class Tally:
+class RateLimitedWarnings:
     """Lines of one sort: the first ten are named in a message each, all are counted."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:

@@ -12,16 +12,16 @@ import torch
 from nmt.checkpoint import flat_optimizer, weights_of
 from nmt.data.loader import ahead
 from nmt.device import Memory
-from nmt.report import Window
+from nmt.report.training import Window
 from nmt.train.run import Run, Saved, TrainOptions
-from nmt.train.setup import Basis, products_as, set_up, settle
+from nmt.train.setup import RunSetup, build_run, products_as, settle
 from nmt.train.trainer import count, flops_of, make_update
 
 UPDATES: Final = 3  # that are timed, after a first one
 
 
 @dataclass(frozen=True)
-class Rehearsal:
+class DryRun:
     """What a run would be. Bytes are of this rank's device; seconds, tokens and FLOPs of all ranks.
 
     first, last: the updates it would make, last None where nothing ends it but patience
@@ -82,14 +82,14 @@ class Rehearsal:
         yield "nothing was kept"
 
 
-def rehearse(options: TrainOptions, parts: Any) -> Rehearsal:
+def dry_run_of(options: TrainOptions, parts: Any) -> DryRun:
     """Make a few updates from fresh weights, and tell what the run would be. Errors are those of `train`."""
-    basis = Basis.of(options)
-    memory = Memory(basis.device)
+    setup = RunSetup.of(options)
+    memory = Memory(setup.device)
     free = memory.free()
-    joined = basis.world.joined(basis.device.type, options.timeout)
-    with joined, products_as(basis.device, options.precision):
-        run = set_up(options, parts, basis)
+    joined = setup.world.joined(setup.device.type, options.timeout)
+    with joined, products_as(setup.device, options.precision):
+        run = build_run(options, parts, setup)
         done = _done(run)
         settle(run)
         memory.watch()
@@ -106,7 +106,7 @@ def _done(run: Run) -> int:
     return state.progress.update
 
 
-def _of_updates(run: Run, done: int, memory: Memory, free: int) -> Rehearsal:
+def _of_updates(run: Run, done: int, memory: Memory, free: int) -> DryRun:
     options, loader, window = run.options, run.loader, Window()
     batches = tokens = 0
     run.model.train()
@@ -124,7 +124,7 @@ def _of_updates(run: Run, done: int, memory: Memory, free: int) -> Rehearsal:
     seconds, _, _ = run.world.agree(window.seconds / UPDATES, None, 0)
     tensors, _ = flat_optimizer(run.optimizer)
     kept = [*tensors.values(), *weights_of(run.model).values()]
-    return Rehearsal(
+    return DryRun(
         model=run.facts.model,
         parameters=run.model.num_parameters(),
         device=f"{run.device.type} ({options.precision})",
@@ -134,7 +134,7 @@ def _of_updates(run: Run, done: int, memory: Memory, free: int) -> Rehearsal:
         first=done + 1,
         last=_last(options, loader.updates_per_epoch(), done, seconds),
         micro_batches=batches / UPDATES,
-        max_tokens=run.progress.found.holds,
+        max_tokens=run.progress.limit.max_micro_batch_tokens,
         target_tokens=tokens / UPDATES,
         padding=window.padding,
         seconds=seconds,

@@ -15,15 +15,15 @@ from torch import Tensor
 from nmt.batch import Batch
 from nmt.data.loader import padded_rows
 from nmt.errors import UserError
-from nmt.infer.attended import Attended
-from nmt.infer.ensemble import Ensemble
 from nmt.models.base import Model, Scorer
+from nmt.pictures.attention_maps import AttentionMaps
 from nmt.symbols import BOS, EOS
 from nmt.text.pipeline import Pipeline
+from nmt.translate.ensemble import Ensemble
 
 
 @dataclass(frozen=True)
-class Reading:
+class ForcedDecoding:
     """Of one translation.
 
     log_probs: nats of each token and of EOS
@@ -33,16 +33,16 @@ class Reading:
     log_probs: list[float]
     weights: NDArray[np.float32] | None
 
-    def in_order(self, places: Sequence[int]) -> "Reading":
+    def in_order(self, places: Sequence[int]) -> "ForcedDecoding":
         """The same of the tokens at these places, EOS's among them."""
         weights = None if self.weights is None else self.weights[list(places)]
-        return Reading([self.log_probs[place] for place in places], weights)
+        return ForcedDecoding([self.log_probs[place] for place in places], weights)
 
 
 @torch.inference_mode()
 def read(
     scorer: Scorer, device: torch.device, sources: Sequence[NDArray[Any]], targets: Sequence[Sequence[int]]
-) -> list[Reading]:
+) -> list[ForcedDecoding]:
     """Each source with its target, both ids without EOS."""
     source = padded_rows(list(sources), []).to(device)
     wanted = padded_rows([np.array(target, dtype=np.int64) for target in targets], []).to(device)  # N T
@@ -58,7 +58,7 @@ def read(
     rows = torch.stack(log_probs, 1).cpu()
     seen = torch.stack(weights, 1).float().cpu().numpy() if weights else None  # N T S
     return [
-        Reading(
+        ForcedDecoding(
             rows[number, : len(target) + 1].tolist(),
             None if seen is None else seen[number, : len(target) + 1, : len(one) + 1],
         )
@@ -67,7 +67,9 @@ def read(
 
 
 @torch.inference_mode()
-def attended(model: Model | Ensemble, pipeline: Pipeline, source: Sequence[int], target: Sequence[int]) -> Attended:
+def attended(
+    model: Model | Ensemble, pipeline: Pipeline, source: Sequence[int], target: Sequence[int]
+) -> AttentionMaps:
     """Where every layer and head of a model looks, over a source and its translation, both ids without EOS.
 
     Several models look as one, with one layer and head. Raises UserError where there is no attention.
@@ -77,7 +79,7 @@ def attended(model: Model | Ensemble, pipeline: Pipeline, source: Sequence[int],
     found: dict[str, Tensor] = model.attentions(batch)
     if not found:
         raise UserError("the model has no attention that could be drawn")
-    return Attended(
+    return AttentionMaps(
         [pipeline.source.piece(token) for token in [*source, EOS]],
         [pipeline.target.piece(token) for token in [*target, EOS]],
         {kind: weights[:, 0].float().cpu().numpy() for kind, weights in found.items()},

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from nmt.data.shortlist import Shortlist
 from nmt.decoders.base import Decoder, Hypothesis
-from nmt.decoders.filters import Wish
+from nmt.decoders.filters import Constraints
 from nmt.models.base import Model, State
 from nmt.nn.linear import Linear
 from nmt.nn.quantized import Int8Linear
@@ -26,7 +26,7 @@ class Shortlisted:
     def start(self, source: Tensor) -> State:
         """See Scorer; source ids are those of the whole vocabulary."""
         state = self.model.start(source)
-        state.output = None if self.output is None else self.output.bound()
+        state.output = None if self.output is None else self.output.prepared()
         return state
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
@@ -36,18 +36,22 @@ class Shortlisted:
 
 
 def search(
-    decoder: Decoder, model: Model, source: Tensor, wishes: Sequence[Wish], shortlist: Shortlist
+    decoder: Decoder, model: Model, source: Tensor, constraints: Sequence[Constraints], shortlist: Shortlist
 ) -> list[list[Hypothesis]]:
     """What a decoder finds among the words of a shortlist; where a wish avoids texts, among all words."""
-    if any(wish.avoid for wish in wishes):
-        return decoder.search(model, source, wishes)
+    if any(constraint.avoid for constraint in constraints):
+        return decoder.search(model, source, constraints)
     ids = source.cpu().numpy()
-    wished = [token for wish in wishes for part in (wish.prefix, *wish.phrases) for token in part]
+    wished = [
+        token for constraint in constraints for part in (constraint.prefix, *constraint.phrases) for token in part
+    ]
     words = np.union1d(shortlist.of(ids[ids != PAD]), wished).astype(np.int64)
 
     def place(tokens: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(np.searchsorted(words, tokens).tolist())
 
-    inside = [Wish(place(wish.prefix), tuple(map(place, wish.phrases))) for wish in wishes]
+    inside = [
+        Constraints(place(constraint.prefix), tuple(map(place, constraint.phrases))) for constraint in constraints
+    ]
     found = decoder.search(Shortlisted(model, torch.from_numpy(words).to(source.device)), source, inside)
     return [[replace(one, tokens=words[one.tokens].tolist()) for one in ones] for ones in found]

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.decoders.base import Hypothesis
-from nmt.infer.alignment import of_words, replaced_unknown, word_of_tokens, words_of
-from nmt.infer.reading import Reading
 from nmt.symbols import UNK
 from nmt.text.pipeline import Pipeline
+from nmt.translate.alignment import of_words, replaced_unknown, word_of_tokens, words_of
+from nmt.translate.forced_decoding import ForcedDecoding
 
 
 @dataclass(frozen=True)
@@ -71,28 +71,33 @@ class Detail:
         return self.word_scores or self.alignment or (self.dictionary is not None and UNK in tokens)
 
     def candidate(
-        self, pipeline: Pipeline, text: str, sentence: NDArray[Any], hypothesis: Hypothesis, reading: Reading | None
+        self,
+        pipeline: Pipeline,
+        text: str,
+        sentence: NDArray[Any],
+        hypothesis: Hypothesis,
+        forced: ForcedDecoding | None,
     ) -> Candidate:
         """A hypothesis as text, with what is wanted besides.
 
         text, sentence: the line and its source ids; reading: the second one, where it is wanted
         """
-        target, tokens = pipeline.target, pipeline.target.turned(hypothesis.tokens)
+        target, tokens = pipeline.target, pipeline.target.in_reading_order(hypothesis.tokens)
         found = Candidate(target.decode(hypothesis.tokens), tokens, hypothesis.log_prob, hypothesis.score)
-        if reading is None:
+        if forced is None:
             return found
-        reading = reading.in_order([*target.turned(range(len(tokens))), len(tokens)])
+        forced = forced.in_order([*target.in_reading_order(range(len(tokens))), len(tokens)])
         source_words, target_words = word_of_tokens(pipeline.source, sentence.tolist()), word_of_tokens(target, tokens)
-        if self.dictionary is not None and UNK in tokens and reading.weights is not None:
+        if self.dictionary is not None and UNK in tokens and forced.weights is not None:
             words = words_of(pipeline.source, text)
-            looked = of_words(reading.weights, source_words, range(len(tokens))).argmax(1)
+            looked = of_words(forced.weights, source_words, range(len(tokens))).argmax(1)
             aligned = [words[min(number, len(words) - 1)] for number in looked.tolist()]
             found = replace(found, text=replaced_unknown(target, tokens, aligned, self.dictionary))
         if self.of_tokens:
             source_words, target_words = list(range(len(sentence))), list(range(len(tokens)))
         if self.word_scores:
-            sums = np.bincount(target_words, reading.log_probs[:-1]).tolist() if tokens else []
-            found = replace(found, word_scores=[*sums, reading.log_probs[-1]])
-        if self.alignment and reading.weights is not None:
-            found = replace(found, weights=of_words(reading.weights, source_words, target_words).tolist())
+            sums = np.bincount(target_words, forced.log_probs[:-1]).tolist() if tokens else []
+            found = replace(found, word_scores=[*sums, forced.log_probs[-1]])
+        if self.alignment and forced.weights is not None:
+            found = replace(found, weights=of_words(forced.weights, source_words, target_words).tolist())
         return found

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from nmt.artefact import new_file
-from nmt.infer.candidates import Translation
-from nmt.infer.requests import MOST_BYTES, Form, Request, read_request
-from nmt.infer.tally import Tally
-from nmt.infer.windows import Source, growing, texts, windows
 from nmt.log import log
 from nmt.signals import Signals
+from nmt.translate.rate_limited_warnings import RateLimitedWarnings
+from nmt.translate.requests import MOST_BYTES, Form, Request, read_request
+from nmt.translate.results import Translation
+from nmt.translate.windows import Source, growing, texts, windows
 
 
 class Translating(Protocol):
@@ -88,7 +88,7 @@ def translate_stream(
     show: (number of the line from 0, what it asks for, its translation) -> one or more lines, each with its LF
     returns: how many lines had bytes that are not UTF-8
     """
-    bad, results = Tally(log.warn), Output(output)
+    bad, results = RateLimitedWarnings(log.warn), Output(output)
     sizes = growing(most_lines) if results.awaited else repeat(most_lines)
     with Signals() as signals:
 

@@ -10,11 +10,11 @@ from rich.cells import cell_len
 
 from nmt.artefact import check_named, write_file
 from nmt.errors import InputError, UserError, quoted
-from nmt.infer.attended import Attended, shown
-from nmt.infer.heatmap_page import attention_page
-from nmt.infer.heatmap_picture import as_png, as_svg, picture
+from nmt.pictures.attention_maps import AttentionMaps, shown
+from nmt.pictures.attention_page import attention_page
+from nmt.pictures.attention_picture import as_png, as_svg, picture
 
-DRAWN: Final[Mapping[str, Callable[[Sequence[Attended]], bytes]]] = {
+DRAWN: Final[Mapping[str, Callable[[Sequence[AttentionMaps]], bytes]]] = {
     ".html": lambda attended: attention_page(attended).encode(),
     ".svg": lambda attended: as_svg(picture(attended[0])).encode(),
     ".png": lambda attended: as_png(picture(attended[0])),
@@ -34,7 +34,7 @@ def check_picture(path: Path) -> None:
     check_named(path, DRAWN, "attention is drawn")
 
 
-def write_attention(path: Path, attended: Sequence[Attended]) -> None:
+def write_attention(path: Path, attended: Sequence[AttentionMaps]) -> None:
     """Draw into a file: all sentences as a page (.html), or the first as a picture (.svg, .png), by the file's name.
 
     Raises UserError as check_picture does, InputError where there is no sentence, ResourceError where it cannot be written.
@@ -46,7 +46,7 @@ def write_attention(path: Path, attended: Sequence[Attended]) -> None:
 
 
 def terminal_map(
-    attended: Attended, kind: str = "cross", layer: int | None = None, head: int | None = None, width: int = 80
+    attended: AttentionMaps, kind: str = "cross", layer: int | None = None, head: int | None = None, width: int = 80
 ) -> str:
     """A map as lines of characters, a row a query; keys that do not fit into `width` follow below.
 

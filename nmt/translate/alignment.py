@@ -22,7 +22,7 @@ PAIR: Final = re.compile(r"([0-9]+)([-p])([0-9]+)")
 
 
 @dataclass(frozen=True)
-class Gold:
+class ReferenceAlignment:
     """How a sentence is truly aligned. sure: pairs beyond doubt; possible: those, and pairs that may be left out."""
 
     sure: frozenset[Pair]
@@ -81,7 +81,7 @@ def pharaoh(pairs: Iterable[Pair]) -> str:
     return " ".join(f"{source}-{target}" for source, target in sorted(pairs))
 
 
-def read_gold(path: Path) -> list[Gold]:
+def read_gold(path: Path) -> list[ReferenceAlignment]:
     """True alignments, a line a sentence: Pharaoh's `0-0 2-1` for sure pairs, `3p1` for those that are only possible."""
     found = []
     for number, line in enumerate(lines(path), 1):
@@ -95,11 +95,11 @@ def read_gold(path: Path) -> list[Gold]:
             possible.add(pair)
             if parts[2] == "-":
                 sure.add(pair)
-        found.append(Gold(frozenset(sure), frozenset(possible)))
+        found.append(ReferenceAlignment(frozenset(sure), frozenset(possible)))
     return found
 
 
-def agreement(found: Sequence[Iterable[Pair]], gold: Sequence[Gold]) -> Agreement:
+def agreement(found: Sequence[Iterable[Pair]], gold: Sequence[ReferenceAlignment]) -> Agreement:
     """How far alignments A agree with true ones, S sure and P possible, all sentences taken together.
 
     Precision is |A & P| / |A|, recall |A & S| / |S|, AER 1 - (|A & S| + |A & P|) / (|A| + |S|). Where A or S is empty,

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from nmt.infer.attended import KINDS, Attended, quantised
-from nmt.infer.heatmap_script import SCRIPT
+from nmt.pictures.attention_maps import KINDS, AttentionMaps, quantised
+from nmt.pictures.attention_script import SCRIPT
 
 STYLE: Final = """
 :root { color-scheme: light dark; --ink: 8 81 156; --paper: #fff; --line: #8886; --lightness: 42% }
@@ -73,7 +73,7 @@ lines with <kbd>Tab</kbd> and the arrow keys.</p>
 """
 
 
-def attention_page(attended: Sequence[Attended]) -> str:
+def attention_page(attended: Sequence[AttentionMaps]) -> str:
     """A whole page. Its policy lets this one script run, whatever the tokens are, and nothing be fetched."""
     data = json.dumps([_packed(one) for one in attended], separators=(",", ":"))  # ASCII, whatever the tokens are
     # JSON has "<" in strings only; without it no token can end the element that holds the data
@@ -92,7 +92,7 @@ def attention_page(attended: Sequence[Attended]) -> str:
     )
 
 
-def _packed(one: Attended) -> dict[str, Any]:
+def _packed(one: AttentionMaps) -> dict[str, Any]:
     """A sentence as the script reads it. weights: bytes, 255 a whole, in the order of the array, by zlib and base64"""
     kinds = {}
     for kind, name in KINDS.items():

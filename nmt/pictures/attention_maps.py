@@ -14,7 +14,7 @@ JOINERS: Final = "\u200c\u200d"  # not printable, but they shape the letters bes
 
 
 @dataclass(frozen=True)
-class Attended:
+class AttentionMaps:
     """What a model looked at while it read a sentence and said its translation.
 
     source, target: tokens, EOS included; the target's queries stand at the tokens they are about to say

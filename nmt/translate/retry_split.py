@@ -9,7 +9,7 @@ from nmt.log import log
 Result = TypeVar("Result")
 
 
-def in_halves(work: Callable[[slice], list[Result | str]], count: int) -> list[Result | str]:
+def retry_split(work: Callable[[slice], list[Result | str]], count: int) -> list[Result | str]:
     """What work gives for so many lines; where it fails it is tried with halves of them, down to the line that fails.
 
     work: called with which lines; of each it gives a result, or what went wrong

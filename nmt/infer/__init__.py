@@ -1,1 +1,0 @@
-"""What is done with a trained model: translating, scoring, evaluating."""

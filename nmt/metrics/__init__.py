@@ -1,0 +1,1 @@
+"""Metrics of translation quality: one file each."""

@@ -1,0 +1,1 @@
+"""Pictures of attention, beam search and training, as web pages, SVG, PNG or text."""

@@ -1,0 +1,1 @@
+"""Reports of training runs: log lines, metrics.jsonl, the table of systems."""

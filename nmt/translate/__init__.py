@@ -1,0 +1,1 @@
+"""Translation with a trained model: lines of text in, translations out."""
