@@ -5,11 +5,12 @@ or a TOML file is turned into the field's type here, in one place; a key that no
 """
 
 import dataclasses
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -19,15 +20,86 @@ T = TypeVar("T")
 REQUIRED: Any = dataclasses.MISSING
 
 
-def opt(default: Any, help: str, *, aliases: Sequence[str] = ()) -> Any:
+def opt(
+    default: Any,
+    help: str,
+    *,
+    aliases: Sequence[str] = (),
+    minimum: float | None = None,
+    maximum: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> Any:
     """A field of an options class.
 
     default: its value, or REQUIRED
     help: one sentence with unit and source
     aliases: flags that other toolkits use for it, without dashes: "lenpen"
+    minimum, maximum: bounds of a number, themselves allowed; above, below: bounds that are not. None and text are not
+        numbers and pass; each item of a tuple is checked; a number with a bound has to be finite.
     """
-    metadata = {"help": help, "aliases": tuple(aliases)}
-    return dataclasses.field(default=default, metadata=metadata)
+    bounds = Bounds(minimum, maximum, above, below)
+    return dataclasses.field(default=default, metadata={"help": help, "aliases": tuple(aliases), "bounds": bounds})
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The range of an option's number; see `opt`."""
+
+    minimum: float | None = None
+    maximum: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+    def __str__(self) -> str:
+        words = {"at least": self.minimum, "above": self.above, "at most": self.maximum, "below": self.below}
+        return " and ".join(f"{word} {bound:,}" for word, bound in words.items() if bound is not None)
+
+    def allow(self, value: object) -> bool:
+        """Whether a value is within the bounds."""
+        if isinstance(value, tuple):
+            return all(map(self.allow, value))
+        if self == Bounds() or isinstance(value, bool) or not isinstance(value, int | float):
+            return True
+        return (
+            math.isfinite(value)
+            and (self.minimum is None or value >= self.minimum)
+            and (self.maximum is None or value <= self.maximum)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+        )
+
+
+def check_bounds(options: Any) -> None:
+    """Raise ValueError for the first option of an options object that is outside its bounds."""
+    for option in options_of(type(options)):
+        value = getattr(options, option.name)
+        if not option.bounds.allow(value):
+            others = [name for name in _type_name(option.type).split("|") if name.islower()]
+            alternatives = "".join(f", or {name}" for name in others)
+            shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
+            raise ValueError(f"{option.flag} {shown}: must be {option.bounds}{alternatives}")
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(opt, dataclasses.field))
+def options_class(cls: type[T]) -> type[T]:
+    """Class decorator: a frozen dataclass with keyword arguments whose bounds are checked when an object is made.
+
+    `__post_init__`, if the class has one, checks what concerns several options, and raises ValueError.
+    """
+    own = cls.__dict__.get("__post_init__")
+
+    def post_init(self: Any) -> None:
+        if type(self).__dict__.get("__post_init__") is post_init:  # not a call by super()
+            check_bounds(self)
+        if own is not None:
+            own(self)
+        elif inherited is not None:
+            inherited(self)
+
+    inherited = getattr(cls, "__post_init__", None) if own is None else None
+    cls.__post_init__ = post_init  # type: ignore[attr-defined]
+    return dataclass(frozen=True, kw_only=True)(cls)
 
 
 @dataclass(frozen=True)
@@ -39,6 +111,7 @@ class Option:
     default: Any
     help: str
     aliases: tuple[str, ...]
+    bounds: Bounds = Bounds()
 
     @property
     def flag(self) -> str:
@@ -78,7 +151,14 @@ def options_of(cls: type) -> list[Option]:
     """The options of a class, in the order they are written."""
     hints = get_type_hints(cls)
     return [
-        Option(field.name, hints[field.name], field.default, field.metadata["help"], field.metadata["aliases"])
+        Option(
+            field.name,
+            hints[field.name],
+            field.default,
+            field.metadata["help"],
+            field.metadata["aliases"],
+            field.metadata["bounds"],
+        )
         for field in dataclasses.fields(cls)
     ]
 
@@ -119,7 +199,9 @@ def make(
         elif option.default is REQUIRED:
             raise UserError(f"{spelling} is missing ({option.help})")
     try:
-        return cls(**found)
+        options = cls(**found)
+        check_bounds(options)  # also of a plain dataclass
+        return options
     except ValueError as error:
         raise UserError(str(error)) from None
 

@@ -4,26 +4,22 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from nmt import opt, register
+from nmt import opt, options_class, register
 from nmt.errors import ArtefactError, quoted
 from nmt.options import convert
 from nmt.schedules.base import LR_ALIASES, WARMUP_ALIASES, Schedule, check_peak, warmed
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class PlateauOptions:
     lr: float = opt(5e-4, "the learning rate before it first falls", aliases=LR_ALIASES)
     warmup_updates: int = opt(0, "updates of linear growth from 0", aliases=WARMUP_ALIASES)
-    plateau_factor: float = opt(0.5, "what the learning rate is multiplied by when it falls")
-    plateau_patience: int = opt(3, "validations in a row without a new best loss after which it falls")
+    plateau_factor: float = opt(0.5, "factor of each cut of the learning rate", above=0, below=1)
+    plateau_patience: int = opt(3, "validations in a row without a new best loss that lead to a cut", minimum=1)
     min_lr: float = opt(0.0, "the learning rate falls no lower than this", aliases=("lr-min",))
 
     def __post_init__(self) -> None:
         check_peak(self.lr, self.warmup_updates)
-        if not 0 < self.plateau_factor < 1:
-            raise ValueError(f"plateau_factor is {self.plateau_factor}; it must be above 0 and below 1")
-        if self.plateau_patience < 1:
-            raise ValueError(f"plateau_patience is {self.plateau_patience}; it must be at least 1")
         if not 0 <= self.min_lr <= self.lr:
             raise ValueError(f"min_lr is {self.min_lr}; it must be at least 0 and at most lr, {self.lr}")
 
