@@ -81,7 +81,7 @@ def check_bounds(options: Any) -> None:
             raise ValueError(f"{option.flag} {shown}: must be {option.bounds}{alternatives}")
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(opt, dataclasses.field))
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
 def options_class(cls: type[T]) -> type[T]:
     """Class decorator: a frozen dataclass with keyword arguments whose bounds are checked when an object is made.
 

@@ -26,8 +26,16 @@ FOLDERS: Final = {
     "optimizer": "optimizers",
     "schedule": "schedules",
     "decoder": "decoders",
+    "metric": "metrics",
 }
-NOT_PARTS: Final = {"base", "filters", "banned"}  # files of those folders that hold no part
+NOT_PARTS: Final = {
+    "base",
+    "filters",
+    "banned",
+    "checks",
+    "sacrebleu",
+    "significance",
+}  # files of those folders that hold no part
 
 
 @dataclass(frozen=True)

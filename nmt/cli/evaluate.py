@@ -1,35 +1,31 @@
-"""`nmt evaluate`: BLEU, chrF and TER of translations, each with the signature that says how it was computed."""
+"""`nmt evaluate`: scores of translations, each with the signature that says how it was computed."""
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from nmt import registry
 from nmt.cli.command import Command, Parts
-from nmt.cli.scores import System, as_lines, as_rows, as_table, compared_as_rows, compared_as_table
+from nmt.cli.scores import NamedScore, System, as_lines, as_rows, as_table, compared_as_rows, compared_as_table
 from nmt.errors import InputError, UserError, quoted, unknown
 from nmt.log import log
-from nmt.metrics.evaluate import (
-    METRICS,
-    check_metric,
-    check_seed,
-    check_tokenizer,
-    compare,
-    evaluate,
-    filtered_newstest2014,
-    refuse_subwords,
-    unequal,
-)
-from nmt.metrics.paper_bleu import PaperBleu, check_language, language_of
-from nmt.options import opt
+from nmt.metrics.base import Metric
+from nmt.metrics.checks import line_count_error, newstest2014_warning, refuse_subwords
+from nmt.metrics.paper_bleu import PaperBleu, PaperBleuOptions, check_language, language_of
+from nmt.metrics.significance import check_comparable, check_seed, compare
+from nmt.options import make, opt, options_class, options_of
 from nmt.signals import Signals
 from nmt.text.corpus import read_lines
 
 STDIN: Final = Path("/dev/stdin")
+METRICS: Final = ("bleu", "chrf", "ter")
+METRIC_FLAGS: Final = ("tokenize", "lowercase", "case_sensitive", "comet_model", "target_lang")  # also metrics' options
+
+Lines = Sequence[str]
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class EvaluateOptions:
     reference: tuple[str, ...] = opt((), "raw reference file, or several of one length", aliases=("r", "ref"))
     hypothesis: tuple[str, ...] = opt(
@@ -38,102 +34,142 @@ class EvaluateOptions:
         aliases=("hyp",),
     )
     model: str | None = opt(None, "instead of a hypothesis: translate --source with this model", aliases=("m", "path"))
-    source: str | None = opt(None, "with --model: the source file", aliases=("s",))
+    source: str | None = opt(None, "the source file, for --model and for metrics that read it", aliases=("s",))
     data: str | None = opt(None, "with --model: prepared data whose raw test text is used, instead of files")
     set: str | None = opt(None, "with --data: the name of a test or development set; none is the first test set")
-    metrics: tuple[str, ...] = opt(METRICS, "which scores: bleu, chrf, ter")
+    metrics: tuple[str, ...] = opt(METRICS, "metrics by name (nmt list metric)")
     tokenize: str = opt("13a", "BLEU's tokenizer (13a, intl, char, ...); none for files that are tokenised already")
     lowercase: bool = opt(False, "compare without case")
+    case_sensitive: bool = opt(False, "TER compares with case; sacreBLEU's default is without")
+    comet_model: str | None = opt(
+        None, "with --metrics comet: the checkpoint of a COMET model; give only trusted files"
+    )
     paper: bool = opt(False, "instead of --metrics: BLEU under each definition, the paper's own among them")
     target_lang: str | None = opt(
-        None, "with --paper: the target language; none is the model's, else the ending of the reference's name: ref.de"
+        None,
+        "with --paper or --metrics paper-bleu: the target language; with --paper, none is the model's, else the ending "
+        "of the reference's name: ref.de",
     )
     significance: Literal["none", "bootstrap", "randomization"] = opt(
         "none", "test each hypothesis against the first: sacreBLEU's paired bootstrap or approximate randomization"
     )
-    trials: int = opt(0, "with --significance: how many; 0 is sacreBLEU's own: 1000 for bootstrap, else 10000")
-    batch_tokens: int | Literal["auto"] = opt("auto", "with --model: source tokens of a batch, as for nmt translate")
+    trials: int = opt(
+        0,
+        "resamples or shuffles of --significance; 0 is sacreBLEU's default: 1000 for bootstrap, else 10000",
+        minimum=0,
+    )
+    batch_tokens: int | Literal["auto"] = opt(
+        "auto", "with --model: source tokens of a batch, as for nmt translate", minimum=1
+    )
     device: str = opt("auto", "with --model: auto, cpu, cuda or cuda:N")
     json: bool = opt(
-        False, "print JSON: a row a score with system, metric, value, signature, detail and the search if any"
+        False, "print JSON: a row per score with system, metric, value, signature, detail and the search if any"
     )
 
     def __post_init__(self) -> None:
         if (not self.hypothesis) == (self.model is None):
             raise ValueError("give either --hypothesis, or --model with --source or --data")
-        if self.model is None and (self.source or self.data):
-            raise ValueError("--source and --data are for --model")
+        if self.model is None and self.data:
+            raise ValueError("--data is for --model")
         if self.model is not None and (self.source is None) == (self.data is None):
             raise ValueError("give --model either --source or --data")
         if self.set is not None and self.data is None:
             raise ValueError("--set is for --data")
         if bool(self.reference) != (self.data is None):
             raise ValueError("--reference is missing" if self.data is None else "--data has its own references")
-        if self.hypothesis.count("-") > 1:
+        if [*self.hypothesis, self.source].count("-") > 1:
             raise ValueError("stdin can be read once: give - once")
         if self.significance != "none" and (len(self.hypothesis) < 2 or self.paper):
             raise ValueError("--significance compares the --metrics of two or more files of --hypothesis")
-        if self.trials < 0 or (self.trials and self.significance == "none"):
-            raise ValueError(f"trials is {self.trials}; it must be at least 0, and is for --significance")
-        if self.paper and (self.metrics != METRICS or self.tokenize != "13a" or self.lowercase):
-            raise ValueError("--paper has definitions of its own: leave out --metrics, --tokenize and --lowercase")
-        if self.target_lang is not None and not self.paper:
-            raise ValueError("--target-lang is for --paper")
-        if self.batch_tokens != "auto" and self.batch_tokens < 1:
-            raise ValueError(f"batch_tokens is {self.batch_tokens}; it must be at least 1, or auto")
-        for name in self.metrics:
-            check_metric(name)
+        if self.trials and self.significance == "none":
+            raise ValueError(f"--trials {self.trials}: is for --significance")
+        if self.lowercase and self.case_sensitive:
+            raise ValueError("--lowercase and --case-sensitive exclude each other: give one of them")
+        if self.paper and (self.metrics != METRICS or not self.metric_values().keys() <= {"target_lang"}):
+            raise ValueError("--paper has definitions of its own: leave out --metrics and their options")
+
+    def metric_values(self) -> dict[str, object]:
+        """The options that are given to the metrics: those of METRIC_FLAGS that differ from their defaults."""
+        flags = [option for option in options_of(type(self)) if option.name in METRIC_FLAGS]
+        return {flag.name: value for flag in flags if (value := getattr(self, flag.name)) != flag.default}
 
 
 def run(options: EvaluateOptions, parts: Parts) -> int:
-    """Print each score with its signature; 5 when a line could not be translated."""
-    if "bleu" in options.metrics:
-        check_tokenizer(options.tokenize)
+    """Print each score with its signature; 5 if a line could not be translated."""
+    metrics = [] if options.paper else _build_metrics(options)
     if options.significance != "none":
         check_seed()
+        check_comparable(metrics)
     if options.model is None:
-        systems, references = _of_files(options.hypothesis, options.reference)
-        for system in systems:
-            refuse_subwords(system.name, system.lines)
-        for path, lines in zip(options.reference, references, strict=True):
-            refuse_subwords(path, lines)
-        _print(_shown(options, systems, references))
+        systems, references, sources = _read_files(options, metrics)
+        _print(_shown(options, metrics, systems, references, sources))
         return 0
     source, references = _source(options)
     translated = _translate(options, parts, options.model, source)
-    _print(_shown(options, [translated], references))
+    _print(_shown(options, metrics, [translated], references, source.lines))
     if translated.num_failed:
-        told = f"{translated.num_failed:,} of {len(source.lines):,} lines not translated: scored as empty lines"
-        log.warn(f"{source.name}: {told}")
+        message = f"{translated.num_failed:,} of {len(source.lines):,} lines not translated: scored as empty lines"
+        log.warn(f"{source.name}: {message}")
     return 5 if translated.num_failed else 0
 
 
-Lines = Sequence[str]
+def _build_metrics(options: EvaluateOptions) -> list[tuple[str, Metric]]:
+    """The metrics by name, ready to be used. UserError for an unknown name, and for a flag that none of them has."""
+    entries = [registry.find("metric", name) for name in options.metrics]
+    values = options.metric_values()
+    known = {option.name for entry in entries for option in options_of(entry.options)}
+    for name in ("case_sensitive", "comet_model", "target_lang"):
+        if name in values and name not in known:
+            flag = "--" + name.replace("_", "-")
+            raise UserError(f"{flag}: no option of --metrics {' '.join(options.metrics)} (nmt describe metric NAME)")
+    metrics: list[tuple[str, Metric]] = [(entry.name, entry.cls(make(entry.options, values))) for entry in entries]
+    for _, metric in metrics:
+        metric.check()
+    return metrics
 
 
-def _of_files(names: Sequence[str], references: Sequence[str]) -> tuple[list[System], list[Lines]]:
-    """What the files hold that are to be scored or translated, and the references; as many lines each, and some."""
-    given = [System(name, read_lines(STDIN if name == "-" else Path(name))) for name in names]
-    found: list[Lines] = [read_lines(Path(path)) for path in references]
-    for system in given:
-        for path, lines in zip(references, found, strict=True):
+def _read_files(
+    options: EvaluateOptions, metrics: Sequence[tuple[str, Metric]]
+) -> tuple[list[System], list[Lines], Lines | None]:
+    """The systems of --hypothesis, the references, and the sources if --source is given."""
+    for name, metric in metrics:
+        if metric.needs_sources and options.source is None:
+            raise UserError(f"--metrics {name}: needs the source lines (give --source)")
+    if options.source is not None and not any(metric.needs_sources for _, metric in metrics):
+        raise UserError(f"--source {quoted(options.source)}: is for --model, and for metrics that read the source")
+    names = [*options.hypothesis, *([options.source] if options.source is not None else [])]
+    files, references = _lines_of_files(names, options.reference)
+    systems = files[: len(options.hypothesis)]
+    for system in systems:
+        refuse_subwords(system.name, system.lines)
+    for path, lines in zip(options.reference, references, strict=True):
+        refuse_subwords(path, lines)
+    return systems, references, files[-1].lines if options.source is not None else None
+
+
+def _lines_of_files(names: Sequence[str], references: Sequence[str]) -> tuple[list[System], list[Lines]]:
+    """The lines of files to score or to translate, and the references: as many lines each, and at least one."""
+    systems = [System(name, read_lines(STDIN if name == "-" else Path(name))) for name in names]
+    reference_lines: list[Lines] = [read_lines(Path(path)) for path in references]
+    for system in systems:
+        for path, lines in zip(references, reference_lines, strict=True):
             if len(lines) != len(system.lines):
-                raise unequal(system.name, len(system.lines), path, len(lines))
+                raise line_count_error(system.name, len(system.lines), path, len(lines))
         if not system.lines:
             raise InputError(f"{quoted(system.name)}: has no lines to score")
-    _warn_of_newstest2014([*names, *references], len(found[0]))
-    return given, found
+    _warn_of_newstest2014([*names, *references], len(reference_lines[0]))
+    return systems, reference_lines
 
 
 def _source(options: EvaluateOptions) -> tuple[System, list[Lines]]:
-    """What is to be translated, and its references."""
+    """The lines to translate, and their references."""
     if options.data is None:
-        given, references = _of_files((options.source or "",), options.reference)
-        return given[0], references
-    return _of_data(options, options.data)
+        [source], references = _lines_of_files((options.source or "",), options.reference)
+        return source, references
+    return _lines_of_data(options, options.data)
 
 
-def _of_data(options: EvaluateOptions, folder: str) -> tuple[System, list[Lines]]:
+def _lines_of_data(options: EvaluateOptions, folder: str) -> tuple[System, list[Lines]]:
     """The source and the reference of a set of prepared data."""
     from nmt.data.shards import PreparedData
 
@@ -151,8 +187,8 @@ def _of_data(options: EvaluateOptions, folder: str) -> tuple[System, list[Lines]
 
 
 def _warn_of_newstest2014(names: Sequence[str], num_lines: int) -> None:
-    if told := filtered_newstest2014(names, num_lines):
-        log.warn(told)
+    if warning := newstest2014_warning(names, num_lines):
+        log.warn(warning)
 
 
 def _translate(options: EvaluateOptions, parts: Parts, model: str, source: System) -> System:
@@ -180,33 +216,39 @@ def _translate(options: EvaluateOptions, parts: Parts, model: str, source: Syste
     return System(model, lines, translator.decoder.signature, language, translator.failed.count)
 
 
-def _shown(options: EvaluateOptions, systems: Sequence[System], references: Sequence[Lines]) -> str:
-    """The scores as they are printed."""
-    settings = (options.metrics, options.tokenize, options.lowercase)
+def _shown(
+    options: EvaluateOptions,
+    metrics: Sequence[tuple[str, Metric]],
+    systems: Sequence[System],
+    references: Sequence[Lines],
+    sources: Lines | None,
+) -> str:
+    """The scores as text."""
     if options.significance != "none":
         named = [(system.name, system.lines) for system in systems]
-        compared = compare(named, references, *settings, options.significance, options.trials)
-        return compared_as_rows(compared) if options.json else compared_as_table(compared)
+        comparisons = compare(named, references, metrics, options.significance, options.trials)
+        return compared_as_rows(comparisons) if options.json else compared_as_table(comparisons)
+    scores: list[list[NamedScore]]
     if options.paper:
-        paper = PaperBleu(references, _language(options, systems))
-        scores = [paper.scores(system.lines) for system in systems]
+        paper = PaperBleu(PaperBleuOptions(target_lang=_language(options, systems)))
+        scores = [paper.definitions(system.lines, references) for system in systems]
     else:
-        scores = [evaluate(system.lines, references, *settings) for system in systems]
+        scores = [[(name, metric(system.lines, references, sources)) for name, metric in metrics] for system in systems]
     if options.json:
         return as_rows(systems, scores)
     return as_table(systems, scores) if options.paper or len(systems) > 1 else as_lines(scores[0])
 
 
 def _language(options: EvaluateOptions, systems: Sequence[System]) -> str:
-    """The target language: as given, else the model's, else the one that the names of the references end in."""
-    found = options.target_lang or systems[0].language
-    if found is None:
+    """The target language: as given, else the model's, else the ending of the names of the references."""
+    language = options.target_lang or systems[0].language
+    if language is None:
         endings = {language_of(path) for path in options.reference} - {None}
-        found = endings.pop() if len(endings) == 1 else None
-    if found is None:
-        named = ", ".join(map(quoted, options.reference))
-        raise UserError(f"--paper: no one language that {named} ends in, as ref.de does (give --target-lang)")
-    return found
+        language = endings.pop() if len(endings) == 1 else None
+    if language is None:
+        names = ", ".join(map(quoted, options.reference))
+        raise UserError(f"--paper: no one language that {names} ends in, as ref.de does (give --target-lang)")
+    return language
 
 
 def _print(text: str) -> None:

@@ -1,18 +1,24 @@
-"""How `nmt evaluate` shows scores: lines, a table where there are several systems or definitions, or rows of JSON."""
+"""The output of `nmt evaluate`: lines, a table for several systems or definitions, or rows of JSON."""
 
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from nmt.errors import quoted
-from nmt.metrics.evaluate import Comparison, Score
+from nmt.metrics.base import Score
+from nmt.metrics.significance import Comparison
+
+NamedScore = tuple[str, Score]
+"""The name of a metric or of a definition, and its score."""
 
 
 @dataclass(frozen=True)
 class System:
-    """What is scored. decoder: the signature of the search that made the lines, None for those of a file.
+    """The lines of a system, to be scored.
 
-    language: of the lines, None where only the files' names can tell
+    name: file or model
+    decoder: signature of the search that made the lines; None for those of a file
+    language: of the lines; None if only the names of the files can tell
     num_failed: lines that could not be translated
     """
 
@@ -23,48 +29,51 @@ class System:
     num_failed: int = 0
 
 
-def as_rows(systems: Sequence[System], scores: Sequence[Sequence[Score]]) -> str:
-    """JSON: a row a score. scores: of each system"""
+def as_rows(systems: Sequence[System], scores: Sequence[Sequence[NamedScore]]) -> str:
+    """JSON with a row per score. scores: of each system"""
     return _json(
-        {"system": system.name, **vars(score), "decoder": system.decoder}
-        for system, own in zip(systems, scores, strict=True)
-        for score in own
+        {"system": system.name, "metric": name, **vars(score), "decoder": system.decoder}
+        for system, of_system in zip(systems, scores, strict=True)
+        for name, score in of_system
     )
 
 
 def compared_as_rows(comparisons: Sequence[Comparison]) -> str:
-    """JSON: a row a metric and system."""
-    return _json(vars(one) for one in comparisons)
+    """JSON with a row per metric and system."""
+    return _json(map(vars, comparisons))
 
 
-def as_lines(scores: Sequence[Score]) -> str:
-    """sacreBLEU's own line of each score, then the signature."""
-    return "".join(f"{score.detail}  {score.signature}\n" for score in scores)
+def as_lines(scores: Sequence[NamedScore]) -> str:
+    """A line per score: its detail, then its signature."""
+    return "".join(f"{score.detail or f'{name} = {score.value:.2f}'}  {score.signature}\n" for name, score in scores)
 
 
-def as_table(systems: Sequence[System], scores: Sequence[Sequence[Score]]) -> str:
-    """A row a metric or definition, a column a system, and the signature. scores: of each system, of the same metrics"""
+def as_table(systems: Sequence[System], scores: Sequence[Sequence[NamedScore]]) -> str:
+    """A table: a row per metric or definition, a column per system, then the signature.
+
+    scores: of each system, of the same metrics
+    """
     head = ["", *(quoted(system.name) for system in systems), "signature"]
     rows = [
-        [of_one[0].metric, *(f"{score.value:.2f}" for score in of_one), of_one[0].signature]
-        for of_one in zip(*scores, strict=True)
+        [of_metric[0][0], *(f"{score.value:.2f}" for _, score in of_metric), of_metric[0][1].signature]
+        for of_metric in zip(*scores, strict=True)
     ]
     return _aligned([head, *rows])
 
 
 def compared_as_table(comparisons: Sequence[Comparison]) -> str:
-    """A row a metric and system, then the signature of each metric."""
+    """A table: a row per metric and system, then the signature of each metric."""
     rows = [
         [
-            one.metric,
-            quoted(one.system),
-            f"{one.value:.2f}",
-            f"{one.mean:.2f} +- {one.ci:.2f}",
-            "baseline" if one.p_value is None else f"{one.p_value:.4f}",
+            comparison.metric,
+            quoted(comparison.system),
+            f"{comparison.value:.2f}",
+            f"{comparison.mean:.2f} +- {comparison.ci:.2f}",
+            "baseline" if comparison.p_value is None else f"{comparison.p_value:.4f}",
         ]
-        for one in comparisons
+        for comparison in comparisons
     ]
-    signatures = [[one.metric, one.signature] for one in comparisons if one.p_value is None]
+    signatures = [[comparison.metric, comparison.signature] for comparison in comparisons if comparison.p_value is None]
     return _aligned([["", "system", "score", "mean, 95 %", "p"], *rows]) + "\n" + _aligned(signatures)
 
 

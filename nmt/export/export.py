@@ -15,7 +15,7 @@ from nmt.checkpoint import LoadedModel, save_model, weights_of
 from nmt.data.loader import padded_rows
 from nmt.errors import ArtefactError, InputError, one_line, quoted
 from nmt.export.ctranslate2 import SENTENCES, Engine, library, specification
-from nmt.metrics.evaluate import bleu
+from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.models.base import Model
 from nmt.nn.quantized import quantize
 from nmt.symbols import EOS, SYMBOLS
@@ -228,12 +228,13 @@ def tune(loaded: LoadedModel, engine: Engine, dev: DevelopmentSet, check: Callab
     translator = Translator(pipeline, loaded.model, decoder, BATCH_TOKENS, LONGEST)
     requests = [Request(line) for line in dev.sources]
     translated = [one.text for one in translator.translate(requests, dev.source, check=check)]
-    ours, signature = bleu(translated, dev.references, "13a")
+    bleu = Bleu(BleuOptions())
+    ours = bleu(translated, [dev.references])
     lines = [ids[:LONGEST].tolist() for ids in pipeline.source.encode_batch(dev.sources).rows()]
     found: dict[float, float] = {}
     likeness: dict[float, float] = {}
     for penalty in PENALTIES:
         texts = list(map(pipeline.target.decode, engine.translate(lines, BEAM_SIZE, penalty, MAX_LENGTH)))
-        found[penalty], likeness[penalty] = (bleu(texts, others, "13a")[0] for others in (dev.references, translated))
+        found[penalty], likeness[penalty] = (bleu(texts, [others]).value for others in (dev.references, translated))
         check()
-    return Tuned(dev.source, dev.reference, len(lines), decoder.signature, ours, found, likeness, signature)
+    return Tuned(dev.source, dev.reference, len(lines), decoder.signature, ours.value, found, likeness, ours.signature)

@@ -1,105 +1,127 @@
-"""BLEU as Vaswani et al. (2017) report it, beside sacreBLEU's: Moses tokens, German compounds split, multi-bleu.perl.
+"""BLEU as Vaswani et al. (2017) report it: Moses tokens, German compounds split, multi-bleu.perl.
 
-The paper does not say how its BLEU was made; tensor2tensor's get_ende_bleu.sh, by its authors, does. Each step here is
-one of that script's, done to the translations and to raw references alike (docs/scoring.md tells where that departs).
+The paper does not say how its BLEU was computed; tensor2tensor's get_ende_bleu.sh, by its authors, does. Each step here is
+a step of that script, applied to translations and raw references alike (docs/scoring.md lists the differences).
 """
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from nmt import UserError, opt, options_class, register
 from nmt.errors import unknown
-from nmt.metrics.evaluate import Score, score
+from nmt.metrics.base import Metric, Score
+from nmt.metrics.bleu import Bleu, BleuOptions
+from nmt.metrics.sacrebleu import corpus_score
 from nmt.text.tokenize import Tokenizer
 
-SPLIT_COMPOUNDS: Final = ("de",)  # the languages whose published BLEU is that of split compounds
+COMPOUND_LANGUAGES: Final = ("de",)  # the published BLEU of these languages is that of split compounds
+CACHED_LINES: Final = 65536  # references and hypotheses are tokenised once for several scores
 
-# What replace-unicode-punctuation.perl replaces. The fullwidth one becomes a quote there: a slip, but part of the figure.
+# The marks that replace-unicode-punctuation.perl replaces. It turns the fullwidth 1 into a quote: a slip, but part of the score.
 MARKS: Final = "，、”“∶：？《》）！（；１」「０３２５６９７８４～’━〈〉【】％"
-WRITTEN: Final = ',,""::?"")!(;"""032569784~\'-<>[]%'  # mark by mark
-REPLACED: Final[dict[int, int | str]] = {**str.maketrans(MARKS, WRITTEN), ord("…"): "..."}
-FULL_STOP: Final = re.compile("[。．] *")  # these two take the spaces after them and leave one
+REPLACEMENTS: Final = ',,""::?"")!(;"""032569784~\'-<>[]%'  # mark by mark
+REPLACEMENT_TABLE: Final[dict[int, int | str]] = {**str.maketrans(MARKS, REPLACEMENTS), ord("…"): "..."}
+FULL_STOP: Final = re.compile("[。．] *")  # these two absorb the spaces that follow and leave one
 COMPOUND: Final = re.compile(rb"(\S)-(\S)")
 
 
 def replace_punctuation(text: str) -> str:
-    """text as Moses' replace-unicode-punctuation.perl leaves it; no other mark is touched, nor any space."""
-    return FULL_STOP.sub(". ", text).translate(REPLACED)
+    """Replace the marks that Moses' replace-unicode-punctuation.perl replaces; other marks and spaces stay."""
+    return FULL_STOP.sub(". ", text).translate(REPLACEMENT_TABLE)
 
 
 def split_compounds(text: str) -> str:
-    """text as `perl -ple 's{(\\S)-(\\S)}{$1 ##AT##-##AT## $2}g'` leaves it: what a match has used, the next cannot.
+    """Split compounds as `perl -ple 's{(\\S)-(\\S)}{$1 ##AT##-##AT## $2}g'` does; matches do not overlap.
 
-    So a-b-c is split once, ab-bc-cd twice. Perl reads bytes there, so a letter of two bytes serves two matches, and
+    So a-b-c is split once, ab-bc-cd twice. Perl reads bytes there, so a letter of two bytes can be part of two matches, and
     a-ü-c is split twice.
     """
     return COMPOUND.sub(rb"\1 ##AT##-##AT## \2", text.encode()).decode()
 
 
 def check_language(name: str) -> None:
-    """Raises UserError when the Moses tokeniser has no rules for the language; Moses would take those of English."""
+    """Raise UserError if the Moses tokeniser has no rules for the language; Moses would use those of English."""
     if name not in (known := _languages()):
         raise unknown("target language of the Moses tokeniser", name, known)
 
 
 def language_of(path: str) -> str | None:
-    """The language that a file name ends in, as in ref.de or ref.de.gz; None when it ends in none."""
+    """The language that a file name ends in, as in ref.de or ref.de.gz; None if it ends in none."""
     ending = Path(path.removesuffix(".gz")).suffix.removeprefix(".")
     return ending if ending in _languages() else None
 
 
-class PaperBleu:
-    """BLEU of translations into one language under several definitions, against one set of references."""
+@options_class
+class PaperBleuOptions:
+    target_lang: str | None = opt(None, "language of the references, for the Moses tokeniser: de, fr, ...")
 
-    def __init__(self, references: Sequence[Sequence[str]], language: str) -> None:
-        """Raises UserError when the Moses tokeniser has no rules for the language."""
-        check_language(language)
-        self._references, self._language = references, language
-        self._tokenizer = Tokenizer("moses", language)
-        self._tokens = [self._tokenized(lines) for lines in references]
 
-    def scores(self, hypotheses: Sequence[str]) -> list[Score]:
-        """sacreBLEU's 13a and intl, and the paper's; for German also the paper's without its splitting of compounds.
+@register("metric", "paper-bleu", PaperBleuOptions)
+class PaperBleu(Metric):
+    """BLEU as Vaswani et al. (2017) report it: Moses tokens, German compounds split, multi-bleu.perl."""
 
-        hypotheses: detokenised lines, as many as each reference has
-        returns: scores whose metric is the name of the definition and whose signature begins with its steps in words
-        """
-        named = [
-            score(_bleu(tokenize=name), f"sacreBLEU {name}", hypotheses, self._references) for name in ("13a", "intl")
+    def __init__(self, options: PaperBleuOptions) -> None:
+        self._language = options.target_lang
+        tokenizer = Tokenizer("moses", options.target_lang or "")
+        self._tokenize = lru_cache(CACHED_LINES)(lambda line: tokenizer.tokenize(replace_punctuation(line)))
+
+    def check(self) -> None:
+        """Raise UserError without a target language, and if the Moses tokeniser has no rules for it."""
+        if self._language is None:
+            raise UserError("metric paper-bleu: needs the target language (give --target-lang)")
+        check_language(self._language)
+
+    def __call__(
+        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]], sources: Sequence[str] | None = None
+    ) -> Score:
+        """See Metric; for languages without compounds to split, the same as `tokenised`."""
+        if self._language not in COMPOUND_LANGUAGES:
+            return self.tokenised(hypotheses, references)
+        tokens = [[split_compounds(line) for line in lines] for lines in self._tokens(hypotheses, references)]
+        return multi_bleu(tokens[0], tokens[1:], f"{self._steps}, compounds split")
+
+    def tokenised(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+        """The score without splitting of compounds."""
+        tokens = self._tokens(hypotheses, references)
+        return multi_bleu(tokens[0], tokens[1:], self._steps)
+
+    def definitions(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[tuple[str, Score]]:
+        """BLEU by each definition, with its name: sacreBLEU's 13a and intl, for German `tokenised`, and the paper's."""
+        scores = [
+            (f"sacreBLEU {tokenize}", Bleu(BleuOptions(tokenize=tokenize))(hypotheses, references))
+            for tokenize in ("13a", "intl")
         ]
-        tokens = self._tokenized(hypotheses)
-        steps = f"punctuation replaced, Moses tokens (sacremoses {version('sacremoses')}, {self._language})"
-        if self._language not in SPLIT_COMPOUNDS:
-            return [*named, multi_bleu("paper", tokens, self._tokens, steps)]
-        split = [[split_compounds(line) for line in lines] for lines in (tokens, *self._tokens)]
-        return [
-            *named,
-            multi_bleu("tokenised", tokens, self._tokens, steps),
-            multi_bleu("paper", split[0], split[1:], f"{steps}, compounds split"),
-        ]
+        if self._language in COMPOUND_LANGUAGES:
+            scores.append(("tokenised", self.tokenised(hypotheses, references)))
+        return [*scores, ("paper", self(hypotheses, references))]
 
-    def _tokenized(self, lines: Sequence[str]) -> list[str]:
-        return [self._tokenizer.tokenize(replace_punctuation(line)) for line in lines]
+    @property
+    def _steps(self) -> str:
+        return f"punctuation replaced, Moses tokens (sacremoses {version('sacremoses')}, {self._language})"
+
+    def _tokens(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[str]]:
+        """Lines with a space between Moses tokens: the hypotheses', then those of each list of references."""
+        self.check()
+        return [list(map(self._tokenize, lines)) for lines in (hypotheses, *references)]
 
 
-def multi_bleu(name: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], steps: str) -> Score:
-    """What multi-bleu.perl computes of lines with a space between tokens: no smoothing, the closest reference's length.
+def multi_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], steps: str) -> Score:
+    """BLEU as multi-bleu.perl computes it: no smoothing, the closest reference's length.
 
-    name, steps: what the lines are called, and what was done to them
+    hypotheses, references: lines with a space between tokens
+    steps: how the lines were made, for the signature
     """
-    found = score(_bleu(tokenize="none", smooth_method="none"), name, hypotheses, references)
-    return Score(name, found.value, f"{steps}, multi-bleu: {found.signature}", found.detail)
-
-
-def _bleu(tokenize: str, smooth_method: str = "exp") -> Any:
     from sacrebleu.metrics import BLEU
 
-    return BLEU(tokenize=tokenize, smooth_method=smooth_method, force=True)
+    score = corpus_score(BLEU(tokenize="none", smooth_method="none", force=True), hypotheses, references)
+    return Score(score.value, f"{steps}, multi-bleu: {score.signature}", score.detail)
 
 
 def _languages() -> frozenset[str]:
-    from sacremoses.corpus import NonbreakingPrefixes  # slow to import, so only when asked for
+    from sacremoses.corpus import NonbreakingPrefixes  # slow to import
 
     return frozenset(NonbreakingPrefixes().available_langs.values())

@@ -16,7 +16,7 @@ from nmt.data.shards import EvaluationSet, PreparedData
 from nmt.device import CAST_TO, Precision, choose_device, keep_pages, use_threads
 from nmt.dist import World
 from nmt.errors import UserError, quoted, unknown
-from nmt.metrics.evaluate import check_tokenizer
+from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.models.base import Vocabularies
 from nmt.nn import linear
 from nmt.options import as_dict
@@ -87,7 +87,7 @@ def development_set(options: TrainOptions, data: PreparedData) -> EvaluationSet 
     if dev is not None and next(dev.batches(1), None) is None:
         raise UserError(f"{quoted(options.data)}: development set '{dev.name}' has no pair with text on both sides")
     if dev is not None and options.valid_bleu:
-        check_tokenizer(options.bleu_tokenize)
+        Bleu(BleuOptions(tokenize=options.bleu_tokenize)).check()
     return dev
 
 

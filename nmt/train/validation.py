@@ -12,7 +12,7 @@ from nmt.data.shards import EvaluationSet
 from nmt.device import Precision, autocast
 from nmt.dist import World, dealt
 from nmt.errors import Interrupted
-from nmt.metrics.evaluate import bleu
+from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.models.base import Model
 from nmt.train.update import on_device
 from nmt.translate.requests import Request
@@ -56,7 +56,8 @@ def validate(
         score, signature, examples = None, "", []
         if translator is not None:
             outputs = _translations(translator, dev, world, check)
-            score, signature = bleu(outputs, dev.target_lines, tokenize)
+            scored = Bleu(BleuOptions(tokenize=tokenize))(outputs, [dev.target_lines])
+            score, signature = scored.value, scored.signature
             step = max(1, len(outputs) // 3)
             examples = list(zip(dev.source_lines, outputs, dev.target_lines, strict=True))[::step][:3]
         perplexity = float(torch.tensor(nll / tokens).exp())

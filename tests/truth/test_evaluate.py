@@ -1,46 +1,47 @@
-"""Metrics and tokenizers, what looks like parts of words, newstest2014's two versions, and tests between systems."""
+"""BLEU's tokenizers, TER's case, checks of test sets, and paired tests between systems."""
 
 import pytest
 import sentencepiece
-from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.significance import PairedTest
 from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_spm
 
+from nmt import registry
 from nmt.errors import InputError, ResourceError, UserError
-from nmt.metrics.evaluate import (
-    check_metric,
-    check_seed,
-    check_tokenizer,
-    compare,
-    evaluate,
-    filtered_newstest2014,
-    num_split,
-    refuse_subwords,
-    unequal,
-)
+from nmt.metrics.bleu import Bleu, BleuOptions
+from nmt.metrics.checks import count_subword_lines, line_count_error, newstest2014_warning, refuse_subwords
+from nmt.metrics.chrf import Chrf, ChrfOptions
+from nmt.metrics.paper_bleu import PaperBleu, PaperBleuOptions
+from nmt.metrics.significance import check_seed, compare
+from nmt.metrics.ter import Ter, TerOptions
+
+
+def bleu(tokenize):
+    return Bleu(BleuOptions(tokenize=tokenize))
+
 
 ALONE = ["13a", "char", "intl", "none", "zh"]  # they need neither a package nor a file
 
 
 @pytest.mark.parametrize("name", ALONE)
 def test_a_tokenizer_that_needs_nothing_is_there_and_is_named_in_the_signature(name):
-    check_tokenizer(name)
-    assert f"|tok:{name}|" in evaluate(["a b"], [["a b"]], ["bleu"], name, False)[0].signature
+    bleu(name).check()
+    assert f"|tok:{name}|" in bleu(name)(["a b"], [["a b"]]).signature
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_or_with_all_that_there_are():
     with pytest.raises(UserError, match=r"unknown tokenizer of BLEU '14a' \(known: 13a, char, .*, zh\)"):
-        check_tokenizer("14a")
+        bleu("14a").check()
     with pytest.raises(UserError, match="did you mean 'bleu'"):
-        check_metric("blue")
+        registry.find("metric", "blue")
     with pytest.raises(UserError, match="did you mean 'chrf'"):
-        evaluate(["a"], [["a"]], ["chrff"], "13a", False)
+        registry.find("metric", "chrff")
 
 
 def test_a_tokenizer_whose_package_is_missing_names_what_to_install(monkeypatch):
     monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
     with pytest.raises(UserError, match=r"pip install 'sacrebleu\[ja\]'") as refused:
-        check_tokenizer("ja-mecab")
+        bleu("ja-mecab").check()
     assert refused.value.code == 2
 
 
@@ -50,7 +51,7 @@ def test_a_tokenizer_whose_model_is_missing_says_where_it_belongs_and_downloads_
     monkeypatch.setattr(tokenizer_spm, "SACREBLEU_DIR", str(tmp_path))
     monkeypatch.setattr(tokenizer_spm, "download_file", lambda *_: pytest.fail("asked the network"))
     with pytest.raises(ResourceError, match="download it from https://"):
-        check_tokenizer(name)
+        bleu(name).check()
 
 
 def test_a_tokenizer_with_its_model_in_place_is_used_and_a_damaged_one_is_refused(tmp_path, monkeypatch):
@@ -61,22 +62,30 @@ def test_a_tokenizer_with_its_model_in_place_is_used_and_a_damaged_one_is_refuse
     trainer = sentencepiece.SentencePieceTrainer
     trainer.train(input=str(text), model_prefix=str(tmp_path / "m"), vocab_size=8, minloglevel=2)
     (tmp_path / "m.model").rename(file)
-    check_tokenizer("flores200")
-    score = evaluate(["ab ba ab ba"], [["ab ba ab ba"]], ["bleu"], "flores200", False)[0]
+    bleu("flores200").check()
+    score = bleu("flores200")(["ab ba ab ba"], [["ab ba ab ba"]])
     assert score.value == pytest.approx(100) and "|tok:flores200|" in score.signature
     file.write_bytes(b"no model")
     with pytest.raises(ResourceError, match="flores200"):
-        check_tokenizer("flores200")
+        bleu("flores200").check()
+
+
+def test_ter_is_sacrebleus_own_without_case_unless_case_is_asked_for():
+    lines, references = ["Das haus ist GROSS ."], [["das Haus ist gross ."]]
+    assert Ter(TerOptions())(lines, references).value == 0
+    assert Ter(TerOptions())(lines, references).value == TER().corpus_score(lines, references).score
+    with_case = Ter(TerOptions(case_sensitive=True))(lines, references)
+    assert with_case.value == pytest.approx(100 * 3 / 5) and "|case:mixed|" in with_case.signature
 
 
 @pytest.mark.parametrize("line", ["Wirt@@ schaft", "die Wirt@@", "▁die ▁Wirt schaft", "a ▁b"])
 def test_parts_of_words_are_seen(line):
-    assert num_split(["", line, "a plain line", line]) == 2
+    assert count_subword_lines(["", line, "a plain line", line]) == 2
 
 
 @pytest.mark.parametrize("line", ["", "@@", "a @@ b", "mail me@@example.org", "a_b __c", "x▁y"])
 def test_plain_text_is_not_taken_for_parts_of_words(line):
-    assert num_split([line]) == 0
+    assert count_subword_lines([line]) == 0
 
 
 def test_subwords_in_more_than_a_tenth_of_the_lines_are_refused_and_in_fewer_are_not():
@@ -89,19 +98,19 @@ def test_subwords_in_more_than_a_tenth_of_the_lines_are_refused_and_in_fewer_are
 
 @pytest.mark.parametrize("lines", [(2737, 3003), (3003, 2737)])
 def test_the_versions_of_newstest2014_are_named_where_they_are_mixed(lines):
-    told = str(unequal("out", lines[0], "ref.de", lines[1]))
+    told = str(line_count_error("out", lines[0], "ref.de", lines[1]))
     filtered, whole = ("out", "ref.de") if lines[0] == 2737 else ("ref.de", "out")
     assert f"{filtered} looks like newstest2014 as it was filtered" in told and f"{whole} like all of it" in told
     assert "-t wmt14/full" in told
-    assert str(unequal("out", 2737, "ref.de", 3000)) == "out has 2,737 lines, ref.de has 3,000"
+    assert str(line_count_error("out", 2737, "ref.de", 3000)) == "out has 2,737 lines, ref.de has 3,000"
 
 
 @pytest.mark.parametrize("name", ["newstest2014.de", "/data/newstest2014-deen-ref.de", "WMT14.ref", "x/wmt2014.de"])
 def test_the_filtered_newstest2014_is_known_by_its_length_and_a_name(name):
-    told = filtered_newstest2014(["out", name], 2737)
+    told = newstest2014_warning(["out", name], 2737)
     assert told is not None and "3,003" in told
-    assert filtered_newstest2014(["out", name], 3003) is None
-    assert filtered_newstest2014(["out", "newstest2013.de", "wmt13.de"], 2737) is None
+    assert newstest2014_warning(["out", name], 3003) is None
+    assert newstest2014_warning(["out", "newstest2013.de", "wmt13.de"], 2737) is None
 
 
 SYSTEMS = [
@@ -110,12 +119,14 @@ SYSTEMS = [
     ("C", [f"the cat sits on mat number {i} of many" for i in range(40)]),
 ]
 REFERENCES = [[f"the cat sat on a mat number {i} of many" for i in range(40)]]
+BLEU_ALONE = [("bleu", bleu("13a"))]
 
 
 @pytest.mark.parametrize(("test", "short"), [("bootstrap", "bs"), ("randomization", "ar")])
 def test_systems_are_compared_as_sacrebleu_compares_them_and_the_same_each_time(test, short):
-    found = compare(SYSTEMS, REFERENCES, ["bleu", "chrf"], "13a", False, test, 50)
-    assert found == compare(SYSTEMS, REFERENCES, ["bleu", "chrf"], "13a", False, test, 50)
+    ours = [*BLEU_ALONE, ("chrf", Chrf(ChrfOptions()))]
+    found = compare(SYSTEMS, REFERENCES, ours, test, 50)
+    assert found == compare(SYSTEMS, REFERENCES, ours, test, 50)
     metrics = {"bleu": BLEU(), "chrf": CHRF()}
     signatures, columns = PairedTest(SYSTEMS, metrics, REFERENCES, short, 50, 0 if short == "ar" else -1)()
     expected = [
@@ -128,13 +139,19 @@ def test_systems_are_compared_as_sacrebleu_compares_them_and_the_same_each_time(
 
 
 def test_a_system_that_is_much_worse_differs_significantly_and_one_p_is_of_trials_plus_one():
-    found = compare(SYSTEMS, REFERENCES, ["bleu"], "13a", False, "randomization", 99)
+    found = compare(SYSTEMS, REFERENCES, BLEU_ALONE, "randomization", 99)
     assert found[0].p_value is None
     assert found[1].p_value == 1 / 100  # no shuffle of 99 differs as much
 
 
+def test_a_metric_without_sacrebleus_statistics_is_not_tested():
+    paper = PaperBleu(PaperBleuOptions(target_lang="de"))
+    with pytest.raises(UserError, match="cannot test metric paper-bleu"):
+        compare(SYSTEMS, REFERENCES, [("paper-bleu", paper)], "bootstrap", 9)
+
+
 def test_the_same_lines_twice_are_warned_of(capsys):
-    same = compare([SYSTEMS[0], ("again", SYSTEMS[0][1])], REFERENCES, ["bleu"], "13a", False, "bootstrap", 9)
+    same = compare([SYSTEMS[0], ("again", SYSTEMS[0][1])], REFERENCES, BLEU_ALONE, "bootstrap", 9)
     assert same[0].value == same[1].value and same[0].mean == same[1].mean
     assert "again: the same lines as A's" in capsys.readouterr().err
 
@@ -146,4 +163,4 @@ def test_a_seed_that_would_not_repeat_is_refused(seed, monkeypatch):
         check_seed()
     monkeypatch.setenv("SACREBLEU_SEED", "7")
     check_seed()
-    assert "|seed:7|" in compare(SYSTEMS, REFERENCES, ["bleu"], "13a", False, "bootstrap", 9)[0].signature
+    assert "|seed:7|" in compare(SYSTEMS, REFERENCES, BLEU_ALONE, "bootstrap", 9)[0].signature

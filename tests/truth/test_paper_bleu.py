@@ -15,6 +15,7 @@ from sacremoses import MosesTokenizer
 from nmt.errors import UserError
 from nmt.metrics.paper_bleu import (
     PaperBleu,
+    PaperBleuOptions,
     check_language,
     language_of,
     multi_bleu,
@@ -51,6 +52,16 @@ COMPOUNDS = [
     "a-ü-b",
     "ß-ß-x",
 ]
+
+
+def paper_bleu(language):
+    return PaperBleu(PaperBleuOptions(target_lang=language))
+
+
+def values(language, hypotheses, references):
+    """The value of BLEU by each definition."""
+    scores = paper_bleu(language).definitions(hypotheses, [references])
+    return {name: score.value for name, score in scores}
 
 
 def script_by_script(text: str) -> str:
@@ -176,33 +187,35 @@ def test_multi_bleu_is_what_counting_gives(num_references):
             [" ".join(chance.choices(words, k=chance.randint(1, 9))) for _ in range(6)]
             for _ in range(num_references + 1)
         ]
-        found = multi_bleu("", lines[0], lines[1:], "").value
+        found = multi_bleu(lines[0], lines[1:], "").value
         assert found == pytest.approx(bleu_by_counting(lines[0], lines[1:]), abs=1e-9), case
 
 
 def test_multi_bleu_is_zero_where_no_four_tokens_match_and_penalises_what_is_short():
-    assert multi_bleu("", ["a b c x d e f"], [["a b c d e f g"]], "").value == 0
-    assert multi_bleu("", ["a b c"], [["a b c"]], "").value == 0  # there are no four
-    assert multi_bleu("", ["a b c d e"], [["a b c d e f g h"]], "").value == pytest.approx(100 * math.exp(1 - 8 / 5))
-    assert multi_bleu("", ["a b c d e"], [["a b c d e f"], ["a b c d"]], "").value == pytest.approx(100)  # 4 is as near
-    assert multi_bleu("", ["A b c d"], [["a b c d"]], "").value == 0  # case counts
+    assert multi_bleu(["a b c x d e f"], [["a b c d e f g"]], "").value == 0
+    assert multi_bleu(["a b c"], [["a b c"]], "").value == 0  # there are no four
+    assert multi_bleu(["a b c d e"], [["a b c d e f g h"]], "").value == pytest.approx(100 * math.exp(1 - 8 / 5))
+    assert multi_bleu(["a b c d e"], [["a b c d e f"], ["a b c d"]], "").value == pytest.approx(100)  # 4 is as near
+    assert multi_bleu(["A b c d"], [["a b c d"]], "").value == 0  # case counts
 
 
 def test_a_table_names_its_definitions_and_says_how_each_is_made():
     text = ["Der EU-Haushalt ist „groß“."]
-    german, french = PaperBleu([text], "de").scores(text), PaperBleu([text], "fr").scores(text)
-    assert [score.metric for score in german] == ["sacreBLEU 13a", "sacreBLEU intl", "tokenised", "paper"]
-    assert [score.metric for score in french] == ["sacreBLEU 13a", "sacreBLEU intl", "paper"]
-    assert all(score.value == pytest.approx(100) for score in german + french)
+    names, german = zip(*paper_bleu("de").definitions(text, [text]), strict=True)
+    assert names == ("sacreBLEU 13a", "sacreBLEU intl", "tokenised", "paper")
+    names, french = zip(*paper_bleu("fr").definitions(text, [text]), strict=True)
+    assert names == ("sacreBLEU 13a", "sacreBLEU intl", "paper")
+    assert all(score.value == pytest.approx(100) for score in (*german, *french))
     assert "|tok:13a|" in german[0].signature and "|tok:intl|" in german[1].signature
     assert ", de)" in german[3].signature and "compounds split, multi-bleu: nrefs:1|case:mixed" in german[3].signature
     assert all("compounds" not in score.signature for score in [german[2], *french])
-    assert all("version:" in score.signature for score in german + french)
+    assert all("version:" in score.signature for score in (*german, *french))
 
 
 def test_a_compound_that_is_split_is_partly_right():
     hypothesis, reference = ["Das ist der EU-Rat ."], ["Das ist der EU-Haushalt ."]
-    scores = {score.metric: score.value for score in PaperBleu([reference], "de").scores(hypothesis)}
+    scores = values("de", hypothesis, reference)
+    assert scores["paper"] == paper_bleu("de")(hypothesis, [reference]).value
     tokens = ["Das ist der EU ##AT##-##AT## Rat ."], [["Das ist der EU ##AT##-##AT## Haushalt ."]]
     assert scores["tokenised"] == pytest.approx(bleu_by_counting(hypothesis, [reference]))
     assert scores["paper"] == pytest.approx(bleu_by_counting(*tokens))
@@ -222,7 +235,7 @@ def test_the_papers_bleu_of_real_outputs_is_that_of_its_definition(language, sys
     moses = MosesTokenizer(lang=language)  # with the escapes that tokenizer.perl writes: they change no score
     tokens = [[moses.tokenize(script_by_script(line), return_str=True) for line in t] for t in (hypotheses, references)]
     split = [[split_by_scanning(line) for line in lines] for lines in tokens]
-    found = {score.metric: score.value for score in PaperBleu([references], language).scores(hypotheses)}
+    found = values(language, hypotheses, references)
     assert found["tokenised" if language == "de" else "paper"] == pytest.approx(
         bleu_by_counting(tokens[0], [tokens[1]])
     )
@@ -237,4 +250,6 @@ def test_a_language_is_read_from_the_ending_of_a_file_and_an_unknown_one_is_refu
     with pytest.raises(UserError, match="target language of the Moses tokeniser 'german'"):
         check_language("german")
     with pytest.raises(UserError, match="'xx'"):
-        PaperBleu([["a"]], "xx")
+        paper_bleu("xx")(["a"], [["a"]])
+    with pytest.raises(UserError, match="--target-lang"):
+        PaperBleu(PaperBleuOptions()).check()

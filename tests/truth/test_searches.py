@@ -18,8 +18,10 @@ from nmt.decoders.beam import Beam, BeamOptions
 from nmt.decoders.constrained_beam import ConstrainedBeam, ConstrainedBeamOptions, Progress
 from nmt.decoders.diverse_beam import DiverseBeam, DiverseBeamOptions
 from nmt.decoders.filters import Constraints
-from nmt.decoders.mbr import Mbr, MbrOptions, bleu, chrf
+from nmt.decoders.mbr import Mbr, MbrOptions
 from nmt.decoders.sampling import Sampling, SamplingOptions
+from nmt.metrics.bleu import Bleu, BleuOptions
+from nmt.metrics.chrf import Chrf, ChrfOptions
 from nmt.symbols import BOS, EOS, PAD, UNK
 
 V = 7
@@ -373,7 +375,7 @@ TEXTS_TO_COMPARE = ["Das Haus ist groß .", "Das Haus ist klein .", "Häuser sin
 
 def test_chrf_between_all_texts_is_that_of_sacrebleu():
     expected = [[sacrebleu.sentence_chrf(one, [other]).score for other in TEXTS_TO_COMPARE] for one in TEXTS_TO_COMPARE]
-    assert chrf(TEXTS_TO_COMPARE) == pytest.approx(np.array(expected), abs=1e-9)
+    assert Chrf(ChrfOptions()).pairwise("", TEXTS_TO_COMPARE) == pytest.approx(np.array(expected), abs=1e-9)
 
 
 def test_the_translation_of_least_risk_is_the_one_most_like_the_others():
@@ -402,12 +404,13 @@ def test_risk_over_a_beam_weighs_hypotheses_by_their_probability():
     for hypotheses, ones in zip(beams, found, strict=True):
         texts = ["".join(TEXTS[token] for token in one.tokens) for one in hypotheses]
         weights = np.exp([one.log_prob for one in hypotheses])
-        expected = chrf(texts) @ (weights / weights.sum())
+        expected = Chrf(ChrfOptions()).pairwise("", texts) @ (weights / weights.sum())
         assert ones[0].score == pytest.approx(expected.max(), abs=1e-6)
 
 
 def test_bleu_of_a_text_against_itself_is_100():
-    assert np.diag(bleu(["Das Haus ist groß .", "ein kleines Haus am See"])) == pytest.approx(100)
+    texts = ["Das Haus ist groß .", "ein kleines Haus am See"]
+    assert np.diag(Bleu(BleuOptions()).pairwise("", texts)) == pytest.approx(100)
 
 
 def test_words_below_epsilon_are_never_drawn_and_the_most_probable_always_may_be():

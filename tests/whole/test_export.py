@@ -19,7 +19,7 @@ from nmt import registry
 from nmt.artefact import Artefact
 from nmt.checkpoint import ModelFacts, load_model, save_model, weights_of
 from nmt.export.ctranslate2 import POSITIONS
-from nmt.metrics.evaluate import bleu
+from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.models.base import Vocabularies
 from nmt.models.transformer import Transformer, TransformerOptions
 from nmt.nn.layers import EPSILON
@@ -311,12 +311,14 @@ def test_the_length_penalty_is_the_one_that_translates_most_like_our_search_and_
     assert chosen == min(likest, key=lambda one: abs(one - 0.5))
     assert call("translate", "--model", model, "--input", source, "--output", tmp_path / "ours").code == 0
     lines = (tmp_path / "ours").read_text().splitlines()
-    assert (tuned["ours"], tuned["signature"]) == bleu(lines, reference.read_text().splitlines(), "13a")
+    bleu = Bleu(BleuOptions())
+    score = bleu(lines, [reference.read_text().splitlines()])
+    assert (tuned["ours"], tuned["signature"]) == (score.value, score.signature)
     for one in ("0.0", "1.2"):
         texts = translate_alone(
             tmp_path / "out", text(15), **search["translate_batch"] | {"length_penalty": float(one)}
         )
-        assert tuned["likeness"][one] == pytest.approx(bleu(texts, lines, "13a")[0])
+        assert tuned["likeness"][one] == pytest.approx(bleu(texts, [lines]).value)
     assert f"nmt\tBLEU {tuned['ours']:.2f}\tbeam|" in done.out
     assert done.out.endswith(f"length_penalty\t{chosen}\n")
 

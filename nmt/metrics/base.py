@@ -1,0 +1,69 @@
+"""The base class of all metrics: a score of translations against references, with the signature that makes it comparable."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:  # numpy takes 0.1 s to import, and only `pairwise` needs it
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Score:
+    """The score of a test set.
+
+    value: the number, in most metrics 0 to 100
+    signature: how the value was computed, in sacreBLEU's form `key:value|key:value`
+    detail: the value as one line of text, such as `BLEU = 27.3 58.1/...`; empty if there is no more than the value
+    """
+
+    value: float
+    signature: str
+    detail: str = ""
+
+
+class Metric(ABC):
+    """A score of translations against references. A registered metric is built as `cls(options)`.
+
+    higher_is_better: whether a better translation has a higher score
+    needs_sources: whether the metric reads the source lines
+    """
+
+    higher_is_better: ClassVar[bool] = True
+    needs_sources: ClassVar[bool] = False
+
+    @abstractmethod
+    def __call__(
+        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]], sources: Sequence[str] | None = None
+    ) -> Score:
+        """Score the lines of a test set.
+
+        hypotheses: detokenised translations, one or more
+        references: one or more lists of raw references, each as long as hypotheses
+        sources: the source lines, as many as hypotheses; None is an error if `needs_sources`
+        """
+
+    def check(self) -> None:  # noqa: B027 most metrics have nothing to check
+        """Raise UserError or ResourceError if the metric cannot be used here; computes nothing."""
+
+    def sentence_scores(
+        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]], sources: Sequence[str] | None = None
+    ) -> list[float]:
+        """Score each line on its own; see `__call__`. By default each line is a test set of one line."""
+        return [
+            self([line], [[lines[i]] for lines in references], None if sources is None else [sources[i]]).value
+            for i, line in enumerate(hypotheses)
+        ]
+
+    def pairwise(self, source: str, texts: Sequence[str]) -> "NDArray[np.float64]":
+        """Score each of K translations of one source with each of them as the reference.
+
+        returns: (K, K), a row per translation and a column per reference
+        """
+        import numpy as np
+
+        hypotheses = [text for text in texts for _ in texts]
+        scores = self.sentence_scores(hypotheses, [list(texts) * len(texts)], [source] * len(hypotheses))
+        return np.array(scores, dtype=np.float64).reshape(len(texts), len(texts))

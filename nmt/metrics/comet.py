@@ -1,0 +1,87 @@
+"""COMET (Rei et al., 2020), a neural metric, run by the library of its authors (the extra `comet`)."""
+
+import math
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from threading import Lock
+from typing import Any, ClassVar, Final
+
+from nmt import UserError, opt, options_class, register
+from nmt.errors import quoted
+from nmt.metrics.base import Metric, Score
+
+BATCH_LINES: Final = 64
+
+
+@options_class
+class CometOptions:
+    comet_model: str | None = opt(
+        None, "checkpoint of a COMET model, a file; COMET's library unpickles it, so give only files that you trust"
+    )
+
+
+@register("metric", "comet", CometOptions)
+class Comet(Metric):
+    """COMET, 100 times its library's value: a neural estimate of quality from source, translation and reference."""
+
+    needs_sources: ClassVar[bool] = True
+
+    def __init__(self, options: CometOptions) -> None:
+        self.options = options
+        self._model: Any = None
+        self._lock = Lock()  # threads that search batches side by side share the model
+
+    def check(self) -> None:
+        """Raise UserError unless COMET's library is installed and the checkpoint is a file."""
+        self._loader()
+
+    def __call__(
+        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]], sources: Sequence[str] | None = None
+    ) -> Score:
+        value = math.fsum(self.sentence_scores(hypotheses, references, sources)) / len(hypotheses)
+        signature = f"nrefs:1|model:{quoted(self.options.comet_model)}|version:{_library_version()}"
+        return Score(value, signature, f"COMET = {value:.2f}")
+
+    def sentence_scores(
+        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]], sources: Sequence[str] | None = None
+    ) -> list[float]:
+        """See Metric. Raises UserError for several references, and without sources."""
+        if sources is None:
+            raise UserError("metric comet: needs the source lines (give --source)")
+        if len(references) != 1:
+            raise UserError(f"metric comet: takes one reference, and {len(references)} were given")
+        samples = [
+            {"src": source, "mt": hypothesis, "ref": reference}
+            for source, hypothesis, reference in zip(sources, hypotheses, references[0], strict=True)
+        ]
+        import torch
+
+        with self._lock:
+            if self._model is None:
+                self._model = self._loader()(self.options.comet_model)
+            prediction = self._model.predict(
+                samples, batch_size=BATCH_LINES, gpus=int(torch.cuda.is_available()), progress_bar=False
+            )
+        return [100 * float(score) for score in prediction.scores]
+
+    def _loader(self) -> Any:
+        """The library's function that loads a checkpoint, after the checks of `check`."""
+        try:
+            from comet import load_from_checkpoint
+        except ImportError:
+            raise UserError("metric comet: needs the package comet (pip install 'nmt-toolkit[comet]')") from None
+        if self.options.comet_model is None:
+            raise UserError("metric comet: needs a model (give --comet-model the checkpoint of one)")
+        if not Path(self.options.comet_model).is_file():
+            raise UserError(
+                f"{quoted(self.options.comet_model)}: no COMET model (--comet-model names its checkpoint, a file)"
+            )
+        return load_from_checkpoint
+
+
+def _library_version() -> str:
+    try:
+        return version("unbabel-comet")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,46 @@
+"""The base class of the metrics that sacreBLEU computes (Post, 2018)."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from nmt.metrics.base import Metric, Score
+
+
+class SacreBleuMetric(Metric):
+    """A metric of sacreBLEU, with sacreBLEU's signature and line of detail."""
+
+    @abstractmethod
+    def build(self) -> Any:
+        """Build sacreBLEU's metric object. sacreBLEU takes 0.2 s to import, so it is imported here."""
+
+    @cached_property
+    def corpus_metric(self) -> Any:
+        """sacreBLEU's metric object for test sets."""
+        return self.build()
+
+    @property
+    def sentence_metric(self) -> Any:
+        """sacreBLEU's metric object for single sentences."""
+        return self.corpus_metric
+
+    def __call__(
+        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]], sources: Sequence[str] | None = None
+    ) -> Score:
+        return corpus_score(self.corpus_metric, hypotheses, references)
+
+    def sentence_scores(
+        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]], sources: Sequence[str] | None = None
+    ) -> list[float]:
+        metric = self.sentence_metric
+        return [
+            float(metric.sentence_score(line, of_line).score)
+            for line, *of_line in zip(hypotheses, *references, strict=True)
+        ]
+
+
+def corpus_score(metric: Any, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+    """Score a test set with one of sacreBLEU's metric objects."""
+    result = metric.corpus_score(list(hypotheses), [list(lines) for lines in references])
+    return Score(float(result.score), str(metric.get_signature()), str(result))

@@ -1,0 +1,112 @@
+"""Paired significance tests between systems by sacreBLEU (Koehn, 2004; Riezler and Maxwell, 2005)."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from nmt.errors import UserError, quoted
+from nmt.log import log
+from nmt.metrics.base import Metric
+from nmt.metrics.sacrebleu import SacreBleuMetric
+
+Test = Literal["bootstrap", "randomization"]
+SACREBLEU_NAMES: Final = {"bootstrap": "bs", "randomization": "ar"}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The score of one system, compared with the baseline's.
+
+    system, metric: names
+    value: the score
+    mean, ci: of the score over bootstrap resamples; 95 % of them lie within mean - ci and mean + ci
+    p_value: probability of a difference as large as this one if the systems did not differ; None for the baseline
+    signature: the metric's, with the test, its trials and its seed
+    """
+
+    system: str
+    metric: str
+    value: float
+    mean: float
+    ci: float
+    p_value: float | None
+    signature: str
+
+
+def compare(
+    systems: Sequence[tuple[str, Sequence[str]]],
+    references: Sequence[Sequence[str]],
+    metrics: Sequence[tuple[str, Metric]],
+    test: Test,
+    trials: int,
+) -> list[Comparison]:
+    """Test each system against the first with sacreBLEU's paired test, in this process, metric by metric.
+
+    systems: names and lines, two or more
+    references: one or more lists, each as long as the lines of a system
+    metrics: names and metrics; UserError for one that sacreBLEU does not compute
+    trials: resamples (bootstrap) or shuffles (randomization); 0 is sacreBLEU's default, 1,000 or 10,000
+    Raises UserError if SACREBLEU_SEED makes the result differ each time.
+    """
+    check_seed()
+    check_comparable(metrics)
+    for system, lines in systems[1:]:
+        if list(lines) == list(systems[0][1]):  # sacreBLEU counts the differences above zero: there are none
+            log.warn(f"{quoted(system)}: the same lines as {quoted(systems[0][0])}'s: their p says nothing")
+    return [
+        comparison
+        for name, metric in metrics
+        if isinstance(metric, SacreBleuMetric)
+        for comparison in _compare_by(metric.build(), name, systems, references, test, trials)
+    ]
+
+
+def _compare_by(
+    metric: Any,
+    name: str,
+    systems: Sequence[tuple[str, Sequence[str]]],
+    references: Sequence[Sequence[str]],
+    test: Test,
+    trials: int,
+) -> list[Comparison]:
+    """See `compare`. metric: sacreBLEU's object, which the test alters"""
+    from sacrebleu.significance import PairedTest
+
+    paired_test = PairedTest(
+        [(system, list(lines)) for system, lines in systems],
+        {name: metric},
+        [list(lines) for lines in references],
+        test_type=SACREBLEU_NAMES[test],
+        n_samples=trials,
+        n_ar_confidence=0 if test == "randomization" else -1,  # randomization alone gives no interval
+    )
+    signatures, columns = paired_test()
+    [(key, signature)] = signatures.items()
+    results: list[Any] = columns[key]
+    return [
+        Comparison(
+            system,
+            name,
+            float(result.score),
+            float(result.mean),
+            float(result.ci),
+            None if result.p_value is None else float(result.p_value),
+            str(signature),
+        )
+        for (system, _), result in zip(systems, results, strict=True)
+    ]
+
+
+def check_comparable(metrics: Sequence[tuple[str, Metric]]) -> None:
+    """Raise UserError for the first metric that sacreBLEU does not compute: its tests need statistics of each line."""
+    for name, metric in metrics:
+        if not isinstance(metric, SacreBleuMetric):
+            raise UserError(f"--significance: cannot test metric {name} (give --metrics those that sacreBLEU computes)")
+
+
+def check_seed() -> None:
+    """Raise UserError unless SACREBLEU_SEED, if set, is a positive number: sacreBLEU takes 0 and none for no seed."""
+    seed = os.environ.get("SACREBLEU_SEED", "1")
+    if not (seed.isascii() and seed.isdigit() and int(seed) > 0):
+        raise UserError(f"SACREBLEU_SEED is '{quoted(seed)}': must be a positive number, or unset")

@@ -1,0 +1,148 @@
+"""The contract of every metric: best for the reference itself, worse for worse text, a signature, a value per line."""
+
+import json
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from nmt import registry
+from nmt.options import make
+
+ALL = registry.names("metric")
+REFERENCE = [
+    "Die Kommission hat den EU-Haushalt am Montag vorgelegt.",
+    "Ein kleines Mädchen spielt mit dem Hund im Garten hinter dem Haus.",
+    "„Das ist nicht wahr“, sagte der alte Mann am Fenster.",
+    "Im Sommer 2013 stiegen die Preise um 3,5 % auf 1.000 Euro.",
+]
+SOURCE = [
+    "The Commission presented the EU budget on Monday.",
+    "A little girl plays with the dog in the garden behind the house.",
+    "“That is not true,” said the old man at the window.",
+    "In the summer of 2013, prices rose by 3.5% to 1,000 euros.",
+]
+WORSE = [line.replace(" am ", " zum ").replace("Hund", "Kater").replace("Preise", "Kosten") for line in REFERENCE]
+MUCH_WORSE = [" ".join(line.split()[::-2]) for line in WORSE]
+
+
+@pytest.fixture
+def build(monkeypatch, tmp_path):
+    """`build(name)`: the metric, ready to be used. COMET's library is a stand-in that counts common characters."""
+
+    def load_from_checkpoint(path):
+        def score(sample):
+            hypothesis, reference = sample["mt"].split(), sample["ref"].split()
+            same = sum(own == other for own, other in zip(hypothesis, reference, strict=False))
+            return same / max(len(hypothesis), len(reference), 1)
+
+        return SimpleNamespace(predict=lambda samples, **_: SimpleNamespace(scores=[score(one) for one in samples]))
+
+    library = ModuleType("comet")
+    library.load_from_checkpoint = load_from_checkpoint
+    monkeypatch.setitem(sys.modules, "comet", library)
+    model = tmp_path / "model.ckpt"
+    model.touch()
+
+    def built(name):
+        entry = registry.find("metric", name)
+        metric = entry.cls(make(entry.options, {"target_lang": "de", "comet_model": str(model)}))
+        metric.check()
+        return metric
+
+    return built
+
+
+def badness(metric, hypotheses):
+    """The corpus score, greater for a worse text."""
+    value = metric(hypotheses, [REFERENCE], SOURCE).value
+    return -value if metric.higher_is_better else value
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_reference_itself_has_the_best_score_and_worse_text_a_worse_one(name, build):
+    metric = build(name)
+    scores = [badness(metric, lines) for lines in (REFERENCE, WORSE, MUCH_WORSE, [""] * len(REFERENCE))]
+    assert scores == sorted(scores) and scores[0] < scores[1] < scores[2]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_order_of_the_lines_does_not_change_the_score(name, build):
+    metric, lines = build(name), [WORSE[0], REFERENCE[1], "", MUCH_WORSE[3]]
+    reversed_score = metric(lines[::-1], [REFERENCE[::-1]], SOURCE[::-1])
+    assert metric(lines, [REFERENCE], SOURCE) == reversed_score
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_score_has_a_signature_with_the_version_of_what_computed_it(name, build):
+    score = build(name)(WORSE, [REFERENCE], SOURCE)
+    assert "nrefs:1|" in score.signature and "version:" in score.signature
+    assert f"{score.value:.2f}" in score.detail
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_each_line_has_a_score_that_does_not_depend_on_the_other_lines(name, build):
+    metric, lines = build(name), [REFERENCE[0], "", MUCH_WORSE[2], WORSE[3]]
+    scores = metric.sentence_scores(lines, [REFERENCE], SOURCE)
+    assert len(scores) == len(lines) and all(isinstance(score, float) for score in scores)
+    alone = [
+        metric.sentence_scores([line], [[reference]], [source])[0]
+        for line, reference, source in zip(lines, REFERENCE, SOURCE, strict=True)
+    ]
+    assert scores == alone
+    assert scores[0] == (max if metric.higher_is_better else min)(scores)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_lines_without_text_are_scored(name, build):
+    metric = build(name)
+    for hypotheses, references in ((["", ""], REFERENCE[:2]), (WORSE[:2], ["", REFERENCE[1]]), (["", ""], ["", ""])):
+        assert isinstance(metric(hypotheses, [references], SOURCE[:2]).value, float)
+        assert len(metric.sentence_scores(hypotheses, [references], SOURCE[:2])) == 2
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_pairwise_scores_are_those_of_the_sentences(name, build):
+    metric, texts = build(name), [REFERENCE[0], WORSE[0], MUCH_WORSE[0], ""]
+    scores = metric.pairwise(SOURCE[0], texts)
+    expected = [metric.sentence_scores([text] * len(texts), [texts], [SOURCE[0]] * len(texts)) for text in texts]
+    assert scores.tolist() == [pytest.approx(row, abs=1e-9) for row in expected]
+
+
+PLUGIN = '''
+"""A metric of one file."""
+from nmt import opt, options_class, register
+from nmt.metrics.base import Metric, Score
+
+
+@options_class
+class MineOptions:
+    error_cost: float = opt(2.0, "subtracted for each missing word", minimum=0)
+
+
+@register("metric", "mine", MineOptions)
+class Mine(Metric):
+    """The words of the reference that are there."""
+
+    def __init__(self, options):
+        self.options = options
+
+    def __call__(self, hypotheses, references, sources=None):
+        missing = sum(len(set(r.split()) - set(h.split())) for h, r in zip(hypotheses, references[0], strict=True))
+        return Score(100 - self.options.error_cost * missing, "cost:2|version:1")
+'''
+
+
+def test_a_metric_of_a_plug_in_is_used_by_its_name(nmt, tmp_path):
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    for name, lines in (("out", WORSE), ("ref", REFERENCE)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    missing = sum(len(set(r.split()) - set(h.split())) for h, r in zip(WORSE, REFERENCE, strict=True))
+    files = ["--plugin", tmp_path / "mine.py", "--hypothesis", tmp_path / "out", "--reference", tmp_path / "ref"]
+    rows = nmt("evaluate", *files, "--metrics", "mine", "bleu", "--json")
+    assert rows.returncode == 0, rows.stderr
+    mine, bleu = json.loads(rows.stdout)
+    assert (mine["metric"], mine["value"], bleu["metric"]) == ("mine", 100 - 2 * missing, "bleu")
+    line = nmt("evaluate", *files, "--metrics", "mine").stdout.decode()
+    assert line == f"mine = {100 - 2 * missing:.2f}  cost:2|version:1\n"
+    assert b"mine" in nmt("list", "metric", "--plugin", tmp_path / "mine.py").stdout
