@@ -1,4 +1,4 @@
-"""COMET as the utility of mbr, with a stand-in for its library that is called as the library is."""
+"""COMET as a metric and as the utility of mbr, with a stand-in for its library that is called as the library is."""
 
 import sys
 from types import ModuleType, SimpleNamespace
@@ -11,6 +11,7 @@ from nmt import UserError
 from nmt.decoders.base import Target
 from nmt.decoders.mbr import Mbr, MbrOptions
 from nmt.decoders.sampling import Sampling, SamplingOptions
+from nmt.metrics.comet import Comet, CometOptions
 from nmt.symbols import EOS
 
 V = 9
@@ -46,22 +47,54 @@ def library(monkeypatch):
     return loaded
 
 
-def test_the_best_is_what_comet_expects_most_of(library, tmp_path):
-    model = tmp_path / "model.ckpt"
-    model.touch()
+@pytest.fixture
+def model(tmp_path):
+    (tmp_path / "model.ckpt").touch()
+    return str(tmp_path / "model.ckpt")
+
+
+def test_the_best_is_what_comet_expects_most_of(library, model):
     scorer, rows = RandomScorer(12, V), random_sources(12, 5, V)
-    decoder = Mbr(MbrOptions(utility="comet", comet_model=str(model), num_candidates=16, n_best=16, **SHARED))
+    decoder = Mbr(MbrOptions(utility="comet", comet_model=model, num_candidates=16, n_best=16, **SHARED))
     decoder.target, decoder.source_text = Target(text, list), text
     drawn = Sampling(SamplingOptions(n_best=16, **SHARED)).search(scorer, rows)
     for row, samples, found in zip(rows.tolist(), drawn, decoder.search(scorer, rows), strict=True):
-        texts = [text(one.tokens) for one in samples]
+        texts = [text(sample.tokens) for sample in samples]
         expected = {
-            one: 100 * np.mean([likeness({"src": text(row), "mt": one, "ref": other}) for other in texts])
-            for one in texts
+            own: 100 * np.mean([likeness({"src": text(row), "mt": own, "ref": other}) for other in texts])
+            for own in texts
         }
-        assert {text(one.tokens): one.score for one in found} == pytest.approx(expected, abs=1e-6)
+        assert {text(best.tokens): best.score for best in found} == pytest.approx(expected, abs=1e-6)
         assert found[0].score == pytest.approx(max(expected.values()), abs=1e-6)
-    assert library == [str(model)]
+    assert library == [model]
+
+
+def test_comet_of_files_is_the_mean_over_the_lines(library, model, tmp_path, call):
+    lines = {"src": ["1 2 3", "4 5"], "mt": ["1 2 4", "5 5 6"], "ref": ["2 4", "5 6 7"]}
+    for name, of_file in lines.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in of_file))
+    expected = 100 * np.mean(
+        [likeness(dict(zip(lines, row, strict=True))) for row in zip(*lines.values(), strict=True)]
+    )
+    files = ["--hypothesis", tmp_path / "mt", "--reference", tmp_path / "ref", "--metrics", "comet", "--json"]
+    scored = call("evaluate", *files, "--source", tmp_path / "src", "--comet-model", model)
+    assert scored.code == 0, scored.err
+    [row] = scored.json
+    assert row["value"] == pytest.approx(expected) and f"|model:{model}|" in row["signature"]
+    without_source = call("evaluate", *files, "--comet-model", model)
+    assert without_source.code == 2 and "give --source" in without_source.err
+    without_model = call("evaluate", *files, "--source", tmp_path / "src")
+    assert without_model.code == 2 and "give --comet-model" in without_model.err
+    unused = call("evaluate", *files[:4], "--comet-model", model)
+    assert unused.code == 2 and "--comet-model: no option of --metrics bleu chrf ter" in unused.err
+
+
+def test_comet_takes_one_reference_and_needs_the_sources(library, model):
+    comet = Comet(CometOptions(comet_model=model))
+    with pytest.raises(UserError, match="takes one reference, and 2 were given"):
+        comet(["1"], [["1"], ["2"]], ["1"])
+    with pytest.raises(UserError, match="needs the source lines"):
+        comet(["1"], [["1"]])
 
 
 def test_a_library_or_a_model_that_is_not_there_is_told_with_what_to_do(monkeypatch, tmp_path, library):

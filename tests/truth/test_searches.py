@@ -373,9 +373,13 @@ def test_alternatives_are_the_most_probable_next_words_each_with_its_best_transl
 TEXTS_TO_COMPARE = ["Das Haus ist groß .", "Das Haus ist klein .", "Häuser sind groß", "", "a", "Das Haus ist groß ."]
 
 
-def test_chrf_between_all_texts_is_that_of_sacrebleu():
-    expected = [[sacrebleu.sentence_chrf(one, [other]).score for other in TEXTS_TO_COMPARE] for one in TEXTS_TO_COMPARE]
-    assert Chrf(ChrfOptions()).pairwise("", TEXTS_TO_COMPARE) == pytest.approx(np.array(expected), abs=1e-9)
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_chrf_between_all_texts_is_that_of_sacrebleu(lowercase):
+    reference = sacrebleu.CHRF(lowercase=lowercase)
+    texts = [*TEXTS_TO_COMPARE, "das haus IST groß ."]
+    expected = [[reference.sentence_score(text, [other]).score for other in texts] for text in texts]
+    scores = Chrf(ChrfOptions(lowercase=lowercase)).pairwise("", texts)
+    assert scores == pytest.approx(np.array(expected), abs=1e-9)
 
 
 def test_the_translation_of_least_risk_is_the_one_most_like_the_others():

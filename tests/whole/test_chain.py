@@ -153,7 +153,7 @@ def test_the_papers_language_is_given_or_read_from_a_name_or_asked_for(corpus, t
 def test_systems_are_compared_with_the_first_and_the_same_from_run_to_run(corpus, tmp_path, call):
     source, reference = corpus.with_suffix(".en"), corpus.with_suffix(".de")
     compared = ["evaluate", "--hypothesis", reference, source, "--reference", reference]
-    plain = call(*compared)
+    plain = call(*compared, "--case-sensitive")
     assert [line.split()[:3] for line in plain.out.splitlines()[1:]] == [
         ["bleu", "100.00", "0.00"], ["chrf", *plain.out.splitlines()[2].split()[1:3]], ["ter", "0.00", "100.00"]
     ]  # fmt: skip
@@ -164,7 +164,13 @@ def test_systems_are_compared_with_the_first_and_the_same_from_run_to_run(corpus
         assert told.out.count("baseline") == told.out.count("|seed:12345|") == 2
         rows = call(*asked, "--json").json
         assert [row["p_value"] for row in rows] == [None, 1 / 101] * 2
-    refused = [["--significance=bootstrap"], ["--trials=5"], ["--significance=tea"]]
+    refused = [
+        ["--significance=bootstrap"],
+        ["--trials=5"],
+        ["--case-sensitive", "--lowercase"],
+        ["--source=x"],
+        ["--significance=tea"],
+    ]
     for more in refused:
         assert call("evaluate", "--hypothesis", reference, "--reference", reference, *more).code == 2
     assert call("evaluate", "--hypothesis", "-", "-", "--reference", reference).code == 2
