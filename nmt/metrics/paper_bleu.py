@@ -91,6 +91,7 @@ class PaperBleu(Metric):
 
     def definitions(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[tuple[str, Score]]:
         """BLEU by each definition, with its name: sacreBLEU's 13a and intl, for German `tokenised`, and the paper's."""
+        self.check()  # before sacreBLEU takes its time
         scores = [
             (f"sacreBLEU {tokenize}", Bleu(BleuOptions(tokenize=tokenize))(hypotheses, references))
             for tokenize in ("13a", "intl")

@@ -50,59 +50,37 @@ def compare(
     Raises UserError if SACREBLEU_SEED makes the result differ each time.
     """
     check_seed()
-    check_comparable(metrics)
     for system, lines in systems[1:]:
         if list(lines) == list(systems[0][1]):  # sacreBLEU counts the differences above zero: there are none
             log.warn(f"{quoted(system)}: the same lines as {quoted(systems[0][0])}'s: their p says nothing")
-    return [
-        comparison
-        for name, metric in metrics
-        if isinstance(metric, SacreBleuMetric)
-        for comparison in _compare_by(metric.build(), name, systems, references, test, trials)
-    ]
-
-
-def _compare_by(
-    metric: Any,
-    name: str,
-    systems: Sequence[tuple[str, Sequence[str]]],
-    references: Sequence[Sequence[str]],
-    test: Test,
-    trials: int,
-) -> list[Comparison]:
-    """See `compare`. metric: sacreBLEU's object, which the test alters"""
+    tests = [(name, _sacrebleu_metric(name, metric)) for name, metric in metrics]
     from sacrebleu.significance import PairedTest
 
-    paired_test = PairedTest(
-        [(system, list(lines)) for system, lines in systems],
-        {name: metric},
-        [list(lines) for lines in references],
-        test_type=SACREBLEU_NAMES[test],
-        n_samples=trials,
-        n_ar_confidence=0 if test == "randomization" else -1,  # randomization alone gives no interval
-    )
-    signatures, columns = paired_test()
-    [(key, signature)] = signatures.items()
-    results: list[Any] = columns[key]
-    return [
-        Comparison(
-            system,
-            name,
-            float(result.score),
-            float(result.mean),
-            float(result.ci),
-            None if result.p_value is None else float(result.p_value),
-            str(signature),
+    comparisons = []
+    for name, metric in tests:
+        paired_test = PairedTest(
+            [(system, list(lines)) for system, lines in systems],
+            {name: metric},
+            [list(lines) for lines in references],
+            test_type=SACREBLEU_NAMES[test],
+            n_samples=trials,
+            n_ar_confidence=0 if test == "randomization" else -1,  # randomization alone gives no interval
         )
-        for (system, _), result in zip(systems, results, strict=True)
-    ]
+        signatures, columns = paired_test()
+        [(key, signature)] = signatures.items()
+        results: list[Any] = columns[key]
+        for (system, _), result in zip(systems, results, strict=True):
+            p_value = None if result.p_value is None else float(result.p_value)
+            value, mean, ci = float(result.score), float(result.mean), float(result.ci)
+            comparisons.append(Comparison(system, name, value, mean, ci, p_value, str(signature)))
+    return comparisons
 
 
-def check_comparable(metrics: Sequence[tuple[str, Metric]]) -> None:
-    """Raise UserError for the first metric that sacreBLEU does not compute: its tests need statistics of each line."""
-    for name, metric in metrics:
-        if not isinstance(metric, SacreBleuMetric):
-            raise UserError(f"--significance: cannot test metric {name} (give --metrics those that sacreBLEU computes)")
+def _sacrebleu_metric(name: str, metric: Metric) -> Any:
+    """sacreBLEU's object, one for each test, which alters it. UserError for a metric that sacreBLEU does not compute."""
+    if not isinstance(metric, SacreBleuMetric):  # the test needs the statistics of each line
+        raise UserError(f"--significance: cannot test metric {name} (give --metrics those that sacreBLEU computes)")
+    return metric.build()
 
 
 def check_seed() -> None:
