@@ -118,7 +118,8 @@ def _build_metrics(options: EvaluateOptions) -> list[tuple[str, Metric]]:
     for name in ("case_sensitive", "comet_model", "target_lang"):
         if name in values and name not in known:
             flag = "--" + name.replace("_", "-")
-            raise UserError(f"{flag}: no option of --metrics {' '.join(options.metrics)} (nmt describe metric NAME)")
+            hint = "give --paper" if name == "target_lang" else "nmt describe metric NAME shows the options of a metric"
+            raise UserError(f"{flag}: no option of --metrics {' '.join(options.metrics)} ({hint})")
     metrics: list[tuple[str, Metric]] = [(entry.name, entry.cls(make(entry.options, values))) for entry in entries]
     for _, metric in metrics:
         metric.check()

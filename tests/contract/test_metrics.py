@@ -36,7 +36,9 @@ def build(monkeypatch, tmp_path):
             same = sum(own == other for own, other in zip(hypothesis, reference, strict=False))
             return same / max(len(hypothesis), len(reference), 1)
 
-        return SimpleNamespace(predict=lambda samples, **_: SimpleNamespace(scores=[score(one) for one in samples]))
+        return SimpleNamespace(
+            predict=lambda samples, **_: SimpleNamespace(scores=[score(sample) for sample in samples])
+        )
 
     library = ModuleType("comet")
     library.load_from_checkpoint = load_from_checkpoint

@@ -98,17 +98,17 @@ def test_subwords_in_more_than_a_tenth_of_the_lines_are_refused_and_in_fewer_are
 
 @pytest.mark.parametrize("lines", [(2737, 3003), (3003, 2737)])
 def test_the_versions_of_newstest2014_are_named_where_they_are_mixed(lines):
-    told = str(line_count_error("out", lines[0], "ref.de", lines[1]))
+    message = str(line_count_error("out", lines[0], "ref.de", lines[1]))
     filtered, whole = ("out", "ref.de") if lines[0] == 2737 else ("ref.de", "out")
-    assert f"{filtered} looks like newstest2014 as it was filtered" in told and f"{whole} like all of it" in told
-    assert "-t wmt14/full" in told
+    assert f"{filtered} looks like newstest2014 as it was filtered" in message and f"{whole} like all of it" in message
+    assert "-t wmt14/full" in message
     assert str(line_count_error("out", 2737, "ref.de", 3000)) == "out has 2,737 lines, ref.de has 3,000"
 
 
 @pytest.mark.parametrize("name", ["newstest2014.de", "/data/newstest2014-deen-ref.de", "WMT14.ref", "x/wmt2014.de"])
 def test_the_filtered_newstest2014_is_known_by_its_length_and_a_name(name):
-    told = newstest2014_warning(["out", name], 2737)
-    assert told is not None and "3,003" in told
+    message = newstest2014_warning(["out", name], 2737)
+    assert message is not None and "3,003" in message
     assert newstest2014_warning(["out", name], 3003) is None
     assert newstest2014_warning(["out", "newstest2013.de", "wmt13.de"], 2737) is None
 
@@ -125,8 +125,8 @@ BLEU_ALONE = [("bleu", bleu("13a"))]
 @pytest.mark.parametrize(("test", "short"), [("bootstrap", "bs"), ("randomization", "ar")])
 def test_systems_are_compared_as_sacrebleu_compares_them_and_the_same_each_time(test, short):
     ours = [*BLEU_ALONE, ("chrf", Chrf(ChrfOptions()))]
-    found = compare(SYSTEMS, REFERENCES, ours, test, 50)
-    assert found == compare(SYSTEMS, REFERENCES, ours, test, 50)
+    comparisons = compare(SYSTEMS, REFERENCES, ours, test, 50)
+    assert comparisons == compare(SYSTEMS, REFERENCES, ours, test, 50)
     metrics = {"bleu": BLEU(), "chrf": CHRF()}
     signatures, columns = PairedTest(SYSTEMS, metrics, REFERENCES, short, 50, 0 if short == "ar" else -1)()
     expected = [
@@ -134,14 +134,16 @@ def test_systems_are_compared_as_sacrebleu_compares_them_and_the_same_each_time(
         for name, key in (("bleu", "BLEU"), ("chrf", "chrF2"))
         for (system, _), result in zip(SYSTEMS, columns[key], strict=True)
     ]
-    assert [tuple(vars(one).values()) for one in found] == expected
-    assert all(f"|{short}:50|" in one.signature and "|seed:12345|" in one.signature for one in found)
+    assert [tuple(vars(comparison).values()) for comparison in comparisons] == expected
+    assert all(
+        f"|{short}:50|" in comparison.signature and "|seed:12345|" in comparison.signature for comparison in comparisons
+    )
 
 
 def test_a_system_that_is_much_worse_differs_significantly_and_one_p_is_of_trials_plus_one():
-    found = compare(SYSTEMS, REFERENCES, BLEU_ALONE, "randomization", 99)
-    assert found[0].p_value is None
-    assert found[1].p_value == 1 / 100  # no shuffle of 99 differs as much
+    comparisons = compare(SYSTEMS, REFERENCES, BLEU_ALONE, "randomization", 99)
+    assert comparisons[0].p_value is None
+    assert comparisons[1].p_value == 1 / 100  # no shuffle of 99 differs as much
 
 
 def test_a_metric_without_sacrebleus_statistics_is_not_tested():

@@ -66,16 +66,16 @@ def values(language, hypotheses, references):
 
 def script_by_script(text: str) -> str:
     """The punctuation script: one replacement after the other."""
-    for found, written in SCRIPT:
-        if written == ". ":
-            while f"{found} " in text:
-                text = text.replace(f"{found} ", found)
-        text = text.replace(found, written)
+    for mark, replacement in SCRIPT:
+        if replacement == ". ":
+            while f"{mark} " in text:
+                text = text.replace(f"{mark} ", mark)
+        text = text.replace(mark, replacement)
     return text
 
 
 def split_by_scanning(text: str) -> str:
-    """What a global substitution does, byte by byte: at a match it goes on behind the match."""
+    """What a global substitution does, byte by byte: after a match it goes on at its end."""
     line, result, i = text.encode(), b"", 0
     while i < len(line):
         before, middle, after = line[i : i + 1], line[i + 1 : i + 2], line[i + 2 : i + 3]
@@ -92,32 +92,32 @@ def bleu_by_counting(hypotheses: list[str], references: list[list[str]]) -> floa
     def ngrams(tokens: list[str], n: int) -> Counter[tuple[str, ...]]:
         return Counter(tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1))
 
-    matches, totals, length, wanted = [0] * 4, [0] * 4, 0, 0
-    for hypothesis, *others in zip(hypotheses, *references, strict=True):
-        tokens, own = hypothesis.split(" "), [other.split(" ") for other in others]
+    matches, totals, length, reference_length = [0] * 4, [0] * 4, 0, 0
+    for lines in zip(hypotheses, *references, strict=True):
+        tokens, *others = (line.split(" ") for line in lines)
         length += len(tokens)
-        wanted += min((abs(len(one) - len(tokens)), len(one)) for one in own)[1]
+        reference_length += min((abs(len(other) - len(tokens)), len(other)) for other in others)[1]
         for n in range(1, 5):
             for ngram, count in ngrams(tokens, n).items():
                 totals[n - 1] += count
-                matches[n - 1] += min(count, max(ngrams(one, n)[ngram] for one in own))
+                matches[n - 1] += min(count, max(ngrams(other, n)[ngram] for other in others))
     if 0 in matches:
         return 0.0
     precision = math.exp(math.fsum(math.log(m / t) for m, t in zip(matches, totals, strict=True)) / 4)
-    return 100 * precision * (1.0 if length >= wanted else math.exp(1 - wanted / length))
+    return 100 * precision * (1.0 if length >= reference_length else math.exp(1 - reference_length / length))
 
 
 def test_every_mark_of_the_script_is_replaced_and_no_other():
-    for found, written in SCRIPT:
-        assert replace_punctuation(f"a{found}b") == f"a{written}b"
+    for mark, replacement in SCRIPT:
+        assert replace_punctuation(f"a{mark}b") == f"a{replacement}b"
     assert replace_punctuation(LEFT_ALONE) == LEFT_ALONE
-    known = {found for found, _ in SCRIPT}
+    known = {mark for mark, _ in SCRIPT}
     others = "".join(chr(i) for i in range(0x20, 0x10000) if not 0xD800 <= i < 0xE000 and chr(i) not in known)
     assert replace_punctuation(others) == others
 
 
 def test_fullwidth_forms_become_what_unicode_says_they_are_but_for_one():
-    fullwidth = [found for found, _ in SCRIPT if unicodedata.name(found).startswith("FULLWIDTH") and found != "１"]
+    fullwidth = [mark for mark, _ in SCRIPT if unicodedata.name(mark).startswith("FULLWIDTH") and mark != "１"]
     assert len(fullwidth) == 19
     for mark in fullwidth:
         assert replace_punctuation(mark).strip() == unicodedata.normalize("NFKC", mark)
@@ -126,7 +126,7 @@ def test_fullwidth_forms_become_what_unicode_says_they_are_but_for_one():
 
 def test_marks_beside_each_other_are_replaced_as_one_script_line_after_the_other_would():
     chance = random.Random(1)
-    marks = [found for found, _ in SCRIPT] + ["。", "．", " ", " ", " ", "a", "ü", "\u00a0", "-", "."] * 3
+    marks = [mark for mark, _ in SCRIPT] + ["。", "．", " ", " ", " ", "a", "ü", "\u00a0", "-", "."] * 3
     for _ in range(2000):
         text = "".join(chance.choices(marks, k=chance.randint(0, 12)))
         assert replace_punctuation(text) == script_by_script(text)
@@ -169,8 +169,8 @@ def test_compounds_are_split_as_perl_itself_does():
     texts = [*COMPOUNDS, *random_compounds()]
     program = ["perl", "-ple", r"s{(\S)-(\S)}{$1 ##AT##-##AT## $2}g"]
     given = "".join(f"{text}\n" for text in texts).encode()
-    told = subprocess.run(program, input=given, capture_output=True, check=True, timeout=60, env={"LC_ALL": "C"})
-    assert [split_compounds(text) for text in texts] == told.stdout.decode().split("\n")[:-1]
+    perl = subprocess.run(program, input=given, capture_output=True, check=True, timeout=60, env={"LC_ALL": "C"})
+    assert [split_compounds(text) for text in texts] == perl.stdout.decode().split("\n")[:-1]
 
 
 def random_compounds() -> list[str]:
@@ -187,8 +187,8 @@ def test_multi_bleu_is_what_counting_gives(num_references):
             [" ".join(chance.choices(words, k=chance.randint(1, 9))) for _ in range(6)]
             for _ in range(num_references + 1)
         ]
-        found = multi_bleu(lines[0], lines[1:], "").value
-        assert found == pytest.approx(bleu_by_counting(lines[0], lines[1:]), abs=1e-9), case
+        value = multi_bleu(lines[0], lines[1:], "").value
+        assert value == pytest.approx(bleu_by_counting(lines[0], lines[1:]), abs=1e-9), case
 
 
 def test_multi_bleu_is_zero_where_no_four_tokens_match_and_penalises_what_is_short():
@@ -235,12 +235,12 @@ def test_the_papers_bleu_of_real_outputs_is_that_of_its_definition(language, sys
     moses = MosesTokenizer(lang=language)  # with the escapes that tokenizer.perl writes: they change no score
     tokens = [[moses.tokenize(script_by_script(line), return_str=True) for line in t] for t in (hypotheses, references)]
     split = [[split_by_scanning(line) for line in lines] for lines in tokens]
-    found = values(language, hypotheses, references)
-    assert found["tokenised" if language == "de" else "paper"] == pytest.approx(
+    scores = values(language, hypotheses, references)
+    assert scores["tokenised" if language == "de" else "paper"] == pytest.approx(
         bleu_by_counting(tokens[0], [tokens[1]])
     )
     if language == "de":
-        assert found["paper"] == pytest.approx(bleu_by_counting(split[0], [split[1]]))
+        assert scores["paper"] == pytest.approx(bleu_by_counting(split[0], [split[1]]))
 
 
 def test_a_language_is_read_from_the_ending_of_a_file_and_an_unknown_one_is_refused():
