@@ -5,7 +5,7 @@ B sentences, S source and T target positions, L links; padded at the right.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -13,11 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from nmt.errors import UserError, quoted
-from nmt.symbols import BOS, EOS, PAD, UNK
+from nmt.symbols import BOS, EOS, PAD, UNK, ColumnKind
 
 NO_LINK: Final = -1  # pads links: position 0 is a token
 
-ColumnKind = Literal["pair", "target", "links"]
 Flat = tuple[NDArray[Any], NDArray[Any]]  # the values of all rows, one row after the other, and (B,) the length of each
 
 
