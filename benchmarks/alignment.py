@@ -26,6 +26,7 @@ from nmt.batch import Batch
 from nmt.checkpoint import LoadedModel, load_model
 from nmt.symbols import BOS, EOS
 from nmt.text.corpus import read_lines
+from nmt.text.words import word_of_tokens
 from nmt.translate.alignment import (
     Pair,
     ReferenceAlignment,
@@ -35,7 +36,6 @@ from nmt.translate.alignment import (
     hard,
     of_words,
     read_gold,
-    word_of_tokens,
 )
 
 TOY: Final = Path(__file__).parents[1] / "recipes" / "toy"

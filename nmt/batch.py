@@ -1,10 +1,37 @@
-"""A batch of sentence pairs as tensors. B sentences, S source and T target positions, padded at the right."""
+"""A batch of sentence pairs as tensors, with columns of data by name; the only maker of batches.
 
-from dataclasses import dataclass
+B sentences, S source and T target positions, L links; padded at the right.
+"""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from nmt.symbols import PAD
+from nmt.errors import UserError, quoted
+from nmt.symbols import BOS, EOS, PAD, UNK, ColumnKind
+
+NO_LINK: Final = -1  # pads links: position 0 is a token
+
+Flat = tuple[NDArray[Any], NDArray[Any]]  # the values of all rows, one row after the other, and (B,) the length of each
+
+
+@dataclass(frozen=True)
+class Column:
+    """Data that belong to the pairs of a batch.
+
+    values, by kind:
+        "pair": (B,) a number of each pair, float32
+        "target": (B, T) a number of each token of `Batch.target_output`, float32; padding is 0
+        "links": (B, L, 2) positions in `Batch.source` and `Batch.target_output`, int64; padding is NO_LINK
+    """
+
+    values: Tensor
+    kind: ColumnKind
 
 
 @dataclass(frozen=True)
@@ -13,22 +40,136 @@ class Batch:
 
     source: (B, S) each ends with EOS
     target: (B, T + 1) each starts with BOS and ends with EOS
+    columns: further data of the pairs, by name
     """
 
     source: Tensor
     target: Tensor
+    columns: Mapping[str, Column] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.columns
+
+    def __getitem__(self, name: str) -> Tensor:
+        """The values of a column; UserError if the data have no such column."""
+        if name not in self.columns:
+            raise UserError(
+                f"the data have no column '{quoted(name)}' (nmt prepare --column {quoted(name)}=FILE adds it)"
+            )
+        return self.columns[name].values
 
     @property
     def target_input(self) -> Tensor:
-        """(B, T) what the model reads: BOS w1 ... wn."""
+        """(B, T) the model's input: BOS y1 ... yn."""
         return self.target[:, :-1]
 
     @property
     def target_output(self) -> Tensor:
-        """(B, T) what the model is to say: w1 ... wn EOS."""
+        """(B, T) the tokens to predict: y1 ... yn EOS."""
         return self.target[:, 1:]
 
     @property
     def num_target_tokens(self) -> Tensor:
         """() target tokens to predict, EOS counted, padding not."""
         return (self.target_output != PAD).sum()
+
+    @property
+    def cells(self) -> int:
+        """Tokens of the longer side, padding counted: what --max-tokens bounds."""
+        return len(self) * max(self.source.shape[1], self.target.shape[1] - 1)
+
+    def to(self, device: torch.device) -> "Batch":
+        """The batch on a device; from pinned memory the copy does not block."""
+        columns = {
+            name: Column(column.values.to(device, non_blocking=True), column.kind)
+            for name, column in self.columns.items()
+        }
+        return Batch(self.source.to(device, non_blocking=True), self.target.to(device, non_blocking=True), columns)
+
+    def pin(self) -> "Batch":
+        """The batch in page-locked memory, from which a GPU copies while it computes."""
+        columns = {name: Column(column.values.pin_memory(), column.kind) for name, column in self.columns.items()}
+        return Batch(self.source.pin_memory(), self.target.pin_memory(), columns)
+
+    def rows(self, rows: slice) -> "Batch":
+        """Some of the pairs, without padding that none of them needs."""
+        source, target = _trimmed(self.source[rows], PAD), _trimmed(self.target[rows], PAD)
+        columns: dict[str, Column] = {}
+        for name, column in self.columns.items():
+            values = column.values[rows]
+            if column.kind == "target":
+                values = values[:, : target.shape[1] - 1]
+            elif column.kind == "links":
+                values = _trimmed(values, NO_LINK)
+            columns[name] = Column(values, column.kind)
+        return Batch(source, target, columns)
+
+    def split(self, max_tokens: int) -> list["Batch"]:
+        """The same pairs in the same order in batches of at most `max_tokens` cells; a single pair is never split."""
+        if len(self) == 1 or self.cells <= max_tokens:
+            return [self]
+        half = len(self) // 2
+        halves = self.rows(slice(0, half)), self.rows(slice(half, len(self)))
+        return [part for batch in halves for part in batch.split(max_tokens)]
+
+
+def _trimmed(values: Tensor, padding: int) -> Tensor:
+    """values: (B, L) or (B, L, 2); without the positions at the end that are padding in all rows."""
+    entries = values if values.ndim == 2 else values[:, :, 0]
+    return values[:, : int((entries != padding).sum(1).max())]
+
+
+def make_batch(source: Flat, target: Flat, columns: Mapping[str, tuple[ColumnKind, Flat]] | None = None) -> Batch:
+    """Pad sentence pairs into a batch on the CPU. source, target: ids without control symbols."""
+    padded = {name: Column(_pad_column(kind, *flat), kind) for name, (kind, flat) in (columns or {}).items()}
+    return Batch(pad_flat(*source), pad_flat(*target, [BOS]), padded)
+
+
+def dummy_batch(
+    rows: int, source_length: int, target_length: int, kinds: Mapping[str, ColumnKind] | None = None
+) -> Batch:
+    """Pairs of unknown words, to measure or to try with. Lengths count EOS; columns are of ones, links of 0-0."""
+    source, target = (
+        (np.full(rows * (length - 1), UNK), np.full(rows, length - 1)) for length in (source_length, target_length)
+    )
+    columns: dict[str, tuple[ColumnKind, Flat]] = {}
+    for name, kind in (kinds or {}).items():
+        width = target_length if kind == "target" else 1
+        values = np.zeros((rows, 2), np.int64) if kind == "links" else np.ones(rows * width, np.float32)
+        columns[name] = kind, (values, np.full(rows, width))
+    return make_batch(source, target, columns)
+
+
+def flatten(rows: Sequence[ArrayLike]) -> Flat:
+    """Ids of one array or list a row as `Flat`."""
+    arrays = [np.asarray(row, dtype=np.int64) for row in rows]
+    return np.concatenate(arrays), np.array([len(row) for row in arrays])
+
+
+def pad_rows(rows: Sequence[ArrayLike], first: Sequence[int] = ()) -> Tensor:
+    """`pad_flat` of one array of ids a row."""
+    return pad_flat(*flatten(rows), first)
+
+
+def pad_flat(ids: NDArray[Any], lengths: NDArray[Any], first: Sequence[int] = ()) -> Tensor:
+    """(B, L) int64: each row is `first`, its ids, EOS, then PAD. ids: of all rows; lengths: (B,) ids of each."""
+    lengths = lengths.astype(np.int64)
+    table = np.full((len(lengths), len(first) + int(lengths.max()) + 1), PAD, dtype=np.int64)
+    table[:, : len(first)] = first
+    after_first = table[:, len(first) :]
+    after_first[np.arange(after_first.shape[1]) < lengths[:, None]] = ids
+    after_first[np.arange(len(lengths)), lengths] = EOS
+    return torch.from_numpy(table)
+
+
+def _pad_column(kind: ColumnKind, values: NDArray[Any], lengths: NDArray[Any]) -> Tensor:
+    """The values of a `Column`."""
+    if kind == "pair":
+        return torch.from_numpy(values.astype(np.float32))
+    shape = len(lengths), int(lengths.max()), *values.shape[1:]
+    table = np.full(shape, NO_LINK, np.int64) if kind == "links" else np.zeros(shape, np.float32)
+    table[np.arange(shape[1]) < lengths[:, None]] = values
+    return torch.from_numpy(table)

@@ -2,20 +2,17 @@
 
 import queue
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
-from nmt.batch import Batch
+from nmt.batch import Batch, make_batch
 from nmt.data.batching import PART, Indices, Plan, micro_batches, plan_part
 from nmt.data.shards import Corpus
 from nmt.errors import ArtefactError
-from nmt.symbols import BOS, EOS, PAD
 
 
 @dataclass(frozen=True)
@@ -44,27 +41,11 @@ class UpdateBatches:
     ends_epoch: bool
 
 
-def padded(ids: NDArray[Any], lengths: NDArray[Any], first: list[int]) -> torch.Tensor:
-    """(B, L) int64: each row is `first`, its ids, EOS, then PAD. ids: of all rows; lengths: (B,) how many each has."""
-    lengths = lengths.astype(np.int64)
-    table = np.full((len(lengths), len(first) + int(lengths.max()) + 1), PAD, dtype=np.int64)
-    table[:, : len(first)] = first
-    own = table[:, len(first) :]
-    own[np.arange(own.shape[1]) < lengths[:, None]] = ids
-    own[np.arange(len(lengths)), lengths] = EOS
-    return torch.from_numpy(table)
-
-
-def padded_rows(rows: Sequence[NDArray[Any]], first: list[int]) -> torch.Tensor:
-    """`padded` of rows that are arrays of their own."""
-    return padded(np.concatenate(rows), np.array([len(row) for row in rows]), first)
-
-
 def to_batch(corpus: Corpus, indices: Indices) -> Batch:
     """The pairs of these indices as one padded batch on the CPU."""
-    return Batch(
-        padded(corpus.sources(indices), corpus.source_lengths[indices], []),
-        padded(corpus.targets(indices), corpus.target_lengths[indices], [BOS]),
+    return make_batch(
+        (corpus.sources(indices), corpus.source_lengths[indices]),
+        (corpus.targets(indices), corpus.target_lengths[indices]),
     )
 
 
@@ -182,7 +163,7 @@ class Loader:
         idle = max(map(len, cuts)) - len(cuts[self.rank])
         batches = [to_batch(self.corpus, indices) for indices in [*cuts[self.rank], *[pairs[:1]] * idle]]
         if self.pinned:
-            batches = [Batch(batch.source.pin_memory(), batch.target.pin_memory()) for batch in batches]
+            batches = [batch.pin() for batch in batches]
         return UpdateBatches(batches, idle, int(target.sum()), source, target, after, last)
 
 

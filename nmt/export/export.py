@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from nmt import registry
 from nmt.artefact import new_folder, to_json, write_file
+from nmt.batch import pad_rows
 from nmt.checkpoint import LoadedModel, save_model, weights_of
-from nmt.data.loader import padded_rows
 from nmt.errors import ArtefactError, InputError, one_line, quoted
 from nmt.export.ctranslate2 import SENTENCES, Engine, library, specification
 from nmt.metrics.bleu import Bleu, BleuOptions
@@ -192,7 +192,7 @@ def compare(
     ours: list[list[int]] = []
     for first in range(0, len(lines), SENTENCES):
         check()
-        found = decoder.search(model, padded_rows(lines[first : first + SENTENCES], []))
+        found = decoder.search(model, pad_rows(lines[first : first + SENTENCES]))
         ours += [hypotheses[0].tokens for hypotheses in found]
     theirs = engine.translate(map(np.ndarray.tolist, lines), beam_size, 0.0, limit)
     check()

@@ -13,12 +13,11 @@ from typing import Any, ClassVar, Final, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from nmt.batch import Batch
+from nmt.batch import Batch, dummy_batch
 from nmt.errors import UserError
 from nmt.nn.cost import LengthCost, count_flops
 from nmt.nn.linear import Linear
 from nmt.nn.quantized import Int8Linear
-from nmt.symbols import BOS, EOS, UNK
 
 # Of the products of an update: forward, for the gradient of their input, for the gradient of the weights.
 PASSES: Final = 3
@@ -185,6 +184,5 @@ class Model(nn.Module, ABC):
 
     def _count(self, source: int, target: int, device: torch.device) -> int:
         """The FLOPs of one pair, counted while it is read."""
-        rows = [UNK] * (source - 1) + [EOS], [BOS] + [UNK] * (target - 1) + [EOS]
-        batch = Batch(*(torch.tensor([row], device=device) for row in rows))
+        batch = dummy_batch(1, source, target).to(device)
         return count_flops(lambda: self.output(self(batch).features))

@@ -8,14 +8,12 @@ from contextlib import contextmanager, nullcontext
 from inspect import signature
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 
-from nmt.batch import Batch
+from nmt.batch import Batch, dummy_batch
 from nmt.criteria.base import Criterion
 from nmt.dist import World
 from nmt.models.base import Model
-from nmt.symbols import BOS, EOS
 from nmt.train.layer_wrapping import layers_of
 
 Engine = Literal["ddp", "fsdp"]
@@ -43,7 +41,7 @@ def spread(model: Model, criterion: Criterion, world: World, engine: Engine) -> 
     # The first pass decides which module is FSDP's root, and after it DDP deals the gradients out anew: before it sums
     # have another order, so that a run that goes on would differ in its last bits.
     device = next(model.parameters()).device
-    total, _ = spread_out(Batch(torch.tensor([[EOS]], device=device), torch.tensor([[BOS, EOS]], device=device)))
+    total, _ = spread_out(dummy_batch(1, 1, 1).to(device))
     (0 * total).backward()
     spread_out.zero_grad(set_to_none=True)
     return spread_out

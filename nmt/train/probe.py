@@ -2,16 +2,13 @@
 
 from collections.abc import Iterator
 
-import torch
 from torch import nn
 
-from nmt.batch import Batch
+from nmt.batch import Batch, dummy_batch
 from nmt.device import Memory, Precision, autocast, give_back
 from nmt.dist import World
 from nmt.errors import ResourceError, is_out_of_memory
-from nmt.symbols import BOS, EOS, UNK
 from nmt.train.parallel import gradients_shared, in_step
-from nmt.train.update import cells_of, on_device
 
 FIRST_TOKENS = 512  # of the smallest micro-batch that is tried
 PART = 0.8  # of the free memory that training may take
@@ -44,7 +41,8 @@ def find_max_tokens(objective: nn.Module, longest: int, largest: int, precision:
     found = 0
     for tokens in _sizes(longest, largest):
         left = world.least(
-            room - (_peak(objective, memory, _filled(max(tokens // longest, 1), longest), precision) - before)
+            room
+            - (_peak(objective, memory, dummy_batch(max(tokens // longest, 1), longest, longest), precision) - before)
         )
         if left < 0:
             break
@@ -65,27 +63,20 @@ def _sizes(longest: int, largest: int) -> Iterator[int]:
     yield max(largest, longest)
 
 
-def _filled(rows: int, length: int) -> Batch:
-    """Pairs of which both sides have this length, EOS counted."""
-    words = torch.full((rows, length - 1), UNK)
-    source = nn.functional.pad(words, (0, 1), value=EOS)
-    return Batch(source, nn.functional.pad(source, (1, 0), value=BOS))
-
-
 def _peak(objective: nn.Module, memory: Memory, batch: Batch, precision: Precision) -> int:
     """The most memory that a gradient of this batch takes; more than any device has when it runs out."""
     memory.watch()
     try:
         with gradients_shared(objective, last=in_step(objective)):  # FSDP forgets those alone that it has shared out
             with autocast(memory.device, precision):
-                total, _ = objective(on_device(memory.device, batch))
+                total, _ = objective(batch.to(memory.device))
             total.backward()
         return memory.peak()
     except Exception as error:
         if not is_out_of_memory(error):
             raise
         if in_step(objective):
-            raise ResourceError(f"out of memory in a trial of {cells_of(batch):,} tokens (give --max-tokens)") from None
+            raise ResourceError(f"out of memory in a trial of {batch.cells:,} tokens (give --max-tokens)") from None
         return MORE_THAN_ANY
     finally:
         objective.zero_grad(set_to_none=True)

@@ -69,7 +69,7 @@ class _OutOfMemory(Exception):
 
     def __init__(self, batch: Batch, largest: int, alone: bool) -> None:
         super().__init__()
-        self.rows, self.cells, self.largest, self.alone = len(batch.source), cells_of(batch), largest, alone
+        self.rows, self.cells, self.largest, self.alone = len(batch), batch.cells, largest, alone
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,8 @@ class Updater:
         """(sums of loss and negative log-likelihood, the micro-batches that count, what the device was found to hold)."""
         while True:
             first_idle = len(data.batches) - data.idle
-            counted, idle = cut(data.batches[:first_idle], max_micro_batch_tokens), data.batches[first_idle:]
+            idle = data.batches[first_idle:]
+            counted = [part for batch in data.batches[:first_idle] for part in batch.split(max_micro_batch_tokens)]
             torch.manual_seed(seed)
             try:
                 return self._backward(counted, idle, factor / data.tokens), counted, max_micro_batch_tokens
@@ -135,13 +136,13 @@ class Updater:
             try:
                 with gradients_shared(self.objective, last=left == 0):
                     with autocast(device, self.precision):
-                        total, nll = self.objective(on_device(device, batch))
+                        total, nll = self.objective(batch.to(device))
                     alone = self.world.size == 1 or left > 0
                     (total * (share * self.world.size * factor)).backward()
             except Exception as error:
                 if is_out_of_memory(error):
                     tried = passes[: len(passes) - left]
-                    raise _OutOfMemory(batch, max(cells_of(one) for one, _ in tried), alone) from None
+                    raise _OutOfMemory(batch, max(one.cells for one, _ in tried), alone) from None
                 raise
             sums += share * torch.stack([total.detach(), nll])
         return sums
@@ -154,31 +155,3 @@ class Updater:
         if not found.alone or (self.world.size > 1 and in_step(self.objective)):
             raise ResourceError(f"{asked}, while other ranks waited (give a --max-tokens below it)")
         return max(found.largest // 2, 1)
-
-
-def cells_of(batch: Batch) -> int:
-    """Tokens of the longer side, padding counted: what --max-tokens bounds."""
-    return len(batch.source) * max(batch.source.shape[1], batch.target.shape[1] - 1)
-
-
-def cut(batches: Sequence[Batch], most: int) -> list[Batch]:
-    """The same rows in the same order in batches of at most `most` tokens; a single row is never cut."""
-    found: list[Batch] = []
-    for batch in batches:
-        rows = len(batch.source)
-        if rows == 1 or cells_of(batch) <= most:
-            found.append(batch)
-        else:
-            halves = (slice(0, rows // 2), slice(rows // 2, rows))
-            found += cut([Batch(_trimmed(batch.source[rows]), _trimmed(batch.target[rows])) for rows in halves], most)
-    return found
-
-
-def _trimmed(ids: Tensor) -> Tensor:
-    """Rows without the columns at the end that are padding in all of them."""
-    return ids[:, : int((ids != PAD).sum(1).max())]
-
-
-def on_device(device: torch.device, batch: Batch) -> Batch:
-    """The batch where the model is."""
-    return Batch(batch.source.to(device, non_blocking=True), batch.target.to(device, non_blocking=True))

@@ -14,7 +14,6 @@ from nmt.dist import World, dealt
 from nmt.errors import Interrupted
 from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.models.base import Model
-from nmt.train.update import on_device
 from nmt.translate.requests import Request
 from nmt.translate.translator import Translator
 
@@ -82,7 +81,7 @@ def _losses(
     try:
         for indices in world.share(list(dev.batches(max_tokens))):
             check()
-            batch = on_device(device, to_batch(dev.corpus, indices))
+            batch = to_batch(dev.corpus, indices).to(device)
             with autocast(device, precision):
                 loss = criterion(model, batch)
             sums[:3] += torch.stack([loss.total, loss.parts["nll"], loss.tokens]).cpu()

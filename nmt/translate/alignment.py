@@ -13,7 +13,6 @@ from nmt.errors import InputError, quoted
 from nmt.symbols import UNK
 from nmt.text.corpus import lines
 from nmt.text.pipeline import Side
-from nmt.text.subword import SPACE_MARK
 
 Weights = NDArray[np.floating[Any]]
 Pair = tuple[int, int]  # (source word, target word), counted from 0
@@ -36,21 +35,6 @@ class Agreement:
     precision: float
     recall: float
     error_rate: float
-
-
-def word_of_tokens(side: Side, tokens: Sequence[int]) -> list[int]:
-    """The number of the word that each token belongs to: a word begins where a token brings a space."""
-    begins = [number == 0 or side.surface(token).startswith(" ") for number, token in enumerate(tokens)]
-    found: list[int] = (np.cumsum(begins) - 1).tolist() if begins else []
-    return found
-
-
-def words_of(side: Side, text: str) -> list[str]:
-    """The words of a line that `word_of_tokens` numbers."""
-    prepared = side.prepare([text])[0]
-    if side.settings.subword != "none":  # to which that sign is one like others
-        prepared = prepared.replace(SPACE_MARK, " ")
-    return [word for word in prepared.split(" ") if word]
 
 
 def of_words(weights: Weights, source: Sequence[int], target: Sequence[int]) -> Weights:

@@ -12,8 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt.batch import Batch
-from nmt.data.loader import padded_rows
+from nmt.batch import flatten, make_batch, pad_rows
 from nmt.errors import UserError
 from nmt.models.base import Model, Scorer
 from nmt.pictures.attention_maps import AttentionMaps
@@ -44,8 +43,8 @@ def read(
     scorer: Scorer, device: torch.device, sources: Sequence[NDArray[Any]], targets: Sequence[Sequence[int]]
 ) -> list[ForcedDecoding]:
     """Each source with its target, both ids without EOS."""
-    source = padded_rows(list(sources), []).to(device)
-    wanted = padded_rows([np.array(target, dtype=np.int64) for target in targets], []).to(device)  # N T
+    source = pad_rows(sources).to(device)
+    wanted = pad_rows(targets).to(device)  # N T
     state = scorer.start(source)
     state.watched = True
     tokens, log_probs, weights = torch.full((len(source),), BOS, device=device), [], []
@@ -75,7 +74,7 @@ def attended(
     Several models look as one, with one layer and head. Raises UserError where there is no attention.
     """
     device = next(model.parameters()).device
-    batch = Batch(torch.tensor([[*source, EOS]], device=device), torch.tensor([[BOS, *target, EOS]], device=device))
+    batch = make_batch(flatten([source]), flatten([target])).to(device)
     found: dict[str, Tensor] = model.attentions(batch)
     if not found:
         raise UserError("the model has no attention that could be drawn")

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from nmt.decoders.base import Hypothesis
 from nmt.symbols import UNK
 from nmt.text.pipeline import Pipeline
-from nmt.translate.alignment import of_words, replaced_unknown, word_of_tokens, words_of
+from nmt.text.words import word_of_tokens, words_of
+from nmt.translate.alignment import of_words, replaced_unknown
 from nmt.translate.forced_decoding import ForcedDecoding
 
 

@@ -10,11 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt.batch import Batch
+from nmt.batch import flatten, make_batch
 from nmt.data.batching import micro_batches
-from nmt.data.loader import padded_rows
 from nmt.models.base import Model
-from nmt.symbols import BOS, EOS, PAD
+from nmt.symbols import EOS, PAD
 from nmt.text.pipeline import Pipeline
 
 ROWS_OF_LOGITS: Final = 1024  # that exist at once
@@ -83,7 +82,7 @@ def log_probs_of(
 def forced_log_probs(model: Model, sources: list[NDArray[Any]], targets: list[NDArray[Any]]) -> Tensor:
     """(N,) nats on the CPU: of each target's words and EOS, one target after the other. Both are ids without EOS."""
     device = next(model.parameters()).device
-    batch = Batch(padded_rows(sources, []).to(device), padded_rows(targets, [BOS]).to(device))
+    batch = make_batch(flatten(sources), flatten(targets)).to(device)
     real = batch.target_output != PAD  # B T
     features, words = model(batch).features[real], batch.target_output[real]  # N D, N
     chunks = zip(features.split(ROWS_OF_LOGITS), words.split(ROWS_OF_LOGITS), strict=True)

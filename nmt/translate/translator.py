@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from nmt.batch import pad_rows
 from nmt.checkpoint import check_int8, load_model
 from nmt.data.batching import micro_batches
-from nmt.data.loader import padded_rows
 from nmt.data.shortlist import Shortlist
 from nmt.decoders.base import Decoder, Hypothesis, Target
 from nmt.decoders.filters import Constraints
@@ -227,7 +227,7 @@ class Translator:
     def _search(self, sentences: list[NDArray[Any]], constraints: list[Constraints]) -> list[list[SearchResult] | str]:
         """What is found for each sentence, or why nothing is."""
         with autocast(self.device, self.precision):
-            source = padded_rows(sentences, []).to(self.device)
+            source = pad_rows(sentences).to(self.device)
             if self.shortlist is None:
                 found = self.decoder.search(self.scorer, source, constraints)
             else:

@@ -14,7 +14,8 @@ from nmt.batch import Batch
 from nmt.errors import InputError
 from nmt.models.base import Vocabularies
 from nmt.symbols import BOS, EOS, UNK
-from nmt.translate.alignment import ReferenceAlignment, above, agreement, hard, of_words, pharaoh, read_gold, words_of
+from nmt.text.words import words_of
+from nmt.translate.alignment import ReferenceAlignment, above, agreement, hard, of_words, pharaoh, read_gold
 from nmt.translate.forced_decoding import read
 
 

@@ -24,7 +24,7 @@ from nmt.train import probe
 from nmt.train.layer_wrapping import recompute
 from nmt.train.parallel import Objective
 from nmt.train.probe import find_max_tokens
-from nmt.train.update import GROWS_AFTER, LossScale, Updater, cells_of, cut
+from nmt.train.update import GROWS_AFTER, LossScale, Updater
 
 OPTIONS = TransformerOptions(encoder_layers=2, decoder_layers=2, d_model=16, d_ff=32, heads=2, dropout=0.0)
 VOCABULARIES = Vocabularies(30, 30, True)
@@ -87,8 +87,8 @@ class TooSmall(nn.Module):
         self.inner, self.tokens, self.behind, self.tried = inner, tokens, behind, []
 
     def forward(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        self.tried.append(cells_of(batch))
-        fits = cells_of(batch) <= self.tokens
+        self.tried.append(batch.cells)
+        fits = batch.cells <= self.tokens
         if not fits and not self.behind:
             raise torch.OutOfMemoryError("CUDA out of memory")
         total, nll = self.inner(batch)
@@ -109,8 +109,8 @@ class _RunsOut(torch.autograd.Function):
 
 def test_a_cut_keeps_the_rows_in_their_order_and_no_more_padding_than_they_need():
     whole = sentences(13, 9)
-    parts = cut([whole], 20)
-    assert all(cells_of(part) <= 20 or len(part.source) == 1 for part in parts)
+    parts = whole.split(20)
+    assert all(part.cells <= 20 or len(part) == 1 for part in parts)
     rows = [row[row != 0].tolist() for part in parts for row in part.target]
     assert rows == [row[row != 0].tolist() for row in whole.target]
     assert all(bool((side != 0).any(0).all()) for part in parts for side in (part.source, part.target))
@@ -124,7 +124,7 @@ def test_where_memory_runs_out_the_update_is_made_of_smaller_batches_with_the_sa
     stats, found = gradient(small, data)
     close(found, wanted, 1e-5)
     assert (
-        stats.max_micro_batch_tokens == max(map(cells_of, data.batches)) // 4
+        stats.max_micro_batch_tokens == max(batch.cells for batch in data.batches) // 4
         and stats.loss == pytest.approx(whole.loss, rel=1e-6)
         and stats.tokens == whole.tokens
     )
@@ -147,7 +147,7 @@ def test_a_small_batch_that_fails_does_not_make_all_smaller_than_it():
 
     class Unlucky(TooSmall):
         def forward(self, batch):
-            fails = cells_of(batch) < 30 and len(self.tried) < 3
+            fails = batch.cells < 30 and len(self.tried) < 3
             self.tokens = 0 if fails else 1000
             return super().forward(batch)
 
