@@ -15,7 +15,7 @@ from torch import Tensor
 from nmt.batch import Batch
 from nmt.data.loader import padded_rows
 from nmt.errors import UserError
-from nmt.models.base import Model, Scorer
+from nmt.models.base import Model, Scorer, prepare
 from nmt.pictures.attention_maps import AttentionMaps
 from nmt.symbols import BOS, EOS
 from nmt.text.pipeline import Pipeline
@@ -46,6 +46,7 @@ def read(
     """Each source with its target, both ids without EOS."""
     source = padded_rows(list(sources), []).to(device)
     wanted = padded_rows([np.array(target, dtype=np.int64) for target in targets], []).to(device)  # N T
+    scorer = prepare(scorer)
     state = scorer.start(source)
     state.watched = True
     tokens, log_probs, weights = torch.full((len(source),), BOS, device=device), [], []
