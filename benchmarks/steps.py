@@ -141,7 +141,7 @@ def main() -> None:
     undone: dict[str, Undo] = {
         "pages kept by malloc": pages_given_back,
         "dropout by 16-bit draws": dropout_by_torch,
-        "short sentences attended to plainly": lambda: patch("nmt.nn.attention.SHORT", 0),
+        "short sentences attended to plainly": lambda: patch("nmt.nn.attention.MAX_PLAIN_SCORES", 0),
         "loss and its gradient in one pass over parts of the logits": lambda: patch.object(
             CrossEntropy, "__call__", loss_of_all_logits
         ),

@@ -49,7 +49,7 @@ class CrossEntropy(Criterion):
             total, nll = _LinearCrossEntropy.apply(features, weight, bias, targets, self)  # type: ignore[no-untyped-call]
         else:
             total, nll = self._in_chunks(model.output, features, targets)
-        total = total + sum(output.extra_losses.values())
+        total = total + sum(term.total for term in output.extra_losses.values())
         return Loss(total, batch.num_target_tokens, {"nll": nll.detach()})
 
     def weights(self, size: int) -> tuple[float, float]:

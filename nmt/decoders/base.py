@@ -16,7 +16,7 @@ from torch import Tensor
 from nmt.decoders.banned import TokenTexts
 from nmt.decoders.filters import Constraints, FilterOptions, Filters, Prefixes
 from nmt.errors import UserError
-from nmt.models.base import Scorer
+from nmt.models.base import Scorer, prepare
 from nmt.options import as_dict, opt
 from nmt.symbols import BOS, EOS, PAD
 
@@ -80,7 +80,7 @@ class Decoder(ABC):
             told = f"{self.signature.partition('|')[0]} cannot be told what a translation must contain"
             raise UserError(f"{told} (give --decoder constrained-beam)")
         with torch.inference_mode():
-            return self.decode(scorer, source, constraints)
+            return self.decode(prepare(scorer), source, constraints)
 
     def filters(self, options: FilterOptions, constraints: Sequence[Constraints], device: torch.device) -> Filters:
         """What may not come next, by the options of a search and the wishes of the rows of the source."""

@@ -1,14 +1,15 @@
-"""What every model is: a map from a batch to features, and a Scorer that a search can ask word by word.
+"""The interfaces of models: `Model`, a trainable network, and `Scorer`, the next-token distribution that a search uses.
 
-Dimensions: B sentences, S source and T target positions, D width, V target vocabulary, W hypotheses a sentence,
-N = B * W rows, the hypotheses of one sentence standing together.
+Dimensions: B sentences, S source and T target positions, D width, V target vocabulary, W hypotheses per sentence,
+N = B * W rows, the hypotheses of one sentence next to each other.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Final, NamedTuple, Protocol
+from typing import ClassVar, Final, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -19,39 +20,76 @@ from nmt.nn.cost import LengthCost, count_flops
 from nmt.nn.linear import Linear
 from nmt.nn.quantized import Int8Linear
 
-# Of the products of an update: forward, for the gradient of their input, for the gradient of the weights.
-PASSES: Final = 3
+FLOAT32_BYTES: Final = 4
+# Matrix products per forward product in an update: itself, the gradient of its input, the gradient of its weight.
+PRODUCTS_PER_UPDATE: Final = 3
 
 
 @dataclass(frozen=True)
 class Vocabularies:
-    """The sizes that a model is built for. joint: source and target share one vocabulary."""
+    """The vocabulary sizes that a model is built for.
+
+    source, target: entries, control symbols counted
+    joint: whether source and target share one vocabulary
+    """
 
     source: int
     target: int
     joint: bool
 
 
+class Term(NamedTuple):
+    """A sum over a batch, and the count that its mean divides by.
+
+    total: () the sum; count: () what it sums over: target tokens, sentences, positions, links
+    """
+
+    total: Tensor
+    count: Tensor  # type: ignore[assignment]
+
+
 class Output(NamedTuple):
-    """features: (B, T, D), from which `model.output` makes logits (B, T, V); extra_losses: sums by name, in nats."""
+    """What a model computes from a batch.
+
+    features: (B, T, D), from which `model.output` computes logits (B, T, V)
+    extra_losses: auxiliary losses by name, to be added to the criterion's
+    """
 
     features: Tensor
-    extra_losses: dict[str, Tensor]
+    extra_losses: dict[str, Term]
+
+
+@dataclass(frozen=True)
+class ParameterGroup:
+    """Parameters that an optimizer treats alike.
+
+    lr_factor: factor of the schedule's learning rate
+    weight_decay: in place of the optimizer's own; None keeps that
+    """
+
+    name: str
+    parameters: list[nn.Parameter]
+    lr_factor: float = 1.0
+    weight_decay: float | None = None
 
 
 @dataclass
 class State:
-    """What a Scorer remembers between steps.
+    """The memory of a Scorer between two steps of a search. A step may write into its tensors: use a state once.
 
-    A step may write into its tensors, so a state is good for one step.
+    Each step appends W *entries* to a sentence, one per hypothesis, in the order of its rows: hypothesis w of a step
+    that begins with E entries is entry E + w. Entries never move. When hypotheses change places only `ancestors` does,
+    so that a model can store one vector per entry, (B, E, ...), and gather a hypothesis' past by `ancestors`
+    instead of copying it.
 
-    sentences: tensors (B, ...) that belong to a source sentence and are never copied per hypothesis
-    hypotheses: tensors (N, ...) that belong to a hypothesis, N = B * W
-    length: target positions read so far
-    watched: whether a search wants to know where each step looks
-    attention: (N, S) what the last step saw of each source position, if it was watched; a row sums to 1
-    output: the projection to the words that may be said, a few or all; None is the model's own
-    prepared: what a model has looked up of itself for the steps of one search; None where it has to be again
+    sentences: tensors (B, ...) per source sentence, never copied per hypothesis
+    hypotheses: tensors (N, ...) per hypothesis
+    length: target positions read
+    watched: whether the search needs the attention of each step
+    attention: (N, S) weights of the source positions at the last step, if watched; each row sums to 1
+    ancestors: (N, t) int64, the entry of each row's ancestor at each past step, the oldest first; None until a model
+        calls `append_entries`
+    num_entries: E, entries of a sentence
     """
 
     sentences: dict[str, Tensor] = field(default_factory=dict)
@@ -59,35 +97,65 @@ class State:
     length: int = 0
     watched: bool = False
     attention: Tensor | None = None
-    output: Callable[[Tensor], Tensor] | None = None
-    prepared: Sequence[Any] | None = None
+    ancestors: Tensor | None = None
+    num_entries: int = 0
+
+    def append_entries(self, tokens: Tensor, num_sentences: int) -> Tensor:
+        """Append an entry per row, at the start of a step, and return `ancestors` with it: (N, t + 1).
+
+        tokens: (N,) what the step reads; num_sentences: B
+        """
+        past = tokens.new_empty(len(tokens), 0) if self.ancestors is None else self.ancestors
+        W = len(tokens) // num_sentences
+        own = torch.arange(self.num_entries, self.num_entries + W, device=tokens.device).repeat(num_sentences)  # N
+        self.ancestors, self.num_entries = torch.cat([past, own[:, None]], 1), self.num_entries + W
+        return self.ancestors
 
     def after(self, sentences: dict[str, Tensor], hypotheses: dict[str, Tensor], attention: Tensor | None) -> "State":
         """The state one step later."""
-        return State(sentences, hypotheses, self.length + 1, self.watched, attention, self.output, self.prepared)
+        length = self.length + 1
+        return State(sentences, hypotheses, length, self.watched, attention, self.ancestors, self.num_entries)
 
     def reorder(self, rows: Tensor) -> None:
-        """Make row i of the hypotheses what row `rows[i]` was. rows: (N',) each in 0..N-1; N' may differ from N."""
+        """Replace hypothesis i by hypothesis `rows[i]`. rows: (N',) of 0..N-1 within the same sentence; N' may differ from N"""
         self.hypotheses = {name: tensor.index_select(0, rows) for name, tensor in self.hypotheses.items()}
+        if self.ancestors is not None:
+            self.ancestors = self.ancestors.index_select(0, rows)
 
     def keep(self, sentences: Tensor, rows: Tensor) -> None:
-        """Keep only these sentences (B',) and hypotheses (N',), in this order."""
+        """Keep only some sentences (B',) and hypotheses (N',), in the given order."""
         self.sentences = {name: tensor.index_select(0, sentences) for name, tensor in self.sentences.items()}
         self.reorder(rows)
 
 
 class Scorer(Protocol):
-    """What a search asks. Models are Scorers; so is an ensemble, and so may a plug-in's object be."""
+    """The distribution of the next token, one step at a time. Models, ensembles and plug-ins' own objects are Scorers."""
 
     def start(self, source: Tensor) -> State:
-        """source: (B, S) ids, each row ends with EOS, then PAD. Returns a state with one hypothesis a sentence."""
+        """The state before the first step, with one hypothesis per sentence.
+
+        source: (B, S) ids; each row ends with EOS, then PAD
+        """
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """Read one token of each hypothesis; tokens: (N,) ids, BOS first.
+        """Read one token of each hypothesis and predict the next.
 
-        Returns log-probabilities in nats of the next token, (N, V) float32, and the state after it. N is a multiple
-        of B: the search decides how many hypotheses a sentence has, by `state.reorder`.
+        tokens: (N,) ids, BOS at the first step; N is a multiple of B, which a search changes by `state.reorder`
+        returns: log-probabilities in nats of the next token, (N, V) float32, and the state after it
         """
+
+
+@runtime_checkable
+class PreparableScorer(Protocol):
+    """A Scorer that can look up its weights once for all steps of a search."""
+
+    def prepared(self) -> Scorer:
+        """The Scorer for one search, in inference mode and under the autocast that is active now."""
+
+
+def prepare(scorer: Scorer) -> Scorer:
+    """The Scorer to run one search with: `scorer.prepared()` if there is such a method, else the Scorer itself."""
+    return scorer.prepared() if isinstance(scorer, PreparableScorer) else scorer
 
 
 class Model(nn.Module, ABC):
@@ -95,8 +163,8 @@ class Model(nn.Module, ABC):
 
     A registered model is built as `cls(options, vocabularies)`.
     output: the projection to the vocabulary, features (..., D) -> logits (..., V), a module without other state
-    width: D, which schedules may need
-    reads_source: whether what it says depends on the source; a language model's does not
+    width: D, which some schedules need
+    reads_source: whether the prediction depends on the source; a language model's does not
     """
 
     output: nn.Module
@@ -105,7 +173,7 @@ class Model(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, batch: Batch) -> Output:
-        """Features of each target position, given the source and the target before it."""
+        """Features of each target position, given the source and the earlier target tokens."""
 
     @abstractmethod
     def start(self, source: Tensor) -> State:
@@ -115,74 +183,108 @@ class Model(nn.Module, ABC):
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """See Scorer."""
 
-    def attentions(self, batch: Batch) -> dict[str, Tensor]:
-        """Where each position looks when the whole target is read: weights (L, B, H, queries, keys) by kind.
+    def prepared(self, output: Callable[[Tensor], Tensor] | None = None) -> Scorer:
+        """The model as the Scorer of one search, with its weights looked up once; by default the model itself.
 
-        Kinds are "encoder", "decoder" and "cross"; one that a model does not have is absent.
+        output: projection in place of the model's own, (N, D) -> (N, V'), without gradient; a model that ignores it
+            predicts the whole vocabulary
+        """
+        return self
+
+    def extra_counts(self, batch: Batch) -> dict[str, Tensor]:
+        """The counts of `Output.extra_losses` by name, (), from the batch alone."""
+        return {}
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """The trainable parameters in groups that an optimizer treats alike; by default a single group."""
+        return [ParameterGroup("all", [parameter for parameter in self.parameters() if parameter.requires_grad])]
+
+    def begin_update(self, number: int) -> None:
+        """Called before each update. number: from 1"""
+
+    def attentions(self, batch: Batch) -> dict[str, Tensor]:
+        """Attention weights (L, B, H, queries, keys) by kind, for given sources and targets.
+
+        Kinds are "encoder", "decoder" and "cross"; a kind that the model does not have is absent.
         """
         return {}
 
     @property
     def alignment_layer(self) -> int:
-        """The layer of "cross" whose heads, on average, say best which source word a target word translates.
-
-        At each step the mean of its heads is `State.attention`.
-        """
+        """The layer of "cross" whose mean over heads aligns source and target best; that mean is `State.attention`."""
         return 0
 
     def log_probs(self, features: Tensor, output: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """features (N, D) -> log-probabilities (N, V) in nats, float32. output: instead of the model's own"""
+        """features (..., D) -> log-probabilities (..., V) in nats, float32. output: in place of `self.output`"""
         logits: Tensor = (output or self.output)(features).float()
-        # in place where it may be: a third quicker on a CPU whose caches they fill
-        own = logits if logits.device.type == "cpu" and not logits.requires_grad else None
-        return torch.log_softmax(logits, dim=-1, out=own)
+        # In place where no gradient forbids it: a third faster on a CPU whose caches the logits fill.
+        result = logits if logits.device.type == "cpu" and not logits.requires_grad else None
+        return torch.log_softmax(logits, dim=-1, out=result)
 
     def prepared_output(self) -> Callable[[Tensor], Tensor]:
-        """`output` without gradient for one search, its weights looked up where it can do that."""
+        """`output` without gradient for one search, its weights looked up if it is a linear layer."""
         return self.output.prepared() if isinstance(self.output, Linear | Int8Linear) else self.output
 
     def compile_steps(self) -> None:
-        """Let torch.compile fuse what a search asks of each layer, from now on, without gradient.
+        """Compile the layers' search steps with torch.compile, without gradient.
 
-        Raises UserError for a model that cannot.
+        Raises UserError for a model whose steps cannot be compiled.
         """
-        raise UserError(
-            "--compile fuses the steps of a Transformer's layers, which this model does not have (leave it out)"
-        )
+        raise UserError("--compile: only the layers of a Transformer can be compiled for a search (leave it out)")
+
+    def state_bytes(self, source_length: int, target_length: int) -> int:
+        """Bytes of search state of one hypothesis, its sentence's part included, after `target_length` steps.
+
+        By default the first step is measured and its growth multiplied by `target_length`.
+        """
+        with self._measuring() as device, torch.inference_mode():
+            state = self.start(torch.tensor([[UNK] * (source_length - 1) + [EOS]], device=device))
+            initial = _num_bytes(state)
+            _, state = self.step(torch.tensor([BOS], device=device), state)
+        return initial + target_length * (_num_bytes(state) - initial)
 
     def num_parameters(self) -> int:
         """Trainable numbers, shared ones counted once."""
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
-        """Floating-point operations of features and logits of pairs of these lengths, forward only: (N,) int64.
+        """Floating-point operations of features and logits of sentence pairs, forward only: (N,) int64; see nmt.nn.cost.
 
-        source, target: (N,) int64 positions that the model reads of each pair, EOS counted, padding not
-        What counts is told in nmt.nn.cost. Here it is measured once and interpolated; a model that can say it in
-        closed form does, so that it is exact and costs nothing.
+        source, target: (N,) int64 positions of each side that the model reads, EOS counted, padding not
+        By default six pairs are measured and others interpolated. Models with a closed form override this.
         """
         return self._measured_cost(source, target)
 
     def training_flops(self, source: Tensor, target: Tensor) -> int:
-        """FLOPs of an update on pairs of these lengths (as for `flops`), whatever it is cut into."""
-        return PASSES * int(self.flops(source, target).sum())
+        """FLOPs of an update on pairs of these lengths (see `flops`), however it is cut into micro-batches."""
+        return PRODUCTS_PER_UPDATE * int(self.flops(source, target).sum())
 
     @property
     def cost_is_measured(self) -> bool:
-        """Whether `flops` interpolates measurements and is no closed form."""
+        """Whether `flops` interpolates measurements instead of evaluating a closed form."""
         return type(self).flops is Model.flops
 
     @cached_property
     def _measured_cost(self) -> LengthCost:
+        with self._measuring() as device:
+            return LengthCost.measured(lambda source, target: self._count(source, target, device))
+
+    @contextmanager
+    def _measuring(self) -> Iterator[torch.device]:
+        """Evaluation mode without effect on training's random draws; yields the model's device."""
         device, training = next(self.parameters()).device, self.training
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):  # training's draws stay what they were
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
             self.eval()
             try:
-                return LengthCost.measured(lambda source, target: self._count(source, target, device))
+                yield device
             finally:
                 self.train(training)
 
     def _count(self, source: int, target: int, device: torch.device) -> int:
-        """The FLOPs of one pair, counted while it is read."""
+        """The FLOPs of one pair of these lengths, counted in a forward pass."""
         batch = dummy_batch(1, source, target).to(device)
         return count_flops(lambda: self.output(self(batch).features))
+
+
+def _num_bytes(state: State) -> int:
+    return sum(tensor.nbytes for tensor in [*state.sentences.values(), *state.hypotheses.values()])

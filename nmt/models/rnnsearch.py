@@ -1,17 +1,19 @@
 """RNNsearch ("Neural Machine Translation by Jointly Learning to Align and Translate", Bahdanau, Cho and Bengio, 2014).
 
-Equations and initialisation are those of the paper's appendices A and B. One departure: the first word is read after
-BOS, a word with an embedding like any other, where the authors' code reads zeros.
+Equations and initialisation follow the paper's appendices A and B. One departure: the first step reads BOS, a token with
+an embedding like any other, where the authors' code reads zeros.
+Dimensions: B sentences, S source and T target positions, H width of a state, L of the maxout, A of the attention,
+D of the features, W hypotheses per sentence, N = B * W.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from nmt import opt, register
+from nmt import opt, options_class, register
 from nmt.batch import Batch
-from nmt.models.base import Model, Output, State, Vocabularies
+from nmt.models.base import FLOAT32_BYTES, Model, Output, Scorer, State, Vocabularies
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import Linear
@@ -19,27 +21,23 @@ from nmt.nn.recurrent import AttentiveGruCell, BidirectionalGru
 from nmt.symbols import PAD
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class RnnSearchOptions:
-    embedding_size: int = opt(620, "width of the word embeddings, m in the paper")
-    hidden_size: int = opt(1000, "width of a GRU's state in each direction and in the decoder, n in the paper")
-    attention_size: int = opt(1000, "width of the attention's hidden layer, n' in the paper")
-    maxout_size: int = opt(500, "width of the read-out after maxout, l in the paper")
+    embedding_size: int = opt(620, "width of the word embeddings, m in the paper", minimum=1)
+    hidden_size: int = opt(
+        1000, "width of a GRU's state in each direction and in the decoder, n in the paper", minimum=1
+    )
+    attention_size: int = opt(1000, "width of the attention's hidden layer, n' in the paper", minimum=1)
+    maxout_size: int = opt(500, "width of the read-out after maxout, l in the paper", minimum=1)
     output_rank: int | None = opt(
-        None, "factorise the output matrix to this width; none is the paper, 620 the authors' code"
+        None, "factorise the output matrix to this width; none is the paper, 620 the authors' code", minimum=1
     )
     dropout: float = opt(
-        0.0, "probability, on embeddings, annotations and the read-out; 0 in the paper, 0.2 to 0.5 for small data"
+        0.0,
+        "probability, on embeddings, annotations and the read-out; 0 in the paper, 0.2 to 0.5 for small data",
+        minimum=0,
+        below=1,
     )
-
-    def __post_init__(self) -> None:
-        for name in ("embedding_size", "hidden_size", "attention_size", "maxout_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        if self.output_rank is not None and self.output_rank < 1:
-            raise ValueError(f"output_rank is {self.output_rank}; it must be at least 1, or none")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout is {self.dropout}; it must be at least 0 and below 1")
 
 
 @register("model", "rnnsearch", RnnSearchOptions)
@@ -65,7 +63,7 @@ class RnnSearch(Model):
         self._initialise()
 
     def _initialise(self) -> None:
-        """Appendix B.1: N(0, 0.01^2) and biases of 0 for all but the recurrent and the attention's own weights."""
+        """Appendix B.1: N(0, 0.01^2), biases of 0; recurrent and attention weights are initialised by their layers."""
         for name, module in self.named_modules():
             if isinstance(module, nn.Embedding) or (isinstance(module, nn.Linear) and name != "cell.keys"):
                 nn.init.normal_(module.weight, std=0.01)
@@ -73,50 +71,53 @@ class RnnSearch(Model):
                 nn.init.zeros_(module.bias)
 
     def forward(self, batch: Batch) -> Output:
-        """See Model; only the recurrence goes word by word, every other product is one for all positions."""
-        words, memory = self._read(batch.target_input), self._encode(batch.source)
-        states, weights = self._along(words[0], *memory)
-        return Output(self._features(words[1], states, weights, memory[1]), {})
+        """See Model; only the recurrence runs token by token, every other product covers all positions."""
+        tokens, memory = self._read(batch.target_input), self._encode(batch.source)
+        states, weights = self._unroll(tokens[0], *memory)
+        return Output(self._features(tokens[1], states, weights, memory[1]), {})
 
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
         """See Model: one layer of one head."""
-        words, _ = self._read(batch.target_input)
-        _, weights = self._along(words, *self._encode(batch.source))
+        tokens, _ = self._read(batch.target_input)
+        _, weights = self._unroll(tokens, *self._encode(batch.source))
         return {"cross": weights[None, :, None]}
 
-    def _along(self, words: Tensor, state: Tensor, memory: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Before each word: the state (B, T, H), and where it looks (B, T, S). words: (B, T, 3 H); state: (B, H)"""
+    def _unroll(self, tokens: Tensor, state: Tensor, memory: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Run the GRU over all target positions.
+
+        tokens: (B, T, 3 H) projected embeddings; state: (B, H)
+        returns: the state before each token (B, T, H), and the attention weights (B, T, S)
+        """
         states, weights = [], []
-        for word in words.unbind(1):
+        for token in tokens.unbind(1):
             states.append(state)
-            state, attended = self.cell(word, state, memory["keys"], memory["values"], memory["mask"])
-            weights.append(attended)
+            state, step_weights = self.cell(token, state, memory["keys"], memory["values"], memory["mask"])
+            weights.append(step_weights)
         return torch.stack(states, 1), torch.cat(weights, 1)
 
     def _encode(self, source: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """source: (B, S) -> the decoder's first state (B, H), and what it needs of each sentence."""
+        """source: (B, S) -> the decoder's first state (B, H), and the projected annotations of each sentence."""
         mask = source != PAD
         annotations = self.encoder(self._dropout(self.source_embedding(source)), mask)  # B S 2H
-        state = torch.tanh(self.first_state(annotations[:, 0, self.options.hidden_size :]))
+        state = torch.tanh(self.first_state(annotations[:, 0, self.options.hidden_size :]))  # B H
         annotations = self._dropout(annotations)
-        keys, values = self.cell.remember(annotations)
-        contexts = self.read_out_context(annotations)
+        keys, values = self.cell.project_memory(annotations)
+        contexts = self.read_out_context(annotations)  # B S 2L
         return state.to(annotations.dtype), {"keys": keys, "values": values, "read_out": contexts, "mask": mask}
 
     def _read(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """tokens: (...) ids -> the words' part of the recurrence (..., 3 H) and of the read-out (..., 2 L)."""
+        """tokens: (...) ids -> their projections for the recurrence (..., 3 H) and for the read-out (..., 2 L)."""
         both: Tensor = self.words(self._dropout(self.target_embedding(tokens)))
         recurrent, read_out = torch.split(both, [3 * self.options.hidden_size, 2 * self.options.maxout_size], dim=-1)
         return recurrent, read_out
 
-    def _features(self, words: Tensor, states: Tensor, weights: Tensor, memory: dict[str, Tensor]) -> Tensor:
-        """Appendix A.2.2: the maxout of U_o s + V_o E y + C_o c, with the state before the word is read.
+    def _features(self, tokens: Tensor, states: Tensor, weights: Tensor, memory: dict[str, Tensor]) -> Tensor:
+        """The maxout of U_o s + V_o E y + C_o c (appendix A.2.2), with the state before the token is read: (B, T, D).
 
-        Rows of a sentence are T positions or W hypotheses alike. words: (B, T, 2 L); states: (B, T, H);
-        weights: (B, T, S). Returns (B, T, D).
+        tokens: (B, T, 2 L) projected embeddings; states: (B, T, H); weights: (B, T, S); T may also be W hypotheses
         """
         contexts = memory["read_out"]  # B S 2L
-        read_out = self.read_out_state(states) + words + weights.to(contexts.dtype) @ contexts  # B T 2L
+        read_out = self.read_out_state(states) + tokens + weights.to(contexts.dtype) @ contexts  # B T 2L
         features: Tensor = self.bottleneck(self._dropout(torch.maximum(*read_out.chunk(2, dim=-1))))
         return features
 
@@ -124,26 +125,52 @@ class RnnSearch(Model):
         return dropout(vectors, self.options.dropout, self.training)
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
-        """See Model. A target position attends to each source position: with v_a, and to sum two kinds of values."""
+        """See Model. Each pair of positions costs a product with v_a, and two sums of values."""
         cell, encoder = self.cell, self.encoder
-        of_source = [encoder, cell.keys, cell.values, self.read_out_context]
-        of_target = [self.words, self.read_out_state, self.bottleneck, self.output]
-        at_source = sum(map(linear_flops, of_source)) + 2 * (encoder.gates.numel() + encoder.candidate.numel())
-        at_target = sum(map(linear_flops, of_target)) + 2 * (cell.recurrent.numel() + cell.candidate.numel())
-        at_both = 2 * (cell.energy.numel() + cell.values.out_features + self.read_out_context.out_features)
-        return linear_flops(self.first_state) + source * at_source + target * at_target + source * target * at_both
+        source_layers = [encoder, cell.keys, cell.values, self.read_out_context]
+        target_layers = [self.words, self.read_out_state, self.bottleneck, self.output]
+        per_source = sum(map(linear_flops, source_layers)) + 2 * (encoder.gates.numel() + encoder.candidate.numel())
+        per_target = sum(map(linear_flops, target_layers)) + 2 * (cell.recurrent.numel() + cell.candidate.numel())
+        per_pair = 2 * (cell.energy.numel() + cell.values.out_features + self.read_out_context.out_features)
+        return linear_flops(self.first_state) + source * per_source + target * per_target + source * target * per_pair
+
+    def state_bytes(self, source_length: int, target_length: int) -> int:
+        """See Model: float32 projections of the annotations with a mask of one byte, and the GRU's state."""
+        o = self.options
+        per_source = FLOAT32_BYTES * (o.attention_size + 3 * o.hidden_size + 2 * o.maxout_size) + 1
+        return source_length * per_source + FLOAT32_BYTES * o.hidden_size
 
     def start(self, source: Tensor) -> State:
-        """See Scorer. Per sentence: annotations, already multiplied by each matrix that they meet."""
+        """See Scorer. Per sentence: the annotations, multiplied by each matrix that reads them."""
         state, memory = self._encode(source)
-        return State(sentences=memory, hypotheses={"state": state}, output=self.prepared_output())
+        return State(sentences=memory, hypotheses={"state": state})
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """See Scorer. Per hypothesis: the state of the GRU."""
-        before, memory = state.hypotheses["state"], state.sentences
-        words, read_out = self._read(tokens)
-        after, weights = self.cell(words, before, memory["keys"], memory["values"], memory["mask"])
+        """See Scorer."""
+        features, state = self.advance(tokens, state)
+        return self.log_probs(features), state
+
+    def prepared(self, output: Callable[[Tensor], Tensor] | None = None) -> Scorer:
+        """See Model."""
+        return _PreparedRnnSearch(self, output or self.prepared_output())
+
+    def advance(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """A step of a search up to the features (N, D). Per hypothesis: the state of the GRU."""
+        previous, memory = state.hypotheses["state"], state.sentences
+        recurrent, read_out = self._read(tokens)
+        following, weights = self.cell(recurrent, previous, memory["keys"], memory["values"], memory["mask"])
         rows = weights.shape[:2]  # B W
-        features = self._features(read_out.view(*rows, -1), before.view(*rows, -1), weights, memory)
-        log_probs = self.log_probs(features.flatten(0, 1), state.output)
-        return log_probs, state.after(memory, {"state": after}, weights.flatten(0, 1))
+        features = self._features(read_out.view(*rows, -1), previous.view(*rows, -1), weights, memory)
+        return features.flatten(0, 1), state.after(memory, {"state": following}, weights.flatten(0, 1))
+
+
+class _PreparedRnnSearch:
+    """RNNsearch as the Scorer of one search: its output projection looked up."""
+
+    def __init__(self, model: RnnSearch, output: Callable[[Tensor], Tensor]) -> None:
+        self.model, self.output, self.start = model, output, model.start
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """See Scorer."""
+        features, state = self.model.advance(tokens, state)
+        return self.model.log_probs(features, self.output), state

@@ -1,20 +1,21 @@
-"""The Transformer ("Attention Is All You Need", Vaswani et al., 2017), exact to the paper by default.
+"""The Transformer ("Attention Is All You Need", Vaswani et al., 2017), by default exactly as in the paper.
 
-Where the paper is silent the reference code decides: initialisation, epsilon of the norms, no biases in attention.
+Where the paper is silent, the reference code decides: initialisation, epsilon of the norms, no biases in attention.
 """
 
 import math
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from nmt import UserError, opt, register
+from nmt import UserError, opt, options_class, register
 from nmt.batch import Batch
 from nmt.device import allow_graphs
-from nmt.models.base import Model, Output, State, Vocabularies
+from nmt.models.base import FLOAT32_BYTES, Model, Output, Scorer, State, Vocabularies
 from nmt.nn.attention import AttentionShape, recording
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
@@ -25,25 +26,29 @@ from nmt.nn.quantized import Int8Linear
 from nmt.symbols import PAD
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class TransformerOptions:
-    encoder_layers: int = opt(6, "layers of the encoder, N in the paper")
-    decoder_layers: int = opt(6, "layers of the decoder, N in the paper")
-    d_model: int = opt(512, "width of every layer's output")
-    d_ff: int = opt(2048, "inner width of the feed-forward networks")
-    heads: int = opt(8, "attention heads, h in the paper")
-    d_k: int | None = opt(None, "width of a head's queries and keys; none is d_model / heads")
-    d_v: int | None = opt(None, "width of a head's values; none is d_model / heads")
-    dropout: float = opt(0.1, "probability, on each sub-layer's output and on the sums of embeddings and positions")
-    attention_dropout: float = opt(0.0, "probability, on attention weights; 0 in the paper")
-    activation_dropout: float = opt(0.0, "probability, inside the feed-forward networks; 0 in the paper")
+    encoder_layers: int = opt(6, "layers of the encoder, N in the paper", minimum=1)
+    decoder_layers: int = opt(6, "layers of the decoder, N in the paper", minimum=1)
+    d_model: int = opt(512, "width of every layer's output", minimum=1)
+    d_ff: int = opt(2048, "inner width of the feed-forward networks", minimum=1)
+    heads: int = opt(8, "attention heads, h in the paper", minimum=1)
+    d_k: int | None = opt(None, "width of a head's queries and keys; none is d_model / heads", minimum=1)
+    d_v: int | None = opt(None, "width of a head's values; none is d_model / heads", minimum=1)
+    dropout: float = opt(
+        0.1, "probability, on each sub-layer's output and on the sums of embeddings and positions", minimum=0, below=1
+    )
+    attention_dropout: float = opt(0.0, "probability, on attention weights; 0 in the paper", minimum=0, below=1)
+    activation_dropout: float = opt(
+        0.0, "probability, inside the feed-forward networks; 0 in the paper", minimum=0, below=1
+    )
     norm_position: Literal["post", "pre"] = opt(
         "post", "post: norm(x + f(x)), the paper; pre: x + f(norm(x)) and a final norm"
     )
     positions: Literal["sinusoidal", "t2t-sinusoidal", "learned"] = opt(
         "sinusoidal", "the paper's sinusoids, the reference code's and fairseq's variant, or learned vectors"
     )
-    max_positions: int = opt(1024, "learned positions; a longer sentence repeats the last")
+    max_positions: int = opt(1024, "learned positions; a longer sentence repeats the last", minimum=1)
     attention_bias: bool = opt(False, "biases in the attention projections, as fairseq has; the paper has none")
     output_bias: bool = opt(False, "a bias on the logits; the paper has none")
     tie: Literal["all", "target", "none"] = opt(
@@ -51,19 +56,12 @@ class TransformerOptions:
     )
 
     def __post_init__(self) -> None:
-        for name in ("encoder_layers", "decoder_layers", "d_model", "d_ff", "heads", "max_positions"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        for name in ("dropout", "attention_dropout", "activation_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 0 and below 1")
-        for name in ("d_k", "d_v"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1, or none")
         if self.d_model % 2:
-            raise ValueError(f"d_model is {self.d_model}; sines and cosines come in pairs, so it must be even")
+            raise ValueError(f"--d-model {self.d_model}: must be even, because sines and cosines come in pairs")
         if self.d_model % self.heads and (self.d_k is None or self.d_v is None):
-            raise ValueError(f"d_model {self.d_model} cannot be split into {self.heads} heads; set d_k and d_v")
+            raise ValueError(
+                f"--d-model {self.d_model}: must be a multiple of --heads {self.heads}, or give --d-k and --d-v"
+            )
 
 
 @register("model", "transformer", TransformerOptions)
@@ -72,26 +70,20 @@ class Transformer(Model):
 
     def __init__(self, options: TransformerOptions, vocabularies: Vocabularies) -> None:
         super().__init__()
-        self._compiled: list[LayerStep] = []  # which record no attention
+        self.compiled_layers: list[LayerStep] = []
         if options.tie == "all" and not vocabularies.joint:
-            raise UserError("tie is 'all' but source and target have their own vocabularies; give --tie target or none")
+            raise UserError("--tie all: source and target have separate vocabularies (give --tie target or none)")
         o, self.options, self.width = options, options, options.d_model
-        attention = AttentionShape(
-            o.d_model,
-            o.heads,
-            o.d_k or o.d_model // o.heads,
-            o.d_v or o.d_model // o.heads,
-            o.attention_bias,
-            o.attention_dropout,
-        )
-        shape = LayerShape(attention, o.d_ff, o.dropout, o.activation_dropout, o.norm_position == "pre")
+        d_k, d_v = o.d_k or o.d_model // o.heads, o.d_v or o.d_model // o.heads
+        pre_norm = o.norm_position == "pre"
+        attention = AttentionShape(o.d_model, o.heads, d_k, d_v, o.attention_bias, o.attention_dropout)
+        shape = LayerShape(attention, o.d_ff, o.dropout, o.activation_dropout, pre_norm)
         self.source_embedding = _embedding(vocabularies.source, o.d_model)
         self.target_embedding = self.source_embedding if o.tie == "all" else _embedding(vocabularies.target, o.d_model)
         self.source_positions = self._positions()
         self.target_positions = self._positions()
         self.encoder = nn.ModuleList(EncoderLayer(shape) for _ in range(o.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(shape) for _ in range(o.decoder_layers))
-        pre_norm = o.norm_position == "pre"
         self.encoder_norm = nn.LayerNorm(o.d_model, eps=EPSILON) if pre_norm else nn.Identity()
         self.decoder_norm = nn.LayerNorm(o.d_model, eps=EPSILON) if pre_norm else nn.Identity()
         self.output = Linear(o.d_model, vocabularies.target, bias=o.output_bias)
@@ -108,43 +100,43 @@ class Transformer(Model):
         return SinusoidalPositions(self.width, self.options.positions)
 
     def forward(self, batch: Batch) -> Output:
-        """See Model; the target side is read all at once (section 3.1)."""
+        """See Model; all target positions at once (section 3.1)."""
         mask = (batch.source != PAD)[:, None, None, :]  # B 1 1 S
-        memory = self._encode(batch.source, mask)
-        places = self.target_positions(0, batch.target_input.shape[1])
-        states = self._embed(self.target_embedding(batch.target_input), places)
+        memory = self._encode(batch.source, mask)  # B S D
+        positions = self.target_positions(0, batch.target_input.shape[1])  # T D
+        states = self.embed(self.target_embedding(batch.target_input), positions)  # B T D
         for layer in self.decoder:
             states = layer(states, memory, mask)
         return Output(self.decoder_norm(states), {})
 
-    def _embed(self, words: Tensor, places: Tensor) -> Tensor:
+    def embed(self, vectors: Tensor, positions: Tensor) -> Tensor:
         """sqrt(d_model) * embedding + position, then dropout (sections 3.4, 3.5 and 5.4).
 
-        words: (B, T, D); places: (T, D); or words (N, D), places (1, D). Returns what words is.
+        vectors: (B, T, D) embeddings with positions (T, D), or (N, D) with (1, D); returns the shape of `vectors`
         """
-        return dropout(words * math.sqrt(self.width) + places, self.options.dropout, self.training)
+        return dropout(vectors * math.sqrt(self.width) + positions, self.options.dropout, self.training)
 
     def _encode(self, source: Tensor, mask: Tensor) -> Tensor:
         """source: (B, S); mask: (B, 1, 1, S) -> memory (B, S, D)"""
-        states = self._embed(self.source_embedding(source), self.source_positions(0, source.shape[1]))
+        states = self.embed(self.source_embedding(source), self.source_positions(0, source.shape[1]))  # B S D
         for layer in self.encoder:
             states = layer(states, mask)
         memory: Tensor = self.encoder_norm(states)
         return memory
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
-        """See Model. Each linear layer meets each position once; masked scores are computed, and count, like others."""
+        """See Model. Each linear layer reads each position once; masked attention scores are computed, and count."""
         layers = [cast(DecoderLayer, layer) for layer in self.decoder]
         of_memory = sum(linear_flops(layer.cross_attention.keys_values) for layer in layers)
-        at_source = linear_flops(self.encoder) + of_memory
-        at_target = linear_flops(self.decoder) - of_memory + linear_flops(self.output)
+        per_source = linear_flops(self.encoder) + of_memory
+        per_target = linear_flops(self.decoder) - of_memory + linear_flops(self.output)
         shape = layers[0].self_attention.shape
-        seen = len(self.encoder) * source**2 + len(layers) * target * (target + source)  # queries times keys
-        return source * at_source + target * at_target + seen * 2 * shape.heads * (shape.keys + shape.values)
+        scores = len(self.encoder) * source**2 + len(layers) * target * (target + source)  # queries times keys
+        return source * per_source + target * per_target + scores * 2 * shape.heads * (shape.keys + shape.values)
 
     @property
     def alignment_layer(self) -> int:
-        """See Model: the last layer of the decoder, as `benchmarks/alignment.py` found (docs/translate.md)."""
+        """See Model: the last decoder layer, which `benchmarks/alignment.py` measured as the best (docs/translate.md)."""
         return len(self.decoder) - 1
 
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
@@ -156,65 +148,83 @@ class Transformer(Model):
         return {kind: torch.stack(layers) for kind, layers in kinds.items()}
 
     def start(self, source: Tensor) -> State:
-        """See Scorer. Per sentence: each layer's keys and values of the memory, and those of every word that is said."""
+        """See Scorer. Per sentence: each layer's keys and values of the memory, and of every entry of the search."""
         mask = (source != PAD)[:, None, None, :]  # B 1 1 S
         memory = self._encode(source, mask)
-        sentences = {"unseen": _hidden(mask).expand(-1, self.options.heads, -1, -1)}
+        padding_bias = mask.new_zeros(mask.shape, dtype=torch.float32).masked_fill_(~mask, -math.inf)  # B 1 1 S
+        sentences = {"padding_bias": padding_bias.expand(-1, self.options.heads, -1, -1)}
         for i, layer in enumerate(self.decoder):
-            attention = cast(DecoderLayer, layer).cross_attention
-            keys, values = attention.remember(memory)
-            # laid out once as products read them, or each step would do it again
-            transposed, values = keys.transpose(2, 3).contiguous(), values.contiguous()
-            sentences[f"{i}.memory_keys"], sentences[f"{i}.memory_values"] = transposed, values
-            sentences[f"{i}.keys"], sentences[f"{i}.values"] = transposed[:, :, :, :0], values[:, :, :0]
-        seen = mask.new_empty(len(source), 0)
-        return State(
-            sentences, {"seen": seen}, output=self.prepared_output(), prepared=self._compiled or self._prepared_layers()
-        )
+            keys, values = cast(DecoderLayer, layer).cross_attention.project_memory(memory)
+            # Contiguous in the layout of the products, or each step would copy them again.
+            keys, values = keys.transpose(2, 3).contiguous(), values.contiguous()  # B H K S, B H S V
+            sentences[f"{i}.memory_keys"], sentences[f"{i}.memory_values"] = keys, values
+            sentences[f"{i}.keys"], sentences[f"{i}.values"] = keys[:, :, :, :0], values[:, :, :0]
+        return State(sentences)
 
-    def _prepared_layers(self) -> list[LayerStep]:
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """See Scorer; looks up all weights anew. A search calls `prepared` first."""
+        return self.prepared().step(tokens, state)
+
+    def prepared(self, output: Callable[[Tensor], Tensor] | None = None) -> Scorer:
+        """See Model."""
+        return _PreparedTransformer(self, output)
+
+    def prepared_layers(self) -> list[LayerStep]:
+        """The search step of each decoder layer, its weights looked up."""
         return [cast(DecoderLayer, layer).prepared() for layer in self.decoder]
 
     def compile_steps(self) -> None:
-        """See Model. One graph serves all lengths and batches; a batch of one makes another."""
+        """See Model. One graph serves all lengths and batch sizes, but a batch of one, which has its own."""
         if any(isinstance(module, Int8Linear) for module in self.modules()):
-            raise UserError("--compile is not for weights of 8 bits, whose products torch cannot fuse (leave it out)")
+            raise UserError("--compile: torch cannot compile products of 8-bit weights (leave it out)")
         allow_graphs()
-        self._compiled = [torch.compile(step, dynamic=True) for step in self._prepared_layers()]
+        self.compiled_layers = [torch.compile(step, dynamic=True) for step in self.prepared_layers()]
+
+    def state_bytes(self, source_length: int, target_length: int) -> int:
+        """See Model: float32 keys and values of each decoder layer, and the bias of padding."""
+        shape = cast(DecoderLayer, self.decoder[0]).self_attention.shape
+        positions = len(self.decoder) * (source_length + target_length)
+        return FLOAT32_BYTES * shape.heads * (positions * (shape.keys + shape.values) + source_length)
+
+
+class _PreparedTransformer:
+    """A Transformer as the Scorer of one search: layers and output projection with their weights looked up."""
+
+    def __init__(self, model: Transformer, output: Callable[[Tensor], Tensor] | None) -> None:
+        self.model, self.start = model, model.start
+        self.output = model.prepared_output() if output is None else output
+        self.layers = model.compiled_layers or model.prepared_layers()
+
+    @cached_property
+    def recording_layers(self) -> list[LayerStep]:
+        """The layers for a watched search; compiled ones record no attention."""
+        return self.model.prepared_layers() if self.layers is self.model.compiled_layers else self.layers
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """See Scorer. Per hypothesis: which of its sentence's words it has said."""
-        memory = state.sentences
-        B = len(memory["unseen"])
-        words = tokens.view(B, -1)  # B W
-        own = torch.eye(words.shape[1], dtype=torch.bool, device=tokens.device).repeat(B, 1)  # N W
-        seen = torch.cat([state.hypotheses["seen"], own], 1)  # N E
-        heads = self.options.heads
-        hidden = _hidden(seen).view(B, 1, words.shape[1], -1).expand(-1, heads, -1, -1).flatten(0, 1)  # BH W E
-        unseen = memory["unseen"].flatten(0, 1)  # BH 1 S
-        states = self._embed(self.target_embedding(tokens), self.target_positions(state.length, 1))  # N D
+        """See Scorer."""
+        model, memory, used = self.model, state.sentences, state.num_entries
+        padding_bias = memory["padding_bias"].flatten(0, 1)  # BH 1 S
+        B, H = len(memory["padding_bias"]), model.options.heads
+        ancestors = state.append_entries(tokens, B)  # N t
+        bias = torch.full((len(tokens), state.num_entries), -math.inf, device=tokens.device)  # N E
+        bias = bias.scatter_(1, ancestors, 0.0).view(B, 1, -1, state.num_entries)  # B 1 W E
+        bias = bias.expand(-1, H, -1, -1).flatten(0, 1)  # BH W E
+        states = model.embed(model.target_embedding(tokens), model.target_positions(state.length, 1))  # N D
         caches: dict[str, Tensor] = {}
-        if state.prepared is None or (state.watched and state.prepared is self._compiled):
-            state.prepared = self._prepared_layers()
-        watching: AbstractContextManager[list[Tensor]] = recording() if state.watched else nullcontext([])
-        with watching as weights:
-            for i, step in enumerate(state.prepared):
-                past = memory[f"{i}.keys"], memory[f"{i}.values"]
-                remembered = memory[f"{i}.memory_keys"], memory[f"{i}.memory_values"]
-                states, past = step(states, past, seen.shape[1] - words.shape[1], hidden, remembered, unseen)
-                caches[f"{i}.keys"], caches[f"{i}.values"] = past
-        log_probs = self.log_probs(self.decoder_norm(states), state.output)
-        attention = weights[2 * self.alignment_layer + 1].mean(1).flatten(0, 1) if weights else None  # N S
-        return log_probs, state.after(memory | caches, {"seen": seen}, attention)
-
-
-def _hidden(seen: Tensor) -> Tensor:
-    """What is added to scores: 0 where seen is True, minus infinity elsewhere."""
-    return torch.zeros(seen.shape, device=seen.device).masked_fill_(~seen, -math.inf)
+        recorder: AbstractContextManager[list[Tensor]] = recording() if state.watched else nullcontext([])
+        with recorder as weights:
+            for i, step in enumerate(self.recording_layers if state.watched else self.layers):
+                cache = memory[f"{i}.keys"], memory[f"{i}.values"]
+                memory_keys_values = memory[f"{i}.memory_keys"], memory[f"{i}.memory_values"]
+                states, cache = step(states, cache, used, bias, memory_keys_values, padding_bias)
+                caches[f"{i}.keys"], caches[f"{i}.values"] = cache
+        log_probs = model.log_probs(model.decoder_norm(states), self.output)  # N V
+        attention = weights[2 * model.alignment_layer + 1].mean(1).flatten(0, 1) if weights else None  # N S
+        return log_probs, state.after(memory | caches, {}, attention)
 
 
 def _embedding(size: int, width: int) -> nn.Embedding:
-    """A table of N(0, 1 / width) whose padding row begins as zero; nothing ever looks at what padding became."""
+    """A table of embeddings from N(0, 1 / width); the row of padding is zero at first and never used."""
     table = nn.Embedding(size, width, padding_idx=PAD)
     nn.init.normal_(table.weight, std=width**-0.5)
     with torch.no_grad():

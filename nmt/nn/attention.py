@@ -1,6 +1,7 @@
 """Multi-head scaled dot-product attention (Vaswani et al., 2017, section 3.2).
 
-Dimensions: B sentences, T queries, S keys, D width, H heads, K and V width of a head's keys and values, N rows of a step.
+Dimensions: B sentences, T queries, S keys, D width, H heads, K and V width of a head's keys and values; in a search W
+hypotheses per sentence, N = B * W rows, C entries that a cache has capacity for.
 """
 
 import math
@@ -17,15 +18,20 @@ from torch.nn.functional import scaled_dot_product_attention
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import Linear
 
-SHORT: Final = 128  # the square root of the most scores of a head that a CPU is quicker with by `plain_attention`
-ROOM: Final = 16  # steps that a cache of keys or values has room for at first
+MAX_PLAIN_SCORES: Final = 128**2  # scores of a head up to which a CPU trains faster by `plain_attention`
+INITIAL_CACHE_STEPS: Final = 16
 
 _recorded: ContextVar[list[Tensor] | None] = ContextVar("recorded", default=None)
 
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """width: D; heads: H; keys, values: of one head; bias: whether the projections have biases (the paper's have none)."""
+    """The sizes of an attention layer.
+
+    width: D; heads: H; keys, values: K and V, of one head
+    bias: whether the projections have biases; the paper's have none
+    dropout: probability, on attention weights
+    """
 
     width: int
     heads: int
@@ -36,14 +42,14 @@ class AttentionShape:
 
 
 def glorot_each(weight: Tensor, sizes: list[int]) -> None:
-    """Glorot-uniform for each of the matrices that are stacked in `weight`, as if they were apart (T2T's initialisation)."""
+    """Initialise each of the stacked matrices in `weight` Glorot-uniformly by itself, as Tensor2Tensor does."""
     for part in weight.split(sizes):
         nn.init.xavier_uniform_(part)
 
 
 @contextmanager
 def recording() -> Iterator[list[Tensor]]:
-    """The weights of every attention that is computed within, (B, H, T, S) each, in their order."""
+    """Record the weights of every attention computed in this context, (B, H, T, S) each, in order."""
     weights: list[Tensor] = []
     token = _recorded.set(weights)
     try:
@@ -52,7 +58,7 @@ def recording() -> Iterator[list[Tensor]]:
         _recorded.reset(token)
 
 
-def _note(weights: Tensor, heads: Sequence[int]) -> None:
+def _record(weights: Tensor, heads: Sequence[int]) -> None:
     """weights: (B * H, T, S); heads: B and H"""
     if not torch.compiler.is_compiling() and (recorded := _recorded.get()) is not None:
         recorded.append(weights.unflatten(0, heads))
@@ -61,78 +67,106 @@ def _note(weights: Tensor, heads: Sequence[int]) -> None:
 def attention(
     queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool, dropout_probability: float
 ) -> Tensor:
-    """softmax(Q K^T / sqrt(d_k)) V, equation 1, by what is fastest: (B, H, T, V).
+    """softmax(Q K^T / sqrt(d_k)) V, equation 1, by the faster of two implementations: (B, H, T, V).
 
     queries: (B, H, T, K); keys: (B, H, S, K); values: (B, H, S, V)
-    mask: (B, 1, 1, S), True where a key may be seen, one in each row at least
-    causal: whether a query sees no key after its own position, instead of a mask
-    dropout_probability: of a weight
+    mask: (B, 1, 1, S), True where a key is visible, at least one per row
+    causal: whether a query sees no key after its own position; replaces the mask
+    dropout_probability: of each weight
     """
-    if _quicker_plainly(queries, keys):
+    if _plain_is_faster(queries, keys):
         return plain_attention(queries, keys, values, mask, causal, dropout_probability)
     return scaled_dot_product_attention(queries, keys, values, mask, dropout_probability, causal)
 
 
-def _quicker_plainly(queries: Tensor, keys: Tensor) -> bool:
-    """Whether a short sentence is trained on by a CPU, in float32, and not by a compiler's code; or weights are recorded."""
+def _plain_is_faster(queries: Tensor, keys: Tensor) -> bool:
+    """Whether to use `plain_attention`: for short sentences trained on a CPU in float32, or to record weights."""
     if torch.compiler.is_compiling():
         return False
     on_cpu = queries.device.type == "cpu" and torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
-    return (on_cpu and queries.shape[2] * keys.shape[2] <= SHORT**2) or _recorded.get() is not None
+    return (on_cpu and queries.shape[2] * keys.shape[2] <= MAX_PLAIN_SCORES) or _recorded.get() is not None
 
 
 def plain_attention(
     queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool, dropout_probability: float
 ) -> Tensor:
-    """`attention` as it is written, all weights at once; torch's fused kernels spend more on short sentences than they save."""
-    heads, (rows, columns) = queries.shape[:2], (queries.shape[2], keys.shape[2])
-    hidden = queries.new_zeros(1, 1, 1, 1)  # what is added to a score: 0, or minus infinity where a key is not seen
+    """`attention` without a fused kernel, whose overhead on short sentences is larger than what it saves."""
+    B, H, T, _ = queries.shape
+    S = keys.shape[2]
+    bias = queries.new_zeros(1, 1, 1, 1)
     if causal:
-        hidden = queries.new_full((rows, columns), -math.inf).triu(1)[None, None]  # 1 1 T S
+        bias = queries.new_full((T, S), -math.inf).triu(1)[None, None]  # 1 1 T S
     elif mask is not None:
-        hidden = hidden.masked_fill(~mask, -math.inf)  # B 1 1 S
-    transposed = keys.flatten(0, 1).transpose(1, 2)  # BH K S
-    return weighted_sum(
-        queries, transposed, values, hidden.expand(*heads, -1, columns).flatten(0, 1), dropout_probability
-    )
+        bias = bias.masked_fill(~mask, -math.inf)  # B 1 1 S
+    transposed_keys = keys.flatten(0, 1).transpose(1, 2)  # BH K S
+    bias = bias.expand(B, H, -1, S).flatten(0, 1)  # BH 1|T S
+    return attention_of_transposed(queries, transposed_keys, values, bias, dropout_probability)
 
 
-def weighted_sum(
-    queries: Tensor, transposed: Tensor, values: Tensor, hidden: Tensor, dropout_probability: float = 0.0
+def attention_of_transposed(
+    queries: Tensor, transposed_keys: Tensor, values: Tensor, bias: Tensor, dropout_probability: float = 0.0
 ) -> Tensor:
-    """Equation 1: (B, H, T, V). queries: (B, H, T, K); turned: the keys (B * H, K, S); values: (B, H, S, V)
+    """Equation 1 with the keys given transposed: (B, H, T, V).
 
-    hidden: (B * H, 1 or T, S), what is added to a score: 0, or minus infinity where a key is not seen
-    A search keeps its keys turned: a CPU multiplies few queries with them several times as fast as with keys by row.
+    A CPU multiplies a few queries with transposed keys several times as fast as with keys by row.
+    queries: (B, H, T, K); transposed_keys: (B * H, K, S); values: (B, H, S, V)
+    bias: (B * H, 1 or T, S), added to the scores: 0, or minus infinity where a key is masked
     """
     heads = queries.shape[:2]
-    scores = torch.baddbmm(hidden, queries.flatten(0, 1), transposed, alpha=queries.shape[3] ** -0.5)
+    scores = torch.baddbmm(bias, queries.flatten(0, 1), transposed_keys, alpha=queries.shape[3] ** -0.5)  # BH T S
     weights = scores.softmax(-1)
-    _note(weights, heads)
+    _record(weights, heads)
     if dropout_probability:
         weights = dropout(weights, dropout_probability, True)
-    sums: Tensor = torch.bmm(weights, values.flatten(0, 1)).unflatten(0, heads)
+    sums: Tensor = torch.bmm(weights, values.flatten(0, 1)).unflatten(0, heads)  # B H T V
     return sums
 
 
-def appended(cache: Tensor, new: Tensor, used: int, along: int) -> Tensor:
-    """A cache with `new` behind its first `used` entries along a dimension: the same one while it has room.
+def append_to_cache(cache: Tensor, new: Tensor, used: int, dim: int) -> Tensor:
+    """Write `new` after the first `used` entries of a cache; a full cache is copied into one at least twice as large.
 
-    cache: (B, H, C, V), or (B, H, K, C) along the last; new: the same with W for C
+    cache: (B, H, C, V) with dim 2, or (B, H, K, C) with dim 3; new: the same with W for C
     """
-    room, count = cache.shape[along], new.shape[along]
-    if used + count > room:
+    capacity, count = cache.shape[dim], new.shape[dim]
+    if used + count > capacity:
         shape = list(cache.shape)
-        shape[along] = max(2 * room, used + ROOM * count)
+        shape[dim] = max(2 * capacity, used + INITIAL_CACHE_STEPS * count)
         larger = cache.new_empty(shape)
-        larger.narrow(along, 0, used).copy_(cache.narrow(along, 0, used))
+        larger.narrow(dim, 0, used).copy_(cache.narrow(dim, 0, used))
         cache = larger
-    cache.narrow(along, used, count).copy_(new)
+    cache.narrow(dim, used, count).copy_(new)
     return cache
 
 
+class SelfAttentionStep(Protocol):
+    """Self-attention of one more position of each hypothesis, its weights looked up."""
+
+    def __call__(
+        self, states: Tensor, cache: tuple[Tensor, Tensor], used: int, bias: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Attend from the next position to the cache with that position appended.
+
+        states: (N, D) of the next position
+        cache: transposed keys (B, H, K, C) and values (B, H, C, V) of a sentence's entries, the first `used` filled
+        bias: broadcasts to (B * H, W, used + W), 0 for a hypothesis' own ancestors and minus infinity for other
+            entries, so that nothing in the cache moves when hypotheses change places
+        returns: (N, D), and the cache with W entries more
+        """
+
+
+class CrossAttentionStep(Protocol):
+    """Attention of one position of each hypothesis to the memory, its weights looked up."""
+
+    def __call__(self, states: Tensor, memory: tuple[Tensor, Tensor], bias: Tensor) -> Tensor:
+        """states: (N, D) -> (N, D).
+
+        memory: transposed keys (B, H, K, S) and values (B, H, S, V)
+        bias: (B * H, 1, S), minus infinity at padding
+        """
+
+
 class _Attention(nn.Module):
-    """What self- and cross-attention share: heads, the weighted sum, and the output projection."""
+    """The base of self- and cross-attention: heads, their weighted sum, and the output projection."""
 
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__()
@@ -142,7 +176,7 @@ class _Attention(nn.Module):
         if shape.bias:
             nn.init.zeros_(self.output.bias)
 
-    def _project(self, *widths: int) -> Linear:
+    def _projection(self, *widths: int) -> Linear:
         linear = Linear(self.shape.width, sum(widths), bias=self.shape.bias)
         glorot_each(linear.weight, list(widths))
         if self.shape.bias:
@@ -156,105 +190,80 @@ class _Attention(nn.Module):
 
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         """Attention of all heads, then the output projection: (B, T, D)."""
-        return self._merge(attention(queries, keys, values, mask, causal, self.shape.dropout if self.training else 0.0))
-
-    def _merge(self, heads: Tensor) -> Tensor:
-        """(B, H, T, V) -> (B, T, D)"""
-        merged: Tensor = self.output(heads.transpose(1, 2).flatten(2))
+        probability = self.shape.dropout if self.training else 0.0
+        sums = attention(queries, keys, values, mask, causal, probability)  # B H T V
+        merged: Tensor = self.output(sums.transpose(1, 2).flatten(2))  # B T D
         return merged
 
 
 class SelfAttention(_Attention):
-    """Attention of a sequence to itself; one matrix makes queries, keys and values."""
+    """Self-attention, with one matrix for queries, keys and values."""
 
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__(shape)
         self._widths = [shape.heads * shape.keys, shape.heads * shape.keys, shape.heads * shape.values]
-        self.queries_keys_values = self._project(*self._widths)
-
-    def _heads(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        queries, keys, values = self.queries_keys_values(states).split(self._widths, dim=-1)
-        return self._split(queries), self._split(keys), self._split(values)
+        self.queries_keys_values = self._projection(*self._widths)
 
     def forward(self, states: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        """states: (B, T, D); mask: (B, 1, 1, T), True where a key may be seen. Returns (B, T, D)."""
-        return self._attend(*self._heads(states), mask, causal)
+        """states: (B, T, D) -> (B, T, D). mask: (B, 1, 1, T), True where a key is visible"""
+        queries, keys, values = self.queries_keys_values(states).split(self._widths, dim=-1)
+        return self._attend(self._split(queries), self._split(keys), self._split(values), mask, causal)
 
-    def prepared(self) -> "SelfStep":
-        """Attention one more position of each hypothesis at a time, without gradient; see SelfStep."""
-        project, merge, widths, heads = (
-            self.queries_keys_values.prepared(),
-            self.output.prepared(),
-            self._widths,
-            self.shape.heads,
-        )
+    def prepared(self) -> SelfAttentionStep:
+        """The layer for one search, without gradient."""
+        project, project_output = self.queries_keys_values.prepared(), self.output.prepared()
+        widths, H = self._widths, self.shape.heads
 
         def step(
-            states: Tensor, past: tuple[Tensor, Tensor], used: int, hidden: Tensor
+            states: Tensor, cache: tuple[Tensor, Tensor], used: int, bias: Tensor
         ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-            B = len(past[0])
+            B = len(cache[0])
             W = len(states) // B
             queries, key, value = (
-                part.view(B, W, heads, -1).transpose(1, 2) for part in project(states).split_with_sizes(widths, 1)
+                part.view(B, W, H, -1).transpose(1, 2)  # B H W K
+                for part in project(states).split_with_sizes(widths, 1)
             )
-            transposed, values = appended(past[0], key.transpose(2, 3), used, 3), appended(past[1], value, used, 2)
+            keys = append_to_cache(cache[0], key.transpose(2, 3), used, 3)  # B H K C
+            values = append_to_cache(cache[1], value, used, 2)  # B H C V
             end = used + W
-            sums = weighted_sum(queries, transposed.flatten(0, 1)[:, :, :end], values[:, :, :end], hidden)  # B H W V
-            return merge(sums.transpose(1, 2).reshape(B * W, -1)), (transposed, values)
+            visible_keys, visible_values = keys.flatten(0, 1)[:, :, :end], values[:, :, :end]
+            sums = attention_of_transposed(queries, visible_keys, visible_values, bias)  # B H W V
+            return project_output(sums.transpose(1, 2).reshape(B * W, -1)), (keys, values)
 
         return step
 
 
 class CrossAttention(_Attention):
-    """Attention to a memory; one matrix makes the memory's keys and values, once a sentence."""
+    """Attention to a memory, with one matrix for its keys and values, computed once per sentence."""
 
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__(shape)
         self._widths = [shape.heads * shape.keys, shape.heads * shape.values]
-        self.queries = self._project(shape.heads * shape.keys)
-        self.keys_values = self._project(*self._widths)
+        self.queries = self._projection(shape.heads * shape.keys)
+        self.keys_values = self._projection(*self._widths)
 
-    def remember(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """memory: (B, S, D) -> its keys (B, H, S, K) and values (B, H, S, V)."""
+    def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """memory: (B, S, D) -> its keys (B, H, S, K) and values (B, H, S, V)"""
         keys, values = self.keys_values(memory).split(self._widths, dim=-1)
         return self._split(keys), self._split(values)
 
-    def forward(self, states: Tensor, remembered: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
-        """states: (B, T, D); mask: (B, 1, 1, S). Returns (B, T, D)."""
-        return self._attend(self._split(self.queries(states)), *remembered, mask, False)
+    def forward(self, states: Tensor, memory: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
+        """states: (B, T, D) -> (B, T, D). memory: from `project_memory`; mask: (B, 1, 1, S), True where visible"""
+        return self._attend(self._split(self.queries(states)), *memory, mask, False)
 
-    def prepared(self) -> "CrossStep":
-        """Attention one more position of each hypothesis at a time, without gradient; see CrossStep."""
-        project, merge, heads = self.queries.prepared(), self.output.prepared(), self.shape.heads
+    def prepared(self) -> CrossAttentionStep:
+        """The layer for one search, without gradient."""
+        project, project_output, H, K = (
+            self.queries.prepared(),
+            self.output.prepared(),
+            self.shape.heads,
+            self.shape.keys,
+        )
 
-        def step(states: Tensor, remembered: tuple[Tensor, Tensor], hidden: Tensor) -> Tensor:
-            queries = project(states).view(len(remembered[0]), -1, heads, self.shape.keys).transpose(1, 2)  # B H W K
-            transposed, values = remembered
-            sums = weighted_sum(queries, transposed.flatten(0, 1), values, hidden)
-            return merge(sums.transpose(1, 2).reshape(len(states), -1))
+        def step(states: Tensor, memory: tuple[Tensor, Tensor], bias: Tensor) -> Tensor:
+            transposed_keys, values = memory
+            queries = project(states).view(len(values), -1, H, K).transpose(1, 2)  # B H W K
+            sums = attention_of_transposed(queries, transposed_keys.flatten(0, 1), values, bias)  # B H W V
+            return project_output(sums.transpose(1, 2).reshape(len(states), -1))
 
         return step
-
-
-class SelfStep(Protocol):
-    """What a search asks of attention of hypotheses to themselves; its weights are looked up and its products chosen before."""
-
-    def __call__(
-        self, states: Tensor, past: tuple[Tensor, Tensor], used: int, hidden: Tensor
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """states: (N, D) of the next position; hidden: what broadcasts to (B * H, W, used + W), see `weighted_sum`.
-
-        past: turned keys (B, H, K, C) and values (B, H, C, V) of all hypotheses that a sentence ever had, the first
-        `used` of them filled; who sees which is told by `hidden`, so that nothing moves when hypotheses change places
-        Returns (N, D), and the keys and values that are then past.
-        """
-
-
-class CrossStep(Protocol):
-    """What a search asks of attention to a memory."""
-
-    def __call__(self, states: Tensor, remembered: tuple[Tensor, Tensor], hidden: Tensor) -> Tensor:
-        """states: (N, D) -> (N, D); hidden: (B * H, 1, S), see `weighted_sum`.
-
-        remembered: what `CrossAttention.remember` gives, with the keys turned: (B, H, K, S)
-        """

@@ -1,4 +1,7 @@
-"""The Transformer's layers (Vaswani et al., 2017, section 3.1), in the paper's order of norms or before each sub-layer."""
+"""The Transformer's layers (Vaswani et al., 2017, section 3.1), with norms after each sub-layer (the paper) or before.
+
+Dimensions: B sentences, S source and T target positions, D width, H heads, N rows of a search.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from nmt.nn.attention import AttentionShape, CrossAttention, SelfAttention
+from nmt.nn.attention import AttentionShape, CrossAttention, SelfAttention, SelfAttentionStep
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import Linear
 
@@ -16,7 +19,12 @@ EPSILON = 1e-6  # of layer normalisation, as in the reference code
 
 @dataclass(frozen=True)
 class LayerShape:
-    """attention: its shape; inner: width of the feed-forward network; pre_norm: norm before each sub-layer, not after."""
+    """The sizes of a Transformer layer.
+
+    attention: of each attention; inner: width of the feed-forward network
+    dropout: probability, on each sub-layer's output; activation_dropout: inside the feed-forward network
+    pre_norm: whether each sub-layer's input is normalised instead of its output
+    """
 
     attention: AttentionShape
     inner: int
@@ -26,7 +34,7 @@ class LayerShape:
 
 
 class FeedForward(nn.Module):
-    """max(0, x W1 + b1) W2 + b2, equation 2; dropout on the inner activations is off in the paper."""
+    """max(0, x W1 + b1) W2 + b2, equation 2, with optional dropout on the inner activations."""
 
     def __init__(self, width: int, inner: int, dropout: float) -> None:
         super().__init__()
@@ -39,18 +47,18 @@ class FeedForward(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """(..., D) -> (..., D)"""
-        hidden = self.inner(states).relu()
-        outer: Tensor = self.outer(dropout(hidden, self.dropout, self.training))
+        activations = self.inner(states).relu()
+        outer: Tensor = self.outer(dropout(activations, self.dropout, self.training))
         return outer
 
     def prepared(self) -> Callable[[Tensor], Tensor]:
-        """`forward` of (N, D) without gradient and dropout."""
+        """`forward` of (N, D) for one search, without gradient."""
         inner, outer = self.inner.prepared(), self.outer.prepared()
         return lambda states: outer(inner(states).relu_())
 
 
 class Residual(nn.Module):
-    """A residual connection with layer normalisation around a sub-layer: norm(x + dropout(f(x))), section 5.4.
+    """A residual connection and layer normalisation around a sub-layer f: norm(x + dropout(f(x))), section 5.4.
 
     With pre_norm: x + dropout(f(norm(x))).
     """
@@ -69,9 +77,9 @@ class Residual(nn.Module):
         return normed
 
     def prepared(self) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]:
-        """Without gradient and dropout: what the sub-layer reads of (N, D); and what becomes of that and what it gave.
+        """The functions (x -> input of f) and (x, f's output -> result) of (N, D) for one search, without gradient.
 
-        What it gave may be written into.
+        The second writes into f's output.
         """
         norm = prepared_norm(self.norm)
         if self.pre_norm:
@@ -80,7 +88,7 @@ class Residual(nn.Module):
 
 
 def prepared_norm(norm: nn.LayerNorm) -> Callable[[Tensor], Tensor]:
-    """Layer normalisation without gradient, its weights looked up."""
+    """Layer normalisation for one search, without gradient."""
     shape, weight, bias, epsilon = list(norm.normalized_shape), norm.weight.detach(), norm.bias.detach(), norm.eps
     return lambda states: torch.layer_norm(states, shape, weight, bias, epsilon)
 
@@ -96,10 +104,54 @@ class EncoderLayer(nn.Module):
         self.feed_forward_residual = Residual(shape)
 
     def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
-        """states: (B, S, D); mask: (B, 1, 1, S), True at words. Returns (B, S, D)."""
+        """states: (B, S, D) -> (B, S, D). mask: (B, 1, 1, S), False at padding"""
         states = self.self_attention_residual(states, lambda x: self.self_attention(x, mask))
-        attended: Tensor = self.feed_forward_residual(states, self.feed_forward)
-        return attended
+        output: Tensor = self.feed_forward_residual(states, self.feed_forward)
+        return output
+
+
+class CausalLayer(EncoderLayer):
+    """An encoder layer in which a position sees no later one, as in a language model."""
+
+    def forward(self, states: Tensor, mask: Tensor | None = None) -> Tensor:
+        """states: (B, T, D) -> (B, T, D). Padding needs no mask: it follows the tokens, and no position looks ahead."""
+        states = self.self_attention_residual(states, lambda x: self.self_attention(x, causal=True))
+        output: Tensor = self.feed_forward_residual(states, self.feed_forward)
+        return output
+
+    def prepared(self) -> SelfAttentionStep:
+        """The layer for one search, without gradient."""
+        attend, feed_forward = self.self_attention.prepared(), self.feed_forward.prepared()
+        attention_input, attention_result = self.self_attention_residual.prepared()
+        feed_forward_input, feed_forward_result = self.feed_forward_residual.prepared()
+
+        def step(
+            states: Tensor, cache: tuple[Tensor, Tensor], used: int, bias: Tensor
+        ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+            change, cache = attend(attention_input(states), cache, used, bias)
+            states = attention_result(states, change)
+            return feed_forward_result(states, feed_forward(feed_forward_input(states))), cache
+
+        return step
+
+
+class LayerStep(Protocol):
+    """A decoder layer applied to one more position of each hypothesis, its weights looked up."""
+
+    def __call__(
+        self,
+        states: Tensor,
+        cache: tuple[Tensor, Tensor],
+        used: int,
+        bias: Tensor,
+        memory: tuple[Tensor, Tensor],
+        padding_bias: Tensor,
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """states: (N, D) of the next position -> (N, D), and the cache with that position.
+
+        cache, used, bias: see SelfAttentionStep; memory: see CrossAttentionStep
+        padding_bias: (B * H, 1, S), minus infinity at padding of the source
+        """
 
 
 class DecoderLayer(nn.Module):
@@ -115,57 +167,35 @@ class DecoderLayer(nn.Module):
         self.feed_forward_residual = Residual(shape)
 
     def forward(self, states: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
-        """states: (B, T, D); memory: (B, S, D); mask: (B, 1, 1, S). Returns (B, T, D).
+        """states: (B, T, D) -> (B, T, D). memory: (B, S, D); mask: (B, 1, 1, S), False at padding of the source
 
-        Padding needs no mask among the targets: it stands after every word, and nothing looks ahead.
+        Padding of the target needs no mask: it follows the tokens, and no position looks ahead.
         """
         states = self.self_attention_residual(states, lambda x: self.self_attention(x, causal=True))
-        remembered = self.cross_attention.remember(memory)
-        states = self.cross_attention_residual(states, lambda x: self.cross_attention(x, remembered, mask))
-        attended: Tensor = self.feed_forward_residual(states, self.feed_forward)
-        return attended
+        keys_values = self.cross_attention.project_memory(memory)
+        states = self.cross_attention_residual(states, lambda x: self.cross_attention(x, keys_values, mask))
+        output: Tensor = self.feed_forward_residual(states, self.feed_forward)
+        return output
 
-    def prepared(self) -> "LayerStep":
-        """The layer one more position of each hypothesis at a time, without gradient; see LayerStep."""
-        attend, look, feed = (
-            self.self_attention.prepared(),
-            self.cross_attention.prepared(),
-            self.feed_forward.prepared(),
-        )
-        before_attending, attended = self.self_attention_residual.prepared()
-        before_looking, looked = self.cross_attention_residual.prepared()
-        before_feeding, fed = self.feed_forward_residual.prepared()
+    def prepared(self) -> LayerStep:
+        """The layer for one search, without gradient."""
+        attend, feed_forward = self.self_attention.prepared(), self.feed_forward.prepared()
+        attend_to_memory = self.cross_attention.prepared()
+        attention_input, attention_result = self.self_attention_residual.prepared()
+        cross_input, cross_result = self.cross_attention_residual.prepared()
+        feed_forward_input, feed_forward_result = self.feed_forward_residual.prepared()
 
         def step(
             states: Tensor,
-            past: tuple[Tensor, Tensor],
+            cache: tuple[Tensor, Tensor],
             used: int,
-            hidden: Tensor,
-            remembered: tuple[Tensor, Tensor],
-            unseen: Tensor,
+            bias: Tensor,
+            memory: tuple[Tensor, Tensor],
+            padding_bias: Tensor,
         ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-            change, past = attend(before_attending(states), past, used, hidden)
-            states = attended(states, change)
-            states = looked(states, look(before_looking(states), remembered, unseen))
-            return fed(states, feed(before_feeding(states))), past
+            change, cache = attend(attention_input(states), cache, used, bias)
+            states = attention_result(states, change)
+            states = cross_result(states, attend_to_memory(cross_input(states), memory, padding_bias))
+            return feed_forward_result(states, feed_forward(feed_forward_input(states))), cache
 
         return step
-
-
-class LayerStep(Protocol):
-    """What a search asks of a decoder's layer."""
-
-    def __call__(
-        self,
-        states: Tensor,
-        past: tuple[Tensor, Tensor],
-        used: int,
-        hidden: Tensor,
-        remembered: tuple[Tensor, Tensor],
-        unseen: Tensor,
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """states: (N, D) of the next position; past, used, hidden: see SelfStep.
-
-        remembered: see CrossStep; unseen: (B * H, 1, S), minus infinity at padding
-        Returns (N, D) and the keys and values that are then past.
-        """

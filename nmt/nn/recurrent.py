@@ -1,6 +1,6 @@
 """Gated recurrent units and additive attention (Bahdanau, Cho and Bengio, 2014, appendix A).
 
-torch's own GRU resets the product U h and has two biases a gate; the paper's resets h before the product and has one.
+torch's own GRU resets the product U h and has two biases per gate; the paper's resets h before the product and has one.
 Dimensions: B sentences, S source positions, M width of an input, H of a state, A of the attention, N rows of a step.
 """
 
@@ -10,19 +10,19 @@ from torch import Tensor, nn
 from nmt.nn.linear import Linear
 
 
-def interpolated(state: Tensor, candidate: Tensor, update: Tensor) -> Tensor:
-    """(1 - z) * h + z * h~, appendix A.1.1, in the precision of the state."""
+def interpolate(state: Tensor, candidate: Tensor, update: Tensor) -> Tensor:
+    """(1 - z) * h + z * h~ (appendix A.1.1), in the precision of the state."""
     return torch.lerp(state, candidate.to(state.dtype), update.to(state.dtype))
 
 
 def orthogonal_blocks(weight: Tensor) -> None:
-    """A random orthogonal matrix in each square block of weight (H, k * H), as the paper begins recurrent weights."""
+    """Initialise each square block of weight (H, k * H) with a random orthogonal matrix (appendix B.1)."""
     for block in torch.split(weight, weight.shape[0], dim=1):
         nn.init.orthogonal_(block)
 
 
 class BidirectionalGru(nn.Module):
-    """A GRU over the words from left to right and one from right to left, side by side in one loop."""
+    """A GRU from left to right and a GRU from right to left, computed side by side in one loop."""
 
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
@@ -35,38 +35,34 @@ class BidirectionalGru(nn.Module):
             orthogonal_blocks(self.candidate.data[direction])
 
     def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
-        """vectors: (B, S, M); mask: (B, S), True at words. Returns (B, S, 2 H), the state left to right first.
+        """vectors: (B, S, M) -> (B, S, 2 H), the state of left to right first. mask: (B, S), False at padding
 
-        At padding a state stays what it was, so that the way back begins with the last word of each sentence.
+        Padding leaves a state unchanged, so that right to left begins with the last token of each sentence.
         """
-        inputs = _both_ways(*self.inputs(vectors).chunk(2, dim=-1))  # S 2 B 3H
-        padding = _both_ways(~mask, ~mask).unsqueeze(-1)  # S 2 B 1
+        inputs = _stack_directions(*self.inputs(vectors).chunk(2, dim=-1))  # S 2 B 3H
+        padding = _stack_directions(~mask, ~mask).unsqueeze(-1)  # S 2 B 1
         inputs[..., : self.hidden].masked_fill_(padding, float("-inf"))  # the update gate is then exactly 0
+        gate_inputs, candidate_inputs = torch.split(inputs, [2 * self.hidden, self.hidden], dim=-1)
         state = vectors.new_zeros(2, len(vectors), self.hidden)
         states = []
-        for gates, candidate in zip(*_split(inputs, 2 * self.hidden), strict=True):
+        for gates, candidate in zip(gate_inputs.unbind(0), candidate_inputs.unbind(0), strict=True):
             update, reset = torch.baddbmm(gates, state, self.gates).sigmoid().chunk(2, dim=-1)
-            state = interpolated(state, torch.baddbmm(candidate, reset * state, self.candidate).tanh(), update)
+            state = interpolate(state, torch.baddbmm(candidate, reset * state, self.candidate).tanh(), update)
             states.append(state)
         forwards, backwards = torch.stack(states).unbind(1)  # S B H
         return torch.cat([forwards, backwards.flip(0)], dim=-1).transpose(0, 1)  # B S 2H
 
 
-def _both_ways(forwards: Tensor, backwards: Tensor) -> Tensor:
+def _stack_directions(forwards: Tensor, backwards: Tensor) -> Tensor:
     """(B, S, ...) twice -> (S, 2, B, ...), the second in reverse order."""
     return torch.stack([forwards.transpose(0, 1), backwards.transpose(0, 1).flip(0)], dim=1)
 
 
-def _split(inputs: Tensor, width: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """The first `width` columns of each step, and the others."""
-    first, second = torch.split(inputs, [width, inputs.shape[-1] - width], dim=-1)
-    return first.unbind(0), second.unbind(0)
-
-
 class AttentiveGruCell(nn.Module):
-    """A GRU that reads a word and what additive attention, asked by its state, finds in the memory (appendix A.2.2).
+    """A GRU cell that reads a token and the context which additive attention selects by the state (appendix A.2.2).
 
-    The context enters through matrices alone, so the memory is multiplied by them once (`remember`) and each step sums.
+    The context enters only through matrices, so the memory is multiplied by them once (`project_memory`) and each step
+    sums the products.
     """
 
     def __init__(self, hidden: int, memory: int, attention: int) -> None:
@@ -82,26 +78,29 @@ class AttentiveGruCell(nn.Module):
         orthogonal_blocks(self.recurrent.data[:, attention:])
         orthogonal_blocks(self.candidate.data)
 
-    def remember(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """memory: (B, S, M) -> its keys (B, S, A) and values (B, S, 3 H)."""
+    def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """memory: (B, S, M) -> its keys (B, S, A) and values (B, S, 3 H)"""
         return self.keys(memory), self.values(memory)
 
-    def forward(self, word: Tensor, state: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """One step. word: (N, 3 H) the word's part of update, reset and candidate; state: (N, H); mask: (B, S).
+    def forward(
+        self, token: Tensor, state: Tensor, keys: Tensor, values: Tensor, mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """One step, with attention queried by the state before it.
 
-        Returns the next state (N, H) and the weights of the attention (B, N / B, S), which it asked with the old state.
+        token: (N, 3 H) projected embedding for update, reset and candidate; state: (N, H); mask: (B, S)
+        returns: the next state (N, H), and the attention weights (B, N / B, S)
         """
         query, gates = torch.split(state @ self.recurrent, self.widths, dim=-1)
-        weights = self._attend(query, keys, mask)
-        read = word + (weights.to(values.dtype) @ values).flatten(0, 1)  # N 3H
-        read_gates, read_candidate = torch.split(read, [gates.shape[-1], state.shape[-1]], dim=-1)
-        update, reset = (gates + read_gates).sigmoid().chunk(2, dim=-1)
-        candidate = torch.addmm(read_candidate, reset * state, self.candidate).tanh()
-        return interpolated(state, candidate, update), weights
+        weights = self._attend(query, keys, mask)  # B W S
+        inputs = token + (weights.to(values.dtype) @ values).flatten(0, 1)  # N 3H
+        gate_inputs, candidate_inputs = torch.split(inputs, [gates.shape[-1], state.shape[-1]], dim=-1)
+        update, reset = (gates + gate_inputs).sigmoid().chunk(2, dim=-1)
+        candidate = torch.addmm(candidate_inputs, reset * state, self.candidate).tanh()
+        return interpolate(state, candidate, update), weights
 
     def _attend(self, query: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
-        """softmax_j of v_a . tanh(W_a s + U_a h_j); query: (N, A); keys: (B, S, A) -> (B, N / B, S)."""
-        by_sentence = query.view(len(keys), -1, 1, keys.shape[-1])  # B W 1 A
-        energies = torch.tanh(by_sentence + keys.unsqueeze(1)) @ self.energy  # B W S
+        """softmax_j of v_a . tanh(W_a s + U_a h_j): query (N, A), keys (B, S, A) -> (B, N / B, S)"""
+        queries = query.view(len(keys), -1, 1, keys.shape[-1])  # B W 1 A
+        energies = torch.tanh(queries + keys.unsqueeze(1)) @ self.energy  # B W S
         lowest = torch.finfo(energies.dtype).min
         return energies.masked_fill(~mask.unsqueeze(1), lowest).softmax(dim=-1)

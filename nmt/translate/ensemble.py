@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from nmt.batch import Batch
-from nmt.models.base import Model, Scorer, State
+from nmt.models.base import Model, Scorer, State, prepare
 
 Mean = Literal["log-probabilities", "probabilities"]
 
@@ -26,10 +27,13 @@ class Ensemble(nn.Module):
         super().__init__()
         self.models, self.mean = nn.ModuleList(models), mean
         self.weights = shares(weights, len(models))
+        self._scorers = list(cast(Sequence[Scorer], models))
 
-    @property
-    def _scorers(self) -> list[Scorer]:
-        return list(self.models)  # type: ignore[arg-type]
+    def prepared(self) -> "Ensemble":
+        """See PreparableScorer: the ensemble of the prepared models."""
+        ensemble = copy(self)
+        ensemble._scorers = [prepare(scorer) for scorer in self._scorers]
+        return ensemble
 
     def start(self, source: Tensor) -> State:
         """See Scorer."""
@@ -73,17 +77,16 @@ class Ensemble(nn.Module):
 
     def _parts(self, state: State) -> list[State]:
         """The state of each model."""
-        every = state.prepared or [(None, None)] * len(self.models)
         return [
             State(
                 _under(number, state.sentences),
                 _under(number, state.hypotheses),
                 state.length,
                 state.watched,
-                output=output,
-                prepared=prepared,
+                ancestors=state.ancestors,
+                num_entries=state.num_entries,
             )
-            for number, (output, prepared) in enumerate(every)
+            for number in range(len(self._scorers))
         ]
 
 
@@ -103,8 +106,8 @@ def _joined(states: Sequence[State], watched: bool, attention: Tensor | None) ->
     hypotheses = {
         f"{number}/{name}": tensor for number, one in enumerate(states) for name, tensor in one.hypotheses.items()
     }
-    prepared = [(one.output, one.prepared) for one in states]
-    return State(sentences, hypotheses, states[0].length, watched, attention, prepared=prepared)
+    record = max(states, key=lambda one: one.num_entries)  # a model that does not use ancestors appends no entries
+    return State(sentences, hypotheses, states[0].length, watched, attention, record.ancestors, record.num_entries)
 
 
 def _under(number: int, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nmt.batch import flatten, make_batch, pad_rows
 from nmt.errors import UserError
-from nmt.models.base import Model, Scorer
+from nmt.models.base import Model, Scorer, prepare
 from nmt.pictures.attention_maps import AttentionMaps
 from nmt.symbols import BOS, EOS
 from nmt.text.pipeline import Pipeline
@@ -45,6 +45,7 @@ def read(
     """Each source with its target, both ids without EOS."""
     source = pad_rows(sources).to(device)
     wanted = pad_rows(targets).to(device)  # N T
+    scorer = prepare(scorer)
     state = scorer.start(source)
     state.watched = True
     tokens, log_probs, weights = torch.full((len(source),), BOS, device=device), [], []

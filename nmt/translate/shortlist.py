@@ -20,18 +20,16 @@ class Shortlisted:
     """A model whose vocabulary is part of its own. words: (V') ids, sorted; the control symbols stay where they are"""
 
     def __init__(self, model: Model, words: Tensor) -> None:
-        self.model, self.words = model, words
-        self.output = model.output.rows(words) if isinstance(model.output, Linear | Int8Linear) else None
+        output = model.output.rows(words).prepared() if isinstance(model.output, Linear | Int8Linear) else None
+        self.words, self.scorer = words, model.prepared(output)
 
     def start(self, source: Tensor) -> State:
         """See Scorer; source ids are those of the whole vocabulary."""
-        state = self.model.start(source)
-        state.output = None if self.output is None else self.output.prepared()
-        return state
+        return self.scorer.start(source)
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """See Scorer; a model that knows of no other output is asked for all words, and some are taken."""
-        log_probs, state = self.model.step(self.words[tokens], state)
+        log_probs, state = self.scorer.step(self.words[tokens], state)
         return (log_probs if log_probs.shape[1] == len(self.words) else log_probs[:, self.words]), state
 
 

@@ -9,8 +9,9 @@ from nmt import registry
 from nmt.batch import Batch
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
 from nmt.models.base import Vocabularies
+from nmt.nn.attention import INITIAL_CACHE_STEPS
 from nmt.nn.quantized import quantize
-from nmt.symbols import BOS, EOS, PAD
+from nmt.symbols import BOS, EOS, PAD, UNK
 
 ALL = registry.names("model")
 SMALL = {  # options that make a model small; one that is not named is built with its defaults
@@ -86,7 +87,10 @@ def test_shapes_are_those_of_the_seam(name):
     assert features.shape[:2] == batch.target_input.shape
     assert model.output(features).shape == (*batch.target_input.shape, V)
     assert model.width > 0
-    assert all(loss.shape == () for loss in extra_losses.values())
+    assert all(term.total.shape == term.count.shape == () for term in extra_losses.values())
+    counts = model.extra_counts(batch)
+    assert counts.keys() == extra_losses.keys()
+    assert all(torch.equal(count, extra_losses[name].count) for name, count in counts.items())
     log_probs, state = model.step(torch.full((B,), BOS), model.start(batch.source))
     assert log_probs.shape == (B, V)
     assert log_probs.dtype == torch.float32
@@ -147,16 +151,54 @@ def test_a_position_sees_the_words_before_it_and_none_after(name):
 @pytest.mark.parametrize("eight_bits", [False, True])
 @pytest.mark.parametrize("name", ALL)
 @torch.no_grad()
-def test_word_by_word_equals_the_whole_sentence(name, eight_bits):
+def test_token_by_token_equals_the_whole_sentence_and_so_does_the_model_prepared_for_a_search(name, eight_bits):
     model, batch = tiny(name), make_batch()
     if eight_bits:
         quantize(model)
     expected = whole(model, batch)
-    state = model.start(batch.source)
-    for position, tokens in enumerate(batch.target_input.unbind(1)):
-        log_probs, state = model.step(tokens, state)
-        same(log_probs, expected[:, position])
-        assert state.length == position + 1
+    for scorer in (model, model.prepared()):
+        state = scorer.start(batch.source)
+        for position, tokens in enumerate(batch.target_input.unbind(1)):
+            log_probs, state = scorer.step(tokens, state)
+            same(log_probs, expected[:, position])
+            assert state.length == position + 1
+
+
+@pytest.mark.parametrize("name", ALL)
+@torch.no_grad()
+def test_a_model_prepared_with_another_output_predicts_by_it_or_ignores_it(name):
+    model, batch = tiny(name), make_batch()
+    tokens = torch.tensor([EOS, UNK, 7, V - 1])
+    bos = torch.full((B,), BOS)
+    expected, _ = model.step(bos, model.start(batch.source))
+    scorer = model.prepared(lambda features: model.output(features)[:, tokens])
+    log_probs, _ = scorer.step(bos, scorer.start(batch.source))
+    if log_probs.shape[1] == len(tokens):
+        same(log_probs, expected[:, tokens].log_softmax(-1))
+    else:
+        same(log_probs, expected)
+
+
+@pytest.mark.parametrize("length", [1, 16])
+@pytest.mark.parametrize("name", ALL)
+@torch.no_grad()
+def test_the_bytes_of_its_search_state_are_those_that_it_states(name, length):
+    model, source = tiny(name), torch.cat([sentence(6, 0), torch.tensor([EOS])])[None]
+    state = model.start(source)
+    for _ in range(length):
+        _, state = model.step(torch.tensor([BOS]), state)
+    tensors = [*state.sentences.values(), *state.hypotheses.values()]
+    capacity = -(-length // INITIAL_CACHE_STEPS) * INITIAL_CACHE_STEPS  # of a cache, where a model has one
+    assert sum(tensor.nbytes for tensor in tensors) in (model.state_bytes(7, length), model.state_bytes(7, capacity))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_its_parameter_groups_hold_every_trainable_parameter_once_in_order(name):
+    model = build(name)
+    next(iter(model.parameters())).requires_grad_(False)
+    grouped = [parameter for group in model.parameter_groups() for parameter in group.parameters]
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    assert sorted(map(id, grouped)) == sorted(map(id, trainable))
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -201,7 +243,7 @@ def test_many_hypotheses_a_sentence_equal_the_whole_sentence_after_each_reorderi
         state.reorder(places)
         order = order[places]
     assert {len(tensor) for tensor in state.sentences.values()} == {B}
-    assert {len(tensor) for tensor in state.hypotheses.values()} == {B * W}
+    assert {len(tensor) for tensor in [*state.hypotheses.values(), state.ancestors] if tensor is not None} == {B * W}
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -1,11 +1,13 @@
 """What is written anew for speed is what it stands for: dropout as its definition, attention as torch's own."""
 
+import math
+
 import pytest
 import torch
 from torch.nn import functional
 
 from nmt.nn import attention as nn_attention
-from nmt.nn.attention import SHORT, attention, plain_attention
+from nmt.nn.attention import MAX_PLAIN_SCORES, attention, plain_attention
 from nmt.nn.dropout import LEVELS, dropout
 
 
@@ -85,7 +87,8 @@ def test_short_sentences_are_attended_to_plainly_while_their_gradient_is_wanted(
         attention(*heads(rows, columns), None, False, 0.0)
         return bool(calls)
 
-    assert plainly(SHORT, SHORT) and plainly(1, SHORT**2) and not plainly(SHORT, SHORT + 1)
+    side = math.isqrt(MAX_PLAIN_SCORES)
+    assert plainly(side, side) and plainly(1, side**2) and not plainly(side, side + 1)
     with torch.no_grad():
         assert not plainly(4, 4)
     with torch.autocast("cpu", torch.bfloat16):

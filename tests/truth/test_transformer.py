@@ -9,7 +9,7 @@ from nmt import registry
 from nmt.batch import Batch
 from nmt.models.base import Vocabularies
 from nmt.models.transformer import Transformer, TransformerOptions
-from nmt.nn.attention import ROOM
+from nmt.nn.attention import INITIAL_CACHE_STEPS
 from nmt.nn.positions import sinusoids
 from nmt.options import make
 
@@ -113,7 +113,7 @@ def tiny(**changes: object) -> Transformer:
 def test_embeddings_are_scaled_by_the_root_of_the_width():
     model = tiny()
     tokens = torch.tensor([[7, 9]])
-    embedded = model._embed(model.source_embedding(tokens), model.source_positions(0, 2))
+    embedded = model.embed(model.source_embedding(tokens), model.source_positions(0, 2))
     expected = model.source_embedding.weight[tokens] * math.sqrt(32) + sinusoids(2, 32, "sinusoidal")
     torch.testing.assert_close(embedded, expected)
 
@@ -136,7 +136,7 @@ def test_post_norm_leaves_each_layer_normalised_and_pre_norm_only_the_end():
     source = torch.randint(4, 50, (2, 5))
     post, pre = tiny(), tiny(norm_position="pre")
     mask = torch.ones(2, 1, 1, 5, dtype=torch.bool)
-    embedded = post._embed(post.source_embedding(source), post.source_positions(0, 5))
+    embedded = post.embed(post.source_embedding(source), post.source_positions(0, 5))
     after_layer = post.encoder[0](embedded, mask)
     torch.testing.assert_close(after_layer.mean(-1), torch.zeros(2, 5), atol=1e-5, rtol=0)
     assert pre.encoder[0](embedded, mask).mean(-1).abs().max() > 1e-3
@@ -155,10 +155,10 @@ def test_a_head_attends_as_equation_1_says():
 
 def test_word_by_word_equals_the_whole_sentence_while_the_caches_grow():
     model = tiny(decoder_layers=2)
-    source, target = torch.randint(4, 50, (3, 6)), torch.randint(4, 50, (3, 3 * ROOM + 1))
+    source, target = torch.randint(4, 50, (3, 6)), torch.randint(4, 50, (3, 3 * INITIAL_CACHE_STEPS + 1))
     state, found = model.start(source), []
     with torch.no_grad():
-        for position in range(3 * ROOM):
+        for position in range(3 * INITIAL_CACHE_STEPS):
             log_probs, state = model.step(target[:, position], state)
             found.append(log_probs)
         expected = model.log_probs(model(Batch(source, target)).features)

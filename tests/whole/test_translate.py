@@ -25,12 +25,12 @@ from nmt.decoders.greedy import Greedy, GreedyOptions
 from nmt.errors import UserError
 from nmt.signals import Signals
 from nmt.translate.batch_size import (
-    BYTES_A_PATH,
     MOST_ON_CPU,
     MOST_ON_GPU,
     NUMBERS_CACHED,
     batch_tokens,
     batch_tokens_of,
+    bytes_per_path,
 )
 from nmt.translate.distributed import serve
 from nmt.translate.ensemble import Ensemble
@@ -643,7 +643,7 @@ def test_batches_are_as_large_as_the_machine_is_good_for(loaded):
     ):
         found = batch_tokens(model, Free(on_gpu, free), paths, replicas)
         assert found.bit_count() == 1
-        assert found == 1 or replicas * found * paths * BYTES_A_PATH * model.width <= free / 2
+        assert found == 1 or replicas * found * paths * bytes_per_path(model) <= free / 2
         assert found <= MOST_ON_GPU if on_gpu else found <= MOST_ON_CPU and found * model.width <= NUMBERS_CACHED
         assert found == batch_tokens(Ensemble([model]), Free(on_gpu, free), paths, replicas)
         assert found >= batch_tokens(Ensemble([model, model]), Free(on_gpu, free), paths, replicas)
