@@ -19,6 +19,7 @@ from nmt.errors import UserError
 from nmt.nn.cost import LengthCost, count_flops
 from nmt.nn.linear import Linear
 from nmt.nn.quantized import Int8Linear
+from nmt.symbols import BOS, EOS, UNK
 
 FLOAT32_BYTES: Final = 4
 # Matrix products per forward product in an update: itself, the gradient of its input, the gradient of its weight.
