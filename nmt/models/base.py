@@ -33,11 +33,35 @@ class Vocabularies:
     joint: bool
 
 
+class Term(NamedTuple):
+    """A sum over a batch, and the count that its mean divides by.
+
+    total: () the sum; count: () what it sums over: target tokens, sentences, positions, links
+    """
+
+    total: Tensor
+    count: Tensor  # type: ignore[assignment]  # instead of tuple.count
+
+
+@dataclass(frozen=True)
+class ParameterGroup:
+    """Parameters that an optimizer treats alike.
+
+    lr_factor: factor of the schedule's learning rate
+    weight_decay: in place of the optimizer's own; None keeps that
+    """
+
+    name: str
+    parameters: list[nn.Parameter]
+    lr_factor: float = 1.0
+    weight_decay: float | None = None
+
+
 class Output(NamedTuple):
-    """features: (B, T, D), from which `model.output` makes logits (B, T, V); extra_losses: sums by name, in nats."""
+    """features: (B, T, D), from which `model.output` makes logits (B, T, V); extra_losses: auxiliary losses by name."""
 
     features: Tensor
-    extra_losses: dict[str, Tensor]
+    extra_losses: dict[str, Term]
 
 
 @dataclass
@@ -115,6 +139,17 @@ class Model(nn.Module, ABC):
     @abstractmethod
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """See Scorer."""
+
+    def extra_counts(self, batch: Batch) -> dict[str, Tensor]:
+        """The count () of each of the `extra_losses` of a batch, from the batch alone."""
+        return {}
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """The trainable parameters, each in one group."""
+        return [ParameterGroup("all", [parameter for parameter in self.parameters() if parameter.requires_grad])]
+
+    def begin_update(self, number: int) -> None:
+        """Called before each update. number: of the update, from 1"""
 
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
         """Where each position looks when the whole target is read: weights (L, B, H, queries, keys) by kind.

@@ -10,7 +10,7 @@ from nmt.device import Memory, Precision, autocast, give_back
 from nmt.dist import World
 from nmt.errors import ResourceError, is_out_of_memory
 from nmt.symbols import BOS, EOS, UNK
-from nmt.train.parallel import gradients_shared, in_step
+from nmt.train.parallel import gradients_shared, in_step, sum_of_trained
 from nmt.train.update import cells_of, on_device
 
 FIRST_TOKENS = 512  # of the smallest micro-batch that is tried
@@ -78,8 +78,8 @@ def _peak(objective: nn.Module, memory: Memory, batch: Batch, precision: Precisi
     try:
         with gradients_shared(objective, last=in_step(objective)):  # FSDP forgets those alone that it has shared out
             with autocast(memory.device, precision):
-                total, _ = objective(on_device(memory.device, batch))
-            total.backward()
+                loss = objective(on_device(memory.device, batch))
+            sum_of_trained(loss).backward()
         return memory.peak()
     except Exception as error:
         if not is_out_of_memory(error):

@@ -27,7 +27,7 @@ from nmt.checkpoint import (
     write_model,
     write_tensors,
 )
-from nmt.criteria.base import Criterion
+from nmt.criteria.base import Criterion, CriterionContext
 from nmt.data.loader import Loader, Position, UpdateBatches
 from nmt.data.shards import PreparedData
 from nmt.device import Precision
@@ -186,6 +186,7 @@ class Run:
     world: World
     model: Model
     criterion: Criterion
+    context: CriterionContext
     updater: Updater
     optimizer: torch.optim.Optimizer
     schedule: Schedule

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from nmt import registry
 from nmt.artefact import MANIFEST
 from nmt.checkpoint import ModelFacts
-from nmt.data.loader import Loader
+from nmt.criteria.base import CriterionContext
+from nmt.data.loader import Loader, to_batch
 from nmt.data.shards import EvaluationSet, PreparedData
 from nmt.device import CAST_TO, Precision, choose_device, keep_pages, use_threads
 from nmt.dist import World
@@ -19,14 +21,15 @@ from nmt.errors import UserError, quoted, unknown
 from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.models.base import Vocabularies
 from nmt.nn import linear
+from nmt.optimizers.base import parameter_groups
 from nmt.options import as_dict
 from nmt.report.training import LogOnlyReport, NoReport, Report
 from nmt.runs import Checkpoints
 from nmt.train.layer_wrapping import compile_layers, recompute
-from nmt.train.parallel import spread
+from nmt.train.parallel import part_counts, spread
 from nmt.train.probe import find_max_tokens, products
 from nmt.train.run import MUST_STAY, Progress, Run, TrainOptions
-from nmt.train.update import LossScale, Updater
+from nmt.train.update import LossScale, Updater, on_device
 
 
 @dataclass(frozen=True)
@@ -104,13 +107,15 @@ def build_run(options: TrainOptions, parts: Any, setup: RunSetup) -> Run:
         raise UserError(f"model {parts.chosen['model']} translates nothing (give --no-valid-bleu --best-by loss)")
     if model.cost_is_measured:  # what cannot be measured is told before any work is done
         model.flops(*torch.ones(2, 1, dtype=torch.int64, device=device))
-    criterion = parts.build("criterion")
+    context = CriterionContext(pipeline, model)
+    criterion = parts.build("criterion", context)
     if options.activation_checkpointing:
         recompute(model)
     if options.compile:
         compile_layers(model)
-    objective = spread(model, criterion, world, options.engine)
-    optimizer = parts.build("optimizer", model.parameters())
+    first = on_device(device, to_batch(data.train, np.array([0])))
+    objective = spread(model, criterion, world, options.engine, first)
+    optimizer = parts.build("optimizer", parameter_groups(model))
     folder, cut = Path(options.output), (options.batch_tokens, 1, options.seed)  # `settle` says of how many tokens
     loader = Loader(data.train, *cut, world.rank, world.size, pinned=device.type == "cuda")
     return Run(
@@ -122,7 +127,10 @@ def build_run(options: TrainOptions, parts: Any, setup: RunSetup) -> Run:
         world=world,
         model=model,
         criterion=criterion,
-        updater=Updater(objective, optimizer, world, options.precision, options.clip_norm),
+        context=context,
+        updater=Updater(
+            objective, optimizer, world, options.precision, options.clip_norm, part_counts(model, criterion)
+        ),
         optimizer=optimizer,
         schedule=parts.build("schedule", model.width, options.max_updates),
         loader=loader,

@@ -15,8 +15,8 @@ from nmt.dist import World
 from nmt.errors import DivergedError, Interrupted
 from nmt.models.base import Model
 from nmt.options import as_dict, to_toml
+from nmt.report.training import SHOWN_AS, Window
 from nmt.report.training import Progress as Shown
-from nmt.report.training import Window
 from nmt.signals import Signals
 from nmt.train.layer_wrapping import graphs_compiled
 from nmt.train.period import Period, Timer
@@ -117,10 +117,13 @@ def _loop(run: Run, dev: EvaluationSet | None, translator: Translator | None, si
 def make_update(run: Run, data: UpdateBatches) -> tuple[Stats, float]:
     """Make the next update; returns its statistics and learning rate."""
     options, progress = run.options, run.progress
-    rate = run.schedule(progress.update + 1)
+    number = progress.update + 1
+    rate = run.schedule(number)
     for group in run.optimizer.param_groups:
-        group["lr"] = rate
-    seed = update_seed(options.seed, progress.update + 1, run.world.rank)
+        group["lr"] = rate * group["lr_factor"]
+    run.context.update = number
+    run.model.begin_update(number)
+    seed = update_seed(options.seed, number, run.world.rank)
     stats = run.updater(data, seed, progress.limit.max_micro_batch_tokens, progress.scale)
     progress.limit.max_micro_batch_tokens = stats.max_micro_batch_tokens
     progress.advance(data)
@@ -157,8 +160,7 @@ def _note(run: Run, stats: Stats, data: UpdateBatches, rate: float, window: Wind
         {
             "update": progress.update,
             "epoch": progress.epoch,
-            "loss": stats.loss / stats.tokens,
-            "nll": stats.nll / stats.tokens,
+            **stats.losses.means(),
             "target_tokens": stats.tokens,
             "eflop": progress.flops / 10**18,
             "lr": rate,
@@ -189,8 +191,7 @@ def count(window: Window, stats: Stats, flops: int, seconds: float) -> None:
     window.skipped += not stats.applied
     if stats.applied:
         window.target_tokens += stats.tokens
-        window.loss += stats.loss
-        window.nll += stats.nll
+        window.losses.add(stats.losses)
 
 
 def _validate(run: Run, dev: EvaluationSet | None, translator: Translator | None, signals: Signals) -> bool:
@@ -212,7 +213,8 @@ def _validate(run: Run, dev: EvaluationSet | None, translator: Translator | None
     progress.validation_due = False
     run.schedule.see(scores.loss)
     better = progress.see(-scores.loss if options.best_by == "loss" or scores.bleu is None else scores.bleu)
-    told = {"loss": scores.loss, "ppl": scores.perplexity, "bleu": scores.bleu}
+    parts = {name: value for name, value in scores.losses.items() if name not in SHOWN_AS}
+    told = {"loss": scores.loss, "ppl": scores.perplexity, "bleu": scores.bleu, **parts}
     run.report.record({"update": progress.update, **{f"valid_{name}": value for name, value in told.items()}})
     best = "none" if progress.best is None else f"{abs(progress.best):.4f}"
     state = "new best" if better else f"stalled {progress.stalled} times (best {options.best_by}: {best})"
@@ -224,6 +226,7 @@ def _validate(run: Run, dev: EvaluationSet | None, translator: Translator | None
 
 def _told(scores: Scores) -> str:
     text = f"loss {scores.loss:.4f} nats/token : ppl {scores.perplexity:.3f}"
+    text += "".join(f" : {name} {mean:.4f}" for name, mean in scores.losses.items() if name not in SHOWN_AS)
     return text if scores.bleu is None else f"{text} : BLEU {scores.bleu:.2f} ({scores.signature})"
 
 

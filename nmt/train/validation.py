@@ -14,6 +14,8 @@ from nmt.dist import World, dealt
 from nmt.errors import Interrupted
 from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.models.base import Model
+from nmt.report.losses import LossSums
+from nmt.train.parallel import Objective
 from nmt.train.update import on_device
 from nmt.translate.requests import Request
 from nmt.translate.translator import Translator
@@ -21,16 +23,21 @@ from nmt.translate.translator import Translator
 
 @dataclass(frozen=True)
 class Scores:
-    """loss: of the criterion, nll: without smoothing, both nats a target token; bleu: 0 to 100, None when not asked for.
+    """losses: the loss and its parts; perplexity: of the part `nll`; bleu: 0 to 100, None when not asked for.
 
     examples: a few (source, translation, reference)
     """
 
-    loss: float
+    losses: dict[str, float]
     perplexity: float
     bleu: float | None
     signature: str
     examples: list[tuple[str, str, str]] = field(default_factory=list)
+
+    @property
+    def loss(self) -> float:
+        """The sum of the means of the trained parts."""
+        return self.losses["loss"]
 
 
 def validate(
@@ -52,7 +59,7 @@ def validate(
     """
     model.eval()
     try:
-        loss, nll, tokens = _losses(model, criterion, dev, max_tokens, precision, world, check)
+        losses = _losses(model, criterion, dev, max_tokens, precision, world, check)
         score, signature, examples = None, "", []
         if translator is not None:
             outputs = _translations(translator, dev, world, check)
@@ -60,8 +67,8 @@ def validate(
             score, signature = scored.value, scored.signature
             step = max(1, len(outputs) // 3)
             examples = list(zip(dev.source_lines, outputs, dev.target_lines, strict=True))[::step][:3]
-        perplexity = float(torch.tensor(nll / tokens).exp())
-        return Scores(loss / tokens, perplexity, score, signature, examples)
+        perplexity = float(torch.tensor(losses.mean_nll).exp())
+        return Scores(losses.means(), perplexity, score, signature, examples)
     finally:
         model.train()
 
@@ -75,23 +82,33 @@ def _losses(
     precision: Precision,
     world: World,
     check: Callable[[], None],
-) -> tuple[float, float, int]:
-    """(loss, nll, target tokens): sums over the set; pairs with an empty side are left out."""
-    device = next(model.parameters()).device
-    sums = torch.zeros(4, dtype=torch.float64)
+) -> LossSums:
+    """The parts of the loss over the set; pairs with an empty side are left out."""
+    device, objective = next(model.parameters()).device, Objective(model, criterion)
+    sums, signal = LossSums(), 0
     try:
         for indices in world.share(list(dev.batches(max_tokens))):
             check()
             batch = on_device(device, to_batch(dev.corpus, indices))
             with autocast(device, precision):
-                loss = criterion(model, batch)
-            sums[:3] += torch.stack([loss.total, loss.parts["nll"], loss.tokens]).cpu()
+                trained, reported = objective(batch)
+            terms = {**trained, **reported}
+            values = torch.stack([value for term in terms.values() for value in term]).tolist()
+            totals = dict(zip(terms, values[::2], strict=True))
+            sums.add(LossSums(tuple(trained), totals, dict(zip(terms, values[1::2], strict=True))))
     except Interrupted as error:
-        sums[3] = error.signal_number
-    world.sum(sums)
-    if sums[3]:
-        raise Interrupted(int(sums[3]))
-    return float(sums[0]), float(sums[1]), max(int(sums[2]), 1)
+        signal = error.signal_number
+    shares = [
+        json.loads(share) for share in world.gather(json.dumps([signal, sums.trained, list(sums.totals)]).encode())
+    ]
+    if stopped := max(share[0] for share in shares):
+        raise Interrupted(stopped)
+    _, trained, names = next((share for share in shares if share[2]), shares[0])  # a rank may have no batch
+    values = [of.get(name, 0.0) for of in (sums.totals, sums.counts) for name in names]
+    total = torch.tensor(values, dtype=torch.float64)
+    world.sum(total)
+    totals, counts = (dict(zip(names, half.tolist(), strict=True)) for half in total.view(2, -1))
+    return LossSums(tuple(trained), totals, counts)
 
 
 def _translations(translator: Translator, dev: EvaluationSet, world: World, check: Callable[[], None]) -> list[str]:

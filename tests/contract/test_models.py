@@ -7,6 +7,7 @@ from torch.nn.functional import cross_entropy
 
 from nmt import registry
 from nmt.batch import Batch
+from nmt.criteria.base import CriterionContext
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
 from nmt.models.base import Vocabularies
 from nmt.nn.quantized import quantize
@@ -86,7 +87,8 @@ def test_shapes_are_those_of_the_seam(name):
     assert features.shape[:2] == batch.target_input.shape
     assert model.output(features).shape == (*batch.target_input.shape, V)
     assert model.width > 0
-    assert all(loss.shape == () for loss in extra_losses.values())
+    assert all(loss.total.shape == loss.count.shape == () for loss in extra_losses.values())
+    assert extra_losses.keys() == model.extra_counts(batch).keys()
     log_probs, state = model.step(torch.full((B,), BOS), model.start(batch.source))
     assert log_probs.shape == (B, V)
     assert log_probs.dtype == torch.float32
@@ -239,12 +241,12 @@ def test_it_learns_twenty_pairs_by_heart_and_every_parameter_takes_part(name):
     model, batch = build(name), make_batch(20)
     model.eval()  # no dropout: the pairs are to be known, not generalised from
     before = {key: parameter.detach().clone() for key, parameter in model.named_parameters()}
-    criterion = CrossEntropy(CrossEntropyOptions(label_smoothing=0.0))
+    criterion = CrossEntropy(CrossEntropyOptions(label_smoothing=0.0), CriterionContext(None, model))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(150):
         optimizer.zero_grad()
-        total, tokens, _ = criterion(model, batch)
-        (total / tokens).backward()
+        loss = criterion(model, batch).trained["loss"]
+        (loss.total / loss.count).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
     assert {key for key, parameter in model.named_parameters() if torch.equal(parameter, before[key])} == set()
