@@ -30,7 +30,7 @@ from nmt.options import REQUIRED, opt
 from nmt.runs import Checkpoints, update_of
 from nmt.signals import Signals
 from nmt.text.pipeline import Pipeline
-from nmt.train.validation import validate
+from nmt.train.validation import Validation, validate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,8 +162,8 @@ def _scores(
     def score(loaded: LoadedModel) -> dict[str, float]:
         criterion, model = parts.build("criterion", CriterionContext(loaded.pipeline, loaded.model)), loaded.model
         with torch.inference_mode():
-            scores = validate(model, criterion, dev, None, "13a", options.max_tokens, "fp32", World(), check)
-        return {"loss": scores.loss, "ppl": scores.perplexity}
+            result = validate(model, criterion, Validation(dev), options.max_tokens, "fp32", World(), check)
+        return {"loss": result.loss, "ppl": result.perplexity}
 
     rows = {one_line(str(folder)): score(load_model(folder, device)) for folder in folders}
     mean = load_model(folders[0], device)

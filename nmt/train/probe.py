@@ -40,10 +40,10 @@ def find_max_tokens(objective: nn.Module, longest: int, largest: int, precision:
     of_optimizer = OF_OPTIMIZER * sum(weight.numel() * weight.element_size() for weight in weights)
     memory.watch()
     before = memory.peak()
-    room = world.least(int(PART * memory.free() / (1 if memory.on_gpu else world.local_size)) - of_optimizer)
+    room = world.minimum(int(PART * memory.free() / (1 if memory.on_gpu else world.local_size)) - of_optimizer)
     found = 0
     for tokens in _sizes(longest, largest):
-        left = world.least(
+        left = world.minimum(
             room - (_peak(objective, memory, _filled(max(tokens // longest, 1), longest), precision) - before)
         )
         if left < 0:

@@ -12,7 +12,7 @@ from nmt.batch import Batch
 from nmt.criteria.base import Loss
 from nmt.data.loader import UpdateBatches
 from nmt.device import Precision, autocast, give_back
-from nmt.dist import World, whole
+from nmt.dist import World, full_tensor
 from nmt.errors import ResourceError, UserError, is_out_of_memory
 from nmt.report.losses import LossSums
 from nmt.symbols import PAD
@@ -136,7 +136,7 @@ class Updater:
         self.world.sum(sums.sums)
         if factor != 1:
             torch._foreach_mul_([p.grad for p in self.objective.parameters() if p.grad is not None], 1 / factor)
-        norm = whole(nn.utils.clip_grad_norm_(self.objective.parameters(), self.clip_norm or math.inf))
+        norm = full_tensor(nn.utils.clip_grad_norm_(self.objective.parameters(), self.clip_norm or math.inf))
         losses, found_norm = sums.read(counts), float(norm)  # the one place that waits for the device
         applied = math.isfinite(found_norm) and all(math.isfinite(losses.totals[name]) for name in losses.trained)
         if applied:
