@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from nmt import registry
 from nmt.batch import Batch
-from nmt.criteria.base import Loss
+from nmt.criteria.base import CriterionContext, Loss, Term
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
 from nmt.data.loader import Loader, Position, UpdateBatches, to_batch
 from nmt.data.shards import PreparedData
@@ -36,7 +36,7 @@ from nmt.models.transformer import Transformer, TransformerOptions
 from nmt.nn import linear
 from nmt.options import make
 from nmt.symbols import PAD
-from nmt.train.parallel import spread
+from nmt.train.parallel import Objective
 from nmt.train.probe import products
 from nmt.train.update import Updater
 
@@ -65,7 +65,8 @@ def dropout_of_torch(states: Tensor, probability: float, training: bool) -> Tens
 
 def loss_of_all_logits(self: CrossEntropy, model: Model, batch: Batch) -> Loss:
     total, nll = self.of_logits(model.output(model(batch).features).flatten(0, 1), batch.target_output.flatten())
-    return Loss(total, batch.num_target_tokens, {"nll": nll.detach()})
+    count = batch.num_target_tokens
+    return Loss({"loss": Term(total, count)}, {"nll": Term(nll.detach(), count)})
 
 
 @contextmanager
@@ -96,7 +97,8 @@ class Bench:
         options = make(TransformerOptions, {**registry.find_preset(given.preset).values, **sizes(given)})
         self.model = Transformer(options, Vocabularies(pipeline.source.size, pipeline.target.size, pipeline.joint))
         self.model.train()
-        objective = spread(self.model, CrossEntropy(CrossEntropyOptions()), World(), "ddp")
+        criterion = CrossEntropy(CrossEntropyOptions(), CriterionContext(pipeline, self.model))
+        objective = Objective(self.model, criterion)
         self.plain_adam, self.fused_adam = (
             torch.optim.Adam(self.model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=fused, foreach=False)
             for fused in (False, True)

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from nmt import registry
 from nmt.artefact import Artefact, new_folder, to_json, write_file
-from nmt.dist import placed_like
+from nmt.dist import shard_like
 from nmt.errors import ArtefactError, DivergedError, UserError, quoted
 from nmt.models.base import Model, Vocabularies
 from nmt.nn.quantized import available, quantize, room
@@ -112,7 +112,7 @@ def put_weights(model: nn.Module, weights: Mapping[str, Tensor], place: object) 
     own = weights_of(model)
     check_tensors(weights, own, place)
     for name, tensor in own.items():
-        tensor.copy_(placed_like(weights[name], tensor))
+        tensor.copy_(shard_like(weights[name], tensor))
 
 
 def take_weights(model: nn.Module, weights: Mapping[str, Tensor], place: object) -> None:
@@ -265,7 +265,7 @@ def put_optimizer(
     if {key: type(value) for key, value in plain.items()} != {key: type(value) for key, value in own_plain.items()}:
         raise ArtefactError(f"{quoted(place)}: the optimizer's values are not those of {type(optimizer).__name__}")
     state: dict[int, dict[str, Any]] = {}
-    placed = {key: placed_like(tensors[key], own) for key, own in own_tensors.items()}  # all ranks in one order
+    placed = {key: shard_like(tensors[key], own) for key, own in own_tensors.items()}  # all ranks in one order
     for key, value in [*placed.items(), *plain.items()]:
         index, _, name = key.partition(".")
         state.setdefault(int(index), {})[name] = value

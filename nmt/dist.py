@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from nmt.errors import Interrupted, ReportedElsewhere, ResourceError, UserError, one_line, quoted
 
-MOST_MINUTES: Final = 10_000_000  # that a wait may be bounded by: 19 years
+MAX_WAIT_MINUTES: Final = 10_000_000  # that a wait may be bounded by: 19 years
 MEETING_MINUTES: Final = 2.0  # that ranks have at least to start
 ANSWER_SECONDS: Final = 5  # that a rank has to say that it waits too
 WAITED: Final = "waited"
@@ -170,16 +170,16 @@ class World:
         dist.all_gather(found, own)
         return [row[:size].numpy().tobytes() for row, size in zip(found, sizes.tolist(), strict=True)]
 
-    def least(self, number: int) -> int:
+    def minimum(self, number: int) -> int:
         """The smallest of what the ranks have."""
         return min(int(told) for told in self.gather(str(number).encode()))
 
     def share(self, items: Sequence[Any]) -> Sequence[Any]:
-        """This rank's of some items that are dealt out in turn; `dealt` undoes it."""
+        """This rank's of some items that are dealt out in turn; `merge_shares` undoes it."""
         return items[self.rank :: self.size]
 
 
-def dealt(shares: Sequence[Sequence[Any]]) -> list[Any]:
+def merge_shares(shares: Sequence[Sequence[Any]]) -> list[Any]:
     """The items of all ranks' shares in the order they had."""
     found: list[Any] = [None] * sum(map(len, shares))
     for rank, share in enumerate(shares):
@@ -192,12 +192,12 @@ def is_sharded(tensor: Any) -> bool:
     return hasattr(tensor, "full_tensor")
 
 
-def whole(tensor: Any) -> Any:
+def full_tensor(tensor: Any) -> Any:
     """All of a tensor, on each rank. Every rank must ask."""
     return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
-def placed_like(tensor: Any, own: Any) -> Any:
+def shard_like(tensor: Any, own: Any) -> Any:
     """A whole tensor, sharded as `own` is."""
     if not is_sharded(own):
         return tensor

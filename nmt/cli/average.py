@@ -12,6 +12,7 @@ from torch import Tensor
 
 from nmt.artefact import Artefact, check_output
 from nmt.checkpoint import (
+    LoadedModel,
     ModelFacts,
     average_weights,
     load_model,
@@ -19,17 +20,17 @@ from nmt.checkpoint import (
     save_model,
 )
 from nmt.cli.command import Command, Parts
+from nmt.criteria.base import CriterionContext
 from nmt.data.shards import EvaluationSet, PreparedData
 from nmt.device import choose_device, use_threads
 from nmt.dist import World
 from nmt.errors import ArtefactError, UserError, one_line, quoted
 from nmt.log import log
-from nmt.models.base import Model
 from nmt.options import REQUIRED, opt
 from nmt.runs import Checkpoints, update_of
 from nmt.signals import Signals
 from nmt.text.pipeline import Pipeline
-from nmt.train.validation import validate
+from nmt.train.validation import Validation, validate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,16 +158,16 @@ def _scores(
     check: Callable[[], None],
 ) -> dict[str, dict[str, float]]:
     """Loss and perplexity of each folder's model and of their mean, by path. weights: those of the mean."""
-    criterion = parts.build("criterion")
 
-    def score(model: Model) -> dict[str, float]:
+    def score(loaded: LoadedModel) -> dict[str, float]:
+        criterion, model = parts.build("criterion", CriterionContext(loaded.pipeline, loaded.model)), loaded.model
         with torch.inference_mode():
-            scores = validate(model, criterion, dev, None, "13a", options.max_tokens, "fp32", World(), check)
-        return {"loss": scores.loss, "ppl": scores.perplexity}
+            result = validate(model, criterion, Validation(dev), options.max_tokens, "fp32", World(), check)
+        return {"loss": result.loss, "ppl": result.perplexity}
 
-    rows = {one_line(str(folder)): score(load_model(folder, device).model) for folder in folders}
-    mean = load_model(folders[0], device).model
-    put_weights(mean, weights, options.output)
+    rows = {one_line(str(folder)): score(load_model(folder, device)) for folder in folders}
+    mean = load_model(folders[0], device)
+    put_weights(mean.model, weights, options.output)
     return {**rows, one_line(options.output): score(mean)}
 
 

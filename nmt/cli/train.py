@@ -1,4 +1,4 @@
-"""`nmt train`: train a model on prepared data, or go on where the last run stopped."""
+"""`nmt train`: train a model on prepared data, or continue a run."""
 
 import json
 import sys
@@ -9,32 +9,32 @@ from nmt.cli.launch import flags_of_each, launch
 from nmt.dist import World
 from nmt.log import log
 from nmt.train.dry_run import dry_run_of
-from nmt.train.run import TrainOptions
-from nmt.train.setup import development_set, training_data
+from nmt.train.options import TrainOptions
+from nmt.train.setup import training_data, validation_of
 from nmt.train.trainer import train
 
 
 def run(options: TrainOptions, parts: Parts) -> int:
-    """Train, or say what training would be; as JSON where the run stands when that is asked for."""
+    """Train, or estimate a training with --dry-run; with --json print the state of the run."""
     world = World.from_environment()
     if options.devices > 1 and world.size == 1:
-        development_set(options, training_data(options))  # what is wrong with them is told once
-        of_each = flags_of_each(options.devices, options.device, options.threads)
+        validation_of(options, training_data(options))  # errors of the data are printed once
+        rank_flags = flags_of_each(options.devices, options.device, options.threads)
         return launch(
-            options.devices, ["train", *parts.argv, *of_each], "the same command goes on from the newest checkpoint"
+            options.devices, ["train", *parts.argv, *rank_flags], "the same command goes on from the newest checkpoint"
         )
     log.quiet |= not world.leads
     if options.dry_run:
-        found = dry_run_of(options, parts)
+        estimate = dry_run_of(options, parts)
         if world.leads:
-            told = {**asdict(found), "hours": found.hours, "eflop": found.eflop}
-            lines = [json.dumps(told, indent=1)] if options.json else found.lines()
+            values = {**asdict(estimate), "hours": estimate.hours, "eflop": estimate.eflop}
+            lines = [json.dumps(values, indent=1)] if options.json else estimate.lines()
             sys.stdout.writelines(f"{line}\n" for line in lines)
         return 0
     done = train(options, parts)
     if options.json and world.leads:
         best = done.checkpoints.best()
-        told = {
+        state = {
             "update": done.progress.update,
             "epochs": done.progress.position.epoch - 1,
             "best": str(best),
@@ -42,13 +42,13 @@ def run(options: TrainOptions, parts: Parts) -> int:
             "score": None if best is None else done.checkpoints.score(best),
             "skipped": done.progress.skipped,
         }
-        sys.stdout.write(json.dumps(told, indent=1) + "\n")
+        sys.stdout.write(json.dumps(state, indent=1) + "\n")
     return 0
 
 
 COMMAND = Command(
     "train",
-    "Train a model on prepared data; a run that is there goes on, bit for bit.",
+    "Train a model on prepared data; an existing run is continued, bit for bit.",
     TrainOptions,
     run,
     kinds=("model", "criterion", "optimizer", "schedule", "decoder"),

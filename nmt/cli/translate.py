@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from nmt import registry
 from nmt.cli.command import Command, Parts
-from nmt.dist import MOST_MINUTES, World
+from nmt.dist import MAX_WAIT_MINUTES, World
 from nmt.errors import UserError, quoted
 from nmt.log import log
 from nmt.options import REQUIRED, opt
@@ -114,8 +114,8 @@ class TranslateOptions:
         for name in ("buffer_size", "max_source_length", "devices", "attention_lines"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        if not 0 < self.timeout <= MOST_MINUTES:
-            raise ValueError(f"timeout is {self.timeout}; it must be above 0, and at most {MOST_MINUTES:,}")
+        if not 0 < self.timeout <= MAX_WAIT_MINUTES:
+            raise ValueError(f"timeout is {self.timeout}; it must be above 0, and at most {MAX_WAIT_MINUTES:,}")
         if self.alignment not in (None, "hard", "soft") and not _is_share(self.alignment):
             raise ValueError(f"alignment is {self.alignment}; it must be hard, soft, or a number from 0 to 1")
         if self.shortlist is not None and len(self.model) > 1:

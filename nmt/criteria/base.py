@@ -1,25 +1,60 @@
-"""What every criterion is: a sum over target tokens, which the trainer divides once."""
+"""Criteria: what training minimises, as sums with their own counts."""
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from nmt import registry
 from nmt.batch import Batch
-from nmt.models.base import Model
+from nmt.models.base import Model, Scorer
+from nmt.models.base import Term as Term
+from nmt.text.pipeline import Pipeline
 
 
 class Loss(NamedTuple):
-    """total: () the sum to minimise, in nats; tokens: () target tokens it sums over; parts: sums by name, detached."""
+    """The parts of a criterion's value on a batch, by name.
 
-    total: Tensor
-    tokens: Tensor
-    parts: dict[str, Tensor]
+    trained: an update minimises the sum of their means, each over its count in the whole update
+    reported: logged only; "nll", the negative log-likelihood in nats over target tokens, gives the perplexity
+    """
+
+    trained: Mapping[str, Term]
+    reported: Mapping[str, Term] = {}
+
+
+@dataclass
+class CriterionContext:
+    """What a criterion may use besides its options.
+
+    pipeline: the text pipeline of source and target, with their vocabularies
+    scorer: the model, for a search
+    update: number of the update that is being made, from 1; the trainer sets it
+    """
+
+    pipeline: Pipeline
+    scorer: Scorer
+    update: int = 0
+
+    def build(self, part: Any, *more: Any) -> Any:
+        """Build a part that the criterion's options hold; a criterion in it gets this context."""
+        context = (self,) if part.kind == "criterion" else ()
+        return registry.build(part, *context, *more)
 
 
 class Criterion(ABC):
-    """A registered criterion is built as `cls(options)`."""
+    """A training criterion. A registered criterion is built as `cls(options, context)`, see CriterionContext."""
 
     @abstractmethod
     def __call__(self, model: Model, batch: Batch) -> Loss:
-        """The loss of a batch; splitting the batch splits the sums. parts has "nll", the plain negative log-likelihood."""
+        """The parts of the loss as sums over a batch.
+
+        The parts of a batch are the sums of those of its rows. Auxiliary losses of the model are not among them: the
+        update adds those itself.
+        """
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """The counts () of the trained parts of a batch, from the batch alone: an update divides before its first gradient."""
+        return {"loss": batch.num_target_tokens}

@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from nmt import opt, register
 from nmt.batch import Batch
-from nmt.criteria.base import Criterion, Loss
+from nmt.criteria.base import Criterion, CriterionContext, Loss, Term
 from nmt.models.base import Model
 from nmt.nn.linear import Linear, add_product, product, product_back
 from nmt.symbols import PAD
@@ -36,21 +36,20 @@ class CrossEntropyOptions:
 class CrossEntropy(Criterion):
     """Negative log-likelihood of the reference with label smoothing, summed over its tokens, in nats."""
 
-    def __init__(self, options: CrossEntropyOptions) -> None:
+    def __init__(self, options: CrossEntropyOptions, context: CriterionContext) -> None:
         self.options = options
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
         """See Criterion. The logits of the whole batch never exist at once."""
-        output = model(batch)
-        features = output.features.flatten(0, 1)  # N D
+        features = model(batch).features.flatten(0, 1)  # N D
         targets = batch.target_output.flatten()  # N
         if type(model.output) in (Linear, nn.Linear):
             weight, bias = model.output.weight, model.output.bias
             total, nll = _LinearCrossEntropy.apply(features, weight, bias, targets, self)  # type: ignore[no-untyped-call]
         else:
             total, nll = self._in_chunks(model.output, features, targets)
-        total = total + sum(term.total for term in output.extra_losses.values())
-        return Loss(total, batch.num_target_tokens, {"nll": nll.detach()})
+        count = batch.num_target_tokens
+        return Loss({"loss": Term(total, count)}, {"nll": Term(nll.detach(), count)})
 
     def weights(self, size: int) -> tuple[float, float]:
         """(a, b) such that the loss of a word is -(a log p(word) + b sum_k log p(k)); a + b V = 1."""

@@ -1,14 +1,13 @@
 """Adafactor: Adam's second moment as the product of two vectors (Shazeer and Stern, 2018, algorithms 4 and 5)."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import nn
 
 from nmt import UserError, opt, register
 from nmt.dist import is_sharded
-from nmt.optimizers.base import UNSET, check_weight_decay
+from nmt.optimizers.base import UNSET, Parameters, check_weight_decay, tensors_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +43,9 @@ class Adafactor(torch.optim.Adafactor):
     The step of a matrix is min(lr, update^-0.5) times its root mean square, so a learning rate near 0.01 is usual.
     """
 
-    def __init__(self, options: AdafactorOptions, parameters: Iterable[nn.Parameter]) -> None:
-        weights = list(parameters)
-        if any(map(is_sharded, weights)):
+    def __init__(self, options: AdafactorOptions, parameters: Parameters) -> None:
+        weights: list[Any] = list(parameters)
+        if any(map(is_sharded, tensors_of(weights))):
             raise UserError("adafactor looks at whole matrices, which --engine fsdp shares out (take ddp, or adam)")
         super().__init__(
             weights,

@@ -1,13 +1,12 @@
 """Adam (Kingma and Ba, 2015), with the values of "Attention Is All You Need", section 5.3, as defaults."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import nn
 
 from nmt import opt, register
-from nmt.optimizers.base import UNSET, can_fuse, check_adam
+from nmt.optimizers.base import UNSET, Parameters, can_fuse, check_adam
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +23,8 @@ class AdamOptions:
 class Adam(torch.optim.Adam):
     """Adam: each weight's step is its mean gradient over the root of its mean squared gradient."""
 
-    def __init__(self, options: AdamOptions, parameters: Iterable[nn.Parameter]) -> None:
-        weights = list(parameters)
+    def __init__(self, options: AdamOptions, parameters: Parameters) -> None:
+        weights: list[Any] = list(parameters)
         super().__init__(
             weights,
             lr=UNSET,

@@ -1,13 +1,12 @@
 """AdamW: Adam with weight decay apart from the gradient (Loshchilov and Hutter, 2019)."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import nn
 
 from nmt import opt, register
-from nmt.optimizers.base import UNSET, can_fuse, check_adam
+from nmt.optimizers.base import UNSET, Parameters, can_fuse, check_adam
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +25,8 @@ class AdamWOptions:
 class AdamW(torch.optim.AdamW):
     """Adam with weights that shrink by themselves, not through the gradient."""
 
-    def __init__(self, options: AdamWOptions, parameters: Iterable[nn.Parameter]) -> None:
-        weights = list(parameters)
+    def __init__(self, options: AdamWOptions, parameters: Parameters) -> None:
+        weights: list[Any] = list(parameters)
         super().__init__(
             weights,
             lr=UNSET,

@@ -1,21 +1,56 @@
-"""What every optimizer is: one of torch's, whose learning rate the trainer sets before each update.
+"""Optimizers: torch's own, whose learning rates the trainer sets before each update.
 
-A registered optimizer is built as `cls(options, parameters)` and is a `torch.optim.Optimizer`. It has no option for the
-learning rate: `group["lr"]` of each of its `param_groups` is a plain float that the schedule gives.
+A registered optimizer is built as `cls(options, parameters)` and is a `torch.optim.Optimizer`. `parameters` are torch's
+parameter groups with `name`, `lr_factor` and, if it differs from the optimizer's, `weight_decay`. The optimizer has no
+option for the learning rate: `group["lr"]` of each of its `param_groups` is a plain float, the schedule's learning rate
+times `group["lr_factor"]`.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 from torch import nn
+
+from nmt.errors import UserError
+from nmt.models.base import Model
 
 UNSET: Final = 0.0  # the learning rate before the schedule gives one: a forgotten schedule then changes no weight
 FUSED_DEVICES: Final = {"cpu", "cuda"}
 
+Parameters = Iterable[nn.Parameter] | Iterable[dict[str, Any]]
 
-def can_fuse(parameters: Sequence[nn.Parameter]) -> bool:
+
+def parameter_groups(model: Model) -> list[dict[str, Any]]:
+    """A model's groups of trainable parameters as torch's optimizers take them.
+
+    Raises UserError unless each trainable parameter is in one group.
+    """
+    groups: list[dict[str, Any]] = []
+    for group in model.parameter_groups():
+        trainable = [parameter for parameter in group.parameters if parameter.requires_grad]
+        decay = {} if group.weight_decay is None else {"weight_decay": group.weight_decay}
+        if trainable:
+            groups.append({"params": trainable, "name": group.name, "lr_factor": group.lr_factor, **decay})
+    grouped = [id(parameter) for group in groups for parameter in group["params"]]
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and grouped.count(id(parameter)) != 1:
+            count = grouped.count(id(parameter))
+            raise UserError(f"{type(model).__name__}: parameter '{name}' is in {count} parameter groups, not in one")
+    if not groups:
+        raise UserError(f"{type(model).__name__}: has no trainable parameters")
+    return groups
+
+
+def tensors_of(parameters: Sequence[Any]) -> list[nn.Parameter]:
+    """The parameters of a sequence of parameters or of torch's parameter groups."""
+    groups = (group["params"] if isinstance(group, dict) else [group] for group in parameters)
+    return [parameter for group in groups for parameter in group]
+
+
+def can_fuse(parameters: Sequence[Any]) -> bool:
     """Whether torch has one kernel that updates all of these at once; bit-reproducible, and the fastest there is."""
-    return all(parameter.device.type in FUSED_DEVICES and parameter.is_floating_point() for parameter in parameters)
+    tensors = tensors_of(parameters)
+    return all(tensor.device.type in FUSED_DEVICES and tensor.is_floating_point() for tensor in tensors)
 
 
 def check_weight_decay(weight_decay: float) -> None:

@@ -1,14 +1,13 @@
 """Stochastic gradient descent, with momentum (Sutskever et al., 2013) on request."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import nn
 
 from nmt import opt, register
 from nmt.dist import is_sharded
-from nmt.optimizers.base import UNSET, can_fuse, check_weight_decay
+from nmt.optimizers.base import UNSET, Parameters, can_fuse, check_weight_decay, tensors_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,13 +28,13 @@ class SgdOptions:
 class Sgd(torch.optim.SGD):
     """Gradient descent: each weight's step is its gradient, or a running sum of them."""
 
-    def __init__(self, options: SgdOptions, parameters: Iterable[nn.Parameter]) -> None:
-        weights = list(parameters)
+    def __init__(self, options: SgdOptions, parameters: Parameters) -> None:
+        weights: list[Any] = list(parameters)
         super().__init__(
             weights,
             lr=UNSET,
             momentum=options.momentum,
             nesterov=options.nesterov,
             weight_decay=options.weight_decay,
-            fused=can_fuse(weights) and not any(map(is_sharded, weights)),
+            fused=can_fuse(weights) and not any(map(is_sharded, tensors_of(weights))),
         )

@@ -22,22 +22,23 @@ from rich.text import Text
 from nmt.artefact import storage_error
 from nmt.errors import ResourceError, UserError, quoted
 from nmt.log import log
+from nmt.report.losses import LossSums
 
 METRICS: Final = "metrics.jsonl"
+SHOWN_AS: Final = {"loss": "loss", "nll": "ppl"}  # parts of the loss that a log line has under these names
 
 
 @dataclass
 class Window:
-    """Sums since the last log line. loss, nll in nats; tokens without padding, cells with it; seconds of training only.
+    """Sums since the last log line. tokens without padding, cells with it; seconds of training only.
 
-    skipped: updates that were not applied; they count in neither loss nor target_tokens
+    skipped: updates that were not applied; they count in neither losses nor target_tokens
     flops: floating-point operations, padding not counted
     """
 
     updates: int = 0
     skipped: int = 0
-    loss: float = 0.0
-    nll: float = 0.0
+    losses: LossSums = field(default_factory=LossSums)
     target_tokens: int = 0
     real_tokens: int = 0
     cells: int = 0
@@ -45,12 +46,8 @@ class Window:
     seconds: float = 0.0
 
     @property
-    def loss_per_token(self) -> float:
-        return self.loss / max(self.target_tokens, 1)
-
-    @property
     def perplexity(self) -> float:
-        return math.exp(min(self.nll / max(self.target_tokens, 1), 700.0))
+        return math.exp(min(self.losses.mean_nll, 700.0))
 
     @property
     def speed(self) -> float:
@@ -69,11 +66,12 @@ class Window:
 
 
 @dataclass
-class Progress:
-    """Where the run stands, for the display.
+class RunStatus:
+    """The state of a run, for the display.
 
-    flops: what all updates cost
-    share: of what this process has to do, 0 to 1, or None when the run has no end set; events: seconds until each, by name
+    flops: of all updates
+    share: of this process's work that is done, 0 to 1, or None when the run has no end set
+    events: seconds until each, by name
     """
 
     update: int
@@ -99,7 +97,7 @@ class NoReport:
     def cut(self, offset: int) -> None: ...
     def record(self, values: Mapping[str, Any]) -> None: ...
     def line(self, text: str) -> None: ...
-    def training(self, progress: Progress, window: Window) -> None: ...
+    def training(self, status: RunStatus, window: Window) -> None: ...
     def validation(
         self, update: int, text: str, scores: Mapping[str, float], examples: Sequence[tuple[str, str, str]]
     ) -> None: ...
@@ -201,27 +199,29 @@ class Report:
             self._flush()
         return stamped
 
-    def training(self, progress: Progress, window: Window) -> None:
+    def training(self, status: RunStatus, window: Window) -> None:
         """A log line of the updates since the last one."""
         text = (
-            f"Ep. {progress.epoch} : Up. {progress.update} : loss {window.loss_per_token:.4f} nats/token "
+            f"Ep. {status.epoch} : Up. {status.update} : loss {window.losses.loss:.4f} nats/token "
             f": ppl {window.perplexity:.2f} : words/s {window.speed:.0f} : padding {100 * window.padding:.1f} % "
-            f": gNorm {progress.gradient_norm:.3f} : L.r. {progress.learning_rate:.4e} : EFLOP {progress.flops / 1e18:.3e}"
+            f": gNorm {status.gradient_norm:.3f} : L.r. {status.learning_rate:.4e} : EFLOP {status.flops / 1e18:.3e}"
+            + "".join(f" : {name} {mean:.4f}" for name, mean in window.losses.means().items() if name not in SHOWN_AS)
             + (f" : skipped {window.skipped}" if window.skipped else "")
         )
-        self._scalars(progress.update, loss=window.loss_per_token, speed=window.speed, lr=progress.learning_rate)
+        scalars = {**window.losses.means(), "speed": window.speed, "lr": status.learning_rate}
+        self._scalars(status.update, scalars)
         if self._live is None:
             self.line(text)
             return
         self._log(text)
         self._shown.rows = {
-            "epoch, update": f"{progress.epoch}, {progress.update:,}",
-            "loss": f"{window.loss_per_token:.4f} nats a token (ppl {window.perplexity:.2f})",
+            "epoch, update": f"{status.epoch}, {status.update:,}",
+            "loss": f"{window.losses.loss:.4f} nats a token (ppl {window.perplexity:.2f})",
             "speed": f"{window.speed:,.0f} target tokens/s, {100 * window.padding:.1f} % padding",
-            "cost": f"{progress.flops / 1e18:.3e} EFLOP ({window.tflops:.3g} TFLOP/s)",
-            "learning rate": f"{progress.learning_rate:.3e} (gradient norm {progress.gradient_norm:.3f})",
-            "next": ", ".join(f"{name} in {_clock(seconds)}" for name, seconds in progress.events.items()),
-            "time": self._times(progress.share),
+            "cost": f"{status.flops / 1e18:.3e} EFLOP ({window.tflops:.3g} TFLOP/s)",
+            "learning rate": f"{status.learning_rate:.3e} (gradient norm {status.gradient_norm:.3f})",
+            "next": ", ".join(f"{name} in {_clock(seconds)}" for name, seconds in status.events.items()),
+            "time": self._times(status.share),
         }
         self._draw()
 
@@ -229,7 +229,7 @@ class Report:
         self, update: int, text: str, scores: Mapping[str, float], examples: Sequence[tuple[str, str, str]]
     ) -> None:
         """A validation's scores, and a few (source, translation, reference) to look at."""
-        self._scalars(update, **{f"valid/{name}": score for name, score in scores.items()})
+        self._scalars(update, {f"valid/{name}": score for name, score in scores.items()})
         self._shown.valid, self._shown.examples = text, examples
         self.line(text)
         self._draw()
@@ -255,7 +255,7 @@ class Report:
         ]
         self._live.update(Group(table, *lines), refresh=True)
 
-    def _scalars(self, update: int, **values: float) -> None:
+    def _scalars(self, update: int, values: Mapping[str, float]) -> None:
         if self._writer:
             for name, value in values.items():
                 self._writer.add_scalar(name, value, update)

@@ -1,4 +1,4 @@
-"""`nmt train --dry-run`: a few updates of a run of which nothing is kept, and what they say of the whole of it."""
+"""`nmt train --dry-run`: a few updates of a run, of which nothing is kept, and an estimate of the run's time and cost."""
 
 import math
 import time
@@ -13,20 +13,26 @@ from nmt.checkpoint import flat_optimizer, weights_of
 from nmt.data.loader import ahead
 from nmt.device import Memory
 from nmt.report.training import Window
-from nmt.train.run import Run, Saved, TrainOptions
-from nmt.train.setup import RunSetup, build_run, products_as, settle
-from nmt.train.trainer import count, flops_of, make_update
+from nmt.train.checkpointing import SavedState, check_same
+from nmt.train.options import TrainOptions
+from nmt.train.reporting import add_update, flops_of
+from nmt.train.run import Run
+from nmt.train.setup import RunSetup, build_run, choose_kernels, matmul_precision
+from nmt.train.trainer import make_update
 
-UPDATES: Final = 3  # that are timed, after a first one
+TIMED_UPDATES: Final = 3  # after a first one, which warms up
 
 
 @dataclass(frozen=True)
 class DryRun:
-    """What a run would be. Bytes are of this rank's device; seconds, tokens and FLOPs of all ranks.
+    """An estimate of a run. Memory is in bytes of this rank's device; seconds, tokens and FLOPs are per update, of all ranks.
 
-    first, last: the updates it would make, last None where nothing ends it but patience
-    micro_batches: of an update on a rank; max_tokens: of each at most, padding counted; padding: share of the cells
-    memory: peak of the updates; free: what was free before; checkpoint: of one on disk; kept: how many stay there
+    first, last: numbers of its first and last update; last is None if nothing but patience ends it
+    micro_batches: per update and rank
+    max_tokens: of a micro-batch, padding counted
+    padding: share of the positions that hold no token
+    memory: peak of the updates; free: before them
+    checkpoint: bytes on disk; kept: number of checkpoints kept, None for all
     """
 
     model: str
@@ -50,16 +56,16 @@ class DryRun:
 
     @property
     def hours(self) -> float | None:
-        """Of all updates; None where the run has no end."""
+        """Hours of all updates; None if the run has no end."""
         return None if self.last is None else self.seconds * max(self.last - self.first + 1, 0) / 3600
 
     @property
     def eflop(self) -> float | None:
-        """Of all updates; None where the run has no end."""
+        """EFLOP of all updates; None if the run has no end."""
         return None if self.last is None else self.flops * max(self.last - self.first + 1, 0) / 1e18
 
     def lines(self) -> Iterator[str]:
-        """As a person reads it."""
+        """The estimate as lines of text."""
         yield f"{self.model}: {self.parameters:,} parameters on {self.ranks} x {self.device}"
         yield f"data: {self.pairs:,} pairs, {self.updates_per_epoch:,} updates an epoch"
         yield (
@@ -83,47 +89,47 @@ class DryRun:
 
 
 def dry_run_of(options: TrainOptions, parts: Any) -> DryRun:
-    """Make a few updates from fresh weights, and tell what the run would be. Errors are those of `train`."""
+    """Make a few updates from fresh weights, and estimate the run. Raises the errors of `train`."""
     setup = RunSetup.of(options)
     memory = Memory(setup.device)
     free = memory.free()
     joined = setup.world.joined(setup.device.type, options.timeout)
-    with joined, products_as(setup.device, options.precision):
+    with joined, matmul_precision(setup.device, options.precision):
         run = build_run(options, parts, setup)
-        done = _done(run)
-        settle(run)
+        done = _updates_done(run)
+        choose_kernels(run)
         memory.watch()
-        return _of_updates(run, done, memory, free)
+        return _estimate(run, done, memory, free)
 
 
-def _done(run: Run) -> int:
-    """Updates that the run folder has already; raises UserError or ArtefactError if it cannot go on like this."""
-    found = run.checkpoints.newest_valid() if run.checkpoints.folder.is_dir() else None
-    if found is None:
+def _updates_done(run: Run) -> int:
+    """Updates of the run folder so far. Raises UserError or ArtefactError if the run cannot be continued like this."""
+    checkpoint = run.checkpoints.newest_valid() if run.checkpoints.folder.is_dir() else None
+    if checkpoint is None:
         return 0
-    state = Saved.read(found)
-    run.check_same(found.folder, state)
+    state = SavedState.read(checkpoint)
+    check_same(run, checkpoint.folder, state)
     return state.progress.update
 
 
-def _of_updates(run: Run, done: int, memory: Memory, free: int) -> DryRun:
+def _estimate(run: Run, done: int, memory: Memory, free: int) -> DryRun:
     options, loader, window = run.options, run.loader, Window()
     batches = tokens = 0
     run.model.train()
     with closing(ahead(loader.updates(run.progress.position))) as updates:
-        for number, data in zip(range(1 + UPDATES), updates, strict=False):
+        for number, data in zip(range(1 + TIMED_UPDATES), updates, strict=False):
             began = time.monotonic()
-            stats, _ = make_update(run, data)
+            stats = make_update(run, data)
             if run.device.type == "cuda":
                 torch.cuda.synchronize(run.device)
-            took = time.monotonic() - began
-            run.report.line(f"update {number + 1} of {1 + UPDATES}: {took:.1f} s")
-            if number:  # the first one warms up
-                count(window, stats, flops_of(run.model, data), took)
-                batches, tokens = batches + len(data.batches), tokens + stats.tokens  # also of one that was skipped
-    seconds, _, _ = run.world.agree(window.seconds / UPDATES, None, 0)
+            seconds = time.monotonic() - began
+            run.report.line(f"update {number + 1} of {1 + TIMED_UPDATES}: {seconds:.1f} s")
+            if number:
+                add_update(window, stats, flops_of(run.model, data), seconds)
+                batches, tokens = batches + len(data.batches), tokens + stats.tokens  # those of skipped updates too
+    seconds, _, _ = run.world.agree(window.seconds / TIMED_UPDATES, None, 0)
     tensors, _ = flat_optimizer(run.optimizer)
-    kept = [*tensors.values(), *weights_of(run.model).values()]
+    saved = [*tensors.values(), *weights_of(run.model).values()]
     return DryRun(
         model=run.facts.model,
         parameters=run.model.num_parameters(),
@@ -132,21 +138,21 @@ def _of_updates(run: Run, done: int, memory: Memory, free: int) -> DryRun:
         pairs=len(run.data.train),
         updates_per_epoch=loader.updates_per_epoch(),
         first=done + 1,
-        last=_last(options, loader.updates_per_epoch(), done, seconds),
-        micro_batches=batches / UPDATES,
+        last=_last_update(options, loader.updates_per_epoch(), done, seconds),
+        micro_batches=batches / TIMED_UPDATES,
         max_tokens=run.progress.limit.max_micro_batch_tokens,
-        target_tokens=tokens / UPDATES,
+        target_tokens=tokens / TIMED_UPDATES,
         padding=window.padding,
         seconds=seconds,
-        flops=window.flops / UPDATES,
+        flops=window.flops / TIMED_UPDATES,
         memory=memory.peak(),
         free=free,
-        checkpoint=sum(tensor.numel() * tensor.element_size() for tensor in kept),
+        checkpoint=sum(tensor.numel() * tensor.element_size() for tensor in saved),
         kept=options.keep_last + options.keep_best if options.keep_last else None,
     )
 
 
-def _last(options: TrainOptions, updates_per_epoch: int, done: int, seconds: float) -> int | None:
+def _last_update(options: TrainOptions, updates_per_epoch: int, done: int, seconds: float) -> int | None:
     """The last update, by whichever of updates, epochs and minutes ends the run first."""
     ends = [options.max_updates] if options.max_updates is not None else []
     ends += [options.max_epochs * updates_per_epoch] if options.max_epochs is not None else []

@@ -3,46 +3,89 @@
 Either averages the gradients of all ranks; the loss of each is multiplied by their number, so that what comes is the sum.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from inspect import signature
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
-from nmt.batch import Batch, dummy_batch
-from nmt.criteria.base import Criterion
+from nmt.batch import Batch
+from nmt.criteria.base import Criterion, Loss
 from nmt.dist import World
-from nmt.models.base import Model
+from nmt.errors import UserError
+from nmt.models.base import Model, Output, Term
 from nmt.train.layer_wrapping import layers_of
 
 Engine = Literal["ddp", "fsdp"]
 
 
 class Objective(nn.Module):
-    """The loss of a micro-batch as one module: whatever uses a weight does so inside it, where an engine can see it."""
+    """The loss of a micro-batch as one module: every use of a weight happens in its forward pass, where an engine sees it."""
 
     def __init__(self, model: Model, criterion: Criterion) -> None:
         super().__init__()
         self.model, self.criterion = model, criterion
 
-    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Two sums in nats: the loss, and the negative log-likelihood without gradient."""
-        loss = self.criterion(self.model, batch)
-        return loss.total, loss.parts["nll"]
+    def forward(self, batch: Batch) -> Loss:
+        """The criterion's parts, with the model's auxiliary losses among the trained ones."""
+        reads: list[dict[str, Term]] = []
+        with_gradient = torch.is_grad_enabled()
+
+        def collect(model: nn.Module, inputs: tuple[Any, ...], output: Output) -> None:
+            if torch.is_grad_enabled() == with_gradient:
+                reads.append(output.extra_losses)
+
+        hook = self.model.register_forward_hook(collect)
+        try:
+            trained, reported = self.criterion(self.model, batch)
+        finally:
+            hook.remove()
+        extra = self._extra_losses(batch, reads) if any(reads) else {}
+        if clash := extra.keys() & {**trained, **reported}.keys():
+            raise UserError(f"loss '{min(clash)}' is the model's and the criterion's (rename one of them)")
+        detached = {name: Term(term.total.detach(), term.count) for name, term in reported.items()}
+        return Loss({**trained, **extra}, detached)
+
+    def _extra_losses(self, batch: Batch, reads: Sequence[Mapping[str, Term]]) -> dict[str, Term]:
+        """Each auxiliary loss: its mean over all passes of a criterion through the model, times its count on the batch."""
+        counts = self.model.extra_counts(batch)
+        if any(read.keys() != counts.keys() for read in reads):
+            names = f"{sorted({name for read in reads for name in read})}, and `extra_counts` of {sorted(counts)}"
+            raise UserError(f"{type(self.model).__name__}: its output has extra losses {names} (make them the same)")
+        extra = {}
+        for name, count in counts.items():
+            total = torch.stack([read[name].total for read in reads]).sum()
+            read_count = torch.stack([read[name].count for read in reads]).sum()
+            extra[name] = Term(total * (count / read_count.where(read_count != 0, 1)), count)
+        return extra
 
 
-def spread(model: Model, criterion: Criterion, world: World, engine: Engine) -> nn.Module:
-    """The objective over all ranks. FSDP2 replaces the model's parameters: an optimizer is to be built after it."""
+def sum_of_trained(loss: Loss) -> Tensor:
+    """The sum of the totals of all trained parts: () with the gradient of each."""
+    return torch.stack([term.total for term in loss.trained.values()]).sum()
+
+
+def part_counts(model: Model, criterion: Criterion) -> Callable[[Batch], dict[str, Tensor]] | None:
+    """A function from a batch to the counts of its trained parts; None if the only part is `loss` over target tokens."""
+    if type(criterion).counts is Criterion.counts and type(model).extra_counts is Model.extra_counts:
+        return None
+    return lambda batch: {**criterion.counts(batch), **model.extra_counts(batch)}
+
+
+def spread(model: Model, criterion: Criterion, world: World, engine: Engine, batch: Batch) -> nn.Module:
+    """The objective over all ranks. FSDP2 replaces the model's parameters: an optimizer is to be built after it.
+
+    batch: a small one, for a first pass
+    """
     objective = Objective(model, criterion)
     if world.size == 1:
         return objective
     spread_out = _replicated(objective) if engine == "ddp" else _sharded(objective, world.size)
     # The first pass decides which module is FSDP's root, and after it DDP deals the gradients out anew: before it sums
     # have another order, so that a run that goes on would differ in its last bits.
-    device = next(model.parameters()).device
-    total, _ = spread_out(dummy_batch(1, 1, 1).to(device))
-    (0 * total).backward()
+    (0 * sum_of_trained(spread_out(batch))).backward()
     spread_out.zero_grad(set_to_none=True)
     return spread_out
 

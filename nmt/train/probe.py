@@ -8,7 +8,7 @@ from nmt.batch import Batch, dummy_batch
 from nmt.device import Memory, Precision, autocast, give_back
 from nmt.dist import World
 from nmt.errors import ResourceError, is_out_of_memory
-from nmt.train.parallel import gradients_shared, in_step
+from nmt.train.parallel import gradients_shared, in_step, sum_of_trained
 
 FIRST_TOKENS = 512  # of the smallest micro-batch that is tried
 PART = 0.8  # of the free memory that training may take
@@ -37,10 +37,10 @@ def find_max_tokens(objective: nn.Module, longest: int, largest: int, precision:
     of_optimizer = OF_OPTIMIZER * sum(weight.numel() * weight.element_size() for weight in weights)
     memory.watch()
     before = memory.peak()
-    room = world.least(int(PART * memory.free() / (1 if memory.on_gpu else world.local_size)) - of_optimizer)
+    room = world.minimum(int(PART * memory.free() / (1 if memory.on_gpu else world.local_size)) - of_optimizer)
     found = 0
     for tokens in _sizes(longest, largest):
-        left = world.least(
+        left = world.minimum(
             room
             - (_peak(objective, memory, dummy_batch(max(tokens // longest, 1), longest, longest), precision) - before)
         )
@@ -69,8 +69,8 @@ def _peak(objective: nn.Module, memory: Memory, batch: Batch, precision: Precisi
     try:
         with gradients_shared(objective, last=in_step(objective)):  # FSDP forgets those alone that it has shared out
             with autocast(memory.device, precision):
-                total, _ = objective(batch.to(memory.device))
-            total.backward()
+                loss = objective(batch.to(memory.device))
+            sum_of_trained(loss).backward()
         return memory.peak()
     except Exception as error:
         if not is_out_of_memory(error):

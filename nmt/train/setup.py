@@ -1,62 +1,69 @@
-"""How a run is set up: its data and device, its parts, and what is measured before the first update."""
+"""Setting up a run: its data, device and parts, and what is measured before the first update."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from nmt import registry
-from nmt.artefact import MANIFEST
+from nmt.artefact import MANIFEST, Lock
+from nmt.batch import Batch
 from nmt.checkpoint import ModelFacts
-from nmt.data.loader import Loader
+from nmt.criteria.base import Criterion, CriterionContext
+from nmt.data.loader import Loader, to_batch
 from nmt.data.shards import EvaluationSet, PreparedData
 from nmt.device import CAST_TO, Precision, choose_device, keep_pages, use_threads
 from nmt.dist import World
 from nmt.errors import UserError, quoted, unknown
-from nmt.metrics.bleu import Bleu, BleuOptions
-from nmt.models.base import Vocabularies
+from nmt.models.base import Model, Vocabularies
 from nmt.nn import linear
+from nmt.optimizers.base import parameter_groups
 from nmt.options import as_dict
 from nmt.report.training import LogOnlyReport, NoReport, Report
 from nmt.runs import Checkpoints
+from nmt.text.pipeline import Pipeline
 from nmt.train.layer_wrapping import compile_layers, recompute
-from nmt.train.parallel import spread
+from nmt.train.options import MUST_STAY, TrainOptions
+from nmt.train.parallel import Objective, part_counts, spread
 from nmt.train.probe import find_max_tokens, products
-from nmt.train.run import MUST_STAY, Progress, Run, TrainOptions
+from nmt.train.run import Progress, Run
 from nmt.train.update import LossScale, Updater
+from nmt.train.validation import Validation
+from nmt.translate.translator import Translator
 
 
 @dataclass(frozen=True)
 class RunSetup:
-    """What a run stands on before its ranks have met. dev: the set to validate on, if there is one."""
+    """What a run is built from, known before its ranks meet. validation: None without a development set"""
 
     world: World
     device: torch.device
     data: PreparedData
-    dev: EvaluationSet | None
+    validation: Validation | None
 
     @classmethod
     def of(cls, options: TrainOptions) -> "RunSetup":
-        """Raises UserError where a run cannot begin: its folder is something else, its device or data are not there."""
+        """Raises UserError for an output that cannot be a run, and for a device or data that cannot be used."""
         world, folder = World.from_environment(), Path(options.output)
         device = choose_device(options.device, world.local_rank)
         if device.type == "cuda":
             torch.cuda.set_device(device)
         data = training_data(options)
-        dev = development_set(options, data)
+        validation = validation_of(options, data)
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{quoted(folder)}: is a file; a run is a folder (name another --output)")
         if (folder / MANIFEST).exists():
             raise UserError(f"{quoted(folder)}: is a finished artefact, not a run (name another --output)")
-        return cls(world, device, data, dev)
+        return cls(world, device, data, validation)
 
 
 @contextmanager
-def products_as(device: torch.device, precision: Precision) -> Iterator[None]:
-    """Whatever is chosen for products while the block runs is undone after it; tf32 is in use within, if that is asked for."""
+def matmul_precision(device: torch.device, precision: Precision) -> Iterator[None]:
+    """Use tf32 products inside the block if asked for; the choice of products is undone after it."""
     before = torch.get_float32_matmul_precision()
     if precision == "tf32" and device.type != "cuda":
         raise UserError(f"--precision tf32: a number format of NVIDIA's GPUs, and this is {device} (fp32, or bf16)")
@@ -68,27 +75,43 @@ def products_as(device: torch.device, precision: Precision) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
+@contextmanager
+def run_folder_lock(options: TrainOptions, world: World) -> Iterator[None]:
+    """Lock the run folder; the leader holds the lock for all ranks."""
+    if not world.leads:
+        yield
+        return
+    with Lock(Path(options.output)):
+        yield
+
+
 def training_data(options: TrainOptions) -> PreparedData:
-    """The prepared data; UserError when there is nothing in it to train on."""
+    """The prepared data. Raises UserError if it has no training pairs."""
     data = PreparedData(Path(options.data))
     if not len(data.train):
         raise UserError(f"{quoted(options.data)}: has no training pairs (nmt prepare --train)")
     return data
 
 
-def development_set(options: TrainOptions, data: PreparedData) -> EvaluationSet | None:
-    """The set that validation uses, None when the data has none; UserError when one is wanted that cannot be used."""
+def validation_of(options: TrainOptions, data: PreparedData) -> Validation | None:
+    """The development set and the metrics, without a translator; None if the data has no development set.
+
+    Raises UserError for a set or a metric that cannot be used.
+    """
     sets, name = data.valid, options.valid_set
     if name is not None and name not in sets:
         raise unknown("development set", name, sets)
-    dev = sets[name] if name is not None else next(iter(sets.values()), None)
+    dev: EvaluationSet | None = sets[name] if name is not None else next(iter(sets.values()), None)
     if dev is None and options.patience is not None:
         raise UserError(f"{quoted(options.data)}: has no development set for --patience (nmt prepare --valid)")
     if dev is not None and next(dev.batches(1), None) is None:
         raise UserError(f"{quoted(options.data)}: development set '{dev.name}' has no pair with text on both sides")
-    if dev is not None and options.valid_bleu:
-        Bleu(BleuOptions(tokenize=options.bleu_tokenize)).check()
-    return dev
+    if dev is None:
+        return None
+    metrics = {name: registry.build("metric", name, {"tokenize": options.bleu_tokenize}) for name in options.metrics}
+    for metric in metrics.values():
+        metric.check()
+    return Validation(dev, metrics)
 
 
 def build_run(options: TrainOptions, parts: Any, setup: RunSetup) -> Run:
@@ -100,36 +123,62 @@ def build_run(options: TrainOptions, parts: Any, setup: RunSetup) -> Run:
     vocabularies = Vocabularies(pipeline.source.size, pipeline.target.size, pipeline.joint)
     torch.manual_seed(options.seed)
     model = parts.build("model", vocabularies).to(device)
-    if options.valid_bleu and not model.reads_source:
+    if options.metrics and not model.reads_source:
         raise UserError(f"model {parts.chosen['model']} translates nothing (give --no-valid-bleu --best-by loss)")
-    if model.cost_is_measured:  # what cannot be measured is told before any work is done
+    if model.cost_is_measured:  # an error of the measurement comes before any work
         model.flops(*torch.ones(2, 1, dtype=torch.int64, device=device))
-    criterion = parts.build("criterion")
+    context = CriterionContext(pipeline, model)
+    criterion = parts.build("criterion", context)
+    first = to_batch(data.train, np.array([0])).to(device)
+    _check_best_by(options, model, criterion, first)
     if options.activation_checkpointing:
         recompute(model)
     if options.compile:
         compile_layers(model)
-    objective = spread(model, criterion, world, options.engine)
-    optimizer = parts.build("optimizer", model.parameters())
-    folder, cut = Path(options.output), (options.batch_tokens, 1, options.seed)  # `settle` says of how many tokens
-    loader = Loader(data.train, *cut, world.rank, world.size, pinned=device.type == "cuda")
+    objective = spread(model, criterion, world, options.engine, first)
+    optimizer = parts.build("optimizer", parameter_groups(model))
+    counts = part_counts(model, criterion)
+    plan = (options.batch_tokens, 1, options.seed)  # `choose_kernels` sets the tokens of a micro-batch
     return Run(
         options=options,
         settings=_must_stay(options, parts),
-        folder=folder,
+        folder=Path(options.output),
         data=data,
         facts=ModelFacts.of(parts.chosen["model"], parts.options("model"), vocabularies),
         world=world,
         model=model,
         criterion=criterion,
-        updater=Updater(objective, optimizer, world, options.precision, options.clip_norm),
+        context=context,
+        updater=Updater(objective, optimizer, world, options.precision, options.clip_norm, counts),
         optimizer=optimizer,
         schedule=parts.build("schedule", model.width, options.max_updates),
-        loader=loader,
+        loader=Loader(data.train, *plan, world.rank, world.size, pinned=device.type == "cuda"),
+        validation=_with_translator(setup.validation, options, parts, model, pipeline),
         report=_report(options, world),
-        checkpoints=Checkpoints(folder),
+        checkpoints=Checkpoints(Path(options.output)),
         progress=Progress(scale=LossScale() if options.precision == "fp16" else None),
     )
+
+
+def _check_best_by(options: TrainOptions, model: Model, criterion: Criterion, batch: Batch) -> None:
+    """Raises UserError unless --best-by is a metric of the validation, the loss, or one of its parts."""
+    known = ["loss", *options.metrics]
+    if options.best_by not in known:
+        with torch.no_grad():
+            trained, reported = Objective(model, criterion)(batch)
+        known += [*trained, *reported]
+        if options.best_by not in known:
+            raise unknown("score for --best-by", options.best_by, known)
+
+
+def _with_translator(
+    validation: Validation | None, options: TrainOptions, parts: Any, model: Model, pipeline: Pipeline
+) -> Validation | None:
+    """The validation with a translator for its metrics, if it has any."""
+    if validation is None or not validation.metrics:
+        return validation
+    translator = Translator(pipeline, model, parts.build("decoder"), options.valid_batch_tokens)
+    return replace(validation, translator=translator)
 
 
 def _report(options: TrainOptions, world: World) -> Report | NoReport:
@@ -139,7 +188,7 @@ def _report(options: TrainOptions, world: World) -> Report | NoReport:
 
 
 def _must_stay(options: TrainOptions, parts: Any) -> Mapping[str, Any]:
-    """The settings that must be the same when a run goes on, by key."""
+    """The settings that a continued run must keep, by key."""
     schedule = registry.find("schedule", parts.chosen["schedule"]).cls
     keys = (*MUST_STAY, *getattr(schedule, "depends_on", ()))
     settings: dict[str, Any] = {key: getattr(options, key) for key in keys}
@@ -148,37 +197,37 @@ def _must_stay(options: TrainOptions, parts: Any) -> Mapping[str, Any]:
     return settings
 
 
-def settle(run: Run) -> None:
-    """Choose what is measured and not given: the path of the products, and the size of the micro-batches."""
-    options, found = run.options, run.progress.limit
+def choose_kernels(run: Run) -> None:
+    """Choose the path of the products and the size of the micro-batches, by measuring where no option decides."""
+    options, limit = run.options, run.progress.limit
     if run.device.type == "cpu" and options.precision in CAST_TO:
-        _warn_of_slow(run, options.precision)
+        _warn_if_slow(run, options.precision)
     if options.matmul == "onednn" and not linear.available():
         raise UserError("--matmul onednn: this torch was built without it (give auto or torch)")
     if options.matmul != "auto":
-        found.matmul = options.matmul
-    elif found.matmul is None or (found.matmul == "onednn" and not linear.available()):
-        found.matmul = _faster_products(run)
-    linear.use(found.matmul)
+        limit.matmul = options.matmul
+    elif limit.matmul is None or (limit.matmul == "onednn" and not linear.available()):
+        limit.matmul = _faster_products(run)
+    linear.use(limit.matmul)
     asked = f"{options.max_tokens} on {run.world.size} x {run.device.type}"
-    if found.asked != asked:
-        if found.asked is not None:
+    if limit.asked != asked:
+        if limit.asked is not None:
             same = "the same gradients, but for their last bits and dropout's draws"
-            run.report.line(f"micro-batches: {asked}, before {found.asked}: {same}")
-        found.asked = asked
-        found.max_tokens = found.max_micro_batch_tokens = _micro_batch(run)
-    run.loader.max_tokens = found.max_tokens
+            run.report.line(f"micro-batches: {asked}, before {limit.asked}: {same}")
+        limit.asked = asked
+        limit.max_tokens = limit.max_micro_batch_tokens = _max_tokens(run)
+    run.loader.max_tokens = limit.max_tokens
 
 
-def _micro_batch(run: Run) -> int:
-    """Tokens of the largest micro-batch, padding counted: as many as asked for, or as many as the device holds."""
+def _max_tokens(run: Run) -> int:
+    """Tokens of a micro-batch, padding counted: as the option says, or as many as the device holds."""
     options, longest = run.options, run.loader.longest()
     if options.max_tokens == "auto":
         largest = run.loader.largest_micro_batch()
-        found = find_max_tokens(run.updater.objective, longest, largest, options.precision, run.world)
-        why = "the largest that the data asks for" if found >= largest else "memory holds no larger ones"
-        run.report.line(f"micro-batches of at most {found:,} tokens, found by trial: {why}")
-        return found
+        max_tokens = find_max_tokens(run.updater.objective, longest, largest, options.precision, run.world)
+        why = "the largest that the data asks for" if max_tokens >= largest else "memory holds no larger ones"
+        run.report.line(f"micro-batches of at most {max_tokens:,} tokens, found by trial: {why}")
+        return max_tokens
     if options.max_tokens < longest:
         run.report.line(
             f"--max-tokens {options.max_tokens:,}: longer pairs, of up to {longest:,}, are batches of their own"
@@ -187,17 +236,17 @@ def _micro_batch(run: Run) -> int:
 
 
 def _faster_products(run: Run) -> linear.Matmul:
-    """The path of the float32 products of a CPU, as the leader measures it."""
+    """The faster path of float32 products on a CPU, as the leader measures it."""
     if run.device.type != "cpu" or run.options.precision in CAST_TO:
         return "torch"
-    chosen, ratio = linear.measured(*products(run.model))
-    agreed: linear.Matmul = "onednn" if run.world.gather(chosen.encode())[0] == b"onednn" else "torch"
+    faster, ratio = linear.measured(*products(run.model))
+    agreed: linear.Matmul = "onednn" if run.world.gather(faster.encode())[0] == b"onednn" else "torch"
     run.report.line(f"products by {agreed}: oneDNN is {ratio:.2f} times as fast as torch's own here (--matmul)")
     return agreed
 
 
-def _warn_of_slow(run: Run, precision: Precision) -> None:
-    """Say so when a CPU has no instructions for a 16-bit type, and is slower with it."""
+def _warn_if_slow(run: Run, precision: Precision) -> None:
+    """Log when a CPU is slower in a 16-bit type than in float32, for lack of instructions."""
     if (ratio := linear.speed_of(CAST_TO[precision], *products(run.model))) < 1:
         run.report.line(
             f"--precision {precision}: this processor is {1 / ratio:.1f} times slower with it than with fp32"

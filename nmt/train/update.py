@@ -1,7 +1,7 @@
 """One update: the gradient of the mean loss over all its target tokens, however they are cut into micro-batches."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,10 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from nmt.batch import Batch
+from nmt.criteria.base import Loss
 from nmt.data.loader import UpdateBatches
 from nmt.device import Precision, autocast, give_back
-from nmt.dist import World, whole
-from nmt.errors import ResourceError, is_out_of_memory
+from nmt.dist import World, full_tensor
+from nmt.errors import ResourceError, UserError, is_out_of_memory
+from nmt.report.losses import LossSums
 from nmt.symbols import PAD
 from nmt.train.parallel import gradients_shared, in_step
 
@@ -47,15 +49,14 @@ class LossScale:
 
 @dataclass(frozen=True)
 class Stats:
-    """What one update saw. loss, nll: sums in nats; tokens: target tokens, all three of all ranks.
+    """Statistics of an update. losses, tokens: parts of the loss, and target tokens, of all ranks
 
     real, cells: tokens of both sides of this rank's share, without and with padding
     applied: False when loss or gradient was not finite and the weights were left alone
     max_micro_batch_tokens: tokens, padding counted, of a micro-batch that the device was found to hold
     """
 
-    loss: float
-    nll: float
+    losses: LossSums
     tokens: int
     real: int
     cells: int
@@ -72,11 +73,45 @@ class _OutOfMemory(Exception):
         self.rows, self.cells, self.largest, self.alone = len(batch), batch.cells, largest, alone
 
 
+class _DeviceSums:
+    """Sums of the parts of a loss, kept on the device until an update is complete."""
+
+    def __init__(self, names: Sequence[str], device: torch.device) -> None:
+        self.names, self.device = names, device
+        self.sums: Tensor | None = None
+        self.parts: tuple[tuple[str, ...], tuple[str, ...]] = (), ()
+
+    def add(self, loss: Loss, share: float) -> None:
+        """Add `share` times the totals and the reported counts. Raises UserError for other parts than announced."""
+        parts = tuple(loss.trained), tuple(loss.reported)
+        if self.sums is None:
+            if set(loss.trained) != set(self.names):
+                counted = f"the counts of a batch are of {sorted(self.names)}"
+                raise UserError(
+                    f"the trained parts of the loss are {sorted(loss.trained)}, {counted} (see `Criterion.counts`)"
+                )
+            self.parts = parts
+            self.sums = torch.zeros(len(parts[0]) + 2 * len(parts[1]), dtype=torch.float64, device=self.device)
+        elif parts != self.parts:
+            raise UserError(f"the parts of the loss changed from {self.parts} to {parts} within an update")
+        totals = [term.total.detach() for term in (*loss.trained.values(), *loss.reported.values())]
+        self.sums += share * torch.stack([*totals, *(term.count for term in loss.reported.values())])
+
+    def read(self, counts: Mapping[str, float]) -> LossSums:
+        """The sums as numbers. counts: of the trained parts"""
+        trained, reported = self.parts
+        assert self.sums is not None
+        values = self.sums.tolist()
+        totals = dict(zip((*trained, *reported), values, strict=False))
+        return LossSums(trained, totals, {**counts, **dict(zip(reported, values[len(totals) :], strict=True))})
+
+
 @dataclass(frozen=True)
 class Updater:
     """Makes updates of an objective (nmt.train.parallel) over the ranks of a world.
 
     clip_norm: the largest 2-norm of the gradient; 0 leaves it as it is
+    counts: the counts of the trained parts of a batch; None for a single part `loss` over target tokens
     """
 
     objective: nn.Module
@@ -84,9 +119,10 @@ class Updater:
     world: World
     precision: Precision
     clip_norm: float
+    counts: Callable[[Batch], Mapping[str, Tensor]] | None = None
 
     def __call__(self, data: UpdateBatches, seed: int, max_micro_batch_tokens: int, scale: LossScale | None) -> Stats:
-        """Make one update of the weights. The sums of all micro-batches of all ranks are divided once, by the tokens of all.
+        """Make one update of the weights. Each part of the loss is divided once, by its count over all ranks.
 
         data: this rank's share of the update; seed: of what is drawn in it; scale: of fp16, which learns from it
         max_micro_batch_tokens: micro-batches of more tokens are cut; an update that runs out of memory is begun
@@ -94,13 +130,15 @@ class Updater:
         Raises ResourceError when memory runs out and nothing can be cut.
         """
         factor = scale.factor if scale else 1.0
-        sums, batches, max_micro_batch_tokens = self._gradient(data, seed, max_micro_batch_tokens, factor)
-        self.world.sum(sums)
+        counts = self._counts(data)
+        factors = {name: factor / count if count else 0.0 for name, count in counts.items()}
+        sums, batches, max_micro_batch_tokens = self._gradient(data, seed, max_micro_batch_tokens, factors)
+        self.world.sum(sums.sums)
         if factor != 1:
             torch._foreach_mul_([p.grad for p in self.objective.parameters() if p.grad is not None], 1 / factor)
-        norm = whole(nn.utils.clip_grad_norm_(self.objective.parameters(), self.clip_norm or math.inf))
-        loss, nll, found_norm = (*sums.tolist(), float(norm))  # the one place that waits for the device
-        applied = math.isfinite(loss) and math.isfinite(found_norm)
+        norm = full_tensor(nn.utils.clip_grad_norm_(self.objective.parameters(), self.clip_norm or math.inf))
+        losses, found_norm = sums.read(counts), float(norm)  # the one place that waits for the device
+        applied = math.isfinite(found_norm) and all(math.isfinite(losses.totals[name]) for name in losses.trained)
         if applied:
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -108,43 +146,56 @@ class Updater:
             scale.see(applied)
         sides = [side for batch in batches for side in (batch.source, batch.target_output)]
         real, cells = sum(int((side != PAD).sum()) for side in sides), sum(side.numel() for side in sides)
-        return Stats(loss, nll, data.tokens, real, cells, found_norm, applied, max_micro_batch_tokens)
+        return Stats(losses, data.tokens, real, cells, found_norm, applied, max_micro_batch_tokens)
+
+    def _counts(self, data: UpdateBatches) -> dict[str, float]:
+        """The count of each trained part over the update, on all ranks."""
+        if self.counts is None:
+            return {"loss": float(data.tokens)}
+        counts = [self.counts(batch) for batch in data.batches]
+        counted = counts[: len(counts) - data.idle]
+        sums = torch.tensor([sum(float(of[name]) for of in counted) for name in counts[0]], dtype=torch.float64)
+        self.world.sum(sums)
+        return dict(zip(counts[0], sums.tolist(), strict=True))
 
     def _gradient(
-        self, data: UpdateBatches, seed: int, max_micro_batch_tokens: int, factor: float
-    ) -> tuple[Tensor, list[Batch], int]:
-        """(sums of loss and negative log-likelihood, the micro-batches that count, what the device was found to hold)."""
+        self, data: UpdateBatches, seed: int, max_micro_batch_tokens: int, factors: Mapping[str, float]
+    ) -> tuple[_DeviceSums, list[Batch], int]:
+        """(sums of the parts of the loss, the micro-batches that count, tokens that a micro-batch may have)"""
         while True:
             first_idle = len(data.batches) - data.idle
             idle = data.batches[first_idle:]
             counted = [part for batch in data.batches[:first_idle] for part in batch.split(max_micro_batch_tokens)]
             torch.manual_seed(seed)
             try:
-                return self._backward(counted, idle, factor / data.tokens), counted, max_micro_batch_tokens
+                return self._backward(counted, idle, factors), counted, max_micro_batch_tokens
             except _OutOfMemory as found:
                 max_micro_batch_tokens = self._less(found)
             self.optimizer.zero_grad(set_to_none=True)
             give_back()
 
-    def _backward(self, counted: Sequence[Batch], idle: Sequence[Batch], factor: float) -> Tensor:
-        """Sum up the gradients of micro-batches. factor: of each loss; idle: those whose gradients do not count."""
+    def _backward(self, counted: Sequence[Batch], idle: Sequence[Batch], factors: Mapping[str, float]) -> _DeviceSums:
+        """Sum up the gradients of micro-batches. factors: of each trained part; idle: those whose gradients do not count."""
         device = next(self.objective.parameters()).device
-        sums = torch.zeros(2, dtype=torch.float64, device=device)
+        sums = _DeviceSums(list(factors), device)
         passes = [*((batch, 1.0) for batch in counted), *((batch, 0.0) for batch in idle)]
         for left, (batch, share) in zip(reversed(range(len(passes))), passes, strict=True):
             alone = True  # nothing of this pass has been waited for by another rank
             try:
                 with gradients_shared(self.objective, last=left == 0):
                     with autocast(device, self.precision):
-                        total, nll = self.objective(batch.to(device))
+                        loss = self.objective(batch.to(device))
                     alone = self.world.size == 1 or left > 0
-                    (total * (share * self.world.size * factor)).backward()
+                    sums.add(loss, share)
+                    first, *others = (
+                        term.total * (share * self.world.size * factors[name]) for name, term in loss.trained.items()
+                    )
+                    sum(others, first).backward()
             except Exception as error:
                 if is_out_of_memory(error):
                     tried = passes[: len(passes) - left]
                     raise _OutOfMemory(batch, max(one.cells for one, _ in tried), alone) from None
                 raise
-            sums += share * torch.stack([total.detach(), nll])
         return sums
 
     def _less(self, found: _OutOfMemory) -> int:

@@ -1,7 +1,7 @@
-"""Validation: loss on the ids and BLEU on the raw text, by the very translator that `nmt translate` uses."""
+"""Validation: the loss on the ids of a development set, and metrics of the translations of its raw text."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -10,57 +10,86 @@ from nmt.criteria.base import Criterion
 from nmt.data.loader import to_batch
 from nmt.data.shards import EvaluationSet
 from nmt.device import Precision, autocast
-from nmt.dist import World, dealt
+from nmt.dist import World, merge_shares
 from nmt.errors import Interrupted
-from nmt.metrics.bleu import Bleu, BleuOptions
+from nmt.metrics.base import Metric, Score
 from nmt.models.base import Model
+from nmt.report.losses import LossSums
+from nmt.train.parallel import Objective
 from nmt.translate.requests import Request
 from nmt.translate.translator import Translator
 
+NUM_EXAMPLES = 3
+
 
 @dataclass(frozen=True)
-class Scores:
-    """loss: of the criterion, nll: without smoothing, both nats a target token; bleu: 0 to 100, None when not asked for.
+class Validation:
+    """What a validation scores: a development set, by the loss and by metrics of its translations.
 
+    metrics: by name; translator: None without metrics
+    """
+
+    dev: EvaluationSet
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    translator: Translator | None = None
+
+    def sign(self, name: str) -> float:
+        """1 if more is better of a metric; -1 if less is, as of the parts of a loss."""
+        return 1.0 if name in self.metrics and self.metrics[name].higher_is_better else -1.0
+
+
+@dataclass(frozen=True)
+class ValidationResult:
+    """Scores on a development set.
+
+    losses: the loss and its parts; perplexity: of the part `nll`, or of the loss; metrics: scores by name
     examples: a few (source, translation, reference)
     """
 
-    loss: float
+    losses: dict[str, float]
     perplexity: float
-    bleu: float | None
-    signature: str
+    metrics: dict[str, Score] = field(default_factory=dict)
     examples: list[tuple[str, str, str]] = field(default_factory=list)
+
+    @property
+    def loss(self) -> float:
+        """The sum of the means of the trained parts."""
+        return self.losses["loss"]
+
+    def value(self, name: str) -> float:
+        """The value of a metric, or of the loss or a part of it."""
+        return self.metrics[name].value if name in self.metrics else self.losses[name]
 
 
 def validate(
     model: Model,
     criterion: Criterion,
-    dev: EvaluationSet,
-    translator: Translator | None,
-    tokenize: str,
+    validation: Validation,
     max_tokens: int,
     precision: Precision,
     world: World,
     check: Callable[[], None],
-) -> Scores:
+) -> ValidationResult:
     """Score a model on a development set, each rank a share of it; the model is put back in training mode.
 
-    translator: makes the translations for BLEU; None leaves BLEU out
-    tokenize: sacreBLEU's tokenizer
-    check: called before each batch; may raise Interrupted, which all ranks raise that way when they have met
+    max_tokens: tokens of a batch for the loss, padding counted
+    check: called before each batch; may raise Interrupted, which all ranks then raise together
     """
     model.eval()
     try:
-        loss, nll, tokens = _losses(model, criterion, dev, max_tokens, precision, world, check)
-        score, signature, examples = None, "", []
-        if translator is not None:
-            outputs = _translations(translator, dev, world, check)
-            scored = Bleu(BleuOptions(tokenize=tokenize))(outputs, [dev.target_lines])
-            score, signature = scored.value, scored.signature
-            step = max(1, len(outputs) // 3)
-            examples = list(zip(dev.source_lines, outputs, dev.target_lines, strict=True))[::step][:3]
-        perplexity = float(torch.tensor(nll / tokens).exp())
-        return Scores(loss / tokens, perplexity, score, signature, examples)
+        losses = _losses(model, criterion, validation.dev, max_tokens, precision, world, check)
+        perplexity = float(torch.tensor(losses.mean_nll).exp())
+        if validation.translator is None:
+            return ValidationResult(losses.means(), perplexity)
+        dev, translator = validation.dev, validation.translator
+        translator.scorer = model
+        outputs = _translations(translator, dev, world, check)
+        scores = {
+            name: metric(outputs, [dev.target_lines], dev.source_lines) for name, metric in validation.metrics.items()
+        }
+        step = max(1, len(outputs) // NUM_EXAMPLES)
+        lines = list(zip(dev.source_lines, outputs, dev.target_lines, strict=True))
+        return ValidationResult(losses.means(), perplexity, scores, lines[::step][:NUM_EXAMPLES])
     finally:
         model.train()
 
@@ -74,34 +103,43 @@ def _losses(
     precision: Precision,
     world: World,
     check: Callable[[], None],
-) -> tuple[float, float, int]:
-    """(loss, nll, target tokens): sums over the set; pairs with an empty side are left out."""
-    device = next(model.parameters()).device
-    sums = torch.zeros(4, dtype=torch.float64)
+) -> LossSums:
+    """The parts of the loss over the set; pairs with an empty side are left out."""
+    device, objective = next(model.parameters()).device, Objective(model, criterion)
+    sums, signal = LossSums(), 0
     try:
         for indices in world.share(list(dev.batches(max_tokens))):
             check()
             batch = to_batch(dev.corpus, indices).to(device)
             with autocast(device, precision):
-                loss = criterion(model, batch)
-            sums[:3] += torch.stack([loss.total, loss.parts["nll"], loss.tokens]).cpu()
+                trained, reported = objective(batch)
+            terms = {**trained, **reported}
+            values = torch.stack([value for term in terms.values() for value in term]).tolist()
+            totals, counts = (dict(zip(terms, values[i::2], strict=True)) for i in range(2))
+            sums.add(LossSums(tuple(trained), totals, counts))
     except Interrupted as error:
-        sums[3] = error.signal_number
-    world.sum(sums)
-    if sums[3]:
-        raise Interrupted(int(sums[3]))
-    return float(sums[0]), float(sums[1]), max(int(sums[2]), 1)
+        signal = error.signal_number
+    content = json.dumps([signal, sums.trained, list(sums.totals)]).encode()
+    shares = [json.loads(share) for share in world.gather(content)]
+    if stopped := max(share[0] for share in shares):
+        raise Interrupted(stopped)
+    _, trained, names = next((share for share in shares if share[2]), shares[0])  # a rank may have no batch
+    values = [numbers.get(name, 0.0) for numbers in (sums.totals, sums.counts) for name in names]
+    total = torch.tensor(values, dtype=torch.float64)
+    world.sum(total)
+    totals, counts = (dict(zip(names, half.tolist(), strict=True)) for half in total.view(2, -1))
+    return LossSums(tuple(trained), totals, counts)
 
 
 def _translations(translator: Translator, dev: EvaluationSet, world: World, check: Callable[[], None]) -> list[str]:
-    """The translation of each line, of which each rank makes some."""
+    """The translations of all lines; each rank makes a share of them."""
     try:
         requests = [Request(line) for line in world.share(dev.source_lines)]
-        told = json.dumps([found.text for found in translator.translate(requests, dev.name, 1, check)])
+        own = json.dumps([translation.text for translation in translator.translate(requests, dev.name, 1, check)])
     except Interrupted as error:
-        told = json.dumps(error.signal_number)
-    shares = [json.loads(share) for share in world.gather(told.encode())]
+        own = json.dumps(error.signal_number)
+    shares = [json.loads(share) for share in world.gather(own.encode())]
     stopped = next((share for share in shares if isinstance(share, int)), None)
     if stopped is not None:
         raise Interrupted(stopped)
-    return dealt(shares)
+    return merge_shares(shares)

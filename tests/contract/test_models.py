@@ -7,6 +7,7 @@ from torch.nn.functional import cross_entropy
 
 from nmt import registry
 from nmt.batch import Batch
+from nmt.criteria.base import CriterionContext
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
 from nmt.models.base import Vocabularies
 from nmt.nn.attention import INITIAL_CACHE_STEPS
@@ -281,12 +282,12 @@ def test_it_learns_twenty_pairs_by_heart_and_every_parameter_takes_part(name):
     model, batch = build(name), make_batch(20)
     model.eval()  # no dropout: the pairs are to be known, not generalised from
     before = {key: parameter.detach().clone() for key, parameter in model.named_parameters()}
-    criterion = CrossEntropy(CrossEntropyOptions(label_smoothing=0.0))
+    criterion = CrossEntropy(CrossEntropyOptions(label_smoothing=0.0), CriterionContext(None, model))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(150):
         optimizer.zero_grad()
-        total, tokens, _ = criterion(model, batch)
-        (total / tokens).backward()
+        loss = criterion(model, batch).trained["loss"]
+        (loss.total / loss.count).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
     assert {key for key, parameter in model.named_parameters() if torch.equal(parameter, before[key])} == set()

@@ -8,6 +8,7 @@ from torch import nn
 
 from nmt.batch import Batch
 from nmt.criteria import cross_entropy
+from nmt.criteria.base import CriterionContext
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
 from nmt.models.base import Model, Output
 from nmt.symbols import PAD
@@ -31,7 +32,14 @@ class Given(Model):
 
 
 def smoothed(eps: float, over: str = "others") -> CrossEntropy:
-    return CrossEntropy(CrossEntropyOptions(label_smoothing=eps, smoothing_over=over))
+    options = CrossEntropyOptions(label_smoothing=eps, smoothing_over=over)
+    return CrossEntropy(options, CriterionContext(None, None))
+
+
+def sums_of(criterion: CrossEntropy, model: Model, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sums of the smoothed loss and of the negative log-likelihood."""
+    trained, reported = criterion(model, batch)
+    return trained["loss"].total, reported["nll"].total
 
 
 def case(output: nn.Module) -> tuple[Model, Batch]:
@@ -80,14 +88,14 @@ def test_chunks_give_the_plain_loss_and_gradients(kind, bias, monkeypatch):
     linear = nn.Linear(8, 11, bias=bias)
     model, batch = case(linear if kind == "linear" else nn.Sequential(linear, nn.Identity()))
     criterion = smoothed(0.1)
-    loss = criterion(model, batch)
-    (3.0 * loss.total).backward()
+    loss, nll_sum = sums_of(criterion, model, batch)
+    (3.0 * loss).backward()
     gradients = [parameter.grad.clone() for parameter in model.parameters()]
     model.zero_grad()
     total, nll = criterion.of_logits(model.output(model.features.flatten(0, 1)), batch.target_output.flatten())
     (3.0 * total).backward()
-    torch.testing.assert_close(loss.total, total)
-    torch.testing.assert_close(loss.parts["nll"], nll.detach())
+    torch.testing.assert_close(loss, total)
+    torch.testing.assert_close(nll_sum, nll.detach())
     for found, parameter in zip(gradients, model.parameters(), strict=True):
         torch.testing.assert_close(found, parameter.grad, atol=1e-5, rtol=1e-5)
 
@@ -105,14 +113,16 @@ def test_the_logits_of_a_whole_batch_never_exist_at_once(monkeypatch):
 
 def test_tokens_are_counted_without_padding():
     model, batch = case(nn.Linear(8, 11))
-    assert smoothed(0.0)(model, batch).tokens == 3 * 5 - 2
+    criterion = smoothed(0.0)
+    trained, reported = criterion(model, batch)
+    assert trained["loss"].count == reported["nll"].count == criterion.counts(batch)["loss"] == 3 * 5 - 2
 
 
 def test_under_autocast_the_products_are_rounded_and_the_sums_are_not():
     model, batch = case(nn.Linear(8, 11))
     targets = batch.target_output.flatten()
     with torch.autocast("cpu", torch.bfloat16):
-        loss = smoothed(0.1)(model, batch)
+        total, nll = sums_of(smoothed(0.1), model, batch)
         plain = smoothed(0.1).of_logits(model.output(model.features.flatten(0, 1)), targets)
-    assert loss.total.item() == pytest.approx(plain[0].item(), rel=1e-6)
-    assert loss.parts["nll"].item() == pytest.approx(plain[1].item(), rel=1e-6)
+    assert total.item() == pytest.approx(plain[0].item(), rel=1e-6)
+    assert nll.item() == pytest.approx(plain[1].item(), rel=1e-6)

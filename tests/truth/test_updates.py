@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from nmt.batch import Batch
+from nmt.criteria.base import CriterionContext, Loss, Term
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
 from nmt.data.batching import micro_batches
 from nmt.data.loader import Loader, Position, UpdateBatches
@@ -60,7 +61,8 @@ class Recorder(torch.optim.SGD):
 
 def objective_of(options: TransformerOptions = OPTIONS) -> Objective:
     torch.manual_seed(7)
-    return Objective(Transformer(options, VOCABULARIES), CrossEntropy(CrossEntropyOptions())).train()
+    model = Transformer(options, VOCABULARIES)
+    return Objective(model, CrossEntropy(CrossEntropyOptions(), CriterionContext(None, model))).train()
 
 
 def gradient(
@@ -86,13 +88,14 @@ class TooSmall(nn.Module):
         super().__init__()
         self.inner, self.tokens, self.behind, self.tried = inner, tokens, behind, []
 
-    def forward(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, batch: Batch) -> Loss:
         self.tried.append(batch.cells)
         fits = batch.cells <= self.tokens
         if not fits and not self.behind:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        total, nll = self.inner(batch)
-        return (total if fits else _RunsOut.apply(total)), nll
+        trained, reported = self.inner(batch)
+        term = trained["loss"]
+        return Loss({"loss": Term(term.total if fits else _RunsOut.apply(term.total), term.count)}, reported)
 
 
 class _RunsOut(torch.autograd.Function):
@@ -125,7 +128,7 @@ def test_where_memory_runs_out_the_update_is_made_of_smaller_batches_with_the_sa
     close(found, wanted, 1e-5)
     assert (
         stats.max_micro_batch_tokens == max(batch.cells for batch in data.batches) // 4
-        and stats.loss == pytest.approx(whole.loss, rel=1e-6)
+        and stats.losses.loss == pytest.approx(whole.losses.loss, rel=1e-6)
         and stats.tokens == whole.tokens
     )
     assert max(small.tried[-4:]) <= 40 < small.tried[0]
@@ -168,9 +171,9 @@ def test_of_several_ranks_one_may_try_again_until_others_wait_for_its_gradient(b
     data = data_of(sentences(12, 9))
     if behind:
         with pytest.raises(ResourceError, match="while other ranks waited"):
-            updater._gradient(data, 1, NO_END, 1.0)
+            updater._gradient(data, 1, NO_END, {"loss": 1.0})
     else:
-        _, _, max_micro_batch_tokens = updater._gradient(data, 1, NO_END, 1.0)
+        _, _, max_micro_batch_tokens = updater._gradient(data, 1, NO_END, {"loss": 1.0})
         assert max_micro_batch_tokens == 30
 
 
@@ -242,7 +245,7 @@ def test_fp16_gradients_that_would_vanish_are_kept_by_the_scale():
 
         def forward(self, batch):
             output = self.weight(torch.ones(1, 1)).sum() * 2.0**-26
-            return output.float(), output.detach().float()
+            return Loss({"loss": Term(output.float(), batch.num_target_tokens)})
 
     data = data_of(Batch(torch.tensor([[2]]), torch.tensor([[1, 2]])))
     _, lost = gradient(Tiny(), data, precision="fp16")

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from nmt import opt, register
-from nmt.criteria.base import Criterion, Loss
+from nmt.criteria.base import Criterion, Loss, Term
 from nmt.decoders.base import Decoder, Hypothesis
 from nmt.models.base import Model, Output, State
 from nmt.schedules.base import Schedule
@@ -63,7 +63,7 @@ class SquaredOptions:
 class Brier(Criterion):
     """The squared distance between the predicted and the true distribution."""
 
-    def __init__(self, options):
+    def __init__(self, options, context):
         pass
 
     def __call__(self, model, batch):
@@ -71,7 +71,8 @@ class Brier(Criterion):
         wanted = nn.functional.one_hot(batch.target_output, probabilities.shape[-1])
         real = batch.target_output != 0
         nll = -(probabilities.gather(-1, batch.target_output[..., None]).squeeze(-1).log() * real).sum()
-        return Loss((((probabilities - wanted) ** 2).sum(-1) * real).sum(), real.sum(), {"nll": nll.detach()})
+        distance = (((probabilities - wanted) ** 2).sum(-1) * real).sum()
+        return Loss({"loss": Term(distance, real.sum())}, {"nll": Term(nll.detach(), real.sum())})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,192 @@
+"""Checkpoints of a run: writing them, and continuing from the newest."""
+
+import time
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import torch
+from torch import Tensor
+
+from nmt.artefact import Artefact, new_folder, sweep, to_json, write_file
+from nmt.checkpoint import (
+    TRAINING_TENSORS,
+    begin,
+    flat_optimizer,
+    put_optimizer,
+    put_weights,
+    read_tensors,
+    refuse_not_finite,
+    weights_of,
+    write_model,
+    write_tensors,
+)
+from nmt.dist import full_tensor
+from nmt.errors import ArtefactError, ResourceError, UserError, quoted
+from nmt.log import log
+from nmt.runs import TRAINING, WEIGHTS, update_of
+from nmt.train.run import Progress, Run
+
+MAX_FAILED_SAVES: Final = 2  # in a row
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedState:
+    """The content of training.json: what a checkpoint keeps beside tensors."""
+
+    progress: Progress
+    minutes: float
+    settings: dict[str, Any]
+    data: str
+    optimizer: dict[str, Any]
+    schedule: dict[str, Any]
+    metrics_offset: int
+
+    @classmethod
+    def read(cls, checkpoint: Artefact) -> "SavedState":
+        """Raises ArtefactError for anything that no run writes."""
+        try:
+            state = msgspec.convert(_with_current_names(checkpoint.json(TRAINING)), cls)
+        except msgspec.ValidationError as error:
+            raise ArtefactError(f"{quoted(checkpoint.folder / TRAINING)}: not the state of a run: {error}") from None
+        position = state.progress.position
+        counts = (state.metrics_offset, position.pairs, state.progress.flops)
+        if min(state.progress.update, position.epoch, *(count + 1 for count in counts)) < 1:
+            raise ArtefactError(f"{quoted(checkpoint.folder / TRAINING)}: not the state of a run: a count is negative")
+        return state
+
+
+def _with_current_names(state: Any) -> Any:
+    """The content of training.json with the names of fields that version 0.1 wrote differently at first."""
+    progress = state.get("progress") if isinstance(state, dict) else None
+    if not isinstance(progress, dict) or not isinstance(progress.get("found"), dict):
+        return state
+    limit = {{"holds": "max_micro_batch_tokens"}.get(key, key): value for key, value in progress["found"].items()}
+    renamed = {key: value for key, value in progress.items() if key != "found"} | {"limit": limit}
+    return {**state, "progress": renamed}
+
+
+def resume(run: Run) -> bool:
+    """Load the newest whole checkpoint into a run; False if there is none. Raises as check_same does."""
+    checkpoint = _newest_checkpoint(run)
+    if checkpoint is None:
+        run.report.cut(0)
+        return False
+    state = SavedState.read(checkpoint)
+    check_same(run, checkpoint.folder, state)
+    if (state.progress.scale is None) != (run.progress.scale is None):
+        raise ArtefactError(f"{quoted(checkpoint.folder / TRAINING)}: a loss scale belongs to fp16 alone")
+    tensors = read_tensors(checkpoint.path(TRAINING_TENSORS))
+    if state.progress.update > state.progress.skipped:
+        begin(run.optimizer)
+    put_optimizer(run.optimizer, tensors, state.optimizer, checkpoint.folder / TRAINING_TENSORS)
+    put_weights(run.model, read_tensors(checkpoint.path(WEIGHTS)), checkpoint.folder)
+    run.schedule.load_state_dict(state.schedule)
+    run.progress, run.saved = state.progress, asdict(state.progress)
+    run.context.update = run.progress.update
+    run.model.begin_update(run.progress.update)
+    run.report.cut(state.metrics_offset)
+    run.minutes_before, run.started = state.minutes, time.monotonic()
+    return True
+
+
+def _newest_checkpoint(run: Run) -> Artefact | None:
+    """The newest whole checkpoint, chosen by the leader; damaged ones after it are renamed."""
+    checkpoint: Artefact | None = None
+    if run.world.leads:
+        run.checkpoints.folder.mkdir(parents=True, exist_ok=True)
+        sweep(run.checkpoints.folder)
+        checkpoint = run.checkpoints.newest_valid()
+        for newer in run.checkpoints.all():  # never to be mistaken for what follows from here
+            if checkpoint is not None and update_of(newer) > update_of(checkpoint.folder):
+                newer.rename(_unused_name(newer))
+    name = run.world.gather(checkpoint.folder.name.encode() if checkpoint else b"")[0].decode()
+    return checkpoint or (Artefact(run.checkpoints.folder / name, "checkpoint") if name else None)
+
+
+def _unused_name(folder: Path) -> Path:
+    """A new name for a damaged checkpoint, beside it."""
+    names = (folder.with_name(f"damaged-{folder.name}{end}") for end in ("", *(f".{i}" for i in range(1, 1000))))
+    return next(name for name in names if not name.exists())
+
+
+def check_same(run: Run, folder: Path, state: SavedState) -> None:
+    """Raises UserError if options that change the mathematics differ from a checkpoint's, ArtefactError if the data does."""
+    old, new = state.settings, dict(run.settings)
+    rows = [f"{key}: {old.get(key)} -> {new.get(key)}" for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
+    if rows:
+        raise UserError(
+            f"{quoted(run.folder)}: its settings differ from those it was trained with ({'; '.join(rows)}); "
+            "keep them, or name another --output"
+        )
+    if state.data != run.data.fingerprint:
+        raise ArtefactError(f"{quoted(folder)}: was trained on other data than {quoted(run.options.data)}")
+
+
+def save(run: Run, last: bool) -> None:
+    """Write a checkpoint of this update and delete those that are not to be kept.
+
+    A failed save leaves the older checkpoints as they were and is a warning; the third in a row, and a failure of the
+    last save, are a ResourceError.
+    """
+    path = run.checkpoints.path(run.progress.update)
+    try:
+        if run.saved != asdict(run.progress):
+            _write(run, path)
+        run.saved, run.failed_saves = asdict(run.progress), 0
+    except ResourceError as error:
+        run.failed_saves += 1
+        if last or run.failed_saves > MAX_FAILED_SAVES:
+            raise
+        log.warn(f"checkpoint of update {run.progress.update} not saved: {error}")
+        return
+    if run.world.leads:
+        run.checkpoints.prune(run.options.keep_last, run.options.keep_best)
+
+
+def _write(run: Run, path: Path) -> None:
+    """Gather the tensors from all ranks and let the leader write them."""
+    tensors, plain = flat_optimizer(run.optimizer)
+    weights, tensors = _gathered(run, weights_of(run.model)), _gathered(run, tensors)
+    if not run.world.leads:
+        return
+    refuse_not_finite(weights, path)
+    minutes = round(run.minutes, 3)
+    state = SavedState(
+        progress=run.progress,
+        minutes=minutes,
+        settings=dict(run.settings),
+        data=run.data.fingerprint,
+        optimizer=plain,
+        schedule=run.schedule.state_dict(),
+        metrics_offset=run.report.offset(),
+    )
+    facts = {
+        "update": run.progress.update,
+        "minutes": minutes,
+        "flops": run.progress.flops,
+        "cost_is_measured": run.model.cost_is_measured,
+        "settings": sha256(to_json(dict(run.settings))).hexdigest(),
+        "torch": str(torch.__version__),
+        "threads": torch.get_num_threads(),
+        "matmul": run.progress.limit.matmul,
+        "ranks": run.world.size,
+        "data": run.data.fingerprint,
+        "vocabulary": run.data.pipeline.hash,
+    }
+    with new_folder(path, "checkpoint", facts) as folder:
+        write_model(folder, weights, run.facts, run.data.pipeline)
+        write_tensors(folder / TRAINING_TENSORS, tensors)
+        write_file(folder / TRAINING, to_json(asdict(state)))
+
+
+def _gathered(run: Run, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The full tensors on the leader; sharded ones are gathered one at a time and kept on the CPU."""
+    gathered = {}
+    for name, tensor in tensors.items():
+        full = full_tensor(tensor)
+        if run.world.leads:
+            gathered[name] = tensor if full is tensor else full.cpu()
+    return gathered

@@ -1,0 +1,88 @@
+"""The options of `nmt train`."""
+
+from typing import Final, Literal
+
+from nmt import opt, options_class
+from nmt.device import Precision
+from nmt.dist import MAX_WAIT_MINUTES
+from nmt.options import REQUIRED
+from nmt.train.parallel import Engine
+from nmt.train.period import Period
+
+# Options that a continued run must keep: they decide its mathematics and the meaning of its scores. So must all options of
+# its model, criterion, optimizer and schedule.
+MUST_STAY: Final = ("batch_tokens", "clip_norm", "precision", "seed", "best_by", "valid_set", "bleu_tokenize")
+
+
+@options_class
+class TrainOptions:
+    """The options of training itself; those of the parts are their own."""
+
+    data: str = opt(REQUIRED, "prepared data (nmt prepare)")
+    output: str = opt(REQUIRED, "run folder; an existing run is continued", aliases=("o", "save-dir"))
+    batch_tokens: int = opt(25000, "target tokens of an update, over all devices; 25000 in the paper", minimum=1)
+    max_tokens: int | Literal["auto"] = opt(
+        4096,
+        "tokens of a micro-batch on one device, padding counted, or auto; only dropout's draws depend on it",
+        minimum=1,
+    )
+    max_updates: int | None = opt(100_000, "stop after this many updates", aliases=("max-update",), minimum=1)
+    max_epochs: int | None = opt(None, "stop after this many epochs", aliases=("max-epoch",), minimum=1)
+    max_minutes: float | None = opt(
+        None, "stop after this many minutes of this process", above=0, maximum=MAX_WAIT_MINUTES
+    )
+    save_every: str = opt(
+        "1000u", "write a checkpoint every 500u (updates), 1e (epochs) or 10m (minutes)", aliases=("save-freq",)
+    )
+    valid_every: str = opt("1000u", "validate every 500u, 1e or 10m", aliases=("valid-freq",))
+    log_every: str = opt("100u", "log every 100u, 1e or 1m", aliases=("log-freq",))
+    keep_last: int = opt(10, "newest checkpoints to keep; 0 keeps all", minimum=0)
+    keep_best: int = opt(1, "best checkpoints to keep", minimum=0)
+    best_by: str = opt("bleu", "score of the best checkpoint: one of --valid-metrics, loss, or a part of the loss")
+    patience: int | None = opt(
+        None, "stop after this many validations without a new best", aliases=("early-stopping",), minimum=1
+    )
+    valid_set: str | None = opt(None, "name of the development set in the data; none takes the first")
+    valid_metrics: tuple[str, ...] = opt(("bleu",), "metrics of each validation, `bleu,chrf`; none translates nothing")
+    valid_bleu: bool = opt(True, "compute BLEU at each validation")
+    valid_batch_tokens: int = opt(2000, "source tokens of a batch when the development set is translated", minimum=1)
+    bleu_tokenize: str = opt("13a", "sacreBLEU's tokenizer for validation; none for text that is tokenised already")
+    clip_norm: float = opt(0.0, "largest 2-norm of the gradient; 0 does not clip, as the paper", minimum=0)
+    precision: Precision = opt("fp32", "fp32, or bf16 or fp16 products with fp32 weights, or tf32 products (GPUs)")
+    matmul: Literal["auto", "torch", "onednn"] = opt(
+        "auto", "fp32 products on a CPU, by torch or by oneDNN, both exact; auto takes the faster"
+    )
+    activation_checkpointing: bool = opt(
+        False,
+        "keep only the input of each layer and recompute the rest: less memory, a third more work",
+        aliases=("checkpoint-activations",),
+    )
+    compile: bool = opt(
+        False, "fuse each layer's kernels by torch.compile; needs a C++ compiler, and a minute at first"
+    )
+    dry_run: bool = opt(False, "make a few updates, print what the run would take and cost, and keep nothing")
+    device: str = opt("auto", "auto, cpu, cuda or cuda:N")
+    devices: int = opt(
+        1, "processes on this machine, one device each, started by torchrun (or start torchrun yourself)", minimum=1
+    )
+    engine: Engine = opt("ddp", "for several devices: ddp, or fsdp for a model that does not fit on one")
+    timeout: float = opt(10.0, "minutes to wait for another device", above=0, maximum=MAX_WAIT_MINUTES)
+    threads: int | None = opt(None, "threads for CPU work; none leaves the number to torch", minimum=1)
+    seed: int = opt(1, "seed of weights, dropout and the order of data", minimum=0, below=2**63)
+    tensorboard: bool = opt(False, "write events for TensorBoard to RUN/tensorboard")
+    json: bool = opt(False, "at the end print the state of the run and its best checkpoint as JSON")
+
+    def __post_init__(self) -> None:
+        for name in ("save_every", "valid_every", "log_every"):
+            try:
+                Period.parse(getattr(self, name))
+            except ValueError as error:
+                raise ValueError(f"--{name.replace('_', '-')} {error}") from None
+        if self.best_by == "bleu" and "bleu" not in self.metrics:
+            raise ValueError("--best-by bleu: BLEU is not among the metrics of a validation (give --best-by loss)")
+
+    @property
+    def metrics(self) -> list[str]:
+        """Names of the metrics of a validation."""
+        names = [name for text in self.valid_metrics for name in text.split(",") if name not in ("", "none")]
+        return [name for name in dict.fromkeys(names) if self.valid_bleu or name != "bleu"]
