@@ -1,35 +1,40 @@
-"""`nmt doctor`: what is wrong with a corpus, before a week of training on it."""
+"""`nmt doctor`: faults of a corpus, before a week of training on it."""
 
 import json
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Literal
 
 from nmt.artefact import write_file
 from nmt.cli.command import Command
+from nmt.cli.tables import table_lines
 from nmt.doctor.doctor import DoctorOptions, DoctorReport, SetReport, doctor
 from nmt.doctor.findings import CHECKS, SEVERITIES, Finding, worst
 from nmt.errors import InputError, quoted
 from nmt.log import log
-from nmt.options import opt
-from nmt.pictures.charts import bars, svg_bars
+from nmt.options import opt, options_class
+from nmt.pictures.charts import bar_chart, text_bars
+from nmt.pictures.figures import check_matplotlib
 from nmt.pictures.page import html_page, html_table
 
-HEADINGS = ("severity", "set", "side", "what", "count", "share")
+HEADER = ("severity", "set", "side", "what", "count", "share")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class DoctorCommandOptions(DoctorOptions):
     json: bool = opt(False, "print the report as JSON")
-    html: str | None = opt(None, "also write the report, with charts, to this file: one page, no script")
-    fail_on: Literal["error", "warning", "never"] = opt("error", "end with code 3 where something so bad is found")
+    html: str | None = opt(
+        None, "also write the report, with charts, to this file: one page, no script (needs matplotlib)"
+    )
+    fail_on: Literal["error", "warning", "never"] = opt("error", "end with code 3 if a finding is so severe")
 
 
 def run(options: DoctorCommandOptions) -> int:
-    """Print the report; 3 when something as bad as --fail-on is found."""
+    """Print the report; returns 3 if a finding is as severe as --fail-on."""
+    if options.html is not None:
+        check_matplotlib("--html")
     report = doctor(options)
     if options.json:
         sys.stdout.write(json.dumps(report.to_json(), indent=1, ensure_ascii=False) + "\n")
@@ -38,82 +43,84 @@ def run(options: DoctorCommandOptions) -> int:
     if options.html is not None:
         write_file(Path(options.html), _page(report).encode())
         log.info(f"{quoted(options.html)}: written")
-    found = worst(report.findings)
-    if found is None or options.fail_on == "never":
+    severity = worst(report.findings)
+    if severity is None or options.fail_on == "never":
         return 0
-    return InputError.code if SEVERITIES.index(found) <= SEVERITIES.index(options.fail_on) else 0
+    return InputError.code if SEVERITIES.index(severity) <= SEVERITIES.index(options.fail_on) else 0
 
 
 def _lines(report: DoctorReport) -> Iterator[str]:
-    """The report for a terminal: each set's sizes, the findings with examples, the histograms of the first set."""
-    for one in report.sets:
-        yield from _sizes(one)
+    """The report as lines: the sizes of each set, the findings with examples, the histograms of the first set."""
+    for examined in report.sets:
+        yield from _sizes(examined)
     yield ""
-    yield from _table(report.findings)
-    for one in report.sets[:1]:  # of the others JSON and HTML have them
-        for name, rows in one.lengths.items():
-            yield from ("", _title(one, name), *(f"  {line}" for line in bars(rows)))
+    yield from _findings(report.findings)
+    for examined in report.sets[:1]:  # JSON and HTML have those of the others
+        for name, rows in examined.lengths.items():
+            yield from ("", _title(examined, name), *(f"  {line}" for line in text_bars(rows)))
 
 
-def _sizes(one: SetReport) -> Iterator[str]:
-    sample = (
-        "" if one.examined == one.pairs else f", {one.examined:,} of them looked at (what repeats, only among these)"
-    )
-    related = "" if one.correlation is None else f"; lengths of both sides correlate by {one.correlation:.2f}"
-    yield f"{one.told}: {one.pairs:,} pairs{sample}{related}"
-    for side, found in one.sides.items():
-        told = f"{found['words']:,} words, {found['words'] / max(one.examined, 1):.1f} a line"
-        if found["tokens"] is not None:
-            told += f"; {found['tokens']:,} tokens, {found['pieces_a_word'] or 0:.2f} a word"
-        if lacking := found["characters_out_of_vocabulary"]:
-            told += "; out of vocabulary: " + " ".join(f"{quoted(c)} ({count:,})" for c, count in lacking.items())
-        yield f"  {side}: {told}"
+def _sizes(examined: SetReport) -> Iterator[str]:
+    is_sample = examined.examined != examined.pairs
+    sample = f", {examined.examined:,} of them looked at (what repeats, only among these)" if is_sample else ""
+    correlation = examined.correlation
+    related = "" if correlation is None else f"; lengths of both sides correlate by {correlation:.2f}"
+    yield f"{examined.told}: {examined.pairs:,} pairs{sample}{related}"
+    for side, counts in examined.sides.items():
+        text = f"{counts['words']:,} words, {counts['words'] / max(examined.examined, 1):.1f} a line"
+        if counts["tokens"] is not None:
+            text += f"; {counts['tokens']:,} tokens, {counts['pieces_a_word'] or 0:.2f} a word"
+        if unknown := counts["characters_out_of_vocabulary"]:
+            text += "; out of vocabulary: " + " ".join(f"{quoted(c)} ({count:,})" for c, count in unknown.items())
+        yield f"  {side}: {text}"
 
 
-def _table(findings: list[Finding]) -> Iterator[str]:
+def _findings(findings: Sequence[Finding]) -> Iterator[str]:
+    """A table with a row a finding, its examples and the advice below it."""
     if not findings:
         yield "nothing found"
         return
-    rows = [HEADINGS, *map(_cells, findings)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for i, row in enumerate(rows):
-        cells = [cell.rjust(w) if k > 3 else cell.ljust(w) for k, (cell, w) in enumerate(zip(row, widths, strict=True))]
-        yield "  ".join(cells).rstrip()
-        if i:
-            finding = findings[i - 1]
-            yield from (f"    {quoted(example.place)}: {example.text}" for example in finding.examples)
-            yield f"    -> {CHECKS[finding.check].advice}"
+    header, *lines = table_lines([HEADER, *map(_cells, findings)], right=(4, 5))
+    yield header
+    for finding, line in zip(findings, lines, strict=True):
+        yield line
+        yield from (f"    {quoted(example.place)}: {example.text}" for example in finding.examples)
+        yield f"    -> {CHECKS[finding.check].advice}"
 
 
-def _cells(found: Finding) -> tuple[str, ...]:
-    return found.severity, found.set, found.side, found.told, f"{found.count:,}", f"{100 * found.share:.2f} %"
+def _cells(finding: Finding) -> tuple[str, ...]:
+    count, share = f"{finding.count:,}", f"{100 * finding.share:.2f} %"
+    return finding.severity, finding.set, finding.side, finding.told, count, share
 
 
-def _title(one: SetReport, name: str) -> str:
+def _title(examined: SetReport, name: str) -> str:
+    """The title of a histogram."""
     if name == "ratio":
-        return f"{one.told}: {one.unit} of the target by those of the source, pairs"
-    return f"{one.told}: {one.unit} of the {name}, lines"
+        return f"{examined.told}: {examined.unit} of the target by those of the source, pairs"
+    return f"{examined.told}: {examined.unit} of the {name}, lines"
 
 
 def _page(report: DoctorReport) -> str:
     """The report as a web page."""
     rows = []
-    for found in report.findings:
-        severity, *cells = map(escape, _cells(found))
+    for finding in report.findings:
+        severity, *cells = map(escape, _cells(finding))
         examples = "".join(
-            f"<br><code>{escape(quoted(example.place))}: {escape(example.text)}</code>" for example in found.examples
+            f"<br><code>{escape(quoted(example.place))}: {escape(example.text)}</code>" for example in finding.examples
         )
-        cells[2] += f"{examples}<br>{escape(CHECKS[found.check].advice)}"
+        cells[2] += f"{examples}<br>{escape(CHECKS[finding.check].advice)}"
         rows.append((f'<span class="{severity}">{severity}</span>', *cells))
-    sizes = [f"<p>{'<br>'.join(escape(line.strip()) for line in _sizes(one))}</p>" for one in report.sets]
-    table = html_table(HEADINGS, rows) if rows else "<p>nothing found</p>"
-    charts = [svg_bars(_title(one, name), lengths) for one in report.sets for name, lengths in one.lengths.items()]
+    sizes = [f"<p>{'<br>'.join(escape(line.strip()) for line in _sizes(examined))}</p>" for examined in report.sets]
+    table = html_table(HEADER, rows) if rows else "<p>nothing found</p>"
+    charts = [
+        bar_chart(_title(examined, name), bars) for examined in report.sets for name, bars in examined.lengths.items()
+    ]
     return html_page("nmt doctor", [*sizes, table, *charts])
 
 
 COMMAND = Command(
     "doctor",
-    "What is wrong with a corpus: prepared data, or files as nmt prepare takes them. Code 3 when there is an error.",
+    "Find faults of a corpus: prepared data, or files as nmt prepare takes them. Code 3 if there is an error.",
     DoctorCommandOptions,
     run,
     positional=("data",),

@@ -10,7 +10,8 @@ from nmt.errors import UserError, quoted
 from nmt.log import log
 from nmt.pictures.attention import check_picture, terminal_map, write_attention
 from nmt.pictures.attention_maps import AttentionMaps
-from nmt.pictures.beam_graph import BeamGraph, check_graph_file, check_search, write_graphs
+from nmt.pictures.beam_graph import BeamGraph, check_search
+from nmt.pictures.beam_graph_page import check_graph_file, write_graphs
 from nmt.translate.requests import Request
 from nmt.translate.results import Translation
 from nmt.translate.translator import Translator

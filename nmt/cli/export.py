@@ -2,23 +2,24 @@
 
 import json
 import sys
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from nmt.cli.command import Command
 from nmt.errors import UserError, one_line, quoted
 from nmt.log import log
-from nmt.options import REQUIRED, opt
+from nmt.options import REQUIRED, opt, options_class
 
 if TYPE_CHECKING:  # torch is imported when the command runs
     from nmt.checkpoint import LoadedModel
-    from nmt.export.export import DevelopmentSet, Exported
+    from nmt.export.ctranslate2 import CTranslate2Export
+    from nmt.export.tuning import DevelopmentSet
 
-OF_CTRANSLATE2: Final = ("quantization", "check", "check_lines", "tune", "json")
+CTRANSLATE2_OPTIONS: Final = ("quantization", "check", "check_lines", "tune", "json")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class ExportOptions:
     model: tuple[str, ...] = opt(
         REQUIRED, "model folder, or run folder (its best checkpoint); one", aliases=("m", "path", "models")
@@ -29,41 +30,41 @@ class ExportOptions:
     )
     quantization: Literal[
         "float32", "float16", "bfloat16", "int16", "int8", "int8_float32", "int8_float16", "int8_bfloat16"
-    ] = opt("float32", "how the weights are stored, by CTranslate2's names")
-    check: str | None = opt(None, "file of source lines to translate both ways; none invents lines of the vocabulary")
-    check_lines: int = opt(100, "lines to translate both ways; in float32 any that differs is an error")
+    ] = opt("float32", "type of the stored weights, by CTranslate2's names")
+    check: str | None = opt(None, "file of source lines to translate both ways; none draws lines from the vocabulary")
+    check_lines: int = opt(100, "lines to translate both ways; in float32 any that differs is an error", minimum=1)
     tune: tuple[str, ...] = opt(
         (), "SOURCE and REFERENCE files: take the length penalty that translates most like our search"
     )
-    threads: int | None = opt(None, "threads for CPU work; none leaves it to torch and to the engine")
+    threads: int | None = opt(None, "threads for CPU work; none leaves it to torch and to the engine", minimum=1)
     overwrite: bool = opt(False, "replace an export that is there")
-    json: bool = opt(False, "print what was compared and tuned as JSON")
+    json: bool = opt(False, "print the comparison and the tuning as JSON")
 
     def __post_init__(self) -> None:
         if len(self.model) > 1:
-            raise ValueError(f"{len(self.model)} models are an ensemble, which cannot be exported; name one")
-        if self.check_lines < 1:
-            raise ValueError(f"check_lines is {self.check_lines}; it must be at least 1")
+            raise ValueError(f"--model: {len(self.model)} models are an ensemble, which cannot be exported (name one)")
         if len(self.tune) not in (0, 2):
-            raise ValueError(f"--tune has {len(self.tune)} files; it wants two, SOURCE and REFERENCE")
-        if self.threads is not None and self.threads < 1:
-            raise ValueError(f"threads is {self.threads}; it must be at least 1, or none")
+            raise ValueError(f"--tune: has {len(self.tune)} files; must be two, SOURCE and REFERENCE")
         for field in fields(self):
-            if self.format == "int8" and field.name in OF_CTRANSLATE2 and getattr(self, field.name) != field.default:
-                raise ValueError(f"{field.name} is for --format ctranslate2")
+            if (
+                self.format == "int8"
+                and field.name in CTRANSLATE2_OPTIONS
+                and getattr(self, field.name) != field.default
+            ):
+                raise ValueError(f"--{field.name.replace('_', '-')}: is for --format ctranslate2")
 
 
 def run(options: ExportOptions) -> None:
-    """Write the folder; of two engines, print how they compare."""
+    """Write the folder; for another engine, print how alike the two translate."""
     import torch
 
     from nmt.artefact import check_output
     from nmt.checkpoint import load_model
     from nmt.device import use_threads
-    from nmt.export.ctranslate2 import library
+    from nmt.export.ctranslate2 import import_ctranslate2
 
     if options.format == "ctranslate2":
-        library()  # a missing package is told before any work is done
+        import_ctranslate2()  # raises before any work
     use_threads(options.threads)
     output = Path(options.output)
     check_output(output, options.overwrite)
@@ -80,20 +81,21 @@ def run(options: ExportOptions) -> None:
 
 
 def _export_int8(options: ExportOptions, loaded: "LoadedModel", output: Path) -> None:
-    from nmt.export.export import export_int8
+    from nmt.export.int8 import export_int8
     from nmt.runs import WEIGHTS
     from nmt.signals import Signals
 
     with Signals() as signals:
         export_int8(loaded, output, signals.check)
-    before, after = ((folder / WEIGHTS).stat().st_size / 1e6 for folder in (loaded.folder, output))
-    log.info(f"{output}: {options.model[0]} with weights of 8 bits, {after:.1f} MB instead of {before:.1f}")
+    old_size, size = ((folder / WEIGHTS).stat().st_size / 1e6 for folder in (loaded.folder, output))
+    log.info(f"{output}: {options.model[0]} with weights of 8 bits, {size:.1f} MB instead of {old_size:.1f}")
 
 
 def _export_ctranslate2(
     options: ExportOptions, loaded: "LoadedModel", output: Path, dev: "DevelopmentSet | None"
 ) -> None:
-    from nmt.export.export import export_ctranslate2, invented_lines, real_lines
+    from nmt.export.comparison import invented_lines, real_lines
+    from nmt.export.ctranslate2 import export_ctranslate2
     from nmt.signals import Signals
     from nmt.text.corpus import read_lines
 
@@ -103,14 +105,15 @@ def _export_ctranslate2(
         lines = real_lines(loaded.pipeline, read_lines(Path(options.check)), options.check_lines, options.check)
     with Signals() as signals:
         settings = options.quantization, lines, dev, options.threads, signals.check
-        exported = export_ctranslate2(loaded, output, *settings)
+        export = export_ctranslate2(loaded, output, *settings)
     log.info(f"{output}: {options.model[0]} for CTranslate2, {options.quantization}")
-    sys.stdout.buffer.write((_as_json if options.json else _as_rows)(options, exported).encode())
+    sys.stdout.buffer.write((_json(options, export) if options.json else _rows(export)).encode())
     sys.stdout.buffer.flush()
 
 
 def _development_set(source: str, reference: str) -> "DevelopmentSet":
-    from nmt.export.export import DevelopmentSet
+    """Raises InputError if the files have different numbers of lines."""
+    from nmt.export.tuning import DevelopmentSet
     from nmt.text.corpus import misaligned, read_lines
 
     sources, references = read_lines(Path(source)), read_lines(Path(reference))
@@ -119,24 +122,25 @@ def _development_set(source: str, reference: str) -> "DevelopmentSet":
     return DevelopmentSet(source, reference, sources, references)
 
 
-def _as_rows(options: ExportOptions, exported: "Exported") -> str:
+def _rows(export: "CTranslate2Export") -> str:
+    """A row a search and, after tuning, a row a length penalty, in columns divided by tabs."""
     rows = [
-        f"{one.search}\tlines {one.lines}\tequal {one.equal}\ttied {one.tied}\tdifferent {one.different}"
-        f"\tendless {one.endless}"
-        for one in exported.agreements
+        f"{agreement.search}\tlines {agreement.lines}\tequal {agreement.equal}\ttied {agreement.tied}"
+        f"\tdifferent {agreement.different}\tendless {agreement.endless}"
+        for agreement in export.agreements
     ]
-    if exported.tuned is not None:
-        rows += [f"nmt\tBLEU {exported.tuned.ours:.2f}\t{exported.tuned.decoder}"]
+    if export.tuned is not None:
+        rows.append(f"nmt\tBLEU {export.tuned.ours:.2f}\t{export.tuned.decoder}")
         rows += [
-            f"CTranslate2\tBLEU {bleu:.2f}\tlength_penalty {one}\tlike ours {exported.tuned.likeness[one]:.2f}"
-            for one, bleu in exported.tuned.bleu.items()
+            f"CTranslate2\tBLEU {bleu:.2f}\tlength_penalty {penalty}\tlike ours {export.tuned.likeness[penalty]:.2f}"
+            for penalty, bleu in export.tuned.bleu.items()
         ]
-    return "".join(row + "\n" for row in [*rows, f"length_penalty\t{exported.length_penalty}"])
+    return "".join(row + "\n" for row in [*rows, f"length_penalty\t{export.length_penalty}"])
 
 
-def _as_json(options: ExportOptions, exported: "Exported") -> str:
-    found = {"output": one_line(options.output), "quantization": options.quantization, **asdict(exported)}
-    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+def _json(options: ExportOptions, export: "CTranslate2Export") -> str:
+    values = {"output": one_line(options.output), "quantization": options.quantization, **asdict(export)}
+    return json.dumps(values, indent=1, ensure_ascii=False) + "\n"
 
 
 COMMAND = Command(

@@ -1,44 +1,127 @@
-"""Our Transformer as CTranslate2 (https://opennmt.net/CTranslate2) wants it, and that engine asked in our ids."""
+"""Export of our Transformer to CTranslate2 (https://opennmt.net/CTranslate2), checked to translate as we do."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 import torch
 from torch import Tensor, nn
 
+from nmt.artefact import new_folder, to_json, write_file
 from nmt.checkpoint import LoadedModel
-from nmt.errors import UserError, quoted
+from nmt.errors import ArtefactError, UserError, quoted
+from nmt.export.comparison import COMPARED_BATCH_SENTENCES, EngineComparison, TokenIds, compare_engines
+from nmt.export.tuning import (
+    DEFAULT_PENALTY,
+    MAX_TARGET_TOKENS,
+    TUNED_BEAM_SIZE,
+    DevelopmentSet,
+    TunedPenalty,
+    tune_length_penalty,
+)
 from nmt.models.transformer import Transformer
 from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, FeedForward, Residual
 from nmt.symbols import BOS, EOS, SYMBOLS, UNK
-from nmt.text.pipeline import Pipeline, Side
+from nmt.text.pipeline import FOLDER, Pipeline, Side
 
-POSITIONS: Final = 2048  # of either side that there are at least: the engine has a table, and stops where it ends
-SENTENCES: Final = 32  # of a batch; a CPU gains nothing by more
+MIN_POSITIONS: Final = 2048  # of the table of either side, at whose end the engine stops
+CTRANSLATE2_KIND: Final = "ctranslate2"  # of the folder, in its manifest
+SEARCH_FILE: Final = "nmt-search.json"
 
 
-def library() -> Any:
-    """The package; UserError where it is not installed."""
+@dataclass(frozen=True)
+class CTranslate2Export:
+    """Results of an export.
+
+    agreements: the comparison of each search
+    length_penalty: written as the one to search with
+    tuned: None without tuning
+    """
+
+    agreements: list[EngineComparison]
+    length_penalty: float
+    tuned: TunedPenalty | None
+
+
+def export_ctranslate2(
+    loaded: LoadedModel,
+    output: Path,
+    quantization: str,
+    lines: Sequence[TokenIds],
+    dev: DevelopmentSet | None,
+    threads: int | None,
+    check: Callable[[], None],
+) -> CTranslate2Export:
+    """Write a folder that CTranslate2 reads, with the model's pipeline and search, whole or not at all.
+
+    quantization: float32, int8, ... by the names of CTranslate2
+    lines: source ids that both engines translate
+    dev: the length penalty is tuned on it; None leaves DEFAULT_PENALTY
+    threads: of CTranslate2; None leaves the choice to it
+    check: called now and then; may raise to stop
+    Raises UserError for a model that CTranslate2 cannot run, ArtefactError if a line differs in float32.
+    """
+    spec = specification(loaded)
+    spec.optimize(quantization)
+    versions = {"torch": str(torch.__version__), "ctranslate2": import_ctranslate2().__version__}
+    facts = {**versions, "quantization": quantization, "vocabulary": loaded.pipeline.hash}
+    with new_folder(output, CTRANSLATE2_KIND, facts) as folder:
+        spec.save(str(folder))
+        (folder / FOLDER).mkdir()
+        loaded.pipeline.save(folder / FOLDER)
+        engine = CTranslate2Engine(folder, loaded.pipeline, threads)
+        agreements = [compare_engines(loaded, engine, lines, beam_size, check) for beam_size in (1, TUNED_BEAM_SIZE)]
+        if quantization == "float32":
+            for agreement in agreements:
+                _refuse_difference(agreement, output)
+        tuned = tune_length_penalty(loaded, engine, dev, check) if dev is not None else None
+        export = CTranslate2Export(agreements, tuned.best if tuned else DEFAULT_PENALTY, tuned)
+        write_file(folder / SEARCH_FILE, to_json(_search_settings(export)))
+        check()
+    return export
+
+
+def _search_settings(export: CTranslate2Export) -> dict[str, Any]:
+    """How CTranslate2 should search with the model, by the names of its translate_batch, and the scores of tuning."""
+    options = {
+        "beam_size": TUNED_BEAM_SIZE,
+        "length_penalty": export.length_penalty,
+        "max_decoding_length": MAX_TARGET_TOKENS,
+    }
+    return {"translate_batch": options, "tuned": asdict(export.tuned) if export.tuned else None}
+
+
+def _refuse_difference(agreement: EngineComparison, output: Path) -> None:
+    if agreement.different:
+        raise ArtefactError(
+            f"{quoted(output)}: not written: of {agreement.lines:,} lines CTranslate2 translates {agreement.different:,} "
+            f"otherwise than nmt does ({agreement.search}), first {agreement.example}"
+        )
+
+
+def import_ctranslate2() -> Any:
+    """The package ctranslate2; raises UserError if it is not installed."""
     try:
         import ctranslate2
     except ImportError as error:
-        told = f"CTranslate2 cannot be imported: {quoted(error)} (pip install 'nmt-toolkit[ctranslate2]')"
-        raise UserError(told) from None
+        raise UserError(
+            f"CTranslate2 cannot be imported: {quoted(error)} (in the folder of nmt's sources: pip install -e '.[ctranslate2]')"
+        ) from None
     return ctranslate2
 
 
 def specification(loaded: LoadedModel) -> Any:
-    """A model as a ctranslate2.specs.TransformerSpec, float32. Raises UserError with the reason where there is none."""
+    """A model as a ctranslate2.specs.TransformerSpec in float32; raises UserError for one that it cannot describe."""
     model, pipeline = loaded.model, loaded.pipeline
     if type(model) is not Transformer:
         raise UserError(
             f"{quoted(loaded.folder)}: its model is '{quoted(loaded.facts.model)}'; CTranslate2 runs 'transformer' only"
         )
     if pipeline.target.settings.right_to_left:
-        told = "was prepared with --right-to-left; CTranslate2 would give its words in reverse order"
-        raise UserError(f"{quoted(loaded.folder)}: {told}")
+        message = "was prepared with --right-to-left; CTranslate2 would give its words in reverse order"
+        raise UserError(f"{quoted(loaded.folder)}: {message}")
     o = model.options
     shape = cast(EncoderLayer, model.encoder[0]).self_attention.shape
     if shape.keys != shape.values:
@@ -46,30 +129,30 @@ def specification(loaded: LoadedModel) -> Any:
             f"{quoted(loaded.folder)}: its heads have keys of width {shape.keys} and values of width {shape.values}; "
             "CTranslate2 has one width for both"
         )
-    spec = library().specs.TransformerSpec.from_config(
+    spec = import_ctranslate2().specs.TransformerSpec.from_config(
         (o.encoder_layers, o.decoder_layers), o.heads, pre_norm=o.norm_position == "pre"
     )
     spec.encoder.embeddings[0].weight = _copy(model.source_embedding.weight)
     spec.decoder.embeddings.weight = _copy(model.target_embedding.weight)
-    positions = max(POSITIONS, o.max_positions)
+    positions = max(MIN_POSITIONS, o.max_positions)
     spec.encoder.position_encodings.encodings = _copy(model.source_positions(0, positions))
     spec.decoder.position_encodings.encodings = _copy(model.target_positions(0, positions))
-    for of_layer, layer in zip(spec.encoder.layer, model.encoder, strict=True):
-        _put_encoder_layer(of_layer, cast(EncoderLayer, layer))
-    for of_layer, layer in zip(spec.decoder.layer, model.decoder, strict=True):
-        _put_decoder_layer(of_layer, cast(DecoderLayer, layer))
+    for layer_spec, layer in zip(spec.encoder.layer, model.encoder, strict=True):
+        _set_encoder_layer(layer_spec, cast(EncoderLayer, layer))
+    for layer_spec, layer in zip(spec.decoder.layer, model.decoder, strict=True):
+        _set_decoder_layer(layer_spec, cast(DecoderLayer, layer))
     if o.norm_position == "pre":
-        _put_norm(spec.encoder.layer_norm, model.encoder_norm)
-        _put_norm(spec.decoder.layer_norm, model.decoder_norm)
-    _put_linear(spec.decoder.projection, cast(nn.Linear, model.output))
-    _put_text(spec, pipeline, loaded.folder)
+        _set_norm(spec.encoder.layer_norm, model.encoder_norm)
+        _set_norm(spec.decoder.layer_norm, model.decoder_norm)
+    _set_linear(spec.decoder.projection, cast(nn.Linear, model.output))
+    _set_text(spec, pipeline, loaded.folder)
     spec.config.layer_norm_epsilon = EPSILON
     spec.validate()
     return spec
 
 
-def _put_text(spec: Any, pipeline: Pipeline, folder: Path) -> None:
-    """The vocabularies, and how a sentence begins and ends: a source gets EOS, a target follows BOS."""
+def _set_text(spec: Any, pipeline: Pipeline, folder: Path) -> None:
+    """Set the vocabularies and the symbols of a sentence: EOS after a source, BOS before a target."""
     spec.register_source_vocabulary(_vocabulary(pipeline.source, folder))
     spec.register_target_vocabulary(_vocabulary(pipeline.target, folder))
     spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = SYMBOLS[UNK], SYMBOLS[BOS], SYMBOLS[EOS]
@@ -77,7 +160,7 @@ def _put_text(spec: Any, pipeline: Pipeline, folder: Path) -> None:
 
 
 def _vocabulary(side: Side, folder: Path) -> list[str]:
-    """The pieces by id. Raises UserError where two ids have one piece: the engine knows words by their text only."""
+    """The pieces by id; raises UserError if two ids have the same piece, since the engine knows tokens by their text."""
     pieces = [side.piece(token) for token in range(side.size)]
     known: set[str] = set()
     for piece in pieces:
@@ -90,73 +173,75 @@ def _vocabulary(side: Side, folder: Path) -> list[str]:
     return pieces
 
 
-def _put_encoder_layer(spec: Any, layer: EncoderLayer) -> None:
+def _set_encoder_layer(spec: Any, layer: EncoderLayer) -> None:
     attention = layer.self_attention
     linears = attention.queries_keys_values, attention.output
-    _put_attention(spec.self_attention, layer.self_attention_residual, linears, attention.shape.keys)
-    _put_feed_forward(spec.ffn, layer.feed_forward_residual, layer.feed_forward)
+    _set_attention(spec.self_attention, layer.self_attention_residual, linears, attention.shape.keys)
+    _set_feed_forward(spec.ffn, layer.feed_forward_residual, layer.feed_forward)
 
 
-def _put_decoder_layer(spec: Any, layer: DecoderLayer) -> None:
+def _set_decoder_layer(spec: Any, layer: DecoderLayer) -> None:
     attention, cross = layer.self_attention, layer.cross_attention
     linears = attention.queries_keys_values, attention.output
-    _put_attention(spec.self_attention, layer.self_attention_residual, linears, attention.shape.keys)
-    of_memory = cross.queries, cross.keys_values, cross.output
-    _put_attention(spec.attention, layer.cross_attention_residual, of_memory, cross.shape.keys)
-    _put_feed_forward(spec.ffn, layer.feed_forward_residual, layer.feed_forward)
+    _set_attention(spec.self_attention, layer.self_attention_residual, linears, attention.shape.keys)
+    cross_linears = cross.queries, cross.keys_values, cross.output
+    _set_attention(spec.attention, layer.cross_attention_residual, cross_linears, cross.shape.keys)
+    _set_feed_forward(spec.ffn, layer.feed_forward_residual, layer.feed_forward)
 
 
-def _put_attention(spec: Any, residual: Residual, linears: Iterable[nn.Linear], keys: int) -> None:
-    """linears: in the order of their use. keys: width of a head, which need not be d_model / heads: the scale says it."""
-    _put_norm(spec.layer_norm, residual.norm)
+def _set_attention(spec: Any, residual: Residual, linears: Iterable[nn.Linear], keys: int) -> None:
+    """Set an attention and its norm.
+
+    linears: projections in the order of their use
+    keys: width of a head, which need not be d_model / heads
+    """
+    _set_norm(spec.layer_norm, residual.norm)
     spec.queries_scale = 1 / math.sqrt(keys)
-    for of_linear, linear in zip(spec.linear, linears, strict=True):
-        _put_linear(of_linear, linear)
+    for linear_spec, linear in zip(spec.linear, linears, strict=True):
+        _set_linear(linear_spec, linear)
 
 
-def _put_feed_forward(spec: Any, residual: Residual, feed_forward: FeedForward) -> None:
-    _put_norm(spec.layer_norm, residual.norm)
-    _put_linear(spec.linear_0, feed_forward.inner)
-    _put_linear(spec.linear_1, feed_forward.outer)
+def _set_feed_forward(spec: Any, residual: Residual, feed_forward: FeedForward) -> None:
+    _set_norm(spec.layer_norm, residual.norm)
+    _set_linear(spec.linear_0, feed_forward.inner)
+    _set_linear(spec.linear_1, feed_forward.outer)
 
 
-def _put_norm(spec: Any, norm: nn.Module) -> None:
+def _set_norm(spec: Any, norm: nn.Module) -> None:
     spec.gamma, spec.beta = _copy(norm.weight), _copy(norm.bias)
 
 
-def _put_linear(spec: Any, linear: nn.Linear) -> None:
+def _set_linear(spec: Any, linear: nn.Linear) -> None:
     spec.weight = _copy(linear.weight)
     if linear.bias is not None:
         spec.bias = _copy(linear.bias)
 
 
 def _copy(weight: object) -> Tensor:
-    """The numbers in memory of their own: quantising a specification overwrites what it was given."""
+    """A copy of a weight, since quantising a specification overwrites its tensors."""
     return cast(Tensor, weight).detach().clone(memory_format=torch.contiguous_format)
 
 
-class Engine:
-    """CTranslate2 on the CPU with an exported model: ids in, ids out. threads: None leaves it to the engine"""
+class CTranslate2Engine:
+    """CTranslate2 on the CPU with an exported model. threads: None leaves the choice to the engine"""
+
+    name: ClassVar[str] = "CTranslate2"
 
     def __init__(self, folder: Path, pipeline: Pipeline, threads: int | None) -> None:
-        self._translator = library().Translator(str(folder), device="cpu", intra_threads=threads or 0)
+        self._translator = import_ctranslate2().Translator(str(folder), device="cpu", intra_threads=threads or 0)
         self._pieces = [pipeline.source.piece(token) for token in range(pipeline.source.size)]
         self._ids = {pipeline.target.piece(token): token for token in range(pipeline.target.size)}
 
     def translate(
         self, sources: Iterable[Sequence[int]], beam_size: int, length_penalty: float, max_length: int
     ) -> list[list[int]]:
-        """The best translation of each sentence, as ids without EOS. sources: likewise.
-
-        beam_size: 1 is greedy search; length_penalty: a score is divided by tokens ** length_penalty, EOS counted
-        max_length: tokens after which a translation is cut
-        """
-        found = self._translator.translate_batch(
+        """See `TranslationEngine`."""
+        results = self._translator.translate_batch(
             [[self._pieces[token] for token in source] for source in sources],
             beam_size=beam_size,
             length_penalty=length_penalty,
             max_decoding_length=max_length,
             max_input_length=0,
-            max_batch_size=SENTENCES,
+            max_batch_size=COMPARED_BATCH_SENTENCES,
         )
-        return [[self._ids[piece] for piece in one.hypotheses[0]] for one in found]
+        return [[self._ids[piece] for piece in result.hypotheses[0]] for result in results]

@@ -1,7 +1,6 @@
-"""Pictures of attention: a page to click through, one picture for a paper, or characters for a terminal."""
+"""Pictures of attention: a page to click through, a picture for a paper, or characters for a terminal."""
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -9,80 +8,81 @@ import numpy as np
 from rich.cells import cell_len
 
 from nmt.artefact import check_named, write_file
-from nmt.errors import InputError, UserError, quoted
-from nmt.pictures.attention_maps import AttentionMaps, shown
+from nmt.errors import InputError, quoted
+from nmt.pictures.attention_maps import AttentionMaps, visible_token
 from nmt.pictures.attention_page import attention_page
-from nmt.pictures.attention_picture import as_png, as_svg, picture
+from nmt.pictures.attention_picture import render_attention
+from nmt.pictures.figures import check_matplotlib
 
-DRAWN: Final[Mapping[str, Callable[[Sequence[AttentionMaps]], bytes]]] = {
-    ".html": lambda attended: attention_page(attended).encode(),
-    ".svg": lambda attended: as_svg(picture(attended[0])).encode(),
-    ".png": lambda attended: as_png(picture(attended[0])),
+ATTENTION_WRITERS: Final[Mapping[str, Callable[[Sequence[AttentionMaps]], bytes]]] = {
+    ".html": lambda sentences: attention_page(sentences).encode(),
+    ".svg": lambda sentences: render_attention(sentences[0], "svg"),
+    ".png": lambda sentences: render_attention(sentences[0], "png"),
 }
 SHADES: Final = " ░▒▓█"
-THRESHOLDS: Final = (0.1, 0.25, 0.5, 0.75)  # the least weights of the shades but the first
-CELL: Final = 2  # characters of a terminal that a weight takes: about a square, and a wide character fits above it
-LONGEST: Final = 16  # cells of a token in a terminal
+THRESHOLDS: Final = (0.1, 0.25, 0.5, 0.75)  # the least weight of each shade after the first
+CELL_CHARACTERS: Final = 2  # of a weight: about a square, and a wide character fits above it
+MAX_TOKEN_CELLS: Final = 16  # of a terminal
 
 
 def check_picture(path: Path) -> None:
-    """UserError unless attention can be drawn into a file of this name; to be asked before the work is done."""
-    if path.suffix.lower() == ".png" and find_spec("matplotlib") is None:
-        raise UserError(
-            f"{quoted(path)}: png needs the package matplotlib (pip install 'nmt-toolkit[plots]'; svg and html do not)"
-        )
-    check_named(path, DRAWN, "attention is drawn")
+    """Raise UserError unless attention can be drawn into a file of this name; for a check before the work."""
+    check_named(path, ATTENTION_WRITERS, "attention is drawn")
+    if path.suffix.lower() != ".html":
+        check_matplotlib(quoted(path))
 
 
-def write_attention(path: Path, attended: Sequence[AttentionMaps]) -> None:
+def write_attention(path: Path, sentences: Sequence[AttentionMaps]) -> None:
     """Draw into a file: all sentences as a page (.html), or the first as a picture (.svg, .png), by the file's name.
 
-    Raises UserError as check_picture does, InputError where there is no sentence, ResourceError where it cannot be written.
+    Raises UserError as check_picture does, InputError without a sentence, ResourceError if it cannot be written.
     """
     check_picture(path)
-    if not attended:
+    if not sentences:
         raise InputError(f"{quoted(path)}: not written: no line was translated whose attention could be drawn")
-    write_file(path, DRAWN[path.suffix.lower()](attended))
+    write_file(path, ATTENTION_WRITERS[path.suffix.lower()](sentences))
 
 
 def terminal_map(
-    attended: AttentionMaps, kind: str = "cross", layer: int | None = None, head: int | None = None, width: int = 80
+    maps: AttentionMaps, kind: str = "cross", layer: int | None = None, head: int | None = None, width: int = 80
 ) -> str:
     """A map as lines of characters, a row a query; keys that do not fit into `width` follow below.
 
-    layer, head: counted from 0; by default the one to show first, and the mean of its heads
+    layer: counted from 0; None is the layer to show first
+    head: counted from 0; None is the mean of the heads
+    width: cells of the terminal
     """
-    layer = attended.first_shown(kind) if layer is None else layer
-    weights = attended.map_of(kind, layer, head)
-    queries, keys = ([shown(label, LONGEST) for label in labels] for labels in attended.labels(kind))
+    layer = maps.first_shown(kind) if layer is None else layer
+    weights = maps.map_of(kind, layer, head)
+    queries, keys = ([visible_token(token, MAX_TOKEN_CELLS) for token in tokens] for tokens in maps.labels(kind))
     margin = max(map(cell_len, queries))
-    rows = [" " * (margin - cell_len(query)) + query for query in queries]
-    shades = [[SHADES[i] * CELL for i in row] for row in np.searchsorted(THRESHOLDS, weights, side="right")]
-    at_once = max(1, (width - margin - len(" ││")) // CELL)
+    labels = [" " * (margin - cell_len(query)) + query for query in queries]
+    shades = [[SHADES[i] * CELL_CHARACTERS for i in row] for row in np.searchsorted(THRESHOLDS, weights, side="right")]
+    num_columns = max(1, (width - margin - len(" ││")) // CELL_CHARACTERS)
     legend = "  ".join(f"{shade} {least:g}" for shade, least in zip(SHADES[1:], THRESHOLDS, strict=True))
-    lines = [f"{attended.name_of(kind, layer, head)}   {legend}"]
-    for start in range(0, len(keys), at_once):
-        part = slice(start, start + at_once)
-        lines += [" " * (margin + len(" │")) + line for line in _upright(keys[part])]
-        lines += [f"{query} │{''.join(row[part])}│" for query, row in zip(rows, shades, strict=True)]
+    lines = [f"{maps.name_of(kind, layer, head)}   {legend}"]
+    for start in range(0, len(keys), num_columns):
+        panel = slice(start, start + num_columns)
+        lines += [" " * (margin + len(" │")) + line for line in _upright(keys[panel])]
+        lines += [f"{label} │{''.join(row[panel])}│" for label, row in zip(labels, shades, strict=True)]
     return "\n".join(lines) + "\n"
 
 
 def _upright(labels: Sequence[str]) -> list[str]:
-    """Labels beside each other, each CELL wide and read downwards, to stand above their columns."""
+    """Labels side by side, each CELL_CHARACTERS wide and read downwards, to stand above their columns."""
     columns = [_letters(label) for label in labels]
     height = max(map(len, columns))
-    blank = " " * CELL
+    blank = " " * CELL_CHARACTERS
     padded = [[blank] * (height - len(column)) + column for column in columns]
     return ["".join(row).rstrip() for row in zip(*padded, strict=True)]
 
 
 def _letters(label: str) -> list[str]:
-    """The characters of a label, each with what combines with it, CELL wide."""
+    """The characters of a label, each with its combining characters, CELL_CHARACTERS wide."""
     letters: list[str] = []
     for character in label:
         if letters and cell_len(character) == 0:
             letters[-1] += character
         else:
             letters.append(character)
-    return [letter + " " * (CELL - cell_len(letter)) for letter in letters]
+    return [letter + " " * (CELL_CHARACTERS - cell_len(letter)) for letter in letters]

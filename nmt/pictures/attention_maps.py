@@ -1,4 +1,4 @@
-"""What a model looked at while it translated a sentence: attention weights with the tokens that they belong to."""
+"""Attention weights of a sentence pair, with their tokens."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,13 +15,14 @@ JOINERS: Final = "\u200c\u200d"  # not printable, but they shape the letters bes
 
 @dataclass(frozen=True)
 class AttentionMaps:
-    """What a model looked at while it read a sentence and said its translation.
+    """Attention weights of a model for a sentence pair.
 
-    source, target: tokens, EOS included; the target's queries stand at the tokens they are about to say
-    weights: by kind - "encoder", "decoder", "cross" - an array (layers, heads, queries, keys), rows sum to 1; a kind
-        that the model lacks is absent
+    source: tokens, EOS included
+    target: tokens, EOS included; the query of a token is the decoder's state that predicts it
+    weights: by kind ("encoder", "decoder", "cross"), an array (layers, heads, queries, keys) whose rows sum to 1;
+        a kind that the model lacks is absent
     alignment_layer: the layer of "cross" that aligns best, see Model
-    Raises ValueError for weights that are none of a kind, or have not a row or column a token.
+    Raises ValueError for weights of an unknown kind, or of another shape than the tokens have.
     """
 
     source: list[str]
@@ -31,14 +32,16 @@ class AttentionMaps:
 
     def __post_init__(self) -> None:
         if not self.weights.keys() & KINDS.keys() or self.weights.keys() - KINDS.keys():
-            raise ValueError(f"weights of {', '.join(self.weights) or 'no kind'}; wanted some of {', '.join(KINDS)}")
+            raise ValueError(
+                f"weights of {', '.join(self.weights) or 'no kind'}; must be of some of {', '.join(KINDS)}"
+            )
         for kind, weights in self.weights.items():
             sizes = tuple(map(len, self.labels(kind)))
             if weights.ndim != 4 or weights.shape[2:] != sizes or weights.size == 0:
-                raise ValueError(f"{kind}: weights of shape {weights.shape}; wanted (layers, heads, *{sizes})")
+                raise ValueError(f"{kind}: weights of shape {weights.shape}; must be (layers, heads, *{sizes})")
 
     def labels(self, kind: str) -> tuple[list[str], list[str]]:
-        """The tokens of the queries and of the keys. The decoder's keys are what it has read: BOS, then what it said."""
+        """The tokens of the queries and of the keys; the decoder's keys are its inputs, BOS and the previous tokens."""
         return {
             "encoder": (self.source, self.source),
             "decoder": (self.target, [SYMBOLS[BOS], *self.target[:-1]]),
@@ -46,34 +49,28 @@ class AttentionMaps:
         }[kind]
 
     def first_shown(self, kind: str) -> int:
-        """The layer that a person sees first: of cross-attention the one that aligns best, else the last."""
+        """The layer to show first: of cross-attention the one that aligns best, else the last."""
         return self.alignment_layer if kind == "cross" else len(self.weights[kind]) - 1
 
     def map_of(self, kind: str, layer: int, head: int | None) -> NDArray[np.float32]:
-        """Weights (queries, keys). layer, head: counted from 0; no head is the mean of all"""
+        """Weights (queries, keys) of a head, or the mean of all heads. layer, head: counted from 0; None is the mean"""
         heads: NDArray[np.float32] = self.weights[kind][layer]
-        chosen: NDArray[np.float32] = heads.mean(0) if head is None else heads[head]
-        return chosen
+        weights: NDArray[np.float32] = heads.mean(0) if head is None else heads[head]
+        return weights
 
     def name_of(self, kind: str, layer: int, head: int | None) -> str:
-        """The name of a map, for a person: layers and heads are counted from 1."""
+        """The name of a map, for a person: layers and heads counted from 1."""
         layers, heads = self.weights[kind].shape[:2]
-        which = (
+        name = (
             f"head {head + 1} of {heads}" if head is not None else f"mean of {heads} heads" if heads > 1 else "one head"
         )
-        return f"{KINDS[kind]}, layer {layer + 1} of {layers}, {which}"
+        return f"{KINDS[kind]}, layer {layer + 1} of {layers}, {name}"
 
 
-def quantised(weights: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Weights as whole numbers of 1/255."""
-    whole: NDArray[np.uint8] = np.rint(255 * weights.clip(0, 1)).astype(np.uint8)
-    return whole
-
-
-def shown(token: str, most: int) -> str:
-    """A token as a person may safely see it, in at most `most` cells of a terminal; control characters are escaped."""
+def visible_token(token: str, max_cells: int) -> str:
+    """A token as a person may safely see it: control characters escaped, cut at `max_cells` cells of a terminal."""
     from rich.cells import cell_len, set_cell_size  # no translation needs it
 
     safe = (c if c.isprintable() or c in JOINERS else c.encode("unicode_escape").decode() for c in token)
     text = "".join(safe)
-    return text if cell_len(text) <= most else set_cell_size(text, most - 1) + "…"
+    return text if cell_len(text) <= max_cells else set_cell_size(text, max_cells - 1) + "…"

@@ -1,40 +1,34 @@
-"""The graph of a beam search: every hypothesis that it kept, step by step, what became of it, and where it ended.
+"""The graph of a beam search: every hypothesis of every step, what became of it, and where it ended."""
 
-A program reads it as JSON; a person as a page, a column a step, the best hypothesis of a step at the top.
-"""
-
-import json
 import math
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass
-from html import escape
-from pathlib import Path
-from typing import Final, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from nmt.artefact import check_named, write_file
 from nmt.decoders.base import Decoder
 from nmt.decoders.beam import Beam, Continued
 from nmt.decoders.filters import Constraints
 from nmt.errors import UserError
 from nmt.models.base import Scorer
-from nmt.pictures.page import html_page
 from nmt.symbols import BOS, EOS
-
-WIDTH, HEIGHT, ROOM = 120, 22, 14  # pixels: a step, a hypothesis, a character and a half
-LONGEST: Final = 12  # characters of a token
 
 
 @dataclass(frozen=True)
 class Node:
-    """A hypothesis: that of its parent with a token more. Nodes are counted from 0, which has said nothing.
+    """A hypothesis: the tokens of its parent and one more.
 
-    beam: which of several side by side; log_prob: nats of all its tokens; score: of one that ended, by its length
-    state: whether something of it was kept at the next step, or nothing (when the search stopped, too), or it ended
-    best: whether the translation that was given goes through it
+    parent: number of its node; None for node 0, the empty hypothesis
+    step: number of its tokens
+    beam: number of its beam, if the search has several
+    token: the last token, as text
+    log_prob: sum over its tokens, in nats
+    score: of a hypothesis that ended, normalised by its length
+    state: "kept" if a node has it as its parent, "ended" if it has EOS, else "dropped"
+    best: whether it is a prefix of the given translation
     """
 
     parent: int | None
@@ -49,7 +43,12 @@ class Node:
 
 @dataclass(frozen=True)
 class BeamGraph:
-    """source: the tokens that were translated; search: its signature; nodes: in the order in which they were made"""
+    """The hypotheses of a search for one sentence.
+
+    source: tokens of the sentence
+    search: signature of the decoder
+    nodes: in the order of the search, parents first
+    """
 
     source: list[str]
     search: str
@@ -57,45 +56,45 @@ class BeamGraph:
 
 
 class Recorder:
-    """What a search tells of one sentence. rows: (parent, step, beam, token, nats) of each hypothesis"""
+    """Observer of the search for one sentence. rows: (parent, step, beam, token, log_prob in nats) of each hypothesis"""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, int, int, int, float]] = [(-1, 0, 0, BOS, 0.0)]
         self._live: dict[int, list[int]] = {}
 
     def __call__(self, numbers: Tensor, on: Continued) -> None:
-        """See nmt.decoders.beam.Observer."""
+        """See `nmt.decoders.beam.Observer`."""
         columns = (on.ended, on.ended_from, on.totals, on.parents, on.words)
         for beam, ended, ended_from, totals, parents, words in zip(
             numbers.tolist(), *(column.tolist() for column in columns), strict=True
         ):
-            before = self._live.get(beam, [0])
+            previous = self._live.get(beam, [0])
             self._live[beam] = [
-                self._added(before[parent], beam, word, total)
+                self._add(previous[parent], beam, word, total)
                 for parent, word, total in zip(parents, words, totals, strict=True)
             ]
             for parent, total in zip(ended_from, ended, strict=True):
-                self._added(before[parent], beam, EOS, total)
+                self._add(previous[parent], beam, EOS, total)
 
-    def _added(self, parent: int, beam: int, token: int, log_prob: float) -> int:
-        """The number of a hypothesis; -1 for one that is none, because it has no probability."""
+    def _add(self, parent: int, beam: int, token: int, log_prob: float) -> int:
+        """Add a hypothesis; returns its number, or -1 if its probability is 0 and it is left out."""
         if log_prob == -math.inf:
             return -1
         self.rows.append((parent, self.rows[parent][1] + 1, beam, token, log_prob))
         return len(self.rows) - 1
 
     def path(self, number: int) -> list[int]:
-        """The hypotheses that one was made of, it the first and node 0 the last."""
-        found = [number]
-        while found[-1] > 0:
-            found.append(self.rows[found[-1]][0])
-        return found
+        """The numbers from a hypothesis to node 0, along the parents."""
+        numbers = [number]
+        while numbers[-1] > 0:
+            numbers.append(self.rows[numbers[-1]][0])
+        return numbers
 
     def best(self, tokens: Sequence[int]) -> set[int]:
-        """The hypotheses that a translation went through."""
+        """The numbers of a translation's prefixes, and of its end. tokens: without EOS"""
         for number, (_, _, _, token, _) in enumerate(self.rows):
             path = self.path(number) if token == EOS else []
-            if path and [self.rows[one][3] for one in path[1:-1]] == list(reversed(tokens)):
+            if path and [self.rows[prefix][3] for prefix in path[1:-1]] == list(reversed(tokens)):
                 return set(path)
         return set()
 
@@ -109,11 +108,12 @@ def beam_graph(
     given: Sequence[int],
     pieces: tuple[Callable[[int], str], Callable[[int], str]],
 ) -> BeamGraph:
-    """Search for the translation of one sentence and note how. source: ids without EOS, one at least
+    """Repeat the search for one sentence and record it.
 
-    given: the ids of the translation that was chosen
-    pieces: how ids of the source, and of the target, are shown
-    Raises UserError for a search that has no beam.
+    source: ids without EOS, at least one
+    given: ids of the translation that was chosen, without EOS
+    pieces: the texts of a source id and of a target id
+    Raises UserError for a search without a beam.
     """
     check_search(decoder)
     recorder, watched = Recorder(), copy(decoder)
@@ -138,69 +138,6 @@ def beam_graph(
 
 
 def check_search(decoder: Decoder) -> None:
-    """UserError unless a search has a beam whose graph can be drawn."""
+    """Raise UserError unless a search has a beam, so that its graph can be drawn."""
     if not isinstance(decoder, Beam):
         raise UserError("--beam-graph draws the hypotheses of a beam (give --decoder beam, or another beam)")
-
-
-def check_graph_file(path: Path) -> None:
-    """UserError unless graphs can be written into a file of this name; to be asked before the work is done."""
-    check_named(path, FORMS, "a beam graph is written")
-
-
-def write_graphs(path: Path, graphs: Sequence[BeamGraph]) -> None:
-    """Write graphs, as a page or as JSON by the file's name. Raises UserError, and ResourceError where it cannot be written."""
-    check_graph_file(path)
-    write_file(path, FORMS[path.suffix.lower()](graphs).encode())
-
-
-def as_json(graphs: Sequence[BeamGraph]) -> str:
-    """A list with an object a graph."""
-    return json.dumps([asdict(graph) for graph in graphs], ensure_ascii=False, indent=1) + "\n"
-
-
-def as_page(graphs: Sequence[BeamGraph]) -> str:
-    """A page without script: point at a hypothesis to read it whole."""
-    told = (
-        "A column is a step, what lives on before what ended, the best first. Bold: what was given. Pale: nothing of it was "
-        "kept. Underlined: it ended, and has a score."
-    )
-    parts = [
-        f'<h2>{escape(" ".join(one.source))}</h2><p class="note">{escape(one.search)}</p>{_drawn(one)}'
-        for one in graphs
-    ]
-    return html_page("What the beam held", [f'<p class="note">{told}</p>', *parts])
-
-
-def _drawn(graph: BeamGraph) -> str:
-    """The graph as an <svg> element, in a box that can be scrolled."""
-    rows, places, texts = [0] * (1 + max(node.step for node in graph.nodes)), [], [""]
-    lines, labels = [], []
-    for node in graph.nodes:
-        x, y = ROOM + WIDTH * node.step, ROOM + HEIGHT * rows[node.step]
-        rows[node.step] += 1
-        places.append((x, y))
-        weight = ' font-weight="bold"' if node.best else ""
-        if node.parent is not None:
-            left, top = places[node.parent]
-            texts.append(f"{texts[node.parent]} {node.token}".strip())
-            lines.append(
-                f'<path d="M{left + WIDTH * 0.7:g} {top} L{x - 4} {y}" stroke="currentColor" fill="none" '
-                f'stroke-width="{2 if node.best else 0.5}" opacity="{0.3 if node.state == "dropped" else 0.8}"/>'
-            )
-        score = "" if node.score is None else f" {node.score:.2f}"
-        told = f"{texts[len(places) - 1]}\n{node.log_prob:.4f} nats" + (f", score{score}" if score else "")
-        style = ' text-decoration="underline"' if node.state == "ended" else ""
-        style += ' opacity=".45"' if node.state == "dropped" else ""
-        cut = node.token if len(node.token) <= LONGEST else node.token[: LONGEST - 1] + "…"
-        labels.append(
-            f'<text x="{x}" y="{y + 4}"{weight}{style}>{escape(cut)}{score}<title>{escape(told)}</title></text>'
-        )
-    size = f'width="{WIDTH * len(rows) + 2 * ROOM}" height="{HEIGHT * max(rows) + ROOM}"'
-    drawing = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-size="12" fill="currentColor" style="max-width:none">'
-    )
-    return f'<div style="overflow-x:auto">{drawing}{"".join(lines)}{"".join(labels)}</svg></div>'
-
-
-FORMS: Final = {".html": as_page, ".json": as_json}

@@ -1,8 +1,8 @@
-"""What a run's folder tells of it: its records, its newest checkpoint, its settings. It reads text only, never torch."""
+"""The history of a run, read from its folder without torch: its records, its newest checkpoint, its settings."""
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -16,27 +16,39 @@ from nmt.options import read_toml
 from nmt.report.training import METRICS
 from nmt.runs import WEIGHTS, Checkpoints
 
-LARGEST_HEADER: Final = 100_000_000  # bytes, as safetensors itself allows
-LENGTH_OF_RUN: Final = ("max_updates", "max_epochs", "batch_tokens")  # settings that make no other system of it
+MAX_HEADER_BYTES: Final = 100_000_000  # as safetensors itself allows
+LENGTH_SETTINGS: Final = ("max_updates", "max_epochs", "batch_tokens")  # a preset may be trained shorter or longer
+VALIDATION_PREFIX: Final = "valid_"
 
 
-class Record(msgspec.Struct):
-    """A line of metrics.jsonl: of an update, or of a validation. Not finite is null there and None here."""
+@dataclass(frozen=True)
+class Record:
+    """A line of metrics.jsonl, of an update or of a validation.
+
+    update: number of the update
+    eflop: cost of all updates until then, in 10^18 floating-point operations; None where it was not recorded
+    values: the other numbers by name, a validation's with "valid_"; null, which stands for a number that is not finite,
+        is left out
+    """
 
     update: int
-    loss: float | None = None
+    eflop: float | None
+    values: Mapping[str, float]
+
+
+class _RecordKeys(msgspec.Struct):
+    """The keys of a record whose types are checked."""
+
+    update: int
     eflop: float | None = None
-    valid_loss: float | None = None
-    valid_ppl: float | None = None
-    valid_bleu: float | None = None
 
 
 Minutes = Annotated[float, msgspec.Meta(ge=0, le=1e12)]  # no infinity
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class Facts(msgspec.Struct):
-    """What the manifest of a checkpoint says beside its files."""
+class _CheckpointFacts(msgspec.Struct):
+    """What the manifest of a checkpoint holds besides its files."""
 
     minutes: Minutes
     update: Count
@@ -46,11 +58,19 @@ class Facts(msgspec.Struct):
 
 @dataclass(frozen=True)
 class History:
-    """A run as it stands.
+    """A run so far.
 
-    pair: languages, as "en-de"; preset: whose settings it has, its length aside, None for no preset
-    updates: one record an update; validations: one each, its EFLOP that of the update before it
-    minutes, update: of training, and where the newest checkpoint stands; devices: that trained it
+    folder: the run's
+    pair: languages, as "en-de"
+    model: name of the model
+    preset: the preset whose settings it has, its length aside; None without one
+    parameters: numbers in the weights
+    updates: a record an update
+    validations: a record a validation, with the cost of the update before it
+    minutes: of training, until the newest checkpoint
+    update: of the newest checkpoint
+    devices: number of devices of the training
+    cost_is_measured: whether the cost of an update was measured rather than counted by the model
     """
 
     folder: Path
@@ -67,31 +87,36 @@ class History:
 
     @property
     def eflop(self) -> float | None:
-        """What all updates cost; None where the cost of the last was not recorded."""
+        """The cost of all updates; None where that of the last was not recorded."""
         return self.updates[-1].eflop if self.updates else None
 
     @property
     def tflops(self) -> float | None:
-        """What was sustained until the newest checkpoint, validations and all: 10^12 operations a second."""
-        done = next((record.eflop for record in reversed(self.updates) if record.update == self.update), None)
-        return None if done is None or not self.minutes else done * 1e6 / (60 * self.minutes)
+        """10^12 floating-point operations a second, sustained until the newest checkpoint, with validations and saving."""
+        eflop = next((record.eflop for record in reversed(self.updates) if record.update == self.update), None)
+        return None if eflop is None or not self.minutes else eflop * 1e6 / (60 * self.minutes)
 
     @property
     def best_bleu(self) -> Record | None:
         """The validation with the highest BLEU, the first of equals."""
-        scored = [record for record in self.validations if record.valid_bleu is not None]
-        return max(scored, key=lambda record: record.valid_bleu or 0.0, default=None)
+        scored = [record for record in self.validations if "valid_bleu" in record.values]
+        return max(scored, key=lambda record: record.values["valid_bleu"], default=None)
 
 
 def read_run(folder: Path) -> History:
-    """Raises UserError when the folder is no run, ArtefactError when it has no whole checkpoint or is damaged."""
+    """The history of a run.
+
+    Raises UserError if the folder is no run, ArtefactError if it is damaged or has no complete checkpoint.
+    """
     if not (folder / METRICS).is_file():
-        raise UserError(f"{quoted(folder)}: is not a run: it has no {METRICS} (nmt train --output)")
+        raise UserError(
+            f"{quoted(folder)}: is not a run: it has no {METRICS} (name a folder that `nmt train --output` wrote)"
+        )
     updates, validations = _records(folder / METRICS)
     checkpoint = _newest(folder)
     settings = read_toml(folder / "settings.toml")
     try:
-        facts = msgspec.convert(checkpoint.manifest, Facts)
+        facts = msgspec.convert(checkpoint.manifest, _CheckpointFacts)
     except msgspec.ValidationError as error:
         raise ArtefactError(f"{quoted(checkpoint.folder)}: not the manifest of a checkpoint: {error}") from None
     return History(
@@ -110,31 +135,36 @@ def read_run(folder: Path) -> History:
 
 
 def _records(path: Path) -> tuple[list[Record], list[Record]]:
-    """Those of updates and those of validations. A last line without its end is one that is being written: left out."""
-    decoder = msgspec.json.Decoder(Record)
+    """The records of updates and those of validations; a last line without its end, which is being written, is left out."""
+    decoder = msgspec.json.Decoder(dict[str, Any])
     updates: list[Record] = []
     validations: list[Record] = []
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
         try:
-            record = decoder.decode(line)
+            fields = decoder.decode(line)
+            keys = msgspec.convert(fields, _RecordKeys)
         except msgspec.DecodeError as error:
             raise ArtefactError(f"{quoted(path)}:{number}: not a record of a run: {quoted(error)}") from None
-        if any(value is not None for value in (record.valid_loss, record.valid_ppl, record.valid_bleu)):
-            record.eflop = updates[-1].eflop if updates else None
-            validations.append(record)
+        values = {
+            name: value
+            for name, value in fields.items()
+            if type(value) in (int, float) and name not in ("update", "eflop")
+        }
+        if any(name.startswith(VALIDATION_PREFIX) for name in fields):
+            validations.append(Record(keys.update, updates[-1].eflop if updates else None, values))
         else:
-            updates.append(record)
+            updates.append(Record(keys.update, keys.eflop, values))
     return updates, validations
 
 
 def _newest(run: Path) -> Artefact:
-    """The newest checkpoint that is there with all its files; a run that goes on may delete one meanwhile."""
+    """The newest complete checkpoint; a run that goes on may delete one meanwhile."""
     for folder in reversed(Checkpoints(run).all()):
         try:
             return Artefact(folder, "checkpoint")
         except ArtefactError:
             continue
-    raise ArtefactError(f"{quoted(run)}: the run has no whole checkpoint yet, which tells its minutes and languages")
+    raise ArtefactError(f"{quoted(run)}: the run has no whole checkpoint yet (wait until it has saved one)")
 
 
 def _languages(checkpoint: Artefact) -> str:
@@ -142,25 +172,25 @@ def _languages(checkpoint: Artefact) -> str:
         facts = checkpoint.json("pipeline/pipeline.json")
         return f"{facts['source']['language']}-{facts['target']['language']}"
     except (KeyError, TypeError):
-        raise ArtefactError(f"{quoted(checkpoint.folder)}: its pipeline does not say the languages") from None
+        raise ArtefactError(f"{quoted(checkpoint.folder)}: its pipeline does not name the languages") from None
 
 
 def _parameters(checkpoint: Artefact) -> int:
-    """Numbers in the weights' file, by its header: a length of 8 bytes, then JSON with the shape of each tensor."""
+    """The number of weights, by the header of their file: 8 bytes with its length, then JSON with a shape a tensor."""
     path = checkpoint.folder / WEIGHTS
     try:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(min(size, LARGEST_HEADER)))
+            header = json.loads(file.read(min(size, MAX_HEADER_BYTES)))
         return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
     except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
         raise ArtefactError(f"{quoted(path)}: not a safetensors file") from None
 
 
 def _preset(settings: dict[str, Any]) -> str | None:
-    """The preset with all of whose values the run was trained, but for its length."""
+    """The preset whose values the run has, except those of its length."""
     for name, preset in registry.presets().items():
-        values = {key: value for key, value in preset.values.items() if key not in LENGTH_OF_RUN}
+        values = {key: value for key, value in preset.values.items() if key not in LENGTH_SETTINGS}
         if all(settings.get(key) == (list(v) if isinstance(v, tuple) else v) for key, v in values.items()):
             return name
     return None

@@ -25,7 +25,7 @@ FREE_OF_TORCH = [
 UNUSED = [  # what a translation by beam search has no use for, each slow to import or a sign of it
     "matplotlib", "pydantic", "rich", "sacrebleu", "sacremoses", "tensorboard", "tomllib", "torch._dynamo", "torch._inductor",
     "torch.utils.flop_counter", "nmt.criteria", "nmt.doctor", "nmt.optimizers", "nmt.presets", "nmt.schedules", "nmt.train",
-    "nmt.decoders.diverse_beam", "nmt.decoders.mbr", "nmt.decoders.sampling", "nmt.metrics", "nmt.export.export",
+    "nmt.decoders.diverse_beam", "nmt.decoders.mbr", "nmt.decoders.sampling", "nmt.metrics", "nmt.export",
     "nmt.pictures.attention", "nmt.models.rnnsearch",
 ]  # fmt: skip
 FILES = sorted(ROOT.rglob("*.py"))

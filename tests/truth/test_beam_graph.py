@@ -10,7 +10,8 @@ from scorers import RandomScorer, random_sources
 
 from nmt import UserError, registry
 from nmt.decoders.filters import Constraints
-from nmt.pictures.beam_graph import as_json, as_page, beam_graph
+from nmt.pictures.beam_graph import beam_graph
+from nmt.pictures.beam_graph_page import graphs_json, graphs_page
 from nmt.symbols import BOS, EOS, PAD
 
 V, W = 9, 3
@@ -93,10 +94,10 @@ def test_a_program_reads_the_graph_and_a_page_shows_every_hypothesis():
     source = [token for token in row.tolist() if token > EOS]
     show = "<{}&>".format
     graph = beam_graph(decoder("beam"), RandomScorer(0, V), CPU, source, Constraints(), [], (str, show))
-    [read] = json.loads(as_json([graph]))
+    [read] = json.loads(graphs_json([graph]))
     assert read["source"] == [str(token) for token in source]
     assert [node["token"] for node in read["nodes"]] == [node.token for node in graph.nodes]
-    page = as_page([graph, graph])
+    page = graphs_page([graph, graph])
     assert page.count("<text ") == 2 * len(graph.nodes) and page.count("<path ") == 2 * (len(graph.nodes) - 1)
     assert f">&lt;{EOS}&amp;&gt;" in page and f"<{EOS}&>" not in page
 

@@ -13,7 +13,7 @@ from nmt import opt, register
 from nmt.artefact import Artefact, new_folder
 from nmt.checkpoint import load_model, weights_of, write_model
 from nmt.errors import ArtefactError, UserError
-from nmt.export.export import export_int8
+from nmt.export.int8 import export_int8
 from nmt.models.base import Model, Output, State, Vocabularies
 from nmt.nn.quantized import Int8Embedding, Int8Linear, quantize
 from nmt.runs import WEIGHTS

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import io
 import json
 import re
 import unicodedata
@@ -9,18 +10,24 @@ import zlib
 from html.parser import HTMLParser
 from importlib.util import find_spec
 from itertools import groupby
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from nmt.errors import InputError, UserError
-from nmt.pictures import attention as heatmap
+from nmt.pictures import figures
 from nmt.pictures.attention import check_picture, terminal_map, write_attention
 from nmt.pictures.attention_maps import AttentionMaps
-from nmt.pictures.attention_script import SCRIPT
+from nmt.pictures.attention_picture import COLOUR
+from nmt.pictures.figures import PNG_PIXELS_PER_POINT
+from nmt.pictures.page import read_asset
 
 SVG = "{http://www.w3.org/2000/svg}"
+LINK = "{http://www.w3.org/1999/xlink}href"
+SCRIPT = read_asset("attention.js")
+needs_matplotlib = pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib")
 SOURCE = ["▁the", "</script><script>x()", "猫", "\x1b[2J", "a" * 60, "</s>"]
 TARGET = ["e\u0301t\u0301", "<!--", "שלום", "$x$", "</s>"]
 SIZES = {"encoder": (2, 3, 6, 6), "decoder": (3, 2, 5, 5), "cross": (3, 2, 5, 6)}
@@ -97,90 +104,131 @@ def test_every_element_that_the_script_asks_for_is_in_the_page(page):
     assert asked | {"data"} == there - {"map", "links"}
 
 
+def read_image(file):
+    from matplotlib.image import imread
+
+    return imread(file)
+
+
+class Map(NamedTuple):
+    """A map of a picture. x, y: its upper left corner, cell: the size of a weight, in points; pixels: its colours"""
+
+    x: float
+    y: float
+    cell: float
+    pixels: np.ndarray
+
+    @property
+    def weights(self):
+        """The weights that the colours stand for, by their red: 0 is white, 1 is COLOUR."""
+        return (1 - self.pixels[..., 0]) / (1 - int(COLOUR[1:3], 16) / 255)
+
+
 def numbers(text):
-    return [float(one) for one in re.findall(r"-?[\d.]+", text)]
+    return [float(number) for number in re.findall(r"-?[\d.]+", text)]
 
 
 def svg_maps(root):
-    """By its name: the place of a map, pixels of a cell, and its weights."""
-    found = {}
-    for group in root.iter(f"{SVG}g"):
-        title = group.find(f"{SVG}title")
-        if title is None:
-            continue
-        x, y, cell = numbers(group.get("transform"))
-        cells, frame = group.find(f"{SVG}g"), group.find(f"{SVG}path")
-        width, height = (int(size) for size in numbers(frame.get("d"))[2:4])
-        weights = np.zeros((height, width))
-        assert cells.get("transform") == "translate(0 .5)"  # a stroke of width 1 lies half above its line
-        for path in cells:
-            for key, query in re.findall(r"M(\d+) (\d+)h1", path.get("d")):
-                weights[int(query), int(key)] = float(path.get("stroke-opacity"))
-        found[title.text] = (x, y, cell, weights)
-    return found
+    """The maps of a picture by their ids."""
+    maps = {}
+    for image in root.iter(f"{SVG}image"):
+        width, skew, other_skew, height, x, y = numbers(image.get("transform"))
+        assert width == pytest.approx(height) and (skew, other_skew) == (0, 0) and "pixelated" in image.get("style")
+        kind, data = image.get(LINK).split(",")
+        assert kind == "data:image/png;base64"
+        pixels = read_image(io.BytesIO(base64.b64decode(data)))[..., :3]
+        assert (float(image.get("height")), float(image.get("width"))) == pixels.shape[:2]
+        maps[image.get("id")] = Map(x, y, width, pixels)
+    return maps
+
+
+def read_svg(path):
+    root = ElementTree.parse(path).getroot()
+    references = [value for element in root.iter() for name, value in element.attrib.items() if name == LINK]
+    assert all(value.startswith(("#", "data:")) for value in references)
+    return root
 
 
 @pytest.fixture
 def drawn(attended, tmp_path) -> ElementTree.Element:
     write_attention(tmp_path / "a.SVG", [attended])
-    return ElementTree.parse(tmp_path / "a.SVG").getroot()
+    return read_svg(tmp_path / "a.SVG")
 
 
+@needs_matplotlib
 def test_each_head_is_in_the_svg_with_its_weights_a_row_a_layer_and_a_column_a_head(attended, drawn):
     maps = svg_maps(drawn)
-    long = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "cross-attention"}
-    names = {f"{long[kind]}, layer {layer + 1}, head {head + 1}": (kind, layer, head)
+    names = {f"{kind}-layer-{layer + 1}-head-{head + 1}": (kind, layer, head)
              for kind, (layers, heads, *_) in SIZES.items() for layer in range(layers) for head in range(heads)}  # fmt: skip
-    assert maps.keys() == names.keys() | {"cross-attention, layer 2 of 3, mean of 2 heads"}
+    assert maps.keys() == names.keys() | {"cross-layer-2-mean"}
+    page_width, page_height = numbers(drawn.get("viewBox"))[2:]
     for name, (kind, layer, head) in names.items():
-        x, y, cell, weights = maps[name]
-        assert np.abs(weights - attended.weights[kind][layer, head]).max() <= 0.6 / 255
-        x0, y0 = maps[f"{long[kind]}, layer 1, head 1"][:2]
-        assert (x > x0) == (head > 0) and (y > y0) == (layer > 0)
-        height, width = weights.shape
-        assert x + cell * width <= float(drawn.get("width")) and y + cell * height <= float(drawn.get("height"))
+        drawn_map = maps[name]
+        assert np.abs(drawn_map.weights - attended.weights[kind][layer, head]).max() <= 1.2 / 255
+        first = maps[f"{kind}-layer-1-head-1"]
+        assert (drawn_map.x > first.x) == (head > 0) and (drawn_map.y > first.y) == (layer > 0)
+        height, width = drawn_map.weights.shape
+        assert 0 < drawn_map.x < drawn_map.x + drawn_map.cell * width <= page_width
+        assert 0 < drawn_map.y < drawn_map.y + drawn_map.cell * height <= page_height
 
 
+@needs_matplotlib
 def test_the_large_map_has_each_token_beside_its_cells_escaped_and_cut(attended, drawn):
-    x, y, cell, weights = svg_maps(drawn)["cross-attention, layer 2 of 3, mean of 2 heads"]
-    assert np.abs(weights - attended.weights["cross"][1].mean(0)).max() <= 0.6 / 255
-    texts = [(label.text, *numbers(label.get("transform"))) for label in drawn.iter(f"{SVG}text")]
-    above = {round(at_x - x, 1): text for text, at_x, at_y, *turned in texts if turned and at_y < y}
-    beside = {round(at_y - y, 1): text for text, at_x, at_y, *turned in texts if not turned and 0 < at_y - y < 5 * cell}
-    wanted = ["▁the", "</script><script>x()", "猫", "\\x1b[2J", "a" * 23 + "…", "</s>"]
-    assert above == {round((i + 0.5) * cell, 1): text for i, text in enumerate(wanted)}
-    assert beside == {round((i + 0.5) * cell, 1): text for i, text in enumerate(TARGET)}
+    large = svg_maps(drawn)["cross-layer-2-mean"]
+    assert np.abs(large.weights - attended.weights["cross"][1].mean(0)).max() <= 1.2 / 255
+    rows, columns = {}, {}
+    for label in drawn.iter(f"{SVG}text"):
+        at_x, at_y, angle, *_ = numbers(label.get("transform"))
+        if "x" in label.attrib:
+            angle, at_x, at_y = numbers(label.get("transform"))
+        row, column = int((at_y - large.y) // large.cell), int((at_x - large.x) // large.cell)
+        if angle == -90 and at_y < large.y:
+            columns[column] = label.text
+        elif angle == 0 and at_x < large.x and 0 <= row < len(TARGET):
+            rows[row] = label.text
+    assert columns == dict(enumerate(["▁the", "</script><script>x()", "猫", "\\x1b[2J", "a" * 23 + "…", "</s>"]))
+    assert rows == dict(enumerate(TARGET))
 
 
+@needs_matplotlib
 def test_the_largest_map_of_a_model_without_cross_attention_is_of_a_kind_that_it_has(tmp_path):
     write_attention(tmp_path / "a.svg", [AttentionMaps(["x", "y"], ["z"], {"encoder": rows((1, 1, 2, 2))})])
-    maps = svg_maps(ElementTree.parse(tmp_path / "a.svg").getroot())
-    assert maps.keys() == {"encoder self-attention, layer 1 of 1, one head", "encoder self-attention, layer 1, head 1"}
+    maps = svg_maps(read_svg(tmp_path / "a.svg"))
+    assert maps.keys() == {"encoder-layer-1-mean", "encoder-layer-1-head-1"}
 
 
-@pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib")
-def test_the_png_is_as_dark_at_each_cell_as_its_weight_says(attended, tmp_path):
-    from matplotlib.image import imread
+@needs_matplotlib
+@pytest.mark.parametrize("name", ["a.svg", "a.png", "a.html"])
+def test_the_same_attention_gives_the_same_bytes(name, attended, tmp_path):
+    files = []
+    for _ in range(2):
+        write_attention(tmp_path / name, [attended])
+        files.append((tmp_path / name).read_bytes())
+    assert files[0] == files[1]
 
-    from nmt.pictures.attention_picture import INK, PIXELS_PER_POINT, picture
 
+@needs_matplotlib
+def test_the_png_has_the_maps_of_the_svg_at_their_places(attended, drawn, tmp_path):
     write_attention(tmp_path / "a.png", [attended])
-    pixels, ink = imread(tmp_path / "a.png")[..., :3], [int(INK[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    drawn = picture(attended)
-    assert pixels.shape[:2] == (int(PIXELS_PER_POINT * drawn.height), int(PIXELS_PER_POINT * drawn.width))
-    for one in drawn.maps:
-        for (query, key), weight in np.ndenumerate(one.weights):
-            x, y = one.x + (key + 0.5) * one.cell, one.y + (query + 0.5) * one.cell
-            found = pixels[int(PIXELS_PER_POINT * y), int(PIXELS_PER_POINT * x)]
-            np.testing.assert_allclose(found, 1 + weight * (np.array(ink) - 1), atol=2 / 255)
+    pixels = read_image(tmp_path / "a.png")[..., :3]
+    width, height = numbers(drawn.get("viewBox"))[2:]
+    assert pixels.shape[:2] == (int(PNG_PIXELS_PER_POINT * height), int(PNG_PIXELS_PER_POINT * width))
+    for drawn_map in svg_maps(drawn).values():
+        for (query, key), _ in np.ndenumerate(drawn_map.weights):
+            x, y = drawn_map.x + (key + 0.5) * drawn_map.cell, drawn_map.y + (query + 0.5) * drawn_map.cell
+            pixel = pixels[int(PNG_PIXELS_PER_POINT * y), int(PNG_PIXELS_PER_POINT * x)]
+            np.testing.assert_allclose(pixel, drawn_map.pixels[query, key], atol=2 / 255)
 
 
-def test_a_png_without_matplotlib_is_refused_with_what_to_install_before_anything_is_drawn(monkeypatch, tmp_path):
-    monkeypatch.setattr(heatmap, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"pip install 'nmt-toolkit\[plots\]'") as refused:
-        check_picture(tmp_path / "a.png")
+@pytest.mark.parametrize("name", ["a.png", "a.svg"])
+def test_a_picture_without_matplotlib_is_refused_with_what_to_install_before_anything_is_drawn(
+    name, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(figures, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install -e '\.\[plots\]'") as refused:
+        check_picture(tmp_path / name)
     assert refused.value.code == 2
-    check_picture(tmp_path / "a.svg")
+    check_picture(tmp_path / "a.html")
 
 
 @pytest.mark.parametrize(
@@ -208,7 +256,7 @@ def test_without_a_sentence_nothing_is_written(tmp_path):
     ],
 )
 def test_weights_that_do_not_fit_their_tokens_are_refused(weights):
-    with pytest.raises(ValueError, match="wanted"):
+    with pytest.raises(ValueError, match="must be"):
         AttentionMaps(["a", "</s>"], ["b", "c", "</s>"], weights)
 
 

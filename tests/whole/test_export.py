@@ -14,11 +14,11 @@ import pytest
 import torch
 from conftest import WORDS
 
-import nmt.export.export
+import nmt.export.ctranslate2
 from nmt import registry
 from nmt.artefact import Artefact
 from nmt.checkpoint import ModelFacts, load_model, save_model, weights_of
-from nmt.export.ctranslate2 import POSITIONS
+from nmt.export.ctranslate2 import MIN_POSITIONS
 from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.models.base import Vocabularies
 from nmt.models.transformer import Transformer, TransformerOptions
@@ -35,7 +35,7 @@ SMALL = {
     "transformer": {"encoder_layers": 2, "decoder_layers": 1, "d_model": 32, "d_ff": 48, "heads": 4},
     "rnnsearch": {"embedding_size": 24, "hidden_size": 32, "attention_size": 28, "maxout_size": 20},
 }
-DOCUMENTS = Path(nmt.export.export.__file__).parents[2] / "docs"
+DOCUMENTS = Path(nmt.export.ctranslate2.__file__).parents[2] / "docs"
 LIKELY = 2.0  # nats
 COLUMNS = ("norm_position", "tie", "positions", "attention_bias", "output_bias", "heads", "joint")
 SHAPES = [  # any two settings of two columns meet in a row
@@ -186,7 +186,7 @@ def test_a_transformer_of_any_shape_says_the_same_with_the_same_probabilities(sh
         {"heads": 1, "encoder_layers": 1, "decoder_layers": 3},
         {"heads": 3, "d_k": 24, "d_v": 24, "attention_bias": True},
         {"heads": 2, "d_k": 8, "d_v": 8, "norm_position": "pre", "d_ff": 20},
-        {"positions": "learned", "max_positions": POSITIONS + 2},
+        {"positions": "learned", "max_positions": MIN_POSITIONS + 2},
     ],
 )
 def test_any_number_of_layers_and_heads_of_any_width_go(options, export, tmp_path):
@@ -208,9 +208,9 @@ def test_there_are_positions_for_long_lines_and_learned_ones_repeat_the_last(exp
     folder = make_model(tmp_path / "m", positions="learned", max_positions=6)
     assert export(folder, "--check", write(tmp_path / "long", [" ".join(WORDS * 8)])).code == 0
     options = {"max_input_length": 0, "max_decoding_length": 2}
-    assert translate_alone(tmp_path / "out", [" ".join(WORDS[:1] * (POSITIONS - 1))], **options)
-    with pytest.raises(RuntimeError, match=f"positions >= {POSITIONS}"):
-        translate_alone(tmp_path / "out", [" ".join(WORDS[:1] * POSITIONS)], **options)
+    assert translate_alone(tmp_path / "out", [" ".join(WORDS[:1] * (MIN_POSITIONS - 1))], **options)
+    with pytest.raises(RuntimeError, match=f"positions >= {MIN_POSITIONS}"):
+        translate_alone(tmp_path / "out", [" ".join(WORDS[:1] * MIN_POSITIONS)], **options)
 
 
 def swap_queries_and_keys(spec):
@@ -239,14 +239,14 @@ def say_nothing_at_the_end(spec):
 
 def alter(monkeypatch, change):
     """Let `change` alter each specification before it is written."""
-    right = nmt.export.export.specification
+    right = nmt.export.ctranslate2.specification
 
     def altered(loaded):
         spec = right(loaded)
         change(spec)
         return spec
 
-    monkeypatch.setattr(nmt.export.export, "specification", altered)
+    monkeypatch.setattr(nmt.export.ctranslate2, "specification", altered)
 
 
 WRONG = [swap_queries_and_keys, begin_at_position_1, swap_norms, forget_to_scale, say_nothing_at_the_end]
@@ -285,7 +285,7 @@ def test_int8_is_smaller_and_its_differences_are_told(model, export, tmp_path):
         assert done.code == 0, done.err
         size[quantization] = (tmp_path / "out/model.bin").stat().st_size
         assert Artefact(tmp_path / "out", "ctranslate2").manifest["quantization"] == quantization
-    positions = 4 * POSITIONS * 32  # the table is never quantised
+    positions = 4 * MIN_POSITIONS * 32  # the table is never quantised
     assert size["int8"] - positions < (size["float32"] - positions) / 2
     rows = [[one[sort] for sort in ("equal", "tied", "different", "endless")] for one in done.json["agreements"]]
     assert all(sum(row) == 100 and row[0] > row[2] > 0 for row in rows), rows
@@ -341,7 +341,7 @@ def test_what_ctranslate2_cannot_run_is_refused_with_the_reason(export, call, tm
     assert "its model is 'other'" in reason(make_model(tmp_path / "other", "other"))
     assert "pip" not in reason(tmp_path / "narrow", "--tune", "one")
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    assert "pip install 'nmt-toolkit[ctranslate2]'" in reason(tmp_path / "narrow")
+    assert "pip install -e '.[ctranslate2]'" in reason(tmp_path / "narrow")
 
 
 def test_what_is_asked_wrongly_or_is_not_there_is_told_with_its_code(model, export, tmp_path):
@@ -373,13 +373,13 @@ def test_the_program_of_the_document_runs(model, call, tmp_path, monkeypatch, ca
 
 
 def test_a_signal_leaves_nothing(model, export, tmp_path, monkeypatch):
-    plain = nmt.export.export.compare
+    plain = nmt.export.ctranslate2.compare_engines
 
     def interrupted(*arguments):
         os.kill(os.getpid(), signal.SIGTERM)
         return plain(*arguments)
 
-    monkeypatch.setattr(nmt.export.export, "compare", interrupted)
+    monkeypatch.setattr(nmt.export.ctranslate2, "compare_engines", interrupted)
     assert export(model) == (128 + signal.SIGTERM, "", "")
     assert list(tmp_path.iterdir()) == []
 

@@ -1,9 +1,11 @@
 """`nmt report` as a user runs it, and the cost of a run that it reads: exact, also when the run was interrupted or is old."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,7 +16,9 @@ from conftest import ENVIRONMENT
 
 from nmt.checkpoint import load_model
 from nmt.data.shards import PreparedData
-from nmt.pictures.charts import HEIGHT, WIDTH, Curve, line_chart
+from nmt.pictures import figures
+
+needs_matplotlib = pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib")
 
 
 def records(run: Path) -> list[dict]:
@@ -81,20 +85,53 @@ def test_the_json_says_what_the_manifest_and_the_records_say(trained, call):
     assert own["estimate"] == pytest.approx(0.5e12 * 60 * minutes)
 
 
+def charts(page: str) -> dict[str, ElementTree.Element]:
+    """The charts of a page by their titles."""
+    roots = [ElementTree.fromstring(f"<svg{part.split('</svg>')[0]}</svg>") for part in page.split("<svg")[1:]]
+    return {root.find("{*}title").text: root for root in roots}
+
+
+def curves(chart: ElementTree.Element) -> list[int]:
+    """The number of points of each curve and of its sample in the legend."""
+    paths = (path for path in chart.iter("{http://www.w3.org/2000/svg}path") if "#0072b2" in path.get("style", ""))
+    return [path.get("d").count("L") + 1 for path in paths]
+
+
+@needs_matplotlib
 def test_the_page_is_whole_in_itself_and_draws_every_curve_by_updates_and_by_cost(copy, tmp_path, call):
     odd = copy.rename(tmp_path / "<b>&run")
     told = call("report", odd, "--html", tmp_path / "page.html")
     assert told.code == 0
     text = (tmp_path / "page.html").read_text()
-    assert "<script" not in text and "<b>" not in text and "src=" not in text and "href=" not in text
-    assert text.replace("http://www.w3.org/2000/svg", "").count("http") == 0
-    charts = [ElementTree.fromstring(f"<svg{part.split('</svg>')[0]}</svg>") for part in text.split("<svg")[1:]]
-    titles = [chart.attrib["aria-label"] for chart in charts]
+    assert "<script" not in text and "<b>" not in text and "src=" not in text
+    assert all(reference.startswith("#") for reference in re.findall(r'href="([^"]*)', text))
+    assert set(re.findall(r"https?:[^\"]*", text)) <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+    drawn = charts(text)
     names = ("Training loss", "Validation loss", "Validation perplexity", "Validation BLEU")
-    assert titles == [f"{name} by {label}" for name in names for label in ("updates", "EFLOP")]
-    drawn = charts[0].findall(".//{*}polyline")[0].attrib["points"].split()
-    assert len(drawn) == 40
-    assert any("<b>&run" in (name.text or "") for name in charts[0].findall("{*}text"))
+    assert list(drawn) == [f"{name} by {axis}" for name in names for axis in ("updates", "EFLOP")]
+    assert 40 in curves(drawn["Training loss by updates"])
+    assert any("<b>&run" in (label.text or "") for label in drawn["Training loss by updates"].iter() if label.text)
+
+
+@needs_matplotlib
+def test_any_number_of_a_criterion_or_a_metric_gets_its_curve(copy, tmp_path, call):
+    rows = records(copy)
+    for row in rows:
+        row |= {"reward": -row["loss"]} if "loss" in row else {"valid_chrf": row["update"] / 2, "valid_gone": None}
+    (copy / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert call("report", copy, "--html", tmp_path / "page.html").code == 0
+    drawn = charts((tmp_path / "page.html").read_text())
+    axes = [f"{name} by {axis}" for name in ("Training reward", "Validation chrf") for axis in ("updates", "EFLOP")]
+    assert list(drawn)[8:] == axes
+    assert 40 in curves(drawn["Training reward by updates"])
+    assert sum("valid_chrf" in row for row in rows) in curves(drawn["Validation chrf by EFLOP"])
+
+
+def test_a_page_without_matplotlib_is_refused_before_anything_is_read(tmp_path, call, monkeypatch):
+    monkeypatch.setattr(figures, "find_spec", lambda name: None)
+    told = call("report", tmp_path / "no-run", "--html", tmp_path / "page.html")
+    assert (told.code, told.out) == (2, "") and "pip install -e '.[plots]'" in told.err
+    assert not (tmp_path / "page.html").exists()
 
 
 def test_a_run_without_recorded_cost_is_told_as_such(copy, call):
@@ -138,25 +175,3 @@ def test_a_report_is_made_without_torch(trained):
         f"code = run(['report', {str(trained)!r}, '--quiet'])\nsys.exit(code or 'torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True).returncode == 0
-
-
-def test_a_chart_puts_points_at_their_places_and_marks_round_numbers():
-    chart = line_chart(
-        "t", "x", "y", [Curve("a", [(0, 0), (5, 50), (10, 100), (7, float("nan"))]), Curve("b", [(2, 3)])]
-    )
-    root = ElementTree.fromstring(chart)
-    lines = root.findall("{*}polyline")
-    places = [tuple(map(float, point.split(","))) for point in lines[0].attrib["points"].split()]
-    assert len(places) == 3
-    (left, bottom), middle, (right, top) = places
-    assert middle == ((left + right) / 2, (bottom + top) / 2)
-    assert 0 < left < right < WIDTH and 0 < top < bottom < HEIGHT
-    marks = [text.text for text in root.findall("{*}text")]
-    assert {"0", "2", "4", "6", "8", "10", "20", "40", "60", "80", "100"} <= set(marks)
-    assert len(root.findall("{*}circle")) == 1
-
-
-@pytest.mark.parametrize("values", [[], [3.0], [-1e-9, -1e-9], [1e-7, 3e-7], [-5.0, 1e6], [1e18, 1.0000001e18]])
-def test_a_chart_is_drawn_of_any_numbers(values):
-    root = ElementTree.fromstring(line_chart("t", "x", "y", [Curve("a", [(v, v) for v in values])]))
-    assert 4 <= len(root.findall("{*}path")) <= 24

@@ -1,8 +1,3 @@
-"""The script of the page of attention, which unpacks the weights and draws what is chosen; it fetches nothing."""
-
-from typing import Final
-
-SCRIPT: Final = r"""
 "use strict";
 const MEAN = -1;   // instead of a head: the mean of all
 const THUMB = 44;  // pixels of a head's small map, its longer side
@@ -229,4 +224,3 @@ at("field").onpointerleave = () => point({query: null, key: null});
 matchMedia("(prefers-color-scheme: dark)").onchange = redraw;
 window.onunhandledrejection = event => { at("name").textContent = `The weights cannot be unpacked: ${event.reason}`; };
 showSentence(0);
-"""

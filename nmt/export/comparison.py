@@ -1,0 +1,155 @@
+"""Comparison of our searches with another engine's: the same lines are translated by both."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from nmt import registry
+from nmt.batch import pad_rows
+from nmt.checkpoint import LoadedModel
+from nmt.errors import InputError, quoted
+from nmt.models.base import Model
+from nmt.symbols import EOS, SYMBOLS
+from nmt.text.pipeline import Pipeline
+from nmt.translate.score import forced_log_probs
+
+TIE_TOLERANCE_NATS: Final = 1e-4  # scores that differ by less are equal to float32
+MAX_SOURCE_TOKENS: Final = 1023  # without EOS: by default CTranslate2 reads 1,024 with it
+MAX_INVENTED_TOKENS: Final = 20
+EXTRA_TARGET_TOKENS: Final = 50  # that a translation may have beyond the longest source, as in our own searches
+COMPARED_BATCH_SENTENCES: Final = 32  # a CPU gains nothing by more
+
+TokenIds = NDArray[Any]
+Outcome = Literal["equal", "tied", "different", "endless"]
+
+
+class TranslationEngine(Protocol):
+    """Another program that translates with an exported model: ids in, ids out. name: for messages"""
+
+    name: ClassVar[str]
+
+    def translate(
+        self, sources: Iterable[Sequence[int]], beam_size: int, length_penalty: float, max_length: int
+    ) -> list[list[int]]:
+        """The best translation of each sentence, as ids without EOS.
+
+        sources: ids of each sentence, without EOS
+        beam_size: 1 is greedy search
+        length_penalty: a score is divided by tokens ** length_penalty, EOS counted
+        max_length: tokens of a translation at most
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class EngineComparison:
+    """How alike our search and another engine's translate the same lines, by four outcomes.
+
+    search: "greedy" or "beam 4", without a length penalty
+    lines: number of lines
+    equal: lines with the same tokens
+    tied: lines with other tokens that are as good by our model, to TIE_TOLERANCE_NATS
+    different: lines with other tokens that are not
+    endless: lines not compared, since a translation reached the limit of length, where beam searches have other rules
+    example: the first line that is different, with both translations; empty without one
+    """
+
+    search: str
+    lines: int
+    equal: int
+    tied: int
+    different: int
+    endless: int
+    example: str
+
+
+def invented_lines(pipeline: Pipeline, count: int) -> list[TokenIds]:
+    """Lines of 1 to MAX_INVENTED_TOKENS random source ids, without control symbols; the same lines each time."""
+    generator = np.random.default_rng(1)
+    lengths = generator.integers(1, MAX_INVENTED_TOKENS, endpoint=True, size=count)
+    return [generator.integers(len(SYMBOLS), pipeline.source.size, size=length) for length in lengths]
+
+
+def real_lines(pipeline: Pipeline, lines: Sequence[str], count: int, name: str) -> list[TokenIds]:
+    """The ids of the first `count` lines with tokens. name: of their file. Raises InputError if there are none."""
+    encoded = pipeline.source.encode_batch(lines).rows()
+    rows = [ids[:MAX_SOURCE_TOKENS] for ids in encoded if len(ids)][:count]
+    if not rows:
+        raise InputError(f"{quoted(name)}: has no line with words to check")
+    return rows
+
+
+@torch.inference_mode()
+def compare_engines(
+    loaded: LoadedModel,
+    engine: TranslationEngine,
+    lines: Sequence[TokenIds],
+    beam_size: int,
+    check: Callable[[], None],
+) -> EngineComparison:
+    """Translate lines by our search and by another engine, without a length penalty.
+
+    lines: source ids without EOS
+    beam_size: 1 is greedy search
+    check: called now and then; may raise to stop
+    """
+    greedy, limit = beam_size == 1, max(map(len, lines)) + EXTRA_TARGET_TOKENS
+    ours = _search(loaded.model, lines, beam_size, limit, check)
+    theirs = engine.translate(map(np.ndarray.tolist, lines), beam_size, 0.0, limit)
+    check()
+    counts: Counter[Outcome] = Counter()
+    example, text = "", loaded.pipeline.target.decode
+    for number, (line, own, other) in enumerate(zip(lines, ours, theirs, strict=True), 1):
+        outcome: Outcome
+        if own == other:
+            outcome = "equal"
+        elif not greedy and max(len(own), len(other)) >= limit:
+            outcome = "endless"
+        else:
+            outcome = "tied" if _tied(loaded.model, line, own, other, greedy) else "different"
+        if outcome == "different" and not example:
+            example = f"line {number}: '{quoted(text(own))}' by nmt, '{quoted(text(other))}' by {engine.name}"
+        counts[outcome] += 1
+    return EngineComparison(
+        search="greedy" if greedy else f"beam {beam_size}",
+        lines=len(lines),
+        equal=counts["equal"],
+        tied=counts["tied"],
+        different=counts["different"],
+        endless=counts["endless"],
+        example=example,
+    )
+
+
+def _search(
+    model: Model, lines: Sequence[TokenIds], beam_size: int, max_length: int, check: Callable[[], None]
+) -> list[list[int]]:
+    """The translations by our greedy or beam search, as ids without EOS."""
+    options: dict[str, Any] = {"max_len_a": 0, "max_len_b": max_length}
+    if beam_size == 1:
+        decoder = registry.build("decoder", "greedy", options)
+    else:
+        decoder = registry.build("decoder", "beam", options | {"beam_size": beam_size, "length_penalty": "none"})
+    translations: list[list[int]] = []
+    for start in range(0, len(lines), COMPARED_BATCH_SENTENCES):
+        check()
+        results = decoder.search(model, pad_rows(lines[start : start + COMPARED_BATCH_SENTENCES]))
+        translations += [hypotheses[0].tokens for hypotheses in results]
+    return translations
+
+
+def _tied(model: Model, line: TokenIds, own: list[int], other: list[int], greedy: bool) -> bool:
+    """Whether two translations are equally good by the model: as a whole or, in greedy search, where they part."""
+    sides = [np.array(tokens, dtype=np.int64) for tokens in (own, other)]
+    ours, theirs = (forced_log_probs(model, [line], [side]).tolist() for side in sides)
+    if greedy:
+        pairs = zip([*own, EOS], [*other, EOS], strict=False)
+        parting = next(place for place, (token, other_token) in enumerate(pairs) if token != other_token)
+        ours, theirs = ours[parting : parting + 1], theirs[parting : parting + 1]
+    difference: float = abs(sum(ours) - sum(theirs))
+    return difference <= TIE_TOLERANCE_NATS

@@ -1,0 +1,19 @@
+"""A model folder whose linear layers and embeddings have weights of 8 bits."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from nmt.checkpoint import LoadedModel, save_model, weights_of
+from nmt.errors import one_line
+from nmt.nn.quantized import quantize
+
+
+def export_int8(loaded: LoadedModel, output: Path, check: Callable[[], None]) -> None:
+    """Write a model folder with weights of 8 bits, whole or not at all; quantizes the loaded model itself.
+
+    check: called before the folder gets its name; may raise to stop
+    """
+    quantize(loaded.model)
+    facts, origin = replace(loaded.facts, weights="int8"), {"made_of": one_line(str(loaded.folder))}
+    save_model(output, weights_of(loaded.model), facts, loaded.pipeline, origin, check)
