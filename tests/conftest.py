@@ -66,9 +66,9 @@ def small_model(folder: Path, name: str = "transformer", **options: object) -> P
     from nmt.models.base import Vocabularies
     from nmt.options import make
     from nmt.text.pipeline import Pipeline, Side, SideSettings
-    from nmt.text.vocabulary import Words
+    from nmt.text.vocabulary import WordVocabulary
 
-    side = Side(SideSettings("en", "nfc", False, False, "none", "none"), Words(WORDS))
+    side = Side(SideSettings("en", "nfc", False, False, "none", "none"), WordVocabulary(WORDS))
     entry, vocabularies = registry.find("model", name), Vocabularies(side.size, side.size, True)
     made = make(entry.options, options)
     torch.manual_seed(3)

@@ -19,7 +19,7 @@ from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.models.base import Model
 from nmt.nn.quantized import quantize
 from nmt.symbols import EOS, SYMBOLS
-from nmt.text.pipeline import FOLDER, Pipeline
+from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline
 from nmt.translate.requests import Request
 from nmt.translate.score import forced_log_probs
 from nmt.translate.translator import Translator
@@ -131,8 +131,8 @@ def export_ctranslate2(
     facts = {"ctranslate2": library().__version__, "quantization": quantization, "vocabulary": loaded.pipeline.hash}
     with new_folder(output, KIND, {"torch": str(torch.__version__), **facts}) as folder:
         spec.save(str(folder))
-        (folder / FOLDER).mkdir()
-        loaded.pipeline.save(folder / FOLDER)
+        (folder / PIPELINE_FOLDER).mkdir()
+        loaded.pipeline.save(folder / PIPELINE_FOLDER)
         engine = Engine(folder, loaded.pipeline, threads)
         agreements = [compare(loaded, engine, lines, beam_size, check) for beam_size in (1, BEAM_SIZE)]
         if quantization == "float32":
