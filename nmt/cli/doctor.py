@@ -60,7 +60,7 @@ def _sizes(one: SetReport) -> Iterator[str]:
         "" if one.examined == one.pairs else f", {one.examined:,} of them looked at (what repeats, only among these)"
     )
     related = "" if one.correlation is None else f"; lengths of both sides correlate by {one.correlation:.2f}"
-    yield f"{one.told}: {one.pairs:,} pairs{sample}{related}"
+    yield f"{one.label}: {one.pairs:,} pairs{sample}{related}"
     for side, found in one.sides.items():
         told = f"{found['words']:,} words, {found['words'] / max(one.examined, 1):.1f} a line"
         if found["tokens"] is not None:
@@ -86,13 +86,13 @@ def _table(findings: list[Finding]) -> Iterator[str]:
 
 
 def _cells(found: Finding) -> tuple[str, ...]:
-    return found.severity, found.set, found.side, found.told, f"{found.count:,}", f"{100 * found.share:.2f} %"
+    return found.severity, found.set, found.side, found.title, f"{found.count:,}", f"{100 * found.share:.2f} %"
 
 
 def _title(one: SetReport, name: str) -> str:
     if name == "ratio":
-        return f"{one.told}: {one.unit} of the target by those of the source, pairs"
-    return f"{one.told}: {one.unit} of the {name}, lines"
+        return f"{one.label}: {one.unit} of the target by those of the source, pairs"
+    return f"{one.label}: {one.unit} of the {name}, lines"
 
 
 def _page(report: DoctorReport) -> str:
