@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from nmt.errors import ResourceError, UserError
-from nmt.signals import ASKED_TO_STOP, Signals
+from nmt.signals import STOP_SIGNALS, Signals
 from nmt.text.subword import SentencepieceVocabulary, SubwordSettings, learn_subwords
 
 MOST_WORDS: Final = 5_000_000
@@ -79,7 +79,7 @@ def _answer(process: "subprocess.Popen[bytes]", signals: Signals) -> bytes:
 
 def _learn_from_stdin() -> None:
     """The other process: settings and texts, a line each, from stdin; the model or an error message to stdout."""
-    for number in ASKED_TO_STOP:
+    for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # it is its parent who is asked
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from rich.cells import cell_len
 
-from nmt.artefact import check_named, write_file
+from nmt.artefact import check_file_name, write_file
 from nmt.errors import InputError, UserError, quoted
 from nmt.pictures.attention_maps import AttentionMaps, shown
 from nmt.pictures.attention_page import attention_page
@@ -31,7 +31,7 @@ def check_picture(path: Path) -> None:
         raise UserError(
             f"{quoted(path)}: png needs the package matplotlib (pip install 'nmt-toolkit[plots]'; svg and html do not)"
         )
-    check_named(path, DRAWN, "attention is drawn")
+    check_file_name(path, DRAWN, "attention is drawn")
 
 
 def write_attention(path: Path, attended: Sequence[AttentionMaps]) -> None:

@@ -15,7 +15,7 @@ from typing import Final, Literal
 import torch
 from torch import Tensor
 
-from nmt.artefact import check_named, write_file
+from nmt.artefact import check_file_name, write_file
 from nmt.decoders.base import Decoder
 from nmt.decoders.beam import Beam, Continued
 from nmt.decoders.filters import Constraints
@@ -145,7 +145,7 @@ def check_search(decoder: Decoder) -> None:
 
 def check_graph_file(path: Path) -> None:
     """UserError unless graphs can be written into a file of this name; to be asked before the work is done."""
-    check_named(path, FORMS, "a beam graph is written")
+    check_file_name(path, FORMS, "a beam graph is written")
 
 
 def write_graphs(path: Path, graphs: Sequence[BeamGraph]) -> None:
