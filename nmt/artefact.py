@@ -1,7 +1,7 @@
 """Atomic files and folders, manifests with check sums, and locks.
 
-An artefact is a folder with a `manifest.json`, which has the size and the sha256 of each of its files. It is filled under
-a temporary name beside its final one, and renamed when it is complete (docs/contract.md).
+An artefact is a folder with a `manifest.json`, which has the size and the sha256 of each of its files. It is filled
+under a temporary name beside its final one, and renamed when it is complete (docs/contract.md).
 """
 
 import contextlib
@@ -337,8 +337,9 @@ def _read_manifest(folder: Path, kinds: tuple[str, ...]) -> dict[str, Any]:
         kind = manifest.get("kind") if isinstance(manifest, dict) else None
         raise ArtefactError(f"{quoted(folder)}: is of kind '{quoted(kind)}'; wanted {expected}")
     if manifest.get("format") != FORMAT_VERSION:
+        version = quoted(manifest.get("format"))
         raise ArtefactError(
-            f"{quoted(folder)}: has format {quoted(manifest.get('format'))}, this nmt reads {FORMAT_VERSION} (use the nmt that wrote it)"
+            f"{quoted(folder)}: has format {version}, this nmt reads {FORMAT_VERSION} (use the nmt that wrote it)"
         )
     return manifest
 
