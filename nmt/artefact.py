@@ -1,7 +1,7 @@
-"""Files and folders that appear whole or not at all, and that are checked before they are believed.
+"""Atomic files and folders, manifests with check sums, and locks.
 
-An artefact is a folder with a `manifest.json` that names each of its files with size and sha256. It is filled under a
-temporary name beside its final one and renamed when it is complete (docs/contract.md, rules 8-10 and 18).
+An artefact is a folder with a `manifest.json`, which has the size and the sha256 of each of its files. It is filled
+under a temporary name beside its final one, and renamed when it is complete (docs/contract.md).
 """
 
 import contextlib
@@ -20,13 +20,14 @@ from typing import Any, BinaryIO, Final, Self
 from nmt.errors import ArtefactError, LockedError, ResourceError, UserError, quoted
 from nmt.version import __version__
 
-FORMAT: Final = 1
+FORMAT_VERSION: Final = 1
 MANIFEST: Final = "manifest.json"
 LOCK: Final = ".lock"
-REPLACED: Final = ".replaced.partial"  # ends the name of a folder while its successor takes its place
+REPLACED_ENDING: Final = ".replaced.partial"  # of a folder's name while its successor takes its place
 
 
 def sha256(path: Path) -> str:
+    """The sha256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -54,21 +55,21 @@ def _size_of(folder: Path) -> int:
 
 
 def storage_error(error: OSError, path: Path, needed: int | None = None) -> ResourceError:
-    """An OSError while writing `path`, with what was needed and what is free (bytes)."""
+    """The error for an OSError while writing a file. needed: bytes to be written, if known"""
     message = f"{quoted(path)}: cannot be written: {error.strerror or error}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         place = next((parent for parent in (path, *path.parents) if parent.exists()), Path())
         free = shutil.disk_usage(place).free
-        wanted = f"at least {needed:,} bytes needed, " if needed is not None else ""
-        message += f" ({wanted}{free:,} free; make room or name another folder)"
+        at_least = f"at least {needed:,} bytes needed, " if needed is not None else ""
+        message += f" ({at_least}{free:,} free; make room or name another folder)"
     return ResourceError(message)
 
 
 @contextlib.contextmanager
 def new_file(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
-    """A file to write, whole or not at all: temporary name, fsync, rename when the block ends, fsync of the folder.
+    """Open a new file, which gets its name when the block ends: temporary name, fsync, rename, fsync of the folder.
 
-    needed: bytes that are to be written, where that is known
+    needed: bytes to be written, if known
     """
     temporary = path.with_name(f".{path.name}.partial")
     try:
@@ -87,44 +88,48 @@ def new_file(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     with new_file(path, len(data)) as file:
         file.write(data)
 
 
-def check_named(path: Path, endings: Collection[str], what: str) -> None:
-    """UserError unless the name of a file to write has one of these endings, and its folder is there.
+def check_file_name(path: Path, endings: Collection[str], action: str) -> None:
+    """Raise UserError unless a file to write has one of these endings, and its folder exists.
 
-    what: how the message begins, such as "a graph is drawn"
+    action: start of the message: "a graph is drawn"
     """
     if path.suffix.lower() not in endings:
-        raise UserError(f"{quoted(path)}: {what} into a file whose name ends with {', '.join(endings)}")
+        raise UserError(f"{quoted(path)}: {action} into a file whose name ends with {', '.join(endings)}")
     if not path.parent.is_dir():
         raise UserError(f"{quoted(path)}: there is no folder {quoted(path.parent)}")
 
 
 def to_json(value: Any) -> bytes:
+    """A value as the content of a JSON file."""
     return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 class Lock:
     """An exclusive `lockf` on `.lock` in a folder, held until closed or until the process ends.
 
-    lockf and not flock: a flock is inherited by children, so orphans of a killed run would keep it.
-    A folder that was made for it, and into which nothing else came, leaves with it.
+    lockf and not flock: children inherit a flock, so that orphans of a killed run would keep it.
+    A folder that the lock created is removed with it if it is still empty.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path, self._made = folder / LOCK, not folder.exists()
-        self._file = self._locked()
-        while not self._is_there():  # who held it before took it away between our opening and our locking it
+        """Raises LockedError, which names the holder, when another process holds it."""
+        self._path, self._created_folder = folder / LOCK, not folder.exists()
+        self._file = self._open_and_lock()
+        while (
+            not self._is_current()
+        ):  # its last holder removed the file after it was opened here and before it was locked
             self._file.close()
-            self._file = self._locked()
+            self._file = self._open_and_lock()
         self._file.truncate(0)
         self._file.write(f"{socket.gethostname()} pid {os.getpid()}".encode())
         self._file.flush()
 
-    def _locked(self) -> BinaryIO:
+    def _open_and_lock(self) -> BinaryIO:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             file = self._path.open("a+b")
@@ -139,8 +144,8 @@ class Lock:
             raise LockedError(f"{quoted(self._path.parent)}: in use by {holder} (wait for it, or end it)") from None
         return file
 
-    def _is_there(self) -> bool:
-        """Whether the file of that name is the one that is locked."""
+    def _is_current(self) -> bool:
+        """Whether the locked file still has its name."""
         try:
             return os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())
         except FileNotFoundError:
@@ -149,7 +154,11 @@ class Lock:
     def close(self) -> None:
         if self._file.closed:
             return
-        if self._made and self._is_there() and [path.name for path in self._path.parent.glob("*")] == [LOCK]:
+        if (
+            self._created_folder
+            and self._is_current()
+            and [path.name for path in self._path.parent.glob("*")] == [LOCK]
+        ):
             self._path.unlink()
             self._path.parent.rmdir()
         self._file.close()
@@ -161,8 +170,8 @@ class Lock:
         self.close()
 
 
-def remove(folder: Path) -> None:
-    """Remove a folder so that no half of it is ever seen under its name; links are removed, never followed."""
+def remove_folder(folder: Path) -> None:
+    """Remove a folder, which loses its name before its files; a link is removed and not followed."""
     if folder.is_symlink():
         folder.unlink()
         return
@@ -171,16 +180,16 @@ def remove(folder: Path) -> None:
     if folder.name.endswith(".partial"):
         shutil.rmtree(folder)
         return
-    away = folder.with_name(f".{folder.name}.removed.partial")
-    remove(away)
-    folder.rename(away)
-    shutil.rmtree(away)
+    removed = folder.with_name(f".{folder.name}.removed.partial")
+    remove_folder(removed)
+    folder.rename(removed)
+    shutil.rmtree(removed)
 
 
 def _put_in_place(temporary: Path, final: Path) -> None:
-    """Rename a complete folder to its final name; what stands there is deleted when that is durable, or comes back."""
-    old = final.with_name(f".{final.name}{REPLACED}")
-    remove(old)
+    """Rename a complete folder to its final name. The folder it replaces is deleted last, or restored on an error."""
+    old = final.with_name(f".{final.name}{REPLACED_ENDING}")
+    remove_folder(old)
     if final.exists():
         final.rename(old)
     try:
@@ -191,14 +200,14 @@ def _put_in_place(temporary: Path, final: Path) -> None:
         raise
     (final / LOCK).unlink()
     _sync_folder(final.parent)
-    remove(old)
+    remove_folder(old)
 
 
-def sweep(parent: Path) -> None:
-    """Remove temporaries that an interrupted run left in a folder; call it only while the folder's lock is held."""
-    for old in parent.glob(".*" + REPLACED):
-        final = parent / old.name[1 : -len(REPLACED)]
-        if not final.exists():  # stopped between the two renames of a replacement: what was there still is
+def remove_leftovers(parent: Path) -> None:
+    """Remove the temporaries of an interrupted run from a folder whose lock is held."""
+    for old in parent.glob(".*" + REPLACED_ENDING):
+        final = parent / old.name[1 : -len(REPLACED_ENDING)]
+        if not final.exists():  # interrupted between the two renames of a replacement
             old.rename(final)
     for path in parent.glob(".*.partial"):
         if path.is_dir() and not path.is_symlink():
@@ -208,7 +217,7 @@ def sweep(parent: Path) -> None:
 
 
 def check_output(folder: Path, overwrite: bool) -> None:
-    """Refuse an output folder that holds something, unless it may be overwritten and is an artefact."""
+    """Raise UserError for an output folder with files, unless it is an artefact and may be overwritten."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise UserError(f"{quoted(folder)}: is not a folder (name another one)")
     if not folder.exists() or not any(folder.iterdir()):
@@ -223,17 +232,17 @@ def check_output(folder: Path, overwrite: bool) -> None:
 def new_folder(final: Path, kind: str, facts: Mapping[str, Any]) -> Iterator[Path]:
     """A temporary folder to fill, which becomes the artefact `final` when the block ends without an error.
 
-    kind: "prepared-data", "checkpoint", "model" or "ctranslate2"
-    facts: what the manifest tells beside the files; may still be filled in while the block runs
+    kind: prepared-data, checkpoint, model or ctranslate2
+    facts: further entries of the manifest, read when the block ends
     """
     final = final.absolute()
     temporary = final.with_name(f".{final.name}.partial")
     needed = None
     with Lock(temporary) as lock:
         try:
-            for left in temporary.iterdir():
-                if left.name != LOCK:
-                    shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+            for path in temporary.iterdir():
+                if path.name != LOCK:
+                    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
             yield temporary
             needed = _size_of(temporary)
             write_file(temporary / MANIFEST, to_json(_manifest(temporary, kind, facts)))
@@ -256,7 +265,7 @@ def _manifest(folder: Path, kind: str, facts: Mapping[str, Any]) -> dict[str, An
         if path.is_file() and path.name != LOCK
     }
     return {
-        "format": FORMAT,
+        "format": FORMAT_VERSION,
         "kind": kind,
         "program": __version__,
         "python": platform.python_version(),
@@ -266,13 +275,10 @@ def _manifest(folder: Path, kind: str, facts: Mapping[str, Any]) -> dict[str, An
 
 
 class Artefact:
-    """An artefact folder, opened for reading: its manifest is read and every file's size checked.
-
-    path: gives a file of it after checking its sha256.
-    """
+    """An artefact folder, opened for reading. Opening checks the size of every file, and `path` the sha256 of one."""
 
     def __init__(self, folder: Path, *kinds: str) -> None:
-        """Raises ArtefactError when the folder is none of `kinds`, is damaged, or is of a newer format."""
+        """Raises ArtefactError for a folder of another kind, of a newer format, or with a damaged or missing file."""
         self.folder = folder
         self.manifest = _read_manifest(folder, kinds)
         self._checked: set[str] = set()
@@ -289,7 +295,7 @@ class Artefact:
         return name in self.manifest["files"]
 
     def path(self, name: str) -> Path:
-        """The path of one of its files, checked to hold the very bytes that were written."""
+        """The path of one of its files, after its sha256 is checked."""
         path = self.unchecked_path(name)
         if name not in self._checked:
             if sha256(path) != self.manifest["files"][name]["sha256"]:
@@ -298,22 +304,23 @@ class Artefact:
         return path
 
     def unchecked_path(self, name: str) -> Path:
-        """The path of one of its files, of which only the size was looked at: who reads it checks what is read."""
+        """The path of one of its files, for a reader that checks what it reads itself."""
         if name not in self:
             raise ArtefactError(f"{quoted(self.folder)}: has no {quoted(name)} (made by another version of nmt?)")
         return self.folder / name
 
     def json(self, name: str) -> Any:
+        """The content of one of its JSON files."""
         return read_json(self.path(name))
 
     def check(self) -> None:
-        """Check every file."""
+        """Check the sha256 of every file. Raises ArtefactError for a damaged one."""
         for name in self.manifest["files"]:
             self.path(name)
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file; ArtefactError when it is not one."""
+    """The content of a JSON file. Raises ArtefactError for anything else."""
     try:
         return json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -321,23 +328,24 @@ def read_json(path: Path) -> Any:
 
 
 def _read_manifest(folder: Path, kinds: tuple[str, ...]) -> dict[str, Any]:
-    wanted = " or ".join(kinds)
+    expected = " or ".join(kinds)
     if not (folder / MANIFEST).is_file():
         state = "is not complete or is not one" if folder.exists() else "is not there"
-        raise ArtefactError(f"{quoted(folder)}: {state}; wanted a folder of kind {wanted}")
+        raise ArtefactError(f"{quoted(folder)}: {state}; wanted a folder of kind {expected}")
     manifest = read_json(folder / MANIFEST)
     if not isinstance(manifest, dict) or manifest.get("kind") not in kinds or not _is_file_table(manifest.get("files")):
-        found = manifest.get("kind") if isinstance(manifest, dict) else None
-        raise ArtefactError(f"{quoted(folder)}: is of kind '{quoted(found)}'; wanted {wanted}")
-    if manifest.get("format") != FORMAT:
+        kind = manifest.get("kind") if isinstance(manifest, dict) else None
+        raise ArtefactError(f"{quoted(folder)}: is of kind '{quoted(kind)}'; wanted {expected}")
+    if manifest.get("format") != FORMAT_VERSION:
+        version = quoted(manifest.get("format"))
         raise ArtefactError(
-            f"{quoted(folder)}: has format {quoted(manifest.get('format'))}, this nmt reads {FORMAT} (use the nmt that wrote it)"
+            f"{quoted(folder)}: has format {version}, this nmt reads {FORMAT_VERSION} (use the nmt that wrote it)"
         )
     return manifest
 
 
 def _is_file_table(files: Any) -> bool:
-    """Whether `files` is {plain relative name: {size, sha256}}; a name that leaves the folder is hostile."""
+    """Whether `files` is {name: {size, sha256}}, with relative names that stay in the folder."""
     return isinstance(files, dict) and all(
         isinstance(facts, dict)
         and isinstance(facts.get("size"), int)

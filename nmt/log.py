@@ -1,19 +1,19 @@
-"""Everything that is told to a person while nmt works: stderr, through rich on a terminal; stdout is for results only."""
+"""Logging to stderr, by rich on a terminal. stdout carries results only."""
 
 import sys
 from typing import TYPE_CHECKING, Final
 
 from nmt.errors import one_line
 
-if TYPE_CHECKING:  # rich is imported when something is drawn
+if TYPE_CHECKING:  # rich is imported when used
     from rich.console import Console
     from rich.progress import Progress
 
-WIDTH_OF_FILES: Final = 160  # columns of a table where no terminal says how many it has
+FILE_WIDTH_COLUMNS: Final = 160  # of a table where stderr is no terminal
 
 
 class Log:
-    """Messages to stderr. `quiet` keeps warnings and errors only."""
+    """Messages to stderr. quiet: whether only warnings and errors are written"""
 
     def __init__(self) -> None:
         self.quiet = False
@@ -21,7 +21,7 @@ class Log:
 
     @property
     def console(self) -> "Console":
-        """rich's console on stderr, made when first used."""
+        """rich's console on stderr, created when first used."""
         if self._console is None:
             from rich.console import Console
 
@@ -30,7 +30,7 @@ class Log:
 
     @property
     def live(self) -> bool:
-        """Whether a person watches: stderr is a terminal and nobody asked for quiet."""
+        """Whether progress is shown: stderr is a terminal, and not quiet."""
         return not self.quiet and self.console.is_terminal
 
     def info(self, message: str) -> None:
@@ -44,9 +44,9 @@ class Log:
         self._line(f"nmt: error: {one_line(message)}")
 
     def table(self, table: object) -> None:
-        """A rich table or other renderable."""
+        """Print a rich table or another renderable."""
         if not self.quiet:
-            self.console.print(table, width=None if self.console.is_terminal else WIDTH_OF_FILES)
+            self.console.print(table, width=None if self.console.is_terminal else FILE_WIDTH_COLUMNS)
 
     def _line(self, message: str) -> None:
         if self._console is not None and self._console.is_terminal:
@@ -58,7 +58,7 @@ class Log:
             sys.stderr.flush()
 
     def progress(self) -> "Progress":
-        """A progress bar with an estimate of the time left; shown on a terminal only."""
+        """A progress bar with an estimate of the time left, on a terminal only."""
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         return Progress(

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any, Final
 
-from nmt.artefact import MANIFEST, Artefact, read_json, remove
+from nmt.artefact import MANIFEST, Artefact, read_json, remove_folder
 from nmt.errors import ArtefactError, quoted
 from nmt.log import log
 
@@ -89,7 +89,7 @@ class Checkpoints:
         keep = {*folders[-1:], *self.due()[-keep_last:], *self.ranked()[:keep_best]}
         for folder in folders:
             if folder not in keep:
-                remove(folder)
+                remove_folder(folder)
 
 
 def _state(folder: Path) -> dict[str, Any]:

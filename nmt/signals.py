@@ -1,4 +1,4 @@
-"""Signals as flags: a handler only takes note, and the work looks at the note where it can stop safely."""
+"""Signals as flags: a handler records the signal, and the work checks for it where it can stop safely."""
 
 import signal
 from types import FrameType
@@ -6,34 +6,37 @@ from typing import Any, Final, Self
 
 from nmt.errors import Interrupted
 
-ASKED_TO_STOP: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
 
 
 class Signals:
-    """While entered, TERM, USR1, HUP and the first INT are noted in `received`; a second INT interrupts at once."""
+    """A context in which TERM, USR1, HUP and the first INT are only recorded. A second INT interrupts at once.
+
+    received: number of the first signal, or None
+    """
 
     def __init__(self) -> None:
-        self.received: int | None = None  # the first of them
-        self._interrupts = 0
-        self._before: dict[signal.Signals, Any] = {}
+        self.received: int | None = None
+        self._num_interrupts = 0
+        self._previous: dict[signal.Signals, Any] = {}  # handlers
 
     def __enter__(self) -> Self:
-        for number in ASKED_TO_STOP:
+        for number in STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup stays in force
-                self._before[number] = signal.signal(number, self._note)
+                self._previous[number] = signal.signal(number, self._record)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def _note(self, number: int, _frame: FrameType | None) -> None:
-        self._interrupts += number == signal.SIGINT
-        if self._interrupts > 1:
+    def _record(self, number: int, _frame: FrameType | None) -> None:
+        self._num_interrupts += number == signal.SIGINT
+        if self._num_interrupts > 1:
             raise KeyboardInterrupt
         self.received = self.received or number
 
     def check(self) -> None:
-        """Raises Interrupted when a signal asked to stop."""
+        """Raise Interrupted if a signal was received."""
         if self.received is not None:
             raise Interrupted(self.received)

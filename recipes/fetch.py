@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Brings the files of a recipe into a folder: whole and as the lock file demands them, or not at all.
+"""Fetch the files of a recipe from mirrors into a folder, and check them against a lock file.
 
     fetch.py --to DIR --lock FILE --mirror DIR_OR_URL [--mirror DIR_OR_URL ...] [--plain] NAME...
 
-NAME is a path below a mirror (wmt13/training-parallel-europarl-v7.tgz); what is fetched stands in DIR under its last part,
-which a mirror may also have at its top. Mirrors are tried in their order: folders, file://, http:// and https://.
-LOCK holds "sha256  size  name" of each file as it stands in DIR. A file that is not known there yet is read through once,
-so that no damaged archive is believed, recorded, and demanded ever after.
-Exit codes are nmt's: 4 where what came is not what the lock demands, 5 where nothing came or the disk is full.
+NAME is a path below a mirror (wmt13/training-parallel-europarl-v7.tgz). The file gets the last part of the path in DIR; a
+mirror may have it under that name at its top too. Mirrors are tried in their order: folders, file://, http:// and https://.
+LOCK holds "sha256  size  name" of each file in DIR. A file without an entry is read to its end before it gets one, so that
+the hash of a damaged archive is never recorded.
+Exit codes are those of nmt: 4 for a file that does not match the lock, 5 if no mirror has a file or the disk is full.
 """
 
 import argparse
@@ -33,19 +33,19 @@ except ModuleNotFoundError as error:
     sys.stderr.write(f"nmt: error: {error} (set PYTHON to the Python that nmt is installed for)\n")
     sys.exit(2)
 
-CHUNK: Final = 1 << 18  # bytes between two looks at the signals
-MIB: Final = 1 << 20  # of progress, after which a server that stops is as good as new
+READ_BYTES: Final = 1 << 18  # between two checks for signals
+MIB: Final = 1 << 20  # bytes; after this much progress a failing server has all its tries again
 
 
 class Pin(NamedTuple):
-    """What a file has to be. size: bytes."""
+    """The required sha256 and size (bytes) of a file."""
 
     sha256: str
     size: int
 
 
 class Pins:
-    """The lock file."""
+    """The entries of a lock file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -62,7 +62,7 @@ class Pins:
         return self._pins.get(name)
 
     def record(self, name: str, pin: Pin) -> None:
-        """Keep what was seen first, beside what another fetch may have recorded meanwhile, or records right now."""
+        """Add an entry, under a lock of the folder: another fetch may record in the same file."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -74,7 +74,7 @@ class Pins:
 
 
 class Fetcher:
-    """What one call fetches, and how."""
+    """The fetching of one call."""
 
     def __init__(self, given: argparse.Namespace, signals: Signals) -> None:
         self.to, self.mirrors, self.plain = Path(given.to), list[str](given.mirror), bool(given.plain)
@@ -82,9 +82,9 @@ class Fetcher:
         self.pins, self.signals = Pins(Path(given.lock)), signals
 
     def fetch(self, name: str) -> None:
-        """Raises ArtefactError when what came was wrong, ResourceError when nothing came or the disk is full."""
-        final = self.to / self.named(name)
-        tried: list[str] = []
+        """Fetch a file unless it is there. Raises ArtefactError for wrong bytes, ResourceError for no file or a full disk."""
+        final = self.to / self.local_name(name)
+        failures: list[str] = []
         refused = final.exists() and self.set_aside(final)
         if final.exists():
             return
@@ -94,31 +94,31 @@ class Fetcher:
                     self.from_address(address, final)
                     return
                 except AbsentError as error:
-                    tried.append(f"{quoted(address)}: {error}")
+                    failures.append(f"{quoted(address)}: {error}")
                 except CutError as error:
-                    tried.append(f"{quoted(address)}: {error}")
-                    break  # of its other names it would say the same
+                    failures.append(f"{quoted(address)}: {error}")
+                    break  # the mirror's other addresses would fail as well
                 except ArtefactError as error:
                     refused = True
-                    tried.append(f"{quoted(address)}: {error}")
-                    log.warn(tried[-1])
-        message = f"{quoted(final)}: cannot be had: {'; '.join(tried)} (name another mirror, or try again)"
+                    failures.append(f"{quoted(address)}: {error}")
+                    log.warn(failures[-1])
+        message = f"{quoted(final)}: cannot be fetched: {'; '.join(failures)} (name another mirror, or try again)"
         raise ArtefactError(message) if refused else ResourceError(message)
 
-    def named(self, name: str) -> str:
-        """The name of a file in the folder."""
+    def local_name(self, name: str) -> str:
+        """The name of a file in DIR."""
         last = name.rpartition("/")[2]
         return last.removesuffix(".gz") if self.plain else last
 
     def addresses(self, mirror: str, name: str) -> list[str]:
-        """Where a mirror may have a file."""
+        """The addresses at which a mirror may have a file."""
         others = [name.removesuffix(".gz") if name.endswith(".gz") else f"{name}.gz"] if self.plain else []
-        places = [place for one in (name, *others) for place in (one, one.rpartition("/")[2])]
+        paths = [path for candidate in (name, *others) for path in (candidate, candidate.rpartition("/")[2])]
         quote = urllib.parse.quote if "://" in mirror else str
-        return list(dict.fromkeys(f"{mirror.rstrip('/')}/{quote(place)}" for place in places))
+        return list(dict.fromkeys(f"{mirror.rstrip('/')}/{quote(path)}" for path in paths))
 
     def set_aside(self, final: Path) -> bool:
-        """Whether a file that stands there already is not what it was; it then loses its name."""
+        """Rename a file that does not match the lock; returns whether it was renamed."""
         try:
             self.check(final, final.name)
             return False
@@ -128,6 +128,7 @@ class Fetcher:
             return True
 
     def from_address(self, address: str, final: Path) -> None:
+        """Download and accept a file; a file pieced together of two versions is downloaded again from its beginning."""
         part = Part(self.to, urllib.parse.unquote(address.rpartition("/")[2]))
         for again in (False, True):
             continued = self.download(address, part, None if self.plain else self.pins.get(final.name))
@@ -138,32 +139,36 @@ class Fetcher:
                 part.remove()
                 if again or not continued:
                     raise
-                log.warn(f"{quoted(address)}: {error}; it was pieced together, and is fetched from its beginning")
+                log.warn(
+                    f"{quoted(address)}: {error}; it was continued from an earlier part, and is fetched from its beginning"
+                )
 
     def download(self, address: str, part: Part, pin: Pin | None) -> bool:
-        """Fill a part; returns whether an earlier run began it, perhaps with another version of the file."""
-        if not self.may_go_on(part, address):
+        """Complete a part; returns whether an earlier run began it, perhaps with another version of the file."""
+        if not self.may_continue(part, address):
             part.remove()
-        failed, begun = 0, part.size > 0
+        num_failures, begun = 0, part.size > 0
         while True:
-            before = part.size
-            if pin is not None and before == pin.size:
+            size_before = part.size
+            if pin is not None and size_before == pin.size:
                 return begun
             try:
-                with opened(address, before, part.validator if part.address == address else "", self.timeout) as answer:
+                with opened(
+                    address, size_before, part.validator if part.address == address else "", self.timeout
+                ) as answer:
                     self.write(answer, address, part, pin)
                 return begun
             except CutError as error:
-                failed = 1 if part.size >= before + MIB else failed + 1
-                if failed >= self.tries:
-                    raise CutError(f"{error} ({failed} times, with {part.size:,} bytes there)") from None
+                num_failures = 1 if part.size >= size_before + MIB else num_failures + 1
+                if num_failures >= self.tries:
+                    raise CutError(f"{error} ({num_failures} times, with {part.size:,} bytes there)") from None
                 log.warn(f"{quoted(address)}: {error}; tried again")
-                self.pause(self.wait * 2 ** (failed - 1))
+                self.pause(self.wait * 2 ** (num_failures - 1))
 
-    def may_go_on(self, part: Part, address: str) -> bool:
-        """A part is gone on with where the mirror can tell that it still has that version, or a hash tells in the end."""
-        known = self.pins.get(self.named(part.name))
-        return known is not None or (part.address == address and bool(part.validator))
+    def may_continue(self, part: Part, address: str) -> bool:
+        """Whether a part may be continued: the mirror can tell its version, or the lock has the hash of the whole."""
+        pin = self.pins.get(self.local_name(part.name))
+        return pin is not None or (part.address == address and bool(part.validator))
 
     def write(self, answer: Answer, address: str, part: Part, pin: Pin | None) -> None:
         """Append an answer to a part. Raises CutError when it ends early, ResourceError when the disk is full."""
@@ -177,7 +182,7 @@ class Fetcher:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             with part.path.open("ab", buffering=0) as file, log.progress() as progress:
                 bar = progress.add_task(f"{part.name}, MiB", total=answer.size and answer.size / MIB)
-                while data := memoryview(answer.read(CHUNK)):
+                while data := memoryview(answer.read(READ_BYTES)):
                     while data:
                         data = data[file.write(data) :]
                     if pin is not None and file.tell() > pin.size:
@@ -187,19 +192,19 @@ class Fetcher:
                     self.signals.check()
                 os.fsync(file.fileno())
         except OSError as error:
-            kept = f"; the {part.size:,} bytes that are there are gone on with by the next run"
+            kept = f"; the next run continues after the {part.size:,} bytes that are there"
             raise ResourceError(f"{storage_error(error, part.path, needed)}{kept}") from error
         if answer.size is not None and part.size < answer.size:
             raise CutError(f"ended after {part.size:,} of {answer.size:,} bytes")
 
     def accept(self, part: Part, final: Path, address: str) -> None:
-        """Give a file that came whole its name. Raises ArtefactError when it is not what it has to be."""
+        """Check a whole file and give it its name. Raises ArtefactError for wrong bytes."""
         whole = part.path
         if self.plain:
             whole = self.to / f".{final.name}.plain"
             self.unpack(part, whole)
         try:
-            told = self.check(whole, final.name)
+            result = self.check(whole, final.name)
         except ArtefactError:
             whole.unlink()
             raise
@@ -208,14 +213,15 @@ class Fetcher:
         folder = os.open(self.to, os.O_RDONLY | os.O_DIRECTORY)
         os.fsync(folder)
         os.close(folder)
-        log.info(f"fetched {final.name} from {quoted(address)}: {final.stat().st_size:,} bytes, {told}")
+        log.info(f"fetched {final.name} from {quoted(address)}: {final.stat().st_size:,} bytes, {result}")
 
     def unpack(self, part: Part, text: Path) -> None:
+        """Write the decompressed content of a part to a file."""
         try:
-            if self.pins.get(self.named(part.name)) is None:
+            if self.pins.get(self.local_name(part.name)) is None:
                 check_whole(part.path, part.name)
-            with open_file(part.path) as packed, text.open("wb") as file:
-                shutil.copyfileobj(packed, file, CHUNK)
+            with open_file(part.path) as content, text.open("wb") as file:
+                shutil.copyfileobj(content, file, READ_BYTES)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
@@ -226,23 +232,21 @@ class Fetcher:
             raise ArtefactError(str(error)) from None
 
     def check(self, path: Path, name: str) -> str:
-        """Hold a file against the lock, which learns what it does not know yet. Returns what is to be told."""
+        """Check a file against the lock, or record it there. Returns the result for the log line."""
         pin, size = self.pins.get(name), path.stat().st_size
         if pin is not None and size != pin.size:
             raise ArtefactError(f"{size:,} bytes, where {quoted(self.pins.path)} demands {pin.size:,}")
-        found = Pin(sha256(path), size)
-        if pin is not None and found != pin:
-            raise ArtefactError(f"sha256 {found.sha256}, where {quoted(self.pins.path)} demands {pin.sha256}")
+        actual = Pin(sha256(path), size)
+        if pin is not None and actual != pin:
+            raise ArtefactError(f"sha256 {actual.sha256}, where {quoted(self.pins.path)} demands {pin.sha256}")
         if pin is not None:
             return f"as {quoted(self.pins.path)} demands"
         try:
             check_whole(path, name)
         except InputError as error:
             raise ArtefactError(str(error)) from None
-        self.pins.record(name, found)
-        return (
-            f"recorded in {quoted(self.pins.path)} with sha256 {found.sha256}, for nothing was known to compare it with"
-        )
+        self.pins.record(name, actual)
+        return f"recorded in {quoted(self.pins.path)} with sha256 {actual.sha256}, for nothing was known to compare it with"
 
     def pause(self, seconds: float) -> None:
         end = time.monotonic() + seconds
@@ -254,20 +258,20 @@ class Fetcher:
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--to", metavar="DIR", required=True, help="folder that gets the files")
+    parser.add_argument("--lock", metavar="FILE", required=True, help="lock file; a file without an entry gets one")
     parser.add_argument(
-        "--lock", metavar="FILE", required=True, help="lock file; what it does not know is recorded there"
+        "--mirror",
+        metavar="DIR_OR_URL",
+        action="append",
+        required=True,
+        help="source of the files; may be given several times",
+    )
+    parser.add_argument("--plain", action="store_true", help="texts: NAME and NAME.gz are tried, and kept decompressed")
+    parser.add_argument(
+        "--tries", type=int, default=5, help="failures of a server in a row before the next mirror (%(default)s)"
     )
     parser.add_argument(
-        "--mirror", metavar="DIR_OR_URL", action="append", required=True, help="where the files are; may be given again"
-    )
-    parser.add_argument(
-        "--plain", action="store_true", help="texts: NAME and NAME.gz are tried, what is compressed is kept unpacked"
-    )
-    parser.add_argument(
-        "--tries", type=int, default=5, help="calls in vain, in a row, of a server that fails (%(default)s)"
-    )
-    parser.add_argument(
-        "--wait", type=float, default=1, help="seconds before the second; doubled each time (%(default)s)"
+        "--wait", type=float, default=1, help="seconds before the second try; doubled each time (%(default)s)"
     )
     parser.add_argument("--timeout", type=float, default=30, help="seconds that a server may be silent (%(default)s)")
     parser.add_argument("names", metavar="NAME", nargs="+", help="path of a file below a mirror")
@@ -282,7 +286,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def is_mirror(name: str) -> bool:
-    """Whether it is a folder's name or an address that can be asked."""
+    """Whether a name is that of a folder, or an address with a known scheme."""
     try:
         scheme = urllib.parse.urlsplit(name).scheme if "://" in name else "folder"
     except ValueError:
@@ -291,7 +295,7 @@ def is_mirror(name: str) -> bool:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Fetch what the command line names; returns the exit code (docs/contract.md, rule 1)."""
+    """Fetch the files of the command line; returns the exit code (docs/contract.md)."""
     given = arguments(argv)
     try:
         with Lock(Path(given.to)), Signals() as signals:

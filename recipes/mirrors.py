@@ -1,4 +1,4 @@
-"""Files of mirrors, from any byte on: in a folder, at file://, http:// or https://, and the part of one that has come."""
+"""Files of mirrors, read from any byte on: folders, file://, http:// and https://; and partial downloads."""
 
 import contextlib
 import http.client
@@ -15,7 +15,7 @@ from typing import Final
 from nmt.artefact import write_file
 from nmt.errors import quoted
 
-PASSING: Final = (408, 425, 429, 500, 502, 503, 504)  # of HTTP: what may be better when asked again
+TRANSIENT_CODES: Final = (408, 425, 429, 500, 502, 503, 504)  # of HTTP: another request may succeed
 
 
 class AbsentError(Exception):
@@ -23,11 +23,14 @@ class AbsentError(Exception):
 
 
 class CutError(Exception):
-    """A mirror does not answer, or stopped in the middle."""
+    """A mirror does not answer, or stopped in the middle of a file."""
 
 
 class Part:
-    """A download under its temporary name, and where it comes from, so that another run can go on with it."""
+    """A partial download under a temporary name, with its address, so that another run can continue it.
+
+    address, validator: of the file and of its version; "" if unknown
+    """
 
     def __init__(self, folder: Path, name: str) -> None:
         self.name = name
@@ -43,6 +46,7 @@ class Part:
         return self.path.stat().st_size if self.path.exists() else 0
 
     def begin(self, address: str, validator: str) -> None:
+        """Start from the first byte, with a file of this version."""
         self.path.unlink(missing_ok=True)
         write_file(self._facts, json.dumps({"address": address, "validator": validator}).encode())
         self.address, self.validator = address, validator
@@ -55,7 +59,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Answer:
-    """The bytes of a file from `start` on. size: of the whole file, None if it is not told; validator: of its version."""
+    """The bytes of a file from `start` on.
+
+    size: bytes of the whole file, or None if unknown
+    validator: of its version: an ETag or a time
+    """
 
     start: int
     size: int | None
@@ -65,9 +73,9 @@ class Answer:
 
 @contextlib.contextmanager
 def opened(address: str, start: int, validator: str, timeout: float) -> Iterator[Answer]:
-    """A file of a mirror from byte `start` on, or from its beginning when its version is another or it must be.
+    """Open a file of a mirror at byte `start`, or at its beginning if its version is another or the mirror cannot.
 
-    Raises AbsentError and CutError.
+    Raises AbsentError for a missing file, CutError for a mirror that fails.
     """
     if not address.startswith(("http://", "https://")):
         with opened_file(address, start, validator) as answer:
@@ -81,7 +89,7 @@ def opened(address: str, start: int, validator: str, timeout: float) -> Iterator
             yield answered(response, start)
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 416 and start:  # nothing is left to send: the part is whole, or of another version
+        if error.code == 416 and start:  # no byte is left: the part is whole, or of another version
             size = error.headers.get("Content-Range", "").rpartition("/")[2]
             if size == str(start):
                 yield Answer(start, start, validator, lambda _: b"")
@@ -89,12 +97,14 @@ def opened(address: str, start: int, validator: str, timeout: float) -> Iterator
             with opened(address, 0, "", timeout) as answer:
                 yield answer
             return
-        raise (CutError if error.code in PASSING else AbsentError)(f"HTTP {error.code}") from None
+        raise (CutError if error.code in TRANSIENT_CODES else AbsentError)(f"HTTP {error.code}") from None
     except (OSError, http.client.HTTPException) as error:
         raise CutError(str(getattr(error, "reason", error)) or type(error).__name__) from None
 
 
 def answered(response: http.client.HTTPResponse, start: int) -> Answer:
+    """The answer of an HTTP server. Raises CutError for a range that was not asked for."""
+
     def read(count: int) -> bytes:
         try:
             return response.read(count)
@@ -108,18 +118,19 @@ def answered(response: http.client.HTTPResponse, start: int) -> Answer:
         return Answer(0, int(length) if length.isdigit() else None, validator, read)
     span, _, size = response.headers.get("Content-Range", "").removeprefix("bytes ").partition("/")
     if span.partition("-")[0] != str(start):
-        raise CutError(f"asked for bytes from {start} on, it sent '{quoted(span)}'")
+        raise CutError(f"bytes from {start} on were requested; it sent '{quoted(span)}'")
     return Answer(start, int(size) if size.isdigit() else None, validator, read)
 
 
 @contextlib.contextmanager
 def opened_file(address: str, start: int, validator: str) -> Iterator[Answer]:
+    """Open a file of a folder at byte `start`, or at its beginning if its version is another."""
     path = Path(urllib.request.url2pathname(urllib.parse.urlsplit(address).path) if "://" in address else address)
     if not path.is_file():
         raise AbsentError("no such file")
     with path.open("rb") as file:
-        facts = os.fstat(file.fileno())
-        version = f"{facts.st_size} {facts.st_mtime_ns}"
-        start = start if validator in ("", version) and start <= facts.st_size else 0
+        status = os.fstat(file.fileno())
+        version = f"{status.st_size} {status.st_mtime_ns}"
+        start = start if validator in ("", version) and start <= status.st_size else 0
         file.seek(start)
-        yield Answer(start, facts.st_size, version, file.read)
+        yield Answer(start, status.st_size, version, file.read)

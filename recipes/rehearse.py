@@ -1,8 +1,8 @@
-"""A mirror of WMT14's archives, of the right names and layouts, filled with any parallel text: to rehearse a recipe offline.
+"""Make a mirror with archives of WMT14's names and layouts from any parallel text, to try a recipe offline.
 
     python rehearse.py --output MIRROR --target-lang de --train PREFIX [PREFIX ...] --valid PREFIX --test PREFIX
 
-Each corpus of WMT14 gets its share of the training pairs. All three texts may be plain or compressed (PREFIX.en, PREFIX.en.gz).
+The training pairs are dealt out to the corpora in turn. Texts may be plain or compressed (PREFIX.en, PREFIX.en.gz).
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from nmt.text.corpus import raw_lines, text_exists
 
-# Archive -> its members, as (prefix of the name, share of the training pairs): de, then fr.
+# Archive -> the name of its members without the languages; the second table is for French, beside the first.
 TRAINING = {
     "wmt13/training-parallel-europarl-v7.tgz": "training/europarl-v7",
     "wmt13/training-parallel-commoncrawl.tgz": "commoncrawl",
@@ -32,33 +32,33 @@ Pairs = list[tuple[bytes, bytes]]
 def pairs_of(prefixes: list[str], lang: str) -> Iterator[tuple[bytes, bytes]]:
     """The pairs of all prefixes, each line without its LF."""
     for prefix in prefixes:
-        sides = [raw_lines(named(prefix, language)) for language in ("en", lang)]
+        sides = [raw_lines(text_file(prefix, language)) for language in ("en", lang)]
         for source, target in zip(*sides, strict=True):
             yield source.rstrip(b"\r\n"), target.rstrip(b"\r\n")
 
 
-def named(prefix: str, language: str) -> Path:
+def text_file(prefix: str, language: str) -> Path:
     """The file of a prefix, compressed or not."""
     path = Path(f"{prefix}.{language}")
     return path if text_exists(path) else Path(f"{path}.gz")
 
 
 def add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
-    """A regular file in an archive, the same bytes whenever it is made."""
+    """Add a regular file to an archive, without time and owner: the same bytes at any time."""
     info = tarfile.TarInfo(name)
     info.size = len(content)
     archive.addfile(info, io.BytesIO(content))
 
 
 def as_sgm(lines: list[bytes], kind: str, name: str) -> bytes:
-    """A test set as WMT writes it. kind: src or ref"""
+    """A test set in WMT's form. kind: src or ref"""
     segments = "".join(f'<seg id="{i}">{escape(line.decode(), quote=False)}</seg>\n' for i, line in enumerate(lines, 1))
     head = f'<{kind}set setid="{name}" srclang="any" trglang="any">\n<doc sysid="ref" docid="d" genre="news">\n<p>\n'
     return f"{head}{segments}</p>\n</doc>\n</{kind}set>\n".encode()
 
 
 def training(output: Path, lang: str, pairs: Pairs) -> None:
-    """The archives of the training texts, the pairs dealt out to them in turn."""
+    """Write the archives of the training texts, with the pairs dealt out in turn."""
     archives = {name: f"{stem}.{lang}-en" for name, stem in TRAINING.items()} | (FRENCH if lang == "fr" else {})
     for number, (name, stem) in enumerate(archives.items()):
         path = output / name
@@ -66,13 +66,13 @@ def training(output: Path, lang: str, pairs: Pairs) -> None:
         with tarfile.open(path, "w:gz" if name.endswith("gz") else "w") as archive:
             for language, side in (("en", 0), (lang, 1)):
                 text = b"".join(pair[side] + b"\n" for pair in islice(pairs, number, None, len(archives)))
-                packed = name.endswith(".tar")
-                content = gzip.compress(text, mtime=0) if packed else text
-                add(archive, f"{stem}.{language}{'.gz' if packed else ''}", content)
+                compressed = name.endswith(".tar")
+                content = gzip.compress(text, mtime=0) if compressed else text
+                add(archive, f"{stem}.{language}{'.gz' if compressed else ''}", content)
 
 
 def evaluation(output: Path, lang: str, archive: str, stem: str, pairs: Pairs) -> None:
-    """An archive of a set in sgm."""
+    """Write the archive of an evaluation set in sgm."""
     path = output / archive
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w:gz") as file:

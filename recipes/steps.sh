@@ -1,15 +1,15 @@
-# What the recipes share: steps that are not done twice, and figures beside what is expected of them. To be sourced.
+# Functions of the recipes: steps that are skipped when done, and a table of figures. To be sourced.
 # shellcheck shell=bash
 
 read -ra nmt <<<"${NMT:-nmt}" # the command, perhaps with arguments
 SECONDS=0
 
-# step OUTPUT COMMAND...: run the command, unless its output stands already.
+# step OUTPUT COMMAND...: run the command unless its output exists.
 step() {
     local output=$1
     shift
     if [[ -e $output ]]; then
-        echo "== $output stands" >&2
+        echo "== $output exists: skipped" >&2
         return
     fi
     echo "== after $SECONDS s: $*" >&2
@@ -23,7 +23,7 @@ bleu() {
     "${nmt[@]}" evaluate --hypothesis "$hypothesis" --reference "$reference" --metrics bleu "$@" | sed -E 's/^BLEU = //'
 }
 
-# figure NAME FOUND EXPECTED: a line of the table that a recipe ends with.
+# figure NAME VALUE EXPECTED: print a row of the table at the end of a recipe.
 figure() {
     printf '%-44s %-28s %s\n' "$1" "$2" "$3"
 }

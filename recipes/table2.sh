@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Table 2 of "Attention Is All You Need": both tasks, base and big, one after the other, and the table with their rows below it.
+# Table 2 of "Attention Is All You Need": train base and big on both tasks, and print the table with their rows below it.
 #
-# Everything that the recipes take may be set (MIRROR, WORK is theirs alone); PAIRS and MODELS choose among the rows. Flags go to
-# nmt train. Interrupted, it goes on where it stopped.
+# Variables: PAIRS and MODELS choose the rows; RUNS is the folder of all output; the others are those of the WMT14 recipes,
+# without WORK. Flags go to nmt train. A second call continues where the first stopped.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

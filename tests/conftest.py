@@ -1,4 +1,4 @@
-"""Small prepared data and a small run that several tests share, and nmt in this process or as one of its own."""
+"""Fixtures that tests share: small prepared data, a small run, and nmt in this process or in one of its own."""
 
 import json
 import os
@@ -28,7 +28,7 @@ TINY = [
 
 
 SLOW = '''
-"""A search that waits, until a file allows it to go on; each batch holds one sentence."""
+"""Greedy search that waits at each batch until a file exists."""
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +51,7 @@ class Slow(Greedy):
 
 
 def write_corpus(prefix: Path, pairs: int, seed: int) -> None:
-    """Sentences of invented words; the target is the source backwards in capitals."""
+    """Write sentences of invented words; the target is the source in reverse order and in capitals."""
     chance = random.Random(seed)
     sources = [[chance.choice(WORDS) for _ in range(chance.randint(1, 6))] for _ in range(pairs)]
     prefix.with_suffix(".en").write_text("".join(" ".join(s) + "\n" for s in sources))
@@ -59,16 +59,16 @@ def write_corpus(prefix: Path, pairs: int, seed: int) -> None:
 
 
 def small_model(folder: Path, name: str = "transformer", **options: object) -> Path:
-    """A model folder of a network that was not trained, its weights moved so that none is 0 or 1; words are `WORDS`."""
+    """Make a model folder of an untrained network without weights of 0 or 1. Its words are `WORDS`."""
     import torch
 
     from nmt.checkpoint import ModelFacts, save_model, weights_of
     from nmt.models.base import Vocabularies
     from nmt.options import make
     from nmt.text.pipeline import Pipeline, Side, SideSettings
-    from nmt.text.vocabulary import Words
+    from nmt.text.vocabulary import WordVocabulary
 
-    side = Side(SideSettings("en", "nfc", False, False, "none", "none"), Words(WORDS))
+    side = Side(SideSettings("en", "nfc", False, False, "none", "none"), WordVocabulary(WORDS))
     entry, vocabularies = registry.find("model", name), Vocabularies(side.size, side.size, True)
     made = make(entry.options, options)
     torch.manual_seed(3)
@@ -82,7 +82,7 @@ def small_model(folder: Path, name: str = "transformer", **options: object) -> P
 
 
 def wait_for(condition: Callable[[], bool], process: "subprocess.Popen[Any]", seconds: float) -> None:
-    """Until something is so, while a process lives."""
+    """Wait until a condition holds, while a process lives."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert process.poll() is None, process.stderr and process.stderr.read()
@@ -92,7 +92,7 @@ def wait_for(condition: Callable[[], bool], process: "subprocess.Popen[Any]", se
 
 @contextmanager
 def small_disk(folder: Path, size: int) -> Iterator[Callable[[int], None]]:
-    """A file system of `size` bytes at a folder that is there, and what gives it another size; skips where none can be made."""
+    """Mount a file system of `size` bytes at a folder; gives a function that changes the size. Skips without root."""
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     if os.geteuid() != 0 or subprocess.run(mount).returncode:
         pytest.skip("cannot mount a small file system here")
@@ -104,13 +104,15 @@ def small_disk(folder: Path, size: int) -> Iterator[Callable[[int], None]]:
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
-    """What a command was told by --quiet and --plugin ends with its test: others run in the same process."""
+    """Undo --quiet and --plugin after each test, since tests share a process."""
     yield
     log.quiet = False
     shelf = registry._shelf
-    outside = [one for one in (*shelf.parts.values(), *shelf.presets.values()) if not one.place.startswith("nmt.")]
-    for one in outside:
-        sys.modules.pop(one.place, None)
+    outside = [
+        entry for entry in (*shelf.parts.values(), *shelf.presets.values()) if not entry.place.startswith("nmt.")
+    ]
+    for entry in outside:
+        sys.modules.pop(entry.place, None)
     shelf.plugins, shelf.entry_points_loaded = {}, False
     shelf.parts = {key: entry for key, entry in shelf.parts.items() if entry not in outside}
     shelf.presets = {name: preset for name, preset in shelf.presets.items() if preset not in outside}
@@ -118,7 +120,7 @@ def as_before() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Prepared data of 300 invented pairs, 20 to validate on."""
+    """Prepared data of 300 invented pairs, and 20 for validation."""
     folder = tmp_path_factory.mktemp("corpus")
     write_corpus(folder / "train", 300, 1)
     write_corpus(folder / "dev", 20, 2)
@@ -139,7 +141,7 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def broken(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model whose weights are numbers, but so large that its probabilities are none."""
+    """A model with finite weights so large that its probabilities are NaN."""
     import torch
 
     from nmt.artefact import new_folder
@@ -153,25 +155,25 @@ def broken(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train_arguments(data: Path, output: Path, updates: int, *more: str) -> list[str]:
-    """`nmt train` for the tiny model."""
+    """The arguments of `nmt train` for the tiny model."""
     periods = ["--save-every=10u", "--valid-every=20u", "--log-every=10u", f"--max-updates={updates}"]
     return ["train", f"--data={data}", f"--output={output}", *TINY, *periods, "--quiet", *more]
 
 
 @pytest.fixture(scope="session")
 def nmt() -> Callable[..., subprocess.CompletedProcess[bytes]]:
-    """`nmt(arguments, input=b"")` runs the command as a process of its own."""
+    """`nmt(arguments, input=b"")` runs the command in a process of its own."""
 
-    def call(*arguments: object, **given: object) -> subprocess.CompletedProcess[bytes]:
+    def run_process(*arguments: object, **given: object) -> subprocess.CompletedProcess[bytes]:
         environment = {**ENVIRONMENT, **given.pop("env", {})}  # type: ignore[dict-item]
         command = [*NMT, *map(str, arguments)]
         return subprocess.run(command, capture_output=True, env=environment, timeout=240, **given)  # type: ignore[call-overload]
 
-    return call
+    return run_process
 
 
 class CommandResult(NamedTuple):
-    """What a command ended with and said."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -185,12 +187,12 @@ class CommandResult(NamedTuple):
 
 @pytest.fixture
 def call(capsysbinary: pytest.CaptureFixture[bytes]) -> Callable[..., CommandResult]:
-    """`call(arguments)` runs the command in this process, which is fast; stdin and signals are the tests' own."""
+    """`call(arguments)` runs the command in this process, which is fast; stdin and signals are those of the tests."""
 
-    def told(*arguments: object) -> CommandResult:
+    def run_here(*arguments: object) -> CommandResult:
         capsysbinary.readouterr()
         code = run([str(argument) for argument in arguments])
         out, err = capsysbinary.readouterr()
         return CommandResult(code, out.decode(), err.decode())
 
-    return told
+    return run_here

@@ -1,4 +1,4 @@
-"""A server of files for tests, that can be made to fail as servers do."""
+"""An HTTP server of files for tests, which can be made to fail as servers do."""
 
 import hashlib
 import threading
@@ -7,24 +7,28 @@ from pathlib import Path
 
 
 class Server:
-    """An HTTP server of a folder, on which the next answers can be made to fail.
+    """An HTTP server of a folder.
 
-    ranges: whether it honours Range; cuts: after how many bytes the next answers end; codes: that the next answers are
-    requests: (path, Range) of those that came; hold: set while an answer that was cut waits instead of ending
+    ranges, validators, lengths: whether it honours Range, and sends ETag and Content-Length
+    cuts: bytes after which the next answers end
+    codes: HTTP codes of the next answers
+    requests: (path, Range) of the requests so far
+    hold: while set, a cut answer waits for `released` instead of ending
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.ranges, self.validators, self.lengths = folder, True, True, True
+        self.folder = folder
+        self.ranges = self.validators = self.lengths = True
         self.cuts: list[int] = []
         self.codes: list[int] = []
         self.requests: list[tuple[str, str | None]] = []
         self.hold = threading.Event()
         self.released = threading.Event()
-        owner = self
+        server = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                owner.answer(self)
+                server.answer(self)
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -34,36 +38,36 @@ class Server:
         self.address = f"http://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
-    def answer(self, call: BaseHTTPRequestHandler) -> None:
-        asked = call.headers.get("Range")
-        self.requests.append((call.path, asked))
-        file = self.folder / call.path.lstrip("/")
+    def answer(self, request: BaseHTTPRequestHandler) -> None:
+        byte_range = request.headers.get("Range")
+        self.requests.append((request.path, byte_range))
+        file = self.folder / request.path.lstrip("/")
         if self.codes or not file.is_file():
-            call.send_error(self.codes.pop(0) if self.codes else 404)
+            request.send_error(self.codes.pop(0) if self.codes else 404)
             return
         data = file.read_bytes()
         tag, start = f'"{hashlib.sha256(data).hexdigest()[:8]}"', 0
-        if asked and self.ranges and call.headers.get("If-Range") in (None, tag):
-            start = int(asked.removeprefix("bytes=").removesuffix("-"))
+        if byte_range and self.ranges and request.headers.get("If-Range") in (None, tag):
+            start = int(byte_range.removeprefix("bytes=").removesuffix("-"))
             if start >= len(data):
-                call.send_response(416)
-                call.send_header("Content-Range", f"bytes */{len(data)}")
-                call.send_header("Content-Length", "0")
-                call.end_headers()
+                request.send_response(416)
+                request.send_header("Content-Range", f"bytes */{len(data)}")
+                request.send_header("Content-Length", "0")
+                request.end_headers()
                 return
-            call.send_response(206)
-            call.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
+            request.send_response(206)
+            request.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
         else:
-            call.send_response(200)
+            request.send_response(200)
         if self.lengths:
-            call.send_header("Content-Length", str(len(data) - start))
+            request.send_header("Content-Length", str(len(data) - start))
         if self.validators:
-            call.send_header("ETag", tag)
-        call.end_headers()
+            request.send_header("ETag", tag)
+        request.end_headers()
         cut = self.cuts.pop(0) if self.cuts else len(data)
-        call.wfile.write(data[start : start + cut])
+        request.wfile.write(data[start : start + cut])
         if self.hold.is_set():
-            call.wfile.flush()
+            request.wfile.flush()
             self.released.wait(30)
 
     def close(self) -> None:

@@ -65,7 +65,7 @@ def _sizes(examined: SetReport) -> Iterator[str]:
     sample = f", {examined.examined:,} of them looked at (what repeats, only among these)" if is_sample else ""
     correlation = examined.correlation
     related = "" if correlation is None else f"; lengths of both sides correlate by {correlation:.2f}"
-    yield f"{examined.told}: {examined.pairs:,} pairs{sample}{related}"
+    yield f"{examined.label}: {examined.pairs:,} pairs{sample}{related}"
     for side, counts in examined.sides.items():
         text = f"{counts['words']:,} words, {counts['words'] / max(examined.examined, 1):.1f} a line"
         if counts["tokens"] is not None:
@@ -90,14 +90,14 @@ def _findings(findings: Sequence[Finding]) -> Iterator[str]:
 
 def _cells(finding: Finding) -> tuple[str, ...]:
     count, share = f"{finding.count:,}", f"{100 * finding.share:.2f} %"
-    return finding.severity, finding.set, finding.side, finding.told, count, share
+    return finding.severity, finding.set, finding.side, finding.title, count, share
 
 
 def _title(examined: SetReport, name: str) -> str:
     """The title of a histogram."""
     if name == "ratio":
-        return f"{examined.told}: {examined.unit} of the target by those of the source, pairs"
-    return f"{examined.told}: {examined.unit} of the {name}, lines"
+        return f"{examined.label}: {examined.unit} of the target by those of the source, pairs"
+    return f"{examined.label}: {examined.unit} of the {name}, lines"
 
 
 def _page(report: DoctorReport) -> str:

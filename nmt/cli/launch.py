@@ -18,7 +18,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from nmt.device import choose_device
 from nmt.errors import ResourceError, UserError
-from nmt.signals import ASKED_TO_STOP
+from nmt.signals import STOP_SIGNALS
 
 _KNOWS_SIGNALS = (
     "signals_to_handle" in signature(LaunchConfig).parameters
@@ -64,7 +64,7 @@ def flags_of_each(devices: int, device: str, threads: int | None) -> list[str]:
 
 def _config(devices: int, folder: Path) -> LaunchConfig:
     """One machine, no second try, every signal that asks to stop passed on to the ranks."""
-    handled = [number.name for number in ASKED_TO_STOP if signal.getsignal(number) is not signal.SIG_IGN]
+    handled = [number.name for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     newer: Any = {"signals_to_handle": ",".join(handled)} if _KNOWS_SIGNALS else {}
     return LaunchConfig(
         min_nodes=1,

@@ -18,8 +18,8 @@ from typing import Final
 import msgspec
 
 from nmt.errors import ResourceError, UserError
-from nmt.signals import ASKED_TO_STOP, Signals
-from nmt.text.subword import Sentencepiece, SubwordSettings, learn
+from nmt.signals import STOP_SIGNALS, Signals
+from nmt.text.subword import SentencepieceVocabulary, SubwordSettings, learn_subwords
 
 MOST_WORDS: Final = 5_000_000
 LOOK_SECONDS: Final = 0.1
@@ -37,7 +37,7 @@ def count_words(counts: Iterable[Counter[str]]) -> Counter[str]:
     return total
 
 
-def learn_apart(texts: Iterable[list[str]], settings: SubwordSettings, signals: Signals) -> Sentencepiece:
+def learn_apart(texts: Iterable[list[str]], settings: SubwordSettings, signals: Signals) -> SentencepieceVocabulary:
     """`learn` in a process of its own. texts: some at a time.
 
     Raises Interrupted when a signal asked to stop, ResourceError when the process is lost, UserError when nothing can be
@@ -66,7 +66,7 @@ def learn_apart(texts: Iterable[list[str]], settings: SubwordSettings, signals: 
         raise ResourceError(
             "the process that learns subwords was lost, for want of memory perhaps (a smaller --subword-sample)"
         )
-    return Sentencepiece(answer[1:])
+    return SentencepieceVocabulary(answer[1:])
 
 
 def _answer(process: "subprocess.Popen[bytes]", signals: Signals) -> bytes:
@@ -79,14 +79,14 @@ def _answer(process: "subprocess.Popen[bytes]", signals: Signals) -> bytes:
 
 def _learn_from_stdin() -> None:
     """The other process: settings and texts, a line each, from stdin; the model or an error message to stdout."""
-    for number in ASKED_TO_STOP:
+    for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # it is its parent who is asked
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=SubwordSettings)
     texts = (line.removesuffix(b"\n").decode() for line in sys.stdin.buffer)
     try:
-        answer = LEARNT + learn(texts, settings).to_bytes()
+        answer = LEARNT + learn_subwords(texts, settings).to_bytes()
     except UserError as error:
         answer = REFUSED + str(error).encode()
     with os.fdopen(os.dup(1), "wb") as out:

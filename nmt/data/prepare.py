@@ -24,12 +24,12 @@ from nmt.errors import InputError, UserError, quoted
 from nmt.log import log
 from nmt.options import REQUIRED, as_dict, opt
 from nmt.signals import Signals
-from nmt.text.normalize import Form
-from nmt.text.pipeline import FOLDER, Pipeline, Side, SideSettings, TextPreparer
+from nmt.text.normalize import UnicodeForm
+from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline, Side, SideSettings, TextPreparer
 from nmt.text.subword import SubwordName, SubwordSettings
 from nmt.text.tokenize import TokenizerName
 from nmt.text.truecase import Truecaser
-from nmt.text.vocabulary import Vocabulary, Words
+from nmt.text.vocabulary import Vocabulary, WordVocabulary
 
 NOT_OF_THE_RESULT: Final = {"output", "workers", "overwrite", "json"}
 TEXT_SETTINGS: Final = (
@@ -62,7 +62,7 @@ class PrepareOptions(CorpusOptions):
     subword_sample: int = opt(
         1_000_000, "pairs, evenly spaced, that subwords and casings are learnt from at most; 0 takes all"
     )
-    normalization: Literal["auto", "nfc", "nfkc", "none"] = opt(
+    normalization: Literal["auto"] | UnicodeForm = opt(
         "auto", "Unicode form of text: nfc, nfkc or none; auto is nfkc, and none with --subword none"
     )
     normalize_punctuation: bool = opt(False, "Moses' normalisation of punctuation (sacremoses)")
@@ -109,8 +109,8 @@ class PrepareOptions(CorpusOptions):
 
     def side(self, language: str) -> SideSettings:
         """How text of a language is treated."""
-        automatic: Form = "none" if self.subword == "none" else "nfkc"
-        form: Form = automatic if self.normalization == "auto" else self.normalization
+        automatic: UnicodeForm = "none" if self.subword == "none" else "nfkc"
+        form: UnicodeForm = automatic if self.normalization == "auto" else self.normalization
         return SideSettings(
             language, form, self.normalize_punctuation, self.lowercase, self.tokenizer, self.subword, self.truecase
         )
@@ -130,8 +130,8 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
         pipeline = _pipeline(options, sets, signals)
         if options.right_to_left:
             pipeline = pipeline.right_to_left()
-        (folder / FOLDER).mkdir()
-        pipeline.save(folder / FOLDER)
+        (folder / PIPELINE_FOLDER).mkdir()
+        pipeline.save(folder / PIPELINE_FOLDER)
         done = [_encode(given, options, pipeline, folder, signals) for given in sets]
         facts_of_sets = [row for row, _ in done]
         if not facts_of_sets or facts_of_sets[0].kind != "train":  # there always is one, if an empty one
@@ -195,7 +195,7 @@ def _learn(
     task = TextTask(source, target, options.on_bad_line)
     if options.subword == "none":
         with closing(in_order(CountTask(task), train.chunks(), options.workers, signals)) as found:
-            return Words.learn(count_words(found), options.vocab_size, options.min_frequency)
+            return WordVocabulary.learn(count_words(found), options.vocab_size, options.min_frequency)
     settings = SubwordSettings(options.subword, options.vocab_size, options.character_coverage, options.byte_fallback)
     size = options.sample_of(train)
     log.info(f"learning {options.subword} from {size:,} of {train.num_pairs:,} pairs")

@@ -11,7 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Final, TypeVar
 
 from nmt.errors import ResourceError
-from nmt.signals import ASKED_TO_STOP, Signals
+from nmt.signals import STOP_SIGNALS, Signals
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -62,7 +62,7 @@ def begin(task: Callable[[Any], Any]) -> None:
     """Make a process a worker: it leaves signals to its parent, and ends when that does or, by SIGTERM, when another was lost."""
     global _task
     _task = task
-    for number in ASKED_TO_STOP:
+    for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -1,1 +1,1 @@
-"""What is wrong with a corpus, before a week of training on it."""
+"""Checks of a corpus before training: alignment, languages, duplicates, encoding, lengths."""

@@ -1,6 +1,6 @@
-"""What is wrong with a corpus: `nmt doctor` as one call, over text files or prepared data.
+"""`nmt doctor` as one call: the faults of a corpus, of text files or prepared data.
 
-Lines are counted, then each pair is read once; memory is 18 bytes a pair, for duplicates, and about 200 MB.
+Lines are counted, then each pair is read once. Memory is 18 bytes a pair, for duplicates, and about 200 MB.
 """
 
 from collections.abc import Iterator
@@ -17,62 +17,61 @@ from nmt.data.encode import CHUNK_PAIRS, FilePair
 from nmt.data.sets import CorpusOptions, Kind, text_sets
 from nmt.data.shards import PreparedData, named_pipeline
 from nmt.data.workers import in_order
-from nmt.doctor.examine import SIDES, Examine, Examined
+from nmt.doctor.examine import SIDES, ExaminedPairs, ExaminePairs
 from nmt.doctor.findings import CHECKS, SEVERITIES, Example, Finding, FindingCounts
-from nmt.doctor.lengths import Rows
-from nmt.doctor.repeats import Overlap, first_of
-from nmt.doctor.sets import PairSet, Part
+from nmt.doctor.lengths import HistogramRows
+from nmt.doctor.repeats import TrainingOverlap, first_row_of_key
+from nmt.doctor.sets import CorpusPart, PairSet
 from nmt.errors import ArtefactError, quoted
 from nmt.log import log
-from nmt.options import opt
+from nmt.options import opt, options_class
 from nmt.signals import Signals
 from nmt.text.pipeline import Pipeline
 
-# A correlation of fewer pairs says little: at 200 one of 0.3 comes by chance less than once in 10,000 corpora.
-LEAST_PAIRS: Final = 200
-UNRELATED: Final = 0.3
-MANY_PIECES: Final = 2.5
-MOST_CHARACTERS: Final = 20  # of those out of vocabulary, how many are named
+# Of 200 unrelated pairs a correlation of 0.3 comes by chance less than once in 10,000 corpora.
+MIN_CORRELATION_PAIRS: Final = 200
+MIN_CORRELATION: Final = 0.3
+MAX_PIECES_A_WORD: Final = 2.5
+MAX_NAMED_CHARACTERS: Final = 20  # of those out of vocabulary
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class DoctorOptions(CorpusOptions):
-    """What to look at: prepared data, or files as nmt prepare takes them."""
+    """The corpus to examine: prepared data, or files as nmt prepare takes them."""
 
     data: str | None = opt(None, "a prepared-data folder; without it, files as nmt prepare takes them")
     vocabulary: str | None = opt(
         None,
-        "a model, run or prepared data: lengths are those of its tokens, and what nmt prepare would drop is told",
+        "a model, run or prepared data: lengths are in its tokens, and the pairs that nmt prepare would drop are reported",
     )
-    max_pairs: int = opt(0, "look at no more training pairs than these, evenly spaced; 0 looks at all")
-    examples: int = opt(3, "how many examples of each finding")
+    max_pairs: int = opt(0, "examine at most this many training pairs, evenly spaced; 0 examines all", minimum=0)
+    examples: int = opt(3, "examples of each finding", minimum=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("max_pairs", "examples"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be at least 0")
-        named = self.names_training or self.names_evaluation
-        if self.data is not None:
-            if named or self.vocabulary is not None:
-                raise ValueError(
-                    f"'{quoted(self.data)}' stands without a flag, as prepared data does, and files are named too (give one "
-                    "of the two; of several files each has its flag: --train A --train B)"
-                )
-        elif not named:
+        files = self.names_training or self.names_evaluation
+        if self.data is not None and (files or self.vocabulary is not None):
+            raise ValueError(
+                f"'{quoted(self.data)}' stands without a flag, as prepared data does, and files are named too (give one "
+                "of the two; of several files each has its flag: --train A --train B)"
+            )
+        if self.data is None and not files:
             raise ValueError(
                 "nothing to look at: name a prepared-data folder, or --train PREFIX, or --source and --target"
             )
-        else:
+        if self.data is None:
             _ = self.languages
 
 
 @dataclass
 class SetReport:
-    """What was found of a set.
+    """The figures of a set.
 
-    pairs: there are; examined: of them that were looked at; lengths: rows of the histograms by "source", "target", "ratio"
-    unit: what lengths are counted in; sides: figures of each side; correlation: of the lengths of both sides
+    pairs, examined: number of its pairs, and of those that were read
+    unit: of the lengths
+    lengths: rows of the histograms "source", "target" and "ratio"
+    correlation: of the lengths of both sides
+    sides: figures of "source" and "target"
     """
 
     kind: str
@@ -80,172 +79,188 @@ class SetReport:
     pairs: int
     examined: int
     unit: Literal["words", "tokens"]
-    lengths: dict[str, Rows]
+    lengths: dict[str, HistogramRows]
     correlation: float | None
     sides: dict[str, dict[str, Any]]
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         return self.kind if self.kind == "train" else f"{self.kind} {quoted(self.name)}"
 
 
 @dataclass
 class DoctorReport:
-    """sets: the training pairs first; findings: the worst first."""
+    """sets: the training pairs first; findings: the worst first"""
 
     sets: list[SetReport] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        return {"sets": [vars(one) for one in self.sets], "findings": [found.to_json() for found in self.findings]}
+        return {"sets": [vars(report) for report in self.sets], "findings": [f.to_json() for f in self.findings]}
 
 
 def doctor(options: DoctorOptions) -> DoctorReport:
-    """Look at every pair and tell what is wrong. Raises Interrupted when a signal asked to stop."""
+    """Examine every pair and report the faults. Raises Interrupted when a signal asked to stop."""
     with Signals() as signals:
-        sets, languages, pipeline, findings = _opened(options)
-        for one in sets:
-            one.count(options.max_pairs if one.kind == "train" else 0, signals)
-            findings += one.findings
-        evaluation = [one for one in sets if one.kind != "train"]
-        train = [one for one in sets if one.kind == "train"]
-        task = Examine(languages, pipeline, None, options.examples, loose=bool(evaluation and train))
-        looked = [_look(one, task, Overlap(()), options.workers, signals) for one in evaluation]
-        overlap = Overlap(one.loose_keys for one in looked)
-        task = replace(task, lengths=options.length_filter if options.data is None else None)
-        first = [_look(one, task, overlap, options.workers, signals) for one in train]
-        for one, found in zip([*train, *evaluation], [*first, *looked], strict=True):
-            findings += _findings(one, found, signals)
-        for one, found in zip(evaluation, looked, strict=True):
-            if train:
-                findings += _in_training(one, train[0], overlap.found(found.loose_keys), options.examples)
-        reports = [_report(one, found) for one, found in zip([*train, *evaluation], [*first, *looked], strict=True)]
-    order = {one.told: i for i, one in enumerate(reports)}
-    findings.sort(
-        key=lambda found: (SEVERITIES.index(found.severity), order[found.set], list(CHECKS).index(found.check))
-    )
+        sets, languages, pipeline, findings = _open(options)
+        for pair_set in sets:
+            pair_set.count(options.max_pairs if pair_set.kind == "train" else 0, signals)
+            findings += pair_set.findings
+        train = [pair_set for pair_set in sets if pair_set.kind == "train"]
+        evaluation = [pair_set for pair_set in sets if pair_set.kind != "train"]
+        task = ExaminePairs(languages, pipeline, None, options.examples, loose=bool(evaluation and train))
+        # Evaluation sets come first: their sentences are looked up while the training pairs are read.
+        no_overlap = TrainingOverlap(())
+        examined = [_examine(pair_set, task, no_overlap, options.workers, signals) for pair_set in evaluation]
+        overlap = TrainingOverlap(result.loose_keys for result in examined)
+        task = replace(task, length_filter=options.length_filter if options.data is None else None)
+        in_train = [_examine(pair_set, task, overlap, options.workers, signals) for pair_set in train]
+        results = list(zip([*train, *evaluation], [*in_train, *examined], strict=True))
+        for pair_set, result in results:
+            findings += _findings(pair_set, result, signals)
+        for pair_set, result in results[1:] if train else []:
+            rows = overlap.training_rows(result.loose_keys)
+            findings += _in_training(pair_set, train[0], rows, options.examples)
+        reports = [_report(pair_set, result) for pair_set, result in results]
+    order = {report.label: i for i, report in enumerate(reports)}
+    checks = list(CHECKS)
+    findings.sort(key=lambda f: (SEVERITIES.index(f.severity), order[f.set], checks.index(f.check)))
     return DoctorReport(reports, findings)
 
 
-def _opened(options: DoctorOptions) -> tuple[list[PairSet], tuple[str, str], Pipeline | None, list[Finding]]:
-    """The sets, their languages, the pipeline if there is one, and what prepared data tells of its making."""
+def _open(options: DoctorOptions) -> tuple[list[PairSet], tuple[str, str], Pipeline | None, list[Finding]]:
+    """The sets, their languages, the pipeline if there is one, and the findings of nmt prepare's report."""
     if options.data is not None:
         folder = Path(options.data)
         prepared = PreparedData(folder)
         languages = prepared.pipeline.source_lang, prepared.pipeline.target_lang
-        return _prepared_sets(folder, prepared), languages, prepared.pipeline, _dropped_before(prepared)
+        return _prepared_sets(folder, prepared), languages, prepared.pipeline, _dropped_by_prepare(prepared)
     languages, pipeline = options.languages, None
     if options.vocabulary is not None:
         pipeline = named_pipeline(Path(options.vocabulary), languages)
-    sets = [PairSet(one.kind, one.name, [Part.of_files(pair) for pair in one.files]) for one in text_sets(options)]
+    sets = [PairSet(text.kind, text.name, list(map(CorpusPart.of_files, text.files))) for text in text_sets(options)]
     return sets, languages, pipeline, []
 
 
 def _prepared_sets(folder: Path, prepared: PreparedData) -> list[PairSet]:
     place = str(folder / "train")
-    sets = [PairSet("train", "train", [Part((place, place), (prepared.train, prepared.pipeline))])]
+    train = CorpusPart((place, place), (prepared.train, prepared.pipeline))
+    sets = [PairSet("train", "train", [train])] if len(prepared.train) else []
     kinds: tuple[Kind, Kind] = ("valid", "test")
     for kind in kinds:
         for name in getattr(prepared, kind):
             source, target = (prepared.artefact.path(f"{kind}.{name}.{side}.txt") for side in SIDES)
-            sets.append(PairSet(kind, name, [Part.of_files(FilePair(source, target))]))
-    return sets if len(prepared.train) else sets[1:]
+            sets.append(PairSet(kind, name, [CorpusPart.of_files(FilePair(source, target))]))
+    return sets
 
 
-class _SetRow(msgspec.Struct):
-    """Of a set in report.json what is read here."""
+class _PreparedSet(msgspec.Struct):
+    """A set in report.json of prepared data."""
 
     kind: str
     read: int
     dropped: dict[str, int]
 
 
-class _Prepared(msgspec.Struct):
+class _PrepareReport(msgspec.Struct):
     """report.json of prepared data."""
 
-    sets: list[_SetRow]
+    sets: list[_PreparedSet]
 
 
-def _dropped_before(prepared: PreparedData) -> list[Finding]:
-    """What `nmt prepare` dropped when it made the data."""
+def _dropped_by_prepare(prepared: PreparedData) -> list[Finding]:
+    """The training pairs that nmt prepare dropped when it made the data, by reason."""
     path = prepared.artefact.path("report.json")
     try:
-        rows = msgspec.json.decode(path.read_bytes(), type=_Prepared).sets
+        rows = msgspec.json.decode(path.read_bytes(), type=_PrepareReport).sets
     except msgspec.DecodeError as error:
         raise ArtefactError(f"{quoted(path)}: not a report of nmt prepare: {error}") from None
     dropped = [(row, reason, count) for row in rows if row.kind == "train" for reason, count in row.dropped.items()]
     return [Finding("dropped", "train", "pair", count, row.read, reason) for row, reason, count in dropped if count]
 
 
-def _look(one: PairSet, task: Examine, overlap: Overlap, workers: int, signals: Signals) -> Examined:
-    """All that is found in a set, with the keys of all its pairs; loose keys only of evaluation sets."""
-    found = Examined(0, FindingCounts(task.limit))
-    keep_loose = task.loose and one.kind != "train"
-    found.pair_keys, found.source_keys = np.zeros((2, one.examined), dtype=np.uint64)
-    found.loose_keys = np.zeros(one.examined if keep_loose else 0, dtype=np.uint64)
-    chunks = -(-one.examined // CHUNK_PAIRS)
-    results = in_order(task, one.lines(), max(min(workers, chunks), 1), signals)
+def _examine(
+    pair_set: PairSet, task: ExaminePairs, overlap: TrainingOverlap, workers: int, signals: Signals
+) -> ExaminedPairs:
+    """The findings and keys of all pairs of a set; loose keys of evaluation sets only. overlap: gets training keys"""
+    size = pair_set.num_examined
+    examined = ExaminedPairs(0, FindingCounts(task.max_examples))
+    keep_loose = task.loose and pair_set.kind != "train"
+    examined.pair_keys, examined.source_keys = np.zeros((2, size), dtype=np.uint64)
+    examined.loose_keys = np.zeros(size if keep_loose else 0, dtype=np.uint64)
+    num_chunks = -(-size // CHUNK_PAIRS)
+    results = in_order(task, pair_set.chunks(), max(min(workers, num_chunks), 1), signals)
     with closing(results), log.progress() as progress:
-        bar = progress.add_task(one.told, total=one.examined)
-        for some in results:
-            at = slice(found.pairs, found.pairs + some.pairs)
-            found.pair_keys[at], found.source_keys[at] = some.pair_keys, some.source_keys
+        bar = progress.add_task(pair_set.label, total=size)
+        for chunk in results:
+            rows = slice(examined.num_pairs, examined.num_pairs + chunk.num_pairs)
+            examined.pair_keys[rows], examined.source_keys[rows] = chunk.pair_keys, chunk.source_keys
             if keep_loose:
-                found.loose_keys[at] = some.loose_keys
-            overlap.see(some.loose_keys, found.pairs)
-            found.merge(some)
-            progress.advance(bar, some.pairs)
-    return found
+                examined.loose_keys[rows] = chunk.loose_keys
+            overlap.add_training(chunk.loose_keys, examined.num_pairs)
+            examined.merge(chunk)
+            progress.advance(bar, chunk.num_pairs)
+    return examined
 
 
-def _findings(one: PairSet, found: Examined, signals: Signals) -> Iterator[Finding]:
-    """What is wrong with a set, but for what it shares with another."""
-    yield from found.tally.findings(one.told, found.pairs)
-    again = find_repeated(found.pair_keys[:, None], signals.check)
-    others = find_repeated(found.source_keys[:, None], signals.check) & ~again
-    repeats = ("duplicate-pairs", again, found.pair_keys), ("several-targets", others, found.source_keys)
-    for check, rows, keys in repeats:
-        at = np.flatnonzero(rows)
-        if len(at):
-            shown = [
-                Example(one.place(i), f"as {one.place(first_of(keys, i))}") for i in at[: found.tally.limit].tolist()
+def _findings(pair_set: PairSet, examined: ExaminedPairs, signals: Signals) -> Iterator[Finding]:
+    """The findings within a set."""
+    label, num_pairs = pair_set.label, examined.num_pairs
+    yield from examined.counts.findings(label, num_pairs)
+    duplicates = find_repeated(examined.pair_keys[:, None], signals.check)
+    other_targets = find_repeated(examined.source_keys[:, None], signals.check) & ~duplicates
+    for check, repeated, keys in (
+        ("duplicate-pairs", duplicates, examined.pair_keys),
+        ("several-targets", other_targets, examined.source_keys),
+    ):
+        rows = np.flatnonzero(repeated).tolist()
+        if rows:
+            examples = [
+                Example(pair_set.place(row), f"as {pair_set.place(first_row_of_key(keys, row))}")
+                for row in rows[: examined.counts.max_examples]
             ]
-            yield Finding(check, one.told, "pair", len(at), found.pairs, "", shown)
-    correlation = found.lengths.correlation
-    if found.pairs >= LEAST_PAIRS and correlation is not None and correlation < UNRELATED:
-        detail = f"correlation {correlation:.2f}"
-        yield Finding("lengths-unrelated", one.told, "pair", found.pairs, found.pairs, detail)
-    for side, tokens, words in zip(SIDES, found.tokens.tolist(), found.words.tolist(), strict=True):
-        if tokens > MANY_PIECES * words:
-            yield Finding("pieces-a-word", one.told, side, tokens, words)
+            yield Finding(check, label, "pair", len(rows), num_pairs, "", examples)
+    correlation = examined.lengths.correlation
+    if num_pairs >= MIN_CORRELATION_PAIRS and correlation is not None and correlation < MIN_CORRELATION:
+        yield Finding("lengths-unrelated", label, "pair", num_pairs, num_pairs, f"correlation {correlation:.2f}")
+    for side, tokens, words in zip(SIDES, examined.tokens.tolist(), examined.words.tolist(), strict=True):
+        if tokens > MAX_PIECES_A_WORD * words:
+            yield Finding("pieces-a-word", label, side, tokens, words)
 
 
-def _in_training(one: PairSet, train: PairSet, found: dict[int, int], limit: int) -> Iterator[Finding]:
-    """The sentences of an evaluation set that are in the training data. found: index there by index in the set"""
-    if found:
-        shown = [Example(one.place(i), f"as {train.place(j)}") for i, j in list(found.items())[:limit]]
-        yield Finding("in-training", one.told, "source", len(found), one.examined, "", shown)
+def _in_training(
+    pair_set: PairSet, train: PairSet, training_rows: dict[int, int], max_examples: int
+) -> Iterator[Finding]:
+    """The sentences of an evaluation set that occur in the training data. training_rows: by row of the set"""
+    if training_rows:
+        examples = [
+            Example(pair_set.place(row), f"as {train.place(training_row)}")
+            for row, training_row in list(training_rows.items())[:max_examples]
+        ]
+        count = len(training_rows)
+        yield Finding("in-training", pair_set.label, "source", count, pair_set.num_examined, "", examples)
 
 
-def _report(one: PairSet, found: Examined) -> SetReport:
-    lengths: dict[str, Rows] = {side: found.lengths.side_rows(i) for i, side in enumerate(SIDES)}
+def _report(pair_set: PairSet, examined: ExaminedPairs) -> SetReport:
+    lengths: dict[str, HistogramRows] = {side: examined.lengths.side_rows(i) for i, side in enumerate(SIDES)}
+    has_tokens = bool(examined.tokens.any())
     sides: dict[str, dict[str, Any]] = {}
     for i, side in enumerate(SIDES):
-        tokens, words = int(found.tokens[i]), int(found.words[i])
+        tokens, words = int(examined.tokens[i]), int(examined.words[i])
         sides[side] = {
-            "characters": int(found.characters[i]),
+            "characters": int(examined.characters[i]),
             "words": words,
-            "tokens": tokens if found.tokens.any() else None,
+            "tokens": tokens if has_tokens else None,
             "pieces_a_word": round(tokens / words, 4) if tokens and words else None,
-            "characters_out_of_vocabulary": dict(found.unknown[i].most_common(MOST_CHARACTERS)),
+            "characters_out_of_vocabulary": dict(examined.unknown[i].most_common(MAX_NAMED_CHARACTERS)),
         }
     return SetReport(
-        kind=one.kind,
-        name=one.name,
-        pairs=one.pairs,
-        examined=found.pairs,
-        unit="tokens" if found.tokens.any() else "words",
-        lengths={**lengths, "ratio": found.lengths.ratio_rows()},
-        correlation=found.lengths.correlation,
+        kind=pair_set.kind,
+        name=pair_set.name,
+        pairs=pair_set.num_pairs,
+        examined=examined.num_pairs,
+        unit="tokens" if has_tokens else "words",
+        lengths={**lengths, "ratio": examined.lengths.ratio_rows()},
+        correlation=examined.lengths.correlation,
         sides=sides,
     )

@@ -1,4 +1,4 @@
-"""What can be wrong with a corpus: each check with its thresholds and advice, and what was found of it."""
+"""The checks of `nmt doctor` with their thresholds and advice, and the findings."""
 
 import math
 from collections import Counter
@@ -13,26 +13,28 @@ SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "note")
 SideName = Literal["source", "target", "pair"]
 ALWAYS: Final = 0.0
 NEVER: Final = math.inf
-LEAST_OF: Final = 20  # a share of fewer proves nothing, so that it is only a note
-LONGEST_EXAMPLE: Final = 70  # characters of a side that an example shows
+MIN_SAMPLE: Final = 20  # a share of fewer lines proves nothing, so that the finding is only a note
+MAX_EXAMPLE_CHARACTERS: Final = 70  # of each side
 
 
 @dataclass(frozen=True)
 class Check:
-    """Something that is looked for. told: how it is named to a person.
+    """A kind of fault.
 
-    warning, error: the share from which what is found is one; below it is a note
+    title: its name for people
+    warning, error: the share from which a finding is a warning or an error; below it is a note
+    advice: what to do
     """
 
-    told: str
+    title: str
     warning: float
     error: float
     advice: str
 
 
-# Beside each check, why its thresholds are what they are. Shares are of lines or pairs of a set unless said otherwise.
+# Above each check, the reason for its thresholds. Shares are of the lines or pairs of a set unless a comment says otherwise.
 CHECKS: Final[dict[str, Check]] = {
-    # One line more on one side shifts all that follow: never right, and nmt prepare refuses it.
+    # One line more on one side shifts all lines after it; nmt prepare refuses such files.
     "line-counts": Check(
         "files of different length", ALWAYS, ALWAYS, "find where the files part; nothing after it is a translation"
     ),
@@ -42,62 +44,63 @@ CHECKS: Final[dict[str, Check]] = {
     "lengths-unrelated": Check(
         "lengths of both sides unrelated", ALWAYS, ALWAYS, "the lines are probably shifted: look at pairs far apart"
     ),
-    # nmt prepare stops at the first such line unless it is told not to.
+    # nmt prepare stops at the first such line by default.
     "not-utf8": Check("not UTF-8", ALWAYS, ALWAYS, "convert the file (iconv), or nmt prepare --on-bad-line skip"),
-    # A few are in every corpus and nmt prepare drops them; one in a thousand is a step that lost text of one side.
+    # Every corpus has a few, which nmt prepare drops; one in a thousand comes from a step that lost text of one side.
     "blank-one-side": Check(
         "blank on one side", 0.001, 0.1, "nmt prepare drops them; many mean that a cleaning step went over one side only"
     ),
     "blank-both-sides": Check("blank on both sides", 0.01, NEVER, "harmless: nmt prepare drops them"),
-    # Common phrases repeat in speeches and subtitles; a tenth is text that was added twice.
+    # Common phrases repeat in speeches and subtitles; a tenth means that text was added twice.
     "duplicate-pairs": Check("pair that was there before", 0.1, NEVER, "nmt prepare --deduplicate"),
-    # Paraphrases are wanted, and some corpora are made of them: told, not judged.
+    # Paraphrases are useful, and some corpora consist of them: always a note.
     "several-targets": Check(
         "source that was there with another target", NEVER, NEVER, "natural in corpora of short sentences"
     ),
-    # Greetings and headings are in every corpus, so that a hundredth proves nothing; a tenth is leaked.
+    # Every corpus has greetings and headings, so that a hundredth proves nothing; a tenth means a leak.
     "in-training": Check(
         "source sentence that is in the training data", 0.01, 0.1, "take them out of the training data: scores are flattered"
     ),
-    # Longer than 256 tokens in any subwords, so that nmt prepare drops it; a hundredth are lines not cut into sentences.
+    # Such a line has more than 256 tokens in any subwords, so that nmt prepare drops it; a hundredth means that lines are
+    # not cut into sentences.
     "long-line": Check("very long line", 0.01, NEVER, "nmt prepare --max-length drops them; or cut them into sentences"),
     "unlike-lengths": Check(
         "one side several times as long", 0.01, 0.1, "free translations, or misaligned; nmt prepare --max-ratio drops them"
     ),
-    # Of the noise that Khayrallah and Koehn (2018) added, copies did most harm, and already 5 % of them did.
+    # Of the kinds of noise that Khayrallah and Koehn (2018) added, copies did most harm, from 5 % on.
     "copy": Check("target is a copy of the source", 0.01, 0.05, "drop them: a model learns to copy"),
-    # The guess errs in about 1 line of 1,000 (docs/doctor.md), so that only more than that is told as worse than a note.
+    # The guess is wrong for about 1 line of 1,000 (docs/doctor.md), so that fewer than ten times as many are a note.
     "swapped": Check("source and target swapped", 0.01, 0.3, "exchange the files, or --source-lang and --target-lang"),
     "wrong-language": Check("line in another language", 0.01, 0.3, "drop them, or look which file is there"),
-    # Letters do not err; quotations and names of other scripts are rarely half of a line.
+    # Scripts are certain; quotations and names in other scripts are rarely half of a line.
     "wrong-script": Check("line in another script", 0.001, 0.3, "drop them, or look which file is there"),
     "control-characters": Check(
         "control characters", 0.01, NEVER, "nmt reads them as spaces; look at what made the file"
     ),
-    # Crawled text always has a few; from a hundredth on a model writes them.
+    # Crawled text always has a few; from a hundredth on a model learns to write them.
     "markup": Check("HTML entities or tags", 0.01, NEVER, "unescape (python: html.unescape) and strip tags"),
     "mojibake": Check(
         "characters decoded wrongly", 0.001, 0.05, "text was decoded as Latin-1 or lost bytes: mend it at its origin"
     ),
-    # Hours, units and numbers of which one is a word differ in 2 to 7 % of good pairs (newstest, Tatoeba, Multi30k); shares
-    # are of pairs with digits on both sides.
+    # Hours, units and numbers written as words on one side differ in 2 to 7 % of good pairs (newstest, Tatoeba, Multi30k).
+    # The share is of pairs with digits on both sides.
     "numbers-differ": Check(
         "numbers that differ between the sides", 0.3, NEVER, "much of it means that lines do not translate each other"
     ),
-    # Of tokens. Subwords are there so that nothing is unknown; a thousandth is a sentence in fifty with one.
+    # The share is of tokens. Subwords leave nothing unknown; a thousandth is one unknown token in fifty sentences.
     "unknown-tokens": Check(
         "tokens out of vocabulary", 0.001, 0.05, "--byte-fallback, or a --character-coverage nearer 1; or another vocabulary"
     ),
-    # Below 2 with a vocabulary of the same text; at 2.5 it was learnt from other text. The share is over words.
+    # Below 2 with a vocabulary of the same text; 2.5 shows one of other text. The share is tokens by words.
     "pieces-a-word": Check("pieces, more than 2.5 a word", ALWAYS, NEVER, "a vocabulary of this text; or a larger one"),
-    # A filter is there to drop some; a tenth is a part of the corpus that one should look at first.
+    # A filter drops some pairs of every corpus; a tenth is a part of the corpus to look at before training.
     "dropped": Check("pairs that nmt prepare drops", 0.1, 0.9, "look at the examples; change the filter or the text"),
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Example:
-    """Where it was found. place: FILE:LINE; text: what stands there."""
+    """A line of a finding. place: FILE:LINE; text: of the line"""
 
     place: str
     text: str
@@ -105,7 +108,11 @@ class Example:
 
 @dataclass
 class Finding:
-    """What was found of a check in a set. count, of: how many of how many; detail: which kind of it, "too long"."""
+    """The lines of a set with the fault of a check.
+
+    count, of: number of lines or pairs with the fault, and of those examined for it
+    detail: the kind of the fault: "too long"
+    """
 
     check: str
     set: str
@@ -122,13 +129,13 @@ class Finding:
     @property
     def severity(self) -> Severity:
         check = CHECKS[self.check]
-        if self.of < LEAST_OF and check.warning > ALWAYS:
+        if self.of < MIN_SAMPLE and check.warning > ALWAYS:
             return "note"
         return "error" if self.share >= check.error else "warning" if self.share >= check.warning else "note"
 
     @property
-    def told(self) -> str:
-        return CHECKS[self.check].told + (f": {self.detail}" if self.detail else "")
+    def title(self) -> str:
+        return CHECKS[self.check].title + (f": {self.detail}" if self.detail else "")
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -140,20 +147,20 @@ class Finding:
             "count": self.count,
             "of": self.of,
             "share": self.share,
-            "told": self.told,
+            "told": self.title,
             "advice": CHECKS[self.check].advice,
             "examples": [vars(example) for example in self.examples],
         }
 
 
 def worst(findings: list[Finding]) -> Severity | None:
-    """The worst severity among findings; None when there are none."""
+    """The worst severity among findings; None for no finding."""
     return min((finding.severity for finding in findings), key=SEVERITIES.index, default=None)
 
 
 def _cut(text: str) -> str:
-    """The beginning of a text as a person may safely see it."""
-    return quoted(text if len(text) <= LONGEST_EXAMPLE else text[: LONGEST_EXAMPLE - 1] + "…")
+    """The beginning of a text, escaped."""
+    return quoted(text if len(text) <= MAX_EXAMPLE_CHARACTERS else text[: MAX_EXAMPLE_CHARACTERS - 1] + "…")
 
 
 Key = tuple[str, SideName, str]  # check, side, detail
@@ -161,35 +168,36 @@ Key = tuple[str, SideName, str]  # check, side, detail
 
 @dataclass
 class FindingCounts:
-    """Counts by check, side and detail, with the first few examples of each.
+    """Counts of faults by check, side and detail, with the first examples of each.
 
-    of: what a share is taken of where that is not all pairs, by check and side; limit: examples kept of each
+    max_examples: examples kept of each
+    of: number of lines or pairs that a share is taken of, by check and side; without an entry it is of all pairs
     """
 
-    limit: int
+    max_examples: int
     counts: Counter[Key] = field(default_factory=Counter)
     of: Counter[tuple[str, SideName]] = field(default_factory=Counter)
     examples: dict[Key, list[Example]] = field(default_factory=dict)
 
     def add(self, check: str, side: SideName, place: str, *texts: str, detail: str = "", times: int = 1) -> None:
-        """Count one, or several at once. texts: what stands there, both sides of a pair."""
+        """Count a fault. texts: of the line, or of both sides of a pair; times: number of faults in it"""
         key = check, side, detail
         self.counts[key] += times
         kept = self.examples.setdefault(key, [])
-        if len(kept) < self.limit:
+        if len(kept) < self.max_examples:
             kept.append(Example(place, " ||| ".join(map(_cut, texts))))
 
     def merge(self, later: "FindingCounts") -> None:
-        """Add what was found after all that is here."""
+        """Add the counts of later pairs."""
         self.counts.update(later.counts)
         self.of.update(later.of)
         for key, examples in later.examples.items():
             kept = self.examples.setdefault(key, [])
-            kept += examples[: self.limit - len(kept)]
+            kept += examples[: self.max_examples - len(kept)]
 
     def findings(self, name: str, num_pairs: int) -> Iterator[Finding]:
-        """What was found in the set `name`, in the order of CHECKS."""
-        for check, side, detail in sorted(self.counts, key=lambda key: (list(CHECKS).index(key[0]), key[1:])):
-            key = check, side, detail
+        """The findings of the set `name`, in the order of CHECKS."""
+        for key in sorted(self.counts, key=lambda key: (list(CHECKS).index(key[0]), key[1:])):
+            check, side, detail = key
             of = self.of.get((check, side), num_pairs)
             yield Finding(check, name, side, self.counts[key], of, detail, self.examples.get(key, []))

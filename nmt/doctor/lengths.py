@@ -1,4 +1,4 @@
-"""Lengths of the pairs of a corpus: histograms of both sides and of their ratio, and how well the two go together."""
+"""Histograms of the lengths of a corpus, and the correlation of the lengths of both sides."""
 
 import math
 from dataclasses import dataclass, field
@@ -8,68 +8,73 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-LONGEST: Final = 1024  # lengths above are counted together
-BARS: Final = 16  # of a drawn histogram, about
-WIDTHS: Final = (1, 2, 5, 10, 20, 50, 100)
-SHOWN_SHARE: Final = 0.99  # of the lines that the bars of equal width cover; one bar has the rest
-# Target by source length: quarters of an octave from a quarter to four times. A pair with an empty side has no ratio.
+MAX_COUNTED_LENGTH: Final = 1024  # greater lengths are counted together
+NUM_BARS: Final = 16  # of a drawn histogram, about
+BAR_WIDTHS: Final = (1, 2, 5, 10, 20, 50, 100)
+EQUAL_BARS_SHARE: Final = 0.99  # of the lines; the longest lines share one bar
+# Target by source length: quarters of an octave from a quarter to four times.
 RATIO_EDGES: Final = 2.0 ** (np.arange(-8, 9) / 4)
 
-Rows = list[tuple[str, int]]
+HistogramRows = list[tuple[str, int]]  # label, count
+
+
+def _zeros(*shape: int) -> Any:
+    return field(default_factory=lambda: np.zeros(shape, dtype=np.int64))
 
 
 @dataclass
-class Lengths:
-    """Counts over pairs.
+class LengthHistograms:
+    """Counts of pairs by length and by ratio.
 
-    counts: (2, LONGEST + 2) lines of each length, source and target, the last those above LONGEST
-    ratios: (R + 2,) pairs by target / source length: below the first of R edges ... above the last, and one side empty
-    sums: (6,) number, and sums of s, t, s*s, t*t and s*t over pairs without an empty side, s and t their characters
+    counts: (2, MAX_COUNTED_LENGTH + 2) lines of source and target by length; the last column counts all longer ones
+    ratios: (R + 2,) pairs by target / source length: below the first of R edges, ..., from the last edge on, and one
+        side empty
+    sums: (6,) over pairs with s and t > 0 characters: number of pairs, s, t, s * s, t * t, s * t
     """
 
-    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros((2, LONGEST + 2), dtype=np.int64))
-    ratios: NDArray[np.int64] = field(default_factory=lambda: np.zeros(len(RATIO_EDGES) + 2, dtype=np.int64))
+    counts: NDArray[np.int64] = _zeros(2, MAX_COUNTED_LENGTH + 2)
+    ratios: NDArray[np.int64] = _zeros(len(RATIO_EDGES) + 2)
     sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(6))
 
     def add(self, lengths: NDArray[Any], characters: NDArray[Any]) -> None:
-        """lengths, characters: (N, 2) of the source and the target of each pair."""
-        capped = np.minimum(lengths, LONGEST + 1)
+        """Count pairs. lengths, characters: (N, 2) of source and target"""
+        capped = np.minimum(lengths, MAX_COUNTED_LENGTH + 1)
         for side in (0, 1):
-            self.counts[side] += np.bincount(capped[:, side], minlength=LONGEST + 2)
+            self.counts[side] += np.bincount(capped[:, side], minlength=MAX_COUNTED_LENGTH + 2)
         full = lengths.min(axis=1, initial=1) > 0
-        ratios = np.searchsorted(RATIO_EDGES, lengths[full, 1] / lengths[full, 0], side="right")
-        self.ratios[:-1] += np.bincount(ratios, minlength=len(RATIO_EDGES) + 1)
+        bins = np.searchsorted(RATIO_EDGES, lengths[full, 1] / lengths[full, 0], side="right")
+        self.ratios[:-1] += np.bincount(bins, minlength=len(RATIO_EDGES) + 1)
         self.ratios[-1] += int((~full).sum())
         s, t = characters[full].T.astype(np.float64)
         self.sums += [len(s), s.sum(), t.sum(), s @ s, t @ t, s @ t]
 
-    def merge(self, other: "Lengths") -> None:
+    def merge(self, other: "LengthHistograms") -> None:
         self.counts += other.counts
         self.ratios += other.ratios
         self.sums += other.sums
 
     @property
     def correlation(self) -> float | None:
-        """Pearson's, of the characters of both sides; None where one side has always the same length."""
+        """Pearson's correlation of the characters of both sides; None if one side has a constant length."""
         n, s, t, ss, tt, st = self.sums.tolist()
         spread = (n * ss - s * s) * (n * tt - t * t)
         return (n * st - s * t) / math.sqrt(spread) if n and spread > 1e-9 * n * ss * n * tt else None
 
-    def side_rows(self, side: int) -> Rows:
-        """Lines of a side by length, in bars of equal width and one for the longer: ("1-5", count); 0 has its own."""
+    def side_rows(self, side: int) -> HistogramRows:
+        """Lines of a side by length: 0, bars of equal width such as "1-5", and one bar for the longest lines."""
         counts = self.counts[side]
         total = int(counts.sum())
-        typical = int(np.searchsorted(np.cumsum(counts), SHOWN_SHARE * total))
-        width = next((width for width in WIDTHS if typical <= BARS * width), WIDTHS[-1])
+        typical = int(np.searchsorted(np.cumsum(counts), EQUAL_BARS_SHARE * total))
+        width = next((width for width in BAR_WIDTHS if typical <= NUM_BARS * width), BAR_WIDTHS[-1])
         rows = [("0", int(counts[0]))]
         start = 1
-        while start <= min(typical, LONGEST):
-            end = min(start + width - 1, LONGEST)
+        while start <= min(typical, MAX_COUNTED_LENGTH):
+            end = min(start + width - 1, MAX_COUNTED_LENGTH)
             rows.append((str(start) if width == 1 else f"{start}-{end}", int(counts[start : end + 1].sum())))
             start = end + 1
         return [*rows, (f"{start} and more", int(counts[start:].sum()))]
 
-    def ratio_rows(self) -> Rows:
+    def ratio_rows(self) -> HistogramRows:
         """Pairs by the ratio of target to source length."""
         edges = [f"{edge:.2f}" for edge in RATIO_EDGES]
         inner = [f"{low}-{high}" for low, high in pairwise(edges)]

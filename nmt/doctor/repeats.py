@@ -1,6 +1,7 @@
-"""64-bit keys of lines, and which of them training shares with other sets: 8 bytes a line in memory, however long it is.
+"""64-bit keys of lines, and the evaluation sentences that training data repeats: 8 bytes a line, however long it is.
 
-Of 36 million lines two that differ have one key with a chance of 4 in 100,000 (the birthday bound, N * N / 2 ** 65).
+Among 36 million lines two different ones have the same key with a probability of 4 in 100,000 (the birthday bound,
+N * N / 2 ** 65).
 """
 
 import hashlib
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from nmt.data.duplicates import Keys
 
-NO_KEY: Final = 0  # of a line that is not to be found again: a blank one
+NO_KEY: Final = 0  # of a blank line, which repeats no other
 
 
 def keys_of(texts: Iterable[str]) -> Keys:
@@ -21,27 +22,28 @@ def keys_of(texts: Iterable[str]) -> Keys:
     return np.frombuffer(b"".join(digests), dtype="<u8")
 
 
-def first_of(keys: Keys, i: int) -> int:
-    """The first line with the key of line i."""
-    return int(np.argmax(keys[: i + 1] == keys[i]))
+def first_row_of_key(keys: Keys, row: int) -> int:
+    """The first row with the key of a row."""
+    return int(np.argmax(keys[: row + 1] == keys[row]))
 
 
-class Overlap:
-    """Which keys of the evaluation sets the training data has, and where first."""
+class TrainingOverlap:
+    """The keys of evaluation sets that occur in the training data, with the first training row of each."""
 
-    def __init__(self, sets: Iterable[Keys]) -> None:
-        wanted = np.unique(np.concatenate([np.zeros(0, dtype=np.uint64), *sets]))
-        self._wanted = wanted[wanted != NO_KEY]
-        self._first: dict[int, int] = {}
+    def __init__(self, evaluation_keys: Iterable[Keys]) -> None:
+        """evaluation_keys: (N,) of each evaluation set"""
+        keys = np.unique(np.concatenate([np.zeros(0, dtype=np.uint64), *evaluation_keys]))
+        self._wanted = keys[keys != NO_KEY]
+        self._first_row: dict[int, int] = {}
 
-    def see(self, keys: Keys, start: int) -> None:
-        """Look at the keys of training lines. start: the index of the first of them."""
+    def add_training(self, keys: Keys, start: int) -> None:
+        """Compare the keys of training rows. start: the first row's number"""
         if not len(self._wanted):
             return
-        near = np.minimum(np.searchsorted(self._wanted, keys), len(self._wanted) - 1)
-        for i in np.flatnonzero(self._wanted[near] == keys).tolist():
-            self._first.setdefault(int(keys[i]), start + i)
+        nearest = np.minimum(np.searchsorted(self._wanted, keys), len(self._wanted) - 1)
+        for i in np.flatnonzero(self._wanted[nearest] == keys).tolist():
+            self._first_row.setdefault(int(keys[i]), start + i)
 
-    def found(self, keys: NDArray[Any]) -> dict[int, int]:
-        """The lines of an evaluation set that are in the training data: index there by index in the set."""
-        return {i: self._first[key] for i, key in enumerate(keys.tolist()) if key in self._first}
+    def training_rows(self, keys: NDArray[Any]) -> dict[int, int]:
+        """Training row by evaluation row, for the rows of an evaluation set that occur in training. keys: (N,) of the set"""
+        return {i: self._first_row[key] for i, key in enumerate(keys.tolist()) if key in self._first_row}

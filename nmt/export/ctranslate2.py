@@ -24,7 +24,7 @@ from nmt.export.tuning import (
 from nmt.models.transformer import Transformer
 from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, FeedForward, Residual
 from nmt.symbols import BOS, EOS, SYMBOLS, UNK
-from nmt.text.pipeline import FOLDER, Pipeline, Side
+from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline, Side
 
 MIN_POSITIONS: Final = 2048  # of the table of either side, at whose end the engine stops
 CTRANSLATE2_KIND: Final = "ctranslate2"  # of the folder, in its manifest
@@ -69,8 +69,8 @@ def export_ctranslate2(
     facts = {**versions, "quantization": quantization, "vocabulary": loaded.pipeline.hash}
     with new_folder(output, CTRANSLATE2_KIND, facts) as folder:
         spec.save(str(folder))
-        (folder / FOLDER).mkdir()
-        loaded.pipeline.save(folder / FOLDER)
+        (folder / PIPELINE_FOLDER).mkdir()
+        loaded.pipeline.save(folder / PIPELINE_FOLDER)
         engine = CTranslate2Engine(folder, loaded.pipeline, threads)
         agreements = [compare_engines(loaded, engine, lines, beam_size, check) for beam_size in (1, TUNED_BEAM_SIZE)]
         if quantization == "float32":

@@ -16,7 +16,7 @@ from nmt.errors import unknown
 from nmt.metrics.base import Metric, Score
 from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.metrics.sacrebleu import corpus_score
-from nmt.text.tokenize import Tokenizer
+from nmt.text.tokenize import TOKENIZERS
 
 COMPOUND_LANGUAGES: Final = ("de",)  # the published BLEU of these languages is that of split compounds
 CACHED_LINES: Final = 65536  # references and hypotheses are tokenised once for several scores
@@ -66,7 +66,7 @@ class PaperBleu(Metric):
 
     def __init__(self, options: PaperBleuOptions) -> None:
         self._language = options.target_lang
-        tokenizer = Tokenizer("moses", options.target_lang or "")
+        tokenizer = TOKENIZERS["moses"](options.target_lang or "")
         self._tokenize = lru_cache(CACHED_LINES)(lambda line: tokenizer.tokenize(replace_punctuation(line)))
 
     def check(self) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from rich.cells import cell_len
 
-from nmt.artefact import check_named, write_file
+from nmt.artefact import check_file_name, write_file
 from nmt.errors import InputError, quoted
 from nmt.pictures.attention_maps import AttentionMaps, visible_token
 from nmt.pictures.attention_page import attention_page
@@ -27,7 +27,7 @@ MAX_TOKEN_CELLS: Final = 16  # of a terminal
 
 def check_picture(path: Path) -> None:
     """Raise UserError unless attention can be drawn into a file of this name; for a check before the work."""
-    check_named(path, ATTENTION_WRITERS, "attention is drawn")
+    check_file_name(path, ATTENTION_WRITERS, "attention is drawn")
     if path.suffix.lower() != ".html":
         check_matplotlib(quoted(path))
 

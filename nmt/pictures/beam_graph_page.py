@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
-from nmt.artefact import check_named, write_file
+from nmt.artefact import check_file_name, write_file
 from nmt.pictures.beam_graph import BeamGraph, Node
 from nmt.pictures.page import html_page
 
@@ -21,7 +21,7 @@ GRAPH_LEGEND: Final = (
 
 def check_graph_file(path: Path) -> None:
     """Raise UserError unless graphs can be written into a file of this name; for a check before the work."""
-    check_named(path, GRAPH_WRITERS, "a beam graph is written")
+    check_file_name(path, GRAPH_WRITERS, "a beam graph is written")
 
 
 def write_graphs(path: Path, graphs: Sequence[BeamGraph]) -> None:

@@ -1,1 +1,1 @@
-"""Text: from bytes to ids and back. Strings and numpy only; torch is never imported here."""
+"""Text processing: from bytes to token ids and back. Strings and numpy only; torch is never imported here."""

@@ -1,4 +1,4 @@
-"""Which pairs are left out of the training data, and why."""
+"""Length filter: the training pairs that are left out, and the reason for each."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -6,16 +6,18 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-# The order of the checks: a pair is counted under the first reason that holds for it.
+# In the order of the checks: a pair is counted under the first reason that holds for it.
 REASONS: Final = ("bad bytes", "empty", "too short", "too long", "ratio", "duplicate")
-KEPT: Final = -1
+KEPT: Final = -1  # in place of the index of a reason
 
 
 @dataclass(frozen=True)
 class LengthFilter:
-    """Lengths count tokens after subword splitting, without the end symbol.
+    """Bounds of the lengths of a pair, in tokens after subword splitting, the end symbol not counted.
 
-    min_length, max_length: of each side; max_ratio: longer side by shorter side; 0 switches a maximum off
+    min_length: tokens of the shorter side, at least
+    max_length: tokens of the longer side, at most; 0 for no maximum
+    max_ratio: longer side by shorter side, at most; 0 for no maximum
     """
 
     min_length: int = 1
@@ -23,7 +25,7 @@ class LengthFilter:
     max_ratio: float = 0.0
 
     def reasons(self, source: NDArray[Any], target: NDArray[Any]) -> NDArray[np.int8]:
-        """(N,) for each pair the index into REASONS of why it is left out, or KEPT. source, target: (N,) lengths."""
+        """(N,) the index into REASONS of why each pair is left out, or KEPT. source, target: (N,) lengths"""
         shorter = np.minimum(source, target).astype(np.int64)
         longer = np.maximum(source, target).astype(np.int64)
         checks = {
@@ -32,7 +34,7 @@ class LengthFilter:
             "too long": (longer > self.max_length) & (self.max_length > 0),
             "ratio": (longer > self.max_ratio * shorter) & (self.max_ratio > 0),
         }
-        found = np.full(len(shorter), KEPT, dtype=np.int8)
+        reasons = np.full(len(shorter), KEPT, dtype=np.int8)
         for reason in reversed(checks):
-            found[checks[reason]] = REASONS.index(reason)
-        return found
+            reasons[checks[reason]] = REASONS.index(reason)
+        return reasons

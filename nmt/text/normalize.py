@@ -1,57 +1,69 @@
-"""Normalisation: one way of writing what can be written in several, done here and nowhere else.
+"""Normalisation of raw text: control characters, Unicode form, punctuation, case.
 
-sentencepiece's own normalisation is switched off (`identity`), so that a text pipeline has one place that alters text.
+To add a Unicode form, write a function and name it in `UNICODE_FORMS`. sentencepiece's own normalisation is switched
+off, so that no other file alters text.
 """
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from nmt.text.corpus import clean
+NOT_TEXT_BUT_LF: Final = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")  # nmt.text.corpus.NOT_TEXT without LF
 
-UNICODE_FORMS: Final[dict[str, Literal["NFC", "NFKC"]]] = {"nfc": "NFC", "nfkc": "NFKC"}
-NOT_TEXT_BUT_LF: Final = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")  # nmt.text.corpus.NOT_TEXT without it
-Form = Literal["nfc", "nfkc", "none"]
+
+def nfc(text: str) -> str:
+    """Canonical composition: `e` and a combining accent become one character."""
+    return unicodedata.normalize("NFC", text)
+
+
+def nfkc(text: str) -> str:
+    """Compatibility composition: NFC, and ligatures, full-width and circled characters become plain ones."""
+    return unicodedata.normalize("NFKC", text)
+
+
+def unchanged(text: str) -> str:
+    """The text itself."""
+    return text
+
+
+UNICODE_FORMS: Final[Mapping[str, Callable[[str], str]]] = {"nfc": nfc, "nfkc": nfkc, "none": unchanged}
+if TYPE_CHECKING:
+    UnicodeForm = str
+else:
+    UnicodeForm = Literal[tuple(UNICODE_FORMS)]  # the choices of `--normalization`
 
 
 @dataclass(frozen=True)
 class Normalizer:
-    """Text -> text of one line: Unicode form, then Moses punctuation, then lower case.
+    """The normalisation of the text of one language.
 
-    language: of the punctuation rules ("en")
+    language: of the rules for punctuation: "en"
+    form: the Unicode form, a name in UNICODE_FORMS
+    punctuation: whether Moses' rules for punctuation follow (sacremoses)
+    lowercase: whether all text is lower-cased at last
     """
 
     language: str
-    form: Form
+    form: UnicodeForm
     punctuation: bool
     lowercase: bool
 
-    def __call__(self, text: str) -> str:
-        text = clean(text)
-        if self.form != "none":
-            text = unicodedata.normalize(UNICODE_FORMS[self.form], text)
-        if self.punctuation:
-            text = self._moses.normalize(text)
-        return text.lower() if self.lowercase else text
-
-    def batch(self, texts: Sequence[str]) -> list[str]:
-        """Each text normalised, many times faster than one by one: a line feed, which is in none of them, divides them."""
+    def __call__(self, texts: Sequence[str]) -> list[str]:
+        """Each text normalised, as one line. Control characters are replaced in all texts at once: much faster."""
         if not texts:
             return []
         joined = "\n".join(map(str.replace, texts, repeat("\n"), repeat(" ")))
-        lines = NOT_TEXT_BUT_LF.sub(" ", joined).split("\n")
-        if self.form != "none":  # line by line, for most are in their form already, which is soon seen
-            lines = list(map(unicodedata.normalize, repeat(UNICODE_FORMS[self.form]), lines))
+        lines = list(map(UNICODE_FORMS[self.form], NOT_TEXT_BUT_LF.sub(" ", joined).split("\n")))
         if self.punctuation:
-            lines = [self._moses.normalize(line) for line in lines]
-        return [line.lower() for line in lines] if self.lowercase else lines
+            lines = list(map(self._moses.normalize, lines))
+        return list(map(str.lower, lines)) if self.lowercase else lines
 
     @cached_property
     def _moses(self) -> Any:
-        from sacremoses import MosesPunctNormalizer  # slow to import, so only when asked for
+        from sacremoses import MosesPunctNormalizer  # imported when used: it takes a second
 
         return MosesPunctNormalizer(lang=self.language)

@@ -1,4 +1,4 @@
-"""The test sets of WMT as they are published: sgm, one `<seg>` a line of text (NIST's format of mteval)."""
+"""WMT's sgm test sets as lines: one `<seg>` a line (NIST's format of mteval)."""
 
 import io
 import re
@@ -7,81 +7,80 @@ from pathlib import Path
 from typing import Final
 
 from nmt.errors import InputError, quoted
-from nmt.text.packed import PACKED_NAME
+from nmt.text.compression import COMPRESSED_NAME
 
-# Of all tags only these say something: sets, so that a cut file is known, and segments. srcset, refset, tstset.
-TAG: Final = re.compile(rb"<(/?)(seg|[a-z]+set)\b[^<>]*>", re.IGNORECASE)
-END_OF_SEGMENT: Final = re.compile(rb"</seg\s*>|<seg\b[^<>]*>", re.IGNORECASE)
+# The only tags that matter: segments, and sets (srcset, refset, tstset), whose end shows that the file is whole.
+TAG: Final = re.compile(rb"</?(?:seg|[a-z]+set)\b[^<>]*>", re.IGNORECASE)
+TAG_IN_SEGMENT: Final = re.compile(rb"</seg\s*>|<seg\b[^<>]*>", re.IGNORECASE)
 ENTITY: Final = re.compile(rb"&(?:(amp|lt|gt|quot|apos)|#([0-9]{1,7})|#[xX]([0-9a-fA-F]{1,6}));")
-NAMED: Final = {b"amp": b"&", b"lt": b"<", b"gt": b">", b"quot": b'"', b"apos": b"'"}
-LONGEST: Final = 1 << 20  # bytes of a segment; the longest of WMT's are some thousand
+NAMED_ENTITIES: Final = {b"amp": b"&", b"lt": b"<", b"gt": b">", b"quot": b'"', b"apos": b"'"}
+MAX_SEGMENT_BYTES: Final = 1 << 20  # the longest of WMT's are some thousand
 
 
 def is_sgm(path: Path) -> bool:
-    """Whether a file is sgm by its name."""
-    return re.search(rf"\.sgm{PACKED_NAME}", path.name, re.IGNORECASE) is not None
+    """Whether a file is sgm, by its name."""
+    return re.search(rf"\.sgm{COMPRESSED_NAME}", path.name, re.IGNORECASE) is not None
 
 
 def segments(lines: Iterable[bytes], path: Path) -> Iterator[bytes]:
-    """The text of each segment, in order, with its LF and without LF inside; one without text is an empty line.
+    """The text of each segment in order, as one line with LF; a segment without text is an empty line.
 
-    Entities are undone, once. Lines of a segment are joined by spaces. What stands outside of segments is no text.
-    Raises InputError with FILE:LINE for a segment in a segment, an end without a beginning, and a file that is cut.
+    Entities are decoded once. The lines of a segment are joined by spaces. Text outside of segments is skipped.
+    Raises InputError with FILE:LINE for nested segments, an end without a beginning, and a file that is cut.
     """
-    parts: list[bytes] | None = None  # of the segment that is open
-    in_set, opened, count, number, size = False, 0, 0, 0, 0
+    parts: list[bytes] | None = None  # the lines of the open segment
+    in_set, num_segments, number = False, 0, 0
+    first_line, size = 0, 0  # of the open segment, size in bytes
     for number, line in enumerate(lines, 1):
-        at = 0
+        start = 0
         while True:
-            tag = (TAG if parts is None else END_OF_SEGMENT).search(line, at)
+            tag = (TAG if parts is None else TAG_IN_SEGMENT).search(line, start)
             if parts is not None:
-                parts.append(line[at : tag.start() if tag else None].strip())
+                parts.append(line[start : tag.start() if tag else None].strip())
                 size += len(parts[-1])
-                if size > LONGEST:
-                    raise _malformed(path, opened, f"a segment of more than {LONGEST:,} bytes")
+                if size > MAX_SEGMENT_BYTES:
+                    raise _malformed(path, first_line, f"a segment of more than {MAX_SEGMENT_BYTES:,} bytes")
             if tag is None:
                 break
-            at = tag.end()
-            closes, is_segment = (
-                line[tag.start() + 1] == ord("/"),
-                line[tag.start() :].lower().startswith((b"<seg", b"</seg")),
-            )
-            if not is_segment:
-                in_set = not closes
-            elif closes == (parts is None):
-                raise _malformed(path, number, "</seg> without <seg>" if closes else f"<seg> in that of line {opened}")
+            start, is_end = tag.end(), tag[0].startswith(b"</")
+            if not tag[0].lower().startswith((b"<seg", b"</seg")):
+                in_set = not is_end
+            elif is_end == (parts is None):
+                problem = "</seg> without <seg>" if is_end else f"<seg> in that of line {first_line}"
+                raise _malformed(path, number, problem)
             elif parts is None:
-                parts, opened, size = [], number, 0
+                parts, first_line, size = [], number, 0
             else:
-                yield _text(b" ".join(filter(None, parts)), path, number) + b"\n"
-                parts, count = None, count + 1
+                yield _decode_entities(b" ".join(filter(None, parts)), path, number) + b"\n"
+                parts, num_segments = None, num_segments + 1
     if parts is not None or in_set:
-        raise _malformed(path, opened if parts is not None else number, "the file ends before </seg> or the set's end")
-    if not count:
+        line_number = number if parts is None else first_line
+        raise _malformed(path, line_number, "the file ends before </seg> or the set's end")
+    if not num_segments:
         raise _malformed(path, max(number, 1), "no <seg> in the file")
 
 
-def _malformed(path: Path, number: int, what: str) -> InputError:
-    return InputError(f"{quoted(path)}:{number}: not sgm: {what}")
+def _malformed(path: Path, number: int, problem: str) -> InputError:
+    return InputError(f"{quoted(path)}:{number}: not sgm: {problem}")
 
 
-def _text(segment: bytes, path: Path, number: int) -> bytes:
-    """A segment with its entities undone; one that is none of XML's stays as it is written."""
+def _decode_entities(segment: bytes, path: Path, number: int) -> bytes:
+    """A segment with XML's entities decoded; other text that looks like an entity stays."""
 
-    def undone(entity: re.Match[bytes]) -> bytes:
+    def decoded(entity: re.Match[bytes]) -> bytes:
         name, decimal, hexadecimal = entity.groups()
         if name:
-            return NAMED[name]
+            return NAMED_ENTITIES[name]
         code = int(decimal) if decimal else int(hexadecimal, 16)
         if not code or code > 0x10FFFF or 0xD800 <= code < 0xE000:
             raise _malformed(path, number, f"{entity.group().decode()} is no character")
         return b" " if code == ord("\n") else chr(code).encode()  # a segment stays one line
 
-    return ENTITY.sub(undone, segment)
+    return ENTITY.sub(decoded, segment)
 
 
 class SegmentReader(io.RawIOBase):
-    """The segments of a file of sgm as a stream of lines."""
+    """The segments of an sgm file as a stream of lines."""
 
     def __init__(self, file: Iterable[bytes], path: Path) -> None:
         self._segments = segments(file, path)

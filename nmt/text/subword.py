@@ -3,46 +3,50 @@
 import io
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 import numpy as np
 import sentencepiece
 
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
-from nmt.text.vocabulary import Ids, Numbers, divide, sums
+from nmt.text.vocabulary import EncodedTexts, Numbers, Vocabulary, WordVocabulary, split_words, sum_by_text
 
-SubwordName = Literal["bpe", "unigram", "none"]
+MAX_CACHED_WORDS: Final = 1 << 17
+MAX_CACHED_CHARACTERS: Final = 1 << 22  # of all cached words: what stands between two spaces may be as long as a line
+SPACE_MARK: Final = "\u2581"  # sentencepiece's sign for a space; in text it is taken for a space
 
-MOST_KNOWN_WORDS: Final = 1 << 17
-MOST_KNOWN_CHARACTERS: Final = 1 << 22  # of all of them: what stands between two spaces may be as long as a line
-SPACE_MARK: Final = "\u2581"  # how sentencepiece writes a space, so that in text it is one
-
-# sentencepiece cuts its control pieces out of the text it learns from, so in the model they get names that no text can
-# hold: rule 4 has turned every control character into a space.
-PIECES: Final = tuple(f"\x01{symbol}" for symbol in SYMBOLS)
+# sentencepiece cuts its control pieces out of the text it learns from. Their names in the model begin with a control
+# character, which no cleaned text holds.
+CONTROL_PIECES: Final = tuple(f"\x01{symbol}" for symbol in SYMBOLS)
 
 
 @dataclass(frozen=True)
 class SubwordSettings:
-    """What a sentencepiece model is learnt with. vocab_size: control symbols counted."""
+    """The settings that a sentencepiece model is learnt with.
 
-    name: Literal["bpe", "unigram"]
+    name: bpe or unigram
+    vocab_size: entries, the control symbols counted
+    character_coverage: share of the characters of the text that get an entry
+    byte_fallback: whether other characters are spelled in bytes
+    """
+
+    name: str
     vocab_size: int
     character_coverage: float
     byte_fallback: bool
 
 
-class Sentencepiece:
+class SentencepieceVocabulary:
     """A sentencepiece model as a vocabulary."""
 
     suffix = ".model"
 
     def __init__(self, model: bytes, place: object = "the model") -> None:
-        """Raises ArtefactError when it is not a model, or not one whose control symbols are ours."""
+        """Raises ArtefactError unless it is a sentencepiece model with the control symbols of nmt.symbols."""
         self._bytes = model
         try:
             self._model = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -54,33 +58,40 @@ class Sentencepiece:
                 f"{quoted(place)}: its control symbols have the ids {ids}; wanted {(PAD, BOS, EOS, UNK)}"
             )
         self._size = int(self._model.vocab_size())
-        self._known = _KnownWords()
+        self._cache = _WordCache()
 
-    def __reduce__(self) -> tuple[type["Sentencepiece"], tuple[bytes]]:
-        return Sentencepiece, (self._bytes,)
+    @classmethod
+    def from_bytes(cls, content: bytes, place: object) -> Self:
+        return cls(content, place)
+
+    def to_bytes(self) -> bytes:
+        return self._bytes
+
+    def __reduce__(self) -> tuple[type["SentencepieceVocabulary"], tuple[bytes]]:
+        return SentencepieceVocabulary, (self._bytes,)
 
     @property
     def size(self) -> int:
         return self._size
 
-    def encode_batch(self, texts: Sequence[str]) -> Ids:
-        """Word by word: no piece crosses a space, so that a word has the same ids wherever it stands, and is kept."""
+    def encode_batch(self, texts: Sequence[str]) -> EncodedTexts:
+        """Encode word by word: no piece crosses a space, so that a word has the same ids everywhere, and is cached."""
         if not texts:
-            return Ids(*(np.zeros(0, dtype=np.uint32) for _ in range(4)))
-        words, counts = divide([text.replace(SPACE_MARK, " ") for text in texts])
-        first_met: defaultdict[str, int] = defaultdict(count().__next__)  # each different word gets the next number
-        at = np.fromiter(map(first_met.__getitem__, words), dtype=np.int64, count=len(words))
-        known = self._known
-        new = [word for word in first_met if word not in known.places]
-        known.add(new, self._model.encode(new, out_type=int, num_threads=1))
-        at = np.fromiter(map(known.places.__getitem__, first_met), dtype=np.int64, count=len(first_met))[at]
-        lengths = known.lengths[at]
-        starts = known.starts[at] - (np.cumsum(lengths) - lengths)
-        ids = known.ids[np.repeat(starts, lengths) + np.arange(int(lengths.sum()))]
-        found = Ids(ids, sums(lengths, counts), sums(lengths > 0, counts), sums(known.unknown[at], counts))
-        if len(known.places) > MOST_KNOWN_WORDS or known.num_characters > MOST_KNOWN_CHARACTERS:
-            self._known = _KnownWords()
-        return found
+            return EncodedTexts.empty()
+        words, counts = split_words([text.replace(SPACE_MARK, " ") for text in texts])
+        numbers: defaultdict[str, int] = defaultdict(count().__next__)  # each different word gets the next number
+        number_of_word = np.fromiter(map(numbers.__getitem__, words), dtype=np.int64, count=len(words))
+        cache = self._cache
+        new = [word for word in numbers if word not in cache.rows]
+        cache.add(new, self._model.encode(new, out_type=int, num_threads=1))
+        rows = np.fromiter(map(cache.rows.__getitem__, numbers), dtype=np.int64, count=len(numbers))[number_of_word]
+        lengths = cache.lengths[rows]
+        starts = cache.starts[rows] - (np.cumsum(lengths) - lengths)
+        ids = cache.ids[np.repeat(starts, lengths) + np.arange(int(lengths.sum()))]
+        unknown = sum_by_text(cache.unknown[rows], counts)
+        if len(cache.rows) > MAX_CACHED_WORDS or cache.num_characters > MAX_CACHED_CHARACTERS:
+            self._cache = _WordCache()
+        return EncodedTexts(ids, sum_by_text(lengths, counts), sum_by_text(lengths > 0, counts), unknown)
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._model.decode(list(ids)))
@@ -89,44 +100,51 @@ class Sentencepiece:
         return SYMBOLS[token] if token < len(SYMBOLS) else str(self._model.id_to_piece(token))
 
     def surface(self, token: int) -> str:
-        """See Vocabulary; a byte alone is no character yet."""
+        """See Vocabulary. A byte alone is U+FFFD."""
         if token < len(SYMBOLS):
             return SYMBOLS[UNK] if token == UNK else ""
         return "\ufffd" if self._model.is_byte(token) else self.piece(token).replace(SPACE_MARK, " ")
 
-    def to_bytes(self) -> bytes:
-        return self._bytes
 
-
-class _KnownWords:
-    """The ids of words met before: of word w those from starts[p] on, lengths[p] of them, at its place p = places[w]."""
+class _WordCache:
+    """The ids of words, concatenated: those of word w begin at starts[rows[w]], and are lengths[rows[w]] many."""
 
     def __init__(self) -> None:
-        self.places: dict[str, int] = {}
+        self.rows: dict[str, int] = {}
         self.num_characters = 0
         self.ids: Numbers = np.zeros(0, dtype=np.uint32)
         self.starts, self.lengths, self.unknown = (np.zeros(0, dtype=np.int64) for _ in range(3))
 
-    def add(self, words: Sequence[str], found: Sequence[Sequence[int]]) -> None:
-        """found: the ids of each word."""
+    def add(self, words: Sequence[str], ids_of_words: Sequence[Sequence[int]]) -> None:
         if not words:
             return
-        lengths = np.fromiter(map(len, found), dtype=np.int64, count=len(words))
-        ids = np.fromiter(chain.from_iterable(found), dtype=np.uint32)
-        unknown = np.fromiter((row.count(UNK) for row in found), dtype=np.int64, count=len(words))
+        lengths = np.fromiter(map(len, ids_of_words), dtype=np.int64, count=len(words))
+        ids = np.fromiter(chain.from_iterable(ids_of_words), dtype=np.uint32)
+        unknown = np.fromiter((ids.count(UNK) for ids in ids_of_words), dtype=np.int64, count=len(words))
         starts = len(self.ids) + np.cumsum(lengths) - lengths
         self.num_characters += sum(map(len, words))
-        self.places.update(zip(words, range(len(self.places), len(self.places) + len(words)), strict=True))
+        self.rows.update(zip(words, range(len(self.rows), len(self.rows) + len(words)), strict=True))
         self.ids = np.concatenate([self.ids, ids])
-        self.starts, self.lengths, self.unknown = (
-            np.concatenate(pair) for pair in ((self.starts, starts), (self.lengths, lengths), (self.unknown, unknown))
-        )
+        self.starts = np.concatenate([self.starts, starts])
+        self.lengths = np.concatenate([self.lengths, lengths])
+        self.unknown = np.concatenate([self.unknown, unknown])
 
 
-def learn(texts: Iterator[str], settings: SubwordSettings) -> Sentencepiece:
-    """Learn a model from texts that are already normalised and tokenised; they are read once, as they come.
+VOCABULARIES: Final[Mapping[str, type[Vocabulary]]] = {
+    "bpe": SentencepieceVocabulary,
+    "unigram": SentencepieceVocabulary,
+    "none": WordVocabulary,
+}
+if TYPE_CHECKING:
+    SubwordName = str
+else:
+    SubwordName = Literal[tuple(VOCABULARIES)]  # the choices of `--subword`
 
-    A corpus too small for vocab_size gives a smaller vocabulary. Raises UserError when no model can be learnt.
+
+def learn_subwords(texts: Iterator[str], settings: SubwordSettings) -> SentencepieceVocabulary:
+    """Learn a model from normalised and tokenised texts, which are read once.
+
+    A corpus too small for vocab_size gives a smaller vocabulary. Raises UserError where no model can be learnt.
     """
     model = io.BytesIO()
     try:
@@ -143,24 +161,25 @@ def learn(texts: Iterator[str], settings: SubwordSettings) -> Sentencepiece:
             bos_id=BOS,
             eos_id=EOS,
             unk_id=UNK,
-            pad_piece=PIECES[PAD],
-            bos_piece=PIECES[BOS],
-            eos_piece=PIECES[EOS],
-            unk_piece=PIECES[UNK],
+            pad_piece=CONTROL_PIECES[PAD],
+            bos_piece=CONTROL_PIECES[BOS],
+            eos_piece=CONTROL_PIECES[EOS],
+            unk_piece=CONTROL_PIECES[UNK],
             shuffle_input_sentence=False,
-            num_threads=1,  # more would sum in another order and give other models
+            num_threads=1,  # several threads sum in another order, and give other models
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise _cannot_learn(str(error), settings) from None
-    return Sentencepiece(model.getvalue())
+        raise _learning_error(str(error), settings) from None
+    return SentencepieceVocabulary(model.getvalue())
 
 
-def _cannot_learn(message: str, settings: SubwordSettings) -> UserError:
-    if found := re.search(r"smaller than required_chars\. (\d+) vs (\d+)", message):
+def _learning_error(message: str, settings: SubwordSettings) -> UserError:
+    """The error for a message of sentencepiece."""
+    if sizes := re.search(r"smaller than required_chars\. (\d+) vs (\d+)", message):
         return UserError(
-            f"--vocab-size {settings.vocab_size} is too small: the text has {found[2]} characters and control symbols "
-            f"(at least --vocab-size {found[2]}, or lower --character-coverage)"
+            f"--vocab-size {settings.vocab_size} is too small: the text has {sizes[2]} characters and control symbols "
+            f"(at least --vocab-size {sizes[2]}, or lower --character-coverage)"
         )
     if "!sentences_.empty()" in message:
         return UserError(

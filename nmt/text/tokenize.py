@@ -1,37 +1,64 @@
-"""Tokenisers: text to text with spaces between its words, and back."""
+"""Tokenizers: text to text with spaces between its words, and back.
 
+To add one, write a class with the methods of `Tokenizer` and name it in `TOKENIZERS`.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-TokenizerName = Literal["none", "moses"]
+
+class Tokenizer(Protocol):
+    """A tokenizer of one language. It is pickled for worker processes."""
+
+    def tokenize(self, text: str) -> str:
+        """A line of text with one space between its words."""
+
+    def detokenize(self, text: str) -> str:
+        """The line as it is written, of one that was tokenised."""
 
 
 @dataclass(frozen=True)
-class Tokenizer:
-    """`none` leaves text as it is; `moses` is the Moses tokeniser (sacremoses), without HTML escapes."""
+class NoTokenizer:
+    """Words are what stands between spaces."""
 
-    name: TokenizerName
     language: str
 
     def tokenize(self, text: str) -> str:
-        if self.name == "none":
-            return text
+        return text
+
+    def detokenize(self, text: str) -> str:
+        return text
+
+
+@dataclass(frozen=True)
+class MosesTokenizer:
+    """The Moses tokenizer (sacremoses), without HTML escapes."""
+
+    language: str
+
+    def tokenize(self, text: str) -> str:
         return str(self._tokenizer.tokenize(text, escape=False, return_str=True))
 
     def detokenize(self, text: str) -> str:
-        if self.name == "none":
-            return text
         return str(self._detokenizer.detokenize(text.split(" "), unescape=False))
 
     @cached_property
     def _tokenizer(self) -> Any:
-        from sacremoses import MosesTokenizer  # slow to import, so only when asked for
+        import sacremoses  # imported when used: it takes a second
 
-        return MosesTokenizer(lang=self.language)
+        return sacremoses.MosesTokenizer(lang=self.language)
 
     @cached_property
     def _detokenizer(self) -> Any:
-        from sacremoses import MosesDetokenizer
+        import sacremoses
 
-        return MosesDetokenizer(lang=self.language)
+        return sacremoses.MosesDetokenizer(lang=self.language)
+
+
+TOKENIZERS: Final[Mapping[str, Callable[[str], Tokenizer]]] = {"none": NoTokenizer, "moses": MosesTokenizer}
+if TYPE_CHECKING:
+    TokenizerName = str
+else:
+    TokenizerName = Literal[tuple(TOKENIZERS)]  # the choices of `--tokenizer`

@@ -1,4 +1,4 @@
-"""Truecasing as Moses has it (train-truecaser.perl, truecase.perl): the first word of a sentence as it is written inside one."""
+"""Truecasing as in Moses (train-truecaser.perl, truecase.perl): sentence starts get the casing used inside sentences."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -7,37 +7,33 @@ from typing import Final
 from nmt.errors import ArtefactError, quoted
 
 SENTENCE_ENDS: Final = frozenset(".:?!")  # the next word begins a sentence
-STAY_AT_THE_START: Final = frozenset(("(", "[", '"', "'", "&apos;", "&quot;", "&#91;", "&#93;"))  # and these do not
+OPENING_MARKS: Final = frozenset(
+    ("(", "[", '"', "'", "&apos;", "&quot;", "&#91;", "&#93;")
+)  # a sentence begins after them
 
 
-def _with_starts(words: Iterable[str]) -> Iterator[tuple[str, bool]]:
-    """Each word, and whether it begins a sentence."""
+def _words_with_starts(text: str) -> Iterator[tuple[str, bool]]:
+    """Each word of a tokenised text, and whether it begins a sentence."""
     start = True
-    for word in words:
+    for word in text.split(" "):
         yield word, start
-        if word in SENTENCE_ENDS:
-            start = True
-        elif word not in STAY_AT_THE_START:
-            start = False
+        start = word in SENTENCE_ENDS or (start and word in OPENING_MARKS)
 
 
 def count_casings(texts: Iterable[str]) -> Counter[str]:
-    """How often each word that has a letter stands inside a sentence. texts: tokenised"""
+    """Counts of the words with letters inside sentences. texts: tokenised"""
     return Counter(
-        word
-        for text in texts
-        for word, start in _with_starts(text.split(" "))
-        if not start and word.lower() != word.upper()
+        word for text in texts for word, start in _words_with_starts(text) if not start and word.lower() != word.upper()
     )
 
 
 class Truecaser:
-    """The casings of words that were met inside sentences, the most frequent of a word first."""
+    """The casings of each word that occurs inside sentences, the most frequent first."""
 
     suffix = ".case"
 
     def __init__(self, casings: Iterable[list[str]]) -> None:
-        """casings: those of each word; ValueError where they are none or not of one word."""
+        """casings: one list for each word. Raises ValueError for a list that is empty or of different words."""
         self._casings = list(casings)
         if any(not all(row) or len({word.lower() for word in row}) != 1 for row in self._casings):
             raise ValueError("casings that are not of one word")
@@ -46,26 +42,27 @@ class Truecaser:
 
     @classmethod
     def learn(cls, counts: Mapping[str, int]) -> "Truecaser":
-        """Of equals the first by code point is the best."""
+        """The truecaser of counted casings; of equal counts the first by code point is the best."""
         rows: dict[str, list[str]] = {}
         for word in sorted(counts, key=lambda word: (-counts[word], word)):
             rows.setdefault(word.lower(), []).append(word)
         return cls(rows[word] for word in sorted(rows))
 
     def __call__(self, text: str) -> str:
-        """A tokenised text, truecased: the start of a sentence, and words of a casing never met."""
+        """A tokenised text with sentence starts, and words in an unknown casing, in their best casing."""
         return " ".join(
             self._best.get(word.lower(), word) if start or word not in self._known else word
-            for word, start in _with_starts(text.split(" "))
+            for word, start in _words_with_starts(text)
         )
 
     @staticmethod
     def undo(text: str) -> str:
         """A tokenised text with a capital at the start of each sentence."""
-        return " ".join(word[:1].upper() + word[1:] if start else word for word, start in _with_starts(text.split(" ")))
+        return " ".join(word[:1].upper() + word[1:] if start else word for word, start in _words_with_starts(text))
 
     @classmethod
     def from_bytes(cls, content: bytes, place: object) -> "Truecaser":
+        """The truecaser of a file's content. Raises ArtefactError, which names `place`, for anything else."""
         try:
             return cls(line.split(" ") for line in content.decode().split("\n")[:-1])
         except ValueError as error:

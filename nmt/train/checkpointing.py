@@ -10,7 +10,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from nmt.artefact import Artefact, new_folder, sweep, to_json, write_file
+from nmt.artefact import Artefact, new_folder, remove_leftovers, to_json, write_file
 from nmt.checkpoint import (
     TRAINING_TENSORS,
     begin,
@@ -97,7 +97,7 @@ def _newest_checkpoint(run: Run) -> Artefact | None:
     checkpoint: Artefact | None = None
     if run.world.leads:
         run.checkpoints.folder.mkdir(parents=True, exist_ok=True)
-        sweep(run.checkpoints.folder)
+        remove_leftovers(run.checkpoints.folder)
         checkpoint = run.checkpoints.newest_valid()
         for newer in run.checkpoints.all():  # never to be mistaken for what follows from here
             if checkpoint is not None and update_of(newer) > update_of(checkpoint.folder):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nmt.errors import InputError, quoted
 from nmt.symbols import UNK
-from nmt.text.corpus import lines
+from nmt.text.corpus import text_lines
 from nmt.text.pipeline import Side
 
 Weights = NDArray[np.floating[Any]]
@@ -68,7 +68,7 @@ def pharaoh(pairs: Iterable[Pair]) -> str:
 def read_gold(path: Path) -> list[ReferenceAlignment]:
     """True alignments, a line a sentence: Pharaoh's `0-0 2-1` for sure pairs, `3p1` for those that are only possible."""
     found = []
-    for number, line in enumerate(lines(path), 1):
+    for number, line in enumerate(text_lines(path), 1):
         sure, possible = set(), set()
         for word in line.split():
             if (parts := PAIR.fullmatch(word)) is None:
@@ -108,7 +108,7 @@ def soft(weights: Weights) -> str:
 def read_dictionary(path: Path) -> dict[str, str]:
     """A dictionary: a source word and its translation on each line, with a space between; the first of a word counts."""
     found: dict[str, str] = {}
-    for number, line in enumerate(lines(path), 1):
+    for number, line in enumerate(text_lines(path), 1):
         words = line.split()
         if len(words) != 2:
             raise InputError(f"{quoted(path)}:{number}: wanted a word and its translation, found {len(words)} words")
@@ -125,4 +125,4 @@ def replaced_unknown(side: Side, tokens: Sequence[int], aligned: Sequence[str], 
         f" {dictionary.get(word, word)} " if token == UNK else side.surface(token)
         for token, word in zip(tokens, aligned, strict=True)
     ]
-    return side.of_prepared(" ".join(filter(None, "".join(parts).split(" "))))
+    return side.restore(" ".join(filter(None, "".join(parts).split(" "))))

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
 from nmt.errors import InputError, ResourceError, UserError, quoted
-from nmt.text.corpus import GZIP_MAGIC, decode_line, open_text, raw_lines
+from nmt.text.compression import GZIP_MAGIC
+from nmt.text.corpus import decode_line, open_text, raw_lines
 from nmt.translate.rate_limited_warnings import RateLimitedWarnings
 
 STDIN: Final = "-"

@@ -2,18 +2,18 @@
 # Multi30k English to German (or French) by the published text-only protocol of Wu et al., 2021, or from raw text.
 #
 # PROTOCOL=tokenised (the default): the data set's lower-cased tokenised files; BLEU on tokens, as the published figures.
-# PROTOCOL=raw: text as it is written; sacreBLEU with its signature.
-# What may be set: DATA (a folder or mirror laid out as github.com/multi30k/dataset; else it is downloaded), WORK, NMT,
-# PYTHON (for which nmt is installed), TARGET_LANG, TESTS (names of test sets), VOCAB_SIZE, LOCK. Flags go to nmt train:
-# `run.sh --device cuda --seed 2`.
-# A step whose output stands is skipped; training goes on where it stopped.
+# PROTOCOL=raw: the data set's raw text; sacreBLEU with its signature.
+# Variables: DATA (a folder or mirror with the layout of github.com/multi30k/dataset; by default the data is downloaded),
+# WORK (folder of all output), NMT, PYTHON (with nmt installed), TARGET_LANG, TESTS (names of test sets), VOCAB_SIZE, LOCK.
+# Flags go to nmt train: `run.sh --device cuda --seed 2`.
+# A step whose output exists is skipped; training continues where it stopped.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # shellcheck source=recipes/steps.sh
 . "$here/../steps.sh"
 lang=${TARGET_LANG:-de} protocol=${PROTOCOL:-tokenised}
-# The files as they were when the published figures were made; later ones have a few words of train.en mended.
+# The version of the data set that the published figures were measured on; later ones correct a few words of train.en.
 public=https://raw.githubusercontent.com/multi30k/dataset/10b8ae249740aafcab3b47dd6e2c3af1559eb802
 work=${WORK:-$root/runs/multi30k-en-$lang-$protocol}
 text=$work/text data=$work/data model=$work/model

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Tatoeba English to German: 156,362 everyday sentences, raw text in, sacreBLEU with its signature out.
+# Tatoeba English to German: 156,362 everyday sentences, from raw text to sacreBLEU with its signature.
 #
-# The sentences come from tatoeba.org, whose exports change every week, so that no address gives this split again: DATA
-# must name a folder or mirror that holds en-de/{train,valid,test}.{en,de}, gzip or not.
-# What may be set: DATA, WORK, NMT, PYTHON (for which nmt is installed), VOCAB_SIZE, LOCK. Flags go to nmt train:
+# The sentences come from tatoeba.org, whose exports change every week. No address has this split, so that DATA must name
+# a folder or mirror with en-de/{train,valid,test}.{en,de}, compressed by gzip or plain.
+# Variables: DATA, WORK (folder of all output), NMT, PYTHON (with nmt installed), VOCAB_SIZE, LOCK. Flags go to nmt train:
 # `run.sh --device cuda`.
-# A step whose output stands is skipped; training goes on where it stopped.
+# A step whose output exists is skipped; training continues where it stopped.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # shellcheck source=recipes/steps.sh
 . "$here/../steps.sh"
 work=${WORK:-$root/runs/tatoeba-en-de}
-text=$work/text data=$work/data model=$work/model found=$work/test.de
+text=$work/text data=$work/data model=$work/model output=$work/test.de
 files=()
 for set in train valid test; do
     files+=("en-de/$set.en.gz" "en-de/$set.de.gz")
@@ -24,10 +24,10 @@ step "$data" "${nmt[@]}" prepare --source-lang en --target-lang de --train "$tex
     --vocab-size "${VOCAB_SIZE:-8000}" --output "$data"
 step "$model" "${nmt[@]}" train --data "$data" --output "$work/run" --config "$here/settings.toml" "$@"
 step "$model" "${nmt[@]}" average --run "$work/run" --last 5 --output "$model"
-step "$found" "${nmt[@]}" translate --model "$model" --input "$text/test.en" --output "$found"
+step "$output" "${nmt[@]}" translate --model "$model" --input "$text/test.en" --output "$output"
 
 echo
-scores=$(bleu "$found" "$text/test.de")
+scores=$(bleu "$output" "$text/test.de")
 figure "Tatoeba en-de" "BLEU" "published"
 figure "test" "${scores%%  *}" "none"
 echo "signature: ${scores##*  }"

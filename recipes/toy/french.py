@@ -1,4 +1,4 @@
-"""A meaning said in French: gender and number, elision and contractions, pronouns before the verb, ne ... pas."""
+"""French realisation of a meaning: gender and number, elision, contractions, pronouns before the verb, ne ... pas."""
 
 from typing import Final
 
@@ -23,8 +23,8 @@ ELIDED: Final = {"je", "me", "te", "le", "la", "ne", "de", "que"}
 CONTRACTED: Final = {("à", "le"): "au", ("à", "les"): "aux", ("de", "le"): "du", ("de", "les"): "des"}
 
 
-def say(sentence: Sentence) -> list[str]:
-    """The words of a sentence, punctuation among them."""
+def realise(sentence: Sentence) -> list[str]:
+    """The words and commas of a sentence."""
     first = _clause(sentence.first)
     if sentence.second is None:
         return _joined(first)
@@ -64,7 +64,7 @@ def _clause(clause: Clause) -> list[str]:
 
 
 def _phrase(phrase: Phrase, subject: Participant, time: list[str]) -> list[str]:
-    """The verb, its objects, time and place; the subject decides how the verb agrees."""
+    """The verb, its objects, time and place. subject: the verb agrees with it"""
     ne, pas = (["ne"], ["pas"]) if phrase.negated else ([], [])
     if phrase.verb is None:
         assert phrase.adjective is not None
@@ -86,7 +86,7 @@ def _phrase(phrase: Phrase, subject: Participant, time: list[str]) -> list[str]:
 
 
 def _objects(phrase: Phrase) -> tuple[list[str], list[str]]:
-    """Pronouns that stand before the verb, and what stands after it."""
+    """The pronouns before the verb, and the objects after it."""
     clitics: list[str] = []
     objects: list[str] = []
     thing, frame = phrase.thing, phrase.verb.fr_object if phrase.verb else "direct"
@@ -103,7 +103,7 @@ def _objects(phrase: Phrase) -> tuple[list[str], list[str]]:
 
 
 def agree(forms: tuple[str, ...], who: Participant) -> str:
-    """An adjective or participle in the gender and number of what it is said of. forms: masculine, feminine, ..."""
+    """An adjective or participle in the gender and number of its noun. forms: masculine, feminine, ..."""
     plural = who.person >= 3
     gender = who.fr_gender if isinstance(who, Pronoun) else who.noun.fr_gender
     form = forms[1 if gender == "f" else 0]
@@ -113,7 +113,12 @@ def agree(forms: tuple[str, ...], who: Participant) -> str:
 
 
 def _participant(who: Participant, role: str = "strong", negated: bool = False, after_de: bool = False) -> list[str]:
-    """role: which form of a pronoun; negated: "pas de" for "pas un"; after_de: "de" and "des" make "de" """
+    """A noun phrase or pronoun.
+
+    role: the form of a pronoun: subject, direct, à, strong
+    negated: "pas de" for "pas un"
+    after_de: "de" and "des" become "de"
+    """
     if isinstance(who, Pronoun):
         return [who.fr[role]]
     words = _noun(who)

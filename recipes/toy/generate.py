@@ -1,7 +1,7 @@
-"""Sentences of a small grammar of real English, with their one translation into German or French, without end.
+"""Generate sentences of a small English grammar, each with its one translation into German or French.
 
-A sentence belongs to the training, development or test set by a hash of its English side: no sentence of one set is in
-another, whatever the seed and the sizes.
+A hash of its English side decides whether a sentence belongs to the training, development or test set: no sentence is in
+two sets, whatever the seed and the sizes.
 """
 
 import argparse
@@ -17,11 +17,11 @@ import german
 from meaning import Sentence, draw
 
 LANGUAGES: Final[dict[str, Callable[[Sentence], list[str]]]] = {
-    "en": english.say,
-    "de": german.say,
-    "fr": french.say,
+    "en": english.realise,
+    "de": german.realise,
+    "fr": french.realise,
 }
-TEST_SHARE, VALID_SHARE = 8, 8  # of 256
+TEST_BUCKETS, VALID_BUCKETS = 8, 8  # of 256
 
 
 def text(words: list[str]) -> str:
@@ -33,11 +33,11 @@ def text(words: list[str]) -> str:
 def split_of(source: str) -> str:
     """The set that an English sentence belongs to."""
     byte = hashlib.sha256(source.encode()).digest()[0]
-    return "test" if byte < TEST_SHARE else "valid" if byte < TEST_SHARE + VALID_SHARE else "train"
+    return "test" if byte < TEST_BUCKETS else "valid" if byte < TEST_BUCKETS + VALID_BUCKETS else "train"
 
 
 def pairs(target_lang: str, seed: int) -> Iterator[tuple[str, str]]:
-    """English sentences and their translations, no sentence twice, always the same for a seed."""
+    """Different English sentences and their translations, a function of the seed."""
     rng = Random(seed)
     seen = set()
     while True:
@@ -49,7 +49,7 @@ def pairs(target_lang: str, seed: int) -> Iterator[tuple[str, str]]:
 
 
 def write(target_lang: str, sizes: dict[str, int], seed: int, output: Path) -> None:
-    """Fill OUTPUT/{train,valid,test}.{en,de}; a file appears under its name when it is whole."""
+    """Write OUTPUT/{train,valid,test}.{en,de}, each file atomically."""
     lines: dict[str, list[tuple[str, str]]] = {split: [] for split in sizes}
     for pair in pairs(target_lang, seed):
         split = split_of(pair[0])

@@ -1,11 +1,11 @@
-"""A meaning said in German: cases, three genders, adjective endings, the verb second or last, separable verbs."""
+"""German realisation of a meaning: cases, genders, adjective endings, the verb second or last, separable verbs."""
 
 from dataclasses import dataclass
 from typing import Final
 
 from lexicon import NUMBERS, POSSESSIVES, Pronoun, Verb
 from meaning import Clause, NounPhrase, Participant, Phrase, Sentence
-from words import Word, adverb, also, saying, under
+from words import Word, adverbial, expressing, expressing_also, within
 
 Endings = dict[str, dict[str, str]]  # by case, then by gender or p, the plural
 
@@ -34,7 +34,12 @@ CONJUNCTIONS: Final = {"because": "weil", "that": "dass", "but": "aber", "if": "
 
 @dataclass(frozen=True)
 class Verbs:
-    """finite: the word that moves; particle and rest: what stays at the end; modal: whether finite says a mode"""
+    """The parts of a verb.
+
+    finite: the word that is second in a main clause
+    particle, rest: the words at the end
+    modal: whether finite is a modal verb
+    """
 
     finite: str
     particle: str = ""
@@ -43,45 +48,45 @@ class Verbs:
 
     @property
     def moved(self) -> list[str]:
-        """The finite verb of a main clause; beside a participle it is an auxiliary."""
+        """The finite verb of a main clause; with a participle it is an auxiliary."""
         if self.modal:
-            return saying("mode", self.finite)
-        return [Word(self.finite, ["auxiliary"], ["verb"])] if self.rest else saying("verb", self.finite)
+            return expressing("mode", self.finite)
+        return [Word(self.finite, ["auxiliary"], ["verb"])] if self.rest else expressing("verb", self.finite)
 
     @property
     def last(self) -> list[str]:
-        """All of it at the end of a subordinate clause."""
+        """All words at the end of a subordinate clause."""
         if self.rest:
-            return [*saying("verb", self.rest), *self.moved]
-        return saying("verb", self.particle + self.finite)
+            return [*expressing("verb", self.rest), *self.moved]
+        return expressing("verb", self.particle + self.finite)
 
     @property
     def bracket(self) -> list[str]:
-        """What closes a main clause."""
-        return saying("verb", *filter(None, (self.rest, self.particle)))
+        """The words at the end of a main clause."""
+        return expressing("verb", *filter(None, (self.rest, self.particle)))
 
 
-def say(sentence: Sentence) -> list[str]:
-    """The words of a sentence, punctuation among them."""
+def realise(sentence: Sentence) -> list[str]:
+    """The words and commas of a sentence."""
     first, second = sentence.first, sentence.second
     if second is None:
-        return under("first", _main(first))
-    conjunction = saying("join", CONJUNCTIONS[sentence.join])
+        return within("first", _main(first))
+    conjunction = expressing("join", CONJUNCTIONS[sentence.join])
     if sentence.join in ("if", "when"):
-        return [*conjunction, *under("first", _subordinate(first)), ",", *under("second", _verb_second([], second))]
+        return [*conjunction, *within("first", _subordinate(first)), ",", *within("second", _verb_second([], second))]
     rest = _main(second) if sentence.join == "but" else _subordinate(second)
-    return [*under("first", _main(first)), ",", *conjunction, *under("second", rest)]
+    return [*within("first", _main(first)), ",", *conjunction, *within("second", rest)]
 
 
 def _main(clause: Clause) -> list[str]:
     if clause.time_first and clause.time:
-        return _verb_second(adverb("time", clause.time[1]), clause)
+        return _verb_second(adverbial("time", clause.time[1]), clause)
     verbs, middle = _predicate(clause.phrase, clause.subject.person, clause.time)
     return [*_subject(clause), *verbs.moved, *middle, *verbs.bracket]
 
 
 def _verb_second(front: list[str], clause: Clause) -> list[str]:
-    """A main clause with something other than its subject in front."""
+    """A main clause with other words than its subject in front."""
     verbs, middle = _predicate(clause.phrase, clause.subject.person, None if front else clause.time)
     return [*front, *verbs.moved, *_subject(clause), *middle, *verbs.bracket]
 
@@ -92,29 +97,29 @@ def _subordinate(clause: Clause) -> list[str]:
 
 
 def _subject(clause: Clause) -> list[str]:
-    return under("subject", _participant(clause.subject, "nom"))
+    return within("subject", _participant(clause.subject, "nom"))
 
 
 def _predicate(phrase: Phrase, person: int, time: list[str] | None) -> tuple[Verbs, list[str]]:
-    """The verbs, and what stands between them in the order: definite objects, time, nicht, the rest."""
-    nicht = saying("negation", "nicht") if phrase.negated else []
-    when = adverb("time", time[1]) if time else []
+    """The verbs, and the words between them in the order: definite objects, time, nicht, the rest."""
+    nicht = expressing("negation", "nicht") if phrase.negated else []
+    when = adverbial("time", time[1]) if time else []
     if phrase.verb is None:
         assert phrase.adjective is not None
         forms = FINITE["war" if phrase.mode == "past" else "sein"]
-        return Verbs(forms[person]), [*when, *nicht, *saying("adjective", phrase.adjective.de[1])]
-    known = under("recipient", _participant(phrase.recipient, "dat")) if phrase.recipient else []
+        return Verbs(forms[person]), [*when, *nicht, *expressing("adjective", phrase.adjective.de[1])]
+    known = within("recipient", _participant(phrase.recipient, "dat")) if phrase.recipient else []
     new: list[str] = []
     case, thing = phrase.verb.de_object, phrase.thing
     if thing is not None and case not in ("acc", "dat"):
-        new = [*nicht, Word(case, ["preposition"], ["verb"]), *under("thing", _participant(thing, "acc"))]
+        new = [*nicht, Word(case, ["preposition"], ["verb"]), *within("thing", _participant(thing, "acc"))]
     elif isinstance(thing, NounPhrase) and (thing.determiner == "a" or thing.determiner in NUMBERS):
-        new = under("thing", _participant(thing, case, negated=phrase.negated))
-        new = [also("negation", new[0]), *new[1:]] if phrase.negated else new
+        new = within("thing", _participant(thing, case, negated=phrase.negated))
+        new = [expressing_also("negation", new[0]), *new[1:]] if phrase.negated else new
     else:
-        known += under("thing", _participant(thing, case)) if thing else []
+        known += within("thing", _participant(thing, case)) if thing else []
         new = nicht
-    place = adverb("place", phrase.place[1]) if phrase.place else []
+    place = adverbial("place", phrase.place[1]) if phrase.place else []
     return _verbs(phrase, phrase.verb, person), [*known, *when, *new, *place]
 
 
@@ -129,18 +134,18 @@ def _verbs(phrase: Phrase, verb: Verb, person: int) -> Verbs:
 
 
 def _participant(who: Participant, case: str, negated: bool = False) -> list[str]:
-    """negated: "kein" for "ein" """
+    """A noun phrase or pronoun. negated: whether kein replaces ein"""
     if isinstance(who, Pronoun):
-        return saying("noun", who.de[case])
+        return expressing("noun", who.de[case])
     gender = "p" if who.plural else who.noun.de_gender
     article, endings = _article(who, case, gender, negated)
-    adjective = saying("adjective", who.adjective.de[0] + endings[case][gender]) if who.adjective else []
-    words = [*saying("article", *article), *adjective, *saying("noun", _noun(who, case))]
+    adjective = expressing("adjective", who.adjective.de[0] + endings[case][gender]) if who.adjective else []
+    words = [*expressing("article", *article), *adjective, *expressing("noun", _noun(who, case))]
     if who.relative is None:
         return words
     verbs, middle = _predicate(who.relative, who.person, None)
-    relative = [*saying("pronoun", "d" + DER["nom"][gender]), *middle, *verbs.last]
-    return [*words, ",", *under("relative", relative), ","]
+    relative = [*expressing("pronoun", "d" + DER["nom"][gender]), *middle, *verbs.last]
+    return [*words, ",", *within("relative", relative), ","]
 
 
 def _article(who: NounPhrase, case: str, gender: str, negated: bool) -> tuple[list[str], Endings]:

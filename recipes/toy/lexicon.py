@@ -1,7 +1,7 @@
-"""The words of the toy task: each with the forms of three languages that cannot be derived from one another.
+"""The lexicon of the toy task: each word with its irregular forms in three languages.
 
-Kinds of nouns say what may do what: people open doors, nobody eats a chair. Words whose English forms are ambiguous are
-left out ("read", whose past is spelled like its present), so that a sentence has one meaning and one translation.
+Kinds of nouns restrict subjects and objects: people open doors, and eat no chairs. Words with ambiguous English forms
+are left out ("read", whose past is spelled like its present), so that a sentence has one meaning and one translation.
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Pronoun:
 class Adjective:
     kinds: tuple[str, ...]
     en: str
-    de: tuple[str, str]  # what endings are added to; the form after "to be"
+    de: tuple[str, str]  # the stem before endings; the form after "to be"
     fr: tuple[str, str, str]  # masculine, feminine, masculine before a vowel
     fr_before: bool  # whether it stands before the noun
 
@@ -56,7 +56,7 @@ class Verb:
     fr_etre: bool  # perfect with être
     subjects: tuple[str, ...]
     objects: tuple[str, ...]  # empty: intransitive
-    more: str  # what may follow: place, recipient or nothing
+    more: str  # a further phrase that may follow: place, recipient or none
 
 
 def _rows(table: str) -> list[list[str]]:
@@ -200,7 +200,7 @@ goods                  | expensive   | teur teuer  | cher chère after
 
 # English: infinitive, past, preposition | German: infinitive (separable: an+rufen), er-form, participle, sein, case or
 # preposition of the object | French: infinitive; je, il, nous, ils, participle if irregular; preposition; être |
-# kinds of subjects | kinds of objects | what may follow
+# kinds of subjects | kinds of objects | a further phrase that may follow
 VERBS: Final = [
     _verb(row)
     for row in _rows("""

@@ -1,4 +1,4 @@
-"""What a sentence of the toy task means, before it is said in a language, and how meanings are drawn at random."""
+"""Meanings of the toy task's sentences, independent of a language, and how they are drawn at random."""
 
 from dataclasses import dataclass, replace
 from random import Random
@@ -30,7 +30,7 @@ Join = Literal["simple", "because", "if", "when", "that", "but"]
 
 @dataclass(frozen=True)
 class NounPhrase:
-    """determiner: the, a, this, a possessive, a number, or name"""
+    """A noun with its determiner: the, a, this, a possessive, a number, or name (none)."""
 
     noun: Noun
     determiner: str
@@ -48,7 +48,7 @@ Participant = NounPhrase | Pronoun
 
 @dataclass(frozen=True)
 class Phrase:
-    """A clause without its subject: a verb and what belongs to it, or (verb None) "to be" and an adjective."""
+    """A clause without its subject: a verb with its objects, or (verb None) "to be" with an adjective."""
 
     verb: Verb | None
     mode: Mode = "present"
@@ -69,7 +69,7 @@ class Clause:
 
 @dataclass(frozen=True)
 class Sentence:
-    """join: how the second clause hangs on the first; simple has none. The clause of "if" and "when" comes first."""
+    """One clause or two. join: the conjunction, or simple for one clause; the clause of "if" and "when" comes first"""
 
     join: Join
     first: Clause
@@ -105,7 +105,7 @@ def _mode(rng: Random, past: float) -> Mode:
 
 
 def _start(rng: Random, mode: Mode) -> tuple[Participant, Mode, Verb | None]:
-    """Who does what; no verb means "to be", of which there is the present and the past."""
+    """A subject, a mode and a verb; no verb means "to be", in the present or the past."""
     if rng.random() < 0.1:
         return _participant(rng, KINDS["any"]), "past" if mode == "past" else "present", None
     verb = rng.choice(VERBS)
@@ -120,7 +120,7 @@ def _clause(
     may_have_time: bool = True,
     may_front: bool = True,
 ) -> Clause:
-    """The rest of a clause. may_front: whether its time may come first"""
+    """A clause of a subject and a verb. may_front: whether its time may come first"""
     phrase = _phrase(rng, verb, mode, subject)
     if not may_have_time or rng.random() < 0.5:
         return Clause(subject, phrase)
@@ -149,7 +149,7 @@ def _phrase(rng: Random, verb: Verb | None, mode: Mode, subject: Participant) ->
 
 
 def _participant(rng: Random, kinds: tuple[str, ...], subject: Participant | None = None) -> Participant:
-    """Someone or something of those kinds; as an object, another than the subject."""
+    """A noun phrase or pronoun of the kinds given; as an object it differs from the subject."""
     chance = rng.random() if "adult" in kinds else 1.0
     if chance < 0.25:
         own = subject.person if isinstance(subject, Pronoun) else None

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The toy language from nothing to a held-out BLEU and three translations: minutes on two CPU cores, no download.
+# The toy language, from generated text to held-out BLEU and three translations: minutes on two CPU cores, no download.
 #
-# What may be set: TARGET_LANG (de or fr), WORK (folder of all that is made), NMT (the command), PYTHON, TRAIN and
-# TEST (numbers of pairs), VOCAB_SIZE. Flags go to nmt train: `run.sh --max-updates 300`. A step whose output stands is
-# skipped; training goes on where it stopped.
+# Variables: TARGET_LANG (de or fr), WORK (folder of all output), NMT (the command), PYTHON, TRAIN and TEST (numbers of
+# pairs), VOCAB_SIZE. Flags go to nmt train: `run.sh --max-updates 300`. A step whose output exists is skipped; training
+# continues where it stopped.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -11,7 +11,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_
 . "$here/../steps.sh"
 lang=${TARGET_LANG:-de}
 work=${WORK:-$root/runs/toy${TARGET_LANG:+-$TARGET_LANG}}
-text=$work/text data=$work/data model=$work/model found=$work/test.$lang reference=$work/text/test.$lang
+text=$work/text data=$work/data model=$work/model output=$work/test.$lang reference=$work/text/test.$lang
 mkdir -p "$work"
 
 step "$reference" "${PYTHON:-python3}" "$here/generate.py" \
@@ -20,14 +20,14 @@ step "$data" "${nmt[@]}" prepare --source-lang en --target-lang "$lang" --train 
     --vocab-size "${VOCAB_SIZE:-1600}" --output "$data"
 step "$model" "${nmt[@]}" train --data "$data" --output "$work/run" --config "$here/settings.toml" "$@"
 step "$model" "${nmt[@]}" average --run "$work/run" --last 4 --output "$model"
-step "$found" "${nmt[@]}" translate --model "$model" --input "$text/test.en" --output "$found"
+step "$output" "${nmt[@]}" translate --model "$model" --input "$text/test.en" --output "$output"
 
-scores=$(bleu "$found" "$reference")
-right=$(paste -d '\n' "$found" "$reference" | awk 'NR % 2 { said = $0; next } said == $0 { n++ } END { print n + 0 }')
+scores=$(bleu "$output" "$reference")
+right=$(paste -d '\n' "$output" "$reference" | awk 'NR % 2 { translation = $0; next } translation == $0 { n++ } END { print n + 0 }')
 echo
 figure "held-out BLEU" "${scores%% *}" "expected >= 90"
-figure "held-out sentences right to the letter" "$right of $(wc -l <"$found")" "expected >= 80 %"
+figure "held-out sentences right to the letter" "$right of $(wc -l <"$output")" "expected >= 80 %"
 figure "time of this run" "$SECONDS s" "expected < 480 s"
 echo "signature: ${scores##*  }"
-paste -d '\n' "$text/test.en" "$found" "$reference" |
+paste -d '\n' "$text/test.en" "$output" "$reference" |
     awk 'NR <= 9 { print (NR % 3 == 1 ? "\nsource       " : NR % 3 == 2 ? "translation  " : "reference    ") $0 }'

@@ -1,4 +1,4 @@
-"""Words that know what they say of a meaning, and by that which words of two languages translate each other."""
+"""Words with the parts of the meaning that they express, from which the word alignment of two languages follows."""
 
 from collections.abc import Iterable
 
@@ -6,68 +6,75 @@ Links = set[tuple[int, int]]
 
 
 class Word(str):
-    """A word. says: the parts of the meaning that it stands for, by name; helps: those it only helps another to say."""
+    """A word of a sentence.
 
-    says: frozenset[str]
-    helps: frozenset[str]
+    expresses: names of the parts of the meaning that it stands for
+    supports: names of the parts that another word expresses with its help
+    """
 
-    def __new__(cls, text: str, says: Iterable[str] = (), helps: Iterable[str] = ()) -> "Word":
+    expresses: frozenset[str]
+    supports: frozenset[str]
+
+    def __new__(cls, text: str, expresses: Iterable[str] = (), supports: Iterable[str] = ()) -> "Word":
         word = super().__new__(cls, text)
-        word.says, word.helps = frozenset(says), frozenset(helps)
+        word.expresses, word.supports = frozenset(expresses), frozenset(supports)
         return word
 
 
-def saying(part: str, *words: str) -> list[str]:
-    """Words that say a part of the meaning."""
+def expressing(part: str, *words: str) -> list[str]:
+    """Words that express a part of the meaning."""
     return [Word(word, [part]) for word in words]
 
 
-def helping(part: str, *words: str) -> list[str]:
-    """Words without which others do not say their part: "to" of "to see"."""
-    return [Word(word, helps=[part]) for word in words]
+def supporting(part: str, *words: str) -> list[str]:
+    """Words that support a part of the meaning: "to" of "to see"."""
+    return [Word(word, supports=[part]) for word in words]
 
 
-def also(part: str, word: str) -> str:
-    """A word that says one part more."""
+def expressing_also(part: str, word: str) -> str:
+    """A word that expresses one more part."""
     assert isinstance(word, Word)
-    return Word(word, word.says | {part}, word.helps)
+    return Word(word, word.expresses | {part}, word.supports)
 
 
-def under(name: str, words: list[str]) -> list[str]:
-    """The words of a part of the meaning, within which names are its own."""
+def within(name: str, words: list[str]) -> list[str]:
+    """Words whose parts are those of a clause, a subject ...: its name goes before their names."""
 
-    def within(parts: frozenset[str]) -> list[str]:
+    def prefixed(parts: frozenset[str]) -> list[str]:
         return [f"{name} {part}" for part in parts]
 
-    return [Word(word, within(word.says), within(word.helps)) if isinstance(word, Word) else word for word in words]
+    return [
+        Word(word, prefixed(word.expresses), prefixed(word.supports)) if isinstance(word, Word) else word
+        for word in words
+    ]
 
 
-def adverb(part: str, text: str) -> list[str]:
-    """A time or a place, "in front of the house": its first word, its article and its noun have names of their own."""
+def adverbial(part: str, text: str) -> list[str]:
+    """A time or place, "in front of the house". Its first word, its article and its noun express different parts."""
     first, *middle = text.split()
-    words = saying(f"first {part}", first)
+    words = expressing(f"first {part}", first)
     if first in ("im", "am"):  # in dem, an dem
-        words = [also(f"article {part}", words[0])]
+        words = [expressing_also(f"article {part}", words[0])]
     if not middle:
-        return [also(f"noun {part}", words[0])]
+        return [expressing_also(f"noun {part}", words[0])]
     *more, noun = middle
     if more:
-        words += [*helping(f"first {part}", *more[:-1]), *saying(f"article {part}", more[-1])]
-    return [*words, *saying(f"noun {part}", noun)]
+        words += [*supporting(f"first {part}", *more[:-1]), *expressing(f"article {part}", more[-1])]
+    return [*words, *expressing(f"noun {part}", noun)]
 
 
 def links(source: list[str], target: list[str]) -> tuple[Links, Links]:
-    """Pairs of words that translate each other, (source, target) counted from 0: the sure ones, and all possible ones.
+    """The word alignment of two sentences: the sure pairs, and all possible ones, as (source, target) counted from 0.
 
-    Sure: both say the same part of the meaning. Possible: one says it, and the other helps to. Commas do not count as
-    words: they belong to the word before them.
+    Sure pairs express the same part of the meaning. Possible pairs express and support it. Commas belong to the word
+    before them.
     """
     sides = [[word for word in words if isinstance(word, Word) and word != ","] for words in (source, target)]
     sure, possible = set(), set()
-    for i, one in enumerate(sides[0]):
-        for j, other in enumerate(sides[1]):
-            if one.says & other.says:
+    for i, s in enumerate(sides[0]):
+        for j, t in enumerate(sides[1]):
+            if s.expresses & t.expresses:
                 sure.add((i, j))
-            if one.says & (other.says | other.helps) or one.helps & other.says:
+            if s.expresses & (t.expresses | t.supports) or s.supports & t.expresses:
                 possible.add((i, j))
     return sure, possible

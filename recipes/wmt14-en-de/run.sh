@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# WMT14 English to German (or French): from the public archives to the number of Table 2 of "Attention Is All You Need".
+# WMT14 English to German (or French): from the public archives to the BLEU of Table 2 of "Attention Is All You Need".
 #
-# MODEL=base (the default) or big. RECIPE says how text is treated: paper (the default), fairseq (40,000 BPE over Moses tokens,
+# MODEL: base (the default) or big. RECIPE, the preparation of text: paper (the default), fairseq (40,000 BPE over Moses tokens,
 # every 100th training line as development set) or marian (36,000 over truecased Moses tokens).
-# What may be set: MIRROR (a folder or address that is tried before the public one), WORK (folder of all that is made), NMT,
-# PYTHON, WORKERS, TARGET_LANG, LOCK, FETCH (flags of fetch.py: `--tries 20`), LAST and APART (checkpoints that are averaged, and
+# Variables: MIRROR (a folder or address that is tried before the public one), WORK (folder of all output), NMT, PYTHON,
+# WORKERS, TARGET_LANG, LOCK, FETCH (flags of fetch.py: `--tries 20`), LAST and APART (number of averaged checkpoints, and
 # minutes between them), VOCAB_SIZE.
-# Flags go to nmt train: `MODEL=big run.sh --device cuda --max-tokens 25000`. A step whose output stands is skipped.
+# Flags go to nmt train: `MODEL=big run.sh --device cuda --max-tokens 25000`. A step whose output exists is skipped.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -14,7 +14,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_
 . "$here/../steps.sh"
 lang=${TARGET_LANG:-de} size=${MODEL:-base} recipe=${RECIPE:-paper}
 work=${WORK:-$root/runs/wmt14-en-$lang-$recipe}
-get=$work/archives data=$work/data run=$work/$size/run model=$work/$size/model found=$work/$size/newstest2014.$lang
+get=$work/archives data=$work/data run=$work/$size/run model=$work/$size/model output=$work/$size/newstest2014.$lang
 news=$get/dev.tgz/dev/newstest2013 test=$get/test-full.tgz/test-full/newstest2014-${lang}en
 
 archives=(wmt13/training-parallel-europarl-v7.tgz wmt13/training-parallel-commoncrawl.tgz
@@ -45,11 +45,11 @@ step "$data" "${nmt[@]}" prepare --source-lang en --target-lang "$lang" --output
 step "$model" "${nmt[@]}" train --data "$data" --output "$run" --preset "$preset" --config "$here/settings.toml" "$@"
 step "$model" "${nmt[@]}" average --run "$run" --last "${LAST:-$([[ $size == base ]] && echo 5 || echo 20)}" \
     --every-minutes "${APART:-9}" --output "$model"
-step "$found" "${nmt[@]}" translate --model "$model" --input "$test-src.en.sgm" --output "$found"
+step "$output" "${nmt[@]}" translate --model "$model" --input "$test-src.en.sgm" --output "$output"
 
 echo
 figure "newstest2014 en-$lang, $size, $recipe" "" "published (its own BLEU): $published"
-score=("${nmt[@]}" evaluate --paper --target-lang "$lang" --hypothesis "$found" --reference "$test-ref.$lang.sgm")
+score=("${nmt[@]}" evaluate --paper --target-lang "$lang" --hypothesis "$output" --reference "$test-ref.$lang.sgm")
 "${score[@]}" --json >"$work/$size/scores.json.partial"
 mv "$work/$size/scores.json.partial" "$work/$size/scores.json" # for nmt report
 "${score[@]}"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import small_disk
 
-from nmt.artefact import Artefact, Lock, check_output, new_folder, remove, sweep, write_file
+from nmt.artefact import Artefact, Lock, check_output, new_folder, remove_folder, remove_leftovers, write_file
 from nmt.errors import ArtefactError, LockedError, ResourceError, UserError
 
 
@@ -113,7 +113,7 @@ def test_a_writer_killed_in_the_middle_leaves_nothing_under_the_name_and_its_res
     assert not (tmp_path / "m").exists()
     make(tmp_path / "m")
     (tmp_path / ".x.partial").mkdir()
-    sweep(tmp_path)
+    remove_leftovers(tmp_path)
     assert os.listdir(tmp_path) == ["m"]
 
 
@@ -163,7 +163,7 @@ def test_a_full_disk_is_told_with_path_and_bytes_and_leaves_nothing(tmp_path):
 def test_removing_never_follows_a_link(tmp_path):
     make(tmp_path / "m")
     (tmp_path / "link").symlink_to(tmp_path / "m")
-    remove(tmp_path / "link")
+    remove_folder(tmp_path / "link")
     assert (tmp_path / "m/manifest.json").exists()
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from nmt.errors import ArtefactError, InputError, UserError
-from nmt.text import archive, packed
+from nmt.text import archive, compression
 from nmt.text.archive import check_whole
 from nmt.text.corpus import count_lines, open_text, raw_lines, read_lines, text_exists
 from nmt.translate.windows import pairs
@@ -161,7 +161,8 @@ def test_a_flipped_byte_is_noticed(tmp_path, name):
 
 
 def test_a_wrong_check_sum_at_the_very_end_is_noticed_however_long_the_archive_is(tmp_path):
-    for length in range(packed.CHUNK - 12_000, packed.CHUNK + 3_000, 500):  # the zeros that end a tar lie on both sides
+    # The zeros that end a tar lie on both sides of the end of a read.
+    for length in range(compression.READ_BYTES - 12_000, compression.READ_BYTES + 3_000, 500):
         text = random.Random(length).randbytes(length).hex().encode()[:length]
         whole = bytearray(gzip.compress(tar({"t": text}), compresslevel=1))
         whole[-8] ^= 1
@@ -271,7 +272,7 @@ def test_a_link_and_a_name_that_leaves_are_refused_in_a_zip_too(tmp_path):
 
 
 def test_what_unpacks_without_end_is_refused_and_text_never(tmp_path, monkeypatch):
-    monkeypatch.setattr(packed, "FREE_BYTES", 1 << 20)
+    monkeypatch.setattr(compression, "FREE_BYTES", 1 << 20)
     zeros = gzip.compress(bytes(8 << 20))
     (tmp_path / "bomb.gz").write_bytes(zeros)
     (tmp_path / "bomb.tgz").write_bytes(tar({"zeros": bytes(8 << 20), "t": b"x\n"}, "w:gz"))
@@ -288,7 +289,7 @@ def test_what_unpacks_without_end_is_refused_and_text_never(tmp_path, monkeypatc
 
 
 def test_members_without_number_and_headers_without_end_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(archive, "MOST_MEMBERS", 100)
+    monkeypatch.setattr(archive, "MAX_MEMBERS", 100)
     (tmp_path / "many.tar").write_bytes(tar({str(i): b"" for i in range(101)}))
     (tmp_path / "many.zip").write_bytes(zipped({str(i): b"" for i in range(101)}))
     for name in ("many.tar", "many.zip"):

@@ -17,9 +17,9 @@ from nmt.text.corpus import clean, decode_line, read_lines
 from nmt.text.filter import KEPT, REASONS, LengthFilter
 from nmt.text.normalize import Normalizer
 from nmt.text.pipeline import Pipeline, Side, SideSettings
-from nmt.text.subword import Sentencepiece, SubwordSettings, learn
+from nmt.text.subword import SentencepieceVocabulary, SubwordSettings, learn_subwords
 from nmt.text.truecase import Truecaser, count_casings
-from nmt.text.vocabulary import Words
+from nmt.text.vocabulary import WordVocabulary
 
 SENTENCES = [
     "The European Parliament adopted the resolution by 312 votes to 45.",
@@ -41,14 +41,14 @@ def pipeline_of(
 ) -> Pipeline:
     """A joint pipeline learnt from the texts."""
     settings = SideSettings("en", normalization, False, False, tokenizer, subword)
-    prepare = Side(settings, Words([])).prepare
+    prepare = Side(settings, WordVocabulary([])).prepare
     prepared = prepare(texts)
     if subword == "none":
         counts = {word: 1 for text in prepared for word in text.split()}
-        vocabulary = Words.learn(counts, 0, 1)
+        vocabulary = WordVocabulary.learn(counts, 0, 1)
     else:
         given = {"vocab_size": 300, "character_coverage": 1.0, "byte_fallback": False, **given}
-        vocabulary = learn(iter(prepared), SubwordSettings(subword, **given))
+        vocabulary = learn_subwords(iter(prepared), SubwordSettings(subword, **given))
     return Pipeline(Side(settings, vocabulary), Side(settings, vocabulary), joint=True)
 
 
@@ -120,10 +120,10 @@ def test_damaged_gzip_a_missing_file_and_a_folder_are_told_apart(tmp_path):
 
 
 def test_normalisation_goes_form_then_punctuation_then_case():
-    assert Normalizer("en", "nfkc", False, False)("ﬁne\u00a0①\u2028x") == "fine 1 x"
-    assert Normalizer("en", "nfc", False, False)("e\u0301 ﬁ") == "é ﬁ"
-    assert Normalizer("en", "none", False, True)("A\u0301 ﬁ") == "a\u0301 ﬁ"
-    assert Normalizer("en", "none", True, True)("“Hello” – ‘You’…") == "\"hello\" - 'you'..."
+    assert Normalizer("en", "nfkc", False, False)(["ﬁne\u00a0①\u2028x"]) == ["fine 1 x"]
+    assert Normalizer("en", "nfc", False, False)(["e\u0301 ﬁ"]) == ["é ﬁ"]
+    assert Normalizer("en", "none", False, True)(["A\u0301 ﬁ"]) == ["a\u0301 ﬁ"]
+    assert Normalizer("en", "none", True, True)(["“Hello” – ‘You’…"]) == ["\"hello\" - 'you'..."]
 
 
 @pytest.mark.parametrize("subword", ["bpe", "unigram", "none"])
@@ -139,7 +139,10 @@ def test_ids_go_back_to_the_text_they_came_from(subword, tokenizer):
 def test_apostrophes_survive_moses_in_their_own_language():
     settings = SideSettings("fr", "nfkc", False, False, "moses", "none")
     text = "Ça m'étonnerait, dit-il, qu'il pleuve aujourd'hui."
-    side = Side(settings, Words.learn(dict.fromkeys(Side(settings, Words([])).prepare([text])[0].split(), 1), 0, 1))
+    side = Side(
+        settings,
+        WordVocabulary.learn(dict.fromkeys(Side(settings, WordVocabulary([])).prepare([text])[0].split(), 1), 0, 1),
+    )
     assert len(side.encode(text)) > len(text.split())
     assert side.decode(side.encode(text)) == text
 
@@ -180,13 +183,13 @@ def test_word_by_word_is_what_sentencepiece_gives_for_the_whole_line(subword):
 
 
 def test_words_that_are_kept_are_bounded_however_long_they_are(monkeypatch):
-    monkeypatch.setattr("nmt.text.subword.MOST_KNOWN_CHARACTERS", 1000)
+    monkeypatch.setattr("nmt.text.subword.MAX_CACHED_CHARACTERS", 1000)
     side = pipeline_of("bpe", SENTENCES).source
     reference = sentencepiece.SentencePieceProcessor(model_proto=side.vocabulary.to_bytes())
     for number in range(20):
         words = [f"{number}abc" * 100, "the"]
         assert side.vocabulary.encode_batch([" ".join(words)]).ids.tolist() == reference.encode(" ".join(words))
-        assert sum(map(len, side.vocabulary._known.places)) <= 1000
+        assert sum(map(len, side.vocabulary._cache.rows)) <= 1000
 
 
 def test_byte_fallback_spells_what_has_no_entry_and_its_text_is_one_line():
@@ -213,22 +216,25 @@ def test_a_text_too_small_for_the_vocabulary_gives_a_smaller_one(subword):
 
 
 def test_words_are_ordered_by_frequency_and_then_by_code_point():
-    words = Words.learn({"b": 2, "a": 2, "z": 5, "rare": 1}, 7, 2)
+    words = WordVocabulary.learn({"b": 2, "a": 2, "z": 5, "rare": 1}, 7, 2)
     assert [words.piece(i) for i in range(words.size)] == [*SYMBOLS, "z", "a", "b"]
     found = words.encode_batch(["a rare  z", ""])
     assert [row.tolist() for row in found.rows()] == [[5, UNK, 4], []]
     assert (found.words.tolist(), found.unknown.tolist()) == ([3, 0], [1, 0])
-    assert Words.learn({"b": 2, "a": 2, "z": 5}, 6, 1).size == 6
+    assert WordVocabulary.learn({"b": 2, "a": 2, "z": 5}, 6, 1).size == 6
 
 
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize("form", ["nfc", "nfkc", "none"])
-def test_a_batch_of_texts_is_normalised_as_each_of_them_alone(form, lowercase):
+def test_each_text_of_a_batch_is_cleaned_then_brought_into_its_form_and_case(form, lowercase):
     normalizer = Normalizer("en", form, False, lowercase)
     texts = [f"a{chr(number)}\u0301 b" for number in range(0x30000) if not 0xD800 <= number < 0xE000]
     texts += ["ΑΣ", "ΑΣ ", "Σ", "", "two\nlines"]
-    assert normalizer.batch(texts) == [normalizer(text) for text in texts]
-    assert normalizer.batch([]) == []
+    expected = list(map(clean, texts))
+    if form != "none":
+        expected = [unicodedata.normalize(form.upper(), text) for text in expected]
+    assert normalizer(texts) == ([text.lower() for text in expected] if lowercase else expected)
+    assert normalizer([]) == []
 
 
 # Truecasing
@@ -287,18 +293,18 @@ def test_another_setting_is_another_pipeline():
 @pytest.mark.parametrize("content", [b"a\na\n", b"a b\n", b"a\n\nb\n", b"\xff\n"])
 def test_a_word_list_with_doubles_gaps_or_bad_bytes_is_refused(content):
     with pytest.raises(ArtefactError, match="not a word list"):
-        Words.from_bytes(content, "words")
+        WordVocabulary.from_bytes(content, "words")
 
 
 def test_a_model_that_is_not_sentencepieces_or_has_other_control_symbols_is_refused(tmp_path):
     with pytest.raises(ArtefactError, match="not a sentencepiece model"):
-        Sentencepiece(b"nonsense")
+        SentencepieceVocabulary(b"nonsense")
     prefix = str(tmp_path / "other")
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(SENTENCES), model_prefix=prefix, vocab_size=200, hard_vocab_limit=False, minloglevel=2
     )
     with pytest.raises(ArtefactError, match="control symbols"):
-        Sentencepiece(Path(f"{prefix}.model").read_bytes())
+        SentencepieceVocabulary(Path(f"{prefix}.model").read_bytes())
 
 
 @pytest.mark.parametrize("facts", [b"[]", b"{}", b'{"joint": true}', b"\xff"])

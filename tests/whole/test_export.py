@@ -26,7 +26,7 @@ from nmt.nn.layers import EPSILON
 from nmt.options import make
 from nmt.symbols import BOS, EOS, PAD
 from nmt.text.pipeline import Pipeline, Side, SideSettings
-from nmt.text.vocabulary import Words
+from nmt.text.vocabulary import WordVocabulary
 from nmt.translate.score import score
 
 ctranslate2 = pytest.importorskip("ctranslate2")
@@ -66,7 +66,7 @@ class Other(Transformer):
 
 
 def side(language: str, words: list[str]) -> Side:
-    return Side(SideSettings(language, "nfc", False, False, "none", "none"), Words(words))
+    return Side(SideSettings(language, "nfc", False, False, "none", "none"), WordVocabulary(words))
 
 
 def make_model(
