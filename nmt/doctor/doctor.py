@@ -24,7 +24,7 @@ from nmt.doctor.repeats import Overlap, first_of
 from nmt.doctor.sets import PairSet, Part
 from nmt.errors import ArtefactError, quoted
 from nmt.log import log
-from nmt.options import opt
+from nmt.options import opt, options_class
 from nmt.signals import Signals
 from nmt.text.pipeline import Pipeline
 
@@ -35,7 +35,7 @@ MANY_PIECES: Final = 2.5
 MOST_CHARACTERS: Final = 20  # of those out of vocabulary, how many are named
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class DoctorOptions(CorpusOptions):
     """What to look at: prepared data, or files as nmt prepare takes them."""
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nmt.data.encode import CHUNK_PAIRS, FilePair
 from nmt.data.sets import Kind
-from nmt.data.shards import Corpus, Ids
+from nmt.data.shards import Corpus, IdArray
 from nmt.doctor.examine import Lines
 from nmt.doctor.findings import Example, Finding
 from nmt.errors import quoted
@@ -51,7 +51,7 @@ def _decoded(corpus: Corpus, pipeline: Pipeline) -> Iterator[tuple[bytes, bytes]
         yield from zip(sources, _texts(pipeline.target, corpus.targets(rows), corpus.target_lengths[rows]), strict=True)
 
 
-def _texts(side: Side, ids: Ids, lengths: NDArray[Any]) -> list[bytes]:
+def _texts(side: Side, ids: IdArray, lengths: NDArray[Any]) -> list[bytes]:
     """The texts of ids that stand one after the other. lengths: (N,)"""
     rows = np.split(ids, np.cumsum(lengths[:-1], dtype=np.int64))
     return [side.decode(row.tolist()).encode() for row in rows]

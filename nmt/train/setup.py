@@ -175,7 +175,9 @@ def _micro_batch(run: Run) -> int:
     options, longest = run.options, run.loader.longest()
     if options.max_tokens == "auto":
         largest = run.loader.largest_micro_batch()
-        found = find_max_tokens(run.updater.objective, longest, largest, options.precision, run.world)
+        found = find_max_tokens(
+            run.updater.objective, longest, largest, options.precision, run.world, run.loader.column_kinds
+        )
         why = "the largest that the data asks for" if found >= largest else "memory holds no larger ones"
         run.report.line(f"micro-batches of at most {found:,} tokens, found by trial: {why}")
         return found

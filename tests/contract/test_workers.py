@@ -14,7 +14,7 @@ from nmt.signals import Signals
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_results_come_in_the_order_of_the_items(workers):
-    items = [0.2, 0.0, 0.1, 0.0] + list(range(-20, 0))
+    items = list(range(-20, 5))
     assert list(in_order(abs, items, workers, Signals())) == [abs(item) for item in items]
 
 

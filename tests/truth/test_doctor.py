@@ -338,7 +338,7 @@ def test_repeated_keys_are_those_that_a_set_would_find():
     texts = [chance.choice(["", "a", "b", "ä", *map(str, range(40))]) for _ in range(100)]
     keys = keys_of(texts)
     assert ((keys == NO_KEY) == [not text for text in texts]).all()
-    again = find_repeated(keys[:, None], lambda: None, at_once=7)
+    again = find_repeated(keys[:, None], lambda: None, 7)
     assert again.tolist() == [bool(text) and text in texts[:i] for i, text in enumerate(texts)]
     assert all(first_of(keys, i) == texts.index(texts[i]) for i in np.flatnonzero(again))
 
@@ -456,7 +456,7 @@ def test_the_chart_is_xml_with_a_bar_for_each_row_and_the_page_fetches_nothing()
     [
         ({}, "nothing to look at"), ({"data": "d", "train": ("a",)}, "stands without a flag"), ({"train": ("a",)}, "-lang"),
         ({"data": "d", "vocabulary": "v"}, "stands without a flag"), ({"source": ("a",)}, "they are pairs"),
-        ({"data": "d", "workers": 0}, "--workers is 0"), ({"data": "d", "max_ratio": 0.5}, "--max-ratio is 0.5"),
+        ({"data": "d", "workers": 0}, r"--workers (is )?0"), ({"data": "d", "max_ratio": 0.5}, r"--max-ratio (is )?0.5"),
     ],
 )  # fmt: skip
 def test_options_that_cannot_be_are_told(given, told):
