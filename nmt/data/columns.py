@@ -1,14 +1,16 @@
 """Columns of training data: files beside the text with numbers of pairs or of target words, or with links between words."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, NamedTuple, get_args
+from typing import Any, Final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt.data.row_files import COLUMN_TYPES, Rows
 from nmt.errors import InputError, UserError, quoted
 from nmt.symbols import ColumnKind
 from nmt.text.corpus import bad_bytes, decode_line
@@ -19,22 +21,6 @@ GIVEN: Final = re.compile(r"([a-z][a-z0-9_-]*)(?::([a-z]+))?=(.+)", re.DOTALL)
 RESERVED_NAMES: Final = ("source", "target", "lengths")  # of the files of a set
 NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 LINK: Final = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
-TYPES: Final[dict[ColumnKind, np.dtype[Any]]] = {
-    "pair": np.dtype("<f4"),
-    "target": np.dtype("<f4"),
-    "links": np.dtype("<u4"),
-}
-
-
-class Rows(NamedTuple):
-    """Values of some pairs, one pair after the other. values: (sum of lengths, ...); lengths: (N,) values of each pair."""
-
-    values: NDArray[Any]
-    lengths: NDArray[Any]
-
-    def keep(self, kept: NDArray[np.bool_]) -> "Rows":
-        """The rows of the pairs that are kept. kept: (N,)"""
-        return Rows(self.values[np.repeat(kept, self.lengths)], self.lengths[kept])
 
 
 @dataclass(frozen=True)
@@ -75,9 +61,12 @@ def parse_columns(given: Sequence[str], num_files: int) -> list[ColumnFiles]:
     return [ColumnFiles(name, kinds[name], tuple(paths)) for name, paths in files.items()]
 
 
+Spans = list[range]  # of a sentence: the positions of each word's tokens, in the model's order
+
+
 @dataclass(frozen=True)
 class Sentences:
-    """The pairs that a chunk of a column belongs to.
+    """The pairs that the lines of a column belong to.
 
     numbers: (N,) of their lines, counted from 1
     good: (N,) whether the text of the pair can be used; the values of others are not read
@@ -89,33 +78,34 @@ class Sentences:
     prepared: tuple[Sequence[str], Sequence[str]]
     pipeline: Pipeline
 
-    def token_counts(self, side: int) -> list[NDArray[np.int64]]:
-        """Of each pair (words,) tokens of each word of the source (0) or target (1), in the order of the text."""
-        return tokens_per_word(self._side(side), self.prepared[side])
+    @cached_property
+    def spans(self) -> list[tuple[Spans, Spans]]:
+        """The spans of source and target of each pair."""
+        source, target = (
+            [_spans(side, counts) for counts in tokens_per_word(side, lines)]
+            for side, lines in zip((self.pipeline.source, self.pipeline.target), self.prepared, strict=True)
+        )
+        return list(zip(source, target, strict=True))
 
-    def right_to_left(self, side: int) -> bool:
-        return self._side(side).settings.right_to_left
 
-    def _side(self, side: int) -> Side:
-        return (self.pipeline.source, self.pipeline.target)[side]
+def _spans(side: Side, counts: NDArray[np.int64]) -> Spans:
+    """counts: (words,) tokens of each word"""
+    ends, total = np.cumsum(counts).tolist(), int(counts.sum())
+    spans = [range(end - count, end) for end, count in zip(ends, counts.tolist(), strict=True)]
+    return [range(total - span.stop, total - span.start) for span in spans] if side.settings.right_to_left else spans
 
 
 def read_column(kind: ColumnKind, path: Path, lines: Sequence[bytes], pairs: Sentences) -> Rows:
-    """The values of a chunk's pairs for a column of tokens, positions in the model's order.
+    """The values of some pairs, for tokens in the model's order. lines: (N,) raw lines of the column's file
 
-    lines: (N,) raw lines of the column's file
     Raises InputError with FILE:LINE for what is not a value of this kind.
     """
-    texts = [
-        _words(path, int(number), raw) if good else None
-        for number, raw, good in zip(pairs.numbers, lines, pairs.good, strict=True)
+    name, empty = quoted(path), np.zeros((0, 2) if kind == "links" else 0, COLUMN_TYPES[kind])
+    spans = [([], [])] * len(lines) if kind == "pair" else pairs.spans
+    rows = [
+        _values(kind, f"{name}:{number}", _words(path, number, raw), *span) if good else empty
+        for number, raw, good, span in zip(pairs.numbers.tolist(), lines, pairs.good, spans, strict=True)
     ]
-    places = [f"{quoted(path)}:{number}" for number in pairs.numbers]
-    rows: list[NDArray[Any]] = []
-    empty = np.zeros((0, 2) if kind == "links" else 0, TYPES[kind])
-    read = READERS[kind](pairs)
-    for i, (place, words) in enumerate(zip(places, texts, strict=True)):
-        rows.append(empty if words is None else read(place, i, words))
     return Rows(np.concatenate([empty, *rows]), np.array([len(row) for row in rows], dtype=np.uint32))
 
 
@@ -126,82 +116,43 @@ def _words(path: Path, number: int, raw: bytes) -> list[str]:
     return line.text.split()
 
 
-Reader = Callable[[str, int, list[str]], NDArray[Any]]  # (FILE:LINE, index of the pair, words of the line) -> values
-
-
-def _pair_reader(_: Sentences) -> Reader:
-    """One number a pair."""
-
-    def read(place: str, _: int, words: list[str]) -> NDArray[Any]:
+def _values(kind: ColumnKind, place: str, words: list[str], source: Spans, target: Spans) -> NDArray[Any]:
+    """The values of one pair. place: FILE:LINE; words: of the line"""
+    if kind == "links":
+        links = sorted({_link(place, word, source, target) for word in words})
+        positions = [(s, t) for one, other in links for s in source[one] for t in target[other]]
+        return np.array(positions, COLUMN_TYPES[kind]).reshape(-1, 2)
+    if kind == "pair":
         if len(words) != 1:
             raise InputError(f"{place}: {len(words)} numbers; must be 1, the number of the pair (mend the line)")
         return _numbers(place, words)
-
-    return read
-
-
-def _target_reader(pairs: Sentences) -> Reader:
-    """A number for each target word, and one for EOS, which is 1 where the line has none."""
-    token_counts, right_to_left = pairs.token_counts(1), pairs.right_to_left(1)
-
-    def read(place: str, i: int, words: list[str]) -> NDArray[Any]:
-        counts = token_counts[i]
-        if len(words) not in (len(counts), len(counts) + 1):
-            raise InputError(
-                f"{place}: {len(words)} numbers; must be {len(counts)}, one for each target word as nmt prepare divides the "
-                f"line, or {len(counts) + 1} with one for its end (mend the line)"
-            )
-        numbers = _numbers(place, words)
-        tokens = np.repeat(numbers[: len(counts)], counts)
-        end = numbers[len(counts) :] if len(words) > len(counts) else np.ones(1, tokens.dtype)
-        return np.concatenate([tokens[::-1] if right_to_left else tokens, end])
-
-    return read
-
-
-def _links_reader(pairs: Sentences) -> Reader:
-    """Links between words, as links between all tokens of the one and all of the other."""
-    sides = [(pairs.token_counts(side), pairs.right_to_left(side)) for side in (0, 1)]
-
-    def read(place: str, i: int, words: list[str]) -> NDArray[Any]:
-        tokens = [_positions(counts[i], right_to_left) for counts, right_to_left in sides]
-        links = [_link(place, word, len(tokens[0]), len(tokens[1])) for word in words]
-        found = [(s, t) for source, target in sorted(set(links)) for s in tokens[0][source] for t in tokens[1][target]]
-        return np.array(found, TYPES["links"]).reshape(-1, 2)
-
-    return read
-
-
-READERS: Final[dict[ColumnKind, Callable[[Sentences], Reader]]] = {
-    "pair": _pair_reader,
-    "target": _target_reader,
-    "links": _links_reader,
-}
+    if len(words) - len(target) not in (0, 1):
+        raise InputError(
+            f"{place}: {len(words)} numbers; must be {len(target)}, one for each target word as nmt prepare divides the "
+            f"line, or {len(target) + 1} with one for its end (mend the line)"
+        )
+    values = np.ones(sum(map(len, target)) + 1, COLUMN_TYPES[kind])  # EOS has 1 unless the line has its number
+    spans = [*target, range(len(values) - 1, len(values))]
+    for number, span in zip(_numbers(place, words), spans, strict=False):
+        values[span.start : span.stop] = number
+    return values
 
 
 def _numbers(place: str, words: Sequence[str]) -> NDArray[Any]:
     with np.errstate(over="ignore"):
-        numbers = np.array([float(word) if NUMBER.fullmatch(word) else np.nan for word in words], TYPES["pair"])
+        numbers = np.array([float(word) if NUMBER.fullmatch(word) else np.nan for word in words], COLUMN_TYPES["pair"])
     if not np.isfinite(numbers).all():
-        word = words[int(np.flatnonzero(~np.isfinite(numbers))[0])]
+        word = words[int(np.isfinite(numbers).argmin())]
         raise InputError(f"{place}: '{quoted(word)}': must be a finite number of 32 bits (mend the line)")
     return numbers
 
 
-def _positions(counts: NDArray[np.int64], right_to_left: bool) -> list[range]:
-    """The positions of each word's tokens in the model's order. counts: (words,) tokens of each"""
-    ends, total = np.cumsum(counts).tolist(), int(counts.sum())
-    spans = zip([0, *ends], ends, strict=False)
-    return [range(total - end, total - start) if right_to_left else range(start, end) for start, end in spans]
-
-
-def _link(place: str, word: str, num_source: int, num_target: int) -> tuple[int, int]:
+def _link(place: str, word: str, source: Spans, target: Spans) -> tuple[int, int]:
     """(source word, target word) of `S-T`."""
     match = LINK.fullmatch(word)
-    source, target = (int(match[1]), int(match[2])) if match else (num_source, num_target)
-    if source >= num_source or target >= num_target:
+    if match is None or int(match[1]) >= len(source) or int(match[2]) >= len(target):
         raise InputError(
-            f"{place}: '{quoted(word)}': must be SOURCE-TARGET, words counted from 0; the pair has {num_source} source words "
-            f"and {num_target} target words as nmt prepare divides the lines (mend the line)"
+            f"{place}: '{quoted(word)}': must be SOURCE-TARGET, words counted from 0; the pair has {len(source)} source "
+            f"words and {len(target)} target words as nmt prepare divides the lines (mend the line)"
         )
-    return source, target
+    return int(match[1]), int(match[2])

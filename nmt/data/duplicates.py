@@ -13,8 +13,8 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.data.columns import Rows
 from nmt.data.encode import Encoded
+from nmt.data.row_files import Rows
 
 SORTED_ROWS: Final = 1 << 21  # 24 bytes each, and as much again while they are sorted
 SCANNED_ROWS: Final = 1 << 20

@@ -11,7 +11,8 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.data.columns import Rows, Sentences, read_column
+from nmt.data.columns import Sentences, read_column
+from nmt.data.row_files import Rows
 from nmt.errors import InputError, quoted
 from nmt.symbols import ColumnKind
 from nmt.text.corpus import bad_bytes, count_lines, decode_line, misaligned, raw_lines

@@ -16,8 +16,9 @@ from nmt.artefact import check_output, new_folder, to_json, write_file
 from nmt.data.duplicates import without_duplicates
 from nmt.data.encode import CHUNK_PAIRS, BadLine, CasingTask, CountTask, EncodeTask, FilePair, TextTask
 from nmt.data.learn import count_words, learn_apart
+from nmt.data.row_files import SIDES, SetWriter
 from nmt.data.sets import CorpusOptions, TextSet, text_sets, with_counts
-from nmt.data.shards import DATA_KIND, SetFacts, SetWriter, named_pipeline, write_facts
+from nmt.data.shards import DATA_KIND, SetFacts, named_pipeline, write_facts
 from nmt.data.statistics import SetStatistics
 from nmt.data.workers import in_order
 from nmt.errors import InputError, UserError, quoted
@@ -238,7 +239,7 @@ def _write_set(
                 lines += more
         writer.finish()
     if not training:
-        for side, lines in zip(("source", "target"), raw, strict=True):
+        for side, lines in zip(SIDES, raw, strict=True):
             write_file(folder / f"{text_set.stem}.{side}.txt", "".join(line + "\n" for line in lines).encode())
     if training and not statistics.kept:
         first = quoted(text_set.files[0].source)

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.data.encode import CHUNK_PAIRS, FilePair
+from nmt.data.row_files import IdArray
 from nmt.data.sets import Kind
-from nmt.data.shards import Corpus, IdArray
+from nmt.data.shards import Corpus
 from nmt.doctor.examine import Lines
 from nmt.doctor.findings import Example, Finding
 from nmt.errors import quoted

@@ -21,8 +21,9 @@ from nmt.artefact import MANIFEST, Artefact, new_folder, to_json
 from nmt.data.duplicates import find_repeated
 from nmt.data.encode import Chunk, FilePair, decode
 from nmt.data.prepare import PrepareOptions, prepare
+from nmt.data.row_files import SetWriter
 from nmt.data.sets import text_sets, with_counts
-from nmt.data.shards import PreparedData, SetFacts, SetWriter, write_facts
+from nmt.data.shards import PreparedData, SetFacts, write_facts
 from nmt.errors import ArtefactError, InputError, ResourceError, UserError
 from nmt.signals import Signals
 from nmt.symbols import UNK
@@ -564,7 +565,7 @@ def pipeline(tmp_path) -> Pipeline:
 
 def test_pairs_are_found_wherever_they_stand(tmp_path, pipeline, monkeypatch):
     monkeypatch.setattr(
-        "nmt.data.shards.BLOCK_BYTES", 64
+        "nmt.data.row_files.BLOCK_BYTES", 64
     )  # 32 ids: rows cross its bounds, and some hold several blocks
     chance = random.Random(1)
     rows = [
@@ -581,7 +582,7 @@ def test_pairs_are_found_wherever_they_stand(tmp_path, pipeline, monkeypatch):
 
 @pytest.mark.parametrize(
     ("row", "told"),
-    [(([4, 10], [4, 4]), "an id that is not 3 to 9"), (([4, 2], [4, 4]), "an id that is not 3 to 9")],
+    [(([4, 10], [4, 4]), "a number that is not 3 to 9"), (([4, 2], [4, 4]), "a number that is not 3 to 9")],
 )
 def test_ids_that_are_none_of_the_text_are_refused(tmp_path, pipeline, row, told):
     assert pipeline.source.size == 10
@@ -619,7 +620,7 @@ def test_a_flipped_byte_is_found_before_it_is_used(tmp_path, pipeline, name):
 
 
 def test_damage_in_a_block_that_is_never_used_does_not_keep_others_from_being_used(tmp_path, pipeline, monkeypatch):
-    monkeypatch.setattr("nmt.data.shards.BLOCK_BYTES", 64)
+    monkeypatch.setattr("nmt.data.row_files.BLOCK_BYTES", 64)
     rows = [([4] * 32, [5]), ([6] * 32, [7])]
     folder = written(tmp_path / "s", pipeline, rows, [(32, 1), (32, 1)])
     content = bytearray((folder / "train.source.bin").read_bytes())
