@@ -2,26 +2,25 @@
 
 import json
 import sys
-from dataclasses import dataclass
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
+from nmt import opt, options_class
 from nmt.cli.command import Command
 from nmt.data.prepare import PrepareOptions, prepare
 from nmt.errors import quoted
 from nmt.log import log
-from nmt.options import opt
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class PrepareCommandOptions(PrepareOptions):
     json: bool = opt(False, "print the report as JSON")
 
 
 def run(options: PrepareCommandOptions) -> None:
-    """Prepare, and tell what happened on stderr."""
+    """Prepare the data, and log the counts to stderr."""
     report = prepare(options)
     log.table(_tokens_table(report))
     for row in report["sets"]:
@@ -38,10 +37,10 @@ def _tokens_table(report: dict[str, Any]) -> Table:
         table.add_column(heading, justify="left" if heading in ("set", "side") else "right", overflow="fold")
     for row in report["sets"]:
         for side, name in (("source", _name(row)), ("target", "")):
-            found = row[side]
-            counts = f"{found['tokens']:,}", f"{found['tokens_per_sentence']:.2f}", f"{found['longest']:,}"
-            shares = f"{found['tokens_per_word']:.3f}", f"{found['unknown_percent']:.3f}%"
-            table.add_row(*(Text(cell) for cell in (name, side, *counts, *shares)))
+            counts = row[side]
+            numbers = f"{counts['tokens']:,}", f"{counts['tokens_per_sentence']:.2f}", f"{counts['longest']:,}"
+            shares = f"{counts['tokens_per_word']:.3f}", f"{counts['unknown_percent']:.3f}%"
+            table.add_row(*(Text(cell) for cell in (name, side, *numbers, *shares)))
     return table
 
 
@@ -50,20 +49,24 @@ def _name(row: dict[str, Any]) -> str:
 
 
 def _pairs_line(row: dict[str, Any]) -> str:
-    """What became of the pairs of a set."""
+    """The number of pairs of a set that were read, kept and dropped, and its columns."""
     dropped = "".join(f", {count:,} dropped: {reason}" for reason, count in row["dropped"].items() if count)
-    replaced = (
-        f"; {row['lines_with_replaced_bytes']:,} lines not UTF-8, mended" if row["lines_with_replaced_bytes"] else ""
-    )
-    empty = f"; {row['pairs_with_an_empty_side']:,} with an empty side" if row["pairs_with_an_empty_side"] else ""
-    return f"{_name(row)}: {row['read']:,} pairs read, {row['kept']:,} kept{dropped}{replaced}{empty}"
+    replaced, empty = row["lines_with_replaced_bytes"], row["pairs_with_an_empty_side"]
+    columns = ", ".join(f"{name} ({kind})" for name, kind in row.get("columns", {}).items())
+    notes = [
+        f"{replaced:,} lines not UTF-8, mended" if replaced else "",
+        f"{empty:,} with an empty side" if empty else "",
+        f"columns: {columns}" if columns else "",
+    ]
+    counts = f"{_name(row)}: {row['read']:,} pairs read, {row['kept']:,} kept{dropped}"
+    return "; ".join(filter(None, [counts, *notes]))
 
 
 def _vocabulary_line(report: dict[str, Any]) -> str:
-    found = report["vocabulary"]
-    if found["joint"]:
-        return f"one vocabulary of {found['source']:,} entries"
-    return f"vocabularies of {found['source']:,} (source) and {found['target']:,} (target) entries"
+    vocabulary = report["vocabulary"]
+    if vocabulary["joint"]:
+        return f"one vocabulary of {vocabulary['source']:,} entries"
+    return f"vocabularies of {vocabulary['source']:,} (source) and {vocabulary['target']:,} (target) entries"
 
 
 COMMAND = Command("prepare", "Make prepared data of parallel text, plain or compressed.", PrepareCommandOptions, run)

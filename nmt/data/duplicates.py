@@ -1,21 +1,23 @@
-"""Pairs that were there before, left out of any number of pairs in bounded memory.
+"""Removal of repeated pairs from any number of pairs, in bounded memory.
 
-All pairs go to a file first, and 128 bits of each to another; these are then looked through in parts small enough to
-sort, and the pairs come back without those that an earlier one equals.
+All pairs go to a file first, and 128 bits of each to another. These digests are searched for repeats in parts that are small
+enough to sort; the pairs then come back without those that equal an earlier one.
 """
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nmt.data.encode import Encoded
+from nmt.data.row_files import Rows
 
-SORTED_AT_ONCE: Final = 1 << 21  # pairs: 24 bytes each, and as much again while they are sorted
-SCANNED_AT_ONCE: Final = 1 << 20
+SORTED_ROWS: Final = 1 << 21  # 24 bytes each, and as much again while they are sorted
+SCANNED_ROWS: Final = 1 << 20
 
 Keys = NDArray[np.uint64]
 
@@ -23,20 +25,20 @@ Keys = NDArray[np.uint64]
 def without_duplicates(pairs: Iterator[Encoded], scratch: Path, check: Callable[[], None]) -> Iterator[Encoded]:
     """The pairs, in their order, without those whose digest an earlier one has; counted as dropped: "duplicate".
 
-    scratch: a folder for two files, of about twice the size of the pairs; they are gone when this ends
+    scratch: a folder for two files, of about twice the size of the pairs; they are deleted in the end
     check: called now and then; may raise to stop
     """
     spool, digests = scratch / "pairs.spool", scratch / "digests.spool"
     try:
         with spool.open("w+b") as file, digests.open("w+b") as keys:
-            written = [_Written.of(encoded, file, keys) for encoded in pairs]
+            chunks = [_SpooledChunk(encoded, file, keys) for encoded in pairs]
             keys.flush()
             repeated = find_repeated(_mapped(digests), check)
             file.seek(0)
             first = 0
-            for one in written:
+            for chunk in chunks:
                 check()
-                encoded = one.read(file)
+                encoded = chunk.read(file)
                 kept = ~repeated[first : first + len(encoded.lengths)]
                 first += len(encoded.lengths)
                 encoded.dropped["duplicate"] += int((~kept).sum())
@@ -47,61 +49,62 @@ def without_duplicates(pairs: Iterator[Encoded], scratch: Path, check: Callable[
         digests.unlink(missing_ok=True)
 
 
-def find_repeated(keys: Keys, check: Callable[[], None], at_once: int = SORTED_AT_ONCE) -> NDArray[np.bool_]:
-    """(N,) whether an earlier row is the same. keys: (N, words) of 64 bits, in memory or mapped; a row of zeros is no key.
+def find_repeated(keys: Keys, check: Callable[[], None], sorted_rows: int = SORTED_ROWS) -> NDArray[np.bool_]:
+    """(N,) whether an earlier row is the same.
 
-    at_once: about how many rows are sorted at once, which bounds the memory: 1 byte a row beside it
+    keys: (N, K) numbers of 64 bits, in memory or mapped; a row of zeros is no key
     check: called now and then; may raise to stop
+    sorted_rows: about the number of rows that are sorted together, which bounds the memory (1 byte a row beside it)
     """
     repeated = np.zeros(len(keys), dtype=bool)
-    parts = -(-len(keys) // at_once)
+    parts = -(-len(keys) // sorted_rows)
     for part in range(parts):
         check()
-        at = np.concatenate([_of_part(keys, start, part, parts) for start in range(0, len(keys), SCANNED_AT_ONCE)])
+        at = np.concatenate([_of_part(keys, start, part, parts) for start in range(0, len(keys), SCANNED_ROWS)])
         rows = keys[at]
-        order = np.lexsort(rows.T)  # which is stable: of equal rows the earlier one stays the first
+        order = np.lexsort(rows.T)  # stable: of equal rows the earlier one stays the first
         same = (rows[order[1:]] == rows[order[:-1]]).all(axis=1)
         repeated[at[order[1:][same]]] = True
     return repeated
 
 
 def _of_part(keys: Keys, start: int, part: int, parts: int) -> NDArray[np.int64]:
-    """Of the rows from start on the indices of those that belong to a part."""
-    some = keys[start : start + SCANNED_AT_ONCE]
-    return start + np.flatnonzero((some[:, 0] % np.uint64(parts) == part) & some.any(axis=1))
+    """The indices of the rows of a part, among SCANNED_ROWS rows from `start` on."""
+    rows = keys[start : start + SCANNED_ROWS]
+    return start + np.flatnonzero((rows[:, 0] % np.uint64(parts) == part) & rows.any(axis=1))
 
 
 def _mapped(digests: Path) -> Keys:
-    """(N, 2) of a file of digests."""
+    """(N, 2) keys in a file."""
     if not digests.stat().st_size:
         return np.zeros((0, 2), dtype="<u8")
     return np.memmap(digests, dtype="<u8", mode="r").reshape(-1, 2)
 
 
-class _Written:
-    """What is remembered of a chunk whose arrays are in a file."""
+class _SpooledChunk:
+    """A chunk whose arrays are in a file."""
 
-    def __init__(self, encoded: Encoded) -> None:
-        self._counts = encoded.read, encoded.dropped, encoded.num_replaced
-        self._shapes = [array.shape for array in self._arrays(encoded)]
-
-    @staticmethod
-    def _arrays(encoded: Encoded) -> list[NDArray[np.uint32]]:
-        return [encoded.lengths, encoded.words, encoded.unknown, encoded.source, encoded.target]
-
-    @classmethod
-    def of(cls, encoded: Encoded, file: BinaryIO, keys: BinaryIO) -> "_Written":
-        for array in cls._arrays(encoded):
+    def __init__(self, encoded: Encoded, file: BinaryIO, keys: BinaryIO) -> None:
+        """Write the arrays into `file`, and the digests into `keys`."""
+        arrays = [encoded.lengths, encoded.words, encoded.unknown, encoded.source, encoded.target]
+        arrays += [array for rows in encoded.columns for array in rows]
+        for array in arrays:
             file.write(array.tobytes())
         keys.write(encoded.digests.tobytes())
-        return cls(encoded)
+        self._formats = [(array.dtype, array.shape) for array in arrays]
+        none, no_keys = np.zeros((0, 2), np.uint32), np.zeros((0, 2), np.uint64)
+        self._rest = replace(
+            encoded, lengths=none, words=none, unknown=none, source=none, target=none, columns=[], digests=no_keys
+        )
 
     def read(self, file: BinaryIO) -> Encoded:
         """The chunk, from where the file stands."""
-        arrays = (
-            np.frombuffer(file.read(4 * math.prod(shape)), dtype=np.uint32).reshape(shape) for shape in self._shapes
+        arrays: list[NDArray[Any]] = [
+            np.frombuffer(file.read(dtype.itemsize * math.prod(shape)), dtype=dtype).reshape(shape)
+            for dtype, shape in self._formats
+        ]
+        lengths, words, unknown, source, target, *columns = arrays
+        rows = [Rows(*pair) for pair in zip(columns[::2], columns[1::2], strict=True)]
+        return replace(
+            self._rest, lengths=lengths, words=words, unknown=unknown, source=source, target=target, columns=rows
         )
-        lengths, words, unknown, source, target = arrays
-        read, dropped, num_replaced = self._counts
-        nothing = np.zeros((0, 2), dtype=np.uint64)
-        return Encoded(lengths, words, unknown, source, target, nothing, read, dropped, num_replaced)

@@ -1,4 +1,4 @@
-"""Chunks of raw line pairs, and what is done with each: prepared text to learn from, or ids to train on."""
+"""Chunks of raw line pairs, and the work on each: text to learn a vocabulary from, or ids to train on."""
 
 import hashlib
 from collections import Counter
@@ -11,6 +11,10 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt.data.columns import Sentences, read_column
+from nmt.data.row_files import Rows
+from nmt.errors import InputError, quoted
+from nmt.symbols import ColumnKind
 from nmt.text.corpus import bad_bytes, count_lines, decode_line, misaligned, raw_lines
 from nmt.text.filter import KEPT, REASONS, LengthFilter
 from nmt.text.normalize import NOT_TEXT_BUT_LF
@@ -25,62 +29,83 @@ BadLine = Literal["error", "skip", "replace"]
 
 @dataclass(frozen=True)
 class FilePair:
-    """Two files that are translations of each other, line by line."""
+    """Two files that are translations of each other, line by line, and files of columns with a line for each pair."""
 
     source: Path
     target: Path
+    columns: tuple[Path, ...] = ()
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        return self.source, self.target, *self.columns
+
+    def unequal(self, counts: Sequence[int]) -> InputError | None:
+        """The error for the first file with another number of lines than the source. counts: lines of each of `paths`"""
+        if counts[0] != counts[1]:
+            return misaligned(self.source, self.target, counts[0], counts[1])
+        for path, count in zip(self.columns, counts[2:], strict=True):
+            if count != counts[0]:
+                return InputError(
+                    f"{quoted(path)} has {count:,} lines, {quoted(self.source)} has {counts[0]:,}; a column needs a line "
+                    "for each pair"
+                )
+        return None
 
 
 @dataclass(frozen=True)
 class Chunk:
     """Some lines of a file pair, as bytes.
 
-    numbers: (N,) of the lines, counted from 1; source, target: each line with its LF, the last may lack it
+    numbers: (N,) of the lines, counted from 1
+    source, target: each line with its LF, the last may lack it
+    columns: the lines of each column
     """
 
     files: FilePair
     numbers: NDArray[np.int64]
     source: bytes
     target: bytes
+    columns: tuple[list[bytes], ...] = ()
 
 
-Wanted = Callable[[NDArray[np.int64]], NDArray[np.bool_]]
+Selection = Callable[[NDArray[np.int64]], NDArray[np.bool_]]
 
 
-def chunks(files: Sequence[FilePair], wanted: Wanted | None = None) -> Iterator[Chunk]:
-    """The pairs of all files, in order. wanted: (N,) indices, counted from 0 over all files -> (N,) whether to take them.
+def chunks(files: Sequence[FilePair], select: Selection | None = None) -> Iterator[Chunk]:
+    """The pairs of all files, in order. Raises InputError when two files differ in length.
 
-    Raises InputError when two files differ in length.
+    select: (N,) indices of pairs, counted from 0 over all files -> (N,) whether to take them
     """
-    before = 0  # pairs of the files before
+    offset = 0  # pairs of the previous files
     for pair in files:
         number = 1
-        for source, target in _blocks(pair):
-            numbers = np.arange(number, number + len(source))
-            number += len(source)
-            if wanted is not None:
-                taken = np.flatnonzero(wanted(before + numbers - 1))
-                numbers, source, target = numbers[taken], [source[i] for i in taken], [target[i] for i in taken]
+        for block in _blocks(pair):
+            numbers = np.arange(number, number + len(block[0]))
+            number += len(block[0])
+            if select is not None:
+                taken = np.flatnonzero(select(offset + numbers - 1))
+                numbers, block = numbers[taken], [[lines[i] for i in taken] for lines in block]
             if len(numbers):
-                yield Chunk(pair, numbers, b"".join(source), b"".join(target))
-        before += number - 1
+                yield Chunk(pair, numbers, b"".join(block[0]), b"".join(block[1]), tuple(block[2:]))
+        offset += number - 1
 
 
-def _blocks(pair: FilePair) -> Iterator[tuple[list[bytes], list[bytes]]]:
-    """The lines of both files, CHUNK_PAIRS at a time; InputError when one has more lines than the other."""
-    sources, targets = raw_lines(pair.source), raw_lines(pair.target)
+def _blocks(pair: FilePair) -> Iterator[list[list[bytes]]]:
+    """The lines of all files, CHUNK_PAIRS at a time; InputError when one has more lines than another."""
+    streams = [raw_lines(path) for path in pair.paths]
     while True:
-        source, target = list(islice(sources, CHUNK_PAIRS)), list(islice(targets, CHUNK_PAIRS))
-        if len(source) != len(target):
-            raise misaligned(pair.source, pair.target, count_lines(pair.source), count_lines(pair.target))
-        if not source:
+        block = [list(islice(stream, CHUNK_PAIRS)) for stream in streams]
+        if len(set(map(len, block))) > 1:
+            counts = [count_lines(path) for path in pair.paths]
+            raise pair.unequal(counts) or misaligned(pair.source, pair.target, counts[0], counts[1])
+        if not block[0]:
             return
-        yield source, target
+        yield block
 
 
 @dataclass
 class Texts:
-    """A chunk as text. good: (N,) whether both sides are to be used; num_replaced: lines with bytes that are not UTF-8."""
+    """A chunk as text. good: (N,) whether both sides can be used; num_replaced: lines with bytes that are not UTF-8."""
 
     source: list[str]
     target: list[str]
@@ -98,9 +123,9 @@ def decode(chunk: Chunk, on_bad_line: BadLine) -> Texts:
     rows = zip(chunk.numbers.tolist(), _lines(chunk.source), _lines(chunk.target), strict=True)
     for i, (number, *pair) in enumerate(rows):
         sides = (chunk.files.source, pair[0], texts.source), (chunk.files.target, pair[1], texts.target)
-        for path, raw, found in sides:
+        for path, raw, decoded in sides:
             line = decode_line(raw, number == 1)
-            found.append(line.text)
+            decoded.append(line.text)
             if line.bad_byte is None:
                 continue
             if on_bad_line == "error":
@@ -111,7 +136,7 @@ def decode(chunk: Chunk, on_bad_line: BadLine) -> Texts:
 
 
 def plain_lines(raw: bytes) -> list[str] | None:
-    """Lines in which rule 4 has nothing to do, many times faster than one by one; None when it has, or bytes are bad."""
+    """The lines of a chunk that rule 4 leaves as they are, all at once; None if it changes one, or bytes are bad."""
     if b"\r" in raw:
         return None
     try:
@@ -139,11 +164,11 @@ class TextTask:
 
     def __call__(self, chunk: Chunk) -> list[str]:
         texts = decode(chunk, self.on_bad_line)
-        found: list[str] = []
+        prepared: list[str] = []
         for prepare, lines in ((self.source, texts.source), (self.target, texts.target)):
             if prepare is not None:
-                found += prepare(list(compress(lines, texts.good)))
-        return found
+                prepared += prepare(list(compress(lines, texts.good)))
+        return prepared
 
 
 @dataclass(frozen=True)
@@ -172,7 +197,8 @@ class Encoded:
 
     lengths, words, unknown: (N, 2) of source and target: tokens, words before subwords, tokens that are UNK
     source, target: the ids of all pairs, one after the other
-    digests: (N, 2) 128 bits of each pair, to find duplicates by; (0, 2) when not asked for
+    columns: the rows of each column
+    digests: (N, 2) 128 bits of each pair, to find duplicates by; (0, 2) when not wanted
     read, dropped, num_replaced: pairs read, pairs left out by reason, lines with replaced bytes
     raw: the source and target lines of evaluation sets, cleaned by rule 4
     """
@@ -182,6 +208,7 @@ class Encoded:
     unknown: Numbers
     source: Numbers
     target: Numbers
+    columns: list[Rows]
     digests: NDArray[np.uint64]
     read: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
@@ -195,28 +222,37 @@ class Encoded:
         self.source = self.source[np.repeat(kept, self.lengths[:, 0])]
         self.target = self.target[np.repeat(kept, self.lengths[:, 1])]
         self.lengths, self.words, self.unknown = self.lengths[kept], self.words[kept], self.unknown[kept]
+        self.columns = [rows.keep(kept) for rows in self.columns]
 
 
 @dataclass(frozen=True)
 class EncodeTask:
-    """Chunk -> ids. lengths: the filter of training data; None keeps every pair and its raw text, for evaluation sets."""
+    """Chunk -> ids and columns.
+
+    lengths: the filter of training data; None keeps every pair and its raw text, for evaluation sets
+    columns: the kind of each column of the chunks
+    """
 
     pipeline: Pipeline
     lengths: LengthFilter | None
     digests: bool
     on_bad_line: BadLine
+    columns: tuple[ColumnKind, ...] = ()
 
     def __call__(self, chunk: Chunk) -> Encoded:
         texts = decode(chunk, self.on_bad_line)
         prepared = self.pipeline.source.prepare(texts.source), self.pipeline.target.prepare(texts.target)
         source = self.pipeline.source.encode_prepared(prepared[0])
         target = self.pipeline.target.encode_prepared(prepared[1])
+        sentences = Sentences(chunk.numbers, texts.good, prepared, self.pipeline)
+        columns = zip(self.columns, chunk.files.columns, chunk.columns, strict=True)
         encoded = Encoded(
             lengths=np.stack([source.lengths, target.lengths], axis=1),
             words=np.stack([source.words, target.words], axis=1),
             unknown=np.stack([source.unknown, target.unknown], axis=1),
             source=source.ids,
             target=target.ids,
+            columns=[read_column(kind, path, lines, sentences) for kind, path, lines in columns],
             digests=np.zeros((0, 2), dtype=np.uint64),
             read=len(chunk.numbers),
             num_replaced=texts.num_replaced,
@@ -235,7 +271,7 @@ class EncodeTask:
 
 
 def _digests(sources: Iterable[str], targets: Iterable[str]) -> NDArray[np.uint64]:
-    """(N, 2) 128 bits of each pair; LF stands in no line, so no two pairs are joined to one text."""
+    """(N, 2) 128 bits of each pair; no line has an LF, so that different pairs are different texts."""
     pairs = (f"{source}\n{target}".encode() for source, target in zip(sources, targets, strict=True))
     joined = b"".join(hashlib.blake2b(pair, digest_size=16).digest() for pair in pairs)
     return np.frombuffer(joined, dtype="<u8").reshape(-1, 2)

@@ -13,6 +13,7 @@ from nmt.batch import Batch, make_batch
 from nmt.data.batching import PART, Indices, Plan, micro_batches, plan_part
 from nmt.data.shards import Corpus
 from nmt.errors import ArtefactError
+from nmt.symbols import ColumnKind
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ def to_batch(corpus: Corpus, indices: Indices) -> Batch:
     return make_batch(
         (corpus.sources(indices), corpus.source_lengths[indices]),
         (corpus.targets(indices), corpus.target_lengths[indices]),
+        {name: (column.kind, column.take(indices)) for name, column in corpus.columns.items()},
     )
 
 
@@ -133,6 +135,11 @@ class Loader:
         lengths = self.corpus.source_lengths, self.corpus.target_lengths
         for part in range(pairs // PART, -(-len(self.corpus) // PART)):
             yield plan_part(*lengths, self.batch_tokens, self.seed, epoch, part)
+
+    @property
+    def column_kinds(self) -> dict[str, ColumnKind]:
+        """The kind of each column by name."""
+        return {name: column.kind for name, column in self.corpus.columns.items()}
 
     def longest(self) -> int:
         """Tokens of the longest side of all pairs, EOS counted."""

@@ -1,4 +1,4 @@
-"""The sets of pairs that a command is asked to work on: files by prefix or side by side, for training and evaluation."""
+"""The sets of pairs that a command works on: files by prefix or side by side, for training and evaluation."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -9,13 +9,15 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt import opt, options_class
 from nmt.data.batching import Indices
+from nmt.data.columns import ColumnFiles, parse_columns
 from nmt.data.encode import Chunk, FilePair, chunks
 from nmt.errors import InputError, UserError, quoted
 from nmt.log import log
-from nmt.options import opt
 from nmt.signals import Signals
-from nmt.text.corpus import count_lines, misaligned, text_exists, text_name
+from nmt.symbols import ColumnKind
+from nmt.text.corpus import count_lines, text_exists, text_name
 from nmt.text.filter import LengthFilter
 
 HELD_OUT: Final = "held-out"
@@ -23,9 +25,9 @@ HELD_OUT: Final = "held-out"
 Kind = Literal["train", "valid", "test"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class CorpusOptions:
-    """Texts that are translations of each other, and which of their pairs are to be trained on."""
+    """Texts that are translations of each other, and which of their pairs to train on."""
 
     source_lang: str | None = opt(None, "source language, and the ending of the files of a prefix: en")
     target_lang: str | None = opt(None, "target language, and the ending of the files of a prefix: de")
@@ -42,25 +44,22 @@ class CorpusOptions:
     valid_target: tuple[str, ...] = opt((), "their translations, in the order of --valid-source")
     test_source: tuple[str, ...] = opt((), "files of test sets, a set each")
     test_target: tuple[str, ...] = opt((), "their translations, in the order of --test-source")
-    min_length: int = opt(1, "shortest side of a training pair, in tokens after subwords")
+    min_length: int = opt(1, "shortest side of a training pair, in tokens after subwords", minimum=1)
     max_length: int = opt(
-        256, "longest side of a training pair, in tokens after subwords; 0 is any (256: tensor2tensor)"
+        256, "longest side of a training pair, in tokens after subwords; 0 is any (256: tensor2tensor)", minimum=0
     )
     max_ratio: float = opt(0.0, "longer side by shorter side of a training pair, in tokens, at most; 0 is any")
-    workers: int = opt(1, "processes; their number changes no result")
+    workers: int = opt(1, "processes; their number changes no result", minimum=1)
 
     def __post_init__(self) -> None:
-        for name, least in (("workers", 1), ("min_length", 1), ("max_length", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"--{name.replace('_', '-')} is {getattr(self, name)}; it must be at least {least}")
-        if self.max_ratio and self.max_ratio < 1:
-            raise ValueError(f"--max-ratio is {self.max_ratio}; it must be at least 1, or 0 for any")
+        if self.max_ratio and not self.max_ratio >= 1:
+            raise ValueError(f"--max-ratio {self.max_ratio}: must be at least 1, or 0 for any")
         for name in ("", "valid_", "test_"):
             sources, targets = getattr(self, f"{name}source"), getattr(self, f"{name}target")
             if len(sources) != len(targets):
                 flag = "--" + name.replace("_", "-")
                 raise ValueError(
-                    f"{flag}source names {len(sources)} files, {flag}target {len(targets)}; they are pairs"
+                    f"{flag}source names {len(sources)} files, {flag}target {len(targets)}: must be as many, they are pairs"
                 )
 
     @property
@@ -85,78 +84,93 @@ class CorpusOptions:
 
 @dataclass(frozen=True)
 class TextSet:
-    """The training pairs of all files, or one evaluation set."""
+    """The training pairs of all files, or one evaluation set.
+
+    hold_out: every such pair of the files belongs to the held-out set and not to the training set; 0 is none
+    columns: the columns of the files
+    num_lines: lines of each side of the files
+    """
 
     kind: Kind
     name: str
     files: Sequence[FilePair]
-    hold_out: int = 0  # every such pair of the files is not of the training set, but of the held-out one
-    num_lines: int = 0  # of each side of the files
+    hold_out: int = 0
+    columns: tuple[ColumnFiles, ...] = ()
+    num_lines: int = 0
 
     @property
     def num_pairs(self) -> int:
         held_out = self.num_lines // self.hold_out if self.hold_out else 0
         return held_out if self.hold_out and self.kind != "train" else self.num_lines - held_out
 
-    def wanted(self, i: Indices) -> NDArray[np.bool_]:
-        """Which of the pairs i (N,), counted from 0 over all files, are of this set."""
-        held_out = (i + 1) % self.hold_out == 0 if self.hold_out else np.zeros(len(i), dtype=bool)
+    @property
+    def column_kinds(self) -> dict[str, ColumnKind]:
+        return {column.name: column.kind for column in self.columns}
+
+    def holds(self, indices: Indices) -> NDArray[np.bool_]:
+        """(N,) whether pairs belong to this set. indices: (N,) counted from 0 over all files"""
+        held_out = (indices + 1) % self.hold_out == 0 if self.hold_out else np.zeros(len(indices), dtype=bool)
         return np.asarray(held_out == (self.hold_out > 0 and self.kind != "train"))
 
     def chunks(self) -> Iterator[Chunk]:
         """All its pairs, with a progress bar."""
-        return _watched(chunks(self.files, self.wanted if self.hold_out else None), self.stem, self.num_pairs)
+        return _with_progress(chunks(self.files, self.holds if self.hold_out else None), self.stem, self.num_pairs)
 
     def sample(self, size: int, seed: int) -> Iterator[Chunk]:
-        """`size` of its pairs, evenly spaced; the seed says where the spacing begins."""
+        """`size` of its pairs, evenly spaced. seed: decides where the spacing begins"""
         total = self.num_pairs
         phase = int(np.random.Generator(np.random.Philox(seed)).integers(total))
 
-        def chosen(i: Indices) -> NDArray[np.bool_]:
-            own = i - i // self.hold_out if self.hold_out else i  # counted over the training pairs alone
-            return (((own + 1) * size + phase) // total > (own * size + phase) // total) & self.wanted(i)
+        def select(i: Indices) -> NDArray[np.bool_]:
+            place = i - i // self.hold_out if self.hold_out else i  # among the training pairs
+            return (((place + 1) * size + phase) // total > (place * size + phase) // total) & self.holds(i)
 
-        return _watched(chunks(self.files, chosen), f"sample of {self.stem}", size)
+        return _with_progress(chunks(self.files, select), f"sample of {self.stem}", size)
 
     @property
     def stem(self) -> str:
+        """What the names of its files in prepared data begin with."""
         return self.name if self.kind == "train" else f"{self.kind}.{self.name}"
 
 
-def _watched(given: Iterator[Chunk], name: str, total: int) -> Iterator[Chunk]:
+def _with_progress(stream: Iterator[Chunk], name: str, total: int) -> Iterator[Chunk]:
     """The chunks, with a progress bar of their pairs and an estimate of the time left."""
     with log.progress() as progress:
         bar = progress.add_task(name, total=total)
-        for chunk in given:
+        for chunk in stream:
             yield chunk
             progress.advance(bar, len(chunk.numbers))
 
 
-def text_sets(options: CorpusOptions, hold_out: int = 0) -> list[TextSet]:
-    """The sets that are named, the training pairs first. Raises UserError for a missing file or two sets of one name.
+def text_sets(options: CorpusOptions, hold_out: int = 0, columns: Sequence[str] = ()) -> list[TextSet]:
+    """The sets that the options name, the training pairs first.
 
     hold_out: every such training pair is a development set of its own; 0 is none
+    columns: `NAME:KIND=FILE` of the training files (see `parse_columns`)
+    Raises UserError for a missing file, two sets of one name, or a column that does not fit the files.
     """
     languages = options.languages
     files = [_of_prefix(prefix, *languages) for prefix in options.train]
     files += [FilePair(Path(s), Path(t)) for s, t in zip(options.source, options.target, strict=True)]
-    sets = [TextSet("train", "train", files, hold_out)] if files else []
+    parsed = tuple(parse_columns(columns, len(files)))
+    files = [replace(pair, columns=tuple(column.files[i] for column in parsed)) for i, pair in enumerate(files)]
+    sets = [TextSet("train", "train", files, hold_out, parsed)] if files else []
     kinds: tuple[Kind, Kind] = ("valid", "test")
     for kind in kinds:
         prefixes = getattr(options, kind)
-        found = [TextSet(kind, Path(prefix).name, [_of_prefix(prefix, *languages)]) for prefix in prefixes]
+        named = [TextSet(kind, Path(prefix).name, [_of_prefix(prefix, *languages)]) for prefix in prefixes]
         if kind == "valid" and hold_out:
-            found.append(TextSet(kind, HELD_OUT, files, hold_out))
+            named.append(TextSet(kind, HELD_OUT, files, hold_out, parsed))
         for source, target in zip(getattr(options, f"{kind}_source"), getattr(options, f"{kind}_target"), strict=True):
             name = text_name(Path(source)).removesuffix(f".{languages[0]}")
-            found.append(TextSet(kind, name, [FilePair(Path(source), Path(target))]))
-        for name, count in Counter(given.name for given in found).items():
+            named.append(TextSet(kind, name, [FilePair(Path(source), Path(target))]))
+        for name, count in Counter(text_set.name for text_set in named).items():
             if count > 1:
                 raise UserError(
                     f"{count} {kind} sets have the name '{quoted(name)}' (rename the files, or link to them)"
                 )
-        sets += found
-    for path in (path for given in sets for pair in given.files for path in (pair.source, pair.target)):
+        sets += named
+    for path in (path for text_set in sets for pair in text_set.files for path in pair.paths):
         if path.exists() and not path.is_file():
             raise UserError(
                 f"{quoted(path)}: is not a regular file, and text is read more than once (write it to a file)"
@@ -170,26 +184,26 @@ def _of_prefix(prefix: str, source_lang: str, target_lang: str) -> FilePair:
 
 def _of_language(prefix: str, language: str) -> Path:
     plain, packed = Path(f"{prefix}.{language}"), Path(f"{prefix}.{language}.gz")
-    found = next((path for path in (plain, packed) if text_exists(path)), None)
-    if found is None:
+    path = next((path for path in (plain, packed) if text_exists(path)), None)
+    if path is None:
         raise UserError(f"{quoted(plain)}: no such file, nor {quoted(packed.name)}")
-    return found
+    return path
 
 
-def counted(given: TextSet, counts: dict[FilePair, int], signals: Signals) -> TextSet:
-    """The set with its number of lines. counts: lines of the files that were counted already.
+def with_counts(text_set: TextSet, counts: dict[FilePair, int], signals: Signals) -> TextSet:
+    """The set with its number of lines. counts: lines of the files that were counted before; filled in here
 
-    Raises InputError when two files differ in length or there is nothing in a set.
+    Raises InputError when files differ in length or a set is empty.
     """
-    for pair in given.files:
+    for pair in text_set.files:
         if pair not in counts:
-            num_source, num_target = count_lines(pair.source, signals.check), count_lines(pair.target, signals.check)
-            if num_source != num_target:
-                raise misaligned(pair.source, pair.target, num_source, num_target)
-            counts[pair] = num_source
-    found = replace(given, num_lines=sum(counts[pair] for pair in given.files))
-    if not found.num_lines:
-        raise InputError(f"{quoted(given.files[0].source)}: has no lines")
-    if not found.num_pairs:
-        raise InputError(f"--hold-out {given.hold_out}: the training files have {found.num_lines:,} pairs only")
-    return found
+            lines = [count_lines(path, signals.check) for path in pair.paths]
+            if error := pair.unequal(lines):
+                raise error
+            counts[pair] = lines[0]
+    counted = replace(text_set, num_lines=sum(counts[pair] for pair in text_set.files))
+    if not counted.num_lines:
+        raise InputError(f"{quoted(text_set.files[0].source)}: has no lines")
+    if not counted.num_pairs:
+        raise InputError(f"--hold-out {text_set.hold_out}: the training files have {counted.num_lines:,} pairs only")
+    return counted

@@ -1,4 +1,4 @@
-"""What `nmt prepare` counted of a set: pairs read, kept and dropped, tokens, words and unknown tokens of each side."""
+"""Counts of `nmt prepare` over a set: pairs read, kept and dropped; tokens, words and unknown tokens of each side."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -8,28 +8,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.data.encode import Encoded
+from nmt.symbols import ColumnKind
 from nmt.text.filter import REASONS
 
 
-def _two() -> NDArray[np.int64]:
+def _zeros() -> NDArray[np.int64]:
     return np.zeros(2, dtype=np.int64)
 
 
 @dataclass
 class SetStatistics:
-    """Counts over a set; tokens, longest, words and unknown: (2,) of source and target, over the pairs kept."""
+    """Counts over a set.
+
+    columns: kind of each column by name
+    read, kept, dropped: pairs; num_replaced: lines with replaced bytes; num_empty: pairs with an empty side
+    tokens, longest, words, unknown: (2,) of source and target, over the pairs kept
+    """
 
     kind: str
     name: str
+    columns: dict[str, ColumnKind] = field(default_factory=dict)
     read: int = 0
     kept: int = 0
     num_replaced: int = 0
     num_empty: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
-    tokens: NDArray[np.int64] = field(default_factory=_two)
-    longest: NDArray[np.int64] = field(default_factory=_two)
-    words: NDArray[np.int64] = field(default_factory=_two)
-    unknown: NDArray[np.int64] = field(default_factory=_two)
+    tokens: NDArray[np.int64] = field(default_factory=_zeros)
+    longest: NDArray[np.int64] = field(default_factory=_zeros)
+    words: NDArray[np.int64] = field(default_factory=_zeros)
+    unknown: NDArray[np.int64] = field(default_factory=_zeros)
 
     def add(self, encoded: Encoded) -> None:
         self.read += encoded.read
@@ -42,15 +49,17 @@ class SetStatistics:
         self.words += encoded.words.sum(axis=0, dtype=np.int64)
         self.unknown += encoded.unknown.sum(axis=0, dtype=np.int64)
 
-    def told_dropped(self) -> str:
-        """What was dropped, by reason, for a person."""
+    def dropped_by_reason(self) -> str:
+        """The number of pairs dropped for each reason, as text."""
         return ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.items()) or "none dropped"
 
     def to_json(self) -> dict[str, Any]:
         """The counts for report.json: read = kept + all of dropped."""
+        columns = {"columns": self.columns} if self.columns else {}
         return {
             "kind": self.kind,
             "name": self.name,
+            **columns,
             "read": self.read,
             "kept": self.kept,
             "dropped": {reason: self.dropped[reason] for reason in REASONS},

@@ -6,7 +6,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Final, TypeVar
 
@@ -17,6 +17,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 WAITING_PER_WORKER: Final = 3
+LOOK_SECONDS: Final = 0.2  # between checks whether the work shall stop
 
 
 def in_order(
@@ -25,8 +26,8 @@ def in_order(
     """task(item) for each item, in their order; with one worker, in this process.
 
     task: picklable; sent to each worker once
-    Raises Interrupted between two items when a signal asked to stop, ResourceError when a worker is lost, and whatever
-    the task raises.
+    Raises Interrupted when a signal asked to stop, ResourceError when a worker is lost, and whatever the task raises;
+    workers end at once then, and when the generator is closed.
     """
     if workers == 1:
         for item in items:
@@ -35,31 +36,45 @@ def in_order(
         return
     waiting: deque[Future[Any]] = deque()
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), begin, (task,))
+    done = False
     try:
         for item in items:
             waiting.append(pool.submit(run_task, item))
             while len(waiting) >= WAITING_PER_WORKER * workers:
-                yield _next(waiting, signals)
+                yield wait_for_result(waiting.popleft(), signals.check)
         while waiting:
-            yield _next(waiting, signals)
+            yield wait_for_result(waiting.popleft(), signals.check)
+        done = True
     except BrokenProcessPool:
-        signals.check()
+        signals.check()  # it may have ended a worker too
         raise ResourceError("a worker process was lost, killed perhaps for want of memory (fewer --workers)") from None
     finally:
+        if not done:
+            kill_workers(pool)
         pool.shutdown(cancel_futures=True)
 
 
-def _next(waiting: deque[Future[Any]], signals: Signals) -> Any:
-    result = waiting.popleft().result()
-    signals.check()
-    return result
+def wait_for_result(future: "Future[Result]", check: Callable[[], None]) -> Result:
+    """The result of a future. check: called every LOOK_SECONDS; may raise to stop"""
+    while True:
+        check()
+        if not wait([future], LOOK_SECONDS).not_done:
+            return future.result()
+
+
+def kill_workers(pool: ProcessPoolExecutor) -> None:
+    """End the processes of a pool whose results are no longer wanted; the pool is of no use after it."""
+    processes = list((getattr(pool, "_processes", None) or {}).values())
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.kill()
 
 
 _task: Callable[[Any], Any] | None = None  # of a worker process
 
 
 def begin(task: Callable[[Any], Any]) -> None:
-    """Make a process a worker: it leaves signals to its parent, and ends when that does or, by SIGTERM, when another was lost."""
+    """Make a process a worker: it leaves signals to its parent, and ends with it or, by SIGTERM, when another was lost."""
     global _task
     _task = task
     for number in STOP_SIGNALS:
@@ -75,6 +90,6 @@ def _end_with_parent() -> None:
 
 
 def run_task(item: Any) -> Any:
-    """What a worker does with an item, called in its process."""
+    """The result of the task for an item, in a worker process."""
     assert _task is not None
     return _task(item)

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.data.encode import CHUNK_PAIRS, FilePair
+from nmt.data.row_files import IdArray
 from nmt.data.sets import Kind
-from nmt.data.shards import Corpus, Ids
+from nmt.data.shards import Corpus
 from nmt.doctor.examine import LinePairs
 from nmt.doctor.findings import Example, Finding
 from nmt.errors import quoted
@@ -52,7 +53,7 @@ def _decoded_rows(corpus: Corpus, pipeline: Pipeline) -> Iterator[tuple[bytes, b
         yield from zip(sources, targets, strict=True)
 
 
-def _decode(side: Side, ids: Ids, lengths: NDArray[Any]) -> list[bytes]:
+def _decode(side: Side, ids: IdArray, lengths: NDArray[Any]) -> list[bytes]:
     """The texts of concatenated ids. lengths: (N,) of the texts"""
     rows = np.split(ids, np.cumsum(lengths[:-1], dtype=np.int64))
     return [side.decode(row.tolist()).encode() for row in rows]

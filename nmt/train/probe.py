@@ -1,6 +1,6 @@
 """What is tried before the first update: products of the model's size, and how large a micro-batch the device holds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from torch import nn
 
@@ -8,6 +8,7 @@ from nmt.batch import Batch, dummy_batch
 from nmt.device import Memory, Precision, autocast, give_back
 from nmt.dist import World
 from nmt.errors import ResourceError, is_out_of_memory
+from nmt.symbols import ColumnKind
 from nmt.train.parallel import gradients_shared, in_step, sum_of_trained
 
 FIRST_TOKENS = 512  # of the smallest micro-batch that is tried
@@ -23,10 +24,18 @@ def products(model: nn.Module) -> tuple[int, int, int]:
     return ROWS, inputs, min(outputs, 4 * inputs)
 
 
-def find_max_tokens(objective: nn.Module, longest: int, largest: int, precision: Precision, world: World) -> int:
+def find_max_tokens(
+    objective: nn.Module,
+    longest: int,
+    largest: int,
+    precision: Precision,
+    world: World,
+    columns: Mapping[str, ColumnKind] | None = None,
+) -> int:
     """Tokens of the largest micro-batch that the plan asks for, padding counted, or fewer if the device holds fewer.
 
     longest, largest: tokens of the longest pair and of that micro-batch (nmt.data.loader)
+    columns: the kind of each column of the data
 
     Batches of the corpus's longest pairs are tried, each twice as large as the one before, as long as twice as much memory
     is there; the largest of the plan is the last. All ranks try the same, and find what the smallest of them holds.
@@ -42,7 +51,10 @@ def find_max_tokens(objective: nn.Module, longest: int, largest: int, precision:
     for tokens in _sizes(longest, largest):
         left = world.minimum(
             room
-            - (_peak(objective, memory, dummy_batch(max(tokens // longest, 1), longest, longest), precision) - before)
+            - (
+                _peak(objective, memory, dummy_batch(max(tokens // longest, 1), longest, longest, columns), precision)
+                - before
+            )
         )
         if left < 0:
             break

@@ -224,7 +224,9 @@ def _max_tokens(run: Run) -> int:
     options, longest = run.options, run.loader.longest()
     if options.max_tokens == "auto":
         largest = run.loader.largest_micro_batch()
-        max_tokens = find_max_tokens(run.updater.objective, longest, largest, options.precision, run.world)
+        max_tokens = find_max_tokens(
+            run.updater.objective, longest, largest, options.precision, run.world, run.loader.column_kinds
+        )
         why = "the largest that the data asks for" if max_tokens >= largest else "memory holds no larger ones"
         run.report.line(f"micro-batches of at most {max_tokens:,} tokens, found by trial: {why}")
         return max_tokens

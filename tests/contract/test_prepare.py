@@ -21,8 +21,9 @@ from nmt.artefact import MANIFEST, Artefact, new_folder, to_json
 from nmt.data.duplicates import find_repeated
 from nmt.data.encode import Chunk, FilePair, decode
 from nmt.data.prepare import PrepareOptions, prepare
-from nmt.data.sets import counted, text_sets
-from nmt.data.shards import PreparedData, SetFacts, SetWriter, write_facts
+from nmt.data.row_files import SetWriter
+from nmt.data.sets import text_sets, with_counts
+from nmt.data.shards import PreparedData, SetFacts, write_facts
 from nmt.errors import ArtefactError, InputError, ResourceError, UserError
 from nmt.signals import Signals
 from nmt.symbols import UNK
@@ -246,7 +247,7 @@ def test_every_nth_pair_is_held_out_over_all_files_and_no_vocabulary_sees_it(tmp
 def test_the_sample_is_of_the_training_pairs_alone_however_they_are_held_out(tmp_path, seed):
     given = options(tmp_path, train=(corpus(tmp_path / "train", 400),), hold_out=2, subword="bpe", vocab_size=80)
     train = text_sets(given, 2)[0]
-    train = counted(train, {}, Signals())
+    train = with_counts(train, {}, Signals())
     numbers = [int(number) for chunk in train.sample(100, seed) for number in chunk.numbers]
     assert len(numbers) == 100 and all(number % 2 for number in numbers)
     assert set(np.diff(numbers)) == {4}
@@ -563,7 +564,9 @@ def pipeline(tmp_path) -> Pipeline:
 
 
 def test_pairs_are_found_wherever_they_stand(tmp_path, pipeline, monkeypatch):
-    monkeypatch.setattr("nmt.data.shards.BLOCK", 64)  # 32 ids: rows cross its bounds, and some hold several blocks
+    monkeypatch.setattr(
+        "nmt.data.row_files.BLOCK_BYTES", 64
+    )  # 32 ids: rows cross its bounds, and some hold several blocks
     chance = random.Random(1)
     rows = [
         tuple([chance.randrange(3, 10) for _ in range(chance.choice((0, 1, 7, 40, 100)))] for _ in range(2))
@@ -579,7 +582,7 @@ def test_pairs_are_found_wherever_they_stand(tmp_path, pipeline, monkeypatch):
 
 @pytest.mark.parametrize(
     ("row", "told"),
-    [(([4, 10], [4, 4]), "an id that is not 3 to 9"), (([4, 2], [4, 4]), "an id that is not 3 to 9")],
+    [(([4, 10], [4, 4]), "a number that is not 3 to 9"), (([4, 2], [4, 4]), "a number that is not 3 to 9")],
 )
 def test_ids_that_are_none_of_the_text_are_refused(tmp_path, pipeline, row, told):
     assert pipeline.source.size == 10
@@ -602,7 +605,7 @@ def test_data_has_one_set_to_train_on(tmp_path, pipeline, kinds):
 
 def test_lengths_that_do_not_add_up_to_the_file_are_refused(tmp_path, pipeline):
     folder = written(tmp_path / "s", pipeline, [([4, 5], [4])], [(2, 3)])
-    with pytest.raises(ArtefactError, match="its lengths say 3 ids"):
+    with pytest.raises(ArtefactError, match="its lengths say 6"):
         _ = PreparedData(folder).train
 
 
@@ -617,7 +620,7 @@ def test_a_flipped_byte_is_found_before_it_is_used(tmp_path, pipeline, name):
 
 
 def test_damage_in_a_block_that_is_never_used_does_not_keep_others_from_being_used(tmp_path, pipeline, monkeypatch):
-    monkeypatch.setattr("nmt.data.shards.BLOCK", 64)
+    monkeypatch.setattr("nmt.data.row_files.BLOCK_BYTES", 64)
     rows = [([4] * 32, [5]), ([6] * 32, [7])]
     folder = written(tmp_path / "s", pipeline, rows, [(32, 1), (32, 1)])
     content = bytearray((folder / "train.source.bin").read_bytes())

@@ -158,7 +158,7 @@ def test_a_rank_without_a_pair_has_one_that_does_not_count():
 class Numbered:
     """A corpus whose pair i says its own number, as often as it is long."""
 
-    source_lengths, target_lengths = SOURCE, TARGET
+    source_lengths, target_lengths, columns = SOURCE, TARGET, {}
 
     def __len__(self) -> int:
         return len(SOURCE)

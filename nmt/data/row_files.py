@@ -1,0 +1,221 @@
+"""Files of a set of pairs: rows of ids or of values, memory-mapped, each block checked when it is first used.
+
+Files of a set STEM of N pairs, all little-endian:
+
+    STEM.lengths.bin    (N, 2) tokens of each pair: source, target; 32-bit
+    STEM.source.bin, STEM.target.bin    ids of all pairs without EOS, 16-bit if they fit, else 32-bit
+    STEM.COLUMN.bin     values of a column: (N,) for kind "pair", (target tokens and EOS of all pairs,) for "target", both
+        32-bit floats; (links, 2) for "links", 32-bit source and target positions in the model's order
+    STEM.COLUMN.counts.bin    (N,) links of each pair, 32-bit; of "links" only
+    STEM.*.sums         sha256 of each block of the file of ids or values
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt.artefact import Artefact
+from nmt.data.batching import Indices
+from nmt.errors import ArtefactError, quoted
+from nmt.symbols import UNK, ColumnKind
+
+SIDES: Final = ("source", "target")
+LENGTH: Final = np.dtype("<u4")
+BLOCK_BYTES: Final = 1 << 16  # checked at once
+SHA256_BYTES: Final = 32
+STRIDE_ROWS: Final = 64  # rows between two whose place in the file is kept in memory
+
+COLUMN_TYPES: Final[dict[ColumnKind, np.dtype[Any]]] = {
+    "pair": np.dtype("<f4"),
+    "target": np.dtype("<f4"),
+    "links": np.dtype("<u4"),
+}
+FINITE: Final = float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)
+BOUNDS: Final[dict[ColumnKind, tuple[float, float]]] = {"pair": FINITE, "target": FINITE, "links": (0, (1 << 32) - 1)}
+
+IdArray = NDArray[np.unsignedinteger[Any]]
+
+
+def id_type(size: int) -> np.dtype[Any]:
+    """The type of the ids of a vocabulary of `size` entries."""
+    return np.dtype("<u2" if size <= 1 << 16 else "<u4")
+
+
+class Rows(NamedTuple):
+    """Values of some pairs, one pair after the other. values: (sum of lengths, ...); lengths: (N,) values of each pair"""
+
+    values: NDArray[Any]
+    lengths: NDArray[Any]
+
+    def keep(self, kept: NDArray[np.bool_]) -> "Rows":
+        """The rows of the pairs that are kept. kept: (N,)"""
+        return Rows(self.values[np.repeat(kept, self.lengths)], self.lengths[kept])
+
+
+class SetWriter:
+    """Writes the pairs of one set as they come."""
+
+    def __init__(
+        self,
+        folder: Path,
+        stem: str,
+        source_size: int,
+        target_size: int,
+        columns: Mapping[str, ColumnKind] | None = None,
+    ) -> None:
+        """source_size, target_size: entries of the vocabularies; columns: kind of each column by name"""
+        self.pairs = 0
+        self._kinds = dict(columns or {})
+        names = [f"{stem}.{name}.bin" for name in (*SIDES, *self._kinds)]
+        links = [f"{stem}.{name}.counts.bin" for name, kind in self._kinds.items() if kind == "links"]
+        self._checked = [(folder / name).open("wb") for name in names]
+        self._counts = [(folder / name).open("wb") for name in (f"{stem}.lengths.bin", *links)]
+        value_types = (COLUMN_TYPES[kind] for kind in self._kinds.values())
+        self._types = id_type(source_size), id_type(target_size), *value_types
+
+    def add(
+        self, lengths: NDArray[Any], source: NDArray[Any], target: NDArray[Any], columns: Sequence[Rows] = ()
+    ) -> None:
+        """lengths: (N, 2) tokens of each pair; source, target: the ids of all of them, one after the other."""
+        values = source, target, *(rows.values for rows in columns)
+        links = (rows.lengths for rows, kind in zip(columns, self._kinds.values(), strict=True) if kind == "links")
+        for file, array, kind in zip(self._checked, values, self._types, strict=True):
+            file.write(array.astype(kind).tobytes())
+        for file, counts in zip(self._counts, (lengths, *links), strict=True):
+            file.write(counts.astype(LENGTH).tobytes())
+        self.pairs += len(lengths)
+
+    def close(self) -> None:
+        for file in (*self._checked, *self._counts):
+            file.close()
+
+    def finish(self) -> None:
+        """Close the files, and write the sums of their blocks."""
+        self.close()
+        for file in self._checked:
+            path = Path(file.name)
+            with path.open("rb") as content, path.with_suffix(".sums").open("wb") as sums:
+                while block := content.read(BLOCK_BYTES):
+                    sums.write(hashlib.sha256(block).digest())
+
+
+class RowFile:
+    """Rows of values, one after the other in a memory-mapped file whose blocks are checked when they are first used."""
+
+    def __init__(
+        self,
+        artefact: Artefact,
+        name: str,
+        kind: np.dtype[Any],
+        lengths: NDArray[Any],
+        bounds: tuple[float, float],
+        more: int = 0,
+        width: int = 1,
+    ) -> None:
+        """Raises ArtefactError unless the lengths add up to the file.
+
+        kind: type of a number; width: numbers of a value; bounds: the least and the greatest number that may be in the file
+        lengths: (N,) values of each row, without `more`, which every row has besides
+        """
+        self._path, self._lengths, self._more, self._bounds = (
+            artefact.unchecked_path(f"{name}.bin"),
+            lengths,
+            more,
+            bounds,
+        )
+        firsts = np.arange(0, len(lengths), STRIDE_ROWS)
+        sums = np.add.reduceat(lengths, firsts, dtype=np.int64) if len(firsts) else firsts
+        sums += more * np.minimum(STRIDE_ROWS, len(lengths) - firsts)
+        self._starts = np.concatenate([[0], np.cumsum(sums)])  # of every STRIDE_ROWS-th row
+        self._value_bytes = kind.itemsize * width
+        size, expected = self._path.stat().st_size, int(self._starts[-1]) * self._value_bytes
+        if size != expected:
+            raise ArtefactError(
+                f"{quoted(self._path)}: {size:,} bytes; its lengths say {expected:,} (prepare it again)"
+            )
+        values = np.asarray(np.memmap(self._path, dtype=kind, mode="r")) if size else np.zeros(0, dtype=kind)
+        self._values: NDArray[Any] = values if width == 1 else values.reshape(-1, width)
+        self._sums = artefact.path(f"{name}.sums").read_bytes()
+        self._checked = np.zeros(-(-size // BLOCK_BYTES), dtype=bool)
+        if len(self._sums) != SHA256_BYTES * len(self._checked):
+            raise ArtefactError(f"{quoted(self._path.with_suffix('.sums'))}: not the sums of {self._path.name}")
+
+    def lengths(self, rows: Indices) -> Indices:
+        """(N,) the number of values of each of some rows."""
+        return self._lengths[rows].astype(np.int64) + self._more
+
+    def take(self, rows: Indices) -> NDArray[Any]:
+        """The values of rows (N,), one after the other; ArtefactError when they are not those that were written."""
+        lengths, stride, step = self.lengths(rows), rows // STRIDE_ROWS, rows % STRIDE_ROWS
+        steps = np.arange(STRIDE_ROWS)
+        near = self._lengths[np.minimum(stride[:, None] * STRIDE_ROWS + steps, len(self._lengths) - 1)]  # N STRIDE_ROWS
+        starts = self._starts[stride] + np.where(steps < step[:, None], near, 0).sum(1, dtype=np.int64)
+        starts += self._more * step
+        self._check(starts[lengths > 0], (starts + lengths)[lengths > 0])
+        places = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
+        values: NDArray[Any] = self._values[places]
+        return values
+
+    def _check(self, starts: Indices, ends: Indices) -> None:
+        """Check the blocks that hold the values from starts to ends, unless they have been."""
+        first, last = starts * self._value_bytes // BLOCK_BYTES, (ends * self._value_bytes - 1) // BLOCK_BYTES
+        counts = last - first + 1
+        blocks = np.repeat(first - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+        for block in np.unique(blocks[~self._checked[blocks]]).tolist():
+            start, end = (at * BLOCK_BYTES // self._value_bytes for at in (block, block + 1))
+            digest = hashlib.sha256(self._values[start:end].tobytes()).digest()
+            if digest != self._sums[block * SHA256_BYTES : (block + 1) * SHA256_BYTES]:
+                raise ArtefactError(f"{quoted(self._path)}: damaged: block {block} is not what was written")
+            low, high = self._bounds
+            if not low <= self._values[start:end].min() <= self._values[start:end].max() <= high:
+                raise ArtefactError(f"{quoted(self._path)}: holds a number that is not {low} to {high}")
+            self._checked[block] = True
+
+
+def id_file(artefact: Artefact, name: str, lengths: NDArray[Any], size: int) -> RowFile:
+    """The ids of one side of a set. lengths: (N,) tokens of each row; size: entries of the vocabulary"""
+    return RowFile(artefact, name, id_type(size), lengths, (UNK, size - 1))
+
+
+class StoredColumn:
+    """A column of a set, in memory only where it is read."""
+
+    def __init__(
+        self,
+        artefact: Artefact,
+        name: str,
+        kind: ColumnKind,
+        source_lengths: NDArray[Any],
+        target_lengths: NDArray[Any],
+    ) -> None:
+        """Raises ArtefactError when the files do not fit the lengths. name: beginning of the files' names"""
+        self.kind, self._name, self._limits = kind, name, (source_lengths, target_lengths)
+        file, lengths, width = (artefact, name, COLUMN_TYPES[kind]), target_lengths, 1
+        if kind == "pair":
+            lengths = np.broadcast_to(LENGTH.type(0), len(target_lengths))
+        elif kind == "links":
+            lengths, width = read_lengths(artefact, f"{name}.counts.bin", len(target_lengths)), 2
+        self._file = RowFile(*file, lengths, BOUNDS[kind], more=int(kind != "links"), width=width)
+
+    def take(self, indices: Indices) -> Rows:
+        """The values of pairs (N,); ArtefactError when they are not those that were written."""
+        rows = Rows(self._file.take(indices), self._file.lengths(indices))
+        if self.kind == "links":
+            limits = np.stack([lengths[indices] for lengths in self._limits], axis=1)
+            if (rows.values >= np.repeat(limits, rows.lengths, axis=0)).any():
+                raise ArtefactError(f"{quoted(self._name)}: a link leaves its sentence (prepare the data again)")
+        return rows
+
+
+def read_lengths(artefact: Artefact, name: str, rows: int, width: int = 1) -> NDArray[Any]:
+    """The lengths of (rows, width), or (rows,) where width is 1, in a file; ArtefactError if there are not as many."""
+    path = artefact.path(name)
+    size = path.stat().st_size
+    if size != LENGTH.itemsize * rows * width:
+        raise ArtefactError(f"{quoted(path)}: {size:,} bytes; {rows:,} pairs have {LENGTH.itemsize * rows * width:,}")
+    counts = np.asarray(np.memmap(path, dtype=LENGTH, mode="r") if size else np.zeros(0, LENGTH))
+    return counts if width == 1 else counts.reshape(-1, width)

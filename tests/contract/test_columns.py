@@ -1,0 +1,293 @@
+"""Columns of prepared data stay with their pairs and tokens, from `nmt prepare --column` into the batches of every rank."""
+
+import gzip
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nmt.artefact import Artefact
+from nmt.cli.main import run
+from nmt.data.loader import Loader, Position
+from nmt.data.prepare import PrepareOptions, prepare
+from nmt.data.shards import Corpus, PreparedData
+from nmt.errors import ArtefactError, InputError, UserError
+from nmt.symbols import EOS, PAD
+from nmt.text.words import tokens_per_word, word_of_tokens, words_of
+
+LETTERS = "abcdefghij"
+
+
+def random_word(chance: random.Random) -> str:
+    return "".join(chance.choice(LETTERS) for _ in range(chance.randint(1, 6)))
+
+
+class Texts:
+    """A corpus in which every value can be derived from the line it belongs to. chosen: more lines after the random ones"""
+
+    def __init__(self, count: int, seed: int = 1, chosen: list[tuple[str, str]] | None = None) -> None:
+        chance = random.Random(seed)
+        lines = [
+            tuple(" ".join(random_word(chance) for _ in range(chance.randint(1, 9))) for _ in range(2))
+            for _ in range(count)
+        ]
+        self.pairs: list[tuple[str, str]] = lines + (chosen or [])
+
+    def write(self, folder: Path, name: str = "t") -> dict[str, Any]:
+        """Write texts and columns; gives the options of prepare."""
+        folder.mkdir(exist_ok=True)
+        rows = {
+            "en": [source for source, _ in self.pairs],
+            "de": [target for _, target in self.pairs],
+            "weight": [f"{weight_of(*pair)!r}" for pair in self.pairs],
+            "importance": [" ".join(f"{number!r}" for number in importance_of(*pair)) for pair in self.pairs],
+            "links": [" ".join(f"{s}-{t}" for s, t in links_of(*pair)) for pair in self.pairs],
+        }
+        for ending, lines in rows.items():
+            (folder / f"{name}.{ending}").write_text("".join(f"{line}\n" for line in lines))
+        prefix = str(folder / name)
+        columns = f"weight={prefix}.weight", f"importance:target={prefix}.importance", f"alignment:links={prefix}.links"
+        return {"train": (prefix,), "column": columns}
+
+
+def weight_of(source: str, target: str) -> float:
+    return len(source) + len(target) / 128
+
+
+def importance_of(source: str, target: str) -> list[float]:
+    """A number for each target word, and one for EOS in every second line."""
+    numbers = [word.count("a") + len(word) / 8 for word in target.split()]
+    return numbers + [len(source) / 4] * (len(source) % 2)
+
+
+def links_of(source: str, target: str) -> list[tuple[int, int]]:
+    """Words that begin with the same letter."""
+    return [
+        (s, t) for s, one in enumerate(source.split()) for t, other in enumerate(target.split()) if one[0] == other[0]
+    ]
+
+
+def options(tmp_path: Path, **given: Any) -> PrepareOptions:
+    values = {"output": str(tmp_path / "data"), "vocab_size": 60, **given}
+    return PrepareOptions(source_lang="en", target_lang="de", **values)
+
+
+def expected(data: PreparedData, source: list[int], target: list[int]) -> tuple[float, list[float], list[tuple]]:
+    """What belongs to a pair of ids (without EOS), from its text alone."""
+    sides = data.pipeline.source, data.pipeline.target
+    texts = [side.decode(ids) for side, ids in zip(sides, (source, target), strict=True)]
+    words = [  # of each token in the model's order
+        side.in_reading_order(word_of_tokens(side, side.in_reading_order(ids)))
+        for side, ids in zip(sides, (source, target), strict=True)
+    ]
+    numbers = importance_of(*texts)
+    end = numbers.pop() if len(numbers) > len(texts[1].split()) else 1.0
+    links = {
+        (s, t) for one, other in links_of(*texts)
+        for s in np.flatnonzero(np.array(words[0]) == one).tolist()
+        for t in np.flatnonzero(np.array(words[1]) == other).tolist()
+    }  # fmt: skip
+    return weight_of(*texts), [numbers[word] for word in words[1]] + [end], sorted(links)
+
+
+def assert_columns_fit(data: PreparedData, corpus: Corpus) -> None:
+    assert {name: column.kind for name, column in corpus.columns.items()} == {
+        "weight": "pair", "importance": "target", "alignment": "links"
+    }  # fmt: skip
+    for i in range(len(corpus)):
+        at = np.array([i])
+        weight, importance, links = expected(data, corpus.sources(at).tolist(), corpus.targets(at).tolist())
+        assert corpus.columns["weight"].take(at).values.tolist() == [weight]
+        assert corpus.columns["importance"].take(at).values.tolist() == importance
+        assert sorted(map(tuple, corpus.columns["alignment"].take(at).values.tolist())) == links
+
+
+@pytest.mark.parametrize("how", ["bpe", "none", "right-to-left", "separate"])
+def test_values_belong_to_the_pair_the_token_and_the_link_they_were_given_for(tmp_path, how):
+    given = Texts(150).write(tmp_path)
+    more = {
+        "bpe": {},
+        "none": {"subword": "none", "vocab_size": 0},
+        "right-to-left": {"right_to_left": True},
+        "separate": {"joint_vocabulary": False},
+    }
+    prepare(options(tmp_path, **given, **more[how]))
+    data = PreparedData(tmp_path / "data")
+    assert len(data.train) == 150
+    assert_columns_fit(data, data.train)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_pair_that_is_left_out_takes_its_values_along(tmp_path, workers):
+    odd = [("", "a b"), ("a b", ""), ("a " * 50 + "b", "c"), ("twice", "twice"), ("twice", "twice"), ("bad", "bad")]
+    texts = Texts(4500, 2, odd)
+    given = texts.write(tmp_path)
+    lines = Path(f"{given['train'][0]}.de").read_bytes().split(b"\n")
+    lines[4500 + odd.index(("bad", "bad"))] = b"bad \xff bad"
+    Path(f"{given['train'][0]}.de").write_bytes(b"\n".join(lines))
+    report = prepare(
+        options(
+            tmp_path, **given, max_length=30, deduplicate=True, hold_out=7, on_bad_line="skip", workers=workers
+        )
+    )  # fmt: skip
+    train, held_out = report["sets"]
+    assert all(train["dropped"][reason] for reason in ("empty", "too long", "duplicate", "bad bytes"))
+    assert train["columns"] == held_out["columns"] == {"weight": "pair", "importance": "target", "alignment": "links"}
+    data = PreparedData(tmp_path / "data")
+    assert len(data.train) == train["kept"] < 4000 and len(data.valid["held-out"].corpus) == 643
+    assert_columns_fit(data, data.train)
+    assert_columns_fit(data, data.valid["held-out"].corpus)
+
+
+def test_the_number_of_workers_changes_not_a_bit_and_columns_are_of_the_fingerprint(tmp_path):
+    given = options(tmp_path, **Texts(4500).write(tmp_path), deduplicate=True, hold_out=50)
+    for workers in (1, 3):
+        prepare(replace(given, output=str(tmp_path / f"data{workers}"), workers=workers))
+    manifests = [Artefact(tmp_path / f"data{workers}", "prepared-data").manifest for workers in (1, 3)]
+    assert manifests[0] == manifests[1]
+    changed = Path(given.train[0] + ".weight")
+    changed.write_text("".join(f"{float(line) + 1}\n" for line in changed.read_text().split()))
+    prepare(replace(given, output=str(tmp_path / "other")))
+    prepare(replace(given, output=str(tmp_path / "without"), column=()))
+    prints = [PreparedData(tmp_path / name).fingerprint for name in ("data1", "data3", "other", "without")]
+    assert prints[0] == prints[1] and len(set(prints)) == 3
+
+
+def test_data_without_columns_are_what_they_were_and_are_read(tmp_path):
+    given = Texts(50).write(tmp_path)
+    report = prepare(options(tmp_path, train=given["train"]))
+    assert "column" not in report["settings"] and "columns" not in report["sets"][0]
+    assert "columns" not in (tmp_path / "data/data.json").read_text()
+    data = PreparedData(tmp_path / "data")
+    assert data.train.columns == {}
+    loader = Loader(data.train, 200, 100, 1)
+    assert loader.column_kinds == {} and next(loader.updates(Position())).batches[0].columns == {}
+
+
+def test_a_column_of_several_files_follows_the_training_files_compressed_or_not(tmp_path):
+    first, second = Texts(20).write(tmp_path, "one"), Texts(30, 2).write(tmp_path, "two")
+    packed = Path(f"{second['train'][0]}.links")
+    packed.with_suffix(".links.gz").write_bytes(gzip.compress(packed.read_bytes()))
+    columns = [*first["column"], *second["column"][:2], f"alignment:links={packed}.gz"]
+    prepare(options(tmp_path, train=(*first["train"], *second["train"]), column=tuple(columns)))
+    data = PreparedData(tmp_path / "data")
+    assert len(data.train) == 50
+    assert_columns_fit(data, data.train)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 64])
+def test_the_batches_of_every_rank_have_the_values_of_their_pairs_and_keep_them_when_split(tmp_path, ranks):
+    prepare(options(tmp_path, **Texts(150).write(tmp_path)))
+    data = PreparedData(tmp_path / "data")
+    shares = [next(Loader(data.train, 900, 200, 1, rank, ranks).updates(Position())) for rank in range(ranks)]
+    assert any(share.idle for share in shares) == (ranks == 64)
+    counted = 0
+    for share in shares:
+        for batch in share.batches:
+            assert {name: column.kind for name, column in batch.columns.items()} == Loader(
+                data.train, 1, 1, 1
+            ).column_kinds
+            for part in (batch, *batch.split(40)):
+                for i in range(len(part)):
+                    source, target = ([t for t in row.tolist() if t != PAD] for row in (part.source[i], part.target[i]))
+                    assert source[-1] == target[-1] == EOS
+                    weight, importance, links = expected(data, source[:-1], target[1:-1])
+                    assert float(part["weight"][i]) == weight
+                    assert part["importance"][i][: len(importance)].tolist() == importance
+                    assert not part["importance"][i][len(importance) :].any()
+                    assert sorted(tuple(link) for link in part["alignment"][i].tolist() if link[0] >= 0) == links
+        counted += sum(map(len, share.batches[: len(share.batches) - share.idle]))
+    assert counted == len(shares[0].target_lengths)
+
+
+def test_tokens_are_numbered_by_word_as_alignments_number_them(tmp_path):
+    texts = Texts(200, 3, [("a▁b  c", "a▁b  c"), ("xyz ☃☃ a", "☃ xyz")])
+    prepare(options(tmp_path, train=texts.write(tmp_path)["train"], character_coverage=0.98))
+    for side in (PreparedData(tmp_path / "data").pipeline.source, PreparedData(tmp_path / "data").pipeline.target):
+        for text in [text for pair in texts.pairs for text in pair]:
+            counts = tokens_per_word(side, side.prepare([text]))[0]
+            assert len(counts) == len(words_of(side, text))
+            assert np.repeat(np.arange(len(counts)), counts).tolist() == word_of_tokens(side, side.encode(text))
+
+
+BAD = [
+    ("weight=FILE", "1\nx\n", "FILE:2: 'x': must be a finite number"),
+    ("weight=FILE", "nan\n1\n", "FILE:1: 'nan': must be a finite number"),
+    ("weight=FILE", "1\n1e39\n", "FILE:2: '1e39': must be a finite number"),
+    ("weight=FILE", "1\n1_0\n", "FILE:2: '1_0': must be a finite number"),
+    ("weight=FILE", "1\n\n", "FILE:2: 0 numbers; must be 1"),
+    ("weight=FILE", "1\n1 2\n", "FILE:2: 2 numbers; must be 1"),
+    ("weight=FILE", "1\n\xff\n", "FILE:2:1: not UTF-8"),
+    ("weight:target=FILE", "1 2\n1\n", "FILE:2: 1 numbers; must be 3, one for each target word.*or 4"),
+    ("weight:target=FILE", "1 2 3 4\n1 2 3\n", "FILE:1: 4 numbers; must be 2.*or 3"),
+    ("weight:target=FILE", "1 -inf\n1 2 3\n", "FILE:1: '-inf': must be a finite number"),
+    ("weight:links=FILE", "0-0 1-2\n\n", "FILE:1: '1-2': must be SOURCE-TARGET.*1 source words and 2 target words"),
+    ("weight:links=FILE", "0-1\n2-0\n", "FILE:2: '2-0': must be SOURCE-TARGET"),
+    ("weight:links=FILE", "0-1\n0p0\n", "FILE:2: '0p0': must be SOURCE-TARGET"),
+    ("weight:links=FILE", "\n0-" + "9" * 5000 + "\n", "FILE:2: '0-99.*must be SOURCE-TARGET"),
+    ("weight=FILE", "1\n", "FILE has 1 lines, .*en has 2"),
+    ("weight=FILE", "1\n2\n3\n", "FILE has 3 lines, .*en has 2"),
+]
+
+
+@pytest.mark.parametrize(("column", "content", "message"), BAD)
+def test_a_line_that_is_no_value_is_3_with_its_place(tmp_path, monkeypatch, column, content, message):
+    monkeypatch.chdir(tmp_path)
+    Path("t.en").write_text("house\ngreen house\n")
+    Path("t.de").write_text("ein Haus\nein neues Haus\n")
+    Path("FILE").write_bytes(content.encode("latin-1"))
+    with pytest.raises(InputError, match=message) as caught:
+        prepare(options(tmp_path, train=("t",), column=(column,), subword="none", vocab_size=0))
+    assert caught.value.code == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["FILE", "t.de", "t.en"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (("weight",), "must be NAME=FILE"),
+        (("Weight=w",), "must be NAME=FILE"),
+        (("source=w",), "none of source, target, lengths"),
+        (("weight:number=w",), "KIND must be one of pair, target, links"),
+        (("weight=w", "weight:links=w"), "kind was pair before"),
+        (("weight=w", "weight=w"), "2 files for 1 pairs of training files"),
+        (("weight=nowhere",), "nowhere: no such file"),
+    ],
+)
+def test_columns_that_cannot_be_are_2(tmp_path, monkeypatch, columns, message):
+    monkeypatch.chdir(tmp_path)
+    for name in ("t.en", "t.de", "w"):
+        Path(name).write_text("1\n")
+    with pytest.raises(UserError, match=message) as caught:
+        prepare(options(tmp_path, train=("t",), column=columns, subword="none", vocab_size=0))
+    assert caught.value.code == 2
+
+
+def test_columns_without_training_pairs_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="--column is about training pairs"):
+        options(tmp_path, vocabulary="m", valid=("dev",), column=("weight=w",))
+
+
+@pytest.mark.parametrize(
+    "name", ["train.weight.bin", "train.importance.bin", "train.alignment.bin", "train.alignment.counts.bin",
+             "train.weight.sums"],
+)  # fmt: skip
+def test_a_flipped_byte_of_a_column_is_4_before_it_is_used(tmp_path, name):
+    prepare(options(tmp_path, **Texts(50).write(tmp_path)))
+    path = tmp_path / "data" / name
+    content = path.read_bytes()
+    path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    with pytest.raises(ArtefactError, match="damaged") as caught:
+        next(Loader(PreparedData(tmp_path / "data").train, 10_000, 10_000, 1).updates(Position()))
+    assert caught.value.code == 4
+
+
+def test_the_command_takes_columns_and_names_them(tmp_path, capfd):
+    given = Texts(30).write(tmp_path)
+    columns = [word for column in given["column"] for word in ("--column", column)]
+    asked = ["--source-lang=en", "--target-lang=de", f"--train={given['train'][0]}", "--vocab-size=60"]
+    assert run(["prepare", *asked, *columns, f"--output={tmp_path / 'data'}"]) == 0
+    assert "30 kept; columns: weight (pair), importance (target), alignment (links)" in capfd.readouterr().err
