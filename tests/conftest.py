@@ -111,7 +111,7 @@ def as_before() -> Iterator[None]:
     outside = [one for one in (*shelf.parts.values(), *shelf.presets.values()) if not one.place.startswith("nmt.")]
     for one in outside:
         sys.modules.pop(one.place, None)
-    shelf.plugins, shelf.entry_points_loaded = {}, False
+    shelf.plugins, shelf.broken, shelf.entry_points_loaded = {}, {}, False
     shelf.parts = {key: entry for key, entry in shelf.parts.items() if entry not in outside}
     shelf.presets = {name: preset for name, preset in shelf.presets.items() if preset not in outside}
 
