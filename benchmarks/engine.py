@@ -38,7 +38,7 @@ def nmt(job: dict[str, Any]) -> Translate:
         options = {"min_length": job["length"] - 1, "max_len_a": 0.0, "max_len_b": job["length"] - 1}
     if job["beam"] > 1:
         options |= {"beam_size": job["beam"], "length_penalty": "average", "alpha": 1.0, "stop": "full"}
-    decoder = registry.build("decoder", "beam" if job["beam"] > 1 else "greedy", options)
+    decoder = registry.build(registry.choose("decoder", "beam" if job["beam"] > 1 else "greedy", options))
     shortlist = None
     if job["shortlist"]:
         sizes = pipeline.source.size, pipeline.target.size

@@ -42,7 +42,7 @@ def random_model(folder: Path, data: Path, shape: str) -> Path:
         pipeline = PreparedData(data).pipeline
         vocabularies = Vocabularies(pipeline.source.size, pipeline.target.size, pipeline.joint)
         torch.manual_seed(1)
-        model = registry.build("model", "transformer", SHAPES[shape], vocabularies)
+        model = registry.build(registry.choose("model", "transformer", SHAPES[shape]), vocabularies)
         facts = ModelFacts.of("transformer", model.options, vocabularies)
         save_model(folder, weights_of(model), facts, pipeline, {}, lambda: None)
     return folder

@@ -23,7 +23,7 @@ from nmt.dist import shard_like
 from nmt.errors import ArtefactError, DivergedError, UserError, quoted
 from nmt.models.base import Model, Vocabularies
 from nmt.nn.quantized import available, quantize, room
-from nmt.options import as_dict, options_of
+from nmt.options import as_dict
 from nmt.runs import WEIGHTS, find_model
 from nmt.text.pipeline import Pipeline
 
@@ -74,18 +74,21 @@ class ModelFacts:
         sizes = {"source": int, "target": int, "joint": bool}
         if {key: type(value) for key, value in self.vocabularies.items()} != sizes:
             raise ArtefactError(f"{quoted(folder / OPTIONS)}: not a model's vocabularies: {quoted(self.vocabularies)}")
-        if not registry.is_known("model", self.model):
-            raise ArtefactError(
-                f"{quoted(folder)}: its model '{quoted(self.model)}' is not known (name its plug-in with --plugin)"
+        try:
+            options = registry.options_within(
+                "model", self.model, lambda option: str(self.options.get(option.key, option.default))
             )
-        own = {option.name for option in options_of(registry.find("model", self.model).options)}
+        except UserError as error:
+            raise ArtefactError(f"{quoted(folder)}: its model cannot be built: {error}") from None
+        own = {option.key for option in options}
         if own != set(self.options):
             odd = ", ".join(sorted(own ^ set(self.options)))
             raise ArtefactError(
                 f"{quoted(folder)}: was written by another version of {self.model}: options {quoted(odd)}"
             )
         try:
-            return cast(Model, registry.build("model", self.model, self.options, Vocabularies(**self.vocabularies)))
+            part = registry.choose("model", self.model, self.options)
+            return cast(Model, registry.build(part, Vocabularies(**self.vocabularies)))
         except (UserError, ValueError, RuntimeError, MemoryError) as error:
             raise ArtefactError(f"{quoted(folder)}: its model cannot be built: {quoted(error)}") from error
 

@@ -1,23 +1,26 @@
-"""Options classes and what is made from them: flags, TOML keys and saved keys, all of one spelling.
+"""Options classes, and the flags, TOML keys and saved keys made from them, all of one spelling.
 
-An options class is a frozen dataclass whose fields are written `name: type = opt(default, "help")`. The text of a flag
-or a TOML file is turned into the field's type here, in one place; a key that no class owns is an error.
+An options class is a class decorated by `options_class` whose fields are written `name: type = opt(default, "help")`, or
+`name: Part = part(kind, default, "help")` for a part that is built inside another. Text of flags and values of TOML files
+become typed values in `convert`. The key of an option of an inner part is a path with dots: `decoder.temperature`.
 """
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from nmt.errors import UserError, quoted, unknown
+from nmt.errors import UserError, quoted
 
 T = TypeVar("T")
 REQUIRED: Any = dataclasses.MISSING
+COMMAND_LINE: Final = "the command line"  # as the origin of a value
 
 
 def opt(
@@ -40,6 +43,26 @@ def opt(
     """
     bounds = Bounds(minimum, maximum, above, below)
     return dataclasses.field(default=default, metadata={"help": help, "aliases": tuple(aliases), "bounds": bounds})
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part by kind and name, with its options, ready for `registry.build`. options: None for the part's defaults"""
+
+    kind: str
+    name: str
+    options: Any = None
+
+
+def part(kind: str, default: str, help: str, aliases: Sequence[str] = ()) -> Any:
+    """A field of an options class that holds a part: `decoder: Part = part("decoder", "sampling", "search for samples")`.
+
+    kind: of the part, as `register` has it
+    default: the name of the part that is taken when none is given
+    help, aliases: see `opt`
+    """
+    metadata = {"help": help, "aliases": tuple(aliases), "bounds": Bounds(), "kind": kind}
+    return dataclasses.field(default=Part(kind, default), metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -73,12 +96,7 @@ class Bounds:
 def check_bounds(options: Any) -> None:
     """Raise ValueError for the first option of an options object that is outside its bounds."""
     for option in options_of(type(options)):
-        value = getattr(options, option.name)
-        if not option.bounds.allow(value):
-            others = [name for name in _type_name(option.type).split("|") if name.islower()]
-            alternatives = "".join(f", or {name}" for name in others)
-            shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
-            raise ValueError(f"{option.flag} {shown}: must be {option.bounds}{alternatives}")
+        option.check(getattr(options, option.name))
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
@@ -104,60 +122,114 @@ def options_class(cls: type[T]) -> type[T]:
 
 @dataclass(frozen=True)
 class Option:
-    """One field of an options class, as flags and help need it."""
+    """One option of a command or of a part.
+
+    kind: of the part that the option chooses, if it chooses one
+    path: where the part stands that has the option, `criterion.decoder`; empty for a command's own
+    key: its key in settings and saved files; its flag has the same spelling
+    """
 
     name: str
     type: Any
     default: Any
     help: str
-    aliases: tuple[str, ...]
+    aliases: tuple[str, ...] = ()
     bounds: Bounds = Bounds()
+    kind: str = ""
+    path: str = ""
+    key: str = ""
+    positional: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", self.key or self.path_key)
+
+    @property
+    def path_key(self) -> str:
+        """The key with the whole path: `criterion.decoder.temperature`."""
+        return f"{self.path}.{self.name}" if self.path else self.name
 
     @property
     def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
+        return "--" + self.key.replace("_", "-")
 
     @property
-    def spellings(self) -> list[str]:
-        """All flags that set it, its own first and that which says no last."""
-        aliases = [f"-{alias}" if len(alias) == 1 else f"--{alias}" for alias in self.aliases]
-        return [self.flag, *aliases, *([f"--no-{self.flag[2:]}"] if self.type is bool else [])]
+    def label(self) -> str:
+        """Its name in messages: a flag, or `NAME` where the value stands without a flag."""
+        return self.name.upper() if self.positional else self.flag
+
+    def spellings(self, path: str = "") -> dict[str, bool]:
+        """The flags that set it below a path, its own first; those whose value is True set it to no."""
+        before = f"--{path}." if path else "--"
+        flags = [f"{before}{name}".replace("_", "-") for name in (self.name, *self.aliases) if len(name) > 1]
+        letters = [] if path else [f"-{name}" for name in (self.name, *self.aliases) if len(name) == 1]
+        negated = {f"--no-{flags[0][2:]}": True} if self.type is bool else {}
+        return dict.fromkeys([*flags, *letters], False) | negated
 
     @property
     def count(self) -> int | None:
-        """How many values the flag takes; None is any number of them, as `--train A B`."""
+        """The number of values that the flag takes; None for any number of them, as `--train A B`."""
         if get_origin(self.type) is not tuple:
             return 1
         return None if Ellipsis in get_args(self.type) else len(get_args(self.type))
 
     @property
     def type_name(self) -> str:
-        return _type_name(self.type)
+        return "NAME" if self.kind else _type_name(self.type)
+
+    def convert(self, value: Any, origin: str | None = None) -> Any:
+        """A value, or its text, as the option's type and within its bounds.
+
+        Raises UserError that names the option, the value and where it was set.
+        """
+        if self.kind and isinstance(value, str | Part):
+            return value
+        where = f" (set by {origin})" if origin else ""
+        try:
+            converted = convert(value, self.type)
+        except ValueError:
+            raise UserError(f"{self.label} cannot be '{quoted(value)}'{where}; wanted {self.type_name}") from None
+        try:
+            self.check(converted)
+        except ValueError as error:
+            raise UserError(f"{error}{where if origin != COMMAND_LINE else ''}") from None
+        return converted
+
+    def check(self, value: object) -> None:
+        """Raise ValueError for a value outside the bounds."""
+        if not self.bounds.allow(value):
+            others = [name for name in _type_name(self.type).split("|") if name.islower()]
+            alternatives = "".join(f", or {name}" for name in others)
+            shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
+            raise ValueError(f"{self.label} {shown}: must be {self.bounds}{alternatives}")
 
 
 def _type_name(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return "|".join(str(value) for value in get_args(kind))
     if get_origin(kind) in (Union, UnionType):
-        return "|".join(_type_name(part) for part in get_args(kind))
+        return "|".join(_type_name(item) for item in get_args(kind))
     if get_origin(kind) is tuple:
-        return " ".join("..." if part is Ellipsis else _type_name(part) for part in get_args(kind))
+        return " ".join("..." if item is Ellipsis else _type_name(item) for item in get_args(kind))
     if kind is NoneType:
         return "none"
     return {"str": "TEXT", "int": "INT", "float": "FLOAT", "bool": "BOOL"}.get(str(kind.__name__), str(kind.__name__))
 
 
-def options_of(cls: type) -> list[Option]:
-    """The options of a class, in the order they are written."""
+def options_of(cls: type, path: str = "", positional: Collection[str] = ()) -> list[Option]:
+    """The options of a class in the order of its fields.
+
+    path: where a part of that class stands: `criterion.decoder`
+    positional: the names of options whose values stand without a flag
+    """
     hints = get_type_hints(cls)
     return [
         Option(
             field.name,
             hints[field.name],
             field.default,
-            field.metadata["help"],
-            field.metadata["aliases"],
-            field.metadata["bounds"],
+            **field.metadata,
+            path=path,
+            positional=field.name in positional,
         )
         for field in dataclasses.fields(cls)
     ]
@@ -173,103 +245,91 @@ def convert(value: Any, kind: Any) -> Any:
     if get_origin(kind) is tuple:
         value = [value] if isinstance(value, str) else value
         if isinstance(value, Sequence) and str not in get_args(kind):
-            value = [word for part in value for word in (part.split(",") if isinstance(part, str) else [part])]
+            value = [word for item in value for word in (item.split(",") if isinstance(item, str) else [item])]
     try:
         return msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
 
 
-def make(
-    cls: type[T],
-    values: Mapping[str, Any],
-    origins: Mapping[str, str] | None = None,
-    positional: Collection[str] = (),
-) -> T:
-    """An options object from text or typed values; keys that are not its own are left to others.
+def make(cls: type[T], values: Mapping[str, Any]) -> T:
+    """An options object from text or typed values; keys of other classes are ignored.
 
-    positional: names of options that are given without a flag
-    Raises UserError that names the key, the value, and where it was set.
+    Raises UserError that names the option and the value.
     """
-    found: dict[str, Any] = {}
+    own: dict[str, Any] = {}
     for option in options_of(cls):
-        spelling = option.name.upper() if option.name in positional else option.flag
         if option.name in values:
-            found[option.name] = typed(option, values[option.name], (origins or {}).get(option.name), spelling)
+            value = option.convert(values[option.name])
+            own[option.name] = Part(option.kind, value) if option.kind and isinstance(value, str) else value
         elif option.default is REQUIRED:
-            raise UserError(f"{spelling} is missing ({option.help})")
+            raise UserError(f"{option.label} is missing ({option.help})")
     try:
-        options = cls(**found)
-        check_bounds(options)  # also of a plain dataclass
-        return options
+        made = cls(**own)
+        check_bounds(made)  # also of a plain dataclass
+        return made
     except ValueError as error:
         raise UserError(str(error)) from None
 
 
-def typed(option: Option, value: Any, origin: str | None = None, spelling: str | None = None) -> Any:
-    """A value, or its text, as the type of its option; UserError names the option, the value and where it was set."""
-    try:
-        return convert(value, option.type)
-    except ValueError:
-        where = f" (set by {origin})" if origin else ""
-        told = f"{spelling or option.flag} cannot be '{quoted(value)}'{where}"
-        raise UserError(f"{told}; wanted {option.type_name}") from None
-
-
 def as_dict(options: Any) -> dict[str, Any]:
-    """The values of an options object, ready for JSON."""
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in vars(options).items()}
+    """The values of an options object by key, ready for JSON; a part within it is its name, with its options below it."""
+    values: dict[str, Any] = {}
+    for key, value in vars(options).items():
+        if isinstance(value, Part):
+            inner = {} if value.options is None else as_dict(value.options)
+            values |= {key: value.name} | {f"{key}.{name}": setting for name, setting in inner.items()}
+        else:
+            values[key] = list(value) if isinstance(value, tuple) else value
+    return values
 
 
-@dataclass
-class Settings:
-    """Values by key, each with the place that set it; later layers win: preset < --config < flags."""
+def short_keys(path_keys: Iterable[str], taken: Collection[str]) -> dict[str, str]:
+    """The shortest key of each option of the parts: without the kind at its front where that is unambiguous.
 
-    values: dict[str, Any]
-    origins: dict[str, str]
+    path_keys: keys with their whole path; those without a dot stay as they are
+    taken: names that mean an option of the command, alone and at the front of a key
+    """
+    path_keys = list(path_keys)
+    rests = {key: key.partition(".")[2] for key in path_keys}
+    counts = Counter(rests.values())
+    return {
+        key: rest if rest and counts[rest] == 1 and rest.partition(".")[0] not in taken else key
+        for key, rest in rests.items()
+    }
 
-    @classmethod
-    def empty(cls) -> "Settings":
-        return cls({}, {})
 
-    def overlay(self, values: Mapping[str, Any], origin: str) -> None:
-        self.values.update(values)
-        self.origins.update(dict.fromkeys(values, origin))
-
-    def drop(self, keys: Iterable[str], origin: str) -> list[str]:
-        """Take out those of the keys whose value was set by origin; returns them."""
-        dropped = [key for key in keys if self.origins.get(key) == origin]
-        for key in dropped:
-            del self.values[key], self.origins[key]
-        return dropped
-
-    def refuse_unknown(self, known: Iterable[str]) -> None:
-        """Raises UserError for the first key that nobody owns, with the nearest known key."""
-        names = set(known)
-        for key, origin in self.origins.items():
-            if key not in names:
-                raise UserError(f"{origin}: {unknown('setting', key, names)}")
+def flat(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a TOML file by key: `-` is `_`; `[a.b]` puts `a.b.` before its keys, and its `name` is the value of a.b."""
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        key = key.replace("-", "_")
+        if isinstance(value, Mapping):
+            inner = flat(value)
+            values |= {key if name == "name" else f"{key}.{name}": item for name, item in inner.items()}
+        else:
+            values[key] = value
+    return values
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The settings of a TOML file: flat keys, `-` and `_` alike."""
+    """The settings of a TOML file by key, see `flat`. Raises UserError where it cannot be read."""
     import tomllib
 
     try:
         with path.open("rb") as file:
-            table = tomllib.load(file)
+            return flat(tomllib.load(file))
     except FileNotFoundError:
         raise UserError(f"{quoted(path)}: no such settings file") from None
     except (IsADirectoryError, NotADirectoryError) as error:
         raise UserError(f"{quoted(path)}: no settings file: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{quoted(path)}: not valid TOML: {error}") from None
-    for key, value in table.items():
-        if isinstance(value, dict):
-            raise UserError(
-                f"{quoted(path)}: [{quoted(key)}] is a table; settings are flat keys such as `dropout = 0.1`"
-            )
-    return {key.replace("-", "_"): value for key, value in table.items()}
+
+
+def toml_line(key: str, value: Any) -> str:
+    """`key = value` as TOML, the key in quotes where it has dots."""
+    return f"{to_toml(key) if '.' in key else key} = {to_toml(value)}"
 
 
 def to_toml(value: Any) -> str:
@@ -281,5 +341,5 @@ def to_toml(value: Any) -> str:
     if isinstance(value, str):
         return msgspec.json.encode(value).decode()
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(to_toml(part) for part in value) + "]"
+        return "[" + ", ".join(to_toml(item) for item in value) + "]"
     return repr(value)

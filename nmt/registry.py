@@ -1,24 +1,27 @@
 """The registry of parts: kind of part = folder = flag = saved key.
 
 Parts come from the built-in folders, from pip entry points of the group `nmt.plugins`, and from `--plugin`. Nothing is
-imported before it is looked up.
+imported before it is looked up. Presets are named sets of options for parts and for the trainer.
 """
 
 import ast
 import importlib
 import importlib.util
-import pkgutil
+import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from importlib.metadata import entry_points
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from nmt.errors import UserError, quoted, unknown
-from nmt.options import make, options_of
+from nmt.log import log
+from nmt.options import Option, Part, flat, make, options_of
 
-Part = TypeVar("Part", bound=Callable[..., Any])
+PartClass = TypeVar("PartClass", bound=Callable[..., Any])
 
 FOLDERS: Final = {
     "model": "models",
@@ -28,19 +31,15 @@ FOLDERS: Final = {
     "decoder": "decoders",
     "metric": "metrics",
 }
-NOT_PARTS: Final = {
-    "base",
-    "filters",
-    "banned",
-    "checks",
-    "sacrebleu",
-    "significance",
-}  # files of those folders that hold no part
+PACKAGE: Final = Path(__file__).parent
+PRESETS_FILE: Final = PACKAGE / "presets.toml"
+NO_VALUES: Final[Mapping[str, Any]] = MappingProxyType({})
+_DECORATOR: Final = re.compile(r"""^@register\(\s*["']([\w-]+)["'],\s*["']([^"'\n]+)["']""", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A registered part."""
+    """A registered part: its class, its options class and the module that defines them."""
 
     kind: str
     name: str
@@ -50,12 +49,13 @@ class Entry:
 
     @property
     def summary(self) -> str:
+        """The first line of the class's docstring."""
         return (self.cls.__doc__ or "").strip().split("\n")[0]
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A named set of options, for any parts and for the trainer."""
+    """A named set of options for any parts and for the trainer, by key."""
 
     name: str
     help: str
@@ -64,50 +64,45 @@ class Preset:
 
     @property
     def origin(self) -> str:
-        """How it is named as the origin of a value."""
+        """The name of this preset as the origin of a value."""
         return f"preset {self.name}"
 
 
 @dataclass
 class _Shelf:
+    """Everything registered so far in this process.
+
+    plugins: the `--plugin` values that are loaded, by path or module
+    broken: why an installed plug-in could not be loaded, by entry point
+    """
+
     parts: dict[tuple[str, str], Entry] = field(default_factory=dict)
     presets: dict[str, Preset] = field(default_factory=dict)
     plugins: dict[str, str] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
     entry_points_loaded: bool = False
 
 
 _shelf = _Shelf()
 
 
-def _check_kind(kind: str) -> None:
-    if kind not in FOLDERS:
-        raise unknown("kind of part", kind, FOLDERS)
+# Registering
 
 
-def _module_of(kind: str, name: str) -> str:
-    return f"nmt.{FOLDERS[kind]}.{name.replace('-', '_')}"
+def register(kind: str, name: str, options: type) -> Callable[[PartClass], PartClass]:
+    """Class decorator that registers a part under a kind and a name.
 
-
-def _built_in(kind: str) -> list[str]:
-    """Names of the built-in parts of a kind, by the names of their files; imports none of them."""
-    folder = Path(__file__).parent / FOLDERS[kind]
-    files = {module.name for module in pkgutil.iter_modules([str(folder)])} - NOT_PARTS
-    return sorted(file.replace("_", "-") for file in files)
-
-
-def register(kind: str, name: str, options: type) -> Callable[[Part], Part]:
-    """Class decorator that makes a part known by kind and name. Two parts of one name are a UserError."""
+    Raises UserError where the kind is unknown, the name is taken, or a field of `options` is written without `opt()`.
+    """
     _check_kind(kind)
 
-    def enter(cls: Part) -> Part:
+    def enter(cls: PartClass) -> PartClass:
         place = cls.__module__
         other = _shelf.parts.get((kind, name))
-        taken = other.place if other else None
-        if taken is None and name in _built_in(kind) and place != _module_of(kind, name):
-            taken = _module_of(kind, name)
-        if taken is not None:
+        taken = other.place if other else _built_in(kind).get(name, place)
+        if other or taken != place:
             raise UserError(f"{kind} '{name}' is registered twice: in {taken} and in {place}; rename one of them")
-        options_of(options)  # a field without opt() fails here, where it is written
+        options_of(options)
         _shelf.parts[kind, name] = Entry(kind, name, cls, options, place)
         return cls
 
@@ -115,15 +110,159 @@ def register(kind: str, name: str, options: type) -> Callable[[Part], Part]:
 
 
 def preset(name: str, help: str, **values: Any) -> None:
-    """Make a set of options known by name, for `--preset`."""
+    """Register a preset for `--preset`. Keys of options of inner parts have dots: `**{"criterion.decoder": "beam"}`."""
     place = sys._getframe(1).f_globals["__name__"]
-    if name in _shelf.presets:
-        raise UserError(f"preset '{name}' is registered twice: in {_shelf.presets[name].place} and in {place}")
+    other = _shelf.presets.get(name) or _built_in_presets().get(name)
+    if other:
+        raise UserError(f"preset '{name}' is registered twice: in {other.place} and in {place}; rename one of them")
     _shelf.presets[name] = Preset(name, help, values, place)
 
 
+# Looking up
+
+
+def names(kind: str) -> list[str]:
+    """The names of all parts of a kind, sorted. Imports no built-in part."""
+    _check_kind(kind)
+    _load_entry_points()
+    return sorted({*_built_in(kind), *(name for k, name in _shelf.parts if k == kind)})
+
+
+def find(kind: str, name: str) -> Entry:
+    """The part of that kind and name; UserError with the nearest name if there is none."""
+    _check_kind(kind)
+    if (kind, name) not in _shelf.parts and name in _built_in(kind):
+        importlib.import_module(_built_in(kind)[name])
+    if (kind, name) not in _shelf.parts:
+        _load_entry_points()
+    if (kind, name) not in _shelf.parts:
+        raise UserError(f"{unknown(kind, name, names(kind))}; name a plug-in's file with --plugin{_broken_plugins()}")
+    return _shelf.parts[kind, name]
+
+
+def summaries(kind: str) -> dict[str, str]:
+    """The first line of the docstring of each part of a kind, by name. Imports no built-in part."""
+    lines = {}
+    for name in names(kind):
+        entry = _shelf.parts.get((kind, name))
+        lines[name] = entry.summary if entry else _summary_in_file(kind, name)
+    return lines
+
+
+def presets() -> dict[str, Preset]:
+    """All presets by name, sorted."""
+    _load_entry_points()
+    return dict(sorted((_built_in_presets() | _shelf.presets).items()))
+
+
+def find_preset(name: str) -> Preset:
+    """The preset of that name; UserError with the nearest name if there is none."""
+    known = presets()
+    if name not in known:
+        raise UserError(f"{unknown('preset', name, known)}{_broken_plugins()}")
+    return known[name]
+
+
+def _check_kind(kind: str) -> None:
+    if kind not in FOLDERS:
+        raise unknown("kind of part", kind, FOLDERS)
+
+
+@cache
+def _built_in(kind: str) -> dict[str, str]:
+    """The modules of the built-in parts of a kind, by part name: read from the files, which are not imported."""
+    return {
+        name: f"nmt.{FOLDERS[kind]}.{file.stem}"
+        for file in sorted((PACKAGE / FOLDERS[kind]).glob("*.py"))
+        for registered, name in _DECORATOR.findall(file.read_text(encoding="utf-8"))
+        if registered == kind
+    }
+
+
+def _summary_in_file(kind: str, name: str) -> str:
+    file = PACKAGE / FOLDERS[kind] / f"{_built_in(kind)[name].rpartition('.')[2]}.py"
+    for node in ast.parse(file.read_bytes()).body:
+        if isinstance(node, ast.ClassDef):
+            for decorator in node.decorator_list:
+                if [ast.unparse(word) for word in getattr(decorator, "args", ())][:2] == [repr(kind), repr(name)]:
+                    return (ast.get_docstring(node) or "").split("\n")[0]
+    return find(kind, name).summary
+
+
+@cache
+def _built_in_presets() -> dict[str, Preset]:
+    import tomllib
+
+    tables = tomllib.loads(PRESETS_FILE.read_text(encoding="utf-8"))
+
+    def values_of(name: str) -> dict[str, Any]:
+        table = {key: value for key, value in tables[name].items() if key not in ("help", "extends")}
+        inherited = values_of(tables[name]["extends"]) if "extends" in tables[name] else {}
+        values = {key: tuple(value) if isinstance(value, list) else value for key, value in flat(table).items()}
+        return inherited | values
+
+    return {name: Preset(name, table["help"], values_of(name), "nmt/presets.toml") for name, table in tables.items()}
+
+
+# Building
+
+
+def options_within(kind: str, name: str, choice: Callable[[Option], str], path: str = "") -> list[Option]:
+    """The options of a part, each followed by those of the part that it holds, if it holds one.
+
+    choice: the name of the part that such an option chooses
+    path: where the part stands, `criterion.decoder`: the options have it before their names
+    """
+    options = []
+    for option in options_of(find(kind, name).options, path):
+        if option.kind:
+            option = replace(option, default=option.default.name)
+            options += [option, *options_within(option.kind, choice(option), choice, option.path_key)]
+        else:
+            options.append(option)
+    return options
+
+
+def default_choice(option: Option) -> str:
+    """The name of the part that an option chooses by default, for `options_within`."""
+    return str(option.default)
+
+
+def choose(kind: str, name: str, values: Mapping[str, Any] = NO_VALUES) -> Part:
+    """A part with its options, and those of the parts within it, made from text or typed values.
+
+    values: by key below the part: `beam_size`, `decoder`, `decoder.beam_size`; other keys are ignored
+    Raises UserError for an unknown name and for a value that does not fit.
+    """
+    cls = find(kind, name).options
+    inner = {}
+    for option in options_of(cls):
+        given = values.get(option.name, option.default)
+        if option.kind and (isinstance(given, str) or option.name not in values):
+            part_name = given if isinstance(given, str) else given.name
+            inner[option.name] = choose(option.kind, part_name, values_below(option.name, values))
+    return Part(kind, name, make(cls, {**values, **inner}))
+
+
+def values_below(path: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values whose keys begin with a path and a dot, by the rest of the key."""
+    return {key[len(path) + 1 :]: value for key, value in values.items() if key.startswith(f"{path}.")}
+
+
+def build(part: Part, *context: Any) -> Any:
+    """The object of a part. context: what its kind is built from besides the options (see the kind's base.py)."""
+    options = choose(part.kind, part.name).options if part.options is None else part.options
+    return find(part.kind, part.name).cls(options, *context)
+
+
+# Plug-ins
+
+
 def load_plugin(given: str) -> None:
-    """Import a plug-in: the path of a file or folder, or the name of a module. Once, however often it is named."""
+    """Import a plug-in once. given: the path of a Python file or of a folder with an __init__.py, or a module's name.
+
+    Raises UserError when there is no such plug-in, and when it fails.
+    """
     path = Path(given)
     target = path / "__init__.py" if path.is_dir() else path
     key = str(target.resolve()) if target.exists() else given
@@ -136,7 +275,7 @@ def load_plugin(given: str) -> None:
             if spec is None or spec.loader is None:
                 raise UserError(f"plug-in {given}: not a Python file")
             module = importlib.util.module_from_spec(spec)
-            sys.modules[name] = module  # dataclasses look their module up here
+            sys.modules[name] = module  # dataclasses look up their module here
             spec.loader.exec_module(module)
         else:
             importlib.import_module(given)
@@ -144,90 +283,39 @@ def load_plugin(given: str) -> None:
         raise
     except Exception as error:
         if not target.exists() and _is_missing(given, error):
-            told = f"plug-in {quoted(given)}: no such file, folder with an __init__.py, or module"
-            raise UserError(told) from None
+            message = f"plug-in {quoted(given)}: no such file, folder with an __init__.py, or module"
+            raise UserError(message) from None
         raise UserError(f"plug-in {given} could not be loaded: {type(error).__name__}: {error}") from error
     _shelf.plugins[key] = given
 
 
 def _is_missing(given: str, error: Exception) -> bool:
-    """Whether it is the module `given` that was not found, and not one that it imports."""
+    """Whether the module `given` itself was not found, rather than one that it imports."""
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     return given.startswith(".") or "/" in given or (name is not None and f"{given}.".startswith(f"{name}."))
 
 
 def _load_entry_points() -> None:
-    if not _shelf.entry_points_loaded:
-        _shelf.entry_points_loaded = True
-        for point in entry_points(group="nmt.plugins"):
-            try:
-                point.load()
-            except UserError:
-                raise
-            except Exception as error:
-                told = f"plug-in {point.name} ({point.value}) could not be loaded: {type(error).__name__}: {error}"
-                raise UserError(told) from error
+    """Import the installed plug-ins, once. A broken one is named in a warning, and its parts are left out."""
+    if _shelf.entry_points_loaded:
+        return
+    _shelf.entry_points_loaded = True
+    for point in entry_points(group="nmt.plugins"):
+        parts, presets = set(_shelf.parts), dict(_shelf.presets)
+        try:
+            point.load()
+        except Exception as error:
+            kept = {key: entry for key, entry in _shelf.parts.items() if key in parts or entry.place.startswith("nmt.")}
+            _shelf.parts, _shelf.presets = kept, presets
+            _shelf.broken[point.name] = _failure(point, error)
+            log.warn(f"{_shelf.broken[point.name]}; the rest of nmt works without it")
 
 
-def names(kind: str) -> list[str]:
-    """All parts of a kind by name. Built-in ones are found by their file and not imported."""
-    _check_kind(kind)
-    _load_entry_points()
-    return sorted({*_built_in(kind), *(name for k, name in _shelf.parts if k == kind)})
+def _failure(point: EntryPoint, error: Exception) -> str:
+    cause = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    return f"plug-in {point.name} ({point.value}) could not be loaded: {cause}"
 
 
-def is_known(kind: str, name: str) -> bool:
-    """Whether there is a part of that kind and name. Entry points are asked where it is not built in."""
-    _check_kind(kind)
-    if (kind, name) not in _shelf.parts and name in _built_in(kind):
-        importlib.import_module(_module_of(kind, name))
-    if (kind, name) not in _shelf.parts:
-        _load_entry_points()
-    return (kind, name) in _shelf.parts
-
-
-def find(kind: str, name: str) -> Entry:
-    """The part of that kind and name; UserError with the nearest name if there is none."""
-    if not is_known(kind, name):
-        raise UserError(f"{unknown(kind, name, names(kind))}; a plug-in's is known when --plugin names it")
-    return _shelf.parts[kind, name]
-
-
-def summaries(kind: str) -> dict[str, str]:
-    """What each part of a kind is, in a line, by name. Built-in ones are read and not imported, which takes seconds."""
-    found = {}
-    for name in names(kind):
-        entry = _shelf.parts.get((kind, name))
-        found[name] = entry.summary if entry else _summary_in_file(kind, name)
-    return found
-
-
-def _summary_in_file(kind: str, name: str) -> str:
-    file = Path(__file__).parent / FOLDERS[kind] / f"{name.replace('-', '_')}.py"
-    for node in ast.parse(file.read_bytes()).body:
-        if isinstance(node, ast.ClassDef) and node.decorator_list:
-            words = [ast.unparse(word) for mark in node.decorator_list for word in getattr(mark, "args", ())]
-            if words[:2] == [repr(kind), repr(name)]:
-                return (ast.get_docstring(node) or "").split("\n")[0]
-    return find(kind, name).summary
-
-
-def build(kind: str, name: str, values: Mapping[str, Any], *context: Any) -> Any:
-    """The part itself, made from its options among `values` and from what its kind is given (see each base.py)."""
-    entry = find(kind, name)
-    return entry.cls(make(entry.options, values), *context)
-
-
-def presets() -> dict[str, Preset]:
-    """All presets by name."""
-    importlib.import_module("nmt.presets")
-    _load_entry_points()
-    return dict(sorted(_shelf.presets.items()))
-
-
-def find_preset(name: str) -> Preset:
-    """The preset of that name; UserError with the nearest name if there is none."""
-    found = presets()
-    if name not in found:
-        raise unknown("preset", name, found)
-    return found[name]
+def _broken_plugins() -> str:
+    """The installed plug-ins that could not be loaded, as the end of a message about an unknown name."""
+    return "".join(f"; {message}" for message in _shelf.broken.values())

@@ -113,7 +113,7 @@ def as_before() -> Iterator[None]:
     ]
     for entry in outside:
         sys.modules.pop(entry.place, None)
-    shelf.plugins, shelf.entry_points_loaded = {}, False
+    shelf.plugins, shelf.broken, shelf.entry_points_loaded = {}, {}, False
     shelf.parts = {key: entry for key, entry in shelf.parts.items() if entry not in outside}
     shelf.presets = {name: preset for name, preset in shelf.presets.items() if preset not in outside}
 

@@ -1,49 +1,86 @@
-"""The words of a command line in one form, `--flag=value`, in whichever form they were given."""
+"""The words of a command line as values of options, in whichever form they are given."""
 
 import re
 from collections import deque
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
 from nmt.errors import UserError, quoted
 from nmt.options import Option
 
-FLAG: Final = re.compile(r"-[^\d.]")  # what begins so is a flag; -, -1 and -.5 are values
+FLAG: Final = re.compile(r"-[^\d.]")  # a word that begins so is a flag; -, -1 and -.5 are values
 
 
-def one_form(argv: Sequence[str], options: Iterable[Option], greedy: bool) -> list[str]:
-    """argv with every known flag and its value as one word: `-cFILE`, `-c=FILE` and `-c FILE` become `--config=FILE`.
+class Flag(NamedTuple):
+    """A spelling of an option. negated: it sets the option to no, as `--no-overwrite`"""
 
-    `--train A B` becomes `--train=A --train=B`; of a flag with a fixed number of values the last wins, as of one with a
-    single value. Flags that are not among the options stay as they are. Raises UserError for a flag without its value.
-    greedy: whether a flag of any number of values takes all words that follow; where words without a flag mean something
-    too it takes one.
+    option: Option
+    negated: bool
+
+
+@dataclass
+class Arguments:
+    """Values from a command line.
+
+    values: by path key: a text, a list of texts where the option takes several, or a bool
+    words: the words that belong to no known flag; after_dashes: those after `--`, never flags
     """
-    known = {spelling: option for option in options for spelling in option.spellings}
-    words, result = deque(argv), list[str]()
+
+    values: dict[str, Any] = field(default_factory=dict)
+    words: list[str] = field(default_factory=list)
+    after_dashes: list[str] = field(default_factory=list)
+
+    def texts(self, key: str) -> list[str]:
+        """The values of an option as a list."""
+        value = self.values.get(key, [])
+        return value if isinstance(value, list) else [value]
+
+
+def flags_of(options: Iterable[Option]) -> dict[str, Flag]:
+    """The flags of options by spelling, each with the path of its option."""
+    return {
+        spelling: Flag(option, negated)
+        for option in options
+        if not option.positional
+        for spelling, negated in option.spellings(option.path).items()
+    }
+
+
+def parse(argv: Sequence[str], flags: Mapping[str, Flag], greedy: bool) -> Arguments:
+    """Read `--config FILE`, `--config=FILE`, `-c FILE`, `-c=FILE` and `-cFILE`; of a flag given twice the last counts.
+
+    greedy: whether a flag of any number of values takes all words up to the next flag, `--train A B`, or one word,
+        as it must where words without a flag have a meaning. Such a flag given twice collects all its values.
+    Raises UserError for a flag without its value, and for a value of a flag that takes none.
+    """
+    arguments, words = Arguments(), deque(argv)
     while words:
         word = words.popleft()
         if word == "--":
-            return [*result, word, *words]
-        flag, attached = _divided(word)
-        option = known.get(flag)
-        if option is None:
-            result.append(word)
-        elif option.type is bool:
-            result.append(flag if flag == option.spellings[-1] else option.flag)
-            if attached is not None and flag.startswith("--"):
-                raise UserError(f"{flag} takes no value, and was given '{quoted(attached)}'")
+            arguments.after_dashes = list(words)
+            break
+        spelling, attached = _divided(word)
+        if spelling not in flags:
+            arguments.words.append(word)
+            continue
+        option, negated = flags[spelling]
+        key = option.path_key
+        if option.type is bool:
+            arguments.values[key] = not negated
+            if attached is not None and spelling.startswith("--"):
+                raise UserError(f"{spelling} takes no value, and was given '{quoted(attached)}'")
             if attached is not None:  # -qcFILE is -q -cFILE
                 words.appendleft(f"-{attached}")
-        else:
-            most = option.count or (len(words) if greedy else 1)
-            values = _taken(words, most) if attached is None else [attached]
-            if not values:
-                raise UserError(f"{option.flag} needs a value: {option.type_name} ({option.help})")
-            if option.count is not None:
-                result = [earlier for earlier in result if not earlier.startswith(f"{option.flag}=")]
-            result += [f"{option.flag}={value}" for value in values]
-    return result
+            continue
+        count = option.count or (len(words) if greedy else 1)
+        values = _take(words, count) if attached is None else [attached]
+        if not values:
+            raise UserError(f"{option.flag} needs a value: {option.type_name} ({option.help})")
+        if option.count is None:
+            values = [*arguments.texts(key), *values]
+        arguments.values[key] = values[-1] if option.count == 1 else values
+    return arguments
 
 
 def _divided(word: str) -> tuple[str, str | None]:
@@ -56,14 +93,9 @@ def _divided(word: str) -> tuple[str, str | None]:
     return word, None
 
 
-def _taken(words: deque[str], most: int) -> list[str]:
-    """The words up to the next flag, `most` at most, taken away from `words`."""
+def _take(words: deque[str], count: int) -> list[str]:
+    """Remove the words up to the next flag from the front of `words`, at most `count` of them."""
     values: list[str] = []
-    while words and len(values) < most and not FLAG.match(words[0]):
+    while words and len(values) < count and not FLAG.match(words[0]):
         values.append(words.popleft())
     return values
-
-
-def given(argv: Sequence[str], flag: str) -> list[str]:
-    """The values of a flag among words of one form, in order."""
-    return [word.partition("=")[2] for word in argv if word.startswith(f"{flag}=")]

@@ -1,6 +1,6 @@
 """A command: its own options, the kinds of parts it takes, and one call that a notebook could make.
 
-Flags are made from options classes, so that a flag, a TOML key and a saved key are one word. Which parts are chosen
+Flags are made from options classes, so that a flag, a TOML key and a saved key have one spelling. Which parts are chosen
 decides which flags there are: `nmt train --model rnnsearch --help` shows rnnsearch's.
 """
 
@@ -12,11 +12,23 @@ from pathlib import Path
 from typing import Any, Final
 
 from nmt import registry
-from nmt.cli.arguments import FLAG, given, one_form
-from nmt.cli.peers import PEERS
-from nmt.errors import UserError, quoted, unknown
+from nmt.cli.arguments import FLAG, Arguments, Flag, flags_of, parse
+from nmt.cli.option_table import HELP, OptionTable, option_table, paths_of
+from nmt.cli.settings import Layer, Settings, chooser
+from nmt.cli.unknown_words import stray_word, unknown_flag
 from nmt.log import log
-from nmt.options import REQUIRED, Option, Settings, make, opt, options_of, read_toml, to_toml, typed
+from nmt.options import (
+    COMMAND_LINE,
+    Option,
+    Part,
+    as_dict,
+    make,
+    opt,
+    options_class,
+    options_of,
+    read_toml,
+    short_keys,
+)
 
 DEFAULTS: Final = {
     "model": "transformer",
@@ -26,47 +38,65 @@ DEFAULTS: Final = {
     "decoder": "beam",
 }
 ALIASES: Final = {"schedule": ("lr-scheduler",), "model": ("type",)}
-HELP: Final = frozenset(("--help", "-h"))
-# What a settings file could not change any more; and a plug-in runs code, so that only a person may name it (contract 12).
-NOT_IN_FILES: Final = ("config", "dump_config", "debug", "plugin")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class CommonOptions:
-    """The flags that every command takes."""
+    """The options that every command takes."""
 
     config: tuple[str, ...] = opt(
         (), "TOML file of settings; a later file wins over an earlier, a flag over both", aliases=("c",)
     )
     plugin: tuple[str, ...] = opt((), "Python file or module that registers parts", aliases=("user-dir",))
     dump_config: bool = opt(False, "print the settings as TOML, each with its origin, and stop")
-    quiet: bool = opt(False, "say nothing on stderr but warnings and errors", aliases=("q",))
-    debug: bool = opt(False, "show where in the program an error arose")
+    quiet: bool = opt(False, "write only warnings and errors to stderr", aliases=("q",))
+    debug: bool = opt(False, "show the traceback of an error")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class PresetOption:
-    """The flag of commands that build parts."""
+    """The option of commands that build parts."""
 
     preset: str | None = opt(None, "a named set of options (nmt list preset)", aliases=("arch", "a", "task"))
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts chosen for a command, and every setting. argv: the words that say so, after the command's name"""
+    """The chosen parts of a command.
 
-    settings: Settings
-    chosen: Mapping[str, str]
+    by_kind: each part with its options
+    argv: the command line after the command's name
+    taken: the names of the command's own options, which no key of a part begins with
+    """
+
+    by_kind: Mapping[str, Part]
     argv: Sequence[str]
+    taken: frozenset[str]
+
+    @property
+    def chosen(self) -> dict[str, str]:
+        """The names of the parts, by kind."""
+        return {kind: part.name for kind, part in self.by_kind.items()}
+
+    def part(self, kind: str) -> Part:
+        return self.by_kind[kind]
 
     def options(self, kind: str) -> Any:
         """The options object of the chosen part of a kind."""
-        entry = registry.find(kind, self.chosen[kind])
-        return make(entry.options, self.settings.values, self.settings.origins)
+        return self.by_kind[kind].options
 
     def build(self, kind: str, *context: Any) -> Any:
-        """The chosen part of a kind; `context` is what its kind is given (see the kind's base.py)."""
-        return registry.find(kind, self.chosen[kind]).cls(self.options(kind), *context)
+        """The object of the chosen part of a kind; see `registry.build`."""
+        return registry.build(self.by_kind[kind], *context)
+
+    def as_dict(self, *kinds: str) -> dict[str, Any]:
+        """The settings of the parts of some kinds, or of all, as a settings file has them."""
+        values: dict[str, Any] = {}
+        for kind in kinds or self.by_kind:
+            values |= {kind: self.by_kind[kind].name}
+            values |= {f"{kind}.{key}": value for key, value in as_dict(self.by_kind[kind].options).items()}
+        keys = short_keys(values, self.taken)
+        return {keys[key]: value for key, value in values.items()}
 
 
 @dataclass(frozen=True)
@@ -88,195 +118,117 @@ class Command:
 
     def invoke(self, argv: Sequence[str]) -> int:
         """Parse, merge settings (preset < --config < flags), and run."""
-        greedy = not self.positional
-        peeked = one_form(argv, self._first_options(), greedy)
-        for plugin in given(peeked, "--plugin"):
+        first = parse(argv, flags_of(self.own_options()), self._greedy)
+        for plugin in first.texts("plugin"):
             registry.load_plugin(plugin)
-        settings, preset = self._files(peeked)
-        chosen = self._choose(peeked, settings)
-        flags = self._flags(chosen)
-        left_out = _leave_out(preset, settings, chosen) if preset else []
-        words = one_form(argv, [option for options in flags.values() for option in options], greedy)
-        if not HELP.isdisjoint(words):
+        files = [Layer(path, read_toml(Path(path))) for path in first.texts("config")]
+        preset = self._preset(first, files)
+        table, settings, left_out = self._merge(argv, preset, files)
+        arguments = parse(argv, table.flags, self._greedy)
+        if any(word in HELP for word in arguments.words):
             from nmt.cli.help import show_help  # rich takes its time to import
 
-            show_help(self.name, self.help, flags, self.positional, settings.values)
+            show_help(self.name, self.help, table.groups, settings.values)
             return 0
-        found = self._parse(words, flags)
-        settings.overlay(found, "the command line")
-        settings.refuse_unknown([*(option.name for options in flags.values() for option in options)])
-        common = make(CommonOptions, settings.values, settings.origins)
+        settings.overlay(self._values(arguments, table), COMMAND_LINE, table)
+        settings.refuse_unknown(table)
+        settings.convert(table.options)
+        common = make(CommonOptions, settings.values)
         log.quiet = common.quiet
         for line in left_out:
             log.info(line)
         if common.dump_config:
-            sys.stdout.write(self._dump(settings, flags))
+            sys.stdout.write(settings.dump(table.groups))
             return 0
-        options: Any = make(self.options, settings.values, settings.origins, self.positional)
-        parts = Parts(settings, chosen, argv)
-        for kind in self.kinds:  # a wrong value is told before any work is done
-            parts.options(kind)
+        settings.refuse_missing(table.options)
+        options: Any = make(self.options, settings.values)
+        values = settings.values
+        parts = {
+            kind: registry.choose(kind, values.get(kind, DEFAULTS[kind]), registry.values_below(kind, values))
+            for kind in self.kinds
+        }
         if not gc.isenabled():  # the start is over, see main
             gc.freeze()
             gc.enable()
-        return (self.run(options, parts) if self.kinds else self.run(options)) or 0
+        return (self.run(options, Parts(parts, argv, table.taken)) if self.kinds else self.run(options)) or 0
 
-    def _first_options(self) -> list[Option]:
-        """The options that are known before the parts are chosen."""
-        own = [option for option in options_of(self.options) if option.name not in self.positional]
-        return [*own, *self._part_options(), *options_of(CommonOptions)]
+    @property
+    def _greedy(self) -> bool:
+        return not self.positional
 
-    def _part_options(self) -> list[Option]:
-        """The options that choose the parts."""
+    def own_options(self) -> list[Option]:
+        """The options that do not belong to a part."""
+        return [option for options in self._own_groups().values() for option in options]
+
+    def _own_groups(self) -> dict[str, list[Option]]:
         kinds = [
-            Option(kind, str, DEFAULTS[kind], f"{kind} by name (nmt list {kind})", ALIASES.get(kind, ()))
+            Option(kind, str, DEFAULTS[kind], f"{kind} by name (nmt list {kind})", ALIASES.get(kind, ()), kind=kind)
             for kind in self.kinds
         ]
-        return [*kinds, *options_of(PresetOption)] if kinds else []
-
-    def _files(self, argv: Sequence[str]) -> tuple[Settings, registry.Preset | None]:
-        """The settings of the preset and of the --config files."""
-        settings = Settings.empty()
-        tables = [(path, read_toml(Path(path))) for path in given(argv, "--config")]
-        options = {option.name: option for option in [*options_of(CommonOptions), *options_of(PresetOption)]}
-        named: list[str | None] = []
-        for path, table in tables:
-            for key in NOT_IN_FILES:
-                if key in table:
-                    raise UserError(
-                        f"{quoted(path)}: '{key}' cannot be set in a file (give {options[key].flag} as a flag)"
-                    )
-            named += [typed(options["preset"], table["preset"], path)] if "preset" in table else []
-        named += [typed(options["preset"], name) for name in given(argv, "--preset")]
-        preset = registry.find_preset(named[-1]) if self.kinds and named and named[-1] else None
-        if preset:
-            settings.overlay(preset.values, preset.origin)
-        for path, table in tables:
-            settings.overlay(table, path)
-        return settings, preset
-
-    def _choose(self, argv: Sequence[str], settings: Settings) -> dict[str, str]:
-        chosen = {}
-        for kind in self.kinds:
-            flags = given(argv, f"--{kind}")
-            chosen[kind] = str(flags[-1] if flags else settings.values.get(kind, DEFAULTS[kind]))
-            registry.find(kind, chosen[kind])
-        return chosen
-
-    def _flags(self, chosen: Mapping[str, str]) -> dict[str, list[Option]]:
-        """The options by the heading they stand under in --help; UserError where two have one flag."""
-        groups = {"Options": options_of(self.options), "Parts": self._part_options()}
-        parts = {f"{kind} {name}": options_of(registry.find(kind, name).options) for kind, name in chosen.items()}
-        groups = groups | parts | {"Common": options_of(CommonOptions)}
-        owners = {"--help": f"nmt {self.name}", "-h": f"nmt {self.name}"}
-        for heading in sorted(groups, key=lambda heading: heading in parts):  # it is the part that has to be changed
-            owner = heading if heading in parts else f"nmt {self.name}"
-            for option in groups[heading]:
-                for spelling in option.spellings:
-                    if spelling in owners:
-                        raise UserError(
-                            f"flag '{spelling}' of {owner} is also one of {owners[spelling]} (rename one of them)"
-                        )
-                    owners[spelling] = owner
-        return groups
-
-    def _parse(self, words: list[str], flags: Mapping[str, list[Option]]) -> dict[str, Any]:
-        """The flags that were given, and the values without one, as text. words: in one form; UserError for an odd one."""
-        options = {option.name: option for group in flags.values() for option in group}
-        known = {
-            spelling: option
-            for option in options.values()
-            if option.name not in self.positional
-            for spelling in (option.flag, option.spellings[-1])  # one_form has left no other
+        return {
+            "Options": options_of(self.options, positional=self.positional),
+            "Parts": [*kinds, *options_of(PresetOption)] if kinds else [],
+            "Common": options_of(CommonOptions),
         }
-        found: dict[str, Any] = {}
-        end = words.index("--") if "--" in words else len(words)
-        plain: list[str] = []
-        for word in words[:end]:
-            flag, _, value = word.partition("=")
-            if flag in known:
-                name, count = known[flag].name, known[flag].count
-                if known[flag].type is bool:
-                    found[name] = flag == known[flag].flag
-                else:
-                    found[name] = value if count == 1 else [*found.get(name, []), value]
-            elif FLAG.match(word):
-                raise self._unknown_flag(flag, words, options)
-            else:
-                plain.append(word)
-        plain += words[end + 1 :]
-        for name in self.positional:
-            taken = plain[: options[name].count]
+
+    def _preset(self, first: Arguments, files: Sequence[Layer]) -> registry.Preset | None:
+        """The preset that the last flag or file names."""
+        option = options_of(PresetOption)[0]
+        names: list[str | None] = []
+        for file in files:
+            file.refuse_flags()
+            names += [option.convert(file.values["preset"], file.origin)] if "preset" in file.values else []
+        names += [option.convert(name) for name in first.texts("preset")]
+        return registry.find_preset(names[-1]) if self.kinds and names and names[-1] else None
+
+    def _merge(
+        self, argv: Sequence[str], preset: registry.Preset | None, files: Sequence[Layer]
+    ) -> tuple[OptionTable, Settings, list[str]]:
+        """The options with the chosen parts, the settings of preset and files, and what of the preset is left out."""
+        groups, own = self._own_groups(), self.own_options()
+        taken = [option.name for option in own]
+        flags = flags_of(own)
+
+        def given(option: Option) -> str | None:
+            spellings = [spelling for path in paths_of(option, taken) for spelling in option.spellings(path)]
+            more = {spelling: Flag(option, False) for spelling in spellings}
+            texts = parse(argv, more | flags, self._greedy).texts(option.path_key)
+            return texts[-1] if texts else None
+
+        def table_of(choice: Callable[[Option], str]) -> OptionTable:
+            kinds = {option.kind: choice(option) for option in own if option.kind}
+            return option_table(self.name, groups, kinds, choice)
+
+        presets = [Layer(preset.origin, preset.values)] if preset else []
+        choice = chooser([*presets, *files], taken, given)
+        table, settings, left_out = table_of(choice), Settings(), list[str]()
+        if preset:
+            chosen = _names(table, choice)
+            of_preset = chooser([Layer("the chosen parts", chosen), *presets], taken, lambda option: None)
+            preset_table = table_of(of_preset)
+            left_out = settings.overlay_preset(preset, preset_table, _names(preset_table, of_preset), chosen)
+        for file in files:
+            settings.overlay(file.values, file.origin, table)
+        return table, settings, left_out
+
+    def _values(self, arguments: Arguments, table: OptionTable) -> dict[str, Any]:
+        """The values of flags and of words without a flag, as text, by path key. UserError for a word without meaning."""
+        values = dict(arguments.values)
+        words = arguments.words
+        for word in words:
+            if FLAG.match(word):
+                raise unknown_flag(self.name, word.partition("=")[0], words, table)
+        plain = [*words, *arguments.after_dashes]
+        for option in table.options:
+            taken = plain[: option.count] if option.positional else []
             plain = plain[len(taken) :]
             if taken:
-                found[name] = taken[0] if options[name].count == 1 else taken
+                values[option.path_key] = taken[0] if option.count == 1 else taken
         if plain:
-            raise self._stray(plain[0], words, options)
-        return found
-
-    def _stray(self, word: str, words: list[str], options: Mapping[str, Option]) -> UserError:
-        if told := self._of_peers(words):
-            return told
-        if self.positional:
-            return UserError(f"'{quoted(word)}' is a word too many (nmt {self.name} --help)")
-        file = "name a file with --input; " if "input" in options else ""
-        return UserError(f"'{quoted(word)}' stands without a flag ({file}nmt {self.name} --help)")
-
-    def _unknown_flag(self, flag: str, words: list[str], options: Mapping[str, Option]) -> UserError:
-        if told := self._of_peers(words):
-            return told
-        if flag in [options[name].flag for name in self.positional]:
-            plain = " ".join(name.upper() for name in self.positional)
-            return UserError(f"unknown flag '{flag}' (its value is given without a flag: nmt {self.name} {plain})")
-        if parts := self._parts_with(flag):
-            return UserError(f"unknown flag '{flag}' (it is one of {', '.join(parts)})")
-        own = [option for option in options.values() if option.name not in self.positional]
-        return unknown("flag", flag, [spelling for option in own for spelling in option.spellings])
-
-    def _parts_with(self, flag: str) -> list[str]:
-        """The parts that were not chosen and would have a flag, as flags that choose them."""
-        return [
-            f"--{kind} {name}"
-            for kind in self.kinds
-            for name in registry.names(kind)
-            if any(flag in option.spellings for option in options_of(registry.find(kind, name).options))
-        ]
-
-    def _of_peers(self, words: list[str]) -> UserError | None:
-        """What a flag of another toolkit is called here, if one is among the words."""
-        for word in words:
-            flag = word.partition("=")[0]
-            if told := PEERS.get(self.name, {}).get(flag):
-                return UserError(f"unknown flag '{flag}' (here: {told})")
-        return None
-
-    def _dump(self, settings: Settings, flags: Mapping[str, list[Option]]) -> str:
-        skipped = {*NOT_IN_FILES, "quiet", "preset"}
-        lines = []
-        for heading, options in flags.items():
-            rows = [option for option in options if option.name not in skipped]
-            if rows:
-                lines.append(f"# {heading}")
-            for option in rows:
-                origin = settings.origins.get(option.name)
-                if origin is None and option.default is REQUIRED:
-                    continue
-                value = typed(option, settings.values[option.name], origin) if origin else option.default
-                lines.append(f"{option.name} = {to_toml(value)}  # {origin or 'default'}")
-        return "\n".join(lines) + "\n"
+            raise stray_word(self.name, plain[0], [*words, *arguments.after_dashes], table)
+        return values
 
 
-def _leave_out(preset: registry.Preset, settings: Settings, chosen: Mapping[str, str]) -> list[str]:
-    """Drop the preset's options of those of its parts that were replaced: noam's lr is no learning rate for another.
-
-    returns: a line to tell for each such part
-    """
-    told = []
-    for kind, name in chosen.items():
-        own = preset.values.get(kind, name)
-        if own != name:
-            names = [option.name for option in options_of(registry.find(kind, own).options)]
-            dropped = settings.drop(names, preset.origin)
-            if dropped:
-                told.append(f"{preset.origin}: left out with its {kind} {own}: {', '.join(dropped)}")
-    return told
+def _names(table: OptionTable, choice: Callable[[Option], str]) -> dict[str, str]:
+    """The names of the chosen parts and of those within them, by path."""
+    return {option.path_key: choice(option) for option in table.options if option.kind}

@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from inspect import cleandoc
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,12 @@ from typing import Any
 from nmt import registry
 from nmt.cli.command import Command
 from nmt.errors import one_line
-from nmt.options import REQUIRED, opt, options_of, to_toml
+from nmt.options import REQUIRED, opt, options_class, toml_line
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class DescribeOptions:
-    kind: str = opt(REQUIRED, "model, criterion, optimizer, schedule, decoder or preset; or folder")
+    kind: str = opt(REQUIRED, f"{', '.join(registry.FOLDERS)} or preset; or folder")
     name: str = opt(REQUIRED, "its name (nmt list KIND); of a model folder, or a run's best checkpoint, its path")
     json: bool = opt(False, "print JSON")
 
@@ -39,16 +38,18 @@ def run(options: DescribeOptions) -> None:
         return
     sys.stdout.write(f"{options.kind} {one_line(options.name)} ({place})\n{told}\n\n")
     for row in rows:
-        default = to_toml(row["default"])  # as a settings file may say it
-        sys.stdout.write(f"{row['name']} = {default}{'  # ' + str(row['help']) if row['help'] else ''}\n")
+        help = f"  # {row['help']}" if row["help"] else ""
+        sys.stdout.write(f"{toml_line(row['name'], row['default'])}{help}\n")
 
 
 def _rows(entry: registry.Entry, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The options of a part. values: those that it was given; another has its default"""
+    """The options of a part and of the parts within it. values: those that it was given; another has its default"""
     rows = []
-    for o in options_of(entry.options):
-        value = values.get(o.name, None if o.default is REQUIRED else o.default)
-        rows.append({"name": o.name, "default": value, "type": o.type_name, "help": o.help})
+    for option in registry.options_within(
+        entry.kind, entry.name, lambda option: values.get(option.key, option.default)
+    ):
+        value = values.get(option.key, None if option.default is REQUIRED else option.default)
+        rows.append({"name": option.key, "default": value, "type": option.type_name, "help": option.help})
     return rows
 
 

@@ -1,19 +1,16 @@
 """`nmt list`: the parts and presets that can be named."""
 
 import sys
-from dataclasses import dataclass
 
 from nmt import registry
 from nmt.cli.command import Command
 from nmt.errors import unknown
-from nmt.options import opt
+from nmt.options import opt, options_class
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class ListOptions:
-    kind: str | None = opt(
-        None, "model, criterion, optimizer, schedule, decoder or preset; all of them if none is given"
-    )
+    kind: str | None = opt(None, f"{', '.join(registry.FOLDERS)} or preset; all of them if none is given")
     json: bool = opt(False, "print JSON")
 
 

@@ -58,7 +58,9 @@ class Mbr(Decoder):
         shared = {key: value for key, value in as_dict(options).items() if key in known}
         if options.candidates == "beam":
             shared |= {"beam_size": options.num_candidates, "length_penalty": "none"}
-        self._utility: Metric = registry.build("metric", options.utility, {"comet_model": options.comet_model})
+        self._utility: Metric = registry.build(
+            registry.choose("metric", options.utility, {"comet_model": options.comet_model})
+        )
         self._utility.check()
         self._inner: Decoder = entry.cls(entry.options(**shared | {"n_best": options.num_candidates}))
         self.paths = self._inner.paths

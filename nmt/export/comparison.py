@@ -132,9 +132,11 @@ def _search(
     """The translations by our greedy or beam search, as ids without EOS."""
     options: dict[str, Any] = {"max_len_a": 0, "max_len_b": max_length}
     if beam_size == 1:
-        decoder = registry.build("decoder", "greedy", options)
+        decoder = registry.build(registry.choose("decoder", "greedy", options))
     else:
-        decoder = registry.build("decoder", "beam", options | {"beam_size": beam_size, "length_penalty": "none"})
+        decoder = registry.build(
+            registry.choose("decoder", "beam", options | {"beam_size": beam_size, "length_penalty": "none"})
+        )
     translations: list[list[int]] = []
     for start in range(0, len(lines), COMPARED_BATCH_SENTENCES):
         check()

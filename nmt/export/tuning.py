@@ -63,7 +63,7 @@ def tune_length_penalty(
 
     check: called now and then; may raise to stop
     """
-    pipeline, decoder = loaded.pipeline, registry.build("decoder", "beam", {})
+    pipeline, decoder = loaded.pipeline, registry.build(registry.choose("decoder", "beam"))
     translator = Translator(pipeline, loaded.model, decoder, TUNING_BATCH_TOKENS, MAX_SOURCE_TOKENS)
     requests = [Request(line) for line in dev.sources]
     translations = [translation.text for translation in translator.translate(requests, dev.source, check=check)]

@@ -9,7 +9,7 @@ from nmt.artefact import write_file
 from nmt.data.loader import UpdateBatches
 from nmt.errors import DivergedError
 from nmt.models.base import Model
-from nmt.options import as_dict, to_toml
+from nmt.options import as_dict, toml_line
 from nmt.report.training import SHOWN_AS, RunStatus, Window
 from nmt.train.layer_wrapping import graphs_compiled
 from nmt.train.options import TrainOptions
@@ -171,8 +171,6 @@ def save_settings(run: Run, parts: Any) -> None:
 
 
 def _settings_file(options: TrainOptions, parts: Any) -> bytes:
-    settings = as_dict(options)
-    for kind, name in parts.chosen.items():
-        settings |= {kind: name, **as_dict(parts.options(kind))}
+    settings = as_dict(options) | parts.as_dict()
     kept = {key: value for key, value in settings.items() if key not in NOT_SETTINGS}
-    return "".join(f"{key} = {to_toml(value)}\n" for key, value in kept.items()).encode()
+    return "".join(f"{toml_line(key, value)}\n" for key, value in kept.items()).encode()

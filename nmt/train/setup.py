@@ -22,7 +22,6 @@ from nmt.errors import UserError, quoted, unknown
 from nmt.models.base import Model, Vocabularies
 from nmt.nn import linear
 from nmt.optimizers.base import parameter_groups
-from nmt.options import as_dict
 from nmt.report.training import LogOnlyReport, NoReport, Report
 from nmt.runs import Checkpoints
 from nmt.text.pipeline import Pipeline
@@ -108,7 +107,10 @@ def validation_of(options: TrainOptions, data: PreparedData) -> Validation | Non
         raise UserError(f"{quoted(options.data)}: development set '{dev.name}' has no pair with text on both sides")
     if dev is None:
         return None
-    metrics = {name: registry.build("metric", name, {"tokenize": options.bleu_tokenize}) for name in options.metrics}
+    metrics = {
+        name: registry.build(registry.choose("metric", name, {"tokenize": options.bleu_tokenize}))
+        for name in options.metrics
+    }
     for metric in metrics.values():
         metric.check()
     return Validation(dev, metrics)
@@ -192,8 +194,7 @@ def _must_stay(options: TrainOptions, parts: Any) -> Mapping[str, Any]:
     schedule = registry.find("schedule", parts.chosen["schedule"]).cls
     keys = (*MUST_STAY, *getattr(schedule, "depends_on", ()))
     settings: dict[str, Any] = {key: getattr(options, key) for key in keys}
-    for kind in ("model", "criterion", "optimizer", "schedule"):
-        settings |= {kind: parts.chosen[kind], **as_dict(parts.options(kind))}
+    settings |= parts.as_dict("model", "criterion", "optimizer", "schedule")
     return settings
 
 

@@ -17,11 +17,11 @@ from conftest import ENVIRONMENT, NMT
 
 from nmt import registry
 from nmt.cli import main
-from nmt.cli.arguments import one_form
+from nmt.cli.arguments import Arguments, flags_of, parse
 from nmt.cli.command import Command, CommonOptions
 from nmt.cli.main import COMMANDS
-from nmt.cli.peers import PEERS
 from nmt.cli.prepare import PrepareCommandOptions
+from nmt.cli.unknown_words import peers
 from nmt.errors import quoted
 from nmt.options import Option, convert, options_of
 
@@ -121,14 +121,14 @@ def test_help_shows_every_flag_whole_however_narrow_the_terminal(columns, call, 
     assert max(map(len, shown.splitlines())) <= max(int(columns), 60, longest)
 
 
-@pytest.mark.parametrize("command", PEERS)
+@pytest.mark.parametrize("command", peers())
 def test_flags_of_other_toolkits_are_answered_with_flags_that_there_are(command, call):
     known = {name: all_flags(command_of(name)) for name in COMMANDS}
-    for flag, told in PEERS[command].items():
+    for flag, told in peers()[command].items():
         assert flag not in known[command], f"{flag} is a flag of nmt {command} itself"
         for named in re.findall(r"--[\w-]+", told):
             assert named in set().union(*known.values()), f"{flag} is answered with {named}"
-    flag, told = next(iter(PEERS[command].items()))
+    flag, told = next(iter(peers()[command].items()))
     for words in ([flag, "1"], [f"{flag}=1"]):
         refused = call(command, *words)
         assert refused.code == 2 and f"unknown flag '{flag}' (here: {told})" in refused.err
@@ -157,8 +157,8 @@ def test_what_the_document_for_users_of_other_toolkits_says_is_so(call):
 def all_flags(command: Command) -> set[str]:
     """The flags of a command, with those of every part it can take."""
     parts = [registry.find(kind, name).options for kind in command.kinds for name in registry.names(kind)]
-    options = [*command._first_options(), *(option for part in parts for option in options_of(part))]
-    return {flag for option in options for flag in option.spellings}
+    options = [*command.own_options(), *(option for part in parts for option in options_of(part))]
+    return {flag for option in options if not option.positional for flag in option.spellings()}
 
 
 def test_a_word_without_its_flag_is_named(call):
@@ -189,14 +189,19 @@ def test_all_forms_of_a_flag_are_one():
         Option("adam_betas", tuple[float, float], (), "", ()),
         Option("output", str, "", "", ("o",)),
     ]
+    flags = flags_of(options)
     for form in (["-cA"], ["-c=A"], ["-c", "A"], ["--config=A"], ["--config", "A"]):
-        assert one_form(form, options, greedy=True) == ["--config=A"]
-    assert one_form(["-qcA", "x"], options, greedy=True) == ["--quiet", "--config=A", "x"]
-    assert one_form(["--config", "A", "B", "-q"], options, greedy=True) == ["--config=A", "--config=B", "--quiet"]
-    assert one_form(["--config", "A", "B"], options, greedy=False) == ["--config=A", "B"]
+        assert parse(form, flags, greedy=True) == Arguments({"config": ["A"]})
+    assert parse(["-qcA", "x"], flags, greedy=False) == Arguments({"quiet": True, "config": ["A"]}, ["x"])
+    assert parse(["--quiet", "--no-quiet"], flags, greedy=False) == Arguments({"quiet": False})
+    several = Arguments({"config": ["A", "B"], "quiet": True})
+    assert parse(["--config", "A", "B", "-q"], flags, greedy=True) == several
+    assert parse(["--config", "A", "--config", "B", "-q"], flags, greedy=False) == several
+    assert parse(["--config", "A", "B"], flags, greedy=False) == Arguments({"config": ["A"]}, ["B"])
     betas = ["--adam-betas", "0.5", "0.6", "--adam-betas", "-1", "-.5", "x"]
-    assert one_form(betas, options, greedy=True) == ["--adam-betas=-1", "--adam-betas=-.5", "x"]
-    assert one_form(["-o", "-", "-x", "--", "-cA"], options, greedy=True) == ["--output=-", "-x", "--", "-cA"]
+    assert parse(betas, flags, greedy=True) == Arguments({"adam_betas": ["-1", "-.5"]}, ["x"])
+    dashes = parse(["-o", "-", "-x", "--", "-cA"], flags, greedy=True)
+    assert dashes == Arguments({"output": "-"}, ["-x"], ["-cA"])
 
 
 def test_a_flag_without_its_value_is_told(call):
@@ -288,24 +293,65 @@ def test_words_without_a_flag_are_named_as_they_are_given(call):
     )
 
 
+def optimizer_with(tmp_path: Path, *fields: str) -> tuple[str, ...]:
+    """Arguments that choose an optimizer of a plug-in, whose options class has these fields."""
+    options = "\n    ".join(["@options_class\nclass Options:", *fields])
+    part = "@register('optimizer', 'clash', Options)\nclass Clash:\n    pass\n"
+    (tmp_path / "clash.py").write_text(f"from nmt import opt, options_class, register\n\n{options}\n\n{part}")
+    return (f"--plugin={tmp_path / 'clash.py'}", "--optimizer=clash")
+
+
+def test_two_options_of_one_part_with_one_flag_are_refused(call, tmp_path):
+    fields = ("pace: float = opt(0.0, 'any')", "speed: float = opt(0.0, 'any', aliases=('pace',))")
+    refused = call("train", *RUN, *optimizer_with(tmp_path, *fields))
+    assert refused.code == 2 and "flag '--optimizer.pace' of optimizer clash" in refused.err
+
+
 @pytest.mark.parametrize(
-    ("name", "aliases", "flag"),
+    ("field", "flag", "key"),
     [
-        ("speed", ("lr",), "--lr"),
-        ("steepness", ("c",), "-c"),
-        ("steepness", ("h",), "-h"),
-        ("quiet", (), "--quiet"),
-        ("no_debug", (), "--no-debug"),
+        ("quiet: bool = opt(False, 'any')", "--quiet", "optimizer.quiet"),
+        ("no_debug: bool = opt(False, 'any')", "--no-debug", "optimizer.no_debug"),
+        ("output: str = opt('part', 'any')", "--output=new", "optimizer.output"),
+        ("steepness: str = opt('part', 'any', aliases=('c', 'h', 'config'))", "-h", "steepness"),
     ],
 )
-def test_two_options_of_one_flag_are_refused(name, aliases, flag, call, tmp_path):
-    plugin = tmp_path / "clash.py"
-    field = f"{name}: float = opt(0.0, 'any', aliases={aliases})"
-    options = f"@dataclass(frozen=True, kw_only=True)\nclass Options:\n    {field}\n"
-    part = "@register('optimizer', 'clash', Options)\nclass Clash:\n    pass\n"
-    plugin.write_text(f"from dataclasses import dataclass\nfrom nmt import opt, register\n\n{options}\n{part}")
-    refused = call("train", *RUN, "--plugin", plugin, "--optimizer=clash")
-    assert refused.code == 2 and f"flag '{flag}' of " in refused.err and "optimizer clash" in refused.err
+def test_a_flag_that_a_command_and_a_part_have_is_the_commands(field, flag, key, call, dumped, tmp_path):
+    clash = optimizer_with(tmp_path, field)
+    full = f"--optimizer.{key.removeprefix('optimizer.')}".replace("_", "-")
+    assert "usage: nmt train" in call("train", *RUN, *clash, "--help").out
+    if flag == "-h":
+        assert "usage: nmt train" in call("train", *RUN, *clash, flag).out
+    else:
+        assert dumped(*clash, flag)[key] in (False, "part")
+    value = [full] if "bool" in field else [full, "mine"]
+    settings = dumped(*clash, *value)
+    assert settings[key] in (True, "mine") and settings["output"] == "o"
+
+
+def test_a_flag_that_two_parts_have_is_ambiguous_and_their_full_spellings_are_not(call, dumped, tmp_path):
+    clash = optimizer_with(
+        tmp_path, "dropout: float = opt(0.5, 'any')", "speed: float = opt(0.0, 'any', aliases=('lr',))"
+    )
+    for flag, both in (
+        ("--dropout", "--model.dropout or --optimizer.dropout"),
+        ("--lr", "--optimizer.speed or --schedule.lr"),
+    ):
+        refused = call("train", *RUN, *clash, flag, "0.3")
+        assert refused.code == 2 and f"flag '{flag}' is ambiguous (write {both})" in refused.err
+    settings = dumped(
+        *clash, "--model.dropout=0.2", "--optimizer.dropout", "0.3", "--schedule.lr=4", "--optimizer.lr=5"
+    )
+    assert settings["model.dropout"] == 0.2 and settings["optimizer.dropout"] == 0.3
+    assert settings["schedule.lr"] == 4 and settings["speed"] == 5 and "lr" not in settings
+    file = tmp_path / "flat.toml"
+    file.write_text("dropout = 0.1\n")
+    refused = call("train", *RUN, *clash, "--config", file)
+    assert refused.code == 2 and "setting 'dropout' is ambiguous" in refused.err
+    assert '"model.dropout" or "optimizer.dropout"' in refused.err
+    assert dumped(*clash, "--preset=transformer-big")["model.dropout"] == 0.3
+    shown = call("train", *RUN, *clash, "--help").out
+    assert "--model.dropout" in shown and "--optimizer.dropout" in shown and "  --d-model" in shown
 
 
 def test_what_a_list_says_of_a_part_is_what_the_part_says_of_itself(call, monkeypatch):

@@ -34,7 +34,7 @@ def models():
     built = {}
     for name in MODELS:
         torch.manual_seed(4)
-        model = registry.build("model", name, SMALL.get(name, {}), Vocabularies(V, V, True)).eval()
+        model = registry.build(registry.choose("model", name, SMALL.get(name, {})), Vocabularies(V, V, True)).eval()
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(torch.randn(parameter.shape), alpha=0.2)
@@ -55,7 +55,7 @@ def padded(rows, more=0):
 
 
 def build(name):
-    return registry.build("decoder", name, BOUNDS)
+    return registry.build(registry.choose("decoder", name, BOUNDS))
 
 
 def same(found, expected):
@@ -80,7 +80,8 @@ class Counted:
 @pytest.mark.parametrize("name", ALL)
 def test_no_more_hypotheses_are_followed_than_is_said(name, several, models):
     known = {option.name for option in options_of(registry.find("decoder", name).options)}
-    decoder = registry.build("decoder", name, BOUNDS | {key: value for key, value in several.items() if key in known})
+    several = {key: value for key, value in several.items() if key in known}
+    decoder = registry.build(registry.choose("decoder", name, BOUNDS | several))
     scorer, rows = Counted(models["transformer"]), sentences(4)
     decoder.search(scorer, padded(rows))
     assert scorer.rows == len(rows) * decoder.paths

@@ -34,7 +34,7 @@ def one_thread():
 
 def build(name):
     torch.manual_seed(3)
-    return registry.build("model", name, SMALL.get(name, {}), Vocabularies(V, V, True))
+    return registry.build(registry.choose("model", name, SMALL.get(name, {})), Vocabularies(V, V, True))
 
 
 def tiny(name):

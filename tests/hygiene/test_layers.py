@@ -14,7 +14,7 @@ ROOT = Path(nmt.__file__).parent
 LAYERS = {
     "errors": 0, "symbols": 0, "version": 0,
     "options": 1, "signals": 1, "log": 1, "artefact": 1, "dist": 1, "registry": 2, "runs": 2,
-    "__init__": 3, "presets": 4, "text": 4, "nn": 4, "batch": 4, "device": 4, "data": 5, "metrics": 5, "models": 6, "doctor": 6,
+    "__init__": 3, "text": 4, "nn": 4, "batch": 4, "device": 4, "data": 5, "metrics": 5, "models": 6, "doctor": 6,
     "checkpoint": 7, "criteria": 8, "optimizers": 8, "schedules": 8, "decoders": 8, "pictures": 9, "translate": 10,
     "export": 11, "report": 11, "train": 12, "cli": 13, "__main__": 14,
 }  # fmt: skip
@@ -24,7 +24,7 @@ FREE_OF_TORCH = [
 ]  # fmt: skip
 UNUSED = [  # what a translation by beam search has no use for, each slow to import or a sign of it
     "matplotlib", "pydantic", "rich", "sacrebleu", "sacremoses", "tensorboard", "tomllib", "torch._dynamo", "torch._inductor",
-    "torch.utils.flop_counter", "nmt.criteria", "nmt.doctor", "nmt.optimizers", "nmt.presets", "nmt.schedules", "nmt.train",
+    "torch.utils.flop_counter", "nmt.criteria", "nmt.doctor", "nmt.optimizers", "nmt.schedules", "nmt.train",
     "nmt.decoders.diverse_beam", "nmt.decoders.mbr", "nmt.decoders.sampling", "nmt.metrics", "nmt.export",
     "nmt.pictures.attention", "nmt.models.rnnsearch",
 ]  # fmt: skip

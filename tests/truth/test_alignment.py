@@ -96,7 +96,7 @@ def batches(seed, size=24):
 def test_what_a_trained_transformer_looks_at_most_is_the_word_it_translates():
     torch.manual_seed(1)
     size = FIRST + 2 * WORDS
-    model = registry.build("model", "transformer", OPTIONS, Vocabularies(size, size, True))
+    model = registry.build(registry.choose("model", "transformer", OPTIONS), Vocabularies(size, size, True))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.004)
     for sources, targets, _ in islice(batches(1), 250):
         batch = Batch(

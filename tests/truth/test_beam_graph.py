@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 
 def decoder(name, **given):
-    return registry.build("decoder", name, {"beam_size": W, "n_best": W, "max_len_b": 5, **given})
+    return registry.build(registry.choose("decoder", name, {"beam_size": W, "n_best": W, "max_len_b": 5, **given}))
 
 
 def graph_of(searched, seed, row, given=()):
@@ -104,4 +104,4 @@ def test_a_program_reads_the_graph_and_a_page_shows_every_hypothesis():
 
 def test_a_search_without_a_beam_has_no_graph():
     with pytest.raises(UserError, match="--beam-graph draws the hypotheses of a beam"):
-        graph_of(registry.build("decoder", "sampling", {}), 0, random_sources(0, 3, V)[0])
+        graph_of(registry.build(registry.choose("decoder", "sampling")), 0, random_sources(0, 3, V)[0])

@@ -101,7 +101,7 @@ def test_rnnsearchs_formula_is_what_the_counter_sees_and_the_energies_that_it_do
 
 @pytest.mark.parametrize("name", registry.names("model"))
 def test_the_measured_cost_of_a_model_is_exact_at_lengths_that_were_not_measured(name):
-    model = registry.build("model", name, SMALL.get(name, {}), Vocabularies(40, 40, True))
+    model = registry.build(registry.choose("model", name, SMALL.get(name, {})), Vocabularies(40, 40, True))
     for source, target in [(1, 1), (3, 50), (41, 2), (100, 100)]:
         measured = Model.flops(model, torch.tensor([source]), torch.tensor([target]))
         assert int(measured) == flops(model, source, target)

@@ -22,7 +22,7 @@ SMALL = {
 
 def model(name, seed):
     torch.manual_seed(seed)
-    built = registry.build("model", name, SMALL[name], Vocabularies(V, V, True)).eval()
+    built = registry.build(registry.choose("model", name, SMALL[name]), Vocabularies(V, V, True)).eval()
     with torch.no_grad():
         for parameter in built.parameters():
             parameter.add_(torch.randn(parameter.shape), alpha=0.3)

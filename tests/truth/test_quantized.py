@@ -91,7 +91,7 @@ def test_some_outputs_of_a_layer_are_those_outputs():
 def model():
     torch.manual_seed(4)
     options = {"encoder_layers": 1, "decoder_layers": 2, "d_model": 32, "d_ff": 64, "heads": 4}
-    built = registry.build("model", "transformer", options, Vocabularies(V, V, True)).eval()
+    built = registry.build(registry.choose("model", "transformer", options), Vocabularies(V, V, True)).eval()
     with torch.no_grad():
         for parameter in built.parameters():
             parameter.add_(torch.randn(parameter.shape), alpha=0.2)
@@ -113,7 +113,7 @@ def test_every_linear_layer_gets_8_bits_and_the_probabilities_stay_near(small, m
         with torch.inference_mode():
             log_probs.append(one.step(torch.full((3,), 1), one.start(SOURCE))[0])
     assert (log_probs[0] - log_probs[1]).abs().mean() < 0.1
-    decoder = registry.build("decoder", "beam", {"max_len_b": 5})
+    decoder = registry.build(registry.choose("decoder", "beam", {"max_len_b": 5}))
     together = decoder.search(rounded, SOURCE)
     for row, ones in zip(SOURCE, together, strict=True):
         alone = decoder.search(rounded, row[None, : int((row != PAD).sum())])[0]
@@ -134,7 +134,7 @@ def shortlist(rows, frequent=()):
 @pytest.mark.parametrize("eight_bits", [False, True])
 @pytest.mark.parametrize("name", ["beam", "greedy"])
 def test_a_shortlist_of_all_words_changes_nothing_and_a_short_one_is_never_left(name, eight_bits):
-    built, decoder = model(), registry.build("decoder", name, {"max_len_b": 5})
+    built, decoder = model(), registry.build(registry.choose("decoder", name, {"max_len_b": 5}))
     if eight_bits:
         quantize(built)
     plain = decoder.search(built, SOURCE)
@@ -153,7 +153,7 @@ def test_a_shortlist_of_all_words_changes_nothing_and_a_short_one_is_never_left(
 
 
 def test_texts_to_avoid_are_avoided_beside_a_shortlist_too():
-    built, decoder = model(), registry.build("decoder", "beam", {"max_len_b": 5})
+    built, decoder = model(), registry.build(registry.choose("decoder", "beam", {"max_len_b": 5}))
     decoder.target = Target(str, lambda: [f" w{token}" for token in range(V)])
     first = decoder.search(built, SOURCE)[0][0].tokens[0]
     avoiding = [Constraints(avoid=(f"w{first}",)), Constraints(), Constraints()]

@@ -14,7 +14,7 @@ H, A, M, L = 12, 9, 7, 5
 
 def small(**options):
     sizes = {"hidden_size": H, "attention_size": A, "embedding_size": M, "maxout_size": L}
-    return registry.build("model", "rnnsearch", sizes | options, Vocabularies(20, 25, False))
+    return registry.build(registry.choose("model", "rnnsearch", sizes | options), Vocabularies(20, 25, False))
 
 
 def parameters_by_formula(K, m, n, a, l, rank):  # noqa: E741
@@ -98,7 +98,7 @@ def test_features_are_those_of_the_papers_equations_word_by_word():
 def test_initialisation_is_that_of_appendix_b():
     torch.manual_seed(2)
     sizes = {"hidden_size": 150, "attention_size": 120, "embedding_size": 110, "maxout_size": 50}
-    model = registry.build("model", "rnnsearch", sizes, Vocabularies(300, 300, False))
+    model = registry.build(registry.choose("model", "rnnsearch", sizes), Vocabularies(300, 300, False))
     weights = model.state_dict()
     recurrent = [*weights["encoder.gates"], *weights["encoder.candidate"], weights["cell.recurrent"][:, 120:]]
     blocks = [block for matrix in [*recurrent, weights["cell.candidate"]] for block in matrix.split(150, dim=1)]

@@ -13,7 +13,7 @@ UPDATES = [1, 2, 99, 100, 101, 500, 999, 1000, 2000]
 
 
 def build(name, width=512, max_updates=1000, **options):
-    return registry.build("schedule", name, options, width, max_updates)
+    return registry.build(registry.choose("schedule", name, options), width, max_updates)
 
 
 @pytest.mark.parametrize(

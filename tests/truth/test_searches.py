@@ -51,7 +51,7 @@ def log_prob(scorer, source, tokens):
 
 
 def build(name, **options):
-    return registry.build("decoder", name, {"max_len_a": 0, "max_len_b": 4, **options})
+    return registry.build(registry.choose("decoder", name, {"max_len_a": 0, "max_len_b": 4, **options}))
 
 
 def with_text(decoder):

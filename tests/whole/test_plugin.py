@@ -1,6 +1,7 @@
 """One outside file adds a part of each kind, and the commands use them as their own."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -198,18 +199,55 @@ def test_a_plug_in_that_fails_or_is_not_there_is_a_clear_error(tmp_path, nmt):
 
 
 def test_an_installed_plug_in_is_found_by_its_entry_point(tmp_path, nmt):
-    place = tmp_path / "my_parts-1.0.dist-info"
-    place.mkdir()
-    (place / "METADATA").write_text("Metadata-Version: 2.1\nName: my-parts\nVersion: 1.0\n")
-    (place / "entry_points.txt").write_text("[nmt.plugins]\nmine = my_parts\n")
-    (tmp_path / "my_parts.py").write_text(PLUGIN)
+    installed(tmp_path, "mine", PLUGIN)
     path = {"PYTHONPATH": str(tmp_path)}
     listed = nmt("list", env=path)
     assert listed.returncode == 0, listed.stderr
     for kind in registry.FOLDERS:
         assert set(registry.names(kind)) <= set(listed.stdout.decode().split())
     assert {"bag", "brier", "sign", "stairs", "fixed"} <= set(listed.stdout.decode().split())
-    (tmp_path / "my_parts.py").write_text("1 / 0")
-    broken = nmt("list", "preset", env=path)
-    assert broken.returncode == 2
-    assert b"plug-in mine (my_parts) could not be loaded: ZeroDivisionError" in broken.stderr
+
+
+def installed(folder: Path, name: str, text: str) -> None:
+    """Write a plug-in as pip leaves it in a folder: a module and the entry point that names it."""
+    place = folder / f"{name}-1.0.dist-info"
+    place.mkdir()
+    (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (place / "entry_points.txt").write_text(f"[nmt.plugins]\n{name} = {name}\n")
+    (folder / f"{name}.py").write_text(text)
+
+
+def test_of_installed_plug_ins_only_the_broken_one_is_missing_and_it_is_named(tmp_path, nmt):
+    installed(tmp_path, "healthy", PLUGIN)
+    model, _, _ = PLUGIN.replace('"bag"', '"sack"').partition("@dataclass(frozen=True, kw_only=True)\nclass Squared")
+    installed(tmp_path, "ill", f"{model}\n1 / 0\n")
+    path = {"PYTHONPATH": str(tmp_path)}
+    listed = nmt("list", env=path)
+    words = listed.stdout.decode().split()
+    assert listed.returncode == 0 and {"bag", "transformer"} <= set(words) and "sack" not in words
+    warning = b"nmt: warning: plug-in ill (ill) could not be loaded: ZeroDivisionError"
+    assert listed.stderr.count(warning) == 1 and listed.stderr.count(b"\n") == 1
+    described = nmt("describe", "criterion", "cross-entropy", env=path)
+    assert described.returncode == 0 and b"label_smoothing" in described.stdout
+    missing = nmt("describe", "model", "sack", env=path)
+    assert missing.returncode == 2
+    error = missing.stderr.splitlines()[-1]
+    assert error.startswith(b"nmt: error: unknown model 'sack'") and b"plug-in ill (ill) could not be loaded" in error
+
+
+def test_files_beside_parts_and_files_of_several_parts_are_understood(tmp_path, nmt):
+    package = tmp_path / "nmt"
+    shutil.copytree(Path(registry.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "schedules" / "helper.py").write_text("raise RuntimeError('not a part')\n")
+    part = '@register("schedule", "{0}", NoOptions)\nclass {0}(Schedule):\n    """The {0} schedule."""\n'
+    imports = "from nmt import options_class, register\nfrom nmt.schedules.base import Schedule\n"
+    options = "@options_class\nclass NoOptions:\n    pass\n"
+    (package / "schedules" / "pair.py").write_text(imports + options + part.format("First") + part.format("Second"))
+    path = {"PYTHONPATH": str(tmp_path)}
+    listed = nmt("list", "schedule", env=path, cwd=tmp_path)
+    assert listed.returncode == 0, listed.stderr
+    rows = dict(line.split(maxsplit=1) for line in listed.stdout.decode().splitlines()[1:])
+    assert rows["First"] == "The First schedule." and rows["Second"] == "The Second schedule."
+    assert "noam" in rows and not {"helper", "base", "pair"} & set(rows)
+    described = nmt("describe", "schedule", "Second", env=path, cwd=tmp_path)
+    assert b"(nmt.schedules.pair)" in described.stdout, described.stderr

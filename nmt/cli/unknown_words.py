@@ -1,0 +1,75 @@
+"""Errors for words of a command line that mean nothing, with what was probably meant."""
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from nmt import registry
+from nmt.cli.option_table import OptionTable
+from nmt.errors import UserError, quoted, unknown
+from nmt.options import Option
+
+PEERS_FILE: Final = Path(__file__).with_name("peers.toml")
+
+
+def unknown_flag(command: str, flag: str, words: Sequence[str], table: OptionTable) -> UserError:
+    """The error for a flag that the command does not have. words: all words that belong to no flag"""
+    if error := _flag_of_peers(command, words):
+        return error
+    if flag in table.ambiguous:
+        flags = " or ".join(f"--{option.path_key}".replace("_", "-") for option in table.ambiguous[flag])
+        return UserError(f"flag '{flag}' is ambiguous (write {flags})")
+    positional = [option for option in table.options if option.positional]
+    if flag in [option.flag for option in positional]:
+        labels = " ".join(option.label for option in positional)
+        return UserError(f"unknown flag '{flag}' (its value is given without a flag: nmt {command} {labels})")
+    if parts := _parts_with(flag, table):
+        return UserError(f"unknown flag '{flag}' (it is one of {', '.join(parts)})")
+    return unknown("flag", flag, table.flags)
+
+
+def stray_word(command: str, word: str, words: Sequence[str], table: OptionTable) -> UserError:
+    """The error for a word that is no flag and no value."""
+    if error := _flag_of_peers(command, words):
+        return error
+    if any(option.positional for option in table.options):
+        return UserError(f"'{quoted(word)}' is a word too many (nmt {command} --help)")
+    file = "name a file with --input; " if table.find("input") else ""
+    return UserError(f"'{quoted(word)}' stands without a flag ({file}nmt {command} --help)")
+
+
+@cache
+def peers() -> dict[str, dict[str, str]]:
+    """Flags of other toolkits by command, each with what says the same here."""
+    import tomllib
+
+    tables = tomllib.loads(PEERS_FILE.read_text(encoding="utf-8"))
+    phrases = tables.pop("phrases")
+    return {
+        command: {flag: answer.format(**phrases) for flag, answer in table.items()} for command, table in tables.items()
+    }
+
+
+def _flag_of_peers(command: str, words: Sequence[str]) -> UserError | None:
+    for word in words:
+        flag = word.partition("=")[0]
+        if word.startswith("-") and (answer := peers().get(command, {}).get(flag)):
+            return UserError(f"unknown flag '{flag}' (here: {answer})")
+    return None
+
+
+def _parts_with(flag: str, table: OptionTable) -> list[str]:
+    """The parts that were not chosen and would have a flag, as flags that choose them."""
+    return [
+        f"{chooser.flag} {name}"
+        for chooser in table.options
+        if chooser.kind
+        for name in registry.names(chooser.kind)
+        for part in [registry.options_within(chooser.kind, name, registry.default_choice, chooser.path_key)]
+        if any(flag in _all_spellings(option) for option in part)
+    ]
+
+
+def _all_spellings(option: Option) -> set[str]:
+    return {*option.spellings(option.path), *option.spellings(option.path.partition(".")[2])}
