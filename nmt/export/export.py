@@ -20,9 +20,10 @@ from nmt.models.base import Model
 from nmt.nn.quantized import quantize
 from nmt.symbols import EOS, SYMBOLS
 from nmt.text.pipeline import FOLDER, Pipeline
-from nmt.translate.requests import Request
-from nmt.translate.score import forced_log_probs
-from nmt.translate.translator import Translator
+from nmt.translate.forced_decoding import target_log_probs
+from nmt.translate.line_warnings import LineWarnings
+from nmt.translate.open import build_translator
+from nmt.translate.options import TranslatorOptions
 
 KIND: Final = "ctranslate2"
 SEARCH: Final = "nmt-search.json"
@@ -213,7 +214,7 @@ def compare(
 def _tied(model: Model, line: Ids, own: list[int], other: list[int], greedy: bool) -> bool:
     """Whether two translations are equally good by the model: as a whole or, in greedy search, where they part."""
     sides = [np.array(tokens, dtype=np.int64) for tokens in (own, other)]
-    ours, theirs = (forced_log_probs(model, [line], [side]).tolist() for side in sides)
+    ours, theirs = (target_log_probs(model, [line], [side], BATCH_TOKENS)[0] for side in sides)
     if greedy:
         pairs = zip([*own, EOS], [*other, EOS], strict=False)
         parting = next(place for place, (one, another) in enumerate(pairs) if one != another)
@@ -225,9 +226,10 @@ def _tied(model: Model, line: Ids, own: list[int], other: list[int], greedy: boo
 def tune(loaded: LoadedModel, engine: Engine, dev: DevelopmentSet, check: Callable[[], None]) -> Tuned:
     """A development set by CTranslate2's beam search with each of PENALTIES, beside our default search."""
     pipeline, decoder = loaded.pipeline, registry.build("decoder", "beam", {})
-    translator = Translator(pipeline, loaded.model, decoder, BATCH_TOKENS, LONGEST)
-    requests = [Request(line) for line in dev.sources]
-    translated = [one.text for one in translator.translate(requests, dev.source, check=check)]
+    options = TranslatorOptions(batch_tokens=BATCH_TOKENS, max_source_length=LONGEST)
+    translations = build_translator(pipeline, loaded.model, options, decoder).translate(dev.sources, check)
+    LineWarnings(dev.source).add_translations(translations)
+    translated = [translation.text for translation in translations]
     bleu = Bleu(BleuOptions())
     ours = bleu(translated, [dev.references])
     lines = [ids[:LONGEST].tolist() for ids in pipeline.source.encode_batch(dev.sources).rows()]

@@ -37,7 +37,7 @@ class Agreement:
     error_rate: float
 
 
-def of_words(weights: Weights, source: Sequence[int], target: Sequence[int]) -> Weights:
+def word_weights(weights: Weights, source: Sequence[int], target: Sequence[int]) -> Weights:
     """Attention of words to words: summed over a source word's tokens, and the mean over a target word's tokens.
 
     weights: (..., target tokens, source tokens), what stands behind them (EOS) left out
@@ -50,12 +50,12 @@ def of_words(weights: Weights, source: Sequence[int], target: Sequence[int]) -> 
     return found
 
 
-def hard(weights: Weights) -> list[Pair]:
+def hard_alignment(weights: Weights) -> list[Pair]:
     """(source, target) of each target word and the source word it looks at most."""
     return [(int(row.argmax()), number) for number, row in enumerate(weights) if row.size]
 
 
-def above(weights: Weights, threshold: float) -> list[Pair]:
+def threshold_alignment(weights: Weights, threshold: float) -> list[Pair]:
     """(source, target) of all pairs with more attention than a threshold."""
     return [(int(source), number) for number, row in enumerate(weights) for source in np.flatnonzero(row > threshold)]
 
@@ -100,7 +100,7 @@ def agreement(found: Sequence[Iterable[Pair]], gold: Sequence[ReferenceAlignment
     )
 
 
-def soft(weights: Weights) -> str:
+def soft_alignment(weights: Weights) -> str:
     """All weights as Marian writes them: of each target word those of the source words, with commas between."""
     return " ".join(",".join(f"{weight:.6g}" for weight in row) for row in weights)
 

@@ -26,7 +26,7 @@ class Ensemble(nn.Module):
     ) -> None:
         super().__init__()
         self.models, self.mean = nn.ModuleList(models), mean
-        self.weights = shares(weights, len(models))
+        self.weights = normalize_weights(weights, len(models))
         self._scorers = list(cast(Sequence[Scorer], models))
 
     def prepared(self) -> "Ensemble":
@@ -90,11 +90,11 @@ class Ensemble(nn.Module):
         ]
 
 
-def shares(weights: Sequence[float] | None, count: int) -> list[float]:
-    """Weights made to sum to 1; none are all the same. ValueError for others than are wanted."""
+def normalize_weights(weights: Sequence[float] | None, count: int) -> list[float]:
+    """Weights divided by their sum; none: equal weights. ValueError unless there are `count`, at least 0, not all 0."""
     given = list(weights or [1.0] * count)
     if len(given) != count or not all(0 <= weight < math.inf for weight in given) or not 0 < sum(given) < math.inf:
-        raise ValueError(f"{count} are wanted, at least 0 and not all 0; given {given}")
+        raise ValueError(f"must be {count} numbers, at least 0 and not all 0; given {given}")
     return [weight / sum(given) for weight in given]
 
 
