@@ -31,11 +31,11 @@ from nmt.translate.alignment import (
     Pair,
     ReferenceAlignment,
     Weights,
-    above,
     agreement,
-    hard,
-    of_words,
+    hard_alignment,
     read_gold,
+    threshold_alignment,
+    word_weights,
 )
 
 TOY: Final = Path(__file__).parents[1] / "recipes" / "toy"
@@ -70,7 +70,7 @@ def word_attention(loaded: LoadedModel, source: str, target: str) -> Weights:
     words = [word_of_tokens(side, one) for side, one in zip(sides, tokens, strict=True)]
     if [max(one) + 1 for one in words] != [len(text.split()) for text in (source, target)]:
         raise SystemExit(f"the model's pipeline has other words than the gold alignment: {source!r}, {target!r}")
-    return np.stack([of_words(weights[:, :, step:], *words) for step in (0, 1)])
+    return np.stack([word_weights(weights[:, :, step:], *words) for step in (0, 1)])
 
 
 def show(loaded: LoadedModel, sentences: list[Sentence]) -> None:
@@ -84,7 +84,7 @@ def show(loaded: LoadedModel, sentences: list[Sentence]) -> None:
         "| | " + " | ".join(f"{step}: AER | precision | recall" for step in said_and_read) + " |\n" + "|---" * 7 + "|"
     )
 
-    def row(name: str, weights: list[Weights], pairs: Callable[[Weights], list[Pair]] = hard) -> None:
+    def row(name: str, weights: list[Weights], pairs: Callable[[Weights], list[Pair]] = hard_alignment) -> None:
         """weights: of each sentence (2, target words, source words)"""
         figures = []
         for step in (0, 1):
@@ -100,7 +100,7 @@ def show(loaded: LoadedModel, sentences: list[Sentence]) -> None:
     row("mean of all layers", [one.mean((1, 2)) for one in looked])
     for threshold in THRESHOLDS:
         name = f"layer {default + 1}, above {threshold}"
-        row(name, [one[:, default].mean(1) for one in looked], partial(above, threshold=threshold))
+        row(name, [one[:, default].mean(1) for one in looked], partial(threshold_alignment, threshold=threshold))
 
 
 def main() -> None:

@@ -19,35 +19,28 @@ Translate = Callable[[list[str]], list[str]]
 def nmt(job: dict[str, Any]) -> Translate:
     """Replicas of a part of the threads each; it stops when the beam has ended as many as it holds, as the others do."""
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as the command sets it, before numpy is imported
-    import torch
-
     from nmt import registry
-    from nmt.data.shortlist import Shortlist
-    from nmt.device import Memory, keep_pages, use_threads
     from nmt.nn import linear
-    from nmt.translate.batch_size import batch_tokens
-    from nmt.translate.requests import Request
-    from nmt.translate.translator import Translator, load_scorer
+    from nmt.translate.open import open_translator
+    from nmt.translate.options import TranslatorOptions
 
-    keep_pages()
-    use_threads(1)
     linear.use("auto")
-    pipeline, scorer = load_scorer([Path(job["model"])], torch.device("cpu"), precision=job["weights"])
     options: dict[str, Any] = {}
     if job["length"]:
         options = {"min_length": job["length"] - 1, "max_len_a": 0.0, "max_len_b": job["length"] - 1}
     if job["beam"] > 1:
         options |= {"beam_size": job["beam"], "length_penalty": "average", "alpha": 1.0, "stop": "full"}
     decoder = registry.build(registry.choose("decoder", "beam" if job["beam"] > 1 else "greedy", options))
-    shortlist = None
-    if job["shortlist"]:
-        sizes = pipeline.source.size, pipeline.target.size
-        shortlist = Shortlist.load(Path(job["shortlist"]), pipeline.hash, sizes)
-    each = max(1, job["threads"] // job["replicas"])
-    batch = job["batch"] or batch_tokens(scorer, Memory(torch.device("cpu")), job["beam"], job["replicas"])
-    settings = {"replicas": job["replicas"], "threads": each, "shortlist": shortlist}
-    translator = Translator(pipeline, scorer, decoder, batch, **settings)
-    return lambda lines: [one.text for one in translator.translate([Request(line) for line in lines])]
+    settings = TranslatorOptions(
+        batch_tokens=job["batch"] or "auto",
+        device="cpu",
+        replicas=job["replicas"],
+        precision=job["weights"],
+        shortlist=job["shortlist"] or None,
+        threads=job["threads"],
+    )
+    translator = open_translator([job["model"]], settings, decoder)
+    return lambda lines: [translation.text for translation in translator.translate(lines)]
 
 
 def ctranslate2(job: dict[str, Any]) -> Translate:

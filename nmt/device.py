@@ -157,3 +157,8 @@ def give_back() -> None:
         libc.malloc_trim(0)
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+def device_of(scorer: object) -> torch.device:
+    """The device of a module's parameters; the CPU for a Scorer that is no module."""
+    return next(scorer.parameters()).device if isinstance(scorer, torch.nn.Module) else torch.device("cpu")

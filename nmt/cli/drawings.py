@@ -3,14 +3,16 @@
 import sys
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import Final
+from typing import Final, cast
 
 from nmt.cli.translations import Show
+from nmt.device import autocast
 from nmt.errors import UserError, quoted
 from nmt.log import log
+from nmt.models.base import Model
 from nmt.pictures.attention import check_picture, terminal_map, write_attention
-from nmt.pictures.attention_maps import AttentionMaps
-from nmt.pictures.beam_graph import BeamGraph, check_search
+from nmt.pictures.attention_maps import AttentionMaps, attention_maps
+from nmt.pictures.beam_graph import BeamGraph, beam_graph, check_search
 from nmt.pictures.beam_graph_page import check_graph_file, write_graphs
 from nmt.translate.requests import Request
 from nmt.translate.results import Translation
@@ -58,12 +60,17 @@ class Drawings:
         return show_and_draw
 
     def _draw(self, translator: Translator, request: Request, translation: Translation) -> None:
-        best = translation.candidates[0]
+        pipeline, [line] = translator.pipeline, translator.encode([request])
+        source, target = line.source.tolist(), pipeline.target.in_reading_order(translation.candidates[0].tokens)
         if self.graph is not None and len(self._graphs) < self.most_graphs:
-            self._graphs.append(translator.graph(request, best))
+            decoder, pieces = translator.decoder, (pipeline.source.piece, pipeline.target.piece)
+            with autocast(translator.device, translator.precision):
+                self._graphs.append(
+                    beam_graph(decoder, translator.scorer, translator.device, source, line.constraints, target, pieces)
+                )
         if (self.picture is None and not self.on_terminal) or self._maps == self.most_maps:
             return
-        attended = translator.attended(request, best)
+        attended = attention_maps(cast(Model, translator.scorer), pipeline, source, target)
         self._maps += 1
         if self.on_terminal:
             sys.stderr.write(terminal_map(attended, width=get_terminal_size().columns) + "\n")

@@ -191,27 +191,22 @@ def _warn_of_newstest2014(names: Sequence[str], num_lines: int) -> None:
 
 def _translate(options: EvaluateOptions, parts: Parts, model: str, source: System) -> System:
     """What a model makes of the source."""
-    from nmt.device import Memory, choose_device, keep_pages
-    from nmt.translate.batch_size import batch_tokens
-    from nmt.translate.requests import Request
-    from nmt.translate.translator import Translator, load_scorer
+    from nmt.translate.line_warnings import LineWarnings
+    from nmt.translate.open import open_translator
+    from nmt.translate.options import TranslatorOptions
 
-    keep_pages()
-    device = choose_device(options.device)
-    pipeline, scorer = load_scorer([Path(model)], device)
-    decoder, size = parts.build("decoder"), options.batch_tokens
-    if size == "auto":
-        size = batch_tokens(scorer, Memory(device), decoder.paths, 1)
-    translator = Translator(pipeline, scorer, decoder, size)
+    settings = TranslatorOptions(batch_tokens=options.batch_tokens, device=options.device, replicas=1)
+    translator = open_translator([model], settings, parts.build("decoder"))
     language = translator.pipeline.target_lang
     if options.paper:
         check_language(options.target_lang or language)
     log.info(f"{model}: {translator.decoder.signature} on {translator.device}")
     with Signals() as signals:
-        requests = [Request(line) for line in source.lines]
-        translations = translator.translate(requests, source.name, check=signals.check)
-    lines = [one.text for one in translations]
-    return System(model, lines, translator.decoder.signature, language, translator.failed.count)
+        translations = translator.translate(source.lines, signals.check)
+    warnings = LineWarnings(source.name)
+    warnings.add_translations(translations)
+    lines = [translation.text for translation in translations]
+    return System(model, lines, translator.decoder.signature, language, warnings.num_failed)
 
 
 def _shown(

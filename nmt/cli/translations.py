@@ -1,4 +1,4 @@
-"""How a translation is printed: its line, the n-best list of Moses, or JSON."""
+"""Print a translation: its line, an n-best list in Moses' form, or JSON."""
 
 import json
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import numpy as np
 
 from nmt.text.corpus import NOT_TEXT, clean
 from nmt.text.pipeline import Side
-from nmt.translate.alignment import above, hard, pharaoh, soft
+from nmt.translate.alignment import hard_alignment, pharaoh, soft_alignment, threshold_alignment
 from nmt.translate.requests import Request
 from nmt.translate.results import Candidate, Translation
 
@@ -18,68 +18,69 @@ Show = Callable[[int, Request, Translation], str]
 
 
 class Printer:
-    """What is printed of a translation.
+    """Formats translations.
 
     alignment: hard, soft, or the attention above which two words are a pair; None prints none
-    word_scores: whether each word's nats are printed
-    raw_tokens: whether tokens are printed as the model says them
+    word_scores: print nats of each word
+    raw_tokens: print the model's tokens instead of the text
     """
 
     def __init__(self, target: Side, alignment: str | None, word_scores: bool, raw_tokens: bool) -> None:
         self.target, self.alignment, self.word_scores, self.raw_tokens = target, alignment, word_scores, raw_tokens
 
     def as_text(self, number: int, request: Request, translation: Translation) -> str:
-        """The best translation; behind it, each after `|||`, what was asked for."""
+        """The best translation, then its requested details, each after `|||`."""
         return " ||| ".join(self._columns((translation.candidates or [FAILED])[0])) + "\n"
 
     def as_n_best(self, number: int, request: Request, translation: Translation) -> str:
-        """`number ||| translation ||| LogProb= nats ||| score` for each candidate, as Moses has it."""
+        """`number ||| translation ||| LogProb= nats ||| score` for each candidate, as in Moses."""
         lines = [
-            " ||| ".join([str(number), *self._columns(one), _features(one), f"{one.score:.6f}"])
-            for one in translation.candidates or [FAILED]
+            " ||| ".join([str(number), *self._columns(candidate), _features(candidate), f"{candidate.score:.6f}"])
+            for candidate in translation.candidates or [FAILED]
         ]
         return "".join(f"{line}\n" for line in lines)
 
     def as_json(self, number: int, request: Request, translation: Translation) -> str:
-        """An object with what the request's had besides, the text, and all candidates."""
-        candidates = [self._fields(one) for one in translation.candidates]
+        """An object with the further fields of the request, the text, and all candidates."""
+        candidates = [self._fields(candidate) for candidate in translation.candidates]
         error = {"error": translation.error} if translation.error else {}
-        whole = {**request.others, "text": translation.text, "candidates": candidates, **error}
-        # some readers take what is no text for the end of a line
-        return NOT_TEXT.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(whole, ensure_ascii=False)) + "\n"
+        fields = {**request.others, "text": translation.text, "candidates": candidates, **error}
+        # some readers take other separators for the end of a line
+        return NOT_TEXT.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(fields, ensure_ascii=False)) + "\n"
 
-    def _columns(self, one: Candidate) -> list[str]:
-        said = clean(" ".join(map(self.target.piece, one.tokens))) if self.raw_tokens else one.text
-        columns = [said]
+    def _columns(self, candidate: Candidate) -> list[str]:
+        columns = [clean(" ".join(map(self.target.piece, candidate.tokens))) if self.raw_tokens else candidate.text]
         if self.alignment is not None:
-            columns.append(self._aligned(one))
+            columns.append(self._aligned(candidate))
         if self.word_scores:
-            columns.append(" ".join(["WordScores=", *(f"{score:.6f}" for score in one.word_scores)]))
+            columns.append(" ".join(["WordScores=", *(f"{score:.6f}" for score in candidate.word_scores)]))
         return columns
 
-    def _fields(self, one: Candidate) -> dict[str, Any]:
+    def _fields(self, candidate: Candidate) -> dict[str, Any]:
         fields: dict[str, Any] = {
-            "text": one.text,
-            "tokens": [self.target.piece(token) for token in one.tokens],
-            "log_prob": one.log_prob,
-            "score": one.score,
+            "text": candidate.text,
+            "tokens": [self.target.piece(token) for token in candidate.tokens],
+            "log_prob": candidate.log_prob,
+            "score": candidate.score,
         }
-        if one.scores:
-            fields["scores"] = one.scores
+        if candidate.scores:
+            fields["scores"] = candidate.scores
         if self.alignment is not None:
-            fields["alignment"] = one.weights if self.alignment == "soft" else self._aligned(one)
+            fields["alignment"] = candidate.weights if self.alignment == "soft" else self._aligned(candidate)
         if self.word_scores:
-            fields["word_scores"] = one.word_scores
+            fields["word_scores"] = candidate.word_scores
         return fields
 
-    def _aligned(self, one: Candidate) -> str:
-        weights = np.array(one.weights)
+    def _aligned(self, candidate: Candidate) -> str:
+        weights = np.array(candidate.weights)
         if self.alignment == "soft":
-            return soft(weights)
-        return pharaoh(hard(weights) if self.alignment == "hard" else above(weights, float(self.alignment or 0)))
+            return soft_alignment(weights)
+        if self.alignment == "hard":
+            return pharaoh(hard_alignment(weights))
+        return pharaoh(threshold_alignment(weights, float(self.alignment or 0)))
 
 
-def _features(one: Candidate) -> str:
-    """What the score was made of, as Moses writes it."""
-    scores = ["Scores=", *(f"{score:.6f}" for score in one.scores)] if one.scores else []
-    return " ".join([f"LogProb= {one.log_prob:.6f}", *scores])
+def _features(candidate: Candidate) -> str:
+    """The parts of the score, as in Moses."""
+    scores = ["Scores=", *(f"{score:.6f}" for score in candidate.scores)] if candidate.scores else []
+    return " ".join([f"LogProb= {candidate.log_prob:.6f}", *scores])

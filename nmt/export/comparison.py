@@ -16,12 +16,13 @@ from nmt.errors import InputError, quoted
 from nmt.models.base import Model
 from nmt.symbols import EOS, SYMBOLS
 from nmt.text.pipeline import Pipeline
-from nmt.translate.score import forced_log_probs
+from nmt.translate.forced_decoding import target_log_probs
 
 TIE_TOLERANCE_NATS: Final = 1e-4  # scores that differ by less are equal to float32
 MAX_SOURCE_TOKENS: Final = 1023  # without EOS: by default CTranslate2 reads 1,024 with it
 MAX_INVENTED_TOKENS: Final = 20
 EXTRA_TARGET_TOKENS: Final = 50  # that a translation may have beyond the longest source, as in our own searches
+TIED_BATCH_TOKENS: Final = 2000
 COMPARED_BATCH_SENTENCES: Final = 32  # a CPU gains nothing by more
 
 TokenIds = NDArray[Any]
@@ -148,7 +149,7 @@ def _search(
 def _tied(model: Model, line: TokenIds, own: list[int], other: list[int], greedy: bool) -> bool:
     """Whether two translations are equally good by the model: as a whole or, in greedy search, where they part."""
     sides = [np.array(tokens, dtype=np.int64) for tokens in (own, other)]
-    ours, theirs = (forced_log_probs(model, [line], [side]).tolist() for side in sides)
+    ours, theirs = (target_log_probs(model, [line], [side], TIED_BATCH_TOKENS)[0] for side in sides)
     if greedy:
         pairs = zip([*own, EOS], [*other, EOS], strict=False)
         parting = next(place for place, (token, other_token) in enumerate(pairs) if token != other_token)

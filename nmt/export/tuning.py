@@ -8,8 +8,9 @@ from nmt import registry
 from nmt.checkpoint import LoadedModel
 from nmt.export.comparison import MAX_SOURCE_TOKENS, TranslationEngine
 from nmt.metrics.bleu import Bleu, BleuOptions
-from nmt.translate.requests import Request
-from nmt.translate.translator import Translator
+from nmt.translate.line_warnings import LineWarnings
+from nmt.translate.open import build_translator
+from nmt.translate.options import TranslatorOptions
 
 TUNED_BEAM_SIZE: Final = 4
 DEFAULT_PENALTY: Final = 0.5  # at n = 25 tokens it grows with n as GNMT's ((5 + n) / 6) ** 0.6: by 0.6 * n / (5 + n)
@@ -64,9 +65,10 @@ def tune_length_penalty(
     check: called now and then; may raise to stop
     """
     pipeline, decoder = loaded.pipeline, registry.build(registry.choose("decoder", "beam"))
-    translator = Translator(pipeline, loaded.model, decoder, TUNING_BATCH_TOKENS, MAX_SOURCE_TOKENS)
-    requests = [Request(line) for line in dev.sources]
-    translations = [translation.text for translation in translator.translate(requests, dev.source, check=check)]
+    options = TranslatorOptions(batch_tokens=TUNING_BATCH_TOKENS, max_source_length=MAX_SOURCE_TOKENS)
+    results = build_translator(pipeline, loaded.model, options, decoder).translate(dev.sources, check)
+    LineWarnings(dev.source).add_translations(results)
+    translations = [translation.text for translation in results]
     bleu = Bleu(BleuOptions())
     ours = bleu(translations, [dev.references])
     lines = [ids[:MAX_SOURCE_TOKENS].tolist() for ids in pipeline.source.encode_batch(dev.sources).rows()]

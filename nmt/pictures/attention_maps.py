@@ -1,13 +1,19 @@
 """Attention weights of a sentence pair, with their tokens."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from nmt.symbols import BOS, SYMBOLS
+from nmt.batch import flatten, make_batch
+from nmt.device import device_of
+from nmt.errors import UserError
+from nmt.models.base import Model
+from nmt.symbols import BOS, EOS, SYMBOLS
+from nmt.text.pipeline import Pipeline
 
 KINDS: Final = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "cross-attention"}
 JOINERS: Final = "\u200c\u200d"  # not printable, but they shape the letters beside them (Persian, Indic scripts, emoji)
@@ -65,6 +71,24 @@ class AttentionMaps:
             f"head {head + 1} of {heads}" if head is not None else f"mean of {heads} heads" if heads > 1 else "one head"
         )
         return f"{KINDS[kind]}, layer {layer + 1} of {layers}, {name}"
+
+
+@torch.inference_mode()
+def attention_maps(model: Model, pipeline: Pipeline, source: Sequence[int], target: Sequence[int]) -> AttentionMaps:
+    """The attention of every layer and head over a source and its translation; an ensemble has one layer and head.
+
+    source, target: ids without EOS, in the model's order
+    Raises UserError for a model without attention.
+    """
+    weights = model.attentions(make_batch(flatten([source]), flatten([target])).to(device_of(model)))
+    if not weights:
+        raise UserError("the model has no attention that could be drawn")
+    return AttentionMaps(
+        [pipeline.source.piece(token) for token in [*source, EOS]],
+        [pipeline.target.piece(token) for token in [*target, EOS]],
+        {kind: layers[:, 0].float().cpu().numpy() for kind, layers in weights.items()},
+        model.alignment_layer,
+    )
 
 
 def visible_token(token: str, max_cells: int) -> str:

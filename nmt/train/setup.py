@@ -32,7 +32,8 @@ from nmt.train.probe import find_max_tokens, products
 from nmt.train.run import Progress, Run
 from nmt.train.update import LossScale, Updater
 from nmt.train.validation import Validation
-from nmt.translate.translator import Translator
+from nmt.translate.open import build_translator
+from nmt.translate.options import TranslatorOptions
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,8 @@ def _with_translator(
     """The validation with a translator for its metrics, if it has any."""
     if validation is None or not validation.metrics:
         return validation
-    translator = Translator(pipeline, model, parts.build("decoder"), options.valid_batch_tokens)
+    settings = TranslatorOptions(batch_tokens=options.valid_batch_tokens)
+    translator = build_translator(pipeline, model, settings, parts.build("decoder"))
     return replace(validation, translator=translator)
 
 

@@ -16,7 +16,7 @@ from nmt.metrics.base import Metric, Score
 from nmt.models.base import Model
 from nmt.report.losses import LossSums
 from nmt.train.parallel import Objective
-from nmt.translate.requests import Request
+from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.translator import Translator
 
 NUM_EXAMPLES = 3
@@ -134,8 +134,9 @@ def _losses(
 def _translations(translator: Translator, dev: EvaluationSet, world: World, check: Callable[[], None]) -> list[str]:
     """The translations of all lines; each rank makes a share of them."""
     try:
-        requests = [Request(line) for line in world.share(dev.source_lines)]
-        own = json.dumps([translation.text for translation in translator.translate(requests, dev.name, 1, check)])
+        translations = translator.translate(world.share(dev.source_lines), check)
+        LineWarnings(dev.name).add_translations(translations)
+        own = json.dumps([translation.text for translation in translations])
     except Interrupted as error:
         own = json.dumps(error.signal_number)
     shares = [json.loads(share) for share in world.gather(own.encode())]

@@ -1,4 +1,4 @@
-"""Several models as one: a Scorer whose next word is what they say together, whatever kind of model each is."""
+"""An ensemble: a Scorer whose log-probabilities are a weighted mean over several models, of any kinds."""
 
 import math
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ Mean = Literal["log-probabilities", "probabilities"]
 
 
 class Ensemble(nn.Module):
-    """Models that share their vocabularies.
+    """The weighted mean of models that share their vocabularies.
 
-    weights: of each model, made to sum to 1; none is the same for all
-    mean: of log-probabilities (Marian, Sockeye; made to sum to 1 again), or of probabilities (fairseq)
+    weights: of each model, normalised to sum to 1; none: equal weights
+    mean: of log-probabilities, normalised again (Marian, Sockeye), or of probabilities (fairseq)
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class Ensemble(nn.Module):
     ) -> None:
         super().__init__()
         self.models, self.mean = nn.ModuleList(models), mean
-        self.weights = shares(weights, len(models))
+        self.weights = normalize_weights(weights, len(models))
         self._scorers = list(cast(Sequence[Scorer], models))
 
     def prepared(self) -> "Ensemble":
@@ -40,22 +40,22 @@ class Ensemble(nn.Module):
         return _joined([scorer.start(source) for scorer in self._scorers], False, None)
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """See Scorer; the attention is the mean of those that have one, by weight."""
-        found = [scorer.step(tokens, one) for scorer, one in zip(self._scorers, self._parts(state), strict=True)]
+        """See Scorer. The attention is the weighted mean over the models that have attention."""
+        results = [scorer.step(tokens, part) for scorer, part in zip(self._scorers, self._parts(state), strict=True)]
         weighted = [
             log_probs.double() * weight if self.mean == "log-probabilities" else log_probs.double() + math.log(weight)
-            for (log_probs, _), weight in zip(found, self.weights, strict=True)
+            for (log_probs, _), weight in zip(results, self.weights, strict=True)
             if weight
         ]
-        together = torch.stack(weighted)
-        log_probs = together.sum(0).log_softmax(-1) if self.mean == "log-probabilities" else together.logsumexp(0)
-        states = [one for _, one in found]
-        return log_probs.float(), _joined(states, state.watched, self._mean_of([one.attention for one in states]))
+        terms = torch.stack(weighted)
+        log_probs = terms.sum(0).log_softmax(-1) if self.mean == "log-probabilities" else terms.logsumexp(0)
+        parts = [part for _, part in results]
+        return log_probs.float(), _joined(parts, state.watched, self._mean_of([part.attention for part in parts]))
 
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
-        """See Model: what `step` tells, as one layer of one head; of models, not of other Scorers."""
-        found = [(model, model.attentions(batch).get("cross")) for model in cast(list[Model], list(self.models))]
-        heads = [None if cross is None else cross[model.alignment_layer].mean(1) for model, cross in found]
+        """See Model: the attention of `step` as one layer with one head. Only for models, not for other Scorers."""
+        layers = [(model, model.attentions(batch).get("cross")) for model in cast(list[Model], list(self.models))]
+        heads = [None if cross is None else cross[model.alignment_layer].mean(1) for model, cross in layers]
         mean = self._mean_of(heads)  # B T S
         return {} if mean is None else {"cross": mean[None, :, None]}
 
@@ -70,17 +70,18 @@ class Ensemble(nn.Module):
             cast(Model, model).compile_steps()
 
     def _mean_of(self, attentions: Sequence[Tensor | None]) -> Tensor | None:
-        """The mean by weight of those there are."""
-        seen = [(weight, one) for weight, one in zip(self.weights, attentions, strict=True) if one is not None]
-        total = sum(weight for weight, _ in seen)
-        return torch.stack([one * (weight / total) for weight, one in seen]).sum(0) if total else None
+        """The weighted mean of the attentions that exist; None without any."""
+        rows = zip(self.weights, attentions, strict=True)
+        present = [(weight, attention) for weight, attention in rows if attention is not None]
+        total = sum(weight for weight, _ in present)
+        return torch.stack([attention * (weight / total) for weight, attention in present]).sum(0) if total else None
 
     def _parts(self, state: State) -> list[State]:
         """The state of each model."""
         return [
             State(
-                _under(number, state.sentences),
-                _under(number, state.hypotheses),
+                _part(number, state.sentences),
+                _part(number, state.hypotheses),
                 state.length,
                 state.watched,
                 ancestors=state.ancestors,
@@ -90,26 +91,27 @@ class Ensemble(nn.Module):
         ]
 
 
-def shares(weights: Sequence[float] | None, count: int) -> list[float]:
-    """Weights made to sum to 1; none are all the same. ValueError for others than are wanted."""
+def normalize_weights(weights: Sequence[float] | None, count: int) -> list[float]:
+    """Weights divided by their sum; none: equal weights. ValueError unless there are `count`, at least 0, not all 0."""
     given = list(weights or [1.0] * count)
     if len(given) != count or not all(0 <= weight < math.inf for weight in given) or not 0 < sum(given) < math.inf:
-        raise ValueError(f"{count} are wanted, at least 0 and not all 0; given {given}")
+        raise ValueError(f"must be {count} numbers, at least 0 and not all 0; given {given}")
     return [weight / sum(given) for weight in given]
 
 
 def _joined(states: Sequence[State], watched: bool, attention: Tensor | None) -> State:
-    """One state of many, their tensors told apart by the number before their names."""
+    """Several states as one. The names of their tensors begin with the number of the model: `0/memory`."""
     sentences = {
-        f"{number}/{name}": tensor for number, one in enumerate(states) for name, tensor in one.sentences.items()
+        f"{number}/{name}": tensor for number, state in enumerate(states) for name, tensor in state.sentences.items()
     }
     hypotheses = {
-        f"{number}/{name}": tensor for number, one in enumerate(states) for name, tensor in one.hypotheses.items()
+        f"{number}/{name}": tensor for number, state in enumerate(states) for name, tensor in state.hypotheses.items()
     }
-    record = max(states, key=lambda one: one.num_entries)  # a model that does not use ancestors appends no entries
+    record = max(states, key=lambda state: state.num_entries)  # a model that does not use ancestors appends no entries
     return State(sentences, hypotheses, states[0].length, watched, attention, record.ancestors, record.num_entries)
 
 
-def _under(number: int, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    start = f"{number}/"
-    return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
+def _part(number: int, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of one model."""
+    prefix = f"{number}/"
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

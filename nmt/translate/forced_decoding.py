@@ -1,87 +1,159 @@
-"""A second reading of what was found: how sure a Scorer is of each word, and where it looks when it says it.
+"""Forced decoding: log-probabilities and attention weights of given translations.
 
-Every Scorer can be read so, one of a plug-in or an ensemble too, because it is led step by step through the words.
+`force_decode` steps through the tokens and serves every Scorer; a Model computes all positions at once, which is faster.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from nmt.batch import flatten, make_batch, pad_rows
-from nmt.errors import UserError
+from nmt.data.batching import micro_batches
+from nmt.device import device_of
 from nmt.models.base import Model, Scorer, prepare
-from nmt.pictures.attention_maps import AttentionMaps
-from nmt.symbols import BOS, EOS
+from nmt.symbols import BOS, EOS, PAD
 from nmt.text.pipeline import Pipeline
-from nmt.translate.ensemble import Ensemble
+from nmt.translate.retry_split import Failure
+
+LOGIT_CHUNK_ROWS: Final = 1024  # logits of more positions never exist at once
+NOT_FINITE: Final = Failure("the model gives no finite probability")
+
+Ids = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class ForcedDecoding:
-    """Of one translation.
+    """Log-probabilities and attention of one translation.
 
     log_probs: nats of each token and of EOS
-    weights: (tokens + EOS, source tokens + EOS) where each looked; None for a Scorer without attention
+    weights: (tokens + EOS, source tokens + EOS) attention; None for a Scorer without attention
     """
 
     log_probs: list[float]
     weights: NDArray[np.float32] | None
 
-    def in_order(self, places: Sequence[int]) -> "ForcedDecoding":
-        """The same of the tokens at these places, EOS's among them."""
-        weights = None if self.weights is None else self.weights[list(places)]
-        return ForcedDecoding([self.log_probs[place] for place in places], weights)
+    def reorder(self, positions: Sequence[int]) -> "ForcedDecoding":
+        """The tokens at these positions, EOS included, in this order."""
+        weights = None if self.weights is None else self.weights[list(positions)]
+        return ForcedDecoding([self.log_probs[position] for position in positions], weights)
+
+
+@dataclass(frozen=True)
+class PairScore:
+    """The score of a sentence pair.
+
+    log_prob: nats of all target tokens and EOS
+    pieces: target tokens in reading order, EOS last
+    log_probs: nats of each
+    """
+
+    log_prob: float
+    pieces: list[str]
+    log_probs: list[float]
 
 
 @torch.inference_mode()
-def read(
-    scorer: Scorer, device: torch.device, sources: Sequence[NDArray[Any]], targets: Sequence[Sequence[int]]
-) -> list[ForcedDecoding]:
-    """Each source with its target, both ids without EOS."""
-    source = pad_rows(sources).to(device)
-    wanted = pad_rows(targets).to(device)  # N T
+def force_decode(scorer: Scorer, sources: Sequence[Ids], targets: Sequence[Sequence[int]]) -> list[ForcedDecoding]:
+    """Step through each target given its source. sources, targets: ids without EOS"""
+    device = device_of(scorer)
+    source, target = pad_rows(sources).to(device), pad_rows(targets).to(device)  # N S, N T
     scorer = prepare(scorer)
     state = scorer.start(source)
     state.watched = True
-    tokens, log_probs, weights = torch.full((len(source),), BOS, device=device), [], []
-    for step in range(wanted.shape[1]):
-        found, state = scorer.step(tokens, state)
-        tokens = wanted[:, step]
-        log_probs.append(found.gather(1, tokens[:, None]).squeeze(1))
+    tokens, columns, attention = torch.full((len(source),), BOS, device=device), [], []
+    for step in range(target.shape[1]):
+        log_probs, state = scorer.step(tokens, state)
+        tokens = target[:, step]
+        columns.append(log_probs.gather(1, tokens[:, None]).squeeze(1))
         if state.attention is not None:
-            weights.append(state.attention)
-    rows = torch.stack(log_probs, 1).cpu()
-    seen = torch.stack(weights, 1).float().cpu().numpy() if weights else None  # N T S
+            attention.append(state.attention)
+    rows = torch.stack(columns, 1).cpu()
+    weights = torch.stack(attention, 1).float().cpu().numpy() if attention else None  # N T S
     return [
         ForcedDecoding(
-            rows[number, : len(target) + 1].tolist(),
-            None if seen is None else seen[number, : len(target) + 1, : len(one) + 1],
+            rows[number, : len(target_row) + 1].tolist(),
+            None if weights is None else weights[number, : len(target_row) + 1, : len(source_row) + 1],
         )
-        for number, (one, target) in enumerate(zip(sources, targets, strict=True))
+        for number, (source_row, target_row) in enumerate(zip(sources, targets, strict=True))
     ]
 
 
 @torch.inference_mode()
-def attended(
-    model: Model | Ensemble, pipeline: Pipeline, source: Sequence[int], target: Sequence[int]
-) -> AttentionMaps:
-    """Where every layer and head of a model looks, over a source and its translation, both ids without EOS.
+def target_log_probs(
+    scorer: Scorer,
+    sources: Sequence[Ids],
+    targets: Sequence[Ids],
+    max_tokens: int,
+    check: Callable[[], None] = lambda: None,
+) -> list[list[float]]:
+    """Nats of the tokens and the EOS of each target given its source.
 
-    Several models look as one, with one layer and head. Raises UserError where there is no attention.
+    sources, targets: ids without EOS
+    max_tokens: tokens of a batch, padding counted; a longer pair is a batch of its own
+    check: called before each batch; may raise to stop
     """
-    device = next(model.parameters()).device
-    batch = make_batch(flatten([source]), flatten([target])).to(device)
-    found: dict[str, Tensor] = model.attentions(batch)
-    if not found:
-        raise UserError("the model has no attention that could be drawn")
-    return AttentionMaps(
-        [pipeline.source.piece(token) for token in [*source, EOS]],
-        [pipeline.target.piece(token) for token in [*target, EOS]],
-        {kind: weights[:, 0].float().cpu().numpy() for kind, weights in found.items()},
-        model.alignment_layer,
+    source_lengths, target_lengths = (
+        np.array([len(row) for row in rows], dtype=np.int64) for rows in (sources, targets)
     )
+    results: list[list[float]] = [[]] * len(sources)
+    order = np.lexsort((source_lengths, target_lengths))
+    for indices in micro_batches([order], source_lengths, target_lengths, max_tokens):
+        if len(indices) == 0:
+            break
+        check()
+        rows = _batch_log_probs(scorer, [sources[i] for i in indices], [targets[i] for i in indices])
+        for i, log_probs in zip(indices.tolist(), rows, strict=True):
+            results[i] = log_probs
+    return results
+
+
+def _batch_log_probs(scorer: Scorer, sources: list[Ids], targets: list[Ids]) -> list[list[float]]:
+    """The same for one batch."""
+    if not isinstance(scorer, Model):
+        return [decoding.log_probs for decoding in force_decode(scorer, sources, [row.tolist() for row in targets])]
+    device = device_of(scorer)
+    batch = make_batch(flatten(sources), flatten(targets)).to(device)
+    real = batch.target_output != PAD  # B T
+    features, tokens = scorer(batch).features[real], batch.target_output[real]  # N D, N
+    chunks = zip(features.split(LOGIT_CHUNK_ROWS), tokens.split(LOGIT_CHUNK_ROWS), strict=True)
+    log_probs = torch.cat([scorer.log_probs(rows).gather(1, ids[:, None]).squeeze(1) for rows, ids in chunks])
+    return [row.tolist() for row in log_probs.cpu().split([len(row) + 1 for row in targets])]
+
+
+def score(
+    scorer: Scorer,
+    pipeline: Pipeline,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    max_tokens: int,
+    max_length: int,
+    check: Callable[[], None] = lambda: None,
+) -> list[PairScore | Failure]:
+    """The score of each pair of lines, in their order.
+
+    A line without tokens is the sentence of EOS alone, on either side.
+    max_tokens, check: see `target_log_probs`
+    max_length: tokens of a line; a pair with a longer one fails
+    """
+    source, target = pipeline.source.encode_batch(sources), pipeline.target.encode_batch(targets)
+    source_ids, target_ids = source.rows(), target.rows()
+    lengths = np.maximum(source.lengths, target.lengths)
+    results: list[PairScore | Failure] = [Failure(f"{length:,} tokens on a side (--max-length)") for length in lengths]
+    short = np.flatnonzero(lengths <= max_length).tolist()
+    rows = target_log_probs(scorer, [source_ids[i] for i in short], [target_ids[i] for i in short], max_tokens, check)
+    for i, log_probs in zip(short, rows, strict=True):
+        results[i] = _pair_score(pipeline, target_ids[i].tolist(), log_probs)
+    return results
+
+
+def _pair_score(pipeline: Pipeline, target: list[int], log_probs: list[float]) -> PairScore | Failure:
+    if not all(map(math.isfinite, log_probs)):
+        return NOT_FINITE
+    side, total = pipeline.target, math.fsum(log_probs)
+    pieces = [side.piece(token) for token in [*side.in_reading_order(target), EOS]]
+    return PairScore(total, pieces, [*side.in_reading_order(log_probs[:-1]), log_probs[-1]])

@@ -1,7 +1,6 @@
-"""Batches searched side by side, their results in order: by processes forked from this one, or by threads where that cannot be.
+"""Batches searched side by side, their results in order: in processes forked from this one, or in threads.
 
-A process has an interpreter of its own, so that the Python between two products waits for nobody's; what was loaded before
-is shared, as long as nobody writes to it.
+Forked processes have interpreters of their own and share the loaded weights, as long as nobody writes to them.
 """
 
 import multiprocessing
@@ -22,19 +21,21 @@ from nmt.errors import ResourceError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-LOOK_SECONDS: Final = 0.2  # between looks at whether the work is still wanted
+POLL_SECONDS: Final = 0.2  # between checks for a reason to stop
 
 
-def by_processes(kind: str) -> bool:
+def are_processes(kind: str) -> bool:
     """Whether replicas on this kind of device (cpu, cuda) are processes."""
     return kind == "cpu" and sys.platform == "linux"
 
 
 class Replicas(Generic[Item, Result]):
-    """So many workers that each do `work`; they begin when there is first work for more than one.
+    """A pool of workers, which starts with the first work for more than one of them.
 
-    before: called in this process, once, when there is more than one item to work at, or another one
-    threads: of each, where they are processes. This process must have used one only: those of a pool are not forked with it
+    work: called with an item in a worker, or here if there is nothing to share
+    number: workers
+    threads: of each worker process. This process must use a single one: a fork does not copy the threads of a pool
+    prepare: called here once, before the second item
     """
 
     def __init__(
@@ -43,24 +44,24 @@ class Replicas(Generic[Item, Result]):
         number: int,
         device: torch.device,
         threads: int,
-        before: Callable[[], None],
+        prepare: Callable[[], None],
     ) -> None:
         self.number, self._threads, self._device = number, threads, device
         self._work = work
-        self._before: Callable[[], None] | None = before
+        self._prepare: Callable[[], None] | None = prepare
         self._pool: Executor | None = None
-        self._items = 0  # so far
+        self._num_items = 0
 
     def in_order(self, items: Sequence[Item], check: Callable[[], None] | None) -> Iterator[Result]:
         """The result of each item, in their order.
 
-        check: called now and then; may raise to stop: then processes are ended where they are, and no other item is begun
-        Raises ResourceError when a process is lost, and what the work raises.
+        check: called between items and while waiting; may raise to stop, which kills processes and starts no further item
+        Raises ResourceError when a process is lost, and whatever the work raises.
         """
-        self._items += len(items)
-        if self._items > 1 and self._before is not None:
-            self._before()
-            self._before = None
+        self._num_items += len(items)
+        if self._num_items > 1 and self._prepare is not None:
+            self._prepare()
+            self._prepare = None
         if len(items) <= 1 or self.number == 1:
             for item in items:
                 if check is not None:
@@ -68,35 +69,36 @@ class Replicas(Generic[Item, Result]):
                 yield self._work(item)
             return
         if self._pool is None:
-            self._pool = self._begin()
-        work: Callable[[Item], Result] = run_task if by_processes(self._device.type) else self._work
-        whole = False
+            self._pool = self._start_pool()
+        work: Callable[[Item], Result] = run_task if are_processes(self._device.type) else self._work
+        complete = False
         try:
             with warnings.catch_warnings():
-                # of threads in a process that forks: ours hold no lock that a replica takes
+                # Python warns of threads in a process that forks; ours hold no lock that a replica takes
                 warnings.simplefilter("ignore", DeprecationWarning)
-                waiting = [self._pool.submit(work, item) for item in items]
-            for future in waiting:
+                futures = [self._pool.submit(work, item) for item in items]
+            for future in futures:
                 yield _result_of(future, check)
-            whole = True
+            complete = True
         except BrokenProcessPool:
             if check is not None:
                 check()  # a signal may have ended them too
-            told = "a process that searched was lost, killed perhaps for want of memory (fewer --replicas, or --batch-tokens)"
-            raise ResourceError(told) from None
+            raise ResourceError(
+                "a search process was lost, killed perhaps for lack of memory (fewer --replicas, or --batch-tokens)"
+            ) from None
         finally:
-            if not whole:
-                self._end()
+            if not complete:
+                self._kill_pool()
 
-    def _begin(self) -> Executor:
-        if not by_processes(self._device.type):
-            own = partial(_own_stream, self._device) if self._device.type == "cuda" else None
-            return ThreadPoolExecutor(self.number, initializer=own)
+    def _start_pool(self) -> Executor:
+        if not are_processes(self._device.type):
+            initializer = partial(_use_own_stream, self._device) if self._device.type == "cuda" else None
+            return ThreadPoolExecutor(self.number, initializer=initializer)
         fork = multiprocessing.get_context("fork")
-        return ProcessPoolExecutor(self.number, fork, _begin, (self._work, self._threads))
+        return ProcessPoolExecutor(self.number, fork, _become_replica, (self._work, self._threads))
 
-    def _end(self) -> None:
-        """Let go of the workers. What they work at is for nobody, and they hold nothing: processes are not waited for."""
+    def _kill_pool(self) -> None:
+        """Kill the workers without waiting: nobody needs their results, and they hold no resource."""
         assert self._pool is not None
         processes = list((getattr(self._pool, "_processes", None) or {}).values())
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -109,18 +111,18 @@ def _result_of(future: "Future[Result]", check: Callable[[], None] | None) -> Re
     while True:
         if check is not None:
             check()
-        if not wait([future], LOOK_SECONDS).not_done:
+        if not wait([future], POLL_SECONDS).not_done:
             return future.result()
 
 
-def _own_stream(device: torch.device) -> None:
-    """What this thread asks of a GPU need not wait for what the others ask, only for the weights to be there."""
+def _use_own_stream(device: torch.device) -> None:
+    """Give this thread a CUDA stream of its own, which waits for the weights but not for other threads."""
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.default_stream(device))
     torch.cuda.set_stream(stream)
 
 
-def _begin(work: Callable[[Any], Any], threads: int) -> None:
-    """Make a process a replica."""
+def _become_replica(work: Callable[[Any], Any], threads: int) -> None:
+    """Make this process a replica."""
     begin(work)
     use_threads(threads)

@@ -1,4 +1,4 @@
-"""What stands on a line of input: a text, and what is wished of its translation."""
+"""A line of input: the text to translate, and the constraints on its translation."""
 
 from typing import Any, Final, Literal
 
@@ -14,9 +14,11 @@ Form = Literal["text", "prefix", "phrases", "json"]
 class Request(msgspec.Struct, frozen=True):
     """A line to translate, as text.
 
-    prefix: how the translation begins; phrases: what it contains; avoid: what it does not contain as whole words
-    others: fields of a JSON object that are not ours, to be handed on
-    error: why the line cannot be read at all
+    prefix: the beginning of the translation
+    phrases: texts that it contains
+    avoid: texts that it does not contain as whole words
+    others: further fields of a JSON object, which are copied to the output
+    error: the reason why the line cannot be read
     """
 
     text: str
@@ -28,7 +30,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class _Fields(msgspec.Struct):
-    """What a JSON object may say. The names are Sockeye's."""
+    """The fields of a JSON object, by Sockeye's names."""
 
     text: str
     target_prefix: str = ""
@@ -36,50 +38,49 @@ class _Fields(msgspec.Struct):
     avoid: list[str] = []
 
 
-MOST_BYTES: Final = 1 << 22  # of a line that holds more than a text
-MOST_NESTED: Final = 100  # lists and objects in one another: writing them again is bounded by Python's stack
-OWN: Final = frozenset((*_Fields.__struct_fields__, "candidates", "error"))  # what we read, and what we write
+MAX_LINE_BYTES: Final = 1 << 22  # of a line with more than a text
+MAX_NESTED_LEVELS: Final = 100  # of lists and objects: Python's stack bounds those that can be written
+RESERVED: Final = frozenset((*_Fields.__struct_fields__, "candidates", "error"))  # fields that are read or written here
 
 
 def read_request(line: str, form: Form) -> Request:
-    """A line as it is meant: all of it text; divided as in Moses, `text ||| prefix`, `text ||| phrase ||| phrase`; or JSON."""
+    """Parse a line: all text, `text ||| prefix`, `text ||| phrase ||| phrase` (as in Moses), or a JSON object."""
     if form == "text":
         return Request(line)
     if form == "json":
-        return _of_json(line)
+        return _read_json(line)
     text, *others = (part.strip() for part in line.split(DIVIDER))
     if form == "phrases":
         return Request(text, phrases=tuple(filter(None, others)))
     return Request(text, prefix=" ".join(others))
 
 
-def _of_json(line: str) -> Request:
-    """An empty line is a text without tokens, as everywhere."""
+def _read_json(line: str) -> Request:
+    """Parse a JSON object; an empty line is a text without tokens."""
     if not line.strip():
         return Request("")
     others: dict[str, Any] = {}
     try:
-        whole = msgspec.json.decode(line.encode())
-        if isinstance(whole, dict):
-            others = {key: value for key, value in whole.items() if key not in OWN}
-        nested = [key for key, value in others.items() if _is_nested(value, MOST_NESTED)]
+        value = msgspec.json.decode(line.encode())
+        if isinstance(value, dict):
+            others = {key: field for key, field in value.items() if key not in RESERVED}
+        nested = [key for key, field in others.items() if _is_nested(field, MAX_NESTED_LEVELS)]
         for key in nested:
             del others[key]
         if nested:
-            return Request(
-                "", others=others, error=f"fields are nested more than {MOST_NESTED} deep: {quoted(nested[0])}"
-            )
-        found = msgspec.convert(whole, _Fields)
+            error = f"fields are nested more than {MAX_NESTED_LEVELS} deep: {quoted(nested[0])}"
+            return Request("", others=others, error=error)
+        fields = msgspec.convert(value, _Fields)
     except msgspec.ValidationError as error:
-        return Request("", others=others, error=f"not an object with a text and what is wished: {quoted(error)}")
+        return Request("", others=others, error=f"not an object with a text and its constraints: {quoted(error)}")
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        cut = f" (a line has {MOST_BYTES >> 20} MiB at most)" if len(line) >= MOST_BYTES // 4 else ""
-        return Request("", error=f"not JSON: {quoted(error)}{cut}")
-    phrases, avoid = (tuple(filter(None, map(clean, texts))) for texts in (found.constraints, found.avoid))
-    return Request(clean(found.text), clean(found.target_prefix), phrases, avoid, others)
+        limit = f" (a line has {MAX_LINE_BYTES >> 20} MiB at most)" if len(line) >= MAX_LINE_BYTES // 4 else ""
+        return Request("", error=f"not JSON: {quoted(error)}{limit}")
+    phrases, avoid = (tuple(filter(None, map(clean, texts))) for texts in (fields.constraints, fields.avoid))
+    return Request(clean(fields.text), clean(fields.target_prefix), phrases, avoid, others)
 
 
 def _is_nested(value: Any, levels: int) -> bool:
-    """Whether there are more lists and objects in one another than so many."""
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return levels < 0 or any(_is_nested(one, levels - 1) for one in inside if isinstance(one, dict | list))
+    """Whether lists and objects are nested deeper than a number of levels."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels < 0 or any(_is_nested(item, levels - 1) for item in inner if isinstance(item, dict | list))

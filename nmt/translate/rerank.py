@@ -1,9 +1,8 @@
-"""Re-ranking: the candidates that a search found, put into the order that other models give them together.
+"""Re-ranking: other models score the candidates of a search, and the weighted mean of all scores orders them.
 
-The score of a candidate is the weighted mean of the search's own score and of one of each other model: the log-probability
-(nats) that it gives the text, EOS counted, made a score as the search makes one of its own (Decoder.normalised), by the length
-that the text has in that model's tokens. So a model of the other direction, which says the source given the candidate
-("noisy channel"), and a language model, which says the candidate given nothing, are asked alike.
+Each model scores the text with its own vocabulary. Its log-probability (nats, EOS counted) becomes a score as in the search
+(Decoder.normalised), by the length in its own tokens. A model of the other direction scores the source given the candidate
+(the "noisy channel"), and a language model the candidate alone.
 """
 
 import math
@@ -17,95 +16,114 @@ from nmt.checkpoint import LoadedModel, load_model
 from nmt.decoders.base import Decoder
 from nmt.errors import UserError, quoted
 from nmt.text.pipeline import Pipeline
-from nmt.translate.ensemble import shares
+from nmt.translate.ensemble import normalize_weights
+from nmt.translate.forced_decoding import target_log_probs
 from nmt.translate.results import Candidate
-from nmt.translate.retry_split import retry_split
-from nmt.translate.score import log_probs_of
+from nmt.translate.retry_split import Failure, retry_split
 
 
 @dataclass(frozen=True)
 class RerankModel:
-    """A model that scores what others say. backwards: whether it says the source, given the candidate"""
+    """A model that re-scores candidates. is_reverse: whether it scores the source given the candidate"""
 
     loaded: LoadedModel
-    backwards: bool
+    is_reverse: bool
 
     @classmethod
     def load(cls, folder: Path, device: torch.device, pipeline: Pipeline) -> "RerankModel":
-        """The model of a folder, for translations of a pipeline; UserError where it is of other languages."""
+        """Load a model that scores translations of a pipeline; UserError if its languages are others."""
         loaded = load_model(folder, device)
         source, target = pipeline.source_lang, pipeline.target_lang
-        own = loaded.pipeline.source_lang, loaded.pipeline.target_lang
-        if not loaded.model.reads_source and own[1] == target:
-            return cls(loaded, backwards=False)
-        if not loaded.model.reads_source or own not in ((source, target), (target, source)):
-            wanted = f"a model of {source}-{target} or {target}-{source}, or a language model of {target}"
+        languages = loaded.pipeline.source_lang, loaded.pipeline.target_lang
+        if not loaded.model.reads_source and languages[1] == target:
+            return cls(loaded, is_reverse=False)
+        if not loaded.model.reads_source or languages not in ((source, target), (target, source)):
+            usable = f"a model of {source}-{target} or {target}-{source}, or a language model of {target}"
             raise UserError(
-                f"{quoted(folder)}: is of {'-'.join(own)}, and cannot rank {source}-{target} (wanted {wanted})"
+                f"{quoted(folder)}: is of {'-'.join(languages)}, and cannot rank {source}-{target} (give {usable})"
             )
-        return cls(loaded, backwards=own != (source, target))
+        return cls(loaded, is_reverse=languages != (source, target))
 
     def log_probs(
         self, texts: Sequence[str], candidates: Sequence[str], max_tokens: int, max_length: int
     ) -> list[list[float]]:
-        """Nats of each token, and of EOS, that it says of each text and its candidate; a side is cut to max_length tokens."""
-        given, said = (candidates, texts) if self.backwards else (texts, candidates)
+        """Nats of the tokens and EOS of each candidate given its text, or the reverse.
+
+        max_tokens: tokens of a batch, padding counted
+        max_length: tokens of a side that are read
+        """
+        sources, targets = (candidates, texts) if self.is_reverse else (texts, candidates)
         pipeline = self.loaded.pipeline
-        source, target = pipeline.source.encode_batch(given).rows(), pipeline.target.encode_batch(said).rows()
+        source, target = pipeline.source.encode_batch(sources).rows(), pipeline.target.encode_batch(targets).rows()
         sides = [row[:max_length] for row in source], [row[:max_length] for row in target]
-        return log_probs_of(self.loaded.model, *sides, max_tokens)
+        return target_log_probs(self.loaded.model, *sides, max_tokens)
 
 
 class Reranker:
-    """Puts candidates in order.
+    """Reorders the candidates of a search.
 
-    weights: of the search's own score and of each judge's, made to sum to 1; none is the same for all
-    decoder: the search, whose way it is to make a log-probability a score
-    shown: how many candidates of a line are given, the best
-    max_tokens: cells of a batch, padding counted; max_length: tokens of a side that are read
+    weights: of the search's score and of each model's, normalised to sum to 1; none: equal weights
+    decoder: the search, which turns log-probabilities into scores
+    n_best: candidates of a line that are kept, the best
+    max_tokens, max_length: see RerankModel.log_probs
     """
 
     def __init__(
         self,
-        rerank_models: Sequence[RerankModel],
+        models: Sequence[RerankModel],
         weights: Sequence[float],
         decoder: Decoder,
-        shown: int,
+        n_best: int,
         max_tokens: int,
         max_length: int,
     ) -> None:
         try:
-            self.weights = shares(weights, 1 + len(rerank_models))
+            self.weights = normalize_weights(weights, 1 + len(models))
         except ValueError as error:
-            raise UserError(f"--rerank-weights: {error} (the first is the search's own)") from None
-        self.rerank_models, self.decoder, self.shown = rerank_models, decoder, shown
+            raise UserError(f"--rerank-weights: {error} (the first is that of the search)") from None
+        self.models, self.decoder, self.n_best = models, decoder, n_best
         self.max_tokens, self.max_length = max_tokens, max_length
 
-    def __call__(self, texts: Sequence[str], found: Sequence[list[Candidate] | str]) -> list[list[Candidate] | str]:
-        """The candidates of each text in order, or why it has none. A candidate that a judge cannot score is left out."""
-        return retry_split(lambda part: self._ranked(texts[part], found[part]), len(texts))
+    def __call__(
+        self, texts: Sequence[str], outcomes: Sequence[list[Candidate] | Failure]
+    ) -> tuple[list[list[Candidate] | Failure], str | None]:
+        """The ordered candidates of each text, and a warning if the batch was retried.
 
-    def _ranked(self, texts: Sequence[str], found: Sequence[list[Candidate] | str]) -> list[list[Candidate] | str]:
+        A candidate without a finite score is dropped.
+        """
+        return retry_split(lambda part: self._ranked(texts[part], outcomes[part]), len(texts))
+
+    def _ranked(
+        self, texts: Sequence[str], outcomes: Sequence[list[Candidate] | Failure]
+    ) -> list[list[Candidate] | Failure]:
         pairs = [
-            (text, one) for text, ones in zip(texts, found, strict=True) if not isinstance(ones, str) for one in ones
+            (text, candidate)
+            for text, candidates in zip(texts, outcomes, strict=True)
+            if not isinstance(candidates, Failure)
+            for candidate in candidates
         ]
-        scored = iter(self._scored([text for text, _ in pairs], [one for _, one in pairs]))
-        return [ones if isinstance(ones, str) else self._ordered([next(scored) for _ in ones]) for ones in found]
+        scored = iter(self._scored([text for text, _ in pairs], [candidate for _, candidate in pairs]))
+        return [
+            outcome if isinstance(outcome, Failure) else self._ordered([next(scored) for _ in outcome])
+            for outcome in outcomes
+        ]
 
     def _scored(self, texts: Sequence[str], candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The candidates with all their scores, and what those are together."""
-        columns = [[one.score for one in candidates]]
-        for rerank_model in self.rerank_models:
-            said = rerank_model.log_probs(texts, [one.text for one in candidates], self.max_tokens, self.max_length)
-            columns.append([self.decoder.normalised(math.fsum(words), len(words)) for words in said])
+        """The candidates with all their scores and the weighted mean of these."""
+        columns = [[candidate.score for candidate in candidates]]
+        for model in self.models:
+            hypotheses = [candidate.text for candidate in candidates]
+            rows = model.log_probs(texts, hypotheses, self.max_tokens, self.max_length)
+            columns.append([self.decoder.normalised(math.fsum(row), len(row)) for row in rows])
         return [
-            replace(one, score=self._mean(scores), scores=list(scores))
-            for one, scores in zip(candidates, zip(*columns, strict=True), strict=True)
+            replace(candidate, score=self._mean(scores), scores=list(scores))
+            for candidate, scores in zip(candidates, zip(*columns, strict=True), strict=True)
         ]
 
     def _mean(self, scores: Sequence[float]) -> float:
         return sum(weight * score for weight, score in zip(self.weights, scores, strict=True) if weight)
 
-    def _ordered(self, candidates: Sequence[Candidate]) -> list[Candidate] | str:
-        ordered = sorted((one for one in candidates if math.isfinite(one.score)), key=lambda one: -one.score)
-        return ordered[: self.shown] or "a model of --rerank gives no finite probability"
+    def _ordered(self, candidates: Sequence[Candidate]) -> list[Candidate] | Failure:
+        finite = (candidate for candidate in candidates if math.isfinite(candidate.score))
+        ordered = sorted(finite, key=lambda candidate: -candidate.score)
+        return ordered[: self.n_best] or Failure("a model of --rerank gives no finite probability")

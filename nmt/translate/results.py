@@ -1,4 +1,4 @@
-"""What is made of what a search found: text, and what is wanted of it besides."""
+"""Convert search results into text, alignments and scores."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ from nmt.decoders.base import Hypothesis
 from nmt.symbols import UNK
 from nmt.text.pipeline import Pipeline
 from nmt.text.words import word_of_tokens, words_of
-from nmt.translate.alignment import of_words, replaced_unknown
+from nmt.translate.alignment import replaced_unknown, word_weights
 from nmt.translate.forced_decoding import ForcedDecoding
 
 
@@ -19,10 +19,12 @@ from nmt.translate.forced_decoding import ForcedDecoding
 class Candidate:
     """One translation of a line.
 
-    tokens: target ids in the order of reading; log_prob: nats, EOS counted; score: what the search ranks by
-    word_scores: nats of each word, and of EOS; empty unless asked for
-    weights: of each word, how much it looks at each source word; empty unless asked for, and without attention
-    scores: the search's own and that of each model that ranked it again, of which `score` is the mean; empty without such
+    tokens: target ids in reading order
+    log_prob: nats, EOS counted
+    score: the value that the search ranks by
+    word_scores: nats of each word, and of EOS; empty unless requested
+    weights: (words, source words) attention; empty unless requested, and without attention
+    scores: with re-ranking, the scores of the search and of each model, whose weighted mean is `score`; else empty
     """
 
     text: str
@@ -36,69 +38,76 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Translation:
-    """What became of a line.
+    """The result of translating a line.
 
-    candidates: best first; none for a line without tokens and for one that failed; error: why it failed
+    candidates: best first; none for a line without tokens and for one that failed
+    error: the reason of a failure; empty without one
+    warnings: messages by kind: `cut`, the line was too long; `retried`, its batch failed and was halved
     """
 
     candidates: list[Candidate] = field(default_factory=list)
     error: str = ""
+    warnings: dict[str, str] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
+        """The best translation; empty without one."""
         return self.candidates[0].text if self.candidates else ""
 
 
 @dataclass(frozen=True)
-class Detail:
-    """What is wanted of a translation besides its text.
+class ResultOptions:
+    """The details of a translation that are requested besides its text.
 
-    word_scores, alignment: whether; of tokens: those of tokens, not of words
-    dictionary: translations of source words, put where the model says the unknown word; None leaves it there
+    word_scores: log-probabilities of words
+    alignment: attention weights of words
+    raw_tokens: give both for tokens instead of words
+    dictionary: translations of source words, which replace unknown words; None leaves these
     """
 
     word_scores: bool = False
     alignment: bool = False
-    of_tokens: bool = False
+    raw_tokens: bool = False
     dictionary: Mapping[str, str] | None = None
 
     @property
-    def of_attention(self) -> bool:
-        """Whether it needs to know where the model looks."""
+    def needs_attention(self) -> bool:
+        """Whether the details come from attention weights."""
         return self.alignment or self.dictionary is not None
 
-    def wanted(self, tokens: Sequence[int]) -> bool:
-        """Whether a translation has to be read again."""
+    def needs_forced_decoding(self, tokens: Sequence[int]) -> bool:
+        """Whether the details of a translation come from a forced decoding of it."""
         return self.word_scores or self.alignment or (self.dictionary is not None and UNK in tokens)
 
     def candidate(
         self,
         pipeline: Pipeline,
         text: str,
-        sentence: NDArray[Any],
+        source: NDArray[Any],
         hypothesis: Hypothesis,
         forced: ForcedDecoding | None,
     ) -> Candidate:
-        """A hypothesis as text, with what is wanted besides.
+        """A hypothesis as text, with the requested details.
 
-        text, sentence: the line and its source ids; reading: the second one, where it is wanted
+        text, source: the line and its ids, without EOS
+        forced: the forced decoding of the hypothesis, if the details need it
         """
         target, tokens = pipeline.target, pipeline.target.in_reading_order(hypothesis.tokens)
-        found = Candidate(target.decode(hypothesis.tokens), tokens, hypothesis.log_prob, hypothesis.score)
+        candidate = Candidate(target.decode(hypothesis.tokens), tokens, hypothesis.log_prob, hypothesis.score)
         if forced is None:
-            return found
-        forced = forced.in_order([*target.in_reading_order(range(len(tokens))), len(tokens)])
-        source_words, target_words = word_of_tokens(pipeline.source, sentence.tolist()), word_of_tokens(target, tokens)
+            return candidate
+        forced = forced.reorder([*target.in_reading_order(range(len(tokens))), len(tokens)])
+        source_words, target_words = word_of_tokens(pipeline.source, source.tolist()), word_of_tokens(target, tokens)
         if self.dictionary is not None and UNK in tokens and forced.weights is not None:
             words = words_of(pipeline.source, text)
-            looked = of_words(forced.weights, source_words, range(len(tokens))).argmax(1)
-            aligned = [words[min(number, len(words) - 1)] for number in looked.tolist()]
-            found = replace(found, text=replaced_unknown(target, tokens, aligned, self.dictionary))
-        if self.of_tokens:
-            source_words, target_words = list(range(len(sentence))), list(range(len(tokens)))
+            numbers = word_weights(forced.weights, source_words, range(len(tokens))).argmax(1)
+            aligned = [words[min(number, len(words) - 1)] for number in numbers.tolist()]
+            candidate = replace(candidate, text=replaced_unknown(target, tokens, aligned, self.dictionary))
+        if self.raw_tokens:
+            source_words, target_words = list(range(len(source))), list(range(len(tokens)))
         if self.word_scores:
             sums = np.bincount(target_words, forced.log_probs[:-1]).tolist() if tokens else []
-            found = replace(found, word_scores=[*sums, forced.log_probs[-1]])
+            candidate = replace(candidate, word_scores=[*sums, forced.log_probs[-1]])
         if self.alignment and forced.weights is not None:
-            found = replace(found, weights=of_words(forced.weights, source_words, target_words).tolist())
-        return found
+            candidate = replace(candidate, weights=word_weights(forced.weights, source_words, target_words).tolist())
+        return candidate

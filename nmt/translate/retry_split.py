@@ -1,33 +1,45 @@
-"""Work on many lines together that may fail for all because of one, or because memory runs out."""
+"""Retry a failing batch in halves until only the failing lines are left."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from nmt.errors import UserError, quoted
-from nmt.log import log
 
 Result = TypeVar("Result")
 
 
-def retry_split(work: Callable[[slice], list[Result | str]], count: int) -> list[Result | str]:
-    """What work gives for so many lines; where it fails it is tried with halves of them, down to the line that fails.
+@dataclass(frozen=True)
+class Failure:
+    """The result of a line that failed. message: the reason"""
 
-    work: called with which lines; of each it gives a result, or what went wrong
-    Raises UserError when the work does: that is no line's fault.
+    message: str
+
+
+def retry_split(
+    work: Callable[[slice], list[Result | Failure]], num_lines: int
+) -> tuple[list[Result | Failure], str | None]:
+    """The results of `work` for all lines. A batch that fails is retried in halves, down to the single failing line.
+
+    work: called with a slice of the lines; returns a result or a failure for each
+    returns: the outcome of each line, and a warning if the whole batch failed
+    Raises UserError if `work` does: it is not the fault of a line.
     """
+    warning = None
 
-    def tried(start: int, end: int) -> list[Result | str]:
+    def attempt(start: int, end: int) -> list[Result | Failure]:
+        nonlocal warning
         try:
             return work(slice(start, end))
         except UserError:
             raise
         except Exception as error:
-            # not the error, which holds on to what filled the memory
+            # the exception itself would keep the tensors alive that filled the memory
             reason = f"{type(error).__name__}: {quoted(error)}"
         if end - start == 1:
-            return [reason]
-        log.warn(f"a batch of {end - start} sentences failed ({reason}); trying halves of it")
+            return [Failure(reason)]
+        warning = warning or f"a batch of {end - start} sentences failed ({reason}) and was retried in halves"
         middle = (start + end) // 2
-        return tried(start, middle) + tried(middle, end)
+        return attempt(start, middle) + attempt(middle, end)
 
-    return tried(0, count)
+    return attempt(0, num_lines), warning

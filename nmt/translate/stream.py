@@ -1,4 +1,4 @@
-"""Translating a stream, as many lines out as in, for as long as there is somebody to read them."""
+"""Translate a stream line by line, as long as somebody reads the translations."""
 
 import contextlib
 import errno
@@ -6,53 +6,54 @@ import io
 import os
 import select
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from itertools import repeat
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from nmt.artefact import new_file
-from nmt.log import log
+from nmt.errors import InputError
 from nmt.signals import Signals
-from nmt.translate.rate_limited_warnings import RateLimitedWarnings
-from nmt.translate.requests import MOST_BYTES, Form, Request, read_request
+from nmt.text.corpus import decode_line
+from nmt.translate.line_warnings import NOT_UTF8, LineWarnings
+from nmt.translate.requests import MAX_LINE_BYTES, Form, Request, read_request
 from nmt.translate.results import Translation
-from nmt.translate.windows import Source, growing, texts, windows
+from nmt.translate.windows import MAX_CHARACTER_BYTES, Source, growing, windows
+
+Window = tuple[int, list[str]]  # line number of the first line, from 1, and the lines
 
 
-class Translating(Protocol):
-    """What translates: a Translator, or one that shares its lines out."""
+class LineTranslator(Protocol):
+    """A Translator, or one that shares its lines with other ranks."""
 
     @property
     def max_characters(self) -> int:
-        """Characters of a line that are read at all."""
+        """Characters of a line that are read."""
 
-    def translate(
-        self, requests: Sequence[Request], place: str, first: int, check: Callable[[], None] | None
-    ) -> list[Translation]:
-        """A translation for each line, in their order."""
+    def translate(self, requests: Sequence[Request], check: Callable[[], None] | None) -> list[Translation]:
+        """A translation for each request, in their order."""
 
-    def wait(self) -> None:
-        """Called while no line has come."""
+    def idle(self) -> None:
+        """Called while no line is waiting; may raise to stop."""
 
 
 class Output:
-    """Where translations go: a file, or somebody who reads them as they come, and may go away.
+    """The file of the translations, or a pipe whose reader may go away.
 
-    awaited: whether somebody may be waiting for the next line, as nobody is for that of a file
+    is_awaited: whether a reader may be waiting for the next line, as nobody waits for that of a file
     """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._poll = select.poll()
-        self.awaited = True
-        with contextlib.suppress(io.UnsupportedOperation):  # it is none of the system's files
-            self._poll.register(file.fileno(), 0)  # that nobody reads any more is told unasked
-            self.awaited = not stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+        self.is_awaited = True
+        with contextlib.suppress(io.UnsupportedOperation):  # a file without a descriptor
+            self._poll.register(file.fileno(), 0)  # errors and hang-ups are reported unasked
+            self.is_awaited = not stat.S_ISREG(os.fstat(file.fileno()).st_mode)
 
     def write(self, lines: str) -> None:
-        """Raises OSError, which then names what could not be written to."""
+        """Write and flush. Raises OSError with the name of the file."""
         try:
             self._file.write(lines.encode())
             self._file.flush()
@@ -61,52 +62,74 @@ class Output:
             raise
 
     def check(self) -> None:
-        """Raises BrokenPipeError when the reader went away: what is searched on would be for nobody."""
+        """Raise BrokenPipeError if the reader went away: nobody needs further translations."""
         if any(events & (select.POLLERR | select.POLLHUP) for _, events in self._poll.poll(0)):
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def new_output(path: Path) -> AbstractContextManager[BinaryIO]:
-    """A file to write results to, which is there when all of them are; a device is written directly."""
+    """A new file for results, which appears when it is complete; a device is written directly."""
     return path.open("wb") if path.exists() and not path.is_file() else new_file(path)
 
 
 def translate_stream(
-    translator: Translating,
+    translator: LineTranslator,
     source: Source,
     output: BinaryIO,
     form: Form,
     show: Callable[[int, Request, Translation], str],
-    most_lines: int,
-    place: str,
+    max_lines: int,
+    warnings: LineWarnings,
     strict: bool,
-) -> int:
+) -> None:
     """Translate every line of source to output, window by window, until the end or a signal (Interrupted).
 
-    form: what stands on a line
-    most_lines: that are read ahead, and sorted by length; fewer at first where somebody waits
-    show: (number of the line from 0, what it asks for, its translation) -> one or more lines, each with its LF
-    returns: how many lines had bytes that are not UTF-8
+    form: the form of a line, see `read_request`
+    show: (line number from 0, request, translation) -> output lines, each with its LF
+    max_lines: lines of a window, which is sorted by length; the first windows are smaller if a reader waits
+    warnings: receives the warnings about lines
+    strict: bytes that are not UTF-8 are an InputError
     """
-    bad, results = RateLimitedWarnings(log.warn), Output(output)
-    sizes = growing(most_lines) if results.awaited else repeat(most_lines)
+    results = Output(output)
+    sizes = growing(max_lines) if results.is_awaited else repeat(max_lines)
+    max_bytes = MAX_CHARACTER_BYTES * (translator.max_characters + 1)  # more than the translator reads
+    if form != "text":
+        max_bytes = max(max_bytes, MAX_LINE_BYTES)  # the rest of such a line must not be cut
     with Signals() as signals:
 
         def check() -> None:
             signals.check()
             results.check()
 
-        def waiting() -> None:
+        def idle() -> None:
             check()
-            translator.wait()
+            translator.idle()
 
-        longest = 4 * translator.max_characters + 4  # bytes: cut here only what the translator cuts as well
-        if form != "text":
-            longest = max(longest, MOST_BYTES)  # what else stands on a line is not for us to cut
-        for window in texts(windows(source, sizes, longest, waiting), place, strict, bad):
-            requests = [read_request(line, form) for line in window.lines]
-            translations = translator.translate(requests, place, window.first, check)
-            pairs = zip(requests, translations, strict=True)
-            results.write("".join(show(number, *pair) for number, pair in enumerate(pairs, window.first - 1)))
+        for first, lines in _decoded(windows(source, sizes, max_bytes, idle), warnings, strict):
+            requests = [read_request(line, form) for line in lines]
+            translations = translator.translate(requests, check)
+            warnings.add_translations(translations, first)
+            rows = zip(requests, translations, strict=True)
+            results.write("".join(show(number, *row) for number, row in enumerate(rows, first - 1)))
             signals.check()
-    return bad.count
+
+
+def _decoded(raw_windows: Iterator[list[bytes]], warnings: LineWarnings, strict: bool) -> Iterator[Window]:
+    """Windows as text. Bytes that are not UTF-8 are replaced, with a warning.
+
+    strict: they are an InputError instead, raised after the previous lines were given
+    """
+    first = 1
+    for raw in raw_windows:
+        lines: list[str] = []
+        for number, raw_line in enumerate(raw, first):
+            line = decode_line(raw_line, number == 1)
+            if line.bad_byte is not None:
+                position = f"{number}:{line.bad_byte}"
+                if strict:
+                    yield first, lines
+                    raise InputError(f"{warnings.place}:{position}: not UTF-8 (mend the text, or leave --strict out)")
+                warnings.add(NOT_UTF8, position, f"not UTF-8; {line.num_bad} characters replaced by U+FFFD")
+            lines.append(line.text)
+        yield first, lines
+        first += len(raw)

@@ -1,10 +1,9 @@
-"""Translating lines: raw text in, raw text out, in batches sorted by length, whatever the model and the search."""
+"""Translate lines of raw text in batches sorted by length, with any Scorer and any search."""
 
 import math
 from collections.abc import Callable, Sequence
 from copy import copy
-from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -12,55 +11,56 @@ from numpy.typing import NDArray
 from torch import nn
 
 from nmt.batch import pad_rows
-from nmt.checkpoint import check_int8, load_model
 from nmt.data.batching import micro_batches
 from nmt.data.shortlist import Shortlist
 from nmt.decoders.base import Decoder, Hypothesis, Target
 from nmt.decoders.filters import Constraints
-from nmt.device import Precision, autocast
+from nmt.device import Precision, autocast, device_of
 from nmt.errors import UserError, quoted
-from nmt.log import log
 from nmt.models.base import Model, Scorer
 from nmt.nn.linear import settle, transpose_weights
-from nmt.nn.quantized import Int8Linear, quantize
-from nmt.pictures.attention_maps import AttentionMaps
-from nmt.pictures.beam_graph import BeamGraph, beam_graph
+from nmt.nn.quantized import Int8Linear
 from nmt.text.pipeline import Pipeline
-from nmt.translate.batch_size import batch_tokens_of
-from nmt.translate.ensemble import Ensemble, Mean
-from nmt.translate.forced_decoding import ForcedDecoding, attended, read
-from nmt.translate.rate_limited_warnings import RateLimitedWarnings
+from nmt.translate.batch_size import even_batch_tokens
+from nmt.translate.forced_decoding import NOT_FINITE, ForcedDecoding, PairScore, force_decode, score
 from nmt.translate.replicas import Replicas
 from nmt.translate.requests import Request
 from nmt.translate.rerank import Reranker
-from nmt.translate.results import Candidate, Detail, Translation
-from nmt.translate.retry_split import retry_split
-from nmt.translate.shortlist import search as search_among
+from nmt.translate.results import Candidate, ResultOptions, Translation
+from nmt.translate.retry_split import Failure, retry_split
+from nmt.translate.shortlist import search_shortlist
 
-CHARACTERS_PER_TOKEN: Final = 64  # far more than text has; what lies beyond is cut before it costs time
+MAX_TOKEN_CHARACTERS: Final = 64  # far more than tokens of text have; a line's further characters are cut unread
 
 SearchResult = tuple[Hypothesis, ForcedDecoding | None]
+Outcome = list[Candidate] | Failure
 
 
-class SearchBatch(NamedTuple):
-    """A batch: its texts; the ids of each, without EOS; and what is wished for each."""
+class EncodedLine(NamedTuple):
+    """A request as ids.
 
-    texts: list[str]
-    sentences: list[NDArray[Any]]
-    constraints: list[Constraints]
+    text: the line, cut to the characters that are read
+    source: (S,) ids without EOS, in the model's order
+    constraints: the request's, as target ids
+    is_cut: whether the line was too long
+    """
+
+    text: str
+    source: NDArray[Any]
+    constraints: Constraints
+    is_cut: bool
 
 
 class Translator:
-    """A text pipeline, a Scorer and a search as one thing that translates lines.
+    """A text pipeline, a Scorer and a search that together translate lines.
 
-    batch_tokens: source tokens of a batch at most, EOS and padding counted; fewer where replicas share a short text out
-    max_source_length: tokens of a line; a longer one is cut there, and named
-    detail: what is wanted of each translation besides its text
+    batch_tokens: source tokens of a batch at most, EOS and padding counted; fewer when replicas share a short text
+    max_source_length: tokens of a line; a longer line is cut
+    result_options: the details of each translation besides its text
     avoid: texts that no translation contains as whole words
-    shortlist: where to search for the words of a batch; only with one model
     replicas, threads: batches that are searched side by side, and the threads of each
-    reranker: what puts the candidates of a search into another order
-    cut, failed: the lines that were cut, and those that could not be translated
+    shortlist: target tokens to search among; only with one model
+    reranker: re-scores and reorders the candidates of the search
     """
 
     def __init__(
@@ -71,174 +71,176 @@ class Translator:
         batch_tokens: int,
         max_source_length: int = 1024,
         precision: Precision = "fp32",
-        detail: Detail | None = None,
+        result_options: ResultOptions | None = None,
         avoid: tuple[str, ...] = (),
         replicas: int = 1,
         threads: int = 1,
         shortlist: Shortlist | None = None,
         reranker: Reranker | None = None,
     ) -> None:
-        self.shortlist, self.reranker = shortlist, reranker
-        self.detail = detail or Detail()
-        self.pipeline, self.scorer, self.decoder = pipeline, scorer, copy(decoder)  # which is told its languages below
+        self.pipeline, self.scorer, self.decoder = pipeline, scorer, copy(decoder)  # it gets these languages below
         self.batch_tokens, self.max_source_length, self.precision = batch_tokens, max_source_length, precision
-        self.cut, self.failed = RateLimitedWarnings(log.warn), RateLimitedWarnings(log.error)
+        self.result_options = result_options or ResultOptions()
+        self.shortlist, self.reranker = shortlist, reranker
         target = pipeline.target
-        self._default_constraint = Constraints(avoid=self._prepared(avoid))  # of a line that wishes nothing itself
-        self._replicas = Replicas(self._found, replicas, self.device, threads, self._settle)
+        self._default_constraints = Constraints(avoid=self._prepared(avoid))
+        self._replicas = Replicas(self._translate_batch, replicas, self.device, threads, self._prepare_weights)
         self.decoder.source_text = pipeline.source.decode
         self.decoder.target = Target(target.decode, lambda: [target.surface(token) for token in range(target.size)])
 
     @property
     def device(self) -> torch.device:
-        """Where the model is; a Scorer that is no module is asked on the CPU."""
-        return next(self.scorer.parameters()).device if isinstance(self.scorer, nn.Module) else torch.device("cpu")
+        """The device of the model."""
+        return device_of(self.scorer)
 
     @property
     def n_best(self) -> int:
-        """How many candidates a line is given."""
-        return self.decoder.n_best if self.reranker is None else self.reranker.shown
+        """Candidates of a line at most."""
+        return self.decoder.n_best if self.reranker is None else self.reranker.n_best
 
     @property
     def max_characters(self) -> int:
-        """Characters of a line that are read at all."""
-        return CHARACTERS_PER_TOKEN * self.max_source_length
+        """Characters of a line that are read."""
+        return MAX_TOKEN_CHARACTERS * self.max_source_length
 
     def translate(
-        self, requests: Sequence[Request], place: str = "input", first: int = 1, check: Callable[[], None] | None = None
+        self, requests: Sequence[Request | str], check: Callable[[], None] | None = None
     ) -> list[Translation]:
-        """A translation for each line, in their order.
-
-        place, first: the name of the text and the number of its first line here, for messages
-        check: called before each batch; may raise to stop
-        """
-        sentences = self._encode([request.text for request in requests], place, first)
-        lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
+        """A translation for each request or line, in their order. check: called before each batch; may raise to stop"""
+        parsed = [Request(request) if isinstance(request, str) else request for request in requests]
+        lines = self.encode(parsed)
+        reasons = [request.error or self._refusal(line) for request, line in zip(parsed, lines, strict=True)]
+        lengths = np.array(
+            [0 if reason else len(line.source) for line, reason in zip(lines, reasons, strict=True)], dtype=np.int64
+        )
         order = np.argsort(-lengths, kind="stable")
-        results = [Translation()] * len(requests)
-
-        def fail(number: int, reason: str) -> None:
-            self.failed.add(f"{place}:{first + number}: not translated: {reason}")
-            results[number] = Translation(error=reason)
-
-        constraints = [self._constraint(request) for request in requests]
-        for number, (request, constraint) in enumerate(zip(requests, constraints, strict=True)):
-            if reason := request.error or self._refused(constraint, int(lengths[number])):
-                fail(number, reason)
-                lengths[number] = 0
         order = order[lengths[order] > 0]
-        size = batch_tokens_of(int(lengths.sum()) + len(order), self.batch_tokens, self._replicas.number)
-        planned = micro_batches([order], lengths, lengths, size)
-        batches = [batch.tolist() for batch in planned if len(batch)]
+        size = even_batch_tokens(int(lengths.sum()) + len(order), self.batch_tokens, self._replicas.number)
+        batches = [batch.tolist() for batch in micro_batches([order], lengths, lengths, size) if len(batch)]
 
-        asked = [
-            SearchBatch(
-                [requests[i].text[: self.max_characters] for i in batch],
-                [sentences[i] for i in batch],
-                [constraints[i] for i in batch],
-            )
-            for batch in batches
+        outcomes: list[Outcome] = [Failure(reason) if reason else [] for reason in reasons]
+        warnings = [self._warnings(line) for line in lines]
+        work = self._replicas.in_order([[lines[i] for i in batch] for batch in batches], check)
+        for batch, (batch_outcomes, warning) in zip(batches, work, strict=True):
+            for i, outcome in zip(batch, batch_outcomes, strict=True):
+                outcomes[i] = outcome
+            if warning is not None:
+                warnings[batch[0]]["retried"] = warning
+        return [
+            Translation([], outcome.message, kinds) if isinstance(outcome, Failure) else Translation(outcome, "", kinds)
+            for outcome, kinds in zip(outcomes, warnings, strict=True)
         ]
-        for batch, found in zip(batches, self._replicas.in_order(asked, check), strict=True):
-            for i, outcome in zip(batch, found, strict=True):
-                if isinstance(outcome, str):
-                    fail(i, outcome)
-                else:
-                    results[i] = Translation(outcome)
-        return results
 
-    def attended(self, request: Request, candidate: Candidate) -> AttentionMaps:
-        """Where every layer and head of the model looked, from a line to its translation. UserError without attention."""
-        target = self.pipeline.target.in_reading_order(candidate.tokens)
-        return attended(cast(Model, self.scorer), self.pipeline, self._ids(request), target)
-
-    def graph(self, request: Request, candidate: Candidate) -> BeamGraph:
-        """How the search went that gave a line its translation. UserError for a search without a beam."""
-        pieces = self.pipeline.source.piece, self.pipeline.target.piece
+    def score(
+        self, sources: Sequence[str], targets: Sequence[str], check: Callable[[], None] = lambda: None
+    ) -> list[PairScore | Failure]:
+        """Log-probabilities of given translations, a result for each pair of lines. check: see `translate`"""
         with autocast(self.device, self.precision):
-            sentence = (
-                self._ids(request),
-                self._constraint(request),
-                self.pipeline.target.in_reading_order(candidate.tokens),
+            return score(self.scorer, self.pipeline, sources, targets, self.batch_tokens, self.max_source_length, check)
+
+    def encode(self, requests: Sequence[Request]) -> list[EncodedLine]:
+        """The ids and constraints of requests, as the model and the search read them."""
+        texts = [request.text[: self.max_characters] for request in requests]
+        rows = self.pipeline.source.encode_batch(texts).rows()
+        return [
+            EncodedLine(
+                text,
+                row[: self.max_source_length],
+                self._constraints(request),
+                len(request.text) > self.max_characters or len(row) > self.max_source_length,
             )
-            return beam_graph(self.decoder, self.scorer, self.device, *sentence, pieces)
+            for request, text, row in zip(requests, texts, rows, strict=True)
+        ]
 
-    def _ids(self, request: Request) -> list[int]:
-        """The ids of one line, without EOS."""
-        return self.pipeline.source.encode(request.text[: self.max_characters])[: self.max_source_length]
+    def idle(self) -> None:
+        """Do nothing: called while no line is waiting."""
 
-    def wait(self) -> None:
-        """Called while no line has come: nothing is to be done."""
+    def _warnings(self, line: EncodedLine) -> dict[str, str]:
+        return {"cut": f"cut to {len(line.source):,} tokens (--max-source-length)"} if line.is_cut else {}
 
-    def _encode(self, lines: Sequence[str], place: str, first: int) -> list[NDArray[Any]]:
-        """The ids of each line, without EOS."""
-        sentences = self.pipeline.source.encode_batch([line[: self.max_characters] for line in lines]).rows()
-        for number, (line, sentence) in enumerate(zip(lines, sentences, strict=True), first):
-            if len(line) > self.max_characters or len(sentence) > self.max_source_length:
-                self.cut.add(
-                    f"{place}:{number}: cut to {min(len(sentence), self.max_source_length):,} tokens (--max-source-length)"
-                )
-        return [sentence[: self.max_source_length] for sentence in sentences]
-
-    def _constraint(self, request: Request) -> Constraints:
-        """What is wished, in tokens; texts to avoid as they stand before they are cut into tokens."""
+    def _constraints(self, request: Request) -> Constraints:
+        """Prefix and phrases as tokens; texts to avoid as they are before subword segmentation."""
         if not (request.prefix or request.phrases or request.avoid):
-            return self._default_constraint
+            return self._default_constraints
         target = self.pipeline.target
         prefix, *phrases = (tuple(target.encode(text)) for text in (request.prefix, *request.phrases))
-        avoid = (*self._default_constraint.avoid, *self._prepared(request.avoid))
+        avoid = (*self._default_constraints.avoid, *self._prepared(request.avoid))
         return Constraints(prefix, tuple(filter(None, phrases)), avoid)
 
     def _prepared(self, avoid: Sequence[str]) -> tuple[str, ...]:
-        """Texts to avoid, those that then have a word."""
+        """Texts to avoid, as they are before subword segmentation; those without a word are dropped."""
         return tuple(text for text in self.pipeline.target.prepare(avoid) if text.strip())
 
-    def _refused(self, constraint: Constraints, length: int) -> str:
-        """Why a wish cannot be granted; empty where it can. length: tokens of the source"""
-        if constraint.num_tokens and not length:
-            return "a line without words has no translation that could hold what is wished"
-        if constraint.num_tokens > self.max_source_length:
-            return f"{constraint.num_tokens:,} tokens of prefix and phrases are wished for (--max-source-length)"
-        if (constraint.prefix or constraint.avoid) and self.pipeline.target.settings.right_to_left:
-            return "the model writes from right to left: it cannot be told how to begin, nor what to avoid"
-        if constraint.phrases and not self.decoder.takes_phrases:
-            return "phrases are wished for, which --decoder constrained-beam can hold to"
-        for phrase in map(self.pipeline.target.decode, constraint.phrases if constraint.avoid else ()):
-            if any(f" {avoided} " in f" {phrase} " for avoided in constraint.avoid):
-                return f"the phrase '{quoted(phrase)}' is wished for, and is to be avoided"
+    def _refusal(self, line: EncodedLine) -> str:
+        """The reason why the constraints of a line cannot be met; empty if they can."""
+        constraints = line.constraints
+        if constraints.num_tokens and not len(line.source):
+            return "a line without words has no translation that could contain a prefix or phrases"
+        if constraints.num_tokens > self.max_source_length:
+            return f"{constraints.num_tokens:,} tokens of prefix and phrases (at most --max-source-length)"
+        if (constraints.prefix or constraints.avoid) and self.pipeline.target.settings.right_to_left:
+            return "the model writes from right to left: it takes no prefix, and no texts to avoid"
+        if constraints.phrases and not self.decoder.takes_phrases:
+            return "phrases need a search that takes them (give --decoder constrained-beam)"
+        for phrase in map(self.pipeline.target.decode, constraints.phrases if constraints.avoid else ()):
+            if any(f" {avoided} " in f" {phrase} " for avoided in constraints.avoid):
+                return f"the phrase '{quoted(phrase)}' is both requested and to be avoided"
         return ""
 
-    def _found(self, asked: SearchBatch) -> list[list[Candidate] | str]:
-        """The candidates of each sentence, best first, or what went wrong with it."""
-        texts, sentences, constraints = asked
+    def _translate_batch(self, lines: list[EncodedLine]) -> tuple[list[Outcome], str | None]:
+        """The outcome of each line, and a warning if the batch was retried."""
+        outcomes, warning = retry_split(lambda part: self._candidates(lines[part]), len(lines))
+        if self.reranker is not None:
+            outcomes, rerank_warning = self.reranker([line.text for line in lines], outcomes)
+            warning = warning or rerank_warning
+        return outcomes, warning
 
-        def made(part: slice) -> list[list[Candidate] | str]:
-            found = self._search(sentences[part], constraints[part])
-            return [
-                one
-                if isinstance(one, str)
-                else [self.detail.candidate(self.pipeline, text, ids, *each) for each in one]
-                for text, ids, one in zip(texts[part], sentences[part], found, strict=True)
-            ]
+    def _candidates(self, lines: list[EncodedLine]) -> list[Outcome]:
+        """The candidates of each line, best first."""
+        return [
+            results
+            if isinstance(results, Failure)
+            else [self.result_options.candidate(self.pipeline, line.text, line.source, *result) for result in results]
+            for line, results in zip(lines, self._search(lines), strict=True)
+        ]
 
-        candidates = retry_split(made, len(sentences))
-        return candidates if self.reranker is None else self.reranker(texts, candidates)
-
-    def _search(self, sentences: list[NDArray[Any]], constraints: list[Constraints]) -> list[list[SearchResult] | str]:
-        """What is found for each sentence, or why nothing is."""
+    def _search(self, lines: list[EncodedLine]) -> list[list[SearchResult] | Failure]:
+        """The hypotheses of each line, best first, with their forced decoding if the details need it."""
+        constraints = [line.constraints for line in lines]
         with autocast(self.device, self.precision):
-            source = pad_rows(sentences).to(self.device)
+            source = pad_rows([line.source for line in lines]).to(self.device)
             if self.shortlist is None:
-                found = self.decoder.search(self.scorer, source, constraints)
+                hypotheses = self.decoder.search(self.scorer, source, constraints)
             else:
-                found = search_among(self.decoder, cast(Model, self.scorer), source, constraints, self.shortlist)
-            return self._read(sentences, [_finite(hypotheses) for hypotheses in found])
+                model = cast(Model, self.scorer)
+                hypotheses = search_shortlist(self.decoder, model, source, constraints, self.shortlist)
+            return self._force_decode(lines, [_finite(row) for row in hypotheses])
 
-    def _settle(self) -> None:
-        """Before much is searched, once for all replicas: lay weights out for it, and find how products are quickest."""
-        rerank_models = (
-            [rerank_model.loaded.model for rerank_model in self.reranker.rerank_models] if self.reranker else []
-        )
+    def _force_decode(
+        self, lines: Sequence[EncodedLine], hypotheses: Sequence[list[Hypothesis] | Failure]
+    ) -> list[list[SearchResult] | Failure]:
+        """Add the forced decoding to the hypotheses whose details need it."""
+        needs = self.result_options.needs_forced_decoding
+        pairs = [
+            (line.source, hypothesis.tokens)
+            for line, row in zip(lines, hypotheses, strict=True)
+            for hypothesis in (row if not isinstance(row, Failure) else ())
+            if needs(hypothesis.tokens)
+        ]
+        sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
+        decodings = iter(force_decode(self.scorer, sources, targets) if pairs else ())
+
+        def with_forced_decoding(hypothesis: Hypothesis) -> SearchResult:
+            forced = next(decodings) if needs(hypothesis.tokens) else None
+            if forced is not None and forced.weights is None and self.result_options.needs_attention:
+                raise UserError("--alignment and --replace-unk need a model with attention")
+            return hypothesis, forced
+
+        return [row if isinstance(row, Failure) else list(map(with_forced_decoding, row)) for row in hypotheses]
+
+    def _prepare_weights(self) -> None:
+        """Lay out the weights for many searches and choose the fastest matrix products; once, for all replicas."""
+        rerank_models = [model.loaded.model for model in self.reranker.models] if self.reranker else []
         for model in (self.scorer, *rerank_models):
             if isinstance(model, nn.Module) and self.device.type == "cpu":
                 transpose_weights(model)
@@ -247,70 +249,6 @@ class Translator:
                     if isinstance(module, Int8Linear):
                         module.ready()
 
-    def _read(
-        self, sentences: Sequence[NDArray[Any]], found: Sequence[list[Hypothesis] | str]
-    ) -> list[list[SearchResult] | str]:
-        """The hypotheses, each with its second reading where one is wanted."""
-        pairs = [
-            (sentence, each.tokens)
-            for sentence, one in zip(sentences, found, strict=True)
-            for each in (one if not isinstance(one, str) else ())
-            if self.detail.wanted(each.tokens)
-        ]
-        sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
-        forced_decodings = iter(read(self.scorer, self.device, sources, targets) if pairs else ())
 
-        def with_forced_decoding(one: Hypothesis) -> SearchResult:
-            forced = next(forced_decodings) if self.detail.wanted(one.tokens) else None
-            if forced is not None and forced.weights is None and self.detail.of_attention:
-                raise UserError("the model has no attention, which --alignment and --replace-unk need")
-            return one, forced
-
-        return [one if isinstance(one, str) else list(map(with_forced_decoding, one)) for one in found]
-
-
-def _finite(hypotheses: list[Hypothesis]) -> list[Hypothesis] | str:
-    found = [hypothesis for hypothesis in hypotheses if math.isfinite(hypothesis.score)]
-    return found or "the model gives no finite probability"
-
-
-def load_scorer(
-    folders: Sequence[Path],
-    device: torch.device,
-    weights: Sequence[float] = (),
-    mean: Mean = "log-probabilities",
-    precision: Precision | Literal["int8"] = "fp32",
-) -> tuple[Pipeline, Model | Ensemble]:
-    """The model of a folder, or an ensemble of those of several, and its text pipeline.
-
-    precision: int8 gives models weights of 8 bits, unless that is what they have; another must be one they can be asked in
-    Raises ArtefactError, and UserError for models that cannot be asked so, or together.
-    """
-    if precision == "int8":
-        check_int8(device)
-    loaded = [load_model(folder, device) for folder in folders]
-    first = loaded[0]
-    for one in loaded:
-        if one.facts.weights == "int8" and precision not in ("fp32", "int8"):
-            raise UserError(f"{quoted(one.folder)}: has weights of 8 bits, which --precision {precision} is not for")
-    for other in loaded[1:]:
-        if other.pipeline.hash != first.pipeline.hash:
-            in_reading_order = {one.pipeline.target.settings.right_to_left for one in (first, other)}
-            differ = (
-                "write in different directions"
-                if len(in_reading_order) > 1
-                else "have different vocabularies or text pipelines"
-            )
-            raise UserError(
-                f"{quoted(first.folder)} and {quoted(other.folder)} {differ}, so that they cannot be asked together"
-            )
-    for one in loaded:
-        one.model.requires_grad_(False)
-        if precision == "int8":
-            quantize(one.model)
-    if len(loaded) == 1:
-        return first.pipeline, first.model
-    try:
-        return first.pipeline, Ensemble([one.model for one in loaded], weights, mean)
-    except ValueError as error:
-        raise UserError(f"--model-weights: {error}") from None
+def _finite(hypotheses: list[Hypothesis]) -> list[Hypothesis] | Failure:
+    return [hypothesis for hypothesis in hypotheses if math.isfinite(hypothesis.score)] or NOT_FINITE

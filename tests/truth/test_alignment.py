@@ -15,8 +15,16 @@ from nmt.errors import InputError
 from nmt.models.base import Vocabularies
 from nmt.symbols import BOS, EOS, UNK
 from nmt.text.words import words_of
-from nmt.translate.alignment import ReferenceAlignment, above, agreement, hard, of_words, pharaoh, read_gold
-from nmt.translate.forced_decoding import read
+from nmt.translate.alignment import (
+    ReferenceAlignment,
+    agreement,
+    hard_alignment,
+    pharaoh,
+    read_gold,
+    threshold_alignment,
+    word_weights,
+)
+from nmt.translate.forced_decoding import force_decode
 
 
 @pytest.mark.parametrize(("subword", "words"), [("none", ["a\u2581b", "\u2581"]), ("bpe", ["a", "b"])])
@@ -67,12 +75,12 @@ def test_a_gold_file_says_which_pairs_are_sure(tmp_path):
 
 def test_weights_of_words_are_sums_over_the_source_and_means_over_the_target():
     weights = np.array([[0.1, 0.2, 0.3, 0.4], [0.5, 0.1, 0.1, 0.3], [0.0, 0.6, 0.2, 0.2], [0.25, 0.25, 0.25, 0.25]])
-    words = of_words(weights, [0, 1, 1], [0, 0, 1])  # the last of each side is EOS
+    words = word_weights(weights, [0, 1, 1], [0, 0, 1])  # the last of each side is EOS
     assert words == pytest.approx(np.array([[0.3, 0.35], [0.0, 0.8]]))
-    assert of_words(np.stack([weights, 2 * weights]), [0, 1, 1], [0, 0, 1]) == pytest.approx(
+    assert word_weights(np.stack([weights, 2 * weights]), [0, 1, 1], [0, 0, 1]) == pytest.approx(
         np.stack([words, 2 * words])
     )
-    assert hard(words) == [(1, 0), (1, 1)] and above(words, 0.3) == [(1, 0), (1, 1)]
+    assert hard_alignment(words) == [(1, 0), (1, 1)] and threshold_alignment(words, 0.3) == [(1, 0), (1, 1)]
 
 
 WORDS = 5
@@ -108,7 +116,7 @@ def test_what_a_trained_transformer_looks_at_most_is_the_word_it_translates():
         optimizer.step()
     found, true = [], []
     for sources, targets, order in islice(batches(2), 5):
-        rows = read(model.eval(), torch.device("cpu"), [np.array(one) for one in sources], targets)
-        found += [hard(row.weights[: len(order), : len(order)]) for row in rows]
+        rows = force_decode(model.eval(), [np.array(one) for one in sources], targets)
+        found += [hard_alignment(row.weights[: len(order), : len(order)]) for row in rows]
         true += [gold({(i, number) for number, i in enumerate(order)}, ())] * len(rows)
     assert agreement(found, true).error_rate < 0.3  # by chance it is 0.75

@@ -94,5 +94,5 @@ def test_a_model_is_made_ready_for_a_search_once_and_not_for_each_step(monkeypat
 
 @pytest.mark.parametrize("weights", [[1.0], [0.0, 0.0, 0.0], [1.0, -1.0, 1.0], [1.0, math.nan, 1.0], [1e308] * 3])
 def test_weights_that_make_no_sense_are_refused(weights):
-    with pytest.raises(ValueError, match="3 are wanted"):
+    with pytest.raises(ValueError, match="must be 3 numbers"):
         Ensemble([model(*which) for which in MODELS], weights)

@@ -12,9 +12,18 @@ from pathlib import Path
 import pytest
 
 from nmt.errors import InputError, Interrupted, ResourceError
+from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.results import Translation
 from nmt.translate.stream import new_output, translate_stream
-from nmt.translate.windows import FIRST, GROWTH, MOST_HELD, UNCUT, growing, pairs, windows
+from nmt.translate.windows import (
+    FIRST_WINDOW_LINES,
+    MAX_WINDOW_BYTES,
+    UNLIMITED_BYTES,
+    WINDOW_GROWTH,
+    growing,
+    pairs,
+    windows,
+)
 
 
 class Pieces:
@@ -100,17 +109,17 @@ def test_the_first_windows_are_small_and_a_large_text_has_hardly_more_of_them():
     lines, most = 100_000, 2000
     sizes = [len(window) for window in windows(Pieces(*[b"a\n" * 500] * (lines // 500)), growing(most), 9, nothing)]
     assert sum(sizes) == lines
-    assert sizes[0] == FIRST
-    assert all(later <= GROWTH * size for size, later in pairwise(sizes))
+    assert sizes[0] == FIRST_WINDOW_LINES
+    assert all(later <= WINDOW_GROWTH * size for size, later in pairwise(sizes))
     assert max(sizes) == most and len(sizes) <= lines / most + 4
     assert next(growing(5)) == 5
 
 
 def test_a_window_of_long_lines_is_full_before_it_fills_the_memory():
     lines = [b"x" * (i * 100_000 % 999_999) + b"\n" for i in range(40)]
-    found = list(windows(Pieces(*lines), repeat(2000), UNCUT, nothing))
+    found = list(windows(Pieces(*lines), repeat(2000), UNLIMITED_BYTES, nothing))
     assert [line for window in found for line in window] == lines
-    assert max(sum(map(len, window)) for window in found) < MOST_HELD + 1_000_000
+    assert max(sum(map(len, window)) for window in found) < MAX_WINDOW_BYTES + 1_000_000
 
 
 class Counting:
@@ -121,7 +130,7 @@ class Counting:
     def __init__(self, reading):
         self.reading, self.asked, self.printed = reading, [], [0]
 
-    def translate(self, requests, place, first, check):
+    def translate(self, requests, check):
         if len(self.printed) == 3:
             os.close(self.reading)
         elif self.asked:
@@ -130,7 +139,7 @@ class Counting:
         check()
         return [Translation()] * len(requests)
 
-    def wait(self):
+    def idle(self):
         pass
 
 
@@ -138,15 +147,20 @@ def test_lines_are_printed_before_the_next_are_searched_and_none_is_for_a_reader
     reading, writing = os.pipe()
     counting, source = Counting(reading), Pieces(*[b"a\n" * 1000] * 50)
     with os.fdopen(writing, "wb") as output, pytest.raises(BrokenPipeError):
-        translate_stream(counting, source, output, "text", lambda *_: "b\n", 2000, "book", False)
-    assert counting.printed == [0, FIRST, GROWTH * FIRST]
-    assert counting.asked == [FIRST, GROWTH * FIRST, GROWTH**2 * FIRST, GROWTH**3 * FIRST]
+        translate_stream(counting, source, output, "text", lambda *_: "b\n", 2000, LineWarnings("book"), False)
+    assert counting.printed == [0, FIRST_WINDOW_LINES, WINDOW_GROWTH * FIRST_WINDOW_LINES]
+    assert counting.asked == [
+        FIRST_WINDOW_LINES,
+        WINDOW_GROWTH * FIRST_WINDOW_LINES,
+        WINDOW_GROWTH**2 * FIRST_WINDOW_LINES,
+        WINDOW_GROWTH**3 * FIRST_WINDOW_LINES,
+    ]
 
 
 def test_nobody_waits_for_the_first_lines_of_a_file(tmp_path):
     counting, source = Counting(os.open(os.devnull, os.O_RDONLY)), Pieces(*[b"a\n" * 1000] * 4)
     with (tmp_path / "output").open("wb") as output:
-        assert translate_stream(counting, source, output, "text", lambda *_: "b\n", 2000, "book", False) == 0
+        translate_stream(counting, source, output, "text", lambda *_: "b\n", 2000, LineWarnings("book"), False)
     assert counting.asked == [2000, 2000]
     assert (tmp_path / "output").read_bytes() == b"b\n" * 4000
 

@@ -27,7 +27,7 @@ from nmt.options import make
 from nmt.symbols import BOS, EOS, PAD
 from nmt.text.pipeline import Pipeline, Side, SideSettings
 from nmt.text.vocabulary import WordVocabulary
-from nmt.translate.score import score
+from nmt.translate.forced_decoding import score
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 

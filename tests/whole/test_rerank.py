@@ -172,11 +172,11 @@ def test_the_best_of_all_that_the_beam_holds_is_shown_alone_or_as_a_list(models,
 
 def test_what_cannot_rank_is_refused_with_the_reason(models, translate, trained):
     for flags, reason in [
-        (["--rerank-weights=1,2"], "of no use without rerank"),
-        ([f"--rerank={trained}", "--decoder=greedy"], "which nothing is to be ranked with (give --decoder beam)"),
-        ([f"--model={models / 'right-to-left'}"], "write in different directions"),
-        ([f"--rerank={trained}", "--rerank-weights=1"], "--rerank-weights: 2 are wanted"),
-        ([f"--rerank={trained}", "--rerank-weights=1,-1"], "--rerank-weights: 2 are wanted"),
+        (["--rerank-weights=1,2"], "have no effect without --rerank"),
+        ([f"--rerank={trained}", "--decoder=greedy"], "needs several (give --decoder beam)"),
+        ([f"--model={models / 'right-to-left'}"], "have different directions of writing"),
+        ([f"--rerank={trained}", "--rerank-weights=1"], "--rerank-weights: must be 2 numbers"),
+        ([f"--rerank={trained}", "--rerank-weights=1,-1"], "--rerank-weights: must be 2 numbers"),
         ([f"--rerank={trained}", "--rerank-candidates=9"], "--rerank-candidates: n_best is 9"),
         ([f"--rerank={models / 'foreign'}"], "foreign: is of de-fr, and cannot rank en-de"),
     ]:

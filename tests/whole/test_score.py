@@ -10,11 +10,11 @@ import torch
 from conftest import write_corpus
 
 import nmt.cli.score
-import nmt.translate.score
+import nmt.translate.forced_decoding
 from nmt.checkpoint import load_model
 from nmt.cli.score import ScoreOptions, _line
 from nmt.symbols import BOS, EOS
-from nmt.translate.score import PairScore
+from nmt.translate.forced_decoding import PairScore
 
 
 @pytest.fixture
@@ -57,8 +57,8 @@ def test_neither_the_size_of_batches_nor_that_of_chunks_changes_a_score(trained,
     lines = [(tmp_path / f"c.{side}").read_text().splitlines() for side in ("en", "de")]
     whole = [float(line) for line in score(trained, *lines).out.split()]
     assert len(whole) == 30
-    monkeypatch.setattr(nmt.cli.score, "LINES_AT_ONCE", 7)
-    monkeypatch.setattr(nmt.translate.score, "ROWS_OF_LOGITS", 3)
+    monkeypatch.setattr(nmt.cli.score, "WINDOW_LINES", 7)
+    monkeypatch.setattr(nmt.translate.forced_decoding, "LOGIT_CHUNK_ROWS", 3)
     assert [float(line) for line in score(trained, *lines, "--max-tokens=20").out.split()] == pytest.approx(
         whole, abs=1e-5
     )
@@ -104,7 +104,7 @@ def test_certainty_is_printed_without_a_sign():
 
 
 def test_a_signal_ends_it_after_the_lines_that_are_being_written(trained, score, monkeypatch):
-    plain, calls = nmt.translate.score.score, []
+    plain, calls = nmt.translate.forced_decoding.score, []
 
     def interrupted(*arguments):
         pairs = plain(*arguments)
@@ -113,7 +113,7 @@ def test_a_signal_ends_it_after_the_lines_that_are_being_written(trained, score,
             os.kill(os.getpid(), signal.SIGTERM)
         return pairs
 
-    monkeypatch.setattr(nmt.cli.score, "LINES_AT_ONCE", 3)
-    monkeypatch.setattr(nmt.translate.score, "score", interrupted)
+    monkeypatch.setattr(nmt.cli.score, "WINDOW_LINES", 3)
+    monkeypatch.setattr(nmt.translate.forced_decoding, "score", interrupted)
     told = score(trained, ["ban"] * 10, ["BAN"] * 10)
     assert (told.code, told.out.count("\n"), calls) == (128 + signal.SIGTERM, 6, [3, 3])

@@ -18,25 +18,28 @@ import pytest
 import torch
 from conftest import ENVIRONMENT, NMT, WORDS, wait_for
 
+import nmt.cli.drawings
 from nmt.checkpoint import load_model
 from nmt.cli.main import run
 from nmt.decoders.base import Decoder
 from nmt.decoders.greedy import Greedy, GreedyOptions
 from nmt.errors import UserError
+from nmt.pictures.attention_maps import attention_maps
 from nmt.signals import Signals
 from nmt.translate.batch_size import (
-    MOST_ON_CPU,
-    MOST_ON_GPU,
-    NUMBERS_CACHED,
-    batch_tokens,
-    batch_tokens_of,
+    MAX_CPU_NUMBERS,
+    MAX_CPU_TOKENS,
+    MAX_GPU_TOKENS,
+    auto_batch_tokens,
     bytes_per_path,
+    even_batch_tokens,
 )
 from nmt.translate.distributed import serve
 from nmt.translate.ensemble import Ensemble
+from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.replicas import Replicas
 from nmt.translate.requests import Request
-from nmt.translate.results import Detail
+from nmt.translate.results import ResultOptions
 from nmt.translate.stream import translate_stream
 from nmt.translate.translator import Translator
 
@@ -257,7 +260,14 @@ def test_empty_lines_are_forgotten_once_they_are_printed(loaded, tmp_path):
     try:
         with (tmp_path / "output").open("wb") as output:
             translate_stream(
-                translator(loaded, Touchy(lambda source: None)), EmptyLines(), output, "text", show, 2000, "x", True
+                translator(loaded, Touchy(lambda source: None)),
+                EmptyLines(),
+                output,
+                "text",
+                show,
+                2000,
+                LineWarnings("x"),
+                True,
             )
         _, peak = tracemalloc.get_traced_memory()
     finally:
@@ -319,8 +329,10 @@ def test_out_of_memory_halves_the_batch_down_to_one_sentence(loaded, capsys):
         scores = [one.candidates[0].score for one in whole]
         assert [one.candidates[0].score for one in found] == pytest.approx(scores, abs=1e-4)
         assert max(small.decoder.sizes) == len(LINES)
-        assert small.failed.count == 0
-    assert "halves" in capsys.readouterr().err
+        assert not any(one.error for one in found)
+        [warning] = [one.warnings["retried"] for one in found if one.warnings]
+        assert f"a batch of {len(LINES)} sentences failed (MemoryError: )" in warning
+    assert capsys.readouterr().err == ""  # its caller logs
 
 
 def test_a_sentence_that_fails_gives_an_empty_line_and_a_message_and_the_others_go_on(loaded, capsys):
@@ -328,15 +340,16 @@ def test_a_sentence_that_fails_gives_an_empty_line_and_a_message_and_the_others_
     bad = [i for i, line in enumerate(LINES) if token in loaded.pipeline.source.encode(line)]
     broken = translator(loaded, Touchy(lambda source: RuntimeError("no [/b]") if (source == token).any() else None))
     whole = translator(loaded, Greedy(GreedyOptions())).translate(REQUESTS)
-    found = broken.translate(REQUESTS, place="book", first=101)
+    found, warnings = broken.translate(REQUESTS), LineWarnings("book")
+    warnings.add_translations(found, first=101)
     assert [one.text for one in found] == ["" if i in bad else one.text for i, one in enumerate(whole)]
-    assert broken.failed.count == len(bad)
+    assert warnings.num_failed == len(bad)
     told = capsys.readouterr().err
     assert all(f"nmt: error: book:{101 + i}: not translated: RuntimeError: no [/b]" in told for i in bad)
 
 
-def test_a_translation_that_cannot_be_made_of_what_was_found_costs_its_own_line(loaded, monkeypatch, capsys):
-    candidate = Detail.candidate
+def test_a_translation_that_cannot_be_made_of_what_was_found_costs_its_own_line(loaded, monkeypatch):
+    candidate = ResultOptions.candidate
 
     def made(self, pipeline, text, *others):
         if text == LINES[1]:
@@ -344,11 +357,10 @@ def test_a_translation_that_cannot_be_made_of_what_was_found_costs_its_own_line(
         return candidate(self, pipeline, text, *others)
 
     whole = translator(loaded, Greedy(GreedyOptions())).translate(REQUESTS)
-    monkeypatch.setattr(Detail, "candidate", made)
+    monkeypatch.setattr(ResultOptions, "candidate", made)
     found = translator(loaded, Greedy(GreedyOptions())).translate(REQUESTS)
     assert [one.text for one in found] == [one.text if i != 1 else "" for i, one in enumerate(whole)]
     assert found[1].error == "IndexError: no such word"
-    assert "input:2: not translated: IndexError: no such word" in capsys.readouterr().err
 
 
 def test_what_goes_wrong_in_a_rank_is_not_taken_for_the_end_of_its_leader():
@@ -402,8 +414,10 @@ def test_a_model_without_finite_numbers_fails_its_sentences(loaded, trained, cap
     with torch.no_grad():
         broken.model.output.weight.fill_(float("nan"))
     ruined = translator(broken, Greedy(GreedyOptions()))
-    assert [one.text for one in ruined.translate(REQUESTS)] == [""] * len(LINES)
-    assert ruined.failed.count == len(LINES)
+    found, warnings = ruined.translate(REQUESTS), LineWarnings("input")
+    warnings.add_translations(found)
+    assert [one.text for one in found] == [""] * len(LINES)
+    assert warnings.num_failed == len(LINES)
     assert capsys.readouterr().err.count("no finite probability") == 10  # named; the others are counted
 
 
@@ -439,7 +453,7 @@ def test_a_phrase_that_is_to_be_avoided_too_is_told(translate, tmp_path, capsys)
     flags = "--input-form=phrases", "--decoder=constrained-beam", f"--avoid={tmp_path / 'avoid'}"
     assert translate(b"ban ||| MULI BAN\nban ||| BAN\n", *flags)[0] == 5
     told = capsys.readouterr().err
-    assert "source:1: not translated: the phrase 'MULI BAN' is wished for, and is to be avoided" in told
+    assert "source:1: not translated: the phrase 'MULI BAN' is both requested and to be avoided" in told
     assert "source:2" not in told
 
 
@@ -641,15 +655,15 @@ def test_batches_are_as_large_as_the_machine_is_good_for(loaded):
     for model.width, on_gpu, free, paths, replicas in itertools.product(
         (64, 512, 1000), (False, True), (2**25, 2**34), (1, 64), (1, 3)
     ):
-        found = batch_tokens(model, Free(on_gpu, free), paths, replicas)
+        found = auto_batch_tokens(model, Free(on_gpu, free), paths, replicas)
         assert found.bit_count() == 1
         assert found == 1 or replicas * found * paths * bytes_per_path(model) <= free / 2
-        assert found <= MOST_ON_GPU if on_gpu else found <= MOST_ON_CPU and found * model.width <= NUMBERS_CACHED
-        assert found == batch_tokens(Ensemble([model]), Free(on_gpu, free), paths, replicas)
-        assert found >= batch_tokens(Ensemble([model, model]), Free(on_gpu, free), paths, replicas)
+        assert found <= MAX_GPU_TOKENS if on_gpu else found <= MAX_CPU_TOKENS and found * model.width <= MAX_CPU_NUMBERS
+        assert found == auto_batch_tokens(Ensemble([model]), Free(on_gpu, free), paths, replicas)
+        assert found >= auto_batch_tokens(Ensemble([model, model]), Free(on_gpu, free), paths, replicas)
     model.width = 512
-    assert batch_tokens(model, Free(False, 2**34), 4, 2) == 2048
-    assert batch_tokens(model, Free(False, 0), 4, 2) == 1
+    assert auto_batch_tokens(model, Free(False, 2**34), 4, 2) == 2048
+    assert auto_batch_tokens(model, Free(False, 0), 4, 2) == 1
 
 
 def test_what_is_to_be_done_before_much_work_is_done_once_and_not_for_a_single_line():
@@ -666,14 +680,14 @@ def test_what_is_to_be_done_before_much_work_is_done_once_and_not_for_a_single_l
 
 def test_a_text_is_cut_into_as_many_batches_for_each_replica_but_not_into_crumbs():
     for tokens, replicas in ((26_000, 8), (5_000, 2), (100_000, 3)):
-        size = batch_tokens_of(tokens, 2048, replicas)
+        size = even_batch_tokens(tokens, 2048, replicas)
         batches = math.ceil(tokens / size)
         assert batches % replicas == 0 and size <= 2048
         assert (batches - replicas) * 2048 < tokens  # one fewer for each would not do
-    assert batch_tokens_of(3_000, 2048, 1) == 2048  # nobody waits
-    assert batch_tokens_of(600, 2048, 2) == 2048 // 4
-    assert batch_tokens_of(1, 3, 2) == 1
-    assert batch_tokens_of(0, 2048, 2) >= 1  # empty lines have none
+    assert even_batch_tokens(3_000, 2048, 1) == 2048  # nobody waits
+    assert even_batch_tokens(600, 2048, 2) == 2048 // 4
+    assert even_batch_tokens(1, 3, 2) == 1
+    assert even_batch_tokens(0, 2048, 2) >= 1  # empty lines have none
 
 
 @pytest.mark.parametrize("content", [corpus(200), b"\n" * 200])
@@ -684,14 +698,14 @@ def test_batches_side_by_side_give_the_same_lines(translate, content, precision)
 
 
 def test_a_line_that_cannot_be_drawn_is_translated_all_the_same(translate, tmp_path, monkeypatch, capsys):
-    attended, content = Translator.attended, corpus(3)
+    content = corpus(3)
 
-    def fail(translator, request, candidate):
-        if request.text == content.decode().splitlines()[1]:
+    def fail(model, pipeline, source, target):
+        if source == pipeline.source.encode(content.decode().splitlines()[1]):
             raise MemoryError("no room")
-        return attended(translator, request, candidate)
+        return attention_maps(model, pipeline, source, target)
 
-    monkeypatch.setattr(Translator, "attended", fail)
+    monkeypatch.setattr(nmt.cli.drawings, "attention_maps", fail)
     assert translate(content, f"--attention={tmp_path / 'look.html'}") == translate(content)
     assert "line 2 is not drawn: MemoryError: no room" in capsys.readouterr().err
     assert (tmp_path / "look.html").stat().st_size
@@ -700,8 +714,7 @@ def test_a_line_that_cannot_be_drawn_is_translated_all_the_same(translate, tmp_p
 @pytest.mark.parametrize(("name", "lines"), [("look.svg", 1), ("look.html", 3)])
 def test_only_lines_that_are_drawn_are_read_again(translate, tmp_path, monkeypatch, name, lines):
     read = []
-    attended = Translator.attended
-    monkeypatch.setattr(Translator, "attended", lambda *asked: read.append(asked) or attended(*asked))
+    monkeypatch.setattr(nmt.cli.drawings, "attention_maps", lambda *given: read.append(given) or attention_maps(*given))
     assert translate(corpus(5), f"--attention={tmp_path / name}", "--attention-lines=3")[0] == 0
     assert len(read) == lines and (tmp_path / name).stat().st_size
 
@@ -728,7 +741,7 @@ def test_a_replica_that_is_killed_is_named_and_the_other_ends(replicas):
     process, (victim, other) = replicas
     os.kill(victim, signal.SIGKILL)
     told = process.communicate(timeout=60)[1].decode()
-    assert process.returncode == 5 and "a process that searched was lost" in told and "--replicas" in told
+    assert process.returncode == 5 and "a search process was lost" in told and "--replicas" in told
     until(lambda: not runs(other))
 
 

@@ -1,0 +1,59 @@
+"""Warnings about the lines of a text: the first of each kind are logged, all are counted."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from nmt.log import log
+from nmt.translate.results import Translation
+
+MAX_LOGGED: Final = 10  # messages of one kind
+NOT_UTF8: Final = "not UTF-8"
+CUT: Final = "cut"
+RETRIED: Final = "retried"
+NOT_TRANSLATED: Final = "not translated"
+
+
+class RateLimitedWarnings:
+    """Messages of one kind: the first ten are logged, all are counted. write: logs a message"""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self.count = 0
+        self._write = write
+
+    def add(self, message: str) -> None:
+        self.count += 1
+        if self.count <= MAX_LOGGED:
+            self._write(message + (" (more such lines are counted, not named)" if self.count == MAX_LOGGED else ""))
+
+
+class LineWarnings:
+    """Warnings about the lines of one text, by kind. place: the name of the text in messages"""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        self._kinds = {kind: RateLimitedWarnings(log.warn) for kind in (NOT_UTF8, CUT, RETRIED)}
+        self._kinds[NOT_TRANSLATED] = RateLimitedWarnings(log.error)
+
+    @property
+    def num_failed(self) -> int:
+        """Lines without a translation."""
+        return self._kinds[NOT_TRANSLATED].count
+
+    def add(self, kind: str, position: object, message: str) -> None:
+        """Log or count a warning. position: line number, from 1, and byte if known: `5` or `5:12`"""
+        self._kinds[kind].add(f"{self.place}:{position}: {message}")
+
+    def add_translations(self, translations: Sequence[Translation], first: int = 1) -> None:
+        """Log or count the warnings and failures of translations. first: line number of the first one"""
+        for number, translation in enumerate(translations, first):
+            for kind, message in translation.warnings.items():
+                self.add(kind, number, message)
+            if translation.error:
+                self.add(NOT_TRANSLATED, number, f"not translated: {translation.error}")
+
+    def log_counts(self) -> None:
+        """Log how many lines of each kind there were, if any."""
+        counts = {kind: self._kinds[kind].count for kind in (NOT_UTF8, CUT, NOT_TRANSLATED)}
+        if any(counts.values()):
+            named = ", ".join(f"{kind}: {count:,}" for kind, count in counts.items() if count)
+            log.warn(f"{self.place}: lines {named}")

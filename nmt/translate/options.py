@@ -1,0 +1,78 @@
+"""The options that say how to translate, shared by commands, the Python API and servers."""
+
+from typing import Literal
+
+from nmt.options import opt, options_class
+
+
+@options_class
+class TranslatorOptions:
+    """The options of a Translator besides its models and its search."""
+
+    model_weights: tuple[float, ...] = opt((), "weight of each of several models; none: equal weights")
+    ensemble: Literal["log-probabilities", "probabilities"] = opt(
+        "log-probabilities",
+        "mean of several models: of log-probabilities (Marian, Sockeye) or of probabilities (fairseq)",
+    )
+    rerank: tuple[str, ...] = opt(
+        (),
+        "model folders or runs that re-rank the candidates of the search: of the same direction, also from right to left "
+        "(nmt prepare --right-to-left), of the other direction, or a language model",
+    )
+    rerank_weights: tuple[float, ...] = opt(
+        (), "weight of the score of the search, then of each --rerank; none: equal weights"
+    )
+    rerank_candidates: int | None = opt(
+        None, "with --rerank: candidates of the search; none: its beam size, else --n-best", minimum=1
+    )
+    batch_tokens: int | Literal["auto"] = opt(
+        "auto",
+        "source tokens of a batch, padding counted; auto: fast, and fits into memory. It changes no result",
+        minimum=1,
+    )
+    max_source_length: int = opt(1024, "tokens of a line; a longer line is cut, with a warning", minimum=1)
+    avoid: str | None = opt(None, "file of words and phrases, one a line, that no translation contains as whole words")
+    raw_tokens: bool = opt(False, "print the model's tokens, separated by spaces, instead of words")
+    word_scores: bool = opt(False, "print nats of each word and of the end (with --raw-tokens of each token)")
+    alignment: str | None = opt(
+        None,
+        "print the word alignment by attention: hard (Pharaoh's i-j), soft (all weights), or pairs above a weight from 0 to "
+        "1; with --raw-tokens between tokens",
+    )
+    replace_unk: bool = opt(False, "replace each unknown word by the source word with the most attention")
+    unk_dictionary: str | None = opt(
+        None, "with --replace-unk: file of source words and their translations, one pair a line"
+    )
+    device: str = opt("auto", "auto, cpu, cuda or cuda:N")
+    replicas: int | None = opt(
+        None,
+        "batches that are searched side by side, sharing the threads; none: on a CPU one a thread, up to 16",
+        minimum=1,
+    )
+    precision: Literal["fp32", "bf16", "int8"] = opt(
+        "fp32", "fp32; bf16 products by autocast; or int8, on CPUs: 8-bit weights and products of 8-bit numbers"
+    )
+    compile: bool = opt(
+        False, "fuse each layer's step with torch.compile; for GPUs; needs a compiler and a minute at the start"
+    )
+    shortlist: str | None = opt(
+        None, "file of nmt shortlist: search only among tokens that may translate those of the source"
+    )
+    threads: int | None = opt(None, "threads for CPU work; none: torch's default", minimum=1)
+
+    def __post_init__(self) -> None:
+        if self.alignment not in (None, "hard", "soft") and not _is_weight(self.alignment):
+            raise ValueError(f"--alignment {self.alignment}: must be hard, soft, or a number from 0 to 1")
+        if self.unk_dictionary is not None and not self.replace_unk:
+            raise ValueError("--unk-dictionary: has no effect without --replace-unk")
+        if self.replace_unk and self.raw_tokens:
+            raise ValueError("--replace-unk: replaces words of a text, which --raw-tokens does not print")
+        if (self.rerank_weights or self.rerank_candidates is not None) and not self.rerank:
+            raise ValueError("--rerank-weights and --rerank-candidates: have no effect without --rerank")
+
+
+def _is_weight(text: str) -> bool:
+    try:
+        return 0 <= float(text) <= 1
+    except ValueError:
+        return False

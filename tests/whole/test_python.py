@@ -1,0 +1,68 @@
+"""The Python API: the examples of docs/python.md run, and what it returns is what the commands print."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import nmt
+from nmt.errors import UserError
+from nmt.translate.forced_decoding import PairScore
+from nmt.translate.options import TranslatorOptions
+from nmt.translate.retry_split import Failure
+
+PAGE = Path(__file__).parents[2] / "docs" / "python.md"
+LINES = ["ban des kit", "", "lora"]
+
+
+@pytest.fixture
+def commands(trained, tmp_path, call):
+    """`commands(name, *flags)`: the output lines of `nmt translate` or `nmt score` for LINES."""
+    (tmp_path / "lines").write_text("".join(f"{line}\n" for line in LINES))
+    files = {
+        "translate": ["--input", tmp_path / "lines"],
+        "score": ["--source", tmp_path / "lines", "--target", tmp_path / "lines"],
+    }
+    return lambda name, *flags: call(name, "--model", trained, *files[name], "--threads=1", *flags).out.splitlines()
+
+
+def test_the_examples_of_the_page_run(trained, tmp_path, monkeypatch, capsys):
+    (tmp_path / "model").symlink_to(trained)
+    monkeypatch.chdir(tmp_path)
+    examples = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+    exec("".join(examples), {})
+    assert len(examples) == 6 and "no-such-model" in capsys.readouterr().out
+
+
+def test_translations_are_those_of_the_command(trained, commands):
+    translator = nmt.load(trained, device="cpu", decoder_options={"n_best": 2})
+    translations = translator.translate(LINES)
+    assert [translation.text for translation in translations] == commands("translate")
+    assert [len(translation.candidates) for translation in translations] == [2, 0, 2]
+
+
+def test_scores_are_those_of_the_command_and_of_an_ensemble_of_one_model(trained, commands):
+    scores = [nmt.load(*models).score(LINES, LINES) for models in ([trained], [trained, trained])]
+    printed = [float(line) for line in commands("score")]
+    for pairs in scores:
+        assert [pair.log_prob for pair in pairs] == pytest.approx(printed, abs=1e-4)
+        assert all(isinstance(pair, PairScore) for pair in pairs)
+
+
+def test_a_line_that_cannot_be_scored_is_a_failure(trained):
+    [failure] = nmt.load(trained, options=TranslatorOptions(max_source_length=2)).score(["ban ban ban"], ["BAN"])
+    assert isinstance(failure, Failure) and "3 tokens" in failure.message
+
+
+def test_a_line_that_is_too_long_is_cut_with_a_warning_and_nothing_is_logged(trained, capsys):
+    translator = nmt.load(trained, options=TranslatorOptions(max_source_length=2))
+    whole, cut = translator.translate(["ban des", "ban des kit"])
+    assert (whole.warnings, cut.warnings.keys()) == ({}, {"cut"}) and cut.text == whole.text
+    assert capsys.readouterr().err == ""
+
+
+def test_what_does_not_fit_the_model_is_refused(trained):
+    with pytest.raises(UserError, match="--model-weights"):
+        nmt.load(trained, options=TranslatorOptions(model_weights=(1.0,)))
+    with pytest.raises(UserError, match="--shortlist"):
+        nmt.load(trained, decoder="sampling", options=TranslatorOptions(shortlist="x"))
