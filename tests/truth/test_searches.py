@@ -6,7 +6,6 @@ import re
 
 import numpy as np
 import pytest
-import sacrebleu
 import torch
 from scorers import RandomScorer, random_sources
 
@@ -18,10 +17,7 @@ from nmt.decoders.beam import Beam, BeamOptions
 from nmt.decoders.constrained_beam import ConstrainedBeam, ConstrainedBeamOptions, Progress
 from nmt.decoders.diverse_beam import DiverseBeam, DiverseBeamOptions
 from nmt.decoders.filters import Constraints
-from nmt.decoders.mbr import Mbr, MbrOptions
 from nmt.decoders.sampling import Sampling, SamplingOptions
-from nmt.metrics.bleu import Bleu, BleuOptions
-from nmt.metrics.chrf import Chrf, ChrfOptions
 from nmt.symbols import BOS, EOS, PAD, UNK
 
 V = 7
@@ -368,53 +364,6 @@ def test_alternatives_are_the_most_probable_next_words_each_with_its_best_transl
         assert [one.score for one in ones] == pytest.approx(
             sorted((score for score, _ in best), reverse=True), abs=1e-4
         )
-
-
-TEXTS_TO_COMPARE = ["Das Haus ist groß .", "Das Haus ist klein .", "Häuser sind groß", "", "a", "Das Haus ist groß ."]
-
-
-@pytest.mark.parametrize("lowercase", [False, True])
-def test_chrf_between_all_texts_is_that_of_sacrebleu(lowercase):
-    reference = sacrebleu.CHRF(lowercase=lowercase)
-    texts = [*TEXTS_TO_COMPARE, "das haus IST groß ."]
-    expected = [[reference.sentence_score(text, [other]).score for other in texts] for text in texts]
-    scores = Chrf(ChrfOptions(lowercase=lowercase)).pairwise("", texts)
-    assert scores == pytest.approx(np.array(expected), abs=1e-9)
-
-
-def test_the_translation_of_least_risk_is_the_one_most_like_the_others():
-    """Of the samples themselves, by sacrebleu: the expected utility of each, weighted as often as it was drawn."""
-    scorer, rows = RandomScorer(12, V), sources(12)
-    shared = {"max_len_a": 0, "max_len_b": 4, "sampling_seed": 3}
-    drawn = Sampling(SamplingOptions(n_best=16, **shared)).search(scorer, rows)
-    for utility, of_pair in (
-        ("chrf", lambda one, other: sacrebleu.sentence_chrf(one, [other]).score),
-        ("bleu", lambda one, other: sacrebleu.sentence_bleu(one, [other]).score),
-    ):
-        found = with_text(Mbr(MbrOptions(num_candidates=16, n_best=2, utility=utility, **shared))).search(scorer, rows)
-        for samples, ones in zip(drawn, found, strict=True):
-            texts = ["".join(TEXTS[token] for token in one.tokens) for one in samples]
-            expected = {text: sum(of_pair(text, other) for other in texts) / 16 for text in texts}
-            best = sorted(expected.values(), reverse=True)
-            assert ones[0].score == pytest.approx(best[0], abs=1e-6)
-            assert expected["".join(TEXTS[token] for token in ones[0].tokens)] == pytest.approx(best[0], abs=1e-6)
-
-
-def test_risk_over_a_beam_weighs_hypotheses_by_their_probability():
-    scorer, rows = RandomScorer(13, V), sources(13)
-    options = {"max_len_a": 0, "max_len_b": 3}
-    beams = Beam(BeamOptions(beam_size=8, n_best=8, length_penalty="none", **options)).search(scorer, rows)
-    found = with_text(Mbr(MbrOptions(candidates="beam", num_candidates=8, **options))).search(scorer, rows)
-    for hypotheses, ones in zip(beams, found, strict=True):
-        texts = ["".join(TEXTS[token] for token in one.tokens) for one in hypotheses]
-        weights = np.exp([one.log_prob for one in hypotheses])
-        expected = Chrf(ChrfOptions()).pairwise("", texts) @ (weights / weights.sum())
-        assert ones[0].score == pytest.approx(expected.max(), abs=1e-6)
-
-
-def test_bleu_of_a_text_against_itself_is_100():
-    texts = ["Das Haus ist groß .", "ein kleines Haus am See"]
-    assert np.diag(Bleu(BleuOptions()).pairwise("", texts)) == pytest.approx(100)
 
 
 def test_words_below_epsilon_are_never_drawn_and_the_most_probable_always_may_be():
