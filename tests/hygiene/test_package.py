@@ -20,6 +20,8 @@ def test_every_file_that_is_not_python_is_in_the_package_data():
     assert {path for pattern in patterns for path in ROOT.glob(pattern)} == FILES
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if path.parent.name == "pictures"], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted(path for path in FILES if path.parent.name == "pictures"), ids=lambda path: path.name
+)
 def test_the_parts_of_a_page_are_read_as_resources(path):
     assert read_asset(path.name) == path.read_text(encoding="utf-8")
