@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from nmt.nn.linear import using
+from nmt.nn.matmul import using
 
 FIRST: Final = 8  # lengths that are measured: this, and one and two strides more
 STRIDE: Final = 8
