@@ -14,7 +14,7 @@ from nmt.criteria.base import CriterionContext, Loss, Term
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
 from nmt.data.batching import micro_batches
 from nmt.data.loader import Loader, Position, UpdateBatches
-from nmt.device import Memory, left_of_groups
+from nmt.device import Memory, cgroup_headrooms
 from nmt.dist import World
 from nmt.errors import ResourceError, UserError
 from nmt.models.base import Vocabularies
@@ -440,7 +440,7 @@ def test_the_limit_of_a_control_group_bounds_what_is_free(line, groups, left, tm
         for file, text in zip((*names, "stat"), texts, strict=False):
             (folder / f"memory.{file}").write_text(text)
     (tmp_path / "cgroup").write_text(f"{line}\n")
-    assert min(left_of_groups(tmp_path / "cgroup", tmp_path / "mounted"), default=None) == left
+    assert min(cgroup_headrooms(tmp_path / "cgroup", tmp_path / "mounted"), default=None) == left
 
 
 def test_memory_is_watched(monkeypatch):
