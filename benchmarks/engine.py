@@ -20,11 +20,11 @@ def nmt(job: dict[str, Any]) -> Translate:
     """Replicas of a part of the threads each; it stops when the beam has ended as many as it holds, as the others do."""
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as the command sets it, before numpy is imported
     from nmt import registry
-    from nmt.nn import linear
+    from nmt.nn import matmul
     from nmt.translate.open import open_translator
     from nmt.translate.options import TranslatorOptions
 
-    linear.use("auto")
+    matmul.use("auto")
     options: dict[str, Any] = {}
     if job["length"]:
         options = {"min_length": job["length"] - 1, "max_len_a": 0.0, "max_len_b": job["length"] - 1}

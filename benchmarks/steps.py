@@ -33,7 +33,7 @@ from nmt.device import keep_pages
 from nmt.dist import World
 from nmt.models.base import Model, Vocabularies
 from nmt.models.transformer import Transformer, TransformerOptions
-from nmt.nn import linear
+from nmt.nn import matmul
 from nmt.options import make
 from nmt.symbols import PAD
 from nmt.train.parallel import Objective
@@ -148,8 +148,8 @@ def main() -> None:
             CrossEntropy, "__call__", loss_of_all_logits
         ),
     }
-    path, ratio = linear.measured(*products(bench.model))
-    linear.use(path)
+    path, ratio = matmul.measured(*products(bench.model))
+    matmul.use(path)
     print(f"products by {path}: oneDNN is {ratio:.2f} times as fast as torch's own here\n")
     print("| step | times as fast with it |\n|---|---|")
 

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import torch
 from shapes import SHAPES, flags_of
 
-from nmt.nn import linear
+from nmt.nn import matmul
 
 HERE = Path(__file__).parent
 NMT = [sys.executable, "-m", "nmt"]
@@ -65,12 +65,12 @@ def matmul_rate(threads: int, precision: str) -> float:
     torch.set_num_threads(threads)
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     states, weight = torch.randn(4096, 512).to(dtype), torch.randn(2048, 512).to(dtype)
-    paths = ["torch", "onednn"] if linear.available() and precision == "fp32" else ["torch"]
+    paths = ["torch", "onednn"] if matmul.onednn_available() and precision == "fp32" else ["torch"]
     best = float("inf")
     for path in paths * 10:
-        with linear.using(path), torch.no_grad():  # type: ignore[arg-type]
+        with matmul.using(path), torch.no_grad():  # type: ignore[arg-type]
             began = time.perf_counter()
-            linear.product(states, weight)
+            matmul.product(states, weight)
             best = min(best, time.perf_counter() - began)
     return 2 * 4096 * 512 * 2048 / best
 

@@ -22,7 +22,7 @@ from nmt.artefact import Artefact, new_folder, to_json, write_file
 from nmt.dist import shard_like
 from nmt.errors import ArtefactError, DivergedError, UserError, quoted
 from nmt.models.base import Model, Vocabularies
-from nmt.nn.quantized import available, quantize, room
+from nmt.nn.quantized import empty_rounded, int8_available, quantize
 from nmt.options import as_dict
 from nmt.runs import WEIGHTS, find_model
 from nmt.text.pipeline import Pipeline
@@ -206,7 +206,7 @@ def check_int8(device: torch.device) -> None:
     """UserError unless this torch can multiply numbers of 8 bits there."""
     if device.type != "cpu":
         raise UserError("weights of 8 bits are for CPUs (give --device cpu)")
-    if not available():
+    if not int8_available():
         raise UserError("this torch has no products of 8-bit numbers (translate in fp32)")
 
 
@@ -228,7 +228,7 @@ def load_model(folder: Path, device: torch.device) -> LoadedModel:
     with _no_larger_than(weights, folder), _Undrawn():
         model = facts.build(folder)
     if facts.weights == "int8":
-        quantize(model, room)
+        quantize(model, empty_rounded)
     take_weights(model, weights, folder / WEIGHTS)
     return LoadedModel(model.to(device).eval(), pipeline, facts, folder)
 

@@ -1,4 +1,4 @@
-"""Where the numbers are computed: the device, its precision, its memory, and an allocator that keeps its pages."""
+"""The device of a model: choosing it, its precision, its memory, and the settings of its allocator."""
 
 import ctypes
 import os
@@ -14,8 +14,9 @@ import torch
 from nmt.errors import UserError, quoted
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
-VERSION_1: Final = ("limit_in_bytes", "usage_in_bytes")
-MOST_GRAPHS: Final = 64
+CGROUP_V1_FILES: Final = ("limit_in_bytes", "usage_in_bytes")
+CGROUP_V2_FILES: Final = ("max", "current")
+MAX_COMPILED_GRAPHS: Final = 64  # per function
 CAST_TO: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 _M_TRIM_THRESHOLD: Final = -1  # glibc, malloc.h
@@ -24,47 +25,51 @@ _M_MMAP_MAX: Final = -4
 
 
 def use_threads(number: int | None) -> None:
-    """Work with so many threads, at least one, on a CPU from now on; None leaves it to torch."""
+    """Set the number of threads, at least one, that torch uses on a CPU; None leaves it to torch."""
     if number is not None:
         torch.set_num_threads(number)
 
 
 def choose_device(name: str, local_rank: int = 0) -> torch.device:
-    """auto: the GPU when there is one; each rank of a machine its own. Raises UserError for a device that is not there."""
+    """The device of a name: auto, cpu, cuda or cuda:N.
+
+    auto is the GPU if there is one; with cuda each rank of a machine gets its own GPU.
+    Raises UserError for a device that does not exist.
+    """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     name = f"cuda:{local_rank}" if name == "cuda" else name
     kind, _, number = name.partition(":")
     if kind not in ("cpu", "cuda") or (number and not (kind == "cuda" and number.isdecimal())):
-        raise UserError(f"--device '{quoted(name)}': wanted auto, cpu, cuda or cuda:N")
+        raise UserError(f"--device '{quoted(name)}': must be auto, cpu, cuda or cuda:N")
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
         raise UserError(f"--device {name}: torch sees {torch.cuda.device_count()} CUDA devices here (use --device cpu)")
     return torch.device(name)
 
 
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
-    """Products in a 16-bit type with float32 weights, or everything in float32."""
+    """The context in which products are computed in a 16-bit type, for bf16 and fp16; weights stay float32."""
     return torch.autocast(device.type, CAST_TO.get(precision, torch.bfloat16), enabled=precision in CAST_TO)
 
 
 def allow_graphs() -> None:
-    """Let torch.compile make many graphs of a kind of layer: behind its own 8 a layer would silently run as it is written."""
+    """Raise torch.compile's limit of 8 graphs per function, after which it silently falls back to uncompiled code."""
     from torch._dynamo import config
 
-    config.recompile_limit = MOST_GRAPHS
+    config.recompile_limit = MAX_COMPILED_GRAPHS
 
 
 class Memory:
-    """The memory of a device: what is in use at most since `watch`, and what there is. All in bytes.
+    """The memory of a device in bytes: its peak use since `watch`, and what is free.
 
-    On a CPU it is the process's resident memory; where the system cannot forget its peak, it is that of all its life.
+    On a CPU the resident memory of the process counts; where the system cannot reset its peak, the peak of its whole life.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.on_gpu = device, device.type == "cuda"
 
     def watch(self) -> None:
-        """Begin to look for the peak anew."""
+        """Reset the peak."""
         if self.on_gpu:
             torch.cuda.reset_peak_memory_stats(self.device)
         else:
@@ -72,24 +77,22 @@ class Memory:
                 Path("/proc/self/clear_refs").write_text("5")
 
     def peak(self) -> int:
-        """The most that was in use since `watch`."""
+        """The greatest use since `watch`."""
         if self.on_gpu:
             return torch.cuda.max_memory_allocated(self.device)
-        return _kibibytes("/proc/self/status", "VmHWM:") or _largest_resident()
+        return _kibibytes("/proc/self/status", "VmHWM:") or _peak_resident()
 
     def free(self) -> int:
-        """What this process may still take."""
+        """What this process may still allocate."""
         if self.on_gpu:
             cached = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
             return torch.cuda.mem_get_info(self.device)[0] + cached
-        of_machine = _kibibytes("/proc/meminfo", "MemAvailable:") or os.sysconf("SC_PHYS_PAGES") * os.sysconf(
-            "SC_PAGESIZE"
-        )
-        return min([of_machine, *_left_of_limits()])
+        physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
+        return min([_kibibytes("/proc/meminfo", "MemAvailable:") or physical, *_headrooms()])
 
 
 def _kibibytes(file: str, name: str) -> int:
-    """A line `name N kB` of one of Linux's files as bytes; 0 where there is none."""
+    """The bytes in a line `name N kB` of a file of Linux; 0 if there is none."""
     with suppress(OSError):
         for line in Path(file).read_text().splitlines():
             if line.startswith(name):
@@ -97,51 +100,52 @@ def _kibibytes(file: str, name: str) -> int:
     return 0
 
 
-def _largest_resident() -> int:
-    """The peak of the process's life: getrusage counts KiB, on macOS bytes."""
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else 1024 * most
+def _peak_resident() -> int:
+    """The peak of the process's life in bytes: getrusage counts KiB, on macOS bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
 
 
-def _left_of_limits() -> Iterator[int]:
-    """What the control groups and the address space (`ulimit -v`) leave."""
-    yield from left_of_groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
+def _headrooms() -> Iterator[int]:
+    """The bytes left under each limit of the control groups and of the address space (`ulimit -v`)."""
+    yield from cgroup_headrooms(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
     addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if addresses != resource.RLIM_INFINITY:
         yield addresses - _kibibytes("/proc/self/status", "VmSize:")
 
 
-def left_of_groups(groups: Path, mounted: Path) -> Iterator[int]:
-    """What each limit of the process's control groups leaves, a container's or a job's: of their version 2, and of 1.
+def cgroup_headrooms(groups: Path, mounted: Path) -> Iterator[int]:
+    """The bytes left under each limit of the process's control groups (of a container or job), versions 2 and 1.
 
-    groups: lines `number:controllers:path`; in a container the path may not be there, and the limit is that of the root
+    groups: file with lines `number:controllers:path`; in a container the path may not exist, and the root has the limit
+    mounted: where the control groups are mounted
     """
     with suppress(OSError):
         for line in groups.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             if controllers not in ("", "memory"):
                 continue
-            root, names = (mounted, ("max", "current")) if not controllers else (mounted / "memory", VERSION_1)
-            own = root / path.lstrip("/")
-            for group in (own, *own.parents):
+            root, files = (mounted / "memory", CGROUP_V1_FILES) if controllers else (mounted, CGROUP_V2_FILES)
+            innermost = root / path.lstrip("/")
+            for group in (innermost, *innermost.parents):
                 if group.is_relative_to(root):
-                    yield from _left_of_group(group, *names)
+                    yield from _group_headroom(group, *files)
 
 
-def _left_of_group(group: Path, limit: str, used: str) -> Iterator[int]:
-    """Limit less use; files that are cached count as free, for they go when memory is wanted."""
+def _group_headroom(group: Path, limit_file: str, use_file: str) -> Iterator[int]:
+    """The limit of a group minus its use. Cached files count as free, because the system drops them when it needs memory."""
     with suppress(OSError, ValueError):  # "max" is no number
-        most, now = (int((group / f"memory.{name}").read_text()) for name in (limit, used))
+        limit, use = (int((group / f"memory.{name}").read_text()) for name in (limit_file, use_file))
         stat = group / "memory.stat"
         rows = (line.split() for line in stat.read_text().splitlines()) if stat.exists() else ()
         cached = sum(int(size) for name, size in rows if name in ("inactive_file", "active_file"))
-        yield max(most - now + cached, 0)
+        yield max(limit - use + cached, 0)
 
 
 def keep_pages() -> None:
-    """Tell glibc's malloc to keep large blocks: a training step frees and asks for the same ones each time.
+    """Make glibc's malloc keep freed large blocks, which each training step allocates again.
 
-    Without it each is unmapped, and faulted in again, every step. Does nothing where libc is not glibc.
+    By default each block is unmapped, and faulted in again, every step. Does nothing if libc is not glibc.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
@@ -150,8 +154,8 @@ def keep_pages() -> None:
         libc.mallopt(_M_TOP_PAD, 2**28)
 
 
-def give_back() -> None:
-    """Give the pages that nothing uses back to the machine and to the GPU: others, or other libraries here, may need them."""
+def release_memory() -> None:
+    """Return unused pages to the machine and to the GPU, for other processes and other libraries of this process."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):
         libc.malloc_trim(0)

@@ -104,6 +104,7 @@ def register(kind: str, name: str, options: type) -> Callable[[PartClass], PartC
             raise UserError(f"{kind} '{name}' is registered twice: in {taken} and in {place}; rename one of them")
         options_of(options)
         _shelf.parts[kind, name] = Entry(kind, name, cls, options, place)
+        cls.part_name = name  # type: ignore[attr-defined]
         return cls
 
     return enter

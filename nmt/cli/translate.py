@@ -93,7 +93,7 @@ def run(options: TranslateOptions, parts: Parts) -> int:
         rank_flags = flags_of_each(options.devices, options.device, options.threads)
         return launch(options.devices, ["translate", *parts.argv, *rank_flags], "what was printed is whole lines")
     log.quiet |= not world.leads
-    from nmt.nn.linear import using
+    from nmt.nn.matmul import using
 
     with using(options.matmul), world.joined("cpu", options.timeout):  # ranks exchange text
         return _lead(options, parts, world) if world.leads else _serve(options, parts, world)

@@ -11,7 +11,8 @@ from nmt import opt, register
 from nmt.batch import Batch
 from nmt.criteria.base import Criterion, CriterionContext, Loss, Term
 from nmt.models.base import Model
-from nmt.nn.linear import Linear, add_product, product, product_back
+from nmt.nn.linear import Linear
+from nmt.nn.matmul import add_product, product, product_back
 from nmt.symbols import PAD
 
 # Logits of a chunk, which exist twice: what a CPU's cache holds, what fills a GPU.

@@ -1,62 +1,62 @@
-"""Alternatives at a position: behind a given prefix, each of the most probable next words, with the best translation of each."""
+"""Alternatives at a position: the most probable tokens after a given prefix, with the best translation of each."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from nmt import opt, register
-from nmt.decoders.base import signature
-from nmt.decoders.beam import Beam, BeamOptions, Beams, Continued
-from nmt.decoders.filters import Constraints, leave_only
+from nmt import opt, options_class, register
+from nmt.decoders.beam import Beam, BeamOptions, Beams, Continuations
+from nmt.decoders.constraints import Constraints
+from nmt.decoders.filters import leave_only
 from nmt.symbols import PAD
 
+MAX_ALTERNATIVES = 100  # beams of a sentence that have memory side by side
 
-@dataclass(frozen=True, kw_only=True)
+
+@options_class
 class AlternativesOptions(BeamOptions):
-    n_best: int = opt(5, "words to try behind the prefix; each gives one translation", aliases=("nbest",))
+    n_best: int = opt(
+        5,
+        "words to try behind the prefix; each gives one translation",
+        aliases=("nbest",),
+        minimum=1,
+        maximum=MAX_ALTERNATIVES,
+    )
 
-    @property
-    def most(self) -> int:
-        """As many beams as have room beside each other."""
-        return 100
+    def __post_init__(self) -> None:
+        """Each alternative has a beam of its own, so `beam_size` does not bound `n_best`."""
 
 
 class _Alternatives(Beams):
-    """A beam for each word that may follow the prefix, those of a sentence side by side."""
+    """A beam per token that may follow the prefix, those of a sentence side by side."""
 
     def __init__(
         self, options: BeamOptions, limits: Sequence[int], source: Tensor, constraints: Sequence[Constraints]
     ) -> None:
         super().__init__(options, limits, source, options.n_best, options.beam_size, 1)
-        given = torch.tensor([len(constraint.prefix) for constraint in constraints], device=source.device)
-        self.given = given.repeat_interleave(self.groups)  # B
+        lengths = torch.tensor([len(constraint.prefix) for constraint in constraints], device=source.device)
+        self.prefix_lengths = lengths.repeat_interleave(self.groups)  # of all beams
 
-    def continued(self, log_probs: Tensor) -> Continued:
-        """At the position itself each beam says the word that is its own. log_probs: (B, W, V)"""
-        here = self.given[self.numbers] == self.said.shape[2]
-        best = log_probs[:, 0].topk(min(self.groups, log_probs.shape[2])).indices
-        best = pad(best, (0, self.groups - best.shape[1]), value=PAD)  # never said: those beams are dead
-        own = (self.numbers % self.groups)[:, None]
-        each = log_probs.shape[1]
-        words, rows = best.gather(1, own).repeat(1, each).flatten(), here.repeat_interleave(each)
-        leave_only(log_probs.view(-1, log_probs.shape[2]), words, rows)
-        return super().continued(log_probs)
+    def continuations(self, log_probs: Tensor) -> Continuations:
+        """See Beams; right after the prefix each beam is left only its own token. log_probs: (B, W, V)"""
+        _, W, V = log_probs.shape
+        at_prefix_end = self.prefix_lengths[self.numbers] == self.tokens.shape[2]  # B
+        best = log_probs[:, 0].topk(min(self.groups, V)).indices
+        best = pad(best, (0, self.groups - best.shape[1]), value=PAD)  # PAD is forbidden: beams without a token die
+        tokens = best.gather(1, (self.numbers % self.groups)[:, None])  # B 1
+        leave_only(log_probs.view(-1, V), tokens.repeat(1, W).flatten(), at_prefix_end.repeat_interleave(W))
+        return super().continuations(log_probs)
 
 
 @register("decoder", "alternatives", AlternativesOptions)
 class Alternatives(Beam):
-    """The best translation with each of the most probable words behind a prefix."""
+    """The best translation with each of the most probable words after a prefix."""
 
     def __init__(self, options: BeamOptions) -> None:
         super().__init__(options)
         self.paths = options.n_best * options.beam_size
-
-    @property
-    def signature(self) -> str:
-        return signature("alternatives", self.options)
 
     def beams(self, limits: Sequence[int], source: Tensor, constraints: Sequence[Constraints]) -> Beams:
         """See Beam."""

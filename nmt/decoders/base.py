@@ -1,35 +1,36 @@
-"""What every decoder is: a search for good translations over a Scorer, in batches, with the same result alone.
+"""The interface of decoders: searches for good translations over a Scorer, in batches, with the same result alone.
 
-Dimensions: B sentences, S source positions, W hypotheses a sentence, N = B * W rows, V vocabulary, T steps.
+Dimensions: B sentences, S source positions, W hypotheses per sentence, N = B * W rows, V vocabulary, T steps.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 from torch import Tensor
 
-from nmt.decoders.banned import TokenTexts
-from nmt.decoders.filters import Constraints, FilterOptions, Filters, Prefixes
+from nmt import opt, options_class
+from nmt.decoders.avoid import TokenTexts
+from nmt.decoders.constraints import Constraints, Prefixes
+from nmt.decoders.filters import FilterOptions, Filters
 from nmt.errors import UserError
 from nmt.models.base import Scorer, prepare
-from nmt.options import as_dict, opt
+from nmt.options import as_dict
 from nmt.symbols import BOS, EOS, PAD
 
-LEAVE_TOGETHER: Final = 8  # finished sentences leave once they are an eighth of the batch: leaving copies what stays
+MIN_FINISHED_SHARE: Final = 1 / 8  # of a batch that is finished before it leaves: leaving copies the rest
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A translation that a search found.
+    """A translation of a search.
 
     tokens: ids without BOS and EOS
     log_prob: natural log-probability of tokens and EOS under the Scorer
-    score: what the search ranks by: log_prob after its length penalty
+    score: what the search ranks by, such as log_prob after a length penalty
     """
 
     tokens: list[int]
@@ -38,28 +39,35 @@ class Hypothesis:
 
 
 class Target:
-    """The tokens of the target as text. decode: the text of a translation; texts: what each token adds to one, when asked"""
+    """The target tokens as text.
+
+    decode: ids of a translation -> its text
+    texts: a function that lists the text of each token of the vocabulary; called once, when it is needed
+    """
 
     def __init__(self, decode: Callable[[Sequence[int]], str], texts: Callable[[], Sequence[str]]) -> None:
         self.decode, self._texts = decode, texts
 
     @cached_property
     def token_texts(self) -> TokenTexts:
-        """What each token adds, as a table."""
+        """The text of each token, as a table of characters."""
         return TokenTexts(self._texts())
 
 
 class Decoder(ABC):
     """A search. A registered decoder is built as `cls(options)`.
 
-    n_best: how many hypotheses a sentence it is asked for
-    paths: how many of a sentence it follows side by side
-    takes_phrases: whether it can be told phrases that a translation has to contain
-    takes_shortlist: whether it finds the same among some words of the vocabulary as it would if there were no others
-    target: the language of the tokens, from whoever has them as text; searches that work on text need it
-    source_text: ids of a source as text, from the same
+    part_name: the name it is registered by
+    n_best: hypotheses per sentence that it returns, at most
+    paths: hypotheses per sentence that it follows side by side
+    takes_phrases: whether it can hold to phrases that a translation must contain
+    takes_shortlist: whether part of the vocabulary gives the same result as a vocabulary of that part
+    target: the text of target tokens, for searches that need text; set by the translator
+    source_text: ids of a source row -> its text, likewise
     """
 
+    part_name: ClassVar[str] = "unregistered"
+    options: Any = None
     n_best: int = 1
     paths: int = 1
     takes_phrases: bool = False
@@ -70,52 +78,52 @@ class Decoder(ABC):
     def search(
         self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints] | None = None
     ) -> list[list[Hypothesis]]:
-        """For each row of source (B, S): the hypotheses found, best first, at least one.
+        """The hypotheses of each source row, best first, at least one per row.
 
-        Each row has a token, EOS, then PAD; a wish belongs to each, where there are any. The log-probabilities that
-        `scorer.step` returns belong to the search, which may write into them.
+        source: (B, S) ids; each row has a token, EOS, then PAD
+        constraints: of each row; None is no constraints
+        The search writes into the log-probabilities that `scorer.step` returns.
+        Raises UserError if a row has phrases and the search does not take them.
         """
         constraints = constraints or [Constraints()] * len(source)
         if not self.takes_phrases and any(constraint.phrases for constraint in constraints):
-            told = f"{self.signature.partition('|')[0]} cannot be told what a translation must contain"
-            raise UserError(f"{told} (give --decoder constrained-beam)")
+            raise UserError(f"--decoder {self.part_name}: does not take phrases (give --decoder constrained-beam)")
         with torch.inference_mode():
             return self.decode(prepare(scorer), source, constraints)
 
     def filters(self, options: FilterOptions, constraints: Sequence[Constraints], device: torch.device) -> Filters:
-        """What may not come next, by the options of a search and the wishes of the rows of the source."""
+        """The filters of a search, by its options and the constraints of each source row."""
         avoiding = any(constraint.avoid for constraint in constraints)
         return Filters(options, constraints, device, self.target.token_texts if self.target and avoiding else None)
 
     @abstractmethod
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
-        """See `search`; a wish for each row, and no gradient."""
+        """The search itself: see `search`; in inference mode, with constraints for each row."""
 
     def normalised(self, log_prob: float, length: int) -> float:
-        """What the search ranks a hypothesis by, where nothing but its length tells. length: tokens, EOS counted"""
+        """The score of a hypothesis, as far as its length decides it. length: tokens, EOS counted"""
         return log_prob
 
     @property
     def signature(self) -> str:
-        """The search and its settings, as printed beside a score."""
-        return type(self).__name__.lower()
+        """The search and every option, printed beside a score: `beam|beam_size:4|alpha:0.6`."""
+        options = {} if self.options is None else as_dict(self.options)
+        return "|".join([self.part_name, *(f"{key}:{value}" for key, value in options.items())])
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class SearchOptions(FilterOptions):
-    """The options of every search: how long a translation may be, and which words it may have."""
+    """The options of every search: how long a translation may be, and which tokens it may have."""
 
-    max_len_a: float = opt(1.0, "a translation has at most a * source + b tokens, EOS not counted on either side")
-    max_len_b: int = opt(50, "b of a * source + b; a translation as long as that is ended there; 50 in the paper")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("max_len_a", "max_len_b"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 0")
+    max_len_a: float = opt(
+        1.0, "a translation has at most a * source + b tokens, EOS not counted on either side", minimum=0
+    )
+    max_len_b: int = opt(
+        50, "b of a * source + b; a translation as long as that is ended there; 50 in the paper", minimum=0
+    )
 
     def limits(self, source: Tensor, constraints: Sequence[Constraints]) -> list[int]:
-        """The most tokens of a translation of each row of source (B, S): what is wished has room besides."""
+        """The most tokens of a translation of each row of source (B, S); prefix and phrases are allowed on top."""
         lengths = ((source != PAD).sum(1) - 1).tolist()  # without EOS
         return [
             max(self.min_length, int(self.max_len_a * length + self.max_len_b)) + constraint.num_tokens
@@ -123,58 +131,55 @@ class SearchOptions(FilterOptions):
         ]
 
 
-def signature(name: str, options: Any) -> str:
-    """A decoder's signature: its name and every option, as "beam|beam_size:4|alpha:0.6"."""
-    return "|".join([name, *(f"{key}:{value}" for key, value in as_dict(options).items())])
-
-
-def alive_sentences(done: list[bool]) -> list[int] | None:
-    """The sentences that stay when those that are done leave; None while too few are done to be worth it."""
-    if sum(done) * LEAVE_TOGETHER < max(len(done), 1):
+def alive_sentences(finished: list[bool]) -> list[int] | None:
+    """The sentences to keep when finished ones leave the batch; None while too few are finished to be worth a copy."""
+    if sum(finished) < MIN_FINISHED_SHARE * max(len(finished), 1):
         return None
-    return [i for i, finished in enumerate(done) if not finished]
+    return [sentence for sentence, is_finished in enumerate(finished) if not is_finished]
 
 
 Choose = Callable[[Tensor, Tensor, int], Tensor]
+"""(log_probs (N, V), rows (N,) each in 0..B*W-1, step from 1) -> tokens (N,)."""
 
 
 def run_search(
-    scorer: Scorer, source: Tensor, copies: int, limits: Sequence[int], filters: Filters, choose: Choose
+    scorer: Scorer, source: Tensor, num_paths: int, limits: Sequence[int], filters: Filters, choose: Choose
 ) -> list[Hypothesis]:
-    """Say a word at a time, never looking back: `copies` paths (W) for each row of source (B, S), together.
+    """Search along independent paths, one token per step and never revised.
 
-    limits: the most tokens of a translation of each row of source
-    choose: (log_probs (N, V), rows (N,) each in 0..B*W-1, step from 1) -> tokens (N,)
-    returns: B * W hypotheses, each scored by its log-probability; one that is as long as it may be is made to end
+    num_paths: W, paths per row of source (B, S)
+    limits: most tokens of a translation of each row; a longer hypothesis is ended there
+    choose: picks the next token of each path
+    returns: B * W hypotheses, each scored by its log-probability
     """
-    device, W = source.device, copies
-    longest = max(limits)
-    rows = torch.arange(len(limits) * W, device=device)  # the paths still followed
-    limit = torch.tensor(limits, device=device).repeat_interleave(W)
-    said = torch.full((len(rows), longest + 1), EOS, device=device)
-    log_probs_said = torch.zeros((len(rows), longest + 1), device=device)
+    device, W = source.device, num_paths
+    rows = torch.arange(len(limits) * W, device=device)  # the paths that are alive
+    row_limits = torch.tensor(limits, device=device).repeat_interleave(W)
+    prefixes = torch.full((len(rows), max(limits) + 1), EOS, device=device)  # of all paths
+    log_probs_of_prefixes = torch.zeros((len(rows), max(limits) + 1), device=device)
     ended = torch.zeros_like(rows, dtype=torch.bool)
     tokens = torch.full_like(rows, BOS)
     state = scorer.start(source)
     if W > 1:
         state.reorder(rows // W)
-    for step in range(1, longest + 2):
+    for step in range(1, max(limits) + 2):
         log_probs, state = scorer.step(tokens, state)
-        filters(log_probs, Prefixes(said[rows, : step - 1], rows // W, limit, min(limits)))
-        tokens = choose(log_probs, rows, step).masked_fill(ended | (limit < step), EOS)
+        filters(log_probs, Prefixes(prefixes[rows, : step - 1], rows // W, row_limits, min(limits)))
+        tokens = choose(log_probs, rows, step).masked_fill(ended | (row_limits < step), EOS)
         log_prob = log_probs.gather(1, tokens[:, None]).squeeze(1)
-        said[rows, step - 1] = tokens
-        log_probs_said[rows, step - 1] = log_prob.masked_fill(ended, 0.0)
+        prefixes[rows, step - 1] = tokens
+        log_probs_of_prefixes[rows, step - 1] = log_prob.masked_fill(ended, 0.0)
         ended = ended | (tokens == EOS)
-        stay = alive_sentences(ended.view(-1, W).all(1).tolist())
-        if stay == []:
+        alive = alive_sentences(ended.view(-1, W).all(1).tolist())
+        if alive == []:
             break
-        if stay is not None:
-            sentences = torch.tensor(stay, device=device)
-            places = (sentences[:, None] * W + torch.arange(W, device=device)).flatten()
-            state.keep(sentences, places)
-            rows, limit, ended, tokens = rows[places], limit[places], ended[places], tokens[places]
-    sums = log_probs_said.double().sum(1).tolist()
+        if alive is not None:
+            sentences = torch.tensor(alive, device=device)
+            kept = (sentences[:, None] * W + torch.arange(W, device=device)).flatten()
+            state.keep(sentences, kept)
+            rows, row_limits, ended, tokens = rows[kept], row_limits[kept], ended[kept], tokens[kept]
+    totals = log_probs_of_prefixes.double().sum(1).tolist()
     return [
-        Hypothesis(words[: words.index(EOS)], total, total) for words, total in zip(said.tolist(), sums, strict=True)
+        Hypothesis(prefix[: prefix.index(EOS)], total, total)
+        for prefix, total in zip(prefixes.tolist(), totals, strict=True)
     ]

@@ -1,9 +1,9 @@
-"""Beam search that contains given phrases (after Post and Vilar, 2018): places of the beam for hypotheses that have met more.
+"""Beam search whose translations contain given phrases (after Post and Vilar, 2018).
 
-A step's candidates are the best continuations, the best of each hypothesis, and every token by which a hypothesis goes on
-with a phrase. The W places of the beam go round the banks - hypotheses that have said as many tokens of phrases as each other -
-from the fullest bank down, the best of each first. Nothing ends before its phrases are met, and when no more tokens are left
-than they need, only theirs may follow.
+A step's candidates are the best continuations, the best of each hypothesis, and every token that continues a phrase. The W
+places of the beam are dealt in turn to *banks*, the hypotheses with equally many phrase tokens left to emit, from the bank
+with the fewest left; each bank gives its best first. No hypothesis ends before its phrases are met, and when only as many
+tokens are left as the phrases need, only theirs may follow.
 """
 
 import math
@@ -16,48 +16,55 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from nmt import register
-from nmt.decoders.base import signature
-from nmt.decoders.beam import Beam, BeamOptions, Beams, Continued
-from nmt.decoders.filters import Constraints
+from nmt import options_class, register
+from nmt.decoders.beam import Beam, BeamOptions, Beams, Continuations
+from nmt.decoders.constraints import Constraints
 from nmt.symbols import EOS
 
 Phrase = tuple[int, ...]
 Candidate = tuple[float, int, int]
-"""(nats of the whole hypothesis, the one it goes on from, the word)."""
+"""(nats of the whole hypothesis, the hypothesis that it continues, its last token)."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class ConstrainedBeamOptions(BeamOptions):
     pass
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a hypothesis is. unmet: phrases still to be said; begun: the tokens of one of them that were said last"""
+    """How far a hypothesis has met its phrases.
+
+    unmet: phrases that it does not contain yet
+    begun: its last tokens, as far as they begin an unmet phrase
+    """
 
     unmet: frozenset[Phrase]
     begun: Phrase = ()
 
     @classmethod
     def towards(cls, phrases: Sequence[Phrase]) -> "Progress":
-        """At the start; what is a part of another phrase is met with it."""
+        """The progress of an empty hypothesis; a phrase that is a part of another is met with that one."""
         return cls(
-            frozenset(one for one in phrases if not any(one != other and _inside(one, other) for other in phrases))
+            frozenset(
+                phrase
+                for phrase in phrases
+                if not any(phrase != other and _contains(other, phrase) for other in phrases)
+            )
         )
 
     @property
     def remaining(self) -> int:
-        """Tokens that are still to be said."""
+        """Phrase tokens left to emit."""
         return sum(map(len, self.unmet)) - len(self.begun)
 
     def next_tokens(self) -> set[int]:
-        """The tokens that lead on."""
+        """The tokens that continue a phrase."""
         n = len(self.begun)
         return {phrase[n] for phrase in self.unmet if phrase[:n] == self.begun}
 
     def after(self, token: int) -> "Progress":
-        """Having said a token: a phrase that is broken off has to be begun again."""
+        """The progress with one more token; an interrupted phrase has to be begun again."""
         for begun in ((*self.begun, token), (token,)):
             if begun in self.unmet:
                 return Progress(self.unmet - {begun})
@@ -66,12 +73,12 @@ class Progress:
         return Progress(self.unmet)
 
 
-def _inside(part: Phrase, whole: Phrase) -> bool:
-    return any(whole[i : i + len(part)] == part for i in range(len(whole) - len(part) + 1))
+def _contains(phrase: Phrase, part: Phrase) -> bool:
+    return any(phrase[i : i + len(part)] == part for i in range(len(phrase) - len(part) + 1))
 
 
 class _Banks(Beams):
-    """Beams whose hypotheses know how far they are. progress: of each beam, of each hypothesis"""
+    """Beams that record the progress of their hypotheses. progress: of each beam, of each hypothesis"""
 
     def __init__(
         self, options: BeamOptions, limits: Sequence[int], source: Tensor, constraints: Sequence[Constraints]
@@ -79,74 +86,82 @@ class _Banks(Beams):
         super().__init__(options, limits, source, 1, options.beam_size, options.n_best)
         self.progress = [[Progress.towards(constraint.phrases)] for constraint in constraints]
 
-    def continued(self, log_probs: Tensor) -> Continued:
-        """A sentence at a time."""
-        rows = [self._of_sentence(number, log_probs[number]) for number in range(len(log_probs))]
-        return Continued(*(torch.stack(parts) for parts in zip(*rows, strict=True)))
+    def continuations(self, log_probs: Tensor) -> Continuations:
+        """See Beams; sentence by sentence."""
+        rows = [self._of_sentence(sentence, log_probs[sentence]) for sentence in range(len(log_probs))]
+        return Continuations(*(torch.stack(parts) for parts in zip(*rows, strict=True)))
 
     def keep(self, kept: Tensor) -> None:
+        """See Beams."""
         super().keep(kept)
         self.progress = [self.progress[number] for number in kept.tolist()]
 
-    def _of_sentence(self, number: int, log_probs: Tensor) -> Continued:
-        """How one sentence's hypotheses go on, as rows of Continued. log_probs: (W, V)"""
-        size, progress = self.scores.shape[1], self.progress[number]
-        left = int(self.limits[number]) - self.said.shape[2]  # tokens that may still be said
-        for row, one in zip(log_probs, progress, strict=True):
-            _restrict(row, one, left)
-        scores = log_probs + self.totals[number, :, None]  # W V
+    def _of_sentence(self, sentence: int, log_probs: Tensor) -> Continuations:
+        """The continuations of one sentence, (W,) each. log_probs: (W, V)"""
+        size, progress = self.scores.shape[1], self.progress[sentence]
+        tokens_left = int(self.limits[sentence]) - self.tokens.shape[2]
+        for row, of_hypothesis in zip(log_probs, progress, strict=True):
+            _restrict(row, of_hypothesis, tokens_left)
+        scores = log_probs + self.totals[sentence, :, None]  # W V
         ended, ended_from = _ended(scores, progress, size)
         scores[:, EOS] = -math.inf
-        chosen = _round_the_banks(_candidates(scores, progress, size), progress, size)
+        chosen = _deal_by_banks(_candidates(scores, progress, size), progress, size)
         chosen += [(-math.inf, 0, EOS)] * (size - len(chosen))
-        self.progress[number] = [progress[parent].after(word) for _, parent, word in chosen]
-        totals, parents, words = (torch.tensor(column, device=scores.device) for column in zip(*chosen, strict=True))
-        return Continued(ended, ended_from, totals, parents, words)
+        self.progress[sentence] = [progress[parent].after(token) for _, parent, token in chosen]
+        totals, parents, tokens = (torch.tensor(column, device=scores.device) for column in zip(*chosen, strict=True))
+        return Continuations(ended, ended_from, totals, parents, tokens)
 
 
 def _ended(scores: Tensor, progress: Sequence[Progress], size: int) -> tuple[Tensor, Tensor]:
-    """What ends, and which hypotheses it goes on from, (size,) both: of the best continuations of those that have met all."""
+    """The scores of the hypotheses that end, and which hypotheses they continue, (size,) both.
+
+    They are among the best `size` continuations of the hypotheses that have met all phrases. scores: (W, V)
+    """
     V = scores.shape[1]
-    complete = torch.tensor([not one.remaining for one in progress], device=scores.device)
-    values, places = scores.masked_fill(~complete[:, None], -math.inf).flatten().topk(min(size, scores.numel()))
+    complete = torch.tensor([not of_hypothesis.remaining for of_hypothesis in progress], device=scores.device)
+    values, indices = scores.masked_fill(~complete[:, None], -math.inf).flatten().topk(min(size, scores.numel()))
     missing = size - len(values)
-    ended = values.masked_fill(places % V != EOS, -math.inf)
-    return pad(ended, (0, missing), value=-math.inf), pad(places // V, (0, missing))
+    ended = values.masked_fill(indices % V != EOS, -math.inf)
+    return pad(ended, (0, missing), value=-math.inf), pad(indices // V, (0, missing))
 
 
-def _restrict(log_probs: Tensor, progress: Progress, left: int) -> None:
-    """No end before all is met; nothing but what leads on when there is no time for anything else. log_probs: (V,)"""
+def _restrict(log_probs: Tensor, progress: Progress, tokens_left: int) -> None:
+    """Forbid EOS before all phrases are met, and other tokens than theirs when these need all that are left.
+
+    log_probs: (V,), written into
+    """
     remaining = progress.remaining
     if remaining:
         log_probs[EOS] = -math.inf
-    if remaining and left <= remaining:
-        leading = torch.tensor(sorted(progress.next_tokens()), device=log_probs.device)
-        kept = log_probs[leading]
+    if remaining and tokens_left <= remaining:
+        phrase_tokens = torch.tensor(sorted(progress.next_tokens()), device=log_probs.device)
+        kept = log_probs[phrase_tokens]
         log_probs.fill_(-math.inf)
-        log_probs[leading] = kept
+        log_probs[phrase_tokens] = kept
 
 
 def _candidates(scores: Tensor, progress: Sequence[Progress], size: int) -> list[Candidate]:
-    """The best `size` continuations, the best of each hypothesis, and all that lead on; the best first."""
+    """The best `size` continuations, the best of each hypothesis, and all that continue a phrase; best first."""
     V = scores.shape[1]
-    places = set(scores.flatten().topk(min(size, scores.numel())).indices.tolist())
-    places |= {parent * V + word for parent, word in enumerate(scores.argmax(1).tolist())}
-    places |= {parent * V + word for parent, one in enumerate(progress) for word in one.next_tokens()}
-    order = sorted(places)
+    indices = set(scores.flatten().topk(min(size, scores.numel())).indices.tolist())
+    indices |= {parent * V + token for parent, token in enumerate(scores.argmax(1).tolist())}
+    for parent, of_hypothesis in enumerate(progress):
+        indices |= {parent * V + token for token in of_hypothesis.next_tokens()}
+    order = sorted(indices)
     totals = scores.flatten()[torch.tensor(order, device=scores.device)].tolist()
-    found = [(total, *divmod(place, V)) for total, place in zip(totals, order, strict=True) if total > -math.inf]
-    return sorted(found, key=lambda one: -one[0])
+    candidates = [(total, *divmod(index, V)) for total, index in zip(totals, order, strict=True) if total > -math.inf]
+    return sorted(candidates, key=lambda candidate: -candidate[0])
 
 
-def _round_the_banks(candidates: Sequence[Candidate], progress: Sequence[Progress], size: int) -> list[Candidate]:
-    """`size` candidates, the best first: one of each bank in turn, those that have met the most before the others."""
+def _deal_by_banks(candidates: Sequence[Candidate], progress: Sequence[Progress], size: int) -> list[Candidate]:
+    """`size` candidates, best first: from each bank in turn, beginning with the bank that has the fewest tokens left."""
     banks: dict[int, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
-        _, parent, word = candidate
-        banks[progress[parent].after(word).remaining].append(candidate)
-    fullest_first = [banks[remaining] for remaining in sorted(banks)]
-    in_turn = [one for place in zip_longest(*fullest_first) for one in place if one is not None]
-    return sorted(in_turn[:size], key=lambda one: -one[0])
+        _, parent, token = candidate
+        banks[progress[parent].after(token).remaining].append(candidate)
+    rounds = zip_longest(*(banks[remaining] for remaining in sorted(banks)))
+    in_turn = [candidate for of_round in rounds for candidate in of_round if candidate is not None]
+    return sorted(in_turn[:size], key=lambda candidate: -candidate[0])
 
 
 @register("decoder", "constrained-beam", ConstrainedBeamOptions)
@@ -154,10 +169,6 @@ class ConstrainedBeam(Beam):
     """Beam search whose translations contain given phrases."""
 
     takes_phrases = True
-
-    @property
-    def signature(self) -> str:
-        return signature("constrained-beam", self.options)
 
     def beams(self, limits: Sequence[int], source: Tensor, constraints: Sequence[Constraints]) -> Beams:
         """See Beam."""

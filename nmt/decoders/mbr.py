@@ -14,8 +14,8 @@ import numpy as np
 from torch import Tensor
 
 from nmt import opt, options_class, register, registry
-from nmt.decoders.base import Decoder, Hypothesis, signature
-from nmt.decoders.filters import Constraints
+from nmt.decoders.base import Decoder, Hypothesis
+from nmt.decoders.constraints import Constraints
 from nmt.decoders.sampling import SamplingOptions
 from nmt.metrics.base import Metric
 from nmt.models.base import Scorer
@@ -37,16 +37,15 @@ class MbrOptions(SamplingOptions):
     )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if (self.utility == "comet") != (self.comet_model is not None):
             raise ValueError("utility comet needs a comet_model, and no other utility has one")
         if not self.n_best <= self.num_candidates:
-            raise ValueError(f"num_candidates is {self.num_candidates}; it must be at least n_best, {self.n_best}")
+            raise ValueError(f"--num-candidates {self.num_candidates}: must be at least --n-best, {self.n_best}")
 
 
 @register("decoder", "mbr", MbrOptions)
 class Mbr(Decoder):
-    """Minimum Bayes risk: of samples or of a beam, the one that is most like the others."""
+    """Minimum Bayes risk: of samples or of a beam, the candidate most like the others."""
 
     takes_shortlist = False  # it reads its candidates as text
 
@@ -64,10 +63,6 @@ class Mbr(Decoder):
         self._utility.check()
         self._inner: Decoder = entry.cls(entry.options(**shared | {"n_best": options.num_candidates}))
         self.paths = self._inner.paths
-
-    @property
-    def signature(self) -> str:
-        return signature("mbr", self.options)
 
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
         """See Decoder; the score is the expected utility."""

@@ -19,7 +19,6 @@ from nmt.errors import UserError
 from nmt.nn.cost import LengthCost, count_flops
 from nmt.nn.linear import Linear
 from nmt.nn.quantized import Int8Linear
-from nmt.symbols import BOS, EOS, UNK
 
 FLOAT32_BYTES: Final = 4
 # Matrix products per forward product in an update: itself, the gradient of its input, the gradient of its weight.
@@ -239,9 +238,10 @@ class Model(nn.Module, ABC):
         By default the first step is measured and its growth multiplied by `target_length`.
         """
         with self._measuring() as device, torch.inference_mode():
-            state = self.start(torch.tensor([[UNK] * (source_length - 1) + [EOS]], device=device))
+            batch = dummy_batch(1, source_length, 1).to(device)
+            state = self.start(batch.source)
             initial = _num_bytes(state)
-            _, state = self.step(torch.tensor([BOS], device=device), state)
+            _, state = self.step(batch.target_input[:, 0], state)
         return initial + target_length * (_num_bytes(state) - initial)
 
     def num_parameters(self) -> int:

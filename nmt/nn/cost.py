@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from nmt.nn.linear import using
+from nmt.nn.matmul import using
 
-FIRST: Final = 8  # lengths that are measured: this, and one and two strides more
-STRIDE: Final = 8
+MIN_MEASURED_LENGTH: Final = 8  # the shortest of the three lengths that are measured
+LENGTH_STRIDE: Final = 8  # between them
 
 
 def linear_flops(module: nn.Module) -> int:
-    """Of all linear layers of a module, each at one position."""
+    """FLOPs of all linear layers of a module at one position."""
     return sum(2 * layer.weight.numel() for layer in module.modules() if isinstance(layer, nn.Linear))
 
 
@@ -29,11 +29,11 @@ def _matrix_times_vector(matrix: Sequence[int], vector: Sequence[int], *_: Any, 
 
 
 def count_flops(call: Callable[[], object]) -> int:
-    """FLOPs of what `call` does, counted while it does it.
+    """FLOPs of a call, counted while it runs.
 
-    The counter sees operators, and not into fused attention and recurrent layers: those run as plain products here.
+    The counter does not see into fused attention and recurrent layers, so they run as plain products here.
     """
-    from torch.utils.flop_counter import FlopCounterMode  # slow to import, so only where something is counted
+    from torch.utils.flop_counter import FlopCounterMode  # slow to import
 
     counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.mv: _matrix_times_vector})
     # Without gradients torch 2.13's counter fails where a layer returns a view of its weights.
@@ -44,7 +44,7 @@ def count_flops(call: Callable[[], object]) -> int:
 
 @contextlib.contextmanager
 def _plain_recurrence() -> Iterator[None]:
-    """torch's own GRU and LSTM without the libraries' kernels."""
+    """Run torch's GRU and LSTM without the fused kernels of oneDNN and cuDNN."""
     enabled = torch.backends.mkldnn.set_flags(False)[0]
     try:
         with torch.backends.cudnn.flags(enabled=False):
@@ -55,23 +55,24 @@ def _plain_recurrence() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class LengthCost:
-    """FLOPs as a quadratic of source and target length, through six measured values.
+    """FLOPs as a quadratic polynomial of source and target length, through six measured values.
 
-    Exact for layers whose cost is linear in the lengths or in a product of two of them; near for others.
+    It is exact for layers whose cost is linear in the lengths or in a product of two of them, and approximate for others.
+    values: [i][j] at source length MIN_MEASURED_LENGTH + i * LENGTH_STRIDE, and target length likewise with j
     """
 
-    values: tuple[tuple[int, int, int], tuple[int, int], tuple[int]]  # [i][j]: source FIRST + i STRIDE, target + j
+    values: tuple[tuple[int, int, int], tuple[int, int], tuple[int]]
 
     @classmethod
     def measured(cls, cost: Callable[[int, int], int]) -> "LengthCost":
-        """cost: FLOPs of a pair of these lengths."""
-        x, y, z = (FIRST + i * STRIDE for i in range(3))
+        """Measure six pairs of lengths. cost: (source length, target length) -> FLOPs of a pair"""
+        x, y, z = (MIN_MEASURED_LENGTH + i * LENGTH_STRIDE for i in range(3))
         return cls(((cost(x, x), cost(x, y), cost(x, z)), (cost(y, x), cost(y, y)), (cost(z, x),)))
 
     def __call__(self, source: Tensor, target: Tensor) -> Tensor:
-        """source, target: (N,) int64 lengths; returns (N,) int64 FLOPs, by Newton's interpolation."""
+        """FLOPs by Newton's interpolation, (N,) int64. source, target: (N,) int64 lengths"""
         ((start, up, up2), (right, diagonal), (right2,)) = self.values
-        s, t, k = source - FIRST, target - FIRST, STRIDE
+        s, t, k = source - MIN_MEASURED_LENGTH, target - MIN_MEASURED_LENGTH, LENGTH_STRIDE
         linear = k * (s * (right - start) + t * (up - start))
         squares = s * (s - k) * (right2 - 2 * right + start) + t * (t - k) * (up2 - 2 * up + start)
         mixed = s * t * (diagonal - right - up + start)

@@ -1,31 +1,31 @@
-"""Dropout (Srivastava et al., 2014), with draws that a processor makes quickly."""
+"""Dropout (Srivastava et al., 2014), with random draws that are fast on a CPU."""
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-LEVELS = 1 << 16  # of a draw
+DRAW_VALUES = 1 << 16  # of a 16-bit random draw
 
 
 def dropout(states: Tensor, probability: float, training: bool) -> Tensor:
-    """Each number is 0 with this probability, to 1 / 65,536, and is divided by the probability to be kept else.
+    """Set each number to 0 with this probability, rounded to 1 / 65,536, and scale the others so that the mean stays.
 
-    While training only. Raises ValueError unless 0 <= probability < 1. On processors that are not Intel's torch draws a
-    double-precision number for each, one after the other: a tenth of the time of training a small model. Here four are drawn
-    at once, from the same generator.
+    Outside training nothing is dropped. Raises ValueError unless 0 <= probability < 1.
+    On CPUs other than Intel's torch draws a double-precision number for each, one after the other, which takes a tenth of the
+    time of training a small model. Here one draw of the same generator serves four numbers.
     """
     if not 0 <= probability < 1:
-        raise ValueError(f"dropout is {probability}; it must be at least 0 and below 1")
+        raise ValueError(f"dropout {probability}: must be at least 0 and below 1")
     if not training or not probability:
         return states
     if states.device.type != "cpu" or torch.compiler.is_compiling():
         return functional.dropout(states, probability)
-    return states * _kept(states.shape, probability, states.dtype)
+    return states * _scaled_mask(states.shape, probability, states.dtype)
 
 
-def _kept(shape: torch.Size, probability: float, dtype: torch.dtype) -> Tensor:
-    """0 where a number is dropped, and where it is kept what it is multiplied by: its mean is 1."""
-    dropped = min(round(probability * LEVELS), LEVELS - 1)
+def _scaled_mask(shape: torch.Size, probability: float, dtype: torch.dtype) -> Tensor:
+    """The factor of each number: 0 where it is dropped, else what makes the mean 1."""
+    dropped = min(round(probability * DRAW_VALUES), DRAW_VALUES - 1)
     draws = torch.empty(-(-shape.numel() // 4), dtype=torch.int64, device="cpu").random_(-(2**63), None)
-    kept = draws.view(torch.int16)[: shape.numel()].ge_(dropped - LEVELS // 2)
-    return kept.to(dtype).mul_(LEVELS / (LEVELS - dropped)).view(shape)
+    kept = draws.view(torch.int16)[: shape.numel()].ge_(dropped - DRAW_VALUES // 2)
+    return kept.to(dtype).mul_(DRAW_VALUES / (DRAW_VALUES - dropped)).view(shape)

@@ -1,16 +1,19 @@
-"""Positions as vectors: the paper's sinusoids (section 3.5), the reference code's variant, and learned ones."""
+"""Position encodings (Vaswani et al., 2017, section 3.5): sinusoids, the reference code's variant, and learned vectors."""
 
 import math
+from typing import Final
 
 import torch
 from torch import Tensor, nn
 
+INITIAL_POSITIONS: Final = 256  # of a table of sinusoids
+
 
 def sinusoids(length: int, width: int, form: str) -> Tensor:
-    """(length, width) float32 table of position encodings.
+    """A table of position encodings, (length, width) float32.
 
-    form: "sinusoidal", the paper's PE(p, 2i) = sin(p / 10000^(2i/d)) and PE(p, 2i+1) = cos(same), or
-          "t2t-sinusoidal", the reference code's halves [sin | cos] with the exponent i / (d/2 - 1)
+    form: "sinusoidal", the paper's PE(p, 2i) = sin(p / 10000^(2i/d)) and PE(p, 2i+1) = cos(p / 10000^(2i/d)); or
+        "t2t-sinusoidal", the reference code's halves [sin | cos] with the exponent i / (d/2 - 1)
     """
     half = torch.arange(width // 2, dtype=torch.float64)
     exponent = 2 * half / width if form == "sinusoidal" else half / max(width // 2 - 1, 1)
@@ -21,25 +24,25 @@ def sinusoids(length: int, width: int, form: str) -> Tensor:
 
 
 class SinusoidalPositions(nn.Module):
-    """A table that is not trained and grows when a longer sentence comes."""
+    """A fixed table of sinusoids, which grows with the longest sentence."""
 
     table: Tensor
 
     def __init__(self, width: int, form: str) -> None:
         super().__init__()
         self.width, self.form = width, form
-        self.register_buffer("table", sinusoids(256, width, form), persistent=False)
+        self.register_buffer("table", sinusoids(INITIAL_POSITIONS, width, form), persistent=False)
 
     def forward(self, start: int, length: int) -> Tensor:
         """(length, D) vectors of the positions start, start + 1, ..."""
-        table = self.table  # other threads may make it longer meanwhile
+        table = self.table  # other threads may replace it by a longer one
         if start + length > len(table):
             table = self.table = sinusoids(2 * (start + length), self.width, self.form).to(table.device)
         return table[start : start + length]
 
 
 class LearnedPositions(nn.Module):
-    """One trained vector a position (Table 3, row E); positions past the last share its vector."""
+    """A trained vector for each position (Table 3, row E); positions after the last share its vector."""
 
     def __init__(self, width: int, positions: int) -> None:
         super().__init__()

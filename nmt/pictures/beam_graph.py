@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from nmt.decoders.base import Decoder
-from nmt.decoders.beam import Beam, Continued
-from nmt.decoders.filters import Constraints
+from nmt.decoders.beam import Beam, Continuations
+from nmt.decoders.constraints import Constraints
 from nmt.errors import UserError
 from nmt.models.base import Scorer
 from nmt.symbols import BOS, EOS
@@ -62,9 +62,9 @@ class Recorder:
         self.rows: list[tuple[int, int, int, int, float]] = [(-1, 0, 0, BOS, 0.0)]
         self._live: dict[int, list[int]] = {}
 
-    def __call__(self, numbers: Tensor, on: Continued) -> None:
+    def __call__(self, numbers: Tensor, on: Continuations) -> None:
         """See `nmt.decoders.beam.Observer`."""
-        columns = (on.ended, on.ended_from, on.totals, on.parents, on.words)
+        columns = (on.ended, on.ended_from, on.totals, on.parents, on.tokens)
         for beam, ended, ended_from, totals, parents, words in zip(
             numbers.tolist(), *(column.tolist() for column in columns), strict=True
         ):

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from torch import nn
 
 from nmt.batch import Batch, dummy_batch
-from nmt.device import Memory, Precision, autocast, give_back
+from nmt.device import Memory, Precision, autocast, release_memory
 from nmt.dist import World
 from nmt.errors import ResourceError, is_out_of_memory
 from nmt.symbols import ColumnKind
@@ -92,4 +92,4 @@ def _peak(objective: nn.Module, memory: Memory, batch: Batch, precision: Precisi
         return MORE_THAN_ANY
     finally:
         objective.zero_grad(set_to_none=True)
-        give_back()
+        release_memory()

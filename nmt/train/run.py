@@ -16,7 +16,7 @@ from nmt.data.loader import Loader, Position, UpdateBatches
 from nmt.data.shards import PreparedData
 from nmt.dist import World, full_tensor, is_sharded
 from nmt.models.base import Model
-from nmt.nn.linear import Matmul
+from nmt.nn.matmul import Matmul
 from nmt.report.training import NoReport, Report
 from nmt.runs import Checkpoints
 from nmt.schedules.base import Schedule

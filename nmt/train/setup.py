@@ -20,7 +20,7 @@ from nmt.device import CAST_TO, Precision, choose_device, keep_pages, use_thread
 from nmt.dist import World
 from nmt.errors import UserError, quoted, unknown
 from nmt.models.base import Model, Vocabularies
-from nmt.nn import linear
+from nmt.nn import matmul
 from nmt.optimizers.base import parameter_groups
 from nmt.report.training import LogOnlyReport, NoReport, Report
 from nmt.runs import Checkpoints
@@ -69,7 +69,7 @@ def matmul_precision(device: torch.device, precision: Precision) -> Iterator[Non
         raise UserError(f"--precision tf32: a number format of NVIDIA's GPUs, and this is {device} (fp32, or bf16)")
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     try:
-        with linear.using("torch"):
+        with matmul.using("torch"):
             yield
     finally:
         torch.set_float32_matmul_precision(before)
@@ -205,13 +205,13 @@ def choose_kernels(run: Run) -> None:
     options, limit = run.options, run.progress.limit
     if run.device.type == "cpu" and options.precision in CAST_TO:
         _warn_if_slow(run, options.precision)
-    if options.matmul == "onednn" and not linear.available():
+    if options.matmul == "onednn" and not matmul.onednn_available():
         raise UserError("--matmul onednn: this torch was built without it (give auto or torch)")
     if options.matmul != "auto":
         limit.matmul = options.matmul
-    elif limit.matmul is None or (limit.matmul == "onednn" and not linear.available()):
+    elif limit.matmul is None or (limit.matmul == "onednn" and not matmul.onednn_available()):
         limit.matmul = _faster_products(run)
-    linear.use(limit.matmul)
+    matmul.use(limit.matmul)
     asked = f"{options.max_tokens} on {run.world.size} x {run.device.type}"
     if limit.asked != asked:
         if limit.asked is not None:
@@ -240,19 +240,19 @@ def _max_tokens(run: Run) -> int:
     return options.max_tokens
 
 
-def _faster_products(run: Run) -> linear.Matmul:
+def _faster_products(run: Run) -> matmul.Matmul:
     """The faster path of float32 products on a CPU, as the leader measures it."""
     if run.device.type != "cpu" or run.options.precision in CAST_TO:
         return "torch"
-    faster, ratio = linear.measured(*products(run.model))
-    agreed: linear.Matmul = "onednn" if run.world.gather(faster.encode())[0] == b"onednn" else "torch"
+    faster, ratio = matmul.measured(*products(run.model))
+    agreed: matmul.Matmul = "onednn" if run.world.gather(faster.encode())[0] == b"onednn" else "torch"
     run.report.line(f"products by {agreed}: oneDNN is {ratio:.2f} times as fast as torch's own here (--matmul)")
     return agreed
 
 
 def _warn_if_slow(run: Run, precision: Precision) -> None:
     """Log when a CPU is slower in a 16-bit type than in float32, for lack of instructions."""
-    if (ratio := linear.speed_of(CAST_TO[precision], *products(run.model))) < 1:
+    if (ratio := matmul.speedup_of_type(CAST_TO[precision], *products(run.model))) < 1:
         run.report.line(
             f"--precision {precision}: this processor is {1 / ratio:.1f} times slower with it than with fp32"
         )

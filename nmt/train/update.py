@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from nmt.batch import Batch
 from nmt.criteria.base import Loss
 from nmt.data.loader import UpdateBatches
-from nmt.device import Precision, autocast, give_back
+from nmt.device import Precision, autocast, release_memory
 from nmt.dist import World, full_tensor
 from nmt.errors import ResourceError, UserError, is_out_of_memory
 from nmt.report.losses import LossSums
@@ -172,7 +172,7 @@ class Updater:
             except _OutOfMemory as found:
                 max_micro_batch_tokens = self._less(found)
             self.optimizer.zero_grad(set_to_none=True)
-            give_back()
+            release_memory()
 
     def _backward(self, counted: Sequence[Batch], idle: Sequence[Batch], factors: Mapping[str, float]) -> _DeviceSums:
         """Sum up the gradients of micro-batches. factors: of each trained part; idle: those whose gradients do not count."""

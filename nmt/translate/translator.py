@@ -14,11 +14,11 @@ from nmt.batch import pad_rows
 from nmt.data.batching import micro_batches
 from nmt.data.shortlist import Shortlist
 from nmt.decoders.base import Decoder, Hypothesis, Target
-from nmt.decoders.filters import Constraints
+from nmt.decoders.constraints import Constraints
 from nmt.device import Precision, autocast, device_of
 from nmt.errors import UserError, quoted
 from nmt.models.base import Model, Scorer
-from nmt.nn.linear import settle, transpose_weights
+from nmt.nn.linear import choose_matmuls, transpose_weights
 from nmt.nn.quantized import Int8Linear
 from nmt.text.pipeline import Pipeline
 from nmt.translate.batch_size import even_batch_tokens
@@ -244,7 +244,7 @@ class Translator:
         for model in (self.scorer, *rerank_models):
             if isinstance(model, nn.Module) and self.device.type == "cpu":
                 transpose_weights(model)
-                settle(model)
+                choose_matmuls(model)
                 for module in model.modules():
                     if isinstance(module, Int8Linear):
                         module.ready()

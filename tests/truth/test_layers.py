@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from nmt.nn import attention as nn_attention
 from nmt.nn.attention import MAX_PLAIN_SCORES, attention, plain_attention
-from nmt.nn.dropout import LEVELS, dropout
+from nmt.nn.dropout import DRAW_VALUES, dropout
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.3, 0.5])
@@ -16,8 +16,8 @@ def test_dropout_makes_its_share_of_numbers_zero_and_keeps_the_mean(probability)
     torch.manual_seed(1)
     states = torch.full((301, 333), 3.0)  # not a multiple of the four draws of a random number
     dropped = dropout(states, probability, True)
-    chance = round(probability * LEVELS) / LEVELS
-    assert chance == pytest.approx(probability, abs=1 / LEVELS)
+    chance = round(probability * DRAW_VALUES) / DRAW_VALUES
+    assert chance == pytest.approx(probability, abs=1 / DRAW_VALUES)
     assert dropped.unique().tolist() == pytest.approx([0.0, 3 / (1 - chance)])
     deviation = (chance * (1 - chance) / states.numel()) ** 0.5
     assert (dropped == 0).double().mean().item() == pytest.approx(chance, abs=4 * deviation)

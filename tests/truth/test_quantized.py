@@ -10,7 +10,7 @@ import torch
 from nmt import UserError, registry
 from nmt.data.shortlist import Shortlist, coverage, learn
 from nmt.decoders.base import Target
-from nmt.decoders.filters import Constraints
+from nmt.decoders.constraints import Constraints
 from nmt.errors import ArtefactError
 from nmt.models.base import Vocabularies
 from nmt.nn.linear import Linear
@@ -24,7 +24,7 @@ V = 40
 @pytest.fixture
 def in_bytes(monkeypatch):
     """Layers of any size multiply in 8 bits."""
-    monkeypatch.setattr("nmt.nn.quantized.SMALL", 0)
+    monkeypatch.setattr("nmt.nn.quantized.MIN_INT8_WEIGHTS", 0)
 
 
 @pytest.mark.usefixtures("in_bytes")
@@ -36,7 +36,7 @@ def test_a_layer_of_8_bits_computes_with_the_rounded_numbers(bias):
     states = torch.randn(3, 5, 64) * torch.logspace(-3, 3, 15).view(3, 5, 1)
     scale = plain.weight.abs().amax(1, keepdim=True) / 127
     largest = states.abs().amax(-1, keepdim=True)
-    rounded = torch.round(states / largest * layer.most) / layer.most * largest
+    rounded = torch.round(states / largest * layer.max_input) / layer.max_input * largest
     expected = rounded.double() @ (torch.round(plain.weight / scale) * scale).double().t()
     expected = expected + (plain.bias.double() if bias else 0)
     found = layer(states)
@@ -55,12 +55,12 @@ def test_a_small_layer_rounds_its_weights_but_not_what_it_reads(bias):
     torch.testing.assert_close(layer(states), expected)
     torch.testing.assert_close(layer.prepared()(states[0]), expected[0])
     assert set(layer.state_dict()) == {"weight", "scale", *(["bias"] if bias else [])}
-    assert Int8Linear.of(Linear(512, 512)).in_bytes and not layer.in_bytes
+    assert Int8Linear.of(Linear(512, 512)).int8_products and not layer.int8_products
 
 
 @pytest.mark.parametrize("small", [0, 2**18])
 def test_what_is_made_ready_is_not_made_again(small, monkeypatch):
-    monkeypatch.setattr("nmt.nn.quantized.SMALL", small)
+    monkeypatch.setattr("nmt.nn.quantized.MIN_INT8_WEIGHTS", small)
     layer, states = Int8Linear.of(Linear(64, 48)), torch.randn(3, 64)
     expected = layer(states)
     other = Int8Linear(layer.weight, layer.scale, layer.bias)
@@ -103,7 +103,7 @@ SOURCE = torch.tensor([[5, 6, 7, 8, EOS], [9, EOS, PAD, PAD, PAD], [10, 11, 12, 
 
 @pytest.mark.parametrize("small", [0, 2**18])
 def test_every_linear_layer_gets_8_bits_and_the_probabilities_stay_near(small, monkeypatch):
-    monkeypatch.setattr("nmt.nn.quantized.SMALL", small)
+    monkeypatch.setattr("nmt.nn.quantized.MIN_INT8_WEIGHTS", small)
     plain, rounded = model(), model()
     quantize(rounded)
     assert not any(isinstance(module, Linear) for module in rounded.modules())

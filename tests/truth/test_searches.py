@@ -11,12 +11,12 @@ from scorers import RandomScorer, random_sources
 
 from nmt import UserError, registry
 from nmt.decoders.alternatives import Alternatives, AlternativesOptions
-from nmt.decoders.banned import Automaton, TokenTexts
+from nmt.decoders.avoid import Automaton, TokenTexts
 from nmt.decoders.base import Target
 from nmt.decoders.beam import Beam, BeamOptions
 from nmt.decoders.constrained_beam import ConstrainedBeam, ConstrainedBeamOptions, Progress
+from nmt.decoders.constraints import Constraints
 from nmt.decoders.diverse_beam import DiverseBeam, DiverseBeamOptions
-from nmt.decoders.filters import Constraints
 from nmt.decoders.sampling import Sampling, SamplingOptions
 from nmt.symbols import BOS, EOS, PAD, UNK
 
@@ -110,7 +110,7 @@ def test_texts_to_avoid_never_stand_in_a_translation_however_they_are_cut(name):
 
 def test_what_is_to_be_avoided_is_looked_at_once_and_not_for_each_batch(monkeypatch):
     made, decoder = [], with_text(build("beam"))
-    monkeypatch.setattr("nmt.decoders.banned.Automaton", lambda *given: made.append(given[0]) or Automaton(*given))
+    monkeypatch.setattr("nmt.decoders.avoid.Automaton", lambda *given: made.append(given[0]) or Automaton(*given))
     for _ in range(2):
         decoder.search(RandomScorer(3, V), sources(3, 2), [Constraints(avoid=("ab",)), Constraints(avoid=("a", "b"))])
     assert made == [("ab",), ("a", "b")]
@@ -145,7 +145,7 @@ def test_the_automaton_finds_what_a_regular_expression_finds():
         state, caught = automaton.start, False
         for token in tokens:
             state = int(automaton.after(state)[token])
-            caught |= state == automaton.found
+            caught |= state == automaton.matched
         text = "".join(TEXTS[token] for token in tokens[:-1])
         wanted = any(re.search(rf"(?<!\S){re.escape(bad)}(?!\S)", text) for bad in forbidden)
         assert caught == wanted, text
@@ -296,7 +296,7 @@ def test_what_is_wished_wins_over_what_is_forbidden():
 def test_samples_are_the_same_however_many_are_drawn_at_once(monkeypatch):
     scorer, rows = RandomScorer(4, V), sources(4)
     together = build("sampling", n_best=40).search(scorer, rows)
-    monkeypatch.setattr("nmt.decoders.sampling.TOGETHER", 7)
+    monkeypatch.setattr("nmt.decoders.sampling.MAX_SAMPLES_AT_ONCE", 7)
     for ones, others in zip(together, build("sampling", n_best=40).search(scorer, rows), strict=True):
         assert [one.tokens for one in ones] == [one.tokens for one in others]
 

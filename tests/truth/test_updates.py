@@ -14,13 +14,13 @@ from nmt.criteria.base import CriterionContext, Loss, Term
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
 from nmt.data.batching import micro_batches
 from nmt.data.loader import Loader, Position, UpdateBatches
-from nmt.device import Memory, left_of_groups
+from nmt.device import Memory, cgroup_headrooms
 from nmt.dist import World
 from nmt.errors import ResourceError, UserError
 from nmt.models.base import Vocabularies
 from nmt.models.rnnsearch import RnnSearch, RnnSearchOptions
 from nmt.models.transformer import Transformer, TransformerOptions
-from nmt.nn import linear
+from nmt.nn import linear, matmul
 from nmt.train import probe
 from nmt.train.layer_wrapping import recompute
 from nmt.train.parallel import Objective
@@ -253,7 +253,7 @@ def test_fp16_gradients_that_would_vanish_are_kept_by_the_scale():
     assert lost[0].item() == 0.0 and kept[0].item() == 2.0**-26
 
 
-needs_onednn = pytest.mark.skipif(not linear.available(), reason="this torch has no oneDNN")
+needs_onednn = pytest.mark.skipif(not matmul.onednn_available(), reason="this torch has no oneDNN")
 
 
 @needs_onednn
@@ -265,32 +265,32 @@ def test_a_product_and_its_gradient_are_the_same_by_either_path(inputs, outputs,
     upstream = torch.randn(3, outputs, rows // 3).transpose(1, 2)  # not contiguous
     found = {}
     for path in ("torch", "onednn"):
-        with linear.using(path):
+        with matmul.using(path):
             output = layer(states)
         leaves = [states, *layer.parameters()]
         found[path] = [output.detach(), *torch.autograd.grad(output, leaves, upstream)]
     close(found["onednn"], found["torch"], 2e-6)
     assert all(gradient.is_contiguous() for gradient in found["onednn"][2:])
-    assert linear.path() == "torch"
+    assert matmul.current() == "torch"
 
 
 @needs_onednn
 def test_a_product_of_nothing_is_nothing_by_either_path():
     layer = linear.Linear(4, 6)
     for path in ("torch", "onednn"):
-        with linear.using(path):
+        with matmul.using(path):
             layer(torch.zeros(0, 4, requires_grad=True)).sum().backward()
         assert not layer.weight.grad.any() and not layer.bias.grad.any()
 
 
 @needs_onednn
 def test_a_whole_update_is_the_same_by_either_path_and_takes_the_one_asked_for(monkeypatch):
-    calls, product = [], linear._onednn
-    monkeypatch.setattr(linear, "_onednn", lambda *given: calls.append(1) or product(*given))
+    calls, product = [], matmul._onednn
+    monkeypatch.setattr(matmul, "_onednn", lambda *given: calls.append(1) or product(*given))
     data = data_of(sentences(12, 9))
     _, plain = gradient(objective_of(), data)
     assert not calls
-    with linear.using("onednn"):
+    with matmul.using("onednn"):
         _, other = gradient(objective_of(), data)
         asked = len(calls)
         gradient(objective_of(), data, precision="bf16")  # which has products of its own
@@ -305,33 +305,33 @@ def test_the_faster_path_is_taken_and_never_one_of_another_precision(monkeypatch
         time.sleep(0.002)
         return functional.linear(*given)
 
-    product = linear._onednn
-    monkeypatch.setattr(linear, "linear", slow)
-    path, ratio = linear.measured(8, 16, 16)
+    product = matmul._onednn
+    monkeypatch.setattr(matmul, "linear", slow)
+    path, ratio = matmul.measured(8, 16, 16)
     assert path == "onednn" and ratio > 2
-    monkeypatch.setattr(linear, "linear", functional.linear)
-    monkeypatch.setattr(linear, "_onednn", slow)
-    assert linear.measured(8, 16, 16)[0] == "torch"
-    monkeypatch.setattr(linear, "linear", slow)
-    monkeypatch.setattr(linear, "_onednn", lambda *given: product(*given).bfloat16().float())
-    assert linear.measured(8, 16, 16) == ("torch", 0.0)
+    monkeypatch.setattr(matmul, "linear", functional.linear)
+    monkeypatch.setattr(matmul, "_onednn", slow)
+    assert matmul.measured(8, 16, 16)[0] == "torch"
+    monkeypatch.setattr(matmul, "linear", slow)
+    monkeypatch.setattr(matmul, "_onednn", lambda *given: product(*given).bfloat16().float())
+    assert matmul.measured(8, 16, 16) == ("torch", 0.0)
 
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("path", ["torch", "onednn", "numpy"])
-@pytest.mark.parametrize("rows", [3, linear.FEW, 2 * linear.FEW + 1])
+@pytest.mark.parametrize("rows", [3, matmul.MIN_ROWS, 2 * matmul.MIN_ROWS + 1])
 def test_a_product_of_a_search_is_the_same_by_every_path_however_its_weights_lie(path, bias, rows):
-    if path == "onednn" and not linear.available():
+    if path == "onednn" and not matmul.onednn_available():
         pytest.skip("this torch has no oneDNN")
     layer, states = linear.Linear(24, 40, bias=bias), torch.randn(rows, 24)
     plain = (states.double() @ layer.weight.double().t() + (layer.bias if bias else 0)).float()
-    for turned in (False, True):
-        if turned:
+    for transposed in (False, True):
+        if transposed:
             linear.transpose_weights(layer)
             assert layer.weight.is_contiguous()  # it is trained
             linear.transpose_weights(layer.requires_grad_(False))
             assert layer.weight.t().is_contiguous()
-        with torch.inference_mode(), linear.using(path):
+        with torch.inference_mode(), matmul.using(path):
             for found in (layer(states), layer.prepared()(states), layer(states[None])[0]):
                 close([found], [plain], 2e-6)
 
@@ -343,23 +343,23 @@ def test_each_shape_is_multiplied_by_the_path_that_was_quickest_with_it(monkeypa
 
     asked = []
     quick = {"torch": slow, "numpy": lambda *given: asked.append("numpy") or functional.linear(*given)}
-    monkeypatch.setattr(linear, "_WAYS", quick)
-    monkeypatch.setattr(linear, "_quickest_of", {})
+    monkeypatch.setattr(matmul, "_IMPLEMENTATIONS", quick)
+    monkeypatch.setattr(matmul, "_fastest", {})
     model, other = torch.nn.Sequential(linear.Linear(8, 16), linear.Linear(16, 16, bias=False)), linear.Linear(16, 24)
-    with torch.inference_mode(), linear.using("auto"):
-        linear.settle(model)
-        assert set(linear._quickest_of.values()) == {"numpy"} and len(linear._quickest_of) == 2
+    with torch.inference_mode(), matmul.using("auto"):
+        linear.choose_matmuls(model)
+        assert set(matmul._fastest.values()) == {"numpy"} and len(matmul._fastest) == 2
         asked.clear()
-        model(torch.randn(linear.FEW, 8))
+        model(torch.randn(matmul.MIN_ROWS, 8))
         assert asked == ["numpy", "numpy"]
-        model(torch.randn(linear.FEW - 1, 8))  # too few rows
-        other(torch.randn(linear.FEW, 16))  # a shape that was not measured
+        model(torch.randn(matmul.MIN_ROWS - 1, 8))  # too few rows
+        other(torch.randn(matmul.MIN_ROWS, 16))  # a shape that was not measured
         assert asked == ["numpy", "numpy"]
-    monkeypatch.setattr(linear, "_quickest_of", {})
+    monkeypatch.setattr(matmul, "_fastest", {})
     monkeypatch.setitem(quick, "numpy", lambda *given: functional.linear(*given).bfloat16().float())
-    with linear.using("auto"):
-        linear.settle(model)
-    assert set(linear._quickest_of.values()) == {"torch"}  # slower, but float32
+    with matmul.using("auto"):
+        linear.choose_matmuls(model)
+    assert set(matmul._fastest.values()) == {"torch"}  # slower, but float32
 
 
 class Lengths:
@@ -440,7 +440,7 @@ def test_the_limit_of_a_control_group_bounds_what_is_free(line, groups, left, tm
         for file, text in zip((*names, "stat"), texts, strict=False):
             (folder / f"memory.{file}").write_text(text)
     (tmp_path / "cgroup").write_text(f"{line}\n")
-    assert min(left_of_groups(tmp_path / "cgroup", tmp_path / "mounted"), default=None) == left
+    assert min(cgroup_headrooms(tmp_path / "cgroup", tmp_path / "mounted"), default=None) == left
 
 
 def test_memory_is_watched(monkeypatch):

@@ -11,7 +11,7 @@ import torch
 from conftest import train_arguments
 
 from nmt.data.shards import PreparedData
-from nmt.nn import linear
+from nmt.nn import matmul
 
 
 def records(run):
@@ -52,11 +52,11 @@ def plain(data, tmp_path_factory):
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_the_losses_are_those_of_the_plain_way(flags, tolerance, plain, data, call, tmp_path):
-    if flags == ["--matmul=onednn"] and not linear.available():
+    if flags == ["--matmul=onednn"] and not matmul.onednn_available():
         pytest.skip("this torch has no oneDNN")
     assert call(*train_arguments(data, tmp_path / "run", 20, *DRY, *flags)).code == 0
     assert losses(tmp_path / "run") == pytest.approx(plain, rel=tolerance, abs=0)
-    assert linear.path() == "torch"  # nothing is left behind
+    assert matmul.current() == "torch"  # nothing is left behind
 
 
 @pytest.mark.gpu

@@ -1,0 +1,257 @@
+"""Matrix products by the fastest float32 implementation that is installed: torch's BLAS, oneDNN or numpy's BLAS.
+
+torch multiplies float32 by the BLAS it was built with, and calls oneDNN for other types only. Which implementation is
+fastest, up to twice as fast as another, depends on the processor and the shape, so it is measured.
+Dimensions: N rows, D inputs, E outputs.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from statistics import median
+from typing import Any, Final, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import linear
+
+Matmul = Literal["torch", "onednn"]
+# Without gradients numpy is possible too, and `auto`: for each shape the implementation that was measured as fastest.
+InferenceMatmul = Literal["auto", "torch", "onednn", "numpy"]
+Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+
+MIN_SPEEDUP: Final = 1.2  # of oneDNN over torch for it to be chosen, so that noise does not decide
+MAX_RELATIVE_DIFFERENCE: Final = (
+    1e-5  # to the largest number; a greater difference means a lower precision than float32
+)
+TRAINING_MEASUREMENT_SECONDS: Final = 0.5
+MIN_TRAINING_ROUNDS: Final = 7  # because other processes may be busy on the same cores
+INFERENCE_ROUNDS: Final = 3
+INFERENCE_ROWS: Final = 128  # of a measured product
+MIN_ROWS: Final = 64  # with fewer, memory bounds the product, and torch computes it
+
+_current: InferenceMatmul = "torch"
+_fastest: dict[tuple[int, int, bool], InferenceMatmul] = {}  # by shape of the weight, and whether there is a bias
+
+
+def current() -> InferenceMatmul:
+    """The implementation of float32 products on a CPU in use."""
+    return _current
+
+
+def use(implementation: InferenceMatmul) -> None:
+    """Set the implementation of float32 products on a CPU. With gradients enabled, `auto` and `numpy` mean torch."""
+    global _current
+    _current = implementation
+
+
+@contextmanager
+def using(implementation: InferenceMatmul) -> Iterator[None]:
+    """Set the implementation of float32 products on a CPU within this context."""
+    previous = current()
+    use(implementation)
+    try:
+        yield
+    finally:
+        use(previous)
+
+
+def onednn_available() -> bool:
+    """Whether this torch can multiply float32 by oneDNN."""
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+def product(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """states (..., D) times the transpose of weight (E, D), plus bias (E,): (..., E)"""
+    if _current == "torch" or not _has_choice(states):
+        return linear(states, weight, bias)
+    if _current == "onednn":
+        output: Tensor = _OnednnProduct.apply(states, weight, bias)  # type: ignore[no-untyped-call]
+        return output
+    if torch.is_grad_enabled() or states.numel() < MIN_ROWS * states.shape[-1]:
+        return linear(states, weight, bias)
+    return _IMPLEMENTATIONS[_chosen(weight, bias)](states, weight, bias)
+
+
+def prepared_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+    """`product` of (N, D) with a fixed weight, without gradient: its type and implementation are chosen once.
+
+    weight: (E, D); bias: (E,) or None
+    """
+    if torch.is_autocast_enabled(weight.device.type):  # which would cast the weight at each call
+        dtype = torch.get_autocast_dtype(weight.device.type)
+        weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
+    transposed = weight.t()
+
+    def by_torch(states: Tensor) -> Tensor:
+        return torch.mm(states, transposed) if bias is None else torch.addmm(bias, states, transposed)
+
+    chosen = _chosen(weight, bias)
+    if chosen == "torch" or not _has_choice(weight):
+        return by_torch
+    implementation = _IMPLEMENTATIONS[chosen]
+    return lambda states: by_torch(states) if len(states) < MIN_ROWS else implementation(states, weight, bias)
+
+
+def add_product(sums: Tensor, left: Tensor, right: Tensor) -> None:
+    """sums (E, D) += the transpose of left (N, E) times right (N, D), without gradient."""
+    if torch.is_autocast_enabled(sums.device.type):
+        sums += left.t() @ right
+    elif _by_onednn(right):
+        sums += _onednn_of_rows(left, right)
+    else:
+        sums.addmm_(left.t(), right)
+
+
+def product_back(gradient: Tensor, weight: Tensor) -> Tensor:
+    """gradient (N, E) times weight (E, D), without gradient: (N, D)"""
+    return _onednn(gradient, weight.t(), None) if _by_onednn(gradient) else gradient @ weight
+
+
+def _by_onednn(states: Tensor) -> bool:
+    return _current == "onednn" and _has_choice(states)
+
+
+def _has_choice(states: Tensor) -> bool:
+    """Whether a product is of float32 on a CPU, which several implementations compute."""
+    return states.dtype == torch.float32 and states.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+
+
+# Implementations: states (..., D), weight (E, D), bias (E,) or None -> (..., E)
+
+
+def _onednn(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """By oneDNN, which cannot multiply empty tensors, and packs a weight of any strides."""
+    if not states.numel() or not weight.numel():
+        return linear(states, weight, bias)
+    output: Tensor = torch.ops.mkldnn._linear_pointwise(states.contiguous(), weight, bias, "none", [], "")
+    return output
+
+
+def _numpy(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """By numpy's BLAS, without gradient."""
+    rows = states.reshape(-1, states.shape[-1])  # N D
+    output = torch.empty(len(rows), len(weight))
+    np.dot(rows.detach().numpy(), weight.detach().numpy().T, out=output.numpy())
+    if bias is not None:
+        output += bias
+    return output.view(*states.shape[:-1], -1)
+
+
+_IMPLEMENTATIONS: Final[dict[InferenceMatmul, Product]] = {"torch": linear, "numpy": _numpy}
+if onednn_available():
+    _IMPLEMENTATIONS["onednn"] = _onednn
+
+
+def _onednn_of_rows(left: Tensor, right: Tensor) -> Tensor:
+    """The transpose of left (N, E) times right (N, D) by oneDNN: (E, D)
+
+    It needs its first factor transposed, which torch is slow at; so the smaller of `left`, or `right` with the product, is.
+    """
+    if left.numel() <= right.numel() + left.shape[1] * right.shape[1]:
+        return _onednn(left.t(), right.t(), None)
+    return _onednn(right.t(), left.t(), None).t().contiguous()
+
+
+class _OnednnProduct(torch.autograd.Function):
+    """The product by oneDNN, and its gradient likewise."""
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(states, weight)
+        return _onednn(states, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        states, weight = ctx.saved_tensors
+        rows, flat = gradient.reshape(-1, gradient.shape[-1]), states.reshape(-1, states.shape[-1])  # N E, N D
+        needed = ctx.needs_input_grad
+        of_states = _onednn(rows, weight.t(), None).view_as(states) if needed[0] else None
+        of_weight = _onednn_of_rows(rows, flat) if needed[1] else None
+        return of_states, of_weight, rows.sum(0) if needed[2] else None
+
+
+# Measurements
+
+
+def measured(
+    rows: int, inputs: int, outputs: int, gradients: bool = True, seconds: float = TRAINING_MEASUREMENT_SECONDS
+) -> tuple[Matmul, float]:
+    """The faster implementation of (rows, inputs) x (inputs, outputs), and the speedup of oneDNN over torch.
+
+    Each round has another number of rows, as micro-batches have: oneDNN generates code for each shape.
+    gradients: whether they are computed too; seconds: of the measurement
+    """
+    if not onednn_available():
+        return "torch", 0.0
+    states, weight = torch.randn(rows, inputs, requires_grad=True), torch.randn(outputs, inputs, requires_grad=True)
+    with torch.no_grad():
+        if not _is_float32(_onednn(states, weight, None), linear(states, weight)):
+            return "torch", 0.0
+
+    def multiply(implementation: Matmul, number: int) -> None:
+        with using(implementation), torch.set_grad_enabled(gradients):
+            output = product(states[: rows - number % (rows // 2)], weight)
+        if gradients:
+            torch.autograd.grad(output, (states, weight), output)
+
+    speedup = _speedup(lambda number: multiply("torch", number), lambda number: multiply("onednn", number), seconds)
+    return ("onednn" if speedup >= MIN_SPEEDUP else "torch"), speedup
+
+
+def speedup_of_type(dtype: torch.dtype, rows: int, inputs: int, outputs: int) -> float:
+    """The speedup of a CPU's products of this type over float32."""
+    states, weight = torch.randn(rows, inputs), torch.randn(outputs, inputs)
+    cast_states, cast_weight = states.to(dtype), weight.to(dtype)
+    return _speedup(lambda number: linear(states, weight), lambda number: linear(cast_states, cast_weight))
+
+
+def _speedup(
+    baseline: Callable[[int], object],
+    other: Callable[[int], object],
+    seconds: float = TRAINING_MEASUREMENT_SECONDS,
+) -> float:
+    """The speedup of `other`, as the median of alternating rounds. Both are called with the number of the round."""
+    ratios: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(ratios) < MIN_TRAINING_ROUNDS or time.perf_counter() < end:
+        start = time.perf_counter()
+        baseline(len(ratios))
+        middle = time.perf_counter()
+        other(len(ratios))
+        ratios.append((middle - start) / (time.perf_counter() - middle))
+    return median(ratios)
+
+
+def choose(weight: Tensor, bias: Tensor | None) -> None:
+    """Measure the fastest implementation for a shape of weight, once, for `auto`. weight: (E, D); bias: (E,) or None"""
+    if _shape(weight, bias) in _fastest:
+        return
+    states, seconds = torch.randn(INFERENCE_ROWS, weight.shape[1]), dict.fromkeys(_IMPLEMENTATIONS, math.inf)
+    with torch.no_grad():
+        expected = linear(states, weight, bias)
+        for _ in range(INFERENCE_ROUNDS):
+            for name, implementation in _IMPLEMENTATIONS.items():
+                start = time.perf_counter()
+                output = implementation(states, weight, bias)
+                seconds[name] = min(seconds[name], time.perf_counter() - start)
+                if not _is_float32(output, expected):
+                    seconds[name] = math.inf
+    _fastest[_shape(weight, bias)] = min(_IMPLEMENTATIONS, key=lambda name: seconds[name])
+
+
+def _chosen(weight: Tensor, bias: Tensor | None) -> InferenceMatmul:
+    return _fastest.get(_shape(weight, bias), "torch") if _current == "auto" else _current
+
+
+def _shape(weight: Tensor, bias: Tensor | None) -> tuple[int, int, bool]:
+    return len(weight), weight.shape[1], bias is not None
+
+
+def _is_float32(output: Tensor, expected: Tensor) -> bool:
+    """Whether a product is as precise as torch's."""
+    return float((output - expected).abs().max()) <= MAX_RELATIVE_DIFFERENCE * float(expected.abs().max())
