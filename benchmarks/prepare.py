@@ -26,7 +26,7 @@ LOOK_SECONDS = 0.25
 
 
 def repeated(source: Path, target: Path, pairs: int) -> Iterator[tuple[bytes, bytes]]:
-    """Write a number of pairs of real text."""
+    """A number of pairs of real text; the text is repeated."""
     texts = list(zip(raw_lines(source), raw_lines(target), strict=True))
     for i in range(pairs):
         one, other = texts[i % len(texts)]
