@@ -1,4 +1,4 @@
-# make demo: set up and run the main job; make test: set up and pass the tests. Both need Python >= 3.11 and pip only.
+# make demo: set up, train and translate; make test: set up, run the tests. Both need Python >= 3.11 and pip only.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -7,7 +7,7 @@ BIN = $(VENV)/bin
 
 setup: $(VENV)/ready
 
-# pip resolves torch first and alone, so that constraints.txt decides which build of it is taken.
+# torch is installed first and alone, so that constraints.txt decides its build.
 $(VENV)/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "nmt needs Python >= 3.11: make PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
@@ -18,7 +18,7 @@ $(VENV)/ready: pyproject.toml constraints.txt
 demo: setup
 	NMT=$(abspath $(BIN))/nmt PYTHON=$(abspath $(BIN))/python bash recipes/toy/run.sh
 
-# Two processes of one thread each; a file's tests stay together, for what they share.
+# Two processes of one thread each; the tests of a file stay together, since they share fixtures.
 test: check
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(or $(JOBS),2) --dist loadfile
 
@@ -37,7 +37,7 @@ bench-train: setup
 	$(BIN)/python benchmarks/train.py $(if $(BENCH),--bench $(BENCH)) $(if $(WORK),--work $(WORK)) \
 	    $(if $(SOURCE),--source $(SOURCE) --target $(TARGET) --valid-source $(VALID_SOURCE) --valid-target $(VALID_TARGET)) $(FLAGS)
 
-# make bench-steps DATA=what nmt prepare made [FLAGS="--tiny"]
+# make bench-steps DATA=prepared-data [FLAGS="--tiny"]
 bench-steps: setup
 	$(BIN)/python benchmarks/steps.py --data $(DATA) $(FLAGS)
 

@@ -1,12 +1,13 @@
-"""How well attention says which word translates which: error rates of every layer and head against known alignments.
+"""Measure the alignment error rate of the attention of every layer and head against reference alignments.
 
     python benchmarks/alignment.py --model FOLDER ... [--source test.en --target test.de --gold test.align]
 
-Without files the sentences are held-out ones of the toy language (recipes/toy), whose grammar knows what each word says; then
-models are such as `recipes/toy/run.sh` makes. The translation is forced, not searched for, so that it is the one that is aligned.
-A target word is aligned to the source word that gets most attention (`--alignment hard`), by the step that says the word, as
-`nmt translate` has it, or by the one that reads it (Chen et al., 2020). A gold file is Pharaoh's `0-0 2-1` for sure pairs, with
-`3p1` for those that are only possible. Prints a table a model: error rate (Och and Ney, 2003), precision and recall, in percent.
+Without files the sentences are held-out ones of the toy language (recipes/toy), whose grammar gives the alignment;
+the models are then those of `recipes/toy/run.sh`. The reference translation is force-decoded. A target word is
+aligned to the source word with the most attention (`--alignment hard`), at the step that emits the word, as in `nmt
+translate`, or at the step that reads it (Chen et al., 2020). A gold file has Pharaoh's form: `0-0 2-1` for sure
+pairs, `3p1` for possible ones. Prints a table for each model: error rate (Och and Ney, 2003), precision and recall,
+in percent.
 """
 
 import argparse
@@ -40,14 +41,14 @@ from nmt.translate.alignment import (
 
 TOY: Final = Path(__file__).parents[1] / "recipes" / "toy"
 THRESHOLDS: Final = (0.1, 0.2, 0.3, 0.4, 0.5)
-SEED: Final = 2  # of the sentences; whether one is held out depends on itself alone
+SEED: Final = 2  # of the sentences; a sentence is held out by its hash, whatever the seed
 
 Sentence = tuple[str, str, ReferenceAlignment]
 
 
 def toy_sentences() -> Iterator[Sentence]:
-    """Held-out sentences of the toy language, English and German, without end."""
-    sys.path.insert(0, str(TOY))  # the recipe's modules are scripts and no package
+    """Held-out sentences of the toy language, English and German; an endless iterator."""
+    sys.path.insert(0, str(TOY))  # the modules of the recipe are no package
     english, german, generate, meaning, words = map(
         import_module, ("english", "german", "generate", "meaning", "words")
     )
@@ -61,7 +62,7 @@ def toy_sentences() -> Iterator[Sentence]:
 
 
 def word_attention(loaded: LoadedModel, source: str, target: str) -> Weights:
-    """Where the step looks that says a word, and where the one that reads it: (2, layers, heads, target words, source words)."""
+    """(2, layers, heads, target words, source words) attention of the step that emits a word, and of the one that reads it."""
     sides = loaded.pipeline.source, loaded.pipeline.target
     tokens = [side.encode(text) for side, text in zip(sides, (source, target), strict=True)]
     batch = Batch(torch.tensor([[*tokens[0], EOS]]), torch.tensor([[BOS, *tokens[1], EOS]]))
@@ -74,7 +75,7 @@ def word_attention(loaded: LoadedModel, source: str, target: str) -> Weights:
 
 
 def show(loaded: LoadedModel, sentences: list[Sentence]) -> None:
-    """The table of a model."""
+    """Print the table of a model."""
     looked = [word_attention(loaded, source, target) for source, target, _ in sentences]
     gold = [true for *_, true in sentences]
     _, layers, heads, *_ = looked[0].shape

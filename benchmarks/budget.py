@@ -1,12 +1,12 @@
-"""What the paper's four systems would cost here, and on GPUs that are not at hand: a budget from measured speed.
+"""Estimate the training time of the paper's four systems, here and on other GPUs, from measured speed.
 
     python benchmarks/budget.py --data en-de=DATA --data en-fr=DATA [--updates 3 --batch-tokens 6000] [nmt train's flags]
 
-Trains each of base and big for a few updates on prepared data (with the task's vocabulary: 37,000 and 32,000; without a
-development set, on which each run would end) by `nmt train` itself, and leaves the first update out. Method: days = updates x
-25,000 target tokens / measured target tokens/s. For other devices: days = counted FLOPs of the whole run / (devices x peak x
-share of the peak that is sustained). The share is an assumption until it has been measured there, so two are given. Validation
-and checkpoints are not in it.
+Trains each of base and big for a few updates on prepared data (with the task's vocabulary: 37,000 and 32,000; without
+a development set, on which each run would end) by `nmt train` itself, and leaves the first update out. Method: days =
+updates x 25,000 target tokens / measured target tokens/s. For other devices: days = counted FLOPs of the whole run /
+(devices x peak x share of the peak that is sustained). The share is an assumption until it has been measured there,
+so two are given. Validation and checkpoints are not in it.
 """
 
 import argparse
@@ -24,7 +24,7 @@ DAY: Final = 86_400
 
 
 class Speed(NamedTuple):
-    """Of a few updates. tokens: target tokens/s, padding not counted; flops: counted, a target token."""
+    """The speed of a few updates. tokens: target tokens/s without padding; flops: counted FLOPs of a target token"""
 
     tokens: float
     flops: float

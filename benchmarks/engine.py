@@ -1,9 +1,9 @@
-"""One engine that translates in a process of its own, for benchmarks/translate.py, which starts and times it.
+"""Run one translation engine in a process of its own, for benchmarks/translate.py.
 
     python benchmarks/engine.py JOB        # JOB: a JSON object; `engine` is nmt, ctranslate2 or eole
 
-It reads how many lines come, then the lines, and answers with as many; again and again. It runs in the virtual environment of its
-engine, so what it needs is imported where it is used.
+It reads a number of lines, then the lines, and answers with as many lines, repeatedly. It runs in the virtual
+environment of its engine, so that imports are in the functions.
 """
 
 import json
@@ -17,7 +17,7 @@ Translate = Callable[[list[str]], list[str]]
 
 
 def nmt(job: dict[str, Any]) -> Translate:
-    """Replicas of a part of the threads each; it stops when the beam has ended as many as it holds, as the others do."""
+    """Replicas that share the threads. A search ends with as many hypotheses as the beam holds, as in the others."""
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as the command sets it, before numpy is imported
     from nmt import registry
     from nmt.nn import matmul
@@ -44,7 +44,7 @@ def nmt(job: dict[str, Any]) -> Translate:
 
 
 def ctranslate2(job: dict[str, Any]) -> Translate:
-    """As many workers as threads, of one thread each: the most sentences a second."""
+    """One worker for each thread: the highest number of sentences a second."""
     sys.modules["torch"] = None  # type: ignore[assignment]  # it would be imported where it is installed, for converters
     import ctranslate2 as library
 
@@ -75,7 +75,7 @@ def ctranslate2(job: dict[str, Any]) -> Translate:
 
 
 def eole(job: dict[str, Any]) -> Translate:
-    """One process with all threads: on a CPU it has no other way. Lines are in pieces already, and stay so."""
+    """One process with all threads, the only way on a CPU. Lines are in pieces, before and after."""
     import torch
     from eole.config.run import PredictConfig
     from eole.inference_engine import InferenceEnginePY
@@ -92,7 +92,7 @@ def eole(job: dict[str, Any]) -> Translate:
 def main() -> None:
     job = json.loads(sys.argv[1])
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8", newline="\n")
-    os.dup2(2, 1)  # what an engine prints itself is no translation
+    os.dup2(2, 1)  # an engine's own output must not mix with translations
     questions = os.fdopen(0, encoding="utf-8", newline="\n", closefd=False)
     translate = {"nmt": nmt, "ctranslate2": ctranslate2, "eole": eole}[job["engine"]](job)
     while count := questions.readline():

@@ -1,10 +1,10 @@
-"""How the time and the memory of an update grow with its tokens, the model's width and depth, and the sentences' length.
+"""Measure how time and memory of an update grow with its tokens, the width and depth of the model, and sentence length.
 
     python benchmarks/growth.py [--work runs/growth] [--points 4] [--threads 2]
 
-Each point is `nmt train --dry-run`: three updates after a first one, on invented sentences of one length. Beside what is measured
-stands what the mathematics costs (counted FLOPs), both relative to the first point: where the two part, something else than
-products takes the time. Prints tables, and writes WORK/growth.html with a plot of each.
+Each point is `nmt train --dry-run`: three updates after a first one, on invented sentences of one length. Tables have
+the measured time and the counted FLOPs, both relative to the first point: where they differ, other work than products
+takes the time. Also writes WORK/growth.html with plots.
 """
 
 import argparse
@@ -36,7 +36,7 @@ LABELS: Final = {
 
 
 def data_of(work: Path, length: int) -> Path:
-    """Prepared data of sentences that all have this length, their end counted."""
+    """Make prepared data of sentences of one length, EOS counted."""
     data, text = work / f"data-{length}", work / f"text-{length}"
     if not data.exists():
         chance = random.Random(length)
@@ -50,7 +50,7 @@ def data_of(work: Path, length: int) -> Path:
 
 
 def measured(given: argparse.Namespace, point: dict[str, int]) -> dict[str, float]:
-    """What the rehearsal says of a point."""
+    """The result of the dry run of a point."""
     data, width = data_of(given.work, point["length"]), point["width"]
     command = [*NMT, "train", f"--data={data}", f"--output={given.work / 'run'}", "--dry-run", "--json"]
     command += [f"--d-model={width}", f"--d-ff={4 * width}", f"--heads={width // 64}", f"--threads={given.threads}"]

@@ -1,6 +1,6 @@
-"""Models that benchmarks/translate.py compares: random ones made of nothing but a parallel text, and a model for each engine.
+"""Make the models that benchmarks/translate.py compares: random ones from a parallel text, and a model for each engine.
 
-What stands in its folder already is used again.
+A model whose folder exists is used again.
 """
 
 import os
@@ -23,12 +23,12 @@ from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Pipeline
 
 NMT = [sys.executable, "-m", "nmt"]
-EOLES_OWN = 8000  # entries of a vocabulary in the settings that the peers' scripts have for eole
-EOLES_PAIRS = 2000  # that it sees in its only update
+EOLES_OWN = 8000  # entries of the vocabulary in the settings of the peers' scripts for eole
+EOLES_PAIRS = 2000  # of its only update
 
 
 def prepared(folder: Path, sources: Sequence[str], targets: Sequence[str], vocabulary: int) -> Path:
-    """Prepared data of parallel text, with a vocabulary learnt from it."""
+    """Make prepared data of parallel text, with a vocabulary learnt from it."""
     asked = ["prepare", "--source-lang=xx", "--target-lang=yy", f"--vocab-size={vocabulary}", f"--output={folder}"]
     asked += [f"--source={name}" for name in sources] + [f"--target={name}" for name in targets]
     if not (folder / MANIFEST).exists():
@@ -37,7 +37,7 @@ def prepared(folder: Path, sources: Sequence[str], targets: Sequence[str], vocab
 
 
 def random_model(folder: Path, data: Path, shape: str) -> Path:
-    """A Transformer with the weights that training would begin with."""
+    """Make a Transformer with initial weights."""
     if not (folder / MANIFEST).exists():
         pipeline = PreparedData(data).pipeline
         vocabularies = Vocabularies(pipeline.source.size, pipeline.target.size, pipeline.joint)
@@ -49,7 +49,7 @@ def random_model(folder: Path, data: Path, shape: str) -> Path:
 
 
 def learnt_shortlist(path: Path, data: Path) -> Path:
-    """What `nmt shortlist` learns, with its own settings."""
+    """The shortlist of `nmt shortlist` with its default settings."""
     if not path.exists():
         asked = [*NMT, "shortlist", f"--data={data}", f"--output={path}", "--quiet"]
         subprocess.run(asked, check=True, stdout=subprocess.DEVNULL)
@@ -57,7 +57,7 @@ def learnt_shortlist(path: Path, data: Path) -> Path:
 
 
 def exported(folder: Path, model: Path, quantization: str) -> Path:
-    """The model for CTranslate2; a few lines are compared, for the tests of `nmt export` compare more."""
+    """Export the model for CTranslate2, comparing a few lines: the tests of `nmt export` compare more."""
     if not (folder / MANIFEST).exists():
         asked = ["export", f"--model={model}", "--format=ctranslate2", f"--quantization={quantization}"]
         command = [*NMT, *asked, f"--output={folder}", "--check-lines=2", "--quiet"]

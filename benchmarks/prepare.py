@@ -1,11 +1,11 @@
-"""How fast `nmt prepare` is, how much memory its processes take together, and how soon training starts on what it made.
+"""Measure the speed and memory of `nmt prepare`, and the time to the first update of training on its output.
 
     python benchmarks/prepare.py --source europarl.en.gz --target europarl.fr.gz --pairs 400000 4000000 36000000
 
-The corpus is the text given, repeated: nine of ten repeated pairs get a number of their own, the tenth stays as it was, so
-that deduplication has work. Prints a table; a row can be compared with another of the same call only.
-With --fairseq COMMAND (what runs fairseq-preprocess) a second table follows, of the way that users of fairseq go: sentencepiece
-writes the text in pieces, fairseq-preprocess makes ids of it; beside it nmt prepare with the same vocabulary, from raw text too.
+The corpus is the given text, repeated: nine of ten repeated pairs get a number of their own, so that deduplication
+has work. Rows of the table are comparable within one call only. --fairseq COMMAND (a command that runs
+fairseq-preprocess) adds a table of fairseq's steps: sentencepiece writes the text in pieces, fairseq-preprocess
+converts it to ids. Beside it is nmt prepare with the same vocabulary, also from raw text.
 """
 
 import argparse
@@ -26,7 +26,7 @@ LOOK_SECONDS = 0.25
 
 
 def repeated(source: Path, target: Path, pairs: int) -> Iterator[tuple[bytes, bytes]]:
-    """Pairs of real text, as many as are wanted."""
+    """A number of pairs of real text; the text is repeated."""
     texts = list(zip(raw_lines(source), raw_lines(target), strict=True))
     for i in range(pairs):
         one, other = texts[i % len(texts)]
@@ -45,14 +45,14 @@ def write_corpus(prefix: Path, given: argparse.Namespace, pairs: int) -> None:
 
 
 def memory_of_tree(pid: int) -> int:
-    """Bytes that a process and its children have to themselves or share among each other (Pss of Linux)."""
+    """Memory of a process and its children in bytes, shared memory counted once (Pss of Linux)."""
     total = 0
     try:
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
         total += 1024 * int(next(line for line in rollup.splitlines() if line.startswith("Pss:")).split()[1])
         for task in Path(f"/proc/{pid}/task").iterdir():
             total += sum(memory_of_tree(int(child)) for child in (task / "children").read_text().split())
-    except (OSError, StopIteration, ValueError):  # it ended while it was looked at
+    except (OSError, StopIteration, ValueError):  # the process ended meanwhile
         pass
     return total
 
@@ -78,7 +78,7 @@ def measured(command: list[str]) -> tuple[float, int]:
 
 
 def first_update(data: Path, work: Path) -> tuple[float, int]:
-    """(seconds, peak bytes) from `nmt train` to the end of its first update, of a model that costs next to nothing."""
+    """(seconds, peak bytes) from the start of `nmt train` to the end of the first update of a very small model."""
     tiny = ["--encoder-layers=1", "--decoder-layers=1", "--d-model=16", "--d-ff=16", "--heads=2", "--no-valid-bleu"]
     asked = ["train", f"--data={data}", f"--output={work / 'run'}", *tiny, "--best-by=loss", "--max-updates=1"]
     return measured([*NMT, *asked, "--batch-tokens=4000"])
@@ -97,7 +97,7 @@ for name, output in zip(files[::2], files[1::2]):
 
 
 def compare(given: argparse.Namespace, pairs: int, workers: int) -> None:
-    """A row a way from raw text to ids, with a vocabulary that is there. Needs what nmt prepare made in WORK/data."""
+    """Print a row for each way from raw text to ids with a given vocabulary. Needs the prepared data in WORK/data."""
     work, model = given.work, given.work / "data/pipeline/joint.model"
     names = [f"{work}/{stem}.{side}" for side in ("xx", "yy") for stem in ("text", "split")]
     asked = ["--source-lang=xx", "--target-lang=yy"]

@@ -1,9 +1,10 @@
-"""How far the losses of the same updates lie apart over 1, 2 and 4 ranks, by either engine, however they are cut.
+"""Compare the losses of the same updates over 1, 2 and 4 ranks, with both engines and several micro-batch sizes.
 
     python benchmarks/ranks.py --data DATA [--updates 200] [--ranks 2 4] [--max-tokens 1000 4000] [nmt train's flags]
 
-Runs `nmt train` for each, without dropout, whose draws are of the rank. Prints the largest relative difference of a loss from
-that of one rank; where ranks, engine and cut are the same (the last row of each kind, run twice) it has to be 0.
+Runs `nmt train` for each, without dropout, whose draws depend on the rank. Prints the largest relative difference of
+a loss from that of one rank. With the same ranks, engine and micro-batches (the last row of each kind, run twice) it
+has to be 0.
 """
 
 import argparse
@@ -27,7 +28,7 @@ TRAIN = [
 
 
 def losses(given: argparse.Namespace, ranks: int, engine: str, max_tokens: int) -> list[float]:
-    """Of each update of a run."""
+    """The loss of each update of a run."""
     run = given.work / "run"
     shutil.rmtree(run, ignore_errors=True)
     command = [

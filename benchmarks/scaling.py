@@ -1,13 +1,13 @@
-"""How much of an update's time many devices would spend on talking: a simulation from message sizes and link speeds.
+"""Simulate the share of an update that many devices spend on communication, from message sizes and link speeds.
 
     python benchmarks/scaling.py [--tflops 300] [--batch-tokens 25000]
 
-An update of B tokens over n devices computes B / n tokens on each: t = FLOPs / (n x sustained FLOP/s). Then all gradients are
-summed (DDP): 4 bytes a weight, in a ring 2 (n - 1) / n of them pass each link, in 2 (n - 1) steps of one latency each. Over
-more than one machine of 8 devices there are 8 rings, each over a network card of its own, with an eighth of the bytes. DDP
-sends while the backward pass, two thirds of t, goes on, but for the last bucket (25 MB): what is longer than that is waited
-for. With --check the same formula is held against this machine: it measures one process, the rate of a sum over two, and
-then two processes.
+An update of B tokens over n devices computes B / n tokens on each: t = FLOPs / (n x sustained FLOP/s). Then all
+gradients are summed (DDP): 4 bytes a weight, in a ring 2 (n - 1) / n of them pass each link, in 2 (n - 1) steps of
+one latency each. Over more than one machine of 8 devices there are 8 rings, each over a network card of its own, with
+an eighth of the bytes. DDP sends while the backward pass, two thirds of t, goes on, but for the last bucket (25 MB):
+what is longer than that is waited for. With --check the same formula is held against this machine: it measures one
+process, the rate of a sum over two, and then two processes.
 """
 
 import argparse
@@ -29,12 +29,12 @@ NMT = [sys.executable, "-m", "nmt"]
 SYSTEMS: Final = ("transformer-base", "transformer-big")
 VOCABULARY: Final = 37_000
 LENGTH: Final = 28  # tokens of either side of a pair, EOS counted
-BUCKET: Final = 25e6  # bytes that DDP sends at once
-MACHINE: Final = 8  # devices that the fast link joins
+BUCKET: Final = 25e6  # bytes of a message of DDP
+MACHINE: Final = 8  # devices of a machine, joined by the fast link
 
 
 class Link(NamedTuple):
-    """rate: bytes a second that one device sends; latency: seconds of a step."""
+    """A connection. rate: bytes a second of one device; latency: seconds of a step"""
 
     rate: float
     latency: float
@@ -49,12 +49,12 @@ def system(preset: str) -> tuple[int, float]:
 
 
 def sum_seconds(size: float, devices: int, link: Link) -> float:
-    """Of a ring's sum of `size` bytes."""
+    """Seconds of a ring's sum of `size` bytes."""
     return 0.0 if devices == 1 else 2 * (devices - 1) * (size / devices / link.rate + link.latency)
 
 
 def update_seconds(compute: float, size: float, devices: int, link: Link) -> tuple[float, float]:
-    """(seconds of an update, seconds of it that are waited for). compute: of one device's share; size: bytes of gradients."""
+    """(seconds of an update, seconds of waiting in it). compute: seconds of one device's share; size: bytes of gradients"""
     talk = sum_seconds(size, devices, link)
     hidden = min(talk * (1 - min(BUCKET / size, 1.0)), compute * 2 / 3)
     return compute + talk - hidden, talk - hidden
@@ -98,7 +98,7 @@ if sys.argv[2] == "0":
 
 
 def check(given: argparse.Namespace) -> None:
-    """The formula against two processes of this machine, of a thread each."""
+    """Compare the formula with two processes of this machine, of one thread each."""
     with tempfile.TemporaryDirectory() as folder:
         asked = [*NMT, "train", f"--data={given.check}", f"--output={folder}/run", "--dry-run", "--json", "--quiet"]
         asked += [f"--batch-tokens={given.batch_tokens}", "--threads=1", *given.flags]

@@ -1,4 +1,4 @@
-"""The shapes of model that benchmarks compare, in the options of `transformer`."""
+"""The model shapes of the benchmarks, as options of `transformer`."""
 
 SHAPES = {
     "base": {"encoder_layers": 6, "decoder_layers": 6, "d_model": 512, "d_ff": 2048, "heads": 8},

@@ -1,10 +1,10 @@
-"""What each step towards speed gains on this CPU: updates with it and without it in turn, in one process.
+"""Measure the gain of each optimisation on this CPU: updates with it and without it in turn, in one process.
 
     python benchmarks/steps.py --data DATA [--preset transformer-base ...] [--rounds 8] [--threads 2]
 
-Each round makes the same update twice, with the step and with the plain version in its place, in turn the one or the other
-first, each after a micro-batch that is not timed; the gain is the median of the ratios. Products go by the path that nmt train
-would choose here. The last row has all steps undone at once but the batches.
+Each round makes the same update twice, with the step and with the plain version in its place, in turn the one or the
+other first, each after a micro-batch that is not timed; the gain is the median of the ratios. Products go by the path
+that nmt train would choose here. The last row has all steps undone at once but the batches.
 """
 
 import argparse
@@ -48,7 +48,7 @@ Undo = Callable[[], AbstractContextManager[object]]
 
 @contextmanager
 def pages_given_back() -> Iterator[None]:
-    """glibc's malloc as it is by itself."""
+    """glibc's malloc with its default settings."""
     libc = ctypes.CDLL(None)
     for number, value in GLIBCS.items():
         libc.mallopt(number, value)
@@ -86,7 +86,7 @@ def everything(undone: Iterable[Undo]) -> Iterator[None]:
 
 
 class Bench:
-    """The same model and updates for all steps."""
+    """The model and the updates that all steps are measured on."""
 
     def __init__(self, given: argparse.Namespace) -> None:
         torch.manual_seed(1)
@@ -115,7 +115,7 @@ class Bench:
         return time.perf_counter() - began
 
     def as_they_come(self, data: UpdateBatches) -> UpdateBatches:
-        """As many target tokens in as many micro-batches of pairs of any length."""
+        """The same number of target tokens and micro-batches, of pairs in random order."""
         corpus, random = self.data.train, torch.randint(len(self.data.train), (4 * len(data.target_lengths),))
         lengths = torch.from_numpy(corpus.target_lengths[random.numpy()].astype("int64")) + 1
         chosen = random[: int((lengths.cumsum(0) <= data.tokens).sum())]

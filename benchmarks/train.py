@@ -1,12 +1,13 @@
-"""How fast `nmt train` is beside plain PyTorch and the peers: the same model, subwords and threads, in turn in one run.
+"""Compare the speed of `nmt train` with plain PyTorch and other toolkits: the same model, subwords and threads, in turn.
 
     python benchmarks/train.py --source train.en --target train.de [--size tiny base] [--rounds 2] [--updates 10]
     python benchmarks/train.py --bench FOLDER --work WORK ...      # FOLDER: peers' scripts; WORK: where its setup.sh was run
 
-The text is in subwords already, divided by blanks. Each round runs each system once, one after the other; a system's figure is
-the median of its rounds, and its ratio is the median of the ratios within a round, so that a machine that grows slower does not
-decide. The floor: counted FLOPs of an update over the rate of a large matrix product, measured here. `as a user runs it` is
-nmt with a log line each ten updates, checkpoints and validations: target tokens over all seconds but those of validation.
+The text is in subwords already, divided by blanks. Each round runs each system once, one after the other; a system's
+figure is the median of its rounds, and its ratio is the median of the ratios within a round, so that a machine that
+grows slower does not decide. The floor: counted FLOPs of an update over the rate of a large matrix product, measured
+here. `as a user runs it` is nmt with a log line each ten updates, checkpoints and validations: target tokens over all
+seconds but those of validation.
 """
 
 import argparse
@@ -35,7 +36,12 @@ PEERS = ("eole", "yardstick")  # that the scripts of --bench know; "-bf16" after
 
 
 class Speed(NamedTuple):
-    """tokens: target tokens a second, without padding; peak: bytes; flops: counted, a target token, 0 where nobody counts."""
+    """A measurement.
+
+    tokens: target tokens a second, without padding
+    peak: memory, bytes
+    flops: counted FLOPs of a target token; 0 if unknown
+    """
 
     tokens: float
     peak: int
@@ -76,7 +82,7 @@ def matmul_rate(threads: int, precision: str) -> float:
 
 
 def nmt(given: argparse.Namespace, size: str, flags: Sequence[str]) -> Speed:
-    """Of training alone."""
+    """The speed of training alone."""
     run = given.work / "run"
     shutil.rmtree(run, ignore_errors=True)
     command = [*NMT, "train", f"--data={given.work / 'data'}", f"--output={run}", *shape_of(size), "--log-every=1u"]
@@ -94,12 +100,12 @@ def nmt(given: argparse.Namespace, size: str, flags: Sequence[str]) -> Speed:
 
 
 def seconds_of(line: str) -> float:
-    """The time that a line of train.log begins with."""
+    """The time at the start of a line of train.log."""
     return time.mktime(time.strptime(line[1:20], "%Y-%m-%d %H:%M:%S"))
 
 
 def as_a_user(given: argparse.Namespace, size: str, flags: Sequence[str]) -> tuple[float, float]:
-    """Target tokens a second of a run with all that is on by default: while it trains, and of all its time but validation."""
+    """Target tokens a second of a run with default options: while it trains, and of all its time except validation."""
     run = given.work / "run"
     shutil.rmtree(run, ignore_errors=True)
     command = [
@@ -136,14 +142,14 @@ def yardstick(given: argparse.Namespace, size: str, precision: str) -> Speed:
 
 
 def peer(given: argparse.Namespace, size: str, name: str) -> Speed:
-    """One of the scripts of --bench, which prints its median speed last."""
+    """Run a script of --bench, whose last line is its median speed."""
     out, peak = finished(["bash", str(given.bench / "train.sh"), name, size, str(given.updates + 3)], given.work)
     numbers = re.findall(r"median_tok_s=(\d+)|tok/s (\d+)", out)
     return Speed(float(max(numbers[-1])), peak)
 
 
 def systems(given: argparse.Namespace) -> dict[str, Callable[[str], Speed]]:
-    """What is run in each round, by name."""
+    """The systems of a round by name."""
     found: dict[str, Callable[[str], Speed]] = {}
     for precision in given.precision:
         end = "" if precision == "fp32" else f" {precision}"
@@ -156,7 +162,7 @@ def systems(given: argparse.Namespace) -> dict[str, Callable[[str], Speed]]:
 
 
 def compare(given: argparse.Namespace, size: str) -> None:
-    """A table: the systems by row."""
+    """Print a table with a row for each system."""
     called = systems(given)
     rounds: list[dict[str, Speed]] = []
     for _ in range(given.rounds):

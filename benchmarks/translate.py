@@ -1,18 +1,20 @@
-"""How fast `nmt translate` is beside CTranslate2 and eole: the same model, sentences, search and threads, in turn in one run.
+"""Compare the speed of `nmt translate` with CTranslate2 and eole: the same model, sentences, search and threads, in turn.
 
     python benchmarks/translate.py --train-source train.en --train-target train.de [--shape tiny base] [--vocabulary 8000]
     python benchmarks/translate.py --model FOLDER --source test.en --reference test.de [--data DATA]
     ... --bench FOLDER --work WORK         # eole too; FOLDER: peers' scripts; WORK: where its setup.sh was run
 
-Without a model, random ones of the shapes named are made, with a vocabulary learnt from the parallel text; each translation is
-then 15 tokens long (--length; nmt's last one is the end symbol, which the others need not say). eole has random weights of its
-own. A shortlist is learnt from the text, or from --data; for CTranslate2 it is a vocabulary map.
+Without a model, random ones of the shapes named are made, with a vocabulary learnt from the parallel text; each
+translation is then 15 tokens long (--length; nmt's last one is the end symbol, which the others need not say). eole
+has random weights of its own. A shortlist is learnt from the text, or from --data; for CTranslate2 it is a vocabulary
+map.
 
-Each round runs each system once, one after the other, each in a process of its own that is asked through pipes: the first line,
-timed from the start of the process; a tenth of the text to warm up; all of it, for the speed; single sentences, for the latency.
-A system's figure is the median of its rounds, its ratio the median of the ratios within a round. nmt and CTranslate2 have as
-many workers as threads, of one thread each, so that a single sentence has one thread; eole, which has no workers, has them all.
-`nmt translate` is the command as a user types it, with the search that it has by default, but for the size of the beam.
+Each round runs each system once, one after the other, each in a process of its own that is asked through pipes: the
+first line, timed from the start of the process; a tenth of the text to warm up; all of it, for the speed; single
+sentences, for the latency. A system's figure is the median of its rounds, its ratio the median of the ratios within a
+round. nmt and CTranslate2 have as many workers as threads, of one thread each, so that a single sentence has one
+thread; eole, which has no workers, has them all. `nmt translate` is the command as a user types it, with the search
+that it has by default, but for the size of the beam.
 """
 
 import argparse
@@ -54,12 +56,16 @@ SYSTEMS = (
     "ctranslate2 int8 + vmap",
 )
 REFERENCES = ("eole fp32", "ctranslate2 float32", "ctranslate2 int8")
-RANDOM_LENGTH = 15  # tokens; what a caption has
+RANDOM_LENGTH = 15  # tokens, as in a caption
 
 
 @dataclass(frozen=True)
 class System:
-    """How to start one. counted: it is told how many lines come together; in_pieces: it wants lines cut into pieces"""
+    """A system's command.
+
+    counted: whether it is sent the number of lines first
+    in_pieces: whether it takes lines in pieces
+    """
 
     command: list[str]
     counted: bool = True
@@ -87,7 +93,7 @@ Ask = Callable[[Sequence[str]], tuple[float, list[str]]]
 
 @contextmanager
 def running(system: System, threads: int) -> Iterator[tuple[Ask, int]]:
-    """A system that can be asked, and the id of its process."""
+    """A running system, and the id of its process."""
     environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with (
@@ -97,7 +103,7 @@ def running(system: System, threads: int) -> Iterator[tuple[Ask, int]]:
         questions, answers = cast(BinaryIO, it.stdin), cast(BinaryIO, it.stdout)
 
         def write(text: bytes) -> None:
-            with suppress(BrokenPipeError):  # its last words tell why
+            with suppress(BrokenPipeError):  # its stderr tells the reason
                 questions.write(text)
                 questions.flush()
 
@@ -105,7 +111,7 @@ def running(system: System, threads: int) -> Iterator[tuple[Ask, int]]:
             text = "".join(line + "\n" for line in lines)
             text = f"{len(lines)}\n{text}" if system.counted else text
             began = time.perf_counter()
-            writer = threading.Thread(target=write, args=(text.encode(),))  # it may answer before it has read all
+            writer = threading.Thread(target=write, args=(text.encode(),))  # it may answer before it has read all lines
             writer.start()
             found = [answers.readline() for _ in lines]
             seconds = time.perf_counter() - began
@@ -119,7 +125,7 @@ def running(system: System, threads: int) -> Iterator[tuple[Ask, int]]:
 
 
 def measured(system: System, lines: list[str], singles: int, threads: int) -> Speed:
-    """One run of one system."""
+    """Measure one system once."""
     began = time.perf_counter()
     with running(system, threads) as (ask, pid):
         ask(lines[:1])
@@ -133,7 +139,7 @@ def measured(system: System, lines: list[str], singles: int, threads: int) -> Sp
 
 
 def some(lines: list[str], most: int) -> list[str]:
-    """So many of the lines, evenly spaced."""
+    """A number of the lines, evenly spaced."""
     return [lines[i] for i in np.linspace(0, len(lines) - 1, min(most, len(lines))).astype(int)]
 
 
@@ -172,7 +178,7 @@ def untrained(given: argparse.Namespace, shape: str) -> Model:
 
 
 def system_of(name: str, given: argparse.Namespace, model: Model, beam: int) -> System | None:
-    """How to start a system with a model; None for one that cannot be run."""
+    """The command of a system for a model; None for a system that cannot be run."""
     engine, weights, *more = name.split()
     if (engine == "eole" and not (model.shape and given.bench)) or (more and model.data is None):
         return None
@@ -198,7 +204,7 @@ def system_of(name: str, given: argparse.Namespace, model: Model, beam: int) -> 
 
 
 def compare(given: argparse.Namespace, model: Model, beam: int) -> None:
-    """A table: the systems by row."""
+    """Print a table with a row for each system."""
     lines = some(read_lines(Path(given.source or given.train_source[0])), given.sentences)
     pieces = [" ".join(model.pipeline.source.pieces(line)) for line in lines]
     systems = {name: system_of(name, given, model, beam) for name in given.systems}
@@ -231,7 +237,7 @@ def compare(given: argparse.Namespace, model: Model, beam: int) -> None:
 
 
 def middle(ones: Sequence[Speed], name: str) -> float:
-    """The median of some runs."""
+    """The median of several runs."""
     return statistics.median(getattr(one, name) for one in ones)
 
 
@@ -275,7 +281,7 @@ def arguments() -> argparse.Namespace:
         parser.error("--model wants a --source to translate")
     if given.length is None:
         given.length = 0 if given.model else RANDOM_LENGTH
-    given.work = given.work.resolve()  # eole's program is asked from another folder
+    given.work = given.work.resolve()  # eole's program runs in another folder
     return given
 
 

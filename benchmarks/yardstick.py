@@ -1,9 +1,10 @@
-"""What plain PyTorch does with the same model, data and batches: the least that `nmt train` must beat.
+"""Measure plain PyTorch with the same model, data and batches: the speed that `nmt train` must exceed.
 
     python benchmarks/yardstick.py --data DATA --size base|tiny [--updates 10] [--precision fp32|bf16] [--threads 2]
 
-torch.nn.Transformer with a shared embedding, cross_entropy over all logits at once, Adam; an update is one micro-batch after
-the other, as nmt cuts them. Prints the median target tokens a second, without padding, and the peak memory, as JSON.
+torch.nn.Transformer with a shared embedding, cross_entropy over all logits at once, Adam; an update is one
+micro-batch after the other, as nmt cuts them. Prints the median target tokens a second, without padding, and the peak
+memory, as JSON.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from nmt.data.shards import PreparedData
 from nmt.nn.positions import sinusoids
 from nmt.symbols import PAD
 
-WARM = 2  # updates that are not counted
+WARM = 2  # updates before the timed ones
 
 
 class Plain(nn.Module):

@@ -3,11 +3,11 @@
 
     fetch.py --to DIR --lock FILE --mirror DIR_OR_URL [--mirror DIR_OR_URL ...] [--plain] NAME...
 
-NAME is a path below a mirror (wmt13/training-parallel-europarl-v7.tgz). The file gets the last part of the path in DIR; a
-mirror may have it under that name at its top too. Mirrors are tried in their order: folders, file://, http:// and https://.
-LOCK holds "sha256  size  name" of each file in DIR. A file without an entry is read to its end before it gets one, so that
-the hash of a damaged archive is never recorded.
-Exit codes are those of nmt: 4 for a file that does not match the lock, 5 if no mirror has a file or the disk is full.
+NAME is a path below a mirror (wmt13/training-parallel-europarl-v7.tgz). The file gets the last part of the path in
+DIR; a mirror may have it under that name at its top too. Mirrors are tried in their order: folders, file://, http://
+and https://. LOCK holds "sha256  size  name" of each file in DIR. A file without an entry is read to its end before
+it gets one, so that the hash of a damaged archive is never recorded. Exit codes are those of nmt: 4 for a file that
+does not match the lock, 5 if no mirror has a file or the disk is full.
 """
 
 import argparse

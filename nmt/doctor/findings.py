@@ -32,7 +32,7 @@ class Check:
     advice: str
 
 
-# Above each check, the reason for its thresholds. Shares are of the lines or pairs of a set unless a comment says otherwise.
+# Above each check, the reason for its thresholds. Shares are of the lines or pairs of a set, except where noted.
 CHECKS: Final[dict[str, Check]] = {
     # One line more on one side shifts all lines after it; nmt prepare refuses such files.
     "line-counts": Check(
@@ -82,8 +82,8 @@ CHECKS: Final[dict[str, Check]] = {
     "mojibake": Check(
         "characters decoded wrongly", 0.001, 0.05, "text was decoded as Latin-1 or lost bytes: mend it at its origin"
     ),
-    # Hours, units and numbers written as words on one side differ in 2 to 7 % of good pairs (newstest, Tatoeba, Multi30k).
-    # The share is of pairs with digits on both sides.
+    # Hours, units and number words of one side differ in 2 to 7 % of good pairs (newstest, Tatoeba, Multi30k). The share
+    # is of pairs with digits on both sides.
     "numbers-differ": Check(
         "numbers that differ between the sides", 0.3, NEVER, "much of it means that lines do not translate each other"
     ),

@@ -46,7 +46,7 @@ def language_tables() -> LanguageTables:
 
 
 # A word or letter has a score of 1, shared among its languages. The scores for all languages are one integer with 32
-# bits for each, so that those of a line are one sum: a guess takes some microseconds, and a corpus has 72 million lines.
+# bits for each, so that those of a line are one sum: a guess takes some microseconds, for 72 million lines of a corpus.
 SCORE_UNIT: Final = 1 << 12
 
 

@@ -45,5 +45,5 @@ class TrainingOverlap:
             self._first_row.setdefault(int(keys[i]), start + i)
 
     def training_rows(self, keys: NDArray[Any]) -> dict[int, int]:
-        """Training row by evaluation row, for the rows of an evaluation set that occur in training. keys: (N,) of the set"""
+        """Training row by evaluation row, for the evaluation rows that occur in training. keys: (N,) of the set"""
         return {i: self._first_row[key] for i, key in enumerate(keys.tolist()) if key in self._first_row}

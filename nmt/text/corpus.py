@@ -40,7 +40,7 @@ class Line(NamedTuple):
 
 
 def decode_line(raw: bytes, first: bool = False) -> Line:
-    """A raw line, with or without its LF, as text. first: whether it is the first of its file, which may begin with a BOM"""
+    """A raw line, with or without its LF, as text. first: whether it is the first line, which may begin with a BOM"""
     raw = raw.removesuffix(b"\n").removesuffix(b"\r") if raw.endswith(b"\n") else raw
     start = len(BOM) if first and raw.startswith(BOM) else 0
     try:

@@ -1,4 +1,4 @@
-"""Truecasing as in Moses (train-truecaser.perl, truecase.perl): sentence starts get the casing used inside sentences."""
+"""Truecasing as in Moses (train-truecaser.perl, truecase.perl): sentence starts get their casing inside sentences."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

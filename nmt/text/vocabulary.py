@@ -92,7 +92,7 @@ class WordVocabulary:
     suffix = ".words"
 
     def __init__(self, words: Sequence[str]) -> None:
-        """words: by id, after the control symbols. Raises ValueError for an empty or repeated word, or one with a space."""
+        """words: by id, after the control symbols. Raises ValueError for empty or repeated words, and for spaces."""
         self._words: Final = [*SYMBOLS, *words]
         self._ids: Final = {word: i for i, word in enumerate(words, len(SYMBOLS))}
         if len(self._ids) != len(words) or any(not word or " " in word or "\n" in word for word in words):

@@ -1,7 +1,7 @@
 """Generate sentences of a small English grammar, each with its one translation into German or French.
 
-A hash of its English side decides whether a sentence belongs to the training, development or test set: no sentence is in
-two sets, whatever the seed and the sizes.
+A hash of its English side decides whether a sentence belongs to the training, development or test set: no sentence is
+in two sets, whatever the seed and the sizes.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""A text in an archive, compressed or in sgm is the text that was put there, and what is damaged or hostile is refused."""
+"""A text in an archive, compressed or in sgm is read back exactly; damaged and hostile files are refused."""
 
 import bz2
 import gzip
@@ -113,10 +113,10 @@ def test_two_members_are_read_side_by_side(tmp_path):
     assert [target for _, targets in found for target in targets] == TEXT.upper().decode().splitlines()
 
 
-def test_a_name_that_is_not_there_is_told_with_the_nearest_and_a_missing_file_is_none(tmp_path):
+def test_a_missing_member_is_an_error_with_the_nearest_name(tmp_path):
     (tmp_path / "a.tgz").write_bytes(tar(FILES, "w:gz"))
     (tmp_path / "text").write_bytes(b"no archive\n")
-    for name, told in (
+    for name, message in (
         ("a.tgz/training/corpus.dee", "has no member 'training/corpus.dee' .*did you mean 'training/corpus.de'"),
         ("a.tgz/corpus.de/x", "has no member"),
         ("a.tgz/9", "there is: training/other.de, training/corpus.de"),
@@ -125,19 +125,19 @@ def test_a_name_that_is_not_there_is_told_with_the_nearest_and_a_missing_file_is
         ("nothing/x", "no such file"),
     ):
         assert not text_exists(tmp_path / name)
-        with pytest.raises(UserError, match=told) as caught:
+        with pytest.raises(UserError, match=message) as caught:
             count_lines(tmp_path / name)
         assert caught.value.code == 2
 
 
 @pytest.mark.parametrize("name", ["gzip.tgz", "plain.tar", "a.zip"])
-def test_an_archive_without_a_members_name_is_no_text(tmp_path, name):
+def test_an_archive_alone_is_no_text(tmp_path, name):
     (tmp_path / name).write_bytes(ARCHIVES[name])
     with pytest.raises(UserError, match=rf"is an archive \(name the text in it: .*{name}/training/other.de"):
         count_lines(tmp_path / name)
 
 
-# What is damaged
+# Damaged files
 
 
 @pytest.mark.parametrize("name", ["plain.tar", "gzip.tgz", "bzip2.tar.bz2", "xz.tar.xz", "pax.tar", "a.zip"])
@@ -171,7 +171,7 @@ def test_a_wrong_check_sum_at_the_very_end_is_noticed_however_long_the_archive_i
             check_whole(tmp_path / "a.tgz")
 
 
-def test_an_archive_may_hold_what_only_looks_like_one_and_empty_streams(tmp_path):
+def test_an_archive_may_contain_office_files_and_empty_streams(tmp_path):
     office = zipped({"word/document.xml": b"<xml/>"})
     (tmp_path / "a.tgz").write_bytes(gzip.compress(tar({"letter.docx": office, "t": b"text\n"})))
     check_whole(tmp_path / "a.tgz")
@@ -191,7 +191,7 @@ def test_a_damaged_text_in_a_sound_tar_is_noticed(tmp_path):
             read()
 
 
-def test_whatever_stands_in_headers_is_an_error_and_no_traceback(tmp_path):
+def test_random_headers_give_errors_and_no_traceback(tmp_path):
     chance = random.Random(2)
     whole = tar({"x" * 150: b"one\n", "two": b"2\n"}, format=tarfile.PAX_FORMAT)
     for i in range(150):
@@ -216,7 +216,7 @@ def test_whatever_stands_in_headers_is_an_error_and_no_traceback(tmp_path):
         ("a.tar.xz", tar(FILES, "w:xz")), ("a.txt", TEXT),
     ],
 )  # fmt: skip
-def test_a_page_of_html_under_the_name_of_an_archive_is_none(tmp_path, name, sound):
+def test_a_page_of_html_under_the_name_of_an_archive_is_damaged(tmp_path, name, sound):
     (tmp_path / "temporary").write_bytes(sound)
     check_whole(tmp_path / "temporary", name)
     (tmp_path / "temporary").write_bytes(b"<html>Please sign in</html>\n" * 100)
@@ -225,7 +225,7 @@ def test_a_page_of_html_under_the_name_of_an_archive_is_none(tmp_path, name, sou
             check_whole(tmp_path / "temporary", name)
 
 
-# What is hostile
+# Hostile archives
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_only_regular_files_that_stay_in_the_archive_are_read(tmp_path, info, wa
         check_whole(tmp_path / "a.tar")
 
 
-def test_a_folder_of_an_archive_is_named_by_mistake_and_not_by_malice(tmp_path):
+def test_a_folder_of_an_archive_is_a_usage_error_and_not_hostile(tmp_path):
     (tmp_path / "a.tar").write_bytes(tar({"u": b"u\n"}, hostile=member("t", tarfile.DIRTYPE)))
     with pytest.raises(UserError, match=r"a.tar/t: is a folder") as caught:
         count_lines(tmp_path / "a.tar/t")
@@ -271,7 +271,7 @@ def test_a_link_and_a_name_that_leaves_are_refused_in_a_zip_too(tmp_path):
             count_lines(tmp_path / "a.zip" / wanted)
 
 
-def test_what_unpacks_without_end_is_refused_and_text_never(tmp_path, monkeypatch):
+def test_a_decompression_bomb_is_refused_and_repetitive_text_is_not(tmp_path, monkeypatch):
     monkeypatch.setattr(compression, "FREE_BYTES", 1 << 20)
     zeros = gzip.compress(bytes(8 << 20))
     (tmp_path / "bomb.gz").write_bytes(zeros)
@@ -288,7 +288,7 @@ def test_what_unpacks_without_end_is_refused_and_text_never(tmp_path, monkeypatc
     assert content(tmp_path / "dull.gz") == TEXT[:30_000] * 100
 
 
-def test_members_without_number_and_headers_without_end_are_refused(tmp_path, monkeypatch):
+def test_too_many_members_and_too_long_headers_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(archive, "MAX_MEMBERS", 100)
     (tmp_path / "many.tar").write_bytes(tar({str(i): b"" for i in range(101)}))
     (tmp_path / "many.zip").write_bytes(zipped({str(i): b"" for i in range(101)}))
@@ -341,7 +341,7 @@ def test_a_segment_is_one_line_with_its_entities_undone_once(tmp_path, seg, text
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (sgm("<seg id=1>a", "<seg id=2>b</seg>"), r"t.sgm:4: not sgm: <seg> in that of line 3"),
         (sgm("<seg id=1>a</seg>", "b</seg>"), r"t.sgm:4: not sgm: </seg> without <seg>"),
@@ -355,13 +355,13 @@ def test_a_segment_is_one_line_with_its_entities_undone_once(tmp_path, seg, text
         (sgm("<seg id=1>" + "a" * (1 << 20) + "b</seg>"), r"t.sgm:3: not sgm: a segment of more than"),
     ],
 )
-def test_malformed_sgm_is_told_with_its_line(tmp_path, content, told):
+def test_malformed_sgm_is_an_error_with_its_line(tmp_path, content, message):
     (tmp_path / "t.sgm").write_bytes(content)
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         read_lines(tmp_path / "t.sgm")
 
 
-def test_reading_stops_early_without_a_word(tmp_path):
+def test_a_reader_may_stop_early(tmp_path):
     (tmp_path / "a.tgz").write_bytes(tar({"t": TEXT, "s.sgm": SGM}, "w:gz"))
     with open_text(tmp_path / "a.tgz/t") as file:
         assert file.readline() == TEXT[: TEXT.index(b"\n") + 1]

@@ -1,4 +1,4 @@
-"""`nmt doctor`: each fault, put into a corpus that has none, is found where it is and nothing else is; charts add up."""
+"""`nmt doctor`: each fault put into a clean corpus is found at its place, and no other; charts add up."""
 
 import random
 from collections import Counter
@@ -22,7 +22,7 @@ VERBS = [("sees", "sieht"), ("has", "hat"), ("buys", "kauft"), ("wants", "will")
 
 
 def clean() -> tuple[list[bytes], list[bytes]]:
-    """Pairs with nothing wrong: every source once, plain languages, equal numbers."""
+    """Pairs without faults: different sources, recognisable languages, equal numbers."""
     subjects = [(f"{n} {v}", f"{m} {w}") for n, m in NAMES for v, w in VERBS]
     pairs = [
         (
@@ -38,7 +38,7 @@ def clean() -> tuple[list[bytes], list[bytes]]:
 
 @pytest.fixture
 def look(tmp_path):
-    """`look(source, target, valid=None, **options)` writes train.en and train.de, and gives the report."""
+    """`look(source, target, valid=None, **options)` writes train.en and train.de, and returns the report."""
 
     def looked(source, target, valid=None, **options):
         (tmp_path / "train.en").write_bytes(b"".join(source))
@@ -58,11 +58,11 @@ def shown(finding, tmp_path):
     return [example.place.removeprefix(f"{tmp_path}/") for example in finding.examples]
 
 
-def test_a_clean_corpus_gives_nothing(look):
+def test_a_clean_corpus_has_no_findings(look):
     source, target = clean()
     report = look(source, target, ([b"A man is here, and he has it.\n"], [b"Ein Mann ist hier, und er hat es.\n"]))
     assert report.findings == []
-    assert [(one.label, one.pairs) for one in report.sets] == [("train", PAIRS), ("valid dev", 1)]
+    assert [(row.label, row.pairs) for row in report.sets] == [("train", PAIRS), ("valid dev", 1)]
 
 
 LONG = "This is a long line of words, and it is not cut. " * 40, "Das ist eine lange Zeile, sie ist nicht kurz. " * 40
@@ -126,7 +126,7 @@ def as_bytes(text):
 
 
 @pytest.mark.parametrize(("check", "side", "faults", "places"), FAULTS, ids=[f"{row[0]}-{row[1]}" for row in FAULTS])
-def test_a_fault_is_found_where_it_is_and_nothing_else_is(check, side, faults, places, look, tmp_path):
+def test_a_fault_is_found_at_its_place_and_no_other_is(check, side, faults, places, look, tmp_path):
     lines = clean()
     for number, *pair in faults:
         for texts, text in zip(lines, pair, strict=True):
@@ -137,7 +137,7 @@ def test_a_fault_is_found_where_it_is_and_nothing_else_is(check, side, faults, p
     assert (findings[0].count, shown(findings[0], tmp_path)) == (len(places), places)
 
 
-def test_what_repeats_is_told_with_the_line_that_it_repeats(look, tmp_path):
+def test_a_repeated_line_is_reported_with_the_line_that_it_repeats(look, tmp_path):
     source, target = clean()
     source += [source[1], source[1], source[1], source[4]]
     target += [target[1], target[1].replace(b"sind", b"waren"), target[1], target[4].replace(b"uns", b"sie")]
@@ -179,7 +179,7 @@ def test_a_file_without_lines_is_an_error(look):
     assert [(finding.check, finding.severity) for finding in report.findings] == [("no-lines", "error")]
 
 
-def test_a_byte_order_mark_and_carriage_returns_at_line_ends_are_nothing(look):
+def test_a_byte_order_mark_and_carriage_returns_at_line_ends_are_no_faults(look):
     source, target = clean()
     source[0] = b"\xef\xbb\xbf" + source[0]
     assert look([line.replace(b"\n", b"\r\n") for line in source], target).findings == []
@@ -193,7 +193,7 @@ def test_a_whole_corpus_the_wrong_way_round_is_an_error(look):
     assert found["swapped"].count == found["swapped"].of == PAIRS
 
 
-def test_lines_that_are_shifted_are_an_error_though_each_looks_well(look):
+def test_shifted_lines_are_an_error_though_each_line_is_good(look):
     chance = random.Random(1)
     words = [f"{a}{b}" for a in "bdfgklmn" for b in ("aro", "elu", "imo")]
     source = [" ".join(chance.choices(words, k=chance.randint(3, 30))) for _ in range(400)]
@@ -218,7 +218,7 @@ def vocabulary(tmp_path_factory):
     return folder / "data"
 
 
-def test_characters_out_of_vocabulary_and_pairs_that_the_filters_drop_are_told(vocabulary, look, tmp_path):
+def test_characters_out_of_vocabulary_and_pairs_that_the_filter_drops_are_reported(vocabulary, look, tmp_path):
     source, target = clean()
     source[2] = b"The dog % has, and they are not @ for us @.\n"
     source[3], target[3] = b"\n", target[3]
@@ -247,7 +247,7 @@ def doctor_lengths(vocabulary, source, target):
     return np.array([[len(side.encode(line.decode().strip())) for line in lines] for side, lines in sides]).T
 
 
-def test_a_vocabulary_of_another_text_is_told_by_its_pieces_a_word(vocabulary, look):
+def test_a_vocabulary_of_another_text_is_recognised_by_its_pieces_a_word(vocabulary, look):
     source = [f"Quizzical zephyrs {i} jolted vexed wizards.\n".encode() for i in range(30)]
     report = look(source, source[::-1], vocabulary=str(vocabulary))
     found = {(finding.check, finding.side): finding for finding in report.findings}
@@ -256,7 +256,7 @@ def test_a_vocabulary_of_another_text_is_told_by_its_pieces_a_word(vocabulary, l
     assert finding.count == report.sets[0].sides["source"]["tokens"] > 2.5 * finding.of == 2.5 * 6 * 30
 
 
-def test_prepared_data_is_looked_at_by_its_text(tmp_path):
+def test_prepared_data_is_examined_by_its_text(tmp_path):
     source, target = clean()
     source, target = [*source, source[6], b"\n"], [*target, target[6], b"Nichts.\n"]
     source[9], target[9] = b"Er ist da, und wir sind es nicht.\n", b"He is there, and we are not.\n"
@@ -269,7 +269,7 @@ def test_prepared_data_is_looked_at_by_its_text(tmp_path):
         )
     )  # fmt: skip
     report = doctor(DoctorOptions(data=data))
-    assert [(one.label, one.pairs) for one in report.sets] == [("train", PAIRS + 1), ("valid dev", 2)]
+    assert [(row.label, row.pairs) for row in report.sets] == [("train", PAIRS + 1), ("valid dev", 2)]
     found = {finding.check: finding for finding in report.findings}
     assert {check: finding.count for check, finding in found.items()} == {
         "swapped": 1, "duplicate-pairs": 1, "in-training": 2, "dropped": 1,
@@ -280,21 +280,21 @@ def test_prepared_data_is_looked_at_by_its_text(tmp_path):
     assert (found["dropped"].detail, found["dropped"].of) == ("empty", PAIRS + 2)
 
 
-@pytest.mark.parametrize("most", [0, 7, 100, 1999])
-def test_every_histogram_adds_up_to_the_pairs_that_were_looked_at(most, look, monkeypatch):
+@pytest.mark.parametrize("max_pairs", [0, 7, 100, 1999])
+def test_every_histogram_adds_up_to_the_examined_pairs(max_pairs, look, monkeypatch):
     monkeypatch.setattr(nmt.doctor.sets, "CHUNK_PAIRS", 300)
     chance = random.Random(3)
     sizes = [0, 0, 1, 2, 5, 40, 300, MAX_COUNTED_LENGTH, MAX_COUNTED_LENGTH + 1, 2000]
     sides = [[b"a " * chance.choice(sizes) + b"\n" for _ in range(2000)] for _ in range(2)]
-    one = look(*sides, max_pairs=most).sets[0]
-    assert (one.pairs, one.examined) == (2000, most or 2000)
-    assert set(one.lengths) == {"source", "target", "ratio"}
-    for rows in one.lengths.values():
-        assert sum(count for _, count in rows) == one.examined
+    report = look(*sides, max_pairs=max_pairs).sets[0]
+    assert (report.pairs, report.examined) == (2000, max_pairs or 2000)
+    assert set(report.lengths) == {"source", "target", "ratio"}
+    for rows in report.lengths.values():
+        assert sum(count for _, count in rows) == report.examined
         assert sum(float(line.split("%")[0].split()[-1]) for line in text_bars(rows)) == pytest.approx(
             100, abs=0.05 * len(rows)
         )
-    assert one.lengths["source"][0] == ("0", sum(line == b"\n" for line in sides[0])) or most
+    assert report.lengths["source"][0] == ("0", sum(line == b"\n" for line in sides[0])) or max_pairs
 
 
 def test_a_sample_is_evenly_spaced_and_its_lines_keep_their_numbers(look, tmp_path, monkeypatch):
@@ -307,24 +307,28 @@ def test_a_sample_is_evenly_spaced_and_its_lines_keep_their_numbers(look, tmp_pa
     assert [int(example.text[:4]) - 999 for example in finding.examples] == numbers
 
 
-@pytest.mark.parametrize("most", [3, 50, 101, 200])
-def test_the_line_of_a_repeated_pair_is_named_rightly_in_a_sample_and_over_several_files(most, tmp_path, monkeypatch):
+@pytest.mark.parametrize("max_pairs", [3, 50, 101, 200])
+def test_the_line_of_a_repeated_pair_is_named_rightly_in_a_sample_and_over_several_files(
+    max_pairs, tmp_path, monkeypatch
+):
     monkeypatch.setattr(nmt.doctor.sets, "CHUNK_PAIRS", 16)
     prefixes = []
     for name, size in (("a", 77), ("b", 0), ("c", 124)):
         for language in ("en", "de"):
             (tmp_path / f"{name}.{language}").write_text("".join(f"{name} same {language}\n" for _ in range(size)))
         prefixes.append(f"{tmp_path}/{name}")
-    options = DoctorOptions(source_lang="en", target_lang="de", train=tuple(prefixes), max_pairs=most, examples=200)
+    options = DoctorOptions(
+        source_lang="en", target_lang="de", train=tuple(prefixes), max_pairs=max_pairs, examples=200
+    )
     (finding,) = doctor(options).findings
-    assert finding.count == most - 2  # all but the first of either file
+    assert finding.count == max_pairs - 2  # all but the first of either file
     for place, example in zip(shown(finding, tmp_path), finding.examples, strict=True):
         file, _, line = place.partition(":")
         assert file in ("a.en", "c.en") and 1 <= int(line) <= {"a": 77, "c": 124}[file[0]]
         assert example.text.startswith(f"as {tmp_path}/{file}:")
 
 
-def test_repeated_keys_are_those_that_a_set_would_find():
+def test_repeated_keys_are_those_of_repeated_texts():
     chance = random.Random(5)
     texts = [chance.choice(["", "a", "b", "ä", *map(str, range(40))]) for _ in range(100)]
     keys = keys_of(texts)
@@ -389,7 +393,7 @@ ARTICLE_1 = {
 }  # fmt: skip
 
 
-def test_every_language_of_the_table_is_known_by_a_sentence_of_it():
+def test_every_language_of_the_table_is_recognised_by_a_sentence():
     tables = language_tables()
     assert set(ARTICLE_1) == set(tables.function_words)
     assert {code: guess_language(text) for code, text in ARTICLE_1.items()} == {code: code for code in ARTICLE_1}
@@ -398,7 +402,7 @@ def test_every_language_of_the_table_is_known_by_a_sentence_of_it():
 
 
 @pytest.mark.parametrize(
-    ("language", "text", "found"),
+    ("language", "text", "script"),
     [
         ("en", "Привет, мир", "cyrillic"), ("de_AT", "Grüße, Ωmega", None), ("en", "γεια σου κόσμε", "greek"),
         ("ru", "hello world", "latin"), ("ru", "Это новый iPhone, а не старый", None), ("zh", "你好，世界", None),
@@ -406,8 +410,8 @@ def test_every_language_of_the_table_is_known_by_a_sentence_of_it():
         ("ar", "مرحبا بالعالم", None), ("sr", "Zdravo svete, здраво", None), ("tlh", "Привет", None), ("en", "Δ = 3 μm", None),
     ],
 )  # fmt: skip
-def test_a_line_in_another_script_is_known_by_its_letters(language, text, found):
-    assert foreign_script(text, scripts_of(language)) == found
+def test_a_line_in_another_script_is_recognised_by_its_letters(language, text, script):
+    assert foreign_script(text, scripts_of(language)) == script
 
 
 def test_a_language_has_one_row_of_scripts():
@@ -415,7 +419,7 @@ def test_a_language_has_one_row_of_scripts():
     assert set(codes.values()) == {1}
 
 
-def test_severity_goes_by_share_and_few_lines_prove_nothing():
+def test_severity_follows_the_share_and_few_lines_prove_nothing():
     assert [Finding("copy", "train", "pair", n, 1000).severity for n in (1, 9, 10, 49, 50)] == [
         "note", "note", "warning", "warning", "error",
     ]  # fmt: skip
@@ -433,15 +437,15 @@ def test_bars_are_as_long_as_their_counts():
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({}, "nothing to look at"), ({"data": "d", "train": ("a",)}, "stands without a flag"), ({"train": ("a",)}, "-lang"),
         ({"data": "d", "vocabulary": "v"}, "stands without a flag"), ({"source": ("a",)}, "they are pairs"),
         ({"data": "d", "workers": 0}, r"--workers (is )?0"), ({"data": "d", "max_ratio": 0.5}, r"--max-ratio (is )?0.5"),
     ],
 )  # fmt: skip
-def test_options_that_cannot_be_are_told(given, told):
-    with pytest.raises(ValueError, match=told):
+def test_impossible_options_are_refused(given, message):
+    with pytest.raises(ValueError, match=message):
         DoctorOptions(**given)
 
 

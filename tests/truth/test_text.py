@@ -1,23 +1,27 @@
-"""Lines are cut and cleaned by rule 4, ids go back to the text they came from, and text is never a control symbol."""
+"""Lines end at LF and are cleaned, ids decode to their text, and text never gives a control symbol."""
 
 import gzip
 import pickle
 import unicodedata
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import sentencepiece
 from sacremoses import MosesTruecaser
 
 from nmt.artefact import Artefact, new_folder
+from nmt.data.prepare import PrepareOptions
 from nmt.errors import ArtefactError, InputError, UserError
+from nmt.options import options_of
 from nmt.symbols import SYMBOLS, UNK
 from nmt.text.corpus import clean, decode_line, read_lines
 from nmt.text.filter import KEPT, REASONS, LengthFilter
-from nmt.text.normalize import Normalizer
+from nmt.text.normalize import UNICODE_FORMS, Normalizer
 from nmt.text.pipeline import Pipeline, Side, SideSettings
-from nmt.text.subword import SentencepieceVocabulary, SubwordSettings, learn_subwords
+from nmt.text.subword import VOCABULARIES, SentencepieceVocabulary, SubwordSettings, learn_subwords
+from nmt.text.tokenize import TOKENIZERS
 from nmt.text.truecase import Truecaser, count_casings
 from nmt.text.vocabulary import WordVocabulary
 
@@ -56,7 +60,7 @@ def pipeline_of(
 
 
 @pytest.mark.parametrize("character", list("\x00\x01\t\x0b\x0c\r\x1b\x1c\x1d\x1e\x1f\x7f\x80\x85\x9f\u2028\u2029"))
-def test_what_other_readers_cut_lines_at_is_a_space(tmp_path, character):
+def test_other_line_separators_become_spaces(tmp_path, character):
     path = tmp_path / "text"
     path.write_bytes(f"one{character}two\nthree\n".encode())
     assert read_lines(path) == ["one two", "three"]
@@ -103,15 +107,15 @@ def test_encoded_surrogates_are_not_utf8(tmp_path):
         read_lines(tmp_path / "text")
 
 
-def test_damaged_gzip_a_missing_file_and_a_folder_are_told_apart(tmp_path):
+def test_damaged_gzip_a_missing_file_and_a_folder_have_errors_of_their_own(tmp_path):
     packed = gzip.compress(b"some words\n" * 1000)
     (tmp_path / "cut.gz").write_bytes(packed[:-10])
     (tmp_path / "flipped.gz").write_bytes(packed[:20] + bytes([packed[20] ^ 255]) + packed[21:])
     for name in ("cut.gz", "flipped.gz"):
         with pytest.raises(InputError, match=f"{name}: damaged gzip"):
             read_lines(tmp_path / name)
-    for path, told in ((tmp_path / "none", "no such file"), (tmp_path, "is a folder")):
-        with pytest.raises(UserError, match=told) as caught:
+    for path, message in ((tmp_path / "none", "no such file"), (tmp_path, "is a folder")):
+        with pytest.raises(UserError, match=message) as caught:
             read_lines(path)
         assert caught.value.code == 2
 
@@ -128,7 +132,7 @@ def test_normalisation_goes_form_then_punctuation_then_case():
 
 @pytest.mark.parametrize("subword", ["bpe", "unigram", "none"])
 @pytest.mark.parametrize("tokenizer", ["none", "moses"])
-def test_ids_go_back_to_the_text_they_came_from(subword, tokenizer):
+def test_ids_decode_to_the_text_that_they_encode(subword, tokenizer):
     texts = SENTENCES if tokenizer == "none" else [text for text in SENTENCES if "«" not in text and "'" not in text]
     side = pipeline_of(subword, texts, tokenizer).source
     for text in texts:
@@ -174,15 +178,15 @@ def test_word_by_word_is_what_sentencepiece_gives_for_the_whole_line(subword):
     texts = side.prepare(lines)
     whole = [reference.encode(text.replace("▁", " "), out_type=int) for text in texts]
     for _ in range(2):  # the second time every word is known
-        found = side.vocabulary.encode_batch(texts)
-        assert [row.tolist() for row in found.rows()] == whole
-        assert found.lengths.tolist() == [len(row) for row in whole]
-        assert found.unknown.tolist() == [row.count(UNK) for row in whole]
-        assert found.words.tolist() == [len(text.replace("▁", " ").split()) for text in texts]
+        encoded = side.vocabulary.encode_batch(texts)
+        assert [row.tolist() for row in encoded.rows()] == whole
+        assert encoded.lengths.tolist() == [len(row) for row in whole]
+        assert encoded.unknown.tolist() == [row.count(UNK) for row in whole]
+        assert encoded.words.tolist() == [len(text.replace("▁", " ").split()) for text in texts]
     assert side.vocabulary.encode_batch([]).rows() == []
 
 
-def test_words_that_are_kept_are_bounded_however_long_they_are(monkeypatch):
+def test_the_cache_of_words_is_bounded_in_characters(monkeypatch):
     monkeypatch.setattr("nmt.text.subword.MAX_CACHED_CHARACTERS", 1000)
     side = pipeline_of("bpe", SENTENCES).source
     reference = sentencepiece.SentencePieceProcessor(model_proto=side.vocabulary.to_bytes())
@@ -218,9 +222,9 @@ def test_a_text_too_small_for_the_vocabulary_gives_a_smaller_one(subword):
 def test_words_are_ordered_by_frequency_and_then_by_code_point():
     words = WordVocabulary.learn({"b": 2, "a": 2, "z": 5, "rare": 1}, 7, 2)
     assert [words.piece(i) for i in range(words.size)] == [*SYMBOLS, "z", "a", "b"]
-    found = words.encode_batch(["a rare  z", ""])
-    assert [row.tolist() for row in found.rows()] == [[5, UNK, 4], []]
-    assert (found.words.tolist(), found.unknown.tolist()) == ([3, 0], [1, 0])
+    encoded = words.encode_batch(["a rare  z", ""])
+    assert [row.tolist() for row in encoded.rows()] == [[5, UNK, 4], []]
+    assert (encoded.words.tolist(), encoded.unknown.tolist()) == ([3, 0], [1, 0])
     assert WordVocabulary.learn({"b": 2, "a": 2, "z": 5}, 6, 1).size == 6
 
 
@@ -235,6 +239,20 @@ def test_each_text_of_a_batch_is_cleaned_then_brought_into_its_form_and_case(for
         expected = [unicodedata.normalize(form.upper(), text) for text in expected]
     assert normalizer(texts) == ([text.lower() for text in expected] if lowercase else expected)
     assert normalizer([]) == []
+
+
+@pytest.mark.parametrize(
+    ("option", "table"), [("normalization", UNICODE_FORMS), ("tokenizer", TOKENIZERS), ("subword", VOCABULARIES)]
+)
+def test_the_choices_of_an_option_and_of_saved_settings_are_the_names_in_its_table(option, table):
+    types = {field.name: field.type_name for field in options_of(PrepareOptions)}
+    assert types[option].removeprefix("auto|") == "|".join(table)
+    side = {"language": "en", "normalize_punctuation": False, "lowercase": False}
+    side |= {"normalization": "none", "tokenizer": "none", "subword": "none"}
+    for name in table:
+        assert getattr(msgspec.convert(side | {option: name}, SideSettings), option) == name
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(side | {option: "unknown"}, SideSettings)
 
 
 # Truecasing

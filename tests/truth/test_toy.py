@@ -200,14 +200,14 @@ BY_HAND: list[tuple[Any, str, str, str]] = [
 ]
 
 
-def said(sentence: Any, language: str) -> str:
+def translation(sentence: Any, language: str) -> str:
     text: str = generate.text(generate.LANGUAGES[language](sentence))
     return text
 
 
 @pytest.mark.parametrize(("sentence", "en", "de", "fr"), BY_HAND, ids=[row[1] for row in BY_HAND])
-def test_a_meaning_is_said_as_a_person_would_say_it(sentence: Any, en: str, de: str, fr: str) -> None:
-    assert (said(sentence, "en"), said(sentence, "de"), said(sentence, "fr")) == (en, de, fr)
+def test_a_meaning_is_realised_as_a_person_would_write_it(sentence: Any, en: str, de: str, fr: str) -> None:
+    assert (translation(sentence, "en"), translation(sentence, "de"), translation(sentence, "fr")) == (en, de, fr)
 
 
 ALIGNED = {  # English with the numbers of the German words; those in brackets are only possible
@@ -229,11 +229,15 @@ ALIGNED = {  # English with the numbers of the German words; those in brackets a
 def test_words_are_aligned_as_a_person_would_align_them(english: str) -> None:
     [sentence] = [row[0] for row in BY_HAND if row[1] == english]
     sure, possible = words.links(*(generate.LANGUAGES[language](sentence) for language in ("en", "de")))
-    told = ALIGNED[english].split()
-    assert len(told) == len(english.split())
-    beyond = {(i, int(j)) for i, word in enumerate(told) for j in re.findall(r"\d+", re.sub(r"\(.*\)", "", word))}
+    words_of_line = ALIGNED[english].split()
+    assert len(words_of_line) == len(english.split())
+    beyond = {
+        (i, int(j)) for i, word in enumerate(words_of_line) for j in re.findall(r"\d+", re.sub(r"\(.*\)", "", word))
+    }
     assert sure == beyond
-    assert possible == beyond | {(i, int(j)) for i, word in enumerate(told) for j in re.findall(r"\((\d+)\)", word)}
+    assert possible == beyond | {
+        (i, int(j)) for i, word in enumerate(words_of_line) for j in re.findall(r"\((\d+)\)", word)
+    }
 
 
 DECLENSION = {  # article and adjective from any grammar: man, woman, child, women
@@ -272,15 +276,21 @@ def test_german_articles_and_adjectives_follow_gender_number_and_case(determiner
             "dat": simple("Paul", "help", words),
         }[case]
         wanted = f"{forms.replace('-', 'glücklich')} {german}"
-        assert re.search(rf"(^|[ ]){wanted}( |\.)", said(sentence, "de"), re.IGNORECASE), said(sentence, "de")
+        assert re.search(rf"(^|[ ]){wanted}( |\.)", translation(sentence, "de"), re.IGNORECASE), translation(
+            sentence, "de"
+        )
 
 
 @pytest.mark.parametrize("verb", [name for name, verb in VERBS.items() if not verb.en_preposition])
 def test_english_and_french_verbs_agree_with_their_subject(verb: str) -> None:
-    by_person = [said(simple(person, verb), "en").split()[1].rstrip(".") for person in ("I", "you", "we", "they")]
+    by_person = [
+        translation(simple(person, verb), "en").split()[1].rstrip(".") for person in ("I", "you", "we", "they")
+    ]
     assert len(set(by_person)) == 1
-    assert said(simple("he", verb), "en").split()[1].rstrip(".").endswith("s")
-    french = [re.split(r"[ ']", said(simple(person, verb), "fr").rstrip("."), maxsplit=1)[1] for person in PRONOUNS]
+    assert translation(simple("he", verb), "en").split()[1].rstrip(".").endswith("s")
+    french = [
+        re.split(r"[ ']", translation(simple(person, verb), "fr").rstrip("."), maxsplit=1)[1] for person in PRONOUNS
+    ]
     i, you, he, she, we, they = french
     assert he == she and you.endswith(("s", "x")) and we.endswith("ons") and they.endswith("nt")
     assert i in (you, you[:-1])
@@ -293,8 +303,8 @@ def test_separable_verbs_part_in_main_clauses_only() -> None:
         name = f"{verb.en[0]} {verb.en_preposition}".strip()
         main, subordinate = clause("Paul", name), Sentence("that", clause("I", "say"), clause("Paul", name))
         he_form, particle = verb.de[2], verb.de_particle
-        assert said(Sentence("simple", main), "de") == f"Paul {he_form} {particle}."
-        assert said(subordinate, "de") == f"Ich sage, dass Paul {particle}{he_form}."
+        assert translation(Sentence("simple", main), "de") == f"Paul {he_form} {particle}."
+        assert translation(subordinate, "de") == f"Ich sage, dass Paul {particle}{he_form}."
 
 
 @pytest.fixture(scope="module")
@@ -306,8 +316,8 @@ def sample() -> list[Any]:
 def test_an_english_sentence_has_one_translation(sample: list[Any]) -> None:
     translations: dict[str, tuple[str, str]] = {}
     for sentence in sample:
-        found = (said(sentence, "de"), said(sentence, "fr"))
-        assert translations.setdefault(said(sentence, "en"), found) == found
+        translated = (translation(sentence, "de"), translation(sentence, "fr"))
+        assert translations.setdefault(translation(sentence, "en"), translated) == translated
 
 
 def test_every_content_word_is_aligned_within_the_sentence(sample: list[Any]) -> None:
@@ -325,7 +335,7 @@ def test_sentences_are_written_as_sentences(sample: list[Any]) -> None:
     for language, letters in (("en", "a-z"), ("de", "a-zäöüß"), ("fr", "a-zàâçéèêîôœ")):
         form = re.compile(rf"[{letters}A-ZÄÖÜ]['{letters}A-ZÄÖÜ]*(,? ['{letters}A-ZÄÖÜ]+)*\.")
         for sentence in sample:
-            text = said(sentence, language)
+            text = translation(sentence, language)
             assert form.fullmatch(text), text
 
 
@@ -334,7 +344,7 @@ def test_french_elides_and_contracts_wherever_it_must(sample: list[Any]) -> None
     elided = re.compile(rf"\b(je|me|te|le|la|ne|de|que|ce|ma|ta|sa) [{vowels}]", re.IGNORECASE)
     contracted = re.compile(r"\b(à|de) (le|les) ", re.IGNORECASE)
     for sentence in sample:
-        text = said(sentence, "fr")
+        text = translation(sentence, "fr")
         assert not elided.search(text) and not contracted.search(text), text
 
 
@@ -345,7 +355,7 @@ def test_the_grammar_is_too_large_to_be_learnt_by_heart() -> None:
         for noun, determiner in product((n for n in lexicon.NOUNS if n.kind in kinds), determiners):
             fitting = [adjective for adjective in lexicon.ADJECTIVES if noun.kind in adjective.kinds]
             for plural, adjective in product((False, True), [None, *fitting]):
-                found.add(said(simple(meaning.NounPhrase(noun, determiner, plural, adjective), "sleep"), "en"))
+                found.add(translation(simple(meaning.NounPhrase(noun, determiner, plural, adjective), "sleep"), "en"))
         return found
 
     people, things = len(noun_phrases({"adult", "child"})), len(noun_phrases({"thing"}))

@@ -1,4 +1,4 @@
-"""`nmt doctor` as a user runs it: report, examples, JSON, a page of charts, and a code that a script can act upon."""
+"""`nmt doctor` as a user runs it: report, examples, JSON, the page of charts, exit codes."""
 
 import os
 import signal
@@ -27,11 +27,11 @@ def corpus(tmp_path):
     return written
 
 
-def test_a_clean_corpus_is_told_so_on_stdout_alone(corpus, call):
-    told = call(*corpus())
-    assert (told.code, told.err) == (0, "")
-    assert "train: 40 pairs" in told.out and "\nnothing found\n" in told.out
-    assert "█" in told.out
+def test_a_clean_corpus_is_reported_on_stdout_alone(corpus, call):
+    result = call(*corpus())
+    assert (result.code, result.err) == (0, "")
+    assert "train: 40 pairs" in result.out and "\nnothing found\n" in result.out
+    assert "█" in result.out
 
 
 def test_faults_are_named_by_file_and_line_and_an_error_is_code_3(corpus, call, tmp_path):
@@ -42,30 +42,30 @@ def test_faults_are_named_by_file_and_line_and_an_error_is_code_3(corpus, call, 
         *TARGET[8:],
         "[bold]one more[/x]",
     ]
-    told = call(*corpus(target=target), "--quiet")
-    assert (told.code, told.err) == (3, "")
-    assert [line.split()[:4] for line in told.out.splitlines() if line.startswith(("error", "warning", "note"))] == [
+    result = call(*corpus(target=target), "--quiet")
+    assert (result.code, result.err) == (3, "")
+    assert [line.split()[:4] for line in result.out.splitlines() if line.startswith(("error", "warning", "note"))] == [
         ["error", "train", "pair", "files"],
         ["error", "train", "target", "not"],
         ["warning", "train", "target", "blank"],
     ]
     for place in ("c.de:41: ", "c.de:8:17: ", "c.de:7: "):
-        assert f"    {tmp_path}/{place}" in told.out
-    assert f"{tmp_path}/c.en has 40 lines, {tmp_path}/c.de has 41" in told.out
+        assert f"    {tmp_path}/{place}" in result.out
+    assert f"{tmp_path}/c.en has 40 lines, {tmp_path}/c.de has 41" in result.out
 
 
 @pytest.mark.parametrize(
     ("fail_on", "blank", "copies", "code"),
     [("error", 1, 0, 0), ("warning", 1, 0, 3), ("never", 1, 9, 0), ("error", 0, 9, 3), ("warning", 0, 0, 0)],
 )
-def test_the_code_goes_by_the_worst_that_is_found(fail_on, blank, copies, code, corpus, call):
+def test_the_exit_code_follows_the_worst_finding(fail_on, blank, copies, code, corpus, call):
     source, target = list(SOURCE), list(TARGET)
     target[:blank] = [""] * blank
     target[10 : 10 + copies] = source[10 : 10 + copies]
     assert call(*corpus(source, target), f"--fail-on={fail_on}").code == code
 
 
-def test_the_json_has_all_that_the_table_has(corpus, call, tmp_path):
+def test_the_json_has_the_content_of_the_table(corpus, call, tmp_path):
     source = [*SOURCE[:4], "The house 104 &amp; its door, and we have it.", *SOURCE[5:]]
     report = call(*corpus(source), "--json", "--examples=1").json
     (finding,) = report["findings"]
@@ -73,16 +73,16 @@ def test_the_json_has_all_that_the_table_has(corpus, call, tmp_path):
     assert finding["examples"] == [
         {"place": f"{tmp_path}/c.en:5", "text": "The house 104 &amp; its door, and we have it."}
     ]
-    (one,) = report["sets"]
-    assert one["pairs"] == one["examined"] == 40
-    assert [sum(count for _, count in rows) for rows in one["lengths"].values()] == [40, 40, 40]
+    (figures,) = report["sets"]
+    assert figures["pairs"] == figures["examined"] == 40
+    assert [sum(count for _, count in rows) for rows in figures["lengths"].values()] == [40, 40, 40]
 
 
-def test_the_page_holds_everything_and_quotes_what_a_corpus_brings(corpus, call, tmp_path):
+def test_the_page_has_every_chart_and_escapes_text_of_the_corpus(corpus, call, tmp_path):
     hostile = "<script>alert(1)</script> \x1b[31m and more"
-    told = call(*corpus([hostile, *SOURCE[1:]]), f"--html={tmp_path / 'report.html'}")
-    assert told.code == 0 and "report.html: written" in told.err
-    assert "\x1b" not in told.out
+    result = call(*corpus([hostile, *SOURCE[1:]]), f"--html={tmp_path / 'report.html'}")
+    assert result.code == 0 and "report.html: written" in result.err
+    assert "\x1b" not in result.out
     page = (tmp_path / "report.html").read_text()
     assert "<script" not in page and "&lt;script&gt;" in page and "\x1b" not in page
     body = page.removeprefix("<!DOCTYPE html>\n").replace('<meta charset="utf-8">', "").replace("<br>", "<br/>")
@@ -90,48 +90,48 @@ def test_the_page_holds_everything_and_quotes_what_a_corpus_brings(corpus, call,
     assert len(drawings) == 3
 
 
-def test_prepared_data_is_one_word_without_a_flag(data, call):
-    told = call("doctor", data, "--json", "--fail-on=never")
-    assert [(one["kind"], one["name"], one["pairs"], one["unit"]) for one in told.json["sets"]] == [
+def test_prepared_data_is_named_without_a_flag(data, call):
+    result = call("doctor", data, "--json", "--fail-on=never")
+    assert [(row["kind"], row["name"], row["pairs"], row["unit"]) for row in result.json["sets"]] == [
         ("train", "train", 300, "tokens"), ("valid", "dev", 20, "tokens"),
     ]  # fmt: skip
-    assert told.code == 0
+    assert result.code == 0
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "message"),
     [
         ([], 2, "nothing to look at"), (["nowhere"], 4, "is not there"), (["nowhere", "--train=a"], 2, "--train A --train B"),
         (["--train=nowhere", "--source-lang=en", "--target-lang=de"], 2, "nowhere.en: no such file"),
         (["--train=a", "--source-lang=en"], 2, "--target-lang"), (["--fail-on=note", "d"], 2, "--fail-on"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_looked_at_is_one_line(arguments, code, told, call):
-    found = call("doctor", *arguments)
-    assert (found.code, found.out) == (code, "")
-    assert told in found.err and found.err.count("\n") == 1
+def test_an_error_is_one_line(arguments, code, message, call):
+    result = call("doctor", *arguments)
+    assert (result.code, result.out) == (code, "")
+    assert message in result.err and result.err.count("\n") == 1
 
 
 def test_a_vocabulary_of_other_languages_is_refused(corpus, data, call):
     arguments = corpus()
     arguments[2] = "--target-lang=en"
-    found = call(*arguments, f"--vocabulary={data}")
-    assert found.code == 2 and "translates en-de; the data is en-en" in found.err
+    result = call(*arguments, f"--vocabulary={data}")
+    assert result.code == 2 and "translates en-de; the data is en-en" in result.err
 
 
 def test_a_signal_ends_it_between_two_chunks(corpus, call, monkeypatch):
     monkeypatch.setattr(nmt.doctor.sets, "CHUNK_PAIRS", 10)
-    looked = []
+    guessed = []
 
     def stopped(text):
-        looked.append(text)
+        guessed.append(text)
         os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(nmt.doctor.examine, "guess_language", stopped)
     assert call(*corpus()) == (128 + signal.SIGTERM, "", "")
-    assert len(looked) == 20  # both sides of the first chunk
+    assert len(guessed) == 20  # both sides of the first chunk
 
 
-def test_it_does_without_torch():
+def test_the_command_does_not_import_torch():
     code = "import sys, nmt.cli.doctor; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,4 +1,4 @@
-"""The recipes as a user runs them: data from a folder or a mirror, steps that are not done twice, figures at the end."""
+"""The recipes as a user runs them: data from a folder or a mirror, steps that are skipped when done, figures at the end."""
 
 import fcntl
 import gzip
@@ -67,7 +67,7 @@ def fetch(tmp_path: Path) -> Callable[..., int]:
 
 
 def standing(folder: Path) -> list[str]:
-    """The files that a user sees, or that were left behind."""
+    """The names of all files but the lock's."""
     return sorted(path.name for path in folder.glob("*") if path.name != ".lock")
 
 
@@ -97,11 +97,11 @@ def test_a_file_is_kept_as_it_is_and_found_at_the_top_of_a_mirror_too(mirror, tm
     packed = (mirror / "data" / "zipped.en.gz").read_bytes()
     assert fetch([tmp_path / "nowhere", mirror / "data"], "elsewhere/zipped.en.gz") == 0
     assert (tmp_path / "to" / "zipped.en.gz").read_bytes() == packed
-    told = capsys.readouterr().err
-    assert f"recorded in {tmp_path / 'lock'} with sha256 {sha256(packed)}" in told and "nothing was known" in told
+    errors = capsys.readouterr().err
+    assert f"recorded in {tmp_path / 'lock'} with sha256 {sha256(packed)}" in errors and "nothing was known" in errors
 
 
-def test_a_file_that_stands_is_not_fetched_again(server, fetch):
+def test_an_existing_file_is_not_fetched_again(server, fetch):
     assert fetch(server.address, "data/large") == 0
     assert fetch(server.address, "data/large") == 0
     assert server.requests == [("/data/large", None)]
@@ -130,7 +130,7 @@ def test_a_busy_server_is_asked_again_and_one_that_stays_so_gives_way_to_the_nex
     assert standing(tmp_path / "to") == ["large", "plain.de"]
 
 
-def test_a_cut_download_is_finished_by_the_next_run_unless_the_file_is_another_by_then(server, mirror, tmp_path, fetch):
+def test_a_cut_download_is_continued_by_the_next_run_unless_the_file_has_changed(server, mirror, tmp_path, fetch):
     for changed in (False, True):
         whole = LARGE[::-1] if changed else LARGE
         shutil.rmtree(tmp_path / "to", ignore_errors=True)
@@ -145,9 +145,7 @@ def test_a_cut_download_is_finished_by_the_next_run_unless_the_file_is_another_b
         assert standing(tmp_path / "to") == ["large"]
 
 
-def test_a_part_is_gone_on_with_at_another_mirror_only_where_a_hash_tells_whether_it_fits(
-    server, mirror, tmp_path, fetch
-):
+def test_a_part_is_continued_at_another_mirror_only_with_a_known_hash(server, mirror, tmp_path, fetch):
     for lock, asked in ((pinned(large=LARGE), "bytes=1000000-"), ("", None)):
         shutil.rmtree(tmp_path / "to", ignore_errors=True)
         (tmp_path / "lock").write_text(lock)
@@ -186,8 +184,8 @@ def test_wrong_bytes_are_refused_and_the_next_mirror_is_tried(server, mirror, tm
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "large").write_bytes(wrong)
     assert fetch(tmp_path / "bad", "data/large") == 4
-    told = capsys.readouterr().err
-    assert (sha256(LARGE) in told and sha256(wrong) in told) or f"{len(wrong):,} bytes" in told
+    errors = capsys.readouterr().err
+    assert (sha256(LARGE) in errors and sha256(wrong) in errors) or f"{len(wrong):,} bytes" in errors
     assert standing(tmp_path / "to") == []
     assert fetch([tmp_path / "bad", server.address], "data/large") == 0
     assert (tmp_path / "to" / "large").read_bytes() == LARGE
@@ -235,14 +233,14 @@ def test_a_tar_that_is_cut_at_the_mirror_is_never_recorded(mirror, tmp_path, fet
     assert (tmp_path / "lock").read_text() == pinned(a__tar=stream.getvalue())
 
 
-def test_what_cannot_be_had_is_5_with_all_that_was_tried(server, mirror, tmp_path, fetch, capsys):
+def test_a_file_that_no_mirror_has_is_5_with_every_address(server, mirror, tmp_path, fetch, capsys):
     gone = Server(mirror)
     gone.close()
     assert fetch([mirror, server.address, gone.address], "--tries=2", "data/absent") == 5
-    told = capsys.readouterr().err.splitlines()[-1]
+    errors = capsys.readouterr().err.splitlines()[-1]
     for tried in (f"{mirror}/data/absent: no such file", f"{server.address}/data/absent: HTTP 404", f"{gone.address}/"):
-        assert tried in told
-    assert "refused (2 times" in told
+        assert tried in errors
+    assert "refused (2 times" in errors
 
 
 def test_a_server_that_sends_more_than_the_lock_demands_is_cut_short(server, mirror, tmp_path, fetch):
@@ -259,7 +257,7 @@ def test_a_server_that_always_says_that_nothing_is_left_is_not_asked_without_end
 
 
 @pytest.mark.parametrize("mirrors", ["", "ftp://127.0.0.1", "https://[x/"])
-def test_a_mirror_that_is_none_and_a_lock_file_that_is_none_are_usage(mirror, tmp_path, fetch, capsys, mirrors):
+def test_an_invalid_mirror_and_an_invalid_lock_file_are_usage_errors(mirror, tmp_path, fetch, capsys, mirrors):
     with pytest.raises(SystemExit) as caught:
         fetch(mirrors, "data/large")
     assert caught.value.code == 2
@@ -287,11 +285,11 @@ def test_two_that_record_in_one_lock_file_wait_for_each_other(tmp_path):
     assert {line.split()[2] for line in lock.read_text().splitlines()} == {"ours", "theirs"}
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_a_full_disk_is_5_with_what_is_needed_and_the_part_is_gone_on_with(
-    server, tmp_path, fetch, capsys, told, monkeypatch
+@pytest.mark.parametrize("size_known", [True, False])
+def test_a_full_disk_is_5_with_the_bytes_needed_and_the_part_is_continued(
+    server, tmp_path, fetch, capsys, size_known, monkeypatch
 ):
-    if not told:  # as when another program fills the disk meanwhile
+    if not size_known:  # as when another program fills the disk meanwhile
         usage = shutil._ntuple_diskusage(1, 0, 1 << 40)  # type: ignore[attr-defined]
         monkeypatch.setattr(program.shutil, "disk_usage", lambda _: usage)
     (tmp_path / "to").mkdir()
@@ -299,16 +297,16 @@ def test_a_full_disk_is_5_with_what_is_needed_and_the_part_is_gone_on_with(
         assert fetch(server.address, "data/large") == 5
         error = capsys.readouterr().err.splitlines()[-1]
         assert ".large.part: cannot be written" in error and f"at least {len(LARGE):,} bytes needed" in error
-        kept = (tmp_path / "to" / ".large.part").stat().st_size if not told else 0
-        assert (kept > 500_000) == (not told) and f"the {kept:,} bytes that are there" in error
+        kept = (tmp_path / "to" / ".large.part").stat().st_size if not size_known else 0
+        assert (kept > 500_000) == (not size_known) and f"the {kept:,} bytes that are there" in error
         resize(8 << 20)
         assert fetch(server.address, "data/large") == 0
-        assert server.requests[-1][1] == (None if told else f"bytes={kept}-")
+        assert server.requests[-1][1] == (None if size_known else f"bytes={kept}-")
         assert (tmp_path / "to" / "large").read_bytes() == LARGE
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_fetch_that_is_ended_in_the_middle_is_gone_on_with(server, tmp_path, fetch, number):
+def test_an_interrupted_fetch_is_continued(server, tmp_path, fetch, number):
     server.cuts = [2_000_000]
     server.hold.set()
     where = [f"--mirror={server.address}", f"--to={tmp_path / 'to'}", f"--lock={tmp_path / 'lock'}", "--timeout=2"]
@@ -366,8 +364,8 @@ def test_the_toy_recipe_does_each_step_once_and_ends_with_three_translations(tmp
     assert len(sources) == len(found) == len(references) == 30
     for output in (done.stdout, again.stdout):
         for three in zip(sources[:3], found[:3], references[:3], strict=True):
-            for said in three:
-                assert f" {said}\n" in output
+            for text in three:
+                assert f" {text}\n" in output
         assert "tok:13a" in output and "expected >= 90" in output
 
 
@@ -406,7 +404,7 @@ def test_multi30k_comes_from_a_mirror_and_is_scored_beside_the_published_figure(
     assert f"tok:{'none' if protocol == 'tokenised' else '13a'}" in done.stdout
 
 
-def test_tatoeba_says_that_it_must_be_told_where_its_data_is(tmp_path: Path) -> None:
+def test_tatoeba_without_data_names_the_variable(tmp_path: Path) -> None:
     done = run("tatoeba-en-de", tmp_path, DATA="")
     assert done.returncode != 0
     assert "DATA" in done.stderr and "en-de" in done.stderr

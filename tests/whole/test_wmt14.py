@@ -1,4 +1,4 @@
-"""The WMT14 recipes whole, on archives of the right names and layouts: killed at every step, and after every fault."""
+"""The whole WMT14 recipes on archives of their names and layouts: killed at every step, and after every fault."""
 
 import io
 import json
@@ -87,7 +87,7 @@ def results(work: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def undisturbed(lang: str, mirror: Path, tmp_path_factory) -> Path:
-    """The work of a run to which nothing happened."""
+    """The work of an uninterrupted run."""
     work = tmp_path_factory.mktemp("undisturbed") / "work"
     done = recipe(lang, mirror, work)
     assert done.returncode == 0, done.stderr
@@ -123,7 +123,7 @@ def test_killed_at_every_step_the_recipe_ends_in_the_very_same_result(lang, mirr
 
 @contextmanager
 def replaced(path: Path, content: bytes) -> Iterator[None]:
-    """A file of a mirror, another while it lasts."""
+    """Replace the content of a file within the block."""
     kept = path.read_bytes()
     path.write_bytes(content)
     try:
@@ -147,9 +147,9 @@ def with_link(archive: bytes) -> bytes:
 def test_after_each_fault_of_a_mirror_the_recipe_goes_on_to_the_very_same_result(lang, mirror, undisturbed, tmp_path):
     work = tmp_path / "work"
 
-    def refused(code: int, *told: str, at: str | Path = mirror) -> None:
+    def refused(code: int, *messages: str, at: str | Path = mirror) -> None:
         done = recipe(lang, at, work)
-        assert done.returncode == code and all(word in done.stderr for word in told), done.stderr
+        assert done.returncode == code and all(message in done.stderr for message in messages), done.stderr
 
     europarl, news = mirror / "wmt13/training-parallel-europarl-v7.tgz", mirror / "wmt14/training-parallel-nc-v9.tgz"
     with replaced(europarl, europarl.read_bytes()[: europarl.stat().st_size // 2]):
@@ -170,7 +170,7 @@ def test_after_each_fault_of_a_mirror_the_recipe_goes_on_to_the_very_same_result
 
 
 def room(folder: Path) -> int:
-    """Bytes of disk that a folder takes."""
+    """Disk space of a folder, bytes."""
     return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
 
 
@@ -203,7 +203,7 @@ echo >> "$WORK/asked"
 
 @pytest.mark.parametrize("text", ["paper", "fairseq", "marian"])
 @pytest.mark.parametrize("model", ["base", "big"])
-def test_every_variant_asks_for_settings_that_there_are(text, model, lang, mirror, tmp_path, call):
+def test_every_variant_gives_valid_settings(text, model, lang, mirror, tmp_path, call):
     (tmp_path / "nmt").write_text(RECORDER)
     (tmp_path / "nmt").chmod(0o755)
     given = {"NMT": str(tmp_path / "nmt"), "RECIPE": text, "MODEL": model, "VOCAB_SIZE": ""}
@@ -211,7 +211,7 @@ def test_every_variant_asks_for_settings_that_there_are(text, model, lang, mirro
     assert done.returncode == 0, done.stderr
     asked = [lines.split("\n") for lines in (tmp_path / "work/asked").read_text().strip().split("\n\n")]
     assert [command for command, *_ in asked] == ["prepare", "train", "average", "translate", "evaluate", "evaluate"]
-    found = {words[0]: tomllib.loads(told.out) for words in asked if (told := call(*words, "--dump-config")).out}
+    found = {words[0]: tomllib.loads(result.out) for words in asked if (result := call(*words, "--dump-config")).out}
     assert set(found) == {command for command, *_ in asked}
     size = {"paper": 37000 if lang == "de" else 32000, "fairseq": 40000, "marian": 36000}[text]
     assert found["prepare"]["vocab_size"] == size and found["prepare"]["truecase"] == (text == "marian")
