@@ -190,7 +190,7 @@ def _warn_of_newstest2014(names: Sequence[str], num_lines: int) -> None:
 
 
 def _translate(options: EvaluateOptions, parts: Parts, model: str, source: System) -> System:
-    """What a model makes of the source."""
+    """Translate the source lines with a model."""
     from nmt.translate.line_warnings import LineWarnings
     from nmt.translate.open import open_translator
     from nmt.translate.options import TranslatorOptions
