@@ -14,7 +14,7 @@ from nmt.metrics.base import Metric
 from nmt.metrics.checks import line_count_error, newstest2014_warning, refuse_subwords
 from nmt.metrics.paper_bleu import PaperBleu, PaperBleuOptions, check_language, language_of
 from nmt.metrics.significance import compare
-from nmt.options import make, opt, options_class, options_of
+from nmt.options import opt, options_class, options_of
 from nmt.signals import Signals
 from nmt.text.corpus import read_lines
 
@@ -112,15 +112,15 @@ def run(options: EvaluateOptions, parts: Parts) -> int:
 
 def _build_metrics(options: EvaluateOptions) -> list[tuple[str, Metric]]:
     """The metrics by name, ready to be used. UserError for an unknown name, and for a flag that none of them has."""
-    entries = [registry.find("metric", name) for name in options.metrics]
     values = options.metric_values()
-    known = {option.name for entry in entries for option in options_of(entry.options)}
+    parts = [registry.choose("metric", name, values) for name in options.metrics]
+    known = {option.name for part in parts for option in options_of(type(part.options))}
     for name in ("case_sensitive", "comet_model", "target_lang"):
         if name in values and name not in known:
             flag = "--" + name.replace("_", "-")
             hint = "give --paper" if name == "target_lang" else "nmt describe metric NAME shows the options of a metric"
             raise UserError(f"{flag}: no option of --metrics {' '.join(options.metrics)} ({hint})")
-    metrics: list[tuple[str, Metric]] = [(entry.name, entry.cls(make(entry.options, values))) for entry in entries]
+    metrics: list[tuple[str, Metric]] = [(part.name, registry.build(part)) for part in parts]
     for _, metric in metrics:
         metric.check()
     return metrics
@@ -190,7 +190,7 @@ def _warn_of_newstest2014(names: Sequence[str], num_lines: int) -> None:
 
 
 def _translate(options: EvaluateOptions, parts: Parts, model: str, source: System) -> System:
-    """What a model makes of the source."""
+    """Translate the source lines with a model."""
     from nmt.translate.line_warnings import LineWarnings
     from nmt.translate.open import open_translator
     from nmt.translate.options import TranslatorOptions

@@ -24,6 +24,8 @@ def unknown_flag(command: str, flag: str, words: Sequence[str], table: OptionTab
     if flag in [option.flag for option in positional]:
         labels = " ".join(option.label for option in positional)
         return UserError(f"unknown flag '{flag}' (its value is given without a flag: nmt {command} {labels})")
+    if inner := [option.flag for option in table.options if "." in option.path and flag in option.spellings()]:
+        return UserError(f"unknown flag '{flag}' (write {' or '.join(inner)})")
     if parts := _parts_with(flag, table):
         return UserError(f"unknown flag '{flag}' (it is one of {', '.join(parts)})")
     return unknown("flag", flag, table.flags)

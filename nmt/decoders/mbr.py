@@ -1,6 +1,6 @@
 """Minimum Bayes risk (Kumar and Byrne, 2004; Eikema and Aziz, 2020): the candidate most like all candidates.
 
-Candidates are samples, each of the same weight, or the hypotheses of a beam, weighted by their probability. The score of a
+Candidates are samples, each of the same weight, or hypotheses of another search, weighted by their probability. The score of a
 candidate is its expected utility: the weighted mean, over all candidates, of its metric with that candidate as the reference.
 """
 
@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -16,31 +16,37 @@ from torch import Tensor
 from nmt import opt, options_class, register, registry
 from nmt.decoders.base import Decoder, Hypothesis
 from nmt.decoders.constraints import Constraints
-from nmt.decoders.sampling import SamplingOptions
+from nmt.decoders.sampling import Sampling
 from nmt.metrics.base import Metric
 from nmt.models.base import Scorer
-from nmt.options import as_dict, options_of
+from nmt.options import Part, options_of, part
 
 
 @options_class
-class MbrOptions(SamplingOptions):
+class MbrOptions:
     n_best: int = opt(1, "different translations shown, with the greatest expected utility first", minimum=1)
-    candidates: Literal["sampling", "beam"] = opt(
-        "sampling", "where the candidates come from; a beam has no length penalty"
-    )
-    num_candidates: int = opt(32, "candidates of a sentence: samples, or the size of the beam", minimum=1)
-    utility: Literal["chrf", "bleu", "comet"] = opt(
-        "chrf", "what is expected of a translation: chrF2, BLEU of the sentence, or COMET"
-    )
-    comet_model: str | None = opt(
-        None, "with --utility comet: the checkpoint of a COMET model, which that library runs: a file to be trusted"
-    )
+    num_candidates: int = opt(32, "candidates of a sentence: samples, or the size of a beam", minimum=1)
+    candidates: Part = part("decoder", "sampling", "search for candidates; a beam has no length penalty")
+    utility: Part = part("metric", "chrf", "metric of a candidate with another as the reference")
 
     def __post_init__(self) -> None:
-        if (self.utility == "comet") != (self.comet_model is not None):
-            raise ValueError("utility comet needs a comet_model, and no other utility has one")
-        if not self.n_best <= self.num_candidates:
-            raise ValueError(f"--num-candidates {self.num_candidates}: must be at least --n-best, {self.n_best}")
+        if self.n_best > self.num_candidates:
+            raise ValueError(f"--n-best {self.n_best}: must be at most --num-candidates, {self.num_candidates}")
+        self.inner_search()
+
+    def inner_search(self) -> Part:
+        """The search for candidates, which finds num_candidates. ValueError for options of it that say otherwise."""
+        options = self.candidates.options or registry.choose("decoder", self.candidates.name).options
+        required: dict[str, Any] = {"n_best": self.num_candidates, "beam_size": self.num_candidates}
+        required["length_penalty"] = "none"  # the weight of a hypothesis is its probability
+        own = {option.name: option for option in options_of(type(options)) if option.name in required}
+        for name, option in own.items():
+            if getattr(options, name) not in (option.default, required[name]):
+                flag = f"--candidates.{name}".replace("_", "-")
+                raise ValueError(
+                    f"{flag} {getattr(options, name)}: with mbr it is always {required[name]} (leave it out)"
+                )
+        return replace(self.candidates, options=replace(options, **{name: required[name] for name in own}))
 
 
 @register("decoder", "mbr", MbrOptions)
@@ -52,21 +58,14 @@ class Mbr(Decoder):
     def __init__(self, options: MbrOptions) -> None:
         self.options = options
         self.n_best = options.n_best
-        entry = registry.find("decoder", options.candidates)
-        known = {option.name for option in options_of(entry.options)}
-        shared = {key: value for key, value in as_dict(options).items() if key in known}
-        if options.candidates == "beam":
-            shared |= {"beam_size": options.num_candidates, "length_penalty": "none"}
-        self._utility: Metric = registry.build(
-            registry.choose("metric", options.utility, {"comet_model": options.comet_model})
-        )
+        self._utility: Metric = registry.build(options.utility)
         self._utility.check()
-        self._inner: Decoder = entry.cls(entry.options(**shared | {"n_best": options.num_candidates}))
-        self.paths = self._inner.paths
+        self._inner: Decoder = registry.build(options.inner_search())
+        self.paths, self.takes_phrases = self._inner.paths, self._inner.takes_phrases
 
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
         """See Decoder; the score is the expected utility."""
-        self._inner.target = self.target
+        self._inner.target, self._inner.source_text = self.target, self.source_text
         candidates = self._inner.search(scorer, source, constraints)
         return [self._ranked(row, of_row) for row, of_row in zip(source.tolist(), candidates, strict=True)]
 
@@ -75,11 +74,11 @@ class Mbr(Decoder):
         candidates = [candidate for candidate in candidates if math.isfinite(candidate.log_prob)] or candidates[:1]
         distinct = {tuple(candidate.tokens): candidate for candidate in candidates}
         log_probs = np.array([candidate.log_prob for candidate in distinct.values()])
-        if self.options.candidates == "beam":
-            weights = np.exp(log_probs - log_probs.max())
-        else:
+        if isinstance(self._inner, Sampling):
             counts = Counter(tuple(candidate.tokens) for candidate in candidates)
             weights = np.array([float(counts[tokens]) for tokens in distinct])
+        else:
+            weights = np.exp(log_probs - log_probs.max())
         texts = [self.target.decode(tokens) if self.target else " ".join(map(str, tokens)) for tokens in distinct]
         source_text = self.source_text(source) if self.source_text else " ".join(map(str, source))
         utilities = self._utility.pairwise(source_text, texts)

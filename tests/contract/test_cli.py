@@ -137,7 +137,13 @@ def test_flags_of_other_toolkits_are_answered_with_flags_that_there_are(command,
 def test_a_flag_of_a_part_that_was_not_chosen_is_answered_with_the_parts_that_have_it(call):
     refused = call("translate", "--model=x", "--temperature=0.5")
     assert refused.code == 2
-    assert "unknown flag '--temperature' (it is one of --decoder mbr, --decoder sampling)" in refused.err
+    assert "unknown flag '--temperature' (it is one of --decoder sampling)" in refused.err
+
+
+def test_a_flag_of_a_part_within_a_part_is_answered_with_its_whole_spelling(call):
+    for flag in ("--temperature", "--no-unk"):
+        refused = call("translate", "--model=x", "--decoder=mbr", flag)
+        assert refused.code == 2 and f"unknown flag '{flag}' (write --candidates.{flag[2:]})" in refused.err
 
 
 def command_of(name: str) -> Command:

@@ -54,8 +54,11 @@ def padded(rows, more=0):
     return torch.stack([torch.cat([row, row.new_full((width - len(row),), PAD)]) for row in rows])
 
 
-def build(name):
-    return registry.build(registry.choose("decoder", name, BOUNDS))
+def build(name, **values):
+    """A decoder with BOUNDS, and so the decoders that it holds."""
+    held = [option.name for option in options_of(registry.find("decoder", name).options) if option.kind == "decoder"]
+    bounds = BOUNDS | {f"{part}.{key}": value for part in held for key, value in BOUNDS.items()}
+    return registry.build(registry.choose("decoder", name, bounds | values))
 
 
 def same(found, expected):
@@ -80,8 +83,7 @@ class Counted:
 @pytest.mark.parametrize("name", ALL)
 def test_no_more_hypotheses_are_followed_than_is_said(name, several, models):
     known = {option.name for option in options_of(registry.find("decoder", name).options)}
-    several = {key: value for key, value in several.items() if key in known}
-    decoder = registry.build(registry.choose("decoder", name, BOUNDS | several))
+    decoder = build(name, **{key: value for key, value in several.items() if key in known})
     scorer, rows = Counted(models["transformer"]), sentences(4)
     decoder.search(scorer, padded(rows))
     assert scorer.rows == len(rows) * decoder.paths

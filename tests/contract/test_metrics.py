@@ -7,7 +7,6 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from nmt import registry
-from nmt.options import make
 
 ALL = registry.names("metric")
 REFERENCE = [
@@ -47,8 +46,8 @@ def build(monkeypatch, tmp_path):
     model.touch()
 
     def built(name):
-        entry = registry.find("metric", name)
-        metric = entry.cls(make(entry.options, {"target_lang": "de", "comet_model": str(model)}))
+        values = {"target_lang": "de", "comet_model": str(model)}
+        metric = registry.build(registry.choose("metric", name, values))
         metric.check()
         return metric
 

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from scorers import RandomScorer, random_sources
 
-from nmt import UserError
+from nmt import UserError, registry
 from nmt.decoders.base import Target
-from nmt.decoders.mbr import Mbr, MbrOptions
 from nmt.decoders.sampling import Sampling, SamplingOptions
 from nmt.metrics.comet import Comet, CometOptions
 from nmt.symbols import EOS
@@ -55,7 +54,9 @@ def model(tmp_path):
 
 def test_the_best_is_what_comet_expects_most_of(library, model):
     scorer, rows = RandomScorer(12, V), random_sources(12, 5, V)
-    decoder = Mbr(MbrOptions(utility="comet", comet_model=model, num_candidates=16, n_best=16, **SHARED))
+    values = {"utility": "comet", "utility.comet_model": model, "num_candidates": 16, "n_best": 16}
+    values |= {f"candidates.{key}": value for key, value in SHARED.items()}
+    decoder = registry.build(registry.choose("decoder", "mbr", values))
     decoder.target, decoder.source_text = Target(text, list), text
     drawn = Sampling(SamplingOptions(n_best=16, **SHARED)).search(scorer, rows)
     for row, samples, found in zip(rows.tolist(), drawn, decoder.search(scorer, rows), strict=True):
@@ -98,15 +99,12 @@ def test_comet_takes_one_reference_and_needs_the_sources(library, model):
 
 
 def test_a_library_or_a_model_that_is_not_there_is_told_with_what_to_do(monkeypatch, tmp_path, library):
-    options = MbrOptions(utility="comet", comet_model=str(tmp_path / "none.ckpt"))
+    values = {"utility": "comet", "utility.comet_model": str(tmp_path / "none.ckpt")}
+    mbr = registry.choose("decoder", "mbr", values)
     with pytest.raises(UserError, match=r"none\.ckpt: no COMET model"):
-        Mbr(options)
+        registry.build(mbr)
+    with pytest.raises(UserError, match="give --comet-model"):
+        registry.build(registry.choose("decoder", "mbr", {"utility": "comet"}))
     monkeypatch.setitem(sys.modules, "comet", None)  # as if it were not installed
     with pytest.raises(UserError, match=r"pip install 'nmt-toolkit\[comet\]'"):
-        Mbr(options)
-
-
-@pytest.mark.parametrize("given", [{"utility": "comet"}, {"comet_model": "m.ckpt"}])
-def test_comet_and_its_model_are_wanted_together(given):
-    with pytest.raises(ValueError, match="comet needs a comet_model"):
-        MbrOptions(**given)
+        registry.build(mbr)

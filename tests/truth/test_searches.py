@@ -47,7 +47,10 @@ def log_prob(scorer, source, tokens):
 
 
 def build(name, **options):
-    return registry.build(registry.choose("decoder", name, {"max_len_a": 0, "max_len_b": 4, **options}))
+    options = {"max_len_a": 0, "max_len_b": 4, **options}
+    if name == "mbr":  # what a translation may be is an option of the search for its candidates
+        options = {key if key == "n_best" else f"candidates.{key}": value for key, value in options.items()}
+    return registry.build(registry.choose("decoder", name, options))
 
 
 def with_text(decoder):
