@@ -380,8 +380,7 @@ def test_presets_are_listed_and_described(call):
 @pytest.mark.parametrize("document", ["../README.md", "settings.md", "plugins.md", "doctor.md"])
 def test_the_commands_of_a_document_run_as_they_are_printed(document, call, tmp_path, monkeypatch):
     text = (DOCUMENTS / document).read_text()
-    python = re.search(r"```python\n(.*?)```", text, re.S)
-    (tmp_path / "my_parts.py").write_text(python[1] if python else "")
+    (tmp_path / "my_parts.py").write_text("\n".join(re.findall(r"```python\n(.*?)```", text, re.S)))
     (tmp_path / "my.toml").write_text("heads = 4\n")
     monkeypatch.chdir(tmp_path)
     commands = [re.split(r" [<>|#]", line)[0].split() for line in text.splitlines() if line.startswith("nmt ")]

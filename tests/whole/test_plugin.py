@@ -179,10 +179,8 @@ def test_a_part_of_a_name_that_is_taken_is_refused_with_both_places(tmp_path, nm
 
 def test_the_documents_plug_in_works_as_it_is_printed(tmp_path, nmt):
     text = (Path(__file__).parents[2] / "docs/plugins.md").read_text()
-    match = re.search(r"```python\n(.*?)```", text, re.S)
-    assert match is not None
     path = tmp_path / "my_parts.py"
-    path.write_text(match[1])
+    path.write_text("\n".join(re.findall(r"```python\n(.*?)```", text, re.S)))
     assert b"triangle" in nmt("list", "schedule", "--plugin", path).stdout
     dumped = nmt(
         "train", "--plugin", path, "--preset", "steep", "--dump-config", "--data=d", "--output=o"
