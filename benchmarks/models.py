@@ -77,7 +77,7 @@ def with_map(folder: Path, export: Path, path: Path, pipeline: Pipeline) -> Path
         with (folder / "vmap.txt").open("w", encoding="utf-8", newline="\n") as file:
             rows = [("", shortlist.frequent)]
             rows += [
-                (pipeline.source.piece(token), shortlist.words[shortlist.starts[token] : shortlist.starts[token + 1]])
+                (pipeline.source.piece(token), shortlist.tokens[shortlist.starts[token] : shortlist.starts[token + 1]])
                 for token in range(sizes[0])
             ]
             for piece, words in rows:

@@ -1,9 +1,9 @@
-"""The plan of batches: which pairs make up each update of an epoch, a pure function of (lengths, sizes, seed, epoch).
+"""The plan of batches: the pairs of each update of an epoch, a pure function of (lengths, sizes, seed, epoch).
 
 An epoch is planned in parts of a million pairs drawn from the whole corpus, one after the other, so that the first update
-never waits for the plan of the last. The pairs of a part are sorted by length and cut into groups of nearly equal length;
-the groups are shuffled, and each update is made of a few of them, so that little is padded and no update sees one length
-only. The plan does not know of devices: how an update is cut into micro-batches changes no result.
+never waits for the plan of the last. The pairs of a part are sorted by length and divided into groups of nearly equal length.
+The groups are shuffled, and each update consists of a few of them, so that little is padded and no update has one length
+only. The plan does not depend on devices: the division of an update into micro-batches changes no result.
 """
 
 from collections.abc import Iterator
@@ -18,21 +18,21 @@ from nmt.errors import ArtefactError
 Indices = NDArray[np.int64]
 
 GROUPS_PER_UPDATE: Final = 4
-PART: Final = 1 << 20  # pairs that are planned at once: a thousand of the paper's updates
-ROUNDS: Final = 4  # of the permutation; from three on it is a random one to who does not know its keys
+PART_PAIRS: Final = 1 << 20  # planned at once: a thousand of the paper's updates
+FEISTEL_ROUNDS: Final = 4  # from three on the permutation is pseudorandom (Luby and Rackoff, 1988)
 
 
 @dataclass(frozen=True)
 class Plan:
     """The updates of one part of an epoch.
 
-    before: pairs of the parts before
+    start: pairs of the previous parts
     order: (N,) pair indices, in the order they are read
     groups: (G + 1,) offsets into order: pairs of nearly one length
     updates: (U + 1,) offsets into groups
     """
 
-    before: int
+    start: int
     order: Indices
     groups: Indices
     updates: Indices
@@ -45,17 +45,18 @@ class Plan:
         first, last = self.updates[number], self.updates[number + 1]
         return [self.order[self.groups[g] : self.groups[g + 1]] for g in range(first, last)]
 
-    def pairs_before(self, number: int) -> int:
-        """Pairs that the updates before `number` read."""
-        return int(self.groups[self.updates[number]])
+    def num_pairs(self, updates: int) -> int:
+        """Pairs of the first `updates` updates of the part."""
+        return int(self.groups[self.updates[updates]])
 
     def update_at(self, pairs: int) -> int:
-        """The update that begins after `pairs` pairs of the part; ArtefactError if none does: it is not this data's."""
+        """The update that begins after `pairs` pairs of the part; ArtefactError if none does."""
         starts = self.groups[self.updates]
         number = int(np.searchsorted(starts, pairs))
         if number == len(starts) or starts[number] != pairs:
             raise ArtefactError(
-                f"the position of the data is not one of this data: no update begins after {self.before + pairs:,} pairs"
+                f"the run's position does not fit this data: no update begins after {self.start + pairs:,} pairs (give the "
+                "data that the run was trained on)"
             )
         return number
 
@@ -63,9 +64,11 @@ class Plan:
 def plan_part(
     source_lengths: NDArray[Any], target_lengths: NDArray[Any], batch_tokens: int, seed: int, epoch: int, part: int
 ) -> Plan:
-    """The plan of a part of an epoch, counted from 0.
+    """The plan of a part of an epoch.
 
-    source_lengths, target_lengths: (N,) of all pairs, in tokens without EOS; batch_tokens: target tokens with it
+    source_lengths, target_lengths: (N,) tokens of all pairs, EOS not counted
+    batch_tokens: target tokens of an update, EOS counted
+    epoch: counted from 1; part: counted from 0
     """
     pairs = _pairs_of_part(len(target_lengths), seed, epoch, part)
     source, target = source_lengths[pairs], target_lengths[pairs]
@@ -73,32 +76,33 @@ def plan_part(
     order = np.lexsort((random.permutation(len(target)), source, target))
     tokens = np.cumsum(target[order].astype(np.int64) + 1)
     group_tokens = max(1, batch_tokens // GROUPS_PER_UPDATE)
-    group_of = (tokens - 1) // group_tokens  # (N,) the group that a pair's last token falls in
+    group_of = (tokens - 1) // group_tokens  # (N,) the group of a pair's last token
     starts = np.flatnonzero(np.diff(group_of, prepend=-1))
     sizes = np.diff(starts, append=len(order))
     shuffled = random.permutation(len(starts))
-    pieces = np.repeat(starts[shuffled] - _before(sizes[shuffled]), sizes[shuffled]) + np.arange(len(order))
     groups = np.concatenate([[0], np.cumsum(sizes[shuffled])])
+    places = np.repeat(starts[shuffled] - groups[:-1], sizes[shuffled]) + np.arange(len(order))
     updates = np.append(np.arange(0, len(starts), GROUPS_PER_UPDATE), len(starts))
-    return Plan(part * PART, pairs[order[pieces]], groups.astype(np.int64), updates.astype(np.int64))
+    return Plan(part * PART_PAIRS, pairs[order[places]], groups.astype(np.int64), updates.astype(np.int64))
 
 
 def _pairs_of_part(size: int, seed: int, epoch: int, part: int) -> Indices:
     """The pairs of a part of an epoch over `size` pairs; all parts together hold each pair once."""
-    positions = np.arange(part * PART, min((part + 1) * PART, size))
-    if size <= PART:
+    positions = np.arange(part * PART_PAIRS, min((part + 1) * PART_PAIRS, size))
+    if size <= PART_PAIRS:
         return positions
     keys = np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, 1, 0])).integers(
-        1 << 63, size=ROUNDS, dtype=np.uint64
+        1 << 63, size=FEISTEL_ROUNDS, dtype=np.uint64
     )
     return permuted(positions, size, keys)
 
 
 def permuted(positions: Indices, size: int, keys: NDArray[np.uint64]) -> Indices:
-    """The images of positions under a permutation of range(size) that the keys choose, in memory of the positions alone.
+    """The images of positions under a pseudorandom permutation of range(size), without a table of all images.
 
-    A Feistel network over the next power of 4; an image out of range is put through it again until it is in range, which
-    is a permutation of range(size) too (Black and Rogaway, 2002, "cycle walking"). keys: one for each round
+    A Feistel network over the next power of 4. An image outside range(size) goes through the network again until it is inside,
+    which is a permutation of range(size) too (Black and Rogaway, 2002, "cycle walking").
+    positions: (N,); keys: (rounds,) of 64 bits
     """
     half = np.uint64((int(size - 1).bit_length() + 1) // 2)
     low = np.uint64((1 << int(half)) - 1)
@@ -114,24 +118,19 @@ def permuted(positions: Indices, size: int, keys: NDArray[np.uint64]) -> Indices
 
 
 def _mixed(numbers: NDArray[np.uint64], key: np.uint64) -> NDArray[np.uint64]:
-    """Numbers with all their bits stirred (the finaliser of MurmurHash3, Appleby, 2011)."""
+    """A hash of numbers and a key (the finaliser of MurmurHash3, Appleby, 2011)."""
     mixed = numbers ^ key
     for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
         mixed = (mixed ^ (mixed >> np.uint64(33))) * np.uint64(factor)
     return mixed ^ (mixed >> np.uint64(33))
 
 
-def _before(sizes: Indices) -> Indices:
-    """The sum of the sizes before each."""
-    return np.cumsum(sizes) - sizes
-
-
 def micro_batches(
     groups: list[Indices], source_lengths: Any, target_lengths: Any, max_tokens: int
 ) -> Iterator[Indices]:
-    """Cut an update's groups so that rows times the longer side, padding counted, is at most max_tokens.
+    """Divide groups of pairs into micro-batches of at most max_tokens cells.
 
-    A single pair that is longer than that makes a batch of its own.
+    Cells are pairs times the tokens of the longest side among them, EOS counted; a single longer pair is a batch of its own.
     """
     for group in groups:
         longest = np.maximum(source_lengths[group], target_lengths[group]) + 1

@@ -1,7 +1,7 @@
 """Learning a vocabulary from training text: words counted here, subwords by sentencepiece in a process of its own.
 
-sentencepiece sees no signal while it learns, keeps its memory afterwards and ends the process when it runs out of it;
-apart, it can be ended at once, gives its memory back, and its loss is an error like another.
+While sentencepiece learns it handles no signal, it keeps its memory afterwards, and it ends the process when memory runs out.
+A process of its own can be ended at once, gives its memory back, and its loss is an ordinary error.
 """
 
 import ctypes
@@ -21,24 +21,24 @@ from nmt.errors import ResourceError, UserError
 from nmt.signals import STOP_SIGNALS, Signals
 from nmt.text.subword import SentencepieceVocabulary, SubwordSettings, learn_subwords
 
-MOST_WORDS: Final = 5_000_000
+MAX_COUNTED_WORDS: Final = 5_000_000
 LOOK_SECONDS: Final = 0.1
 DIE_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 LEARNT, REFUSED = b"M", b"E"
 
 
 def count_words(counts: Iterable[Counter[str]]) -> Counter[str]:
-    """The sum of the counts. Memory stays bounded: when there are too many words, those met once are forgotten."""
+    """The sum of the counts. Memory is bounded: beyond MAX_COUNTED_WORDS, words with a count of 1 are dropped."""
     total: Counter[str] = Counter()
-    for found in counts:
-        total.update(found)
-        if len(total) > MOST_WORDS:
+    for part in counts:
+        total.update(part)
+        if len(total) > MAX_COUNTED_WORDS:
             total = Counter({word: count for word, count in total.items() if count > 1})
     return total
 
 
 def learn_apart(texts: Iterable[list[str]], settings: SubwordSettings, signals: Signals) -> SentencepieceVocabulary:
-    """`learn` in a process of its own. texts: some at a time.
+    """`learn_subwords` in a process of its own. texts: lists of prepared lines
 
     Raises Interrupted when a signal asked to stop, ResourceError when the process is lost, UserError when nothing can be
     learnt, and whatever reading the texts raises.
@@ -49,10 +49,10 @@ def learn_apart(texts: Iterable[list[str]], settings: SubwordSettings, signals: 
     )
     assert process.stdin is not None and process.stdout is not None
     try:
-        with suppress(BrokenPipeError):  # it is lost, which its exit code will say
+        with suppress(BrokenPipeError):  # the process is lost, and has no answer
             process.stdin.write(msgspec.json.encode(asdict(settings)) + b"\n")
-            for some in texts:
-                process.stdin.write("".join(text + "\n" for text in some).encode())
+            for lines in texts:
+                process.stdin.write("".join(line + "\n" for line in lines).encode())
         answer = _answer(process, signals)
     finally:
         process.kill()
@@ -64,7 +64,7 @@ def learn_apart(texts: Iterable[list[str]], settings: SubwordSettings, signals: 
         raise UserError(answer[1:].decode())
     if answer[:1] != LEARNT:
         raise ResourceError(
-            "the process that learns subwords was lost, for want of memory perhaps (a smaller --subword-sample)"
+            "the process that learns subwords was lost, killed perhaps for want of memory (a smaller --subword-sample)"
         )
     return SentencepieceVocabulary(answer[1:])
 
@@ -80,7 +80,7 @@ def _answer(process: "subprocess.Popen[bytes]", signals: Signals) -> bytes:
 def _learn_from_stdin() -> None:
     """The other process: settings and texts, a line each, from stdin; the model or an error message to stdout."""
     for number in STOP_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)  # it is its parent who is asked
+        signal.signal(number, signal.SIG_IGN)  # the parent handles signals, and ends this process
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=SubwordSettings)

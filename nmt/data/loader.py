@@ -1,4 +1,4 @@
-"""From the plan to tensors: the micro-batches of each update, from any position of any epoch on."""
+"""The loader: the micro-batches of each update as tensors, from any position of any epoch on."""
 
 import queue
 import threading
@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from nmt.batch import Batch, make_batch
-from nmt.data.batching import PART, Indices, Plan, micro_batches, plan_part
+from nmt.data.batching import PART_PAIRS, Indices, Plan, micro_batches, plan_part
 from nmt.data.shards import Corpus
 from nmt.errors import ArtefactError
 from nmt.symbols import ColumnKind
@@ -18,7 +18,7 @@ from nmt.symbols import ColumnKind
 
 @dataclass(frozen=True)
 class Position:
-    """Where the data stands: `pairs` pairs of `epoch` (counted from 1) have been read."""
+    """A position in the data: `pairs` pairs of `epoch` (counted from 1) have been read."""
 
     epoch: int = 1
     pairs: int = 0
@@ -28,9 +28,12 @@ class Position:
 class UpdateBatches:
     """The data of one update.
 
-    batches: the micro-batches of this rank, as many on every rank; the last `idle` of them do not count
-    tokens: target tokens of all ranks; source_lengths, target_lengths: (N,) int64 of all ranks' pairs, EOS counted
-    after: the position behind it; ends_epoch: whether it is the last
+    batches: the micro-batches of this rank, as many as of every other rank
+    idle: batches at the end that only keep step with other ranks and do not count
+    tokens: target tokens of all ranks
+    source_lengths, target_lengths: (N,) int64 tokens of all ranks' pairs, EOS counted
+    after: the position after this update
+    ends_epoch: whether it is the last update of its epoch
     """
 
     batches: list[Batch]
@@ -55,9 +58,9 @@ Item = TypeVar("Item")
 
 
 def ahead(items: Iterator[Item], depth: int = 2) -> Generator[Item]:
-    """The same items, made by a thread while those before them are worked with; its errors arise here.
+    """The same items, made in advance by a thread, whose errors are raised here; closing the generator ends the thread.
 
-    depth: items that are ready at most; closing the generator ends the thread
+    depth: most items that wait
     """
     ready: queue.Queue[tuple[Item | None, BaseException | None]] = queue.Queue(depth)
     wanted = threading.Event()
@@ -95,12 +98,12 @@ def ahead(items: Iterator[Item], depth: int = 2) -> Generator[Item]:
 
 
 class Loader:
-    """The endless stream of updates over a corpus, resumable at any update without reading what came before.
+    """The endless stream of updates over a corpus; it begins at any update without reading the previous ones.
 
     batch_tokens: target tokens of an update, EOS counted
-    max_tokens: rows times columns that a device holds at once; changes no result
-    rank, ranks: which share of each update is wanted, of how many
-    pinned: whether the tensors are to stand where a GPU can fetch them while it computes
+    max_tokens: cells of a micro-batch, padding counted; changes no result
+    rank, ranks: the share of each update that this loader gives, and the number of shares
+    pinned: whether batches are in page-locked memory, from which a GPU copies while it computes
     """
 
     def __init__(
@@ -120,20 +123,20 @@ class Loader:
         """The updates from a position on; ArtefactError when no update begins there."""
         epoch, pairs = position.epoch, position.pairs
         if pairs and pairs >= len(self.corpus):
-            raise ArtefactError(f"the position of the data is not one of this data: it has {len(self.corpus):,} pairs")
+            raise ArtefactError(f"the run's position does not fit this data: it has {len(self.corpus):,} pairs")
         while len(self.corpus):
             for plan in self._plans(epoch, pairs):
-                for number in range(plan.update_at(max(pairs - plan.before, 0)), len(plan)):
-                    read = plan.before + plan.pairs_before(number + 1)
+                for number in range(plan.update_at(max(pairs - plan.start, 0)), len(plan)):
+                    read = plan.start + plan.num_pairs(number + 1)
                     last = read == len(self.corpus)
                     after = Position(epoch + 1, 0) if last else Position(epoch, read)
                     yield self._share(plan.update(number), after, last)
             epoch, pairs = epoch + 1, 0
 
     def _plans(self, epoch: int, pairs: int) -> Iterator[Plan]:
-        """The plans of an epoch's parts, from that on in which `pairs` pairs have been read."""
+        """The plans of an epoch's parts, from the part on in which pair number `pairs` is."""
         lengths = self.corpus.source_lengths, self.corpus.target_lengths
-        for part in range(pairs // PART, -(-len(self.corpus) // PART)):
+        for part in range(pairs // PART_PAIRS, -(-len(self.corpus) // PART_PAIRS)):
             yield plan_part(*lengths, self.batch_tokens, self.seed, epoch, part)
 
     @property
@@ -154,11 +157,11 @@ class Loader:
         return int(-(-cells.max() // self.ranks))
 
     def updates_per_epoch(self) -> int:
-        """About how many updates an epoch has."""
+        """The number of updates of an epoch, nearly."""
         return -(-(int(self.corpus.target_lengths.sum(dtype=np.int64)) + len(self.corpus)) // self.batch_tokens)
 
     def _share(self, groups: list[Indices], after: Position, last: bool) -> UpdateBatches:
-        """This rank's part of an update."""
+        """This rank's share of an update. groups: pairs of nearly one length"""
         pairs = np.concatenate(groups)
         lengths = self.corpus.source_lengths, self.corpus.target_lengths
         source, target = (side[pairs].astype(np.int64) + 1 for side in lengths)
@@ -175,9 +178,9 @@ class Loader:
 
 
 def owners(tokens: Indices, ranks: int) -> Indices:
-    """(N,) the rank that each pair of an update goes to: as many tokens to each, those of like length to one.
+    """(N,) the rank of each pair of an update: ranks get about the same number of tokens, and neighbours stay together.
 
-    tokens: (N,) of the pairs in their order
+    tokens: (N,) target tokens of the pairs in their order
     """
     middles = 2 * np.cumsum(tokens) - tokens
     return middles * ranks // (2 * int(tokens.sum()))

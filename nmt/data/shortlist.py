@@ -1,12 +1,11 @@
 """A lexical shortlist: for each source token the target tokens that may translate it, learnt from prepared data.
 
 Probabilities are those of IBM model 1 (Brown et al., 1993), by a few rounds of expectation and maximisation over a sample of the
-training pairs. A translation is then searched for among the likeliest translations of its source tokens, and the tokens that
-are frequent everywhere.
+training pairs. A search is then limited to the likeliest translations of its source tokens and to tokens that are frequent.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -16,151 +15,169 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from nmt.artefact import write_file
+from nmt.data.batching import Indices
 from nmt.data.shards import Corpus
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.symbols import BOS, SYMBOLS
 
-CHUNK: Final = 1 << 22  # cells, source tokens times target tokens, that are looked at at once
-NULL: Final = BOS  # what translates to words that no source word does; no source holds it
-
-Numbers = NDArray[np.int64]
+CHUNK_CELLS: Final = 1 << 22  # source tokens times target tokens that are counted together
+NULL: Final = BOS  # the source of target tokens that translate nothing; no source holds it
 
 
 @dataclass(frozen=True)
 class Shortlist:
-    """words[starts[s]:starts[s + 1]]: the target tokens of source token s; frequent: those that are always there, sorted."""
+    """Target tokens by source token.
 
-    starts: Numbers
-    words: Numbers
-    frequent: Numbers
+    starts: (source vocabulary + 1,) offsets into `tokens`
+    tokens: tokens[starts[s]:starts[s + 1]] are the target tokens of source token s
+    frequent: target tokens that are always there, sorted
+    """
 
-    def of(self, source: Numbers) -> Numbers:
+    starts: Indices
+    tokens: Indices
+    frequent: Indices
+
+    def of(self, source: Indices) -> Indices:
         """The target tokens of a batch's source tokens, sorted, control symbols always among them."""
-        rows = [self.words[self.starts[token] : self.starts[token + 1]] for token in np.unique(source).tolist()]
+        rows = [self.tokens[self.starts[token] : self.starts[token + 1]] for token in np.unique(source).tolist()]
         return np.unique(np.concatenate([np.arange(len(SYMBOLS)), self.frequent, *rows]))
 
     def save(self, path: Path, vocabulary: str) -> None:
-        """Write it into a file. vocabulary: the hash of the text pipeline that its tokens are of"""
-        write_file(path, save(asdict(self), {"vocabulary": vocabulary}))
+        """Write it into a file. vocabulary: the hash of the text pipeline that its tokens belong to"""
+        arrays = {"starts": self.starts, "words": self.tokens, "frequent": self.frequent}
+        write_file(path, save(arrays, {"vocabulary": vocabulary}))
 
     @classmethod
     def load(cls, path: Path, vocabulary: str, sizes: tuple[int, int]) -> "Shortlist":
-        """The shortlist of a file. ArtefactError for one that is damaged, UserError for one of another pipeline."""
+        """The shortlist of a file. ArtefactError for one that is damaged, UserError for one of another pipeline.
+
+        vocabulary, sizes: hash of the model's pipeline, and entries of its source and target vocabulary
+        """
         if not path.is_file():
             raise UserError(f"{quoted(path)}: no such file")
         try:
             with safe_open(path, framework="numpy") as file:
-                told = (file.metadata() or {}).get("vocabulary")
-                found = cls(*(file.get_tensor(name) for name in ("starts", "words", "frequent")))
+                written_for = (file.metadata() or {}).get("vocabulary")
+                shortlist = cls(*(file.get_tensor(name) for name in ("starts", "words", "frequent")))
         except SafetensorError as error:
             raise ArtefactError(f"{quoted(path)}: not a shortlist: {error}") from None
-        if told != vocabulary:
+        if written_for != vocabulary:
             raise UserError(
                 f"{quoted(path)}: a shortlist of another vocabulary than the model's (nmt shortlist makes one)"
             )
-        whole = found.starts.shape == (sizes[0] + 1,)
-        whole = whole and all(array.dtype == np.int64 and array.ndim == 1 for array in vars(found).values())
+        arrays, starts = vars(shortlist).values(), shortlist.starts
         if (
-            not whole
-            or found.starts[0] != 0
-            or found.starts[-1] != len(found.words)
-            or (np.diff(found.starts) < 0).any()
+            any(array.dtype != np.int64 or array.ndim != 1 for array in arrays)
+            or starts.shape != (sizes[0] + 1,)
+            or starts[0] != 0
+            or starts[-1] != len(shortlist.tokens)
+            or (np.diff(starts) < 0).any()
         ):
             raise ArtefactError(f"{quoted(path)}: not a shortlist: its rows do not fit together")
-        if any(((ids < 0) | (ids >= sizes[1])).any() for ids in (found.words, found.frequent)):
+        if any(((ids < 0) | (ids >= sizes[1])).any() for ids in (shortlist.tokens, shortlist.frequent)):
             raise ArtefactError(f"{quoted(path)}: not a shortlist: it names tokens that the vocabulary does not have")
-        return found
+        return shortlist
 
 
 class _Cells(NamedTuple):
     """Every source token with every target token of its pair. keys: source * V + target; starts: of each target token's"""
 
-    keys: Numbers
-    starts: Numbers
+    keys: Indices
+    starts: Indices
 
 
-def learn(
+def learn_shortlist(
     corpus: Corpus,
     sizes: tuple[int, int],
-    most_pairs: int,
+    max_pairs: int,
     rounds: int,
-    of_each: int,
-    frequent: int,
+    max_translations: int,
+    max_frequent: int,
     check: Callable[[], None],
 ) -> Shortlist:
     """A shortlist of the training pairs.
 
-    sizes: of the source and the target vocabulary; most_pairs: that are looked at, evenly spaced over the corpus
-    of_each: target tokens of a source token; frequent: how many of the most frequent target tokens are always there
+    sizes: entries of the source and the target vocabulary
+    max_pairs: training pairs that are used, evenly spaced over the corpus
+    rounds: rounds of expectation and maximisation
+    max_translations: target tokens of a source token
+    max_frequent: most frequent target tokens that are always there
     check: called now and then; may raise to stop
     """
     V = sizes[1]
-    pairs = np.unique(np.linspace(0, len(corpus) - 1, min(most_pairs, len(corpus))).astype(np.int64))
-    counts = np.zeros(V, np.int64)
-    known = np.zeros(0, np.int64)
-    waiting: list[Numbers] = []
+    pairs = np.unique(np.linspace(0, len(corpus) - 1, min(max_pairs, len(corpus))).astype(np.int64))
+    counts, keys = _counts_and_keys(corpus, pairs, V, check)
+    probabilities = np.ones(len(keys))  # of the target token, given the source token
+    for _ in range(rounds):
+        expected = np.zeros(len(keys))
+        for indices in _chunks(corpus, pairs):
+            check()
+            cells = _cells(corpus, indices, V)
+            places = np.searchsorted(keys, cells.keys)
+            shares = probabilities[places]
+            lengths = np.diff(np.append(cells.starts, len(shares)))
+            shares = shares / np.repeat(np.add.reduceat(shares, cells.starts), lengths)
+            expected += np.bincount(places, shares, len(keys))
+        probabilities = expected / np.bincount(keys // V, expected, sizes[0])[keys // V]
+    best = np.lexsort((keys % V, -probabilities, keys // V))  # by source token, the likeliest first
+    sources = keys[best] // V
+    rank = np.arange(len(best)) - np.searchsorted(sources, sources)
+    kept = best[(rank < max_translations) & (sources != NULL)]
+    starts = np.searchsorted(keys[kept] // V, np.arange(sizes[0] + 1))
+    frequent = np.sort(np.argsort(-counts, kind="stable")[:max_frequent])
+    return Shortlist(starts, keys[kept] % V, frequent[counts[frequent] > 0])
+
+
+def _counts_and_keys(corpus: Corpus, pairs: Indices, V: int, check: Callable[[], None]) -> tuple[Indices, Indices]:
+    """(V,) how often each target token occurs, and the different keys of all cells, sorted."""
+    counts, keys = np.zeros(V, np.int64), np.zeros(0, np.int64)
+    waiting: list[Indices] = []
     for indices in _chunks(corpus, pairs):
         check()
         counts += np.bincount(corpus.targets(indices), minlength=V)
         waiting.append(np.unique(_cells(corpus, indices, V).keys))
-        if sum(map(len, waiting)) > len(known):
-            known, waiting = np.unique(np.concatenate([known, *waiting])), []
-    known = np.unique(np.concatenate([known, *waiting]))
-    likely = np.ones(len(known))
-    for _ in range(rounds):
-        expected = np.zeros(len(known))
-        for indices in _chunks(corpus, pairs):
-            check()
-            cells = _cells(corpus, indices, V)
-            places = np.searchsorted(known, cells.keys)
-            found = likely[places]
-            lengths = np.diff(np.append(cells.starts, len(found)))
-            found = found / np.repeat(np.add.reduceat(found, cells.starts), lengths)
-            expected += np.bincount(places, found, len(known))
-        likely = expected / np.bincount(known // V, expected, sizes[0])[known // V]
-    best = np.lexsort((known % V, -likely, known // V))  # by source token, the likeliest first
-    sources = known[best] // V
-    rank = np.arange(len(best)) - np.searchsorted(sources, sources)
-    kept = best[(rank < of_each) & (sources != NULL)]
-    starts = np.searchsorted(known[kept] // V, np.arange(sizes[0] + 1))
-    always = np.sort(np.argsort(-counts, kind="stable")[:frequent])
-    return Shortlist(starts, known[kept] % V, always[counts[always] > 0])
+        if sum(map(len, waiting)) > len(keys):
+            keys, waiting = np.unique(np.concatenate([keys, *waiting])), []
+    return counts, np.unique(np.concatenate([keys, *waiting]))
 
 
-def _chunks(corpus: Corpus, pairs: Numbers) -> Iterator[Numbers]:
-    """Pairs of about CHUNK cells together."""
+def _chunks(corpus: Corpus, pairs: Indices) -> Iterator[Indices]:
+    """Pairs of about CHUNK_CELLS cells together."""
     cells = (corpus.source_lengths[pairs].astype(np.int64) + 1) * corpus.target_lengths[pairs]
-    yield from np.split(pairs, np.flatnonzero(np.diff(np.cumsum(cells) // CHUNK)) + 1)
+    yield from np.split(pairs, np.flatnonzero(np.diff(np.cumsum(cells) // CHUNK_CELLS)) + 1)
 
 
-def _cells(corpus: Corpus, indices: Numbers, size: int) -> _Cells:
-    """The cells of some pairs; NULL stands beside the source tokens of each. size: of the target vocabulary"""
+def _cells(corpus: Corpus, indices: Indices, V: int) -> _Cells:
+    """The cells of some pairs; NULL stands beside the source tokens of each."""
     source_lengths = corpus.source_lengths[indices].astype(np.int64)
     target_lengths = corpus.target_lengths[indices].astype(np.int64)
     with_null = np.insert(corpus.sources(indices).astype(np.int64), np.cumsum(source_lengths) - source_lengths, NULL)
     source_lengths = source_lengths + 1
     targets = corpus.targets(indices).astype(np.int64)
-    of_target = np.repeat(source_lengths, target_lengths)  # source tokens beside each target token
+    counts = np.repeat(source_lengths, target_lengths)  # source tokens beside each target token
     first = np.repeat(np.cumsum(source_lengths) - source_lengths, target_lengths)
-    starts = np.cumsum(of_target) - of_target
-    places = np.arange(int(of_target.sum())) - np.repeat(starts - first, of_target)
-    return _Cells(with_null[places] * size + np.repeat(targets, of_target), starts)
+    starts = np.cumsum(counts) - counts
+    places = np.arange(int(counts.sum())) - np.repeat(starts - first, counts)
+    return _Cells(with_null[places] * V + np.repeat(targets, counts), starts)
 
 
 class Coverage(NamedTuple):
-    """How much of some pairs a shortlist holds.
+    """How well a shortlist covers some pairs.
 
-    share: of the target tokens, those in the shortlist of their own source sentence; words: that it has for a sentence, the mean
+    share: part of the target tokens that are in the shortlist of their source sentence
+    tokens: mean size of the shortlist of a sentence
     """
 
     share: float
-    words: float
+    tokens: float
 
 
-def coverage(shortlist: Shortlist, sources: Sequence[NDArray[Any]], targets: Sequence[NDArray[Any]]) -> Coverage:
-    """See Coverage. sources, targets: ids of each pair"""
-    held = words = 0
+def measure_coverage(
+    shortlist: Shortlist, sources: Sequence[NDArray[Any]], targets: Sequence[NDArray[Any]]
+) -> Coverage:
+    """The coverage of pairs. sources, targets: ids of each pair"""
+    covered = tokens = 0
     for source, target in zip(sources, targets, strict=True):
-        own = shortlist.of(source.astype(np.int64))
-        held, words = held + int(np.isin(target, own).sum()), words + len(own)
-    return Coverage(held / max(1, sum(map(len, targets))), words / max(1, len(sources)))
+        allowed = shortlist.of(source.astype(np.int64))
+        covered, tokens = covered + int(np.isin(target, allowed).sum()), tokens + len(allowed)
+    return Coverage(covered / max(1, sum(map(len, targets))), tokens / max(1, len(sources)))

@@ -60,7 +60,7 @@ def test_micro_batches_fit_the_device_and_keep_every_pair(max_tokens):
 def test_a_position_in_pairs_finds_its_update_again():
     p = plan()
     for number in range(len(p)):
-        assert p.update_at(p.pairs_before(number)) == number
+        assert p.update_at(p.num_pairs(number)) == number
     with pytest.raises(ArtefactError, match="no update"):
         p.update_at(1)
 
@@ -83,8 +83,8 @@ def test_a_permutation_looks_random():
 
 
 def test_an_epoch_in_parts_reads_every_pair_once_and_goes_on_from_any_update(monkeypatch):
-    monkeypatch.setattr("nmt.data.batching.PART", 700)
-    monkeypatch.setattr("nmt.data.loader.PART", 700)
+    monkeypatch.setattr("nmt.data.batching.PART_PAIRS", 700)
+    monkeypatch.setattr("nmt.data.loader.PART_PAIRS", 700)
     loader = Loader(Numbered(), 2000, 500, 3)
     updates, read = [], []
     for data in loader.updates(Position()):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nmt import UserError, registry
-from nmt.data.shortlist import Shortlist, coverage, learn
+from nmt.data.shortlist import Shortlist, learn_shortlist, measure_coverage
 from nmt.decoders.base import Target
 from nmt.decoders.constraints import Constraints
 from nmt.errors import ArtefactError
@@ -190,17 +190,17 @@ def language(pairs=300, seed=5):
 
 
 def test_a_shortlist_finds_the_dictionary_that_a_corpus_was_made_with():
-    found = learn(Corpus(language()), (V, V), 10_000, 5, 1, 1, lambda: None)
+    found = learn_shortlist(Corpus(language()), (V, V), 10_000, 5, 1, 1, lambda: None)
     assert found.frequent.tolist() == [39]
     for word in range(4, 16):
-        assert found.words[found.starts[word] : found.starts[word + 1]].tolist() == [word + 16]
+        assert found.tokens[found.starts[word] : found.starts[word + 1]].tolist() == [word + 16]
     assert found.of(np.array([5, 5, 7])).tolist() == [0, 1, 2, 3, 21, 23, 39]
     sources, targets = zip(
         *[(np.array(source), np.array(target)) for source, target in language(20, seed=6)], strict=True
     )
     words = np.mean([len(SYMBOLS) + 1 + len(set(source.tolist())) for source in sources])
-    assert coverage(found, sources, targets) == (1.0, pytest.approx(words))
-    assert coverage(found, sources, [np.full(3, 38)] * 20).share == 0.0
+    assert measure_coverage(found, sources, targets) == (1.0, pytest.approx(words))
+    assert measure_coverage(found, sources, [np.full(3, 38)] * 20).share == 0.0
 
 
 def test_its_probabilities_are_those_of_ibm_model_1(monkeypatch):
@@ -217,11 +217,11 @@ def test_its_probabilities_are_those_of_ibm_model_1(monkeypatch):
                     expected[other, word] += likely[other, word] / total
                     totals[other] += likely[other, word] / total
         likely = defaultdict(float, {pair: value / totals[pair[0]] for pair, value in expected.items()})
-    monkeypatch.setattr("nmt.data.shortlist.CHUNK", 7)
-    found = learn(Corpus(pairs), (V, V), 10_000, 3, 3, 1, lambda: None)
+    monkeypatch.setattr("nmt.data.shortlist.CHUNK_CELLS", 7)
+    found = learn_shortlist(Corpus(pairs), (V, V), 10_000, 3, 3, 1, lambda: None)
     for word in range(4, 16):
         own = sorted(((value, -target) for (source, target), value in likely.items() if source == word), reverse=True)
-        kept = found.words[found.starts[word] : found.starts[word + 1]].tolist()
+        kept = found.tokens[found.starts[word] : found.starts[word + 1]].tolist()
         assert sorted((round(likely[word, target], 9) for target in kept), reverse=True) == [
             round(value, 9) for value, _ in own[:3]
         ]
