@@ -1,4 +1,4 @@
-"""What `nmt translate` draws of its translations: where the model looked (--attention), and what the beam held (--beam-graph)."""
+"""Drawings of translations for `nmt translate`: attention maps (--attention) and beam graphs (--beam-graph)."""
 
 import sys
 from pathlib import Path
@@ -22,28 +22,29 @@ TERMINAL: Final = "terminal"
 
 
 class Drawings:
-    """Drawings of the first lines, on the terminal as they come, or in files at the end.
+    """Drawings of the first lines, on the terminal at once, or in files at the end.
 
-    attention: `terminal`, a page, or a picture, which is of one line; beam_graph: a page, or JSON; None draws none
-    most: lines of each
+    attention: `terminal`, or the file of a page, or of a picture, which has one line; None draws none
+    beam_graph: the file of a page or of JSON; None draws none
+    max_lines: lines of each drawing
     Raises UserError for a file of another kind.
     """
 
-    def __init__(self, attention: str | None, beam_graph: str | None, most: int) -> None:
-        self.on_terminal, self.most_graphs = attention == TERMINAL, most
+    def __init__(self, attention: str | None, beam_graph: str | None, max_lines: int) -> None:
+        self.on_terminal, self.max_graphs = attention == TERMINAL, max_lines
         self.picture = None if attention is None or self.on_terminal else Path(attention)
         self.graph = None if beam_graph is None else Path(beam_graph)
-        self.most_maps = most if self.picture is None or self.picture.suffix.lower() == ".html" else 1
+        self.max_maps = max_lines if self.picture is None or self.picture.suffix.lower() == ".html" else 1
         if self.picture is not None:
             check_picture(self.picture)
         if self.graph is not None:
             check_graph_file(self.graph)
-        self._maps = 0
-        self._attended: list[AttentionMaps] = []
+        self._num_maps = 0
+        self._maps: list[AttentionMaps] = []
         self._graphs: list[BeamGraph] = []
 
     def beside(self, show: Show, translator: Translator) -> Show:
-        """`show`, which draws too. Raises UserError for a search that cannot be drawn."""
+        """A `show` that draws too; raises UserError for a search that cannot be drawn."""
         if self.graph is not None:
             check_search(translator.decoder)
 
@@ -53,7 +54,7 @@ class Drawings:
                     self._draw(translator, request, translation)
             except UserError:
                 raise
-            except Exception as error:  # memory may have run out: the translation is there
+            except Exception as error:  # for example memory: the translation is made all the same
                 log.warn(f"line {number + 1} is not drawn: {type(error).__name__}: {quoted(error)}")
             return show(number, request, translation)
 
@@ -62,24 +63,24 @@ class Drawings:
     def _draw(self, translator: Translator, request: Request, translation: Translation) -> None:
         pipeline, [line] = translator.pipeline, translator.encode([request])
         source, target = line.source.tolist(), pipeline.target.in_reading_order(translation.candidates[0].tokens)
-        if self.graph is not None and len(self._graphs) < self.most_graphs:
+        if self.graph is not None and len(self._graphs) < self.max_graphs:
             decoder, pieces = translator.decoder, (pipeline.source.piece, pipeline.target.piece)
             with autocast(translator.device, translator.precision):
                 self._graphs.append(
                     beam_graph(decoder, translator.scorer, translator.device, source, line.constraints, target, pieces)
                 )
-        if (self.picture is None and not self.on_terminal) or self._maps == self.most_maps:
+        if (self.picture is None and not self.on_terminal) or self._num_maps == self.max_maps:
             return
-        attended = attention_maps(cast(Model, translator.scorer), pipeline, source, target)
-        self._maps += 1
+        maps = attention_maps(cast(Model, translator.scorer), pipeline, source, target)
+        self._num_maps += 1
         if self.on_terminal:
-            sys.stderr.write(terminal_map(attended, width=get_terminal_size().columns) + "\n")
+            sys.stderr.write(terminal_map(maps, width=get_terminal_size().columns) + "\n")
         else:
-            self._attended.append(attended)
+            self._maps.append(maps)
 
     def write(self) -> None:
         """Write the files."""
         if self.graph is not None:
             write_graphs(self.graph, self._graphs)
         if self.picture is not None:
-            write_attention(self.picture, self._attended)
+            write_attention(self.picture, self._maps)

@@ -21,7 +21,7 @@ from nmt.translate.forced_decoding import target_log_probs
 TIE_TOLERANCE_NATS: Final = 1e-4  # scores that differ by less are equal to float32
 MAX_SOURCE_TOKENS: Final = 1023  # without EOS: by default CTranslate2 reads 1,024 with it
 MAX_INVENTED_TOKENS: Final = 20
-EXTRA_TARGET_TOKENS: Final = 50  # that a translation may have beyond the longest source, as in our own searches
+EXTRA_COMPARED_TOKENS: Final = 50  # that a translation may have beyond the longest source, as in our own searches
 TIED_BATCH_TOKENS: Final = 2000
 COMPARED_BATCH_SENTENCES: Final = 32  # a CPU gains nothing by more
 
@@ -99,7 +99,7 @@ def compare_engines(
     beam_size: 1 is greedy search
     check: called now and then; may raise to stop
     """
-    greedy, limit = beam_size == 1, max(map(len, lines)) + EXTRA_TARGET_TOKENS
+    greedy, limit = beam_size == 1, max(map(len, lines)) + EXTRA_COMPARED_TOKENS
     ours = _search(loaded.model, lines, beam_size, limit, check)
     theirs = engine.translate(map(np.ndarray.tolist, lines), beam_size, 0.0, limit)
     check()

@@ -1,61 +1,63 @@
+// The page of attention: unpacks the weights and draws the chosen map. It fetches nothing.
 "use strict";
-const MEAN = -1;   // instead of a head: the mean of all
-const THUMB = 44;  // pixels of a head's small map, its longer side
-const LINKS = 180; // pixels between the tokens that lines join
-const FAINT = 3;   // of 255: lighter lines are not drawn
+const MEAN = -1;          // instead of a head: the mean of all
+const SMALL_MAP_PX = 44;  // the longer side of a head's small map
+const LINES_PX = 180;     // between the tokens that lines join
+const MIN_LEVEL = 3;      // of 255: fainter lines are not drawn
 
 const sentences = JSON.parse(document.getElementById("data").textContent);
 const chosen = {sentence: 0, kind: "cross", layer: null, head: MEAN, stretched: false};
 const pointed = {query: null, key: null};
-let kinds = {};    // of the sentence, by name: as in the data, with `bytes`, their weights unpacked
-let kind = null;   // the chosen one of them
-let asked = 0;     // sentences asked for: unpacking takes its time, and the last one asked for is shown
+let kinds = {};       // of the sentence, by name: as in the data, with `bytes`, the unpacked weights
+let kind = null;      // the chosen kind
+let numRequests = 0;  // for sentences: unpacking takes time, and only the last request is shown
 
-const at = id => document.getElementById(id);
-const made = (name, ...within) => { const element = document.createElement(name); element.append(...within); return element; };
-const bound = (value, low, high) => Math.max(low, Math.min(high, value));
-// Controls are shown as escapes, those of direction too: they would make what is read differ from what is there.
+const byId = id => document.getElementById(id);
+const create = (name, ...children) => { const element = document.createElement(name); element.append(...children); return element; };
+const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
+// Control characters are escaped, those of direction too: they could show another text than the tokens.
 const CONTROLS = /[\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]/g;
 const visible = token => token.replace(CONTROLS, c => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
-const apart = token => "\u2068" + visible(token) + "\u2069"; // a token of either direction leaves its neighbours where they are
-const style = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const ink = () => style("--ink").split(" ").map(Number);
-const colour = head => `hsl(${Math.round(360 * head / kind.heads)} 75% ${style("--lightness")})`;
-const cell = () => bound(Math.floor(640 / Math.max(kind.queries.length, kind.keys.length)), 10, 24); // pixels of a weight
+// A token of either direction leaves its neighbours in their places.
+const isolate = token => "\u2068" + visible(token) + "\u2069";
+const cssVariable = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const ink = () => cssVariable("--ink").split(" ").map(Number);
+const colour = head => `hsl(${Math.round(360 * head / kind.heads)} 75% ${cssVariable("--lightness")})`;
+const cellSize = () => clamp(Math.floor(640 / Math.max(kind.queries.length, kind.keys.length)), 10, 24); // pixels
 
-async function unpacked(text) {
+async function unpack(text) {
   const packed = new Blob([Uint8Array.from(atob(text), c => c.charCodeAt(0))]);
   const bytes = new Response(packed.stream().pipeThrough(new DecompressionStream("deflate")));
   return new Uint8Array(await bytes.arrayBuffer());
 }
 
-// Weights in 1/255, a row of keys a query.
+// The weights of a map in 1/255, a row of keys a query.
 function weights(layer, head) {
   const size = kind.queries.length * kind.keys.length;
-  const of = one => kind.bytes.subarray((layer * kind.heads + one) * size, (layer * kind.heads + one + 1) * size);
-  if (head !== MEAN) return of(head);
+  const ofHead = i => kind.bytes.subarray((layer * kind.heads + i) * size, (layer * kind.heads + i + 1) * size);
+  if (head !== MEAN) return ofHead(head);
   const mean = new Float32Array(size);
-  for (let one = 0; one < kind.heads; one++) of(one).forEach((weight, i) => { mean[i] += weight / kind.heads; });
+  for (let i = 0; i < kind.heads; i++) ofHead(i).forEach((weight, place) => { mean[place] += weight / kind.heads; });
   return mean;
 }
 
 const heads = () => kind.heads > 1 ? [MEAN, ...Array(kind.heads).keys()] : [0];
-const full = values => chosen.stretched ? values.reduce((most, value) => Math.max(most, value), 1) : 255;
+const fullLevel = values => chosen.stretched ? values.reduce((largest, value) => Math.max(largest, value), 1) : 255;
 
-// A map as the opacity of one pixel a weight; style makes it larger.
+// A map, a pixel a weight with its opacity; CSS enlarges it.
 function paint(canvas, values, size) {
-  const [width, height] = [kind.keys.length, kind.queries.length], [red, green, blue] = ink(), whole = full(values);
+  const [width, height] = [kind.keys.length, kind.queries.length], [red, green, blue] = ink(), full = fullLevel(values);
   Object.assign(canvas, {width, height});
   canvas.style.width = size * width + "px";
   canvas.style.height = size * height + "px";
   const image = new ImageData(width, height);
-  values.forEach((value, i) => image.data.set([red, green, blue, 255 * value / whole], 4 * i));
+  values.forEach((value, i) => image.data.set([red, green, blue, 255 * value / full], 4 * i));
   canvas.getContext("2d").putImageData(image, 0, 0);
 }
 
-function tokens(list, labels, side) {
+function showTokens(list, labels, side) {
   list.replaceChildren(...labels.map((label, i) => {
-    const item = made("li", visible(label));
+    const item = create("li", visible(label));
     Object.assign(item, {dir: "auto", title: visible(label)});
     item.onpointerenter = item.onfocus = () => point({query: null, key: null, [side]: i});
     item.onpointerleave = item.onblur = () => point({query: null, key: null});
@@ -63,8 +65,8 @@ function tokens(list, labels, side) {
   }));
 }
 
-// The tokens beside the lines are one stop of the Tab key each side; arrow keys go from one to the next.
-function walkable(list) {
+// Each list of tokens beside the lines is one stop of the Tab key; arrow keys walk along it.
+function makeWalkable(list) {
   [...list.children].forEach((item, i) => {
     item.tabIndex = i ? -1 : 0;
     item.onkeydown = event => {
@@ -78,114 +80,115 @@ function walkable(list) {
 }
 
 async function showSentence(number) {
-  const wanted = ++asked, found = sentences[number], read = {};
-  for (const [name, one] of Object.entries(found.kinds)) read[name] = {...one, bytes: await unpacked(one.weights)};
-  if (wanted !== asked) return;
-  kinds = read;
+  const request = ++numRequests, sentence = sentences[number], unpackedKinds = {};
+  for (const [name, packed] of Object.entries(sentence.kinds))
+    unpackedKinds[name] = {...packed, bytes: await unpack(packed.weights)};
+  if (request !== numRequests) return;
+  kinds = unpackedKinds;
   chosen.sentence = number;
-  at("sentence").value = number;
-  at("source").textContent = visible(found.source);
-  at("target").textContent = visible(found.target);
+  byId("sentence").value = number;
+  byId("source").textContent = visible(sentence.source);
+  byId("target").textContent = visible(sentence.target);
   showKind(chosen.kind in kinds ? chosen.kind : Object.keys(kinds)[0]);
 }
 
 function showKind(name) {
   kind = kinds[chosen.kind = name];
-  at("kinds").replaceChildren(...Object.entries(kinds).map(([other, one]) => {
-    const button = made("button", one.name);
+  byId("kinds").replaceChildren(...Object.entries(kinds).map(([other, {name: label}]) => {
+    const button = create("button", label);
     button.onclick = () => showKind(other);
     button.setAttribute("aria-pressed", other === name);
     return button;
   }));
-  document.documentElement.style.setProperty("--cell", cell() + "px");
+  document.documentElement.style.setProperty("--cell", cellSize() + "px");
   for (const [list, labels, side] of [["rows", kind.queries, "query"], ["lookers", kind.queries, "query"],
                                       ["columns", kind.keys, "key"], ["looked", kind.keys, "key"]])
-    tokens(at(list), labels, side);
-  walkable(at("lookers"));
-  walkable(at("looked"));
+    showTokens(byId(list), labels, side);
+  makeWalkable(byId("lookers"));
+  makeWalkable(byId("looked"));
   showHeads();
   choose(chosen.layer ?? kind.first, chosen.head);
 }
 
 function showHeads() {
-  const size = THUMB / Math.max(kind.queries.length, kind.keys.length);
-  const title = made("tr", made("th"), ...heads().map(head => {
-    const heading = made("th", head === MEAN ? "mean" : head + 1);
+  const size = SMALL_MAP_PX / Math.max(kind.queries.length, kind.keys.length);
+  const title = create("tr", create("th"), ...heads().map(head => {
+    const heading = create("th", head === MEAN ? "mean" : head + 1);
     if (head !== MEAN) heading.style.color = colour(head);
     return heading;
   }));
-  const rows = [...Array(kind.layers).keys()].map(layer => made("tr", made("th", layer + 1), ...heads().map(head => {
-    const canvas = made("canvas"), button = made("button", canvas);
+  const rows = [...Array(kind.layers).keys()].map(layer => create("tr", create("th", layer + 1), ...heads().map(head => {
+    const canvas = create("canvas"), button = create("button", canvas);
     paint(canvas, weights(layer, head), size);
     button.onclick = () => choose(layer, head);
     button.title = named(layer, head);
     button.setAttribute("aria-label", button.title);
     button.dataset.place = [layer, head];
-    return made("td", button);
+    return create("td", button);
   })));
-  at("heads").replaceChildren(title, ...rows);
+  byId("heads").replaceChildren(title, ...rows);
 }
 
 const named = (layer, head) => `${kind.name}, layer ${layer + 1}, ${head === MEAN ? "mean of heads" : "head " + (head + 1)}`;
 
 function choose(layer, head) {
-  chosen.layer = bound(layer, 0, kind.layers - 1);
-  chosen.head = bound(head, heads()[0], kind.heads - 1);
-  for (const button of at("heads").querySelectorAll("button"))
+  chosen.layer = clamp(layer, 0, kind.layers - 1);
+  chosen.head = clamp(head, heads()[0], kind.heads - 1);
+  for (const button of byId("heads").querySelectorAll("button"))
     button.setAttribute("aria-pressed", button.dataset.place === `${chosen.layer},${chosen.head}`);
-  at("name").textContent = named(chosen.layer, chosen.head);
-  paint(at("cells"), weights(chosen.layer, chosen.head), cell());
+  byId("name").textContent = named(chosen.layer, chosen.head);
+  paint(byId("cells"), weights(chosen.layer, chosen.head), cellSize());
   point({query: null, key: null});
 }
 
-// What the mouse or the keyboard is at: a query, a key, or both (a cell).
+// Highlight what the mouse or the keyboard points at: a query, a key, or both (a cell).
 function point(place) {
   Object.assign(pointed, place);
-  const {query, key} = pointed, values = weights(chosen.layer, chosen.head), whole = full(values), width = kind.keys.length;
-  const shade = (list, own, other, weight) => [...at(list).children].forEach((item, i) => {
-    item.classList.toggle("at", i === own);
-    const opacity = own === null && other !== null ? .6 * weight(i) / whole : 0;
+  const {query, key} = pointed, values = weights(chosen.layer, chosen.head), full = fullLevel(values), width = kind.keys.length;
+  const shade = (list, pointedAt, other, weight) => [...byId(list).children].forEach((item, i) => {
+    item.classList.toggle("at", i === pointedAt);
+    const opacity = pointedAt === null && other !== null ? .6 * weight(i) / full : 0;
     item.style.backgroundColor = `rgb(${ink().join(" ")} / ${opacity})`;
   });
   for (const list of ["rows", "lookers"]) shade(list, query, key, i => values[i * width + key]);
   for (const list of ["columns", "looked"]) shade(list, key, query, i => values[query * width + i]);
-  at("cursor").hidden = query === null || key === null;
-  if (!at("cursor").hidden) {
-    const size = cell(), told = (values[query * width + key] / 255).toFixed(3);
-    Object.assign(at("cursor").style, {left: key * size + "px", top: query * size + "px"});
-    at("cursor").classList.toggle("far", key > width / 2);
-    at("cursor").firstChild.textContent = `${apart(kind.queries[query])} \u2192 ${apart(kind.keys[key])}  ${told}`;
+  byId("cursor").hidden = query === null || key === null;
+  if (!byId("cursor").hidden) {
+    const size = cellSize(), weight = (values[query * width + key] / 255).toFixed(3);
+    Object.assign(byId("cursor").style, {left: key * size + "px", top: query * size + "px"});
+    byId("cursor").classList.toggle("far", key > width / 2);
+    byId("cursor").firstChild.textContent = `${isolate(kind.queries[query])} \u2192 ${isolate(kind.keys[key])}  ${weight}`;
   }
   drawLines();
 }
 
-// The heads that are shown, as lines from queries to keys; those of one head a little below those of the one before.
+// Draw the chosen heads as lines from queries to keys, those of each head a little below those of the previous.
 function drawLines() {
-  const size = cell(), ratio = window.devicePixelRatio || 1, canvas = at("lines"), width = kind.keys.length;
+  const size = cellSize(), ratio = window.devicePixelRatio || 1, canvas = byId("lines"), width = kind.keys.length;
   const height = size * Math.max(kind.queries.length, width), context = canvas.getContext("2d");
-  Object.assign(canvas, {width: LINKS * ratio, height: height * ratio});
-  Object.assign(canvas.style, {width: LINKS + "px", height: height + "px"});
+  Object.assign(canvas, {width: LINES_PX * ratio, height: height * ratio});
+  Object.assign(canvas.style, {width: LINES_PX + "px", height: height + "px"});
   context.scale(ratio, ratio);
   context.lineWidth = 2;
-  const among = chosen.head === MEAN ? heads().slice(1) : [chosen.head];
-  for (const head of among) {
-    const values = weights(chosen.layer, head), whole = full(values);
-    const shift = size * (among.length > 1 ? .25 + .5 * (head + .5) / kind.heads : .5);
+  const shownHeads = chosen.head === MEAN ? heads().slice(1) : [chosen.head];
+  for (const head of shownHeads) {
+    const values = weights(chosen.layer, head), full = fullLevel(values);
+    const shift = size * (shownHeads.length > 1 ? .25 + .5 * (head + .5) / kind.heads : .5);
     context.strokeStyle = colour(head);
     values.forEach((value, i) => {
       const query = Math.floor(i / width), key = i % width;
-      if (value < FAINT || (pointed.query ?? query) !== query || (pointed.key ?? key) !== key) return;
-      context.globalAlpha = value / whole;
+      if (value < MIN_LEVEL || (pointed.query ?? query) !== query || (pointed.key ?? key) !== key) return;
+      context.globalAlpha = value / full;
       context.beginPath();
       context.moveTo(0, query * size + shift);
-      context.lineTo(LINKS, key * size + shift);
+      context.lineTo(LINES_PX, key * size + shift);
       context.stroke();
     });
   }
 }
 
-function stretch(whether) {
-  chosen.stretched = at("stretched").checked = whether;
+function stretch(on) {
+  chosen.stretched = byId("stretched").checked = on;
   redraw();
 }
 
@@ -194,33 +197,33 @@ function redraw() {
   choose(chosen.layer, chosen.head);
 }
 
-const step = (list, now, by) => list[(list.indexOf(now) + by + list.length) % list.length];
-const keys = {
+const nextOf = (list, current) => list[(list.indexOf(current) + 1) % list.length];
+const actions = {  // by key
   ArrowLeft: () => choose(chosen.layer, chosen.head - 1),
   ArrowRight: () => choose(chosen.layer, chosen.head + 1),
   ArrowUp: () => choose(chosen.layer - 1, chosen.head),
   ArrowDown: () => choose(chosen.layer + 1, chosen.head),
-  n: () => showSentence(bound(chosen.sentence + 1, 0, sentences.length - 1)),
-  p: () => showSentence(bound(chosen.sentence - 1, 0, sentences.length - 1)),
-  k: () => showKind(step(Object.keys(kinds), chosen.kind, 1)),
+  n: () => showSentence(clamp(chosen.sentence + 1, 0, sentences.length - 1)),
+  p: () => showSentence(clamp(chosen.sentence - 1, 0, sentences.length - 1)),
+  k: () => showKind(nextOf(Object.keys(kinds), chosen.kind)),
   s: () => stretch(!chosen.stretched),
 };
 
 document.onkeydown = event => {
-  const wanted = keys[event.key];
-  if (!wanted || !kind || event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "SELECT") return;
+  const action = actions[event.key];
+  if (!action || !kind || event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "SELECT") return;
   event.preventDefault();
-  wanted();
+  action();
 };
-at("sentence").append(...sentences.map((one, i) => new Option(`${i + 1}. ${visible(one.source.slice(0, 80))}`, i)));
-at("sentence").onchange = event => showSentence(Number(event.target.value));
-at("stretched").onchange = event => stretch(event.target.checked);
-at("field").onpointermove = event => {
-  const size = cell(), box = at("cells").getBoundingClientRect();
-  point({query: bound(Math.floor((event.clientY - box.top) / size), 0, kind.queries.length - 1),
-         key: bound(Math.floor((event.clientX - box.left) / size), 0, kind.keys.length - 1)});
+byId("sentence").append(...sentences.map((sentence, i) => new Option(`${i + 1}. ${visible(sentence.source.slice(0, 80))}`, i)));
+byId("sentence").onchange = event => showSentence(Number(event.target.value));
+byId("stretched").onchange = event => stretch(event.target.checked);
+byId("field").onpointermove = event => {
+  const size = cellSize(), box = byId("cells").getBoundingClientRect();
+  point({query: clamp(Math.floor((event.clientY - box.top) / size), 0, kind.queries.length - 1),
+         key: clamp(Math.floor((event.clientX - box.left) / size), 0, kind.keys.length - 1)});
 };
-at("field").onpointerleave = () => point({query: null, key: null});
+byId("field").onpointerleave = () => point({query: null, key: null});
 matchMedia("(prefers-color-scheme: dark)").onchange = redraw;
-window.onunhandledrejection = event => { at("name").textContent = `The weights cannot be unpacked: ${event.reason}`; };
+window.onunhandledrejection = event => { byId("name").textContent = `The weights cannot be unpacked: ${event.reason}`; };
 showSentence(0);

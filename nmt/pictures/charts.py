@@ -80,7 +80,7 @@ def _axes(figure: "Figure", title: str, width: float, height: float) -> Any:
 
 
 def text_bar(count: int, largest: int, width: int) -> str:
-    """A bar of up to `width` cells for a count of at most `largest`; what is not 0 shows at least an eighth of a cell."""
+    """A bar of up to `width` cells for a count of at most `largest`; above 0 it is at least an eighth of a cell."""
     if count <= 0:
         return ""
     eighths = max(1, round(8 * width * count / largest))

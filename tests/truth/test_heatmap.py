@@ -100,7 +100,7 @@ def test_the_page_names_nothing_that_would_be_fetched(page):
 
 def test_every_element_that_the_script_asks_for_is_in_the_page(page):
     there = {attributes["id"] for _, attributes in Elements(page).tags if "id" in attributes}
-    asked = set(re.findall(r'\bat\("(\w+)"\)', SCRIPT)) | set(re.findall(r'\["(\w+)", kind\.', SCRIPT))
+    asked = set(re.findall(r'\bbyId\("(\w+)"\)', SCRIPT)) | set(re.findall(r'\["(\w+)", kind\.', SCRIPT))
     assert asked | {"data"} == there - {"map", "links"}
 
 

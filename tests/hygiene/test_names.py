@@ -1,0 +1,90 @@
+"""A public name means one thing in the whole package, and a docstring begins with one short sentence."""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import nmt
+
+ROOT = Path(nmt.__file__).parent
+FILES = sorted(ROOT.rglob("*.py"))
+MAX_FIRST_LINE_WORDS = 25
+FOLDERS_DONE = ["pictures", "export", "report"]
+SHARED = {  # one meaning, several modules
+    "COMMAND": "each module of a command has its Command",
+    "run": "each command is a function of this name: options, and for some the parts, in; an exit code out",
+}
+TO_RENAME = {  # different meanings; empty it
+    "CHUNK": ["criteria/cross_entropy.py", "data/shortlist.py", "translate/windows.py"],
+    "Candidate": ["decoders/constrained_beam.py", "translate/results.py"],
+    "FIRST": ["nn/cost.py", "translate/windows.py"],
+    "FOLDER": ["runs.py", "text/archive.py"],
+    "Item": ["data/loader.py", "data/workers.py", "text/pipeline.py", "translate/replicas.py"],
+    "KEPT": ["decoders/banned.py", "text/filter.py"],
+    "LOOK_SECONDS": ["data/learn.py", "data/workers.py", "translate/distributed.py", "translate/replicas.py"],
+    "Linear": ["nn/linear.py", "schedules/linear.py"],
+    "MAX_HEADER_BYTES": ["report/history.py", "text/archive.py"],
+    "METRICS": ["cli/evaluate.py", "report/training.py"],
+    "Memory": ["device.py", "schedules/plateau.py"],
+    "Numbers": ["data/shortlist.py", "text/vocabulary.py"],
+    "Output": ["models/base.py", "translate/stream.py"],
+    "PART": ["data/batching.py", "train/probe.py"],
+    "Part": ["registry.py", "translate/distributed.py"],
+    "Progress": ["decoders/constrained_beam.py", "train/run.py"],
+    "ROUNDS": ["data/batching.py", "nn/linear.py"],
+    "ROWS": ["nn/linear.py", "train/probe.py"],
+    "Result": ["data/workers.py", "translate/replicas.py", "translate/retry_split.py"],
+    "SIDES": ["data/row_files.py", "doctor/examine.py"],
+    "STDIN": ["cli/evaluate.py", "translate/windows.py"],
+    "Weights": ["checkpoint.py", "translate/alignment.py"],
+    "Window": ["report/training.py", "translate/windows.py"],
+    "available": ["nn/linear.py", "nn/quantized.py"],
+    "begin": ["checkpoint.py", "data/workers.py"],
+    "prepare": ["data/prepare.py", "models/base.py"],
+}
+
+
+def public_names(file: Path) -> Iterator[str]:
+    """The classes, functions and constants of a module that no underscore marks as its own."""
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            names = [node.name]
+        elif isinstance(node, ast.Assign):
+            names = [name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names = [node.target.id]
+        else:
+            continue
+        yield from (name for name in names if not name.startswith("_"))
+
+
+def places_by_name() -> dict[str, list[str]]:
+    places = defaultdict(list)
+    for file in FILES:
+        for name in set(public_names(file)):
+            places[name].append(str(file.relative_to(ROOT)))
+    return places
+
+
+CLASHES = {name: places for name, places in places_by_name().items() if len(places) > 1}
+
+
+def test_a_public_name_means_one_thing():
+    assert {name: places for name, places in CLASHES.items() if name not in SHARED | TO_RENAME} == {}
+
+
+def test_every_name_that_is_excepted_is_still_shared():
+    assert SHARED.keys() - CLASHES.keys() == set()
+
+
+@pytest.mark.parametrize(
+    "file", [f for f in FILES if f.parent.name in FOLDERS_DONE], ids=lambda f: f"{f.parent.name}/{f.name}"
+)
+def test_the_first_line_of_a_docstring_is_one_short_sentence(file):
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (docstring := ast.get_docstring(node)):
+            first_line = docstring.partition("\n")[0]
+            assert len(first_line.split()) <= MAX_FIRST_LINE_WORDS, first_line
