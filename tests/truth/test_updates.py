@@ -25,7 +25,7 @@ from nmt.train import probe
 from nmt.train.layer_wrapping import recompute
 from nmt.train.parallel import Objective
 from nmt.train.probe import find_max_tokens
-from nmt.train.update import GROWS_AFTER, LossScale, Updater
+from nmt.train.update import SCALE_GROWTH_UPDATES, LossScale, Updater
 
 
 def objective_of(options: TransformerOptions = OPTIONS) -> Objective:
@@ -178,7 +178,7 @@ def test_a_loss_scale_changes_no_bit_and_learns_from_overflow():
 
 def test_a_loss_scale_grows_after_many_updates_and_never_stalls():
     scale = LossScale(factor=4.0)
-    for _ in range(GROWS_AFTER):
+    for _ in range(SCALE_GROWTH_UPDATES):
         scale.see(True)
     assert scale == LossScale(8.0, 0)
     for _ in range(50):
