@@ -266,3 +266,74 @@ def test_parts_that_the_counts_do_not_name_are_refused():
     objective = Objective(model, Uncounted(CrossEntropyOptions(), CriterionContext(None, model)))
     with pytest.raises(UserError, match=r"\['other'\].*\['loss'\].*Criterion.counts"):
         gradient(objective, data_of(sentences(3, 4)))
+
+
+MIN_RISK = '''
+"""Minimum risk training (Shen et al., 2016): the expected risk of candidates that a search draws."""
+import torch
+from nmt import Part, opt, options_class, part, register
+from nmt.batch import Batch
+from nmt.criteria.base import Criterion, Loss, Term
+from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
+
+@options_class
+class MinRiskOptions:
+    decoder: Part = part("decoder", "sampling", "search that draws the candidates")
+    sharpness: float = opt(1.0, "power of the probabilities of the candidates", above=0)
+
+@register("criterion", "min-risk", MinRiskOptions)
+class MinRisk(Criterion):
+    """The expected share of wrong tokens over the candidates of each sentence."""
+    def __init__(self, options, context):
+        self.options, self.context = options, context
+        self.decoder = context.build(options.decoder)
+    def counts(self, batch):
+        return {"risk": torch.tensor(len(batch), device=batch.source.device)}
+    def __call__(self, model, batch):
+        risks, log_probs, nll = [], [], torch.zeros((), device=batch.source.device)
+        for i, hypotheses in enumerate(self.decoder.search(self.context.scorer, batch.source)):
+            reference = [token for token in batch.target_output[i].tolist() if token > 2]
+            for hypothesis in hypotheses:
+                known = sum(token in reference for token in hypothesis.tokens)
+                risks.append(1 - known / max(len(hypothesis.tokens), len(reference), 1))
+                target = torch.tensor([[1, *hypothesis.tokens, 2]], device=batch.source.device)
+                pair = Batch(batch.source[i : i + 1], target)
+                logits = model.output(model(pair).features).float().log_softmax(-1)
+                log_probs.append(logits.gather(-1, pair.target_output[..., None]).sum())
+        shape = len(batch), -1
+        share = (self.options.sharpness * torch.stack(log_probs).view(shape)).softmax(-1)
+        total = (share * share.new_tensor(risks).view(shape)).sum()
+        update = torch.tensor(self.context.update, device=total.device)
+        one = torch.ones((), device=total.device)
+        return Loss({"risk": Term(total, self.counts(batch)["risk"])}, {"at_update": Term(update * one, one)})
+'''
+
+
+def test_a_criterion_searches_with_a_decoder_of_its_own_options_and_knows_the_update(data, tmp_path, call):
+    (tmp_path / "min_risk.py").write_text(MIN_RISK)
+    arguments = [*train_arguments(data, tmp_path / "run", 2), f"--plugin={tmp_path / 'min_risk.py'}"]
+    part = ["--criterion=min-risk", "--criterion.decoder=sampling", "--criterion.decoder.n-best=3"]
+    part += ["--criterion.decoder.max-len-b=2", "--criterion.decoder.temperature=0.8"]
+    trained = call(*arguments, *part, "--no-valid-bleu", "--best-by=risk", "--max-tokens=200")
+    assert trained.code == 0, trained.err
+    first, second, validation = records(tmp_path / "run")
+    assert 0 < first["loss"] < 1 and first["loss"] == first["risk"]
+    assert (first["at_update"], second["at_update"], validation["valid_at_update"]) == (1, 2, 2)
+    assert "nll" not in first and validation["valid_loss"] == validation["valid_risk"]
+    again = call(*arguments, *part, "--no-valid-bleu", "--best-by=risk", "--criterion.decoder.temperature=1.5")
+    assert again.code == 2 and "temperature: 0.8 -> 1.5" in again.err
+
+
+def test_metrics_of_a_validation_are_chosen_by_name_and_one_decides(data, tmp_path, call):
+    arguments = train_arguments(data, tmp_path / "run", 20, "--valid-metrics=bleu,ter", "--best-by=ter", "--no-quiet")
+    trained = call(*arguments)
+    assert trained.code == 0, trained.err
+    validation = records(tmp_path / "run")[-1]
+    assert list(validation) == ["update", "valid_loss", "valid_ppl", "valid_bleu", "valid_ter"]
+    assert f"TER {validation['valid_ter']:.2f} (" in trained.err
+    state = json.loads((tmp_path / "run/checkpoints/update-20/training.json").read_text())
+    assert state["progress"]["score"] == -validation["valid_ter"]  # lower is better
+    unknown = call(*train_arguments(data, tmp_path / "other", 20, "--best-by=lukc"))
+    assert unknown.code == 2 and "lukc" in unknown.err and "loss" in unknown.err
+    missing = call(*train_arguments(data, tmp_path / "other", 20, "--valid-metrics=chrf"))
+    assert missing.code == 2 and "--best-by bleu" in missing.err
