@@ -1,4 +1,4 @@
-"""Model folders and checkpoints: what a model is on disk, and what a run must keep to go on bit for bit.
+"""Model folders and checkpoints: reading and writing weights, optimizer state and what builds the model again.
 
 A model folder holds `model.safetensors`, `options.json` and `pipeline/`; a checkpoint is a model folder with
 `training.safetensors` and `training.json` beside them. Nothing is pickled (docs/contract.md, rules 10-13).
@@ -30,17 +30,23 @@ from nmt.text.pipeline import Pipeline
 OPTIONS: Final = "options.json"
 TRAINING_TENSORS: Final = "training.safetensors"
 
-DRAWING: Final = {Tensor.normal_, Tensor.uniform_, nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_}
+RANDOM_INITIALIZERS: Final = {
+    Tensor.normal_,
+    Tensor.uniform_,
+    nn.init.normal_,
+    nn.init.uniform_,
+    nn.init.kaiming_uniform_,
+}
 
 Weights = Literal["fp32", "int8"]
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What options.json says: how to build the network again.
+    """The content of options.json, which builds the network again.
 
-    model: its registered name; options: of its options class; vocabularies: source and target size, and joint
-    weights: int8 is what nmt.nn.quantized makes of a network
+    model: registered name; options: of its options class; vocabularies: source and target size, and joint
+    weights: number format; int8 is that of nmt.nn.quantized
     """
 
     model: str
@@ -58,19 +64,21 @@ class ModelFacts:
 
     @classmethod
     def read(cls, artefact: Artefact) -> "ModelFacts":
-        found = artefact.json(OPTIONS)
+        content = artefact.json(OPTIONS)
         try:
-            weights = found.get("weights", "fp32")  # folders of earlier days do not say it
-            facts = cls(str(found["model"]), dict(found["options"]), dict(found["vocabularies"]), weights)
+            weights = content.get("weights", "fp32")  # absent in older folders
+            facts = cls(str(content["model"]), dict(content["options"]), dict(content["vocabularies"]), weights)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ArtefactError(f"{quoted(artefact.folder / OPTIONS)}: not a model's options: {error!r}") from None
         if weights not in get_args(Weights):
-            told = f"has weights of '{quoted(weights)}', this nmt reads {' and '.join(get_args(Weights))}"
-            raise ArtefactError(f"{quoted(artefact.folder)}: {told} (use the nmt that wrote it)")
+            raise ArtefactError(
+                f"{quoted(artefact.folder)}: has weights of '{quoted(weights)}', this nmt reads "
+                f"{' and '.join(get_args(Weights))} (use the nmt that wrote it)"
+            )
         return facts
 
     def build(self, folder: Path) -> Model:
-        """The network with fresh weights; sizes that do not fit are an ArtefactError."""
+        """Build the network with fresh weights. Raises ArtefactError for options or sizes that it cannot have."""
         sizes = {"source": int, "target": int, "joint": bool}
         if {key: type(value) for key, value in self.vocabularies.items()} != sizes:
             raise ArtefactError(f"{quoted(folder / OPTIONS)}: not a model's vocabularies: {quoted(self.vocabularies)}")
@@ -104,14 +112,14 @@ class LoadedModel:
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """The tensors that make a model what it is, by name; a shared one once."""
+    """Parameters and persistent buffers of a model by name; a shared one once."""
     persistent = set(model.state_dict())
     buffers = {name: buffer for name, buffer in model.named_buffers() if name in persistent}
     return {name: tensor.detach() for name, tensor in [*model.named_parameters(), *buffers.items()]}
 
 
 def put_weights(model: nn.Module, weights: Mapping[str, Tensor], place: object) -> None:
-    """Copy weights into a model; ArtefactError unless names and shapes are the model's own."""
+    """Copy weights into a model. Raises ArtefactError unless names, shapes and types are the model's."""
     own = weights_of(model)
     check_tensors(weights, own, place)
     for name, tensor in own.items():
@@ -119,27 +127,27 @@ def put_weights(model: nn.Module, weights: Mapping[str, Tensor], place: object) 
 
 
 def take_weights(model: nn.Module, weights: Mapping[str, Tensor], place: object) -> None:
-    """Make weights a model's own, in place of its, without copying them; raises as put_weights."""
+    """Replace a model's weights without a copy. Raises the errors of put_weights."""
     check_tensors(weights, weights_of(model), place)
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if name in weights:
             tensor.data = weights[name]
 
 
-def check_tensors(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], place: object) -> None:
-    """ArtefactError unless both have the same names, and shapes and types by name."""
-    if found.keys() != wanted.keys():
-        odd = sorted(found.keys() ^ wanted.keys())
+def check_tensors(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], place: object) -> None:
+    """Raise ArtefactError unless both have the same names, shapes and types."""
+    if given.keys() != expected.keys():
+        odd = sorted(given.keys() ^ expected.keys())
         raise ArtefactError(f"{quoted(place)}: {len(odd)} tensors are missing or too many, first '{quoted(odd[0])}'")
-    for name, tensor in wanted.items():
-        given = found[name]
-        if (given.shape, given.dtype) != (tensor.shape, tensor.dtype):
-            told = f"{tuple(given.shape)} of {given.dtype} where {tuple(tensor.shape)} of {tensor.dtype} is wanted"
-            raise ArtefactError(f"{quoted(place)}: '{quoted(name)}' is {told}")
+    for name, tensor in expected.items():
+        other = given[name]
+        if (other.shape, other.dtype) != (tensor.shape, tensor.dtype):
+            shapes = f"{tuple(other.shape)} of {other.dtype}, expected {tuple(tensor.shape)} of {tensor.dtype}"
+            raise ArtefactError(f"{quoted(place)}: '{quoted(name)}' is {shapes}")
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """A safetensors file, whole."""
+    """Read a safetensors file into memory."""
     try:
         return load(path.read_bytes())
     except SafetensorError as error:
@@ -147,7 +155,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def map_tensors(path: Path) -> dict[str, Tensor]:
-    """A safetensors file by memory map: a page of it is read when it is first used, and what writes there writes a copy."""
+    """Map a safetensors file: pages are read at first use, and writing to a tensor copies its page."""
     try:
         return load_file(path)
     except SafetensorError as error:
@@ -155,12 +163,12 @@ def map_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write a safetensors file; through our own writer, so that a full disk is an OSError with its path."""
+    """Write a safetensors file. `write_file` does so, whose error for a full disk has the path."""
     write_file(path, save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
 
 
 def write_model(folder: Path, weights: Mapping[str, Tensor], facts: ModelFacts, pipeline: Pipeline) -> None:
-    """Write the three things a model folder holds into a folder that is being filled."""
+    """Write weights, options and pipeline into a folder that is being made."""
     write_tensors(folder / WEIGHTS, weights)
     write_file(folder / OPTIONS, to_json(facts.to_json()))
     (folder / "pipeline").mkdir()
@@ -169,16 +177,16 @@ def write_model(folder: Path, weights: Mapping[str, Tensor], facts: ModelFacts, 
 
 @contextlib.contextmanager
 def _no_larger_than(weights: Mapping[str, Tensor], folder: Path) -> Iterator[None]:
-    """Stop the building of a model that its weights cannot fit before it takes the memory: ArtefactError.
+    """Raise ArtefactError while a model is built that is far larger than its weights, before it takes the memory.
 
-    While a model is built a table that is shared may be counted more than once, hence the factor.
+    A table that is shared may be counted more than once during building, hence the factor.
     """
-    most, built = 4 * sum(tensor.numel() for tensor in weights.values()), 0
+    limit, built = 4 * sum(tensor.numel() for tensor in weights.values()), 0
 
     def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
         nonlocal built
         built += 0 if parameter is None else parameter.numel()
-        if built > most:
+        if built > limit:
             raise ArtefactError(f"{quoted(folder / OPTIONS)}: describes a far larger model than {WEIGHTS} holds")
 
     handle = register_module_parameter_registration_hook(count)
@@ -188,14 +196,14 @@ def _no_larger_than(weights: Mapping[str, Tensor], folder: Path) -> Iterator[Non
         handle.remove()
 
 
-class _Undrawn(TorchFunctionMode):
-    """While it lasts no parameter is filled by chance: its memory is not touched, and costs nothing until it is replaced."""
+class _NoRandomWeights(TorchFunctionMode):
+    """Context in which random initializers skip parameters, so that their memory stays untouched until it is replaced."""
 
     def __torch_function__(
         self, function: Any, types: Any, arguments: tuple[Any, ...] = (), named: dict[str, Any] | None = None
     ) -> Any:
         named = named or {}
-        if function in DRAWING:
+        if function in RANDOM_INITIALIZERS:
             filled = named["tensor"] if "tensor" in named else arguments[0]
             if isinstance(filled, nn.Parameter) or isinstance(filled._base, nn.Parameter):  # itself, or a part of it
                 return filled
@@ -203,17 +211,17 @@ class _Undrawn(TorchFunctionMode):
 
 
 def check_int8(device: torch.device) -> None:
-    """UserError unless this torch can multiply numbers of 8 bits there."""
+    """Raise UserError unless torch has 8-bit products on this device."""
     if device.type != "cpu":
-        raise UserError("weights of 8 bits are for CPUs (give --device cpu)")
+        raise UserError("8-bit weights are for CPUs (give --device cpu)")
     if not int8_available():
         raise UserError("this torch has no products of 8-bit numbers (translate in fp32)")
 
 
 def load_model(folder: Path, device: torch.device) -> LoadedModel:
-    """The model of a model folder, a checkpoint or a run, its weights mapped from their file, not copied, on a CPU.
+    """Load the model of a model folder, a checkpoint or a run. On a CPU its weights are mapped from their file.
 
-    Raises ArtefactError when it is damaged or does not fit, UserError when its weights are not for this device.
+    Raises ArtefactError for a damaged folder, UserError for weights that the device cannot use.
     """
     folder = find_model(folder)
     artefact = Artefact(folder, "model", "checkpoint")
@@ -225,7 +233,7 @@ def load_model(folder: Path, device: torch.device) -> LoadedModel:
     if sizes != dict(facts.vocabularies):
         raise ArtefactError(f"{quoted(folder)}: the model was built for {facts.vocabularies}, its pipeline has {sizes}")
     weights = map_tensors(artefact.path(WEIGHTS))
-    with _no_larger_than(weights, folder), _Undrawn():
+    with _no_larger_than(weights, folder), _NoRandomWeights():
         model = facts.build(folder)
     if facts.weights == "int8":
         quantize(model, empty_rounded)
@@ -248,7 +256,7 @@ def flat_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor],
 
 
 def begin(optimizer: torch.optim.Optimizer) -> None:
-    """Let an optimizer make the state that it has after a first step; what that does to the weights is not kept by anyone."""
+    """Make an optimizer create its state by a step; the caller overwrites state and weights."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             parameter.grad = torch.zeros_like(parameter)
@@ -259,7 +267,7 @@ def begin(optimizer: torch.optim.Optimizer) -> None:
 def put_optimizer(
     optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], place: object
 ) -> None:
-    """Give an optimizer, fresh or begun, back what flat_optimizer took; its options stay those it was built with.
+    """Restore an optimizer's state from the values of flat_optimizer; its options stay.
 
     Raises ArtefactError unless the state has the names, shapes and types of the optimizer's own.
     """
@@ -276,10 +284,10 @@ def put_optimizer(
 
 
 def average_weights(folders: Sequence[Path], check: Callable[[], None]) -> dict[str, Tensor]:
-    """The mean of the weights of model folders, summed in float64; what is not a float is the last folder's.
+    """The mean of the weights of model folders, summed in float64; tensors of integers are the last folder's.
 
     check: called before each folder is read; may raise to stop
-    Raises ArtefactError when they do not fit together.
+    Raises ArtefactError if names or shapes differ.
     """
     sums: dict[str, Tensor] = {}
     for folder in folders:
@@ -304,22 +312,22 @@ def save_model(
     weights: Mapping[str, Tensor],
     facts: ModelFacts,
     pipeline: Pipeline,
-    told: Mapping[str, Any],
+    more_facts: Mapping[str, Any],
     check: Callable[[], None],
 ) -> None:
     """Write a model folder, whole or not at all.
 
-    told: further facts for its manifest; check: called before it gets its name; may raise to stop
+    more_facts: for the manifest; check: called before the folder gets its name; may raise to stop
     """
     refuse_not_finite(weights, folder)
-    manifest = {"torch": str(torch.__version__), "vocabulary": pipeline.hash, **told}
+    manifest = {"torch": str(torch.__version__), "vocabulary": pipeline.hash, **more_facts}
     with new_folder(folder, "model", manifest) as temporary:
         write_model(temporary, weights, facts, pipeline)
         check()
 
 
 def refuse_not_finite(weights: Mapping[str, Tensor], place: object) -> None:
-    """DivergedError when a weight is not a number, or infinite: such a model is never written."""
+    """Raise DivergedError if a weight is NaN or infinite: such a model is never written."""
     broken = [name for name, tensor in weights.items() if not bool(torch.isfinite(tensor).all())]
     if broken:
         raise DivergedError(f"{quoted(place)}: weights are not finite, first in '{broken[0]}'; not saved")

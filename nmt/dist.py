@@ -1,6 +1,6 @@
-"""The processes that work together: ranks, sums over them, and which one is missing. torchrun's variables are read here alone.
+"""Processes that work together: their ranks, sums over them, and messages about a missing one.
 
-A process that nobody launched is a world of its own, in which every sum is what it was and nothing is waited for.
+Only this module reads torchrun's variables. A process that torchrun did not start is a world of one rank, without waits.
 """
 
 import os
@@ -14,12 +14,12 @@ from typing import Any, Final
 
 from nmt.errors import Interrupted, ReportedElsewhere, ResourceError, UserError, one_line, quoted
 
-MAX_WAIT_MINUTES: Final = 10_000_000  # that a wait may be bounded by: 19 years
-MEETING_MINUTES: Final = 2.0  # that ranks have at least to start
-ANSWER_SECONDS: Final = 5  # that a rank has to say that it waits too
+MAX_WAIT_MINUTES: Final = 10_000_000  # 19 years
+MIN_START_MINUTES: Final = 2.0  # until all ranks have started
+ANSWER_SECONDS: Final = 5  # for a rank to answer that it waits too
 WAITED: Final = "waited"
 UNREACHABLE: Final = "rank 0, where all ranks meet, cannot be reached"
-OF_NETWORK: Final = ("gloo", "nccl", "process group", "pair closure", "connection closed", "connection reset")
+NETWORK_ERRORS: Final = ("gloo", "nccl", "process group", "pair closure", "connection closed", "connection reset")
 
 
 class World:
@@ -31,7 +31,7 @@ class World:
 
     @classmethod
     def from_environment(cls) -> "World":
-        """As torchrun says; alone where it did not start this process."""
+        """The world of torchrun's variables, or of this process alone without them."""
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
         if any(name not in os.environ for name in names):
             return cls()
@@ -40,12 +40,12 @@ class World:
 
     @property
     def leads(self) -> bool:
-        """Whether this rank is the one that writes and tells."""
+        """Whether this is rank 0, which writes and logs."""
         return self.rank == 0
 
     @contextmanager
     def joined(self, device: str, minutes: float) -> Iterator[None]:
-        """Meet the other ranks. device: cpu or cuda; minutes: that any of them may be waited for."""
+        """Connect to the other ranks. device: cpu or cuda; minutes: to wait for any of them at most"""
         if self.size == 1:
             yield
             return
@@ -53,7 +53,7 @@ class World:
 
         timeout = timedelta(minutes=minutes)
         try:
-            meeting = timedelta(minutes=max(minutes, MEETING_MINUTES))
+            meeting = timedelta(minutes=max(minutes, MIN_START_MINUTES))
             self._store = _store(self, meeting)
             self._store.set(f"here/{self.rank}", "")
             self._store.wait([f"here/{rank}" for rank in range(self.size)], meeting)
@@ -65,7 +65,7 @@ class World:
         dist.destroy_process_group()
 
     def _ended(self, error: Exception) -> Exception:
-        """What an error is told as: the wait for a rank that is missing names it, and what all ranks know only one tells."""
+        """The error to raise: one that names the missing rank, and ReportedElsewhere for an error that the leader reports."""
         if isinstance(error, RuntimeError) and _is_of_network(error):
             return self._missing(str(error).partition("\n")[0])
         if not isinstance(error, Interrupted):
@@ -76,35 +76,38 @@ class World:
         return error
 
     def _leave(self, reason: str) -> None:
-        """Note why this rank goes away, for those that are left to read."""
+        """Tell the other ranks why this one ends."""
         with suppress(RuntimeError, AttributeError):
             self._store.set(f"left/{self.rank}", reason)
 
     def _leader_left(self) -> bool:
-        """Whether the leader ends too, and says why; its store may be gone with it already."""
+        """Whether the leader ended and told why; its store may have ended with it."""
         try:
             self._store.wait(["left/0"], timedelta(seconds=1))
             return True
         except (RuntimeError, AttributeError) as error:
             return "time" not in str(error).lower()
 
-    def _missing(self, told: str) -> Exception:
-        """Who is missing; asked for by a thread, for a store that cannot be reached may never answer."""
-        found: list[str | ReportedElsewhere] = []
-        asking = threading.Thread(target=lambda: found.append(self._ask()), daemon=True)
-        asking.start()
-        asking.join(2 * ANSWER_SECONDS)
-        answer = found[0] if found else UNREACHABLE
+    def _missing(self, message: str) -> Exception:
+        """The error for a missing rank. A thread asks for it, because an unreachable store may never answer.
+
+        message: of the failed wait
+        """
+        answers: list[str | ReportedElsewhere] = []
+        thread = threading.Thread(target=lambda: answers.append(self._ask()), daemon=True)
+        thread.start()
+        thread.join(2 * ANSWER_SECONDS)
+        answer = answers[0] if answers else UNREACHABLE
         if isinstance(answer, ReportedElsewhere):
             return answer
-        if answer == UNREACHABLE and "closed" in told:  # it ended by itself, which is told by it or who started it
+        if answer == UNREACHABLE and "closed" in message:  # the leader ended, and it or its launcher reports why
             return ReportedElsewhere(ResourceError.code)
-        return ResourceError(f"rank {self.rank} waited in vain: {answer} ({quoted(told)})")
+        return ResourceError(f"rank {self.rank} waited in vain: {answer} ({quoted(message)})")
 
     def _ask(self) -> str | ReportedElsewhere:
-        """Which ranks do not say that they wait too, and what those said that went away for a reason of their own."""
+        """The ranks that ended, each with its reason, and those that do not answer."""
         keys = {rank: f"left/{rank}" for rank in range(self.size)}
-        end = time.monotonic() + ANSWER_SECONDS + self.leads  # whose store the others still have to read
+        end = time.monotonic() + ANSWER_SECONDS + self.leads  # the others still read the leader's store
         try:
             self._leave(WAITED)
             while not self._store.check(list(keys.values())) and time.monotonic() < end:
@@ -119,11 +122,11 @@ class World:
         return "; ".join([*ended, *absent]) or "the connection was lost"
 
     def post(self, key: str, content: bytes) -> None:
-        """Leave something where the ranks met, for one of them to fetch. RuntimeError when that place is gone."""
+        """Store content for another rank to fetch. Raises RuntimeError when the store is gone."""
         self._store.set(key, content)
 
     def fetch(self, key: str, seconds: float) -> bytes | None:
-        """Take away what a rank posts; None when nothing has come within so many seconds."""
+        """Take the content that a rank posted; None if there is none within `seconds`."""
         try:
             if seconds:
                 self._store.wait([key], timedelta(seconds=seconds))
@@ -138,24 +141,24 @@ class World:
         return content
 
     def sum(self, tensor: Any) -> None:
-        """Make a tensor the sum of those of all ranks, the same bits on each."""
+        """Sum a tensor over all ranks, in place; all ranks get the same bits."""
         if self.size > 1:
             import torch.distributed as dist
 
             dist.all_reduce(tensor)
 
     def agree(self, seconds: float, signal: int | None, tokens: int) -> tuple[float, int | None, int]:
-        """The leader's clock, the signal that any rank received, and the tokens that each holds: what none decides alone."""
+        """(the leader's seconds, the highest signal that any rank received, the fewest tokens of any rank)"""
         if self.size == 1:
             return seconds, signal, tokens
         import torch
 
-        told = torch.tensor([seconds if self.leads else 0.0, signal or 0, -tokens], dtype=torch.float64)
-        torch.distributed.all_reduce(told, torch.distributed.ReduceOp.MAX)
-        return float(told[0]), int(told[1]) or None, -int(told[2])
+        agreed = torch.tensor([seconds if self.leads else 0.0, signal or 0, -tokens], dtype=torch.float64)
+        torch.distributed.all_reduce(agreed, torch.distributed.ReduceOp.MAX)
+        return float(agreed[0]), int(agreed[1]) or None, -int(agreed[2])
 
     def gather(self, content: bytes) -> list[bytes]:
-        """What each rank gives, by rank, on every rank."""
+        """The content of each rank, in the order of ranks, on every rank."""
         if self.size == 1:
             return [content]
         import torch
@@ -166,39 +169,39 @@ class World:
         self.sum(sizes)
         longest = max(int(sizes.max()), 1)
         own = torch.frombuffer(bytearray(content.ljust(longest, b"\0")), dtype=torch.uint8)
-        found = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.size)]
-        dist.all_gather(found, own)
-        return [row[:size].numpy().tobytes() for row, size in zip(found, sizes.tolist(), strict=True)]
+        rows = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.size)]
+        dist.all_gather(rows, own)
+        return [row[:size].numpy().tobytes() for row, size in zip(rows, sizes.tolist(), strict=True)]
 
     def minimum(self, number: int) -> int:
-        """The smallest of what the ranks have."""
-        return min(int(told) for told in self.gather(str(number).encode()))
+        """The smallest of the ranks' numbers."""
+        return min(int(other) for other in self.gather(str(number).encode()))
 
     def share(self, items: Sequence[Any]) -> Sequence[Any]:
-        """This rank's of some items that are dealt out in turn; `merge_shares` undoes it."""
+        """Every size-th item, this rank's share; `merge_shares` undoes it."""
         return items[self.rank :: self.size]
 
 
 def merge_shares(shares: Sequence[Sequence[Any]]) -> list[Any]:
-    """The items of all ranks' shares in the order they had."""
-    found: list[Any] = [None] * sum(map(len, shares))
+    """The items of all ranks' shares, in their order before `World.share`."""
+    items: list[Any] = [None] * sum(map(len, shares))
     for rank, share in enumerate(shares):
-        found[rank :: len(shares)] = share
-    return found
+        items[rank :: len(shares)] = share
+    return items
 
 
 def is_sharded(tensor: Any) -> bool:
-    """Whether FSDP has shared it out over the ranks."""
+    """Whether FSDP has sharded a tensor over the ranks."""
     return hasattr(tensor, "full_tensor")
 
 
 def full_tensor(tensor: Any) -> Any:
-    """All of a tensor, on each rank. Every rank must ask."""
+    """The whole of a tensor, on each rank; all ranks must call this."""
     return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
 def shard_like(tensor: Any, own: Any) -> Any:
-    """A whole tensor, sharded as `own` is."""
+    """Shard a full tensor as `own` is."""
     if not is_sharded(own):
         return tensor
     from torch.distributed.tensor import distribute_tensor
@@ -207,15 +210,15 @@ def shard_like(tensor: Any, own: Any) -> Any:
 
 
 def _store(world: World, timeout: timedelta) -> Any:
-    """Where the ranks meet: torchrun's own store, else one of rank 0, which listens at the address of MASTER_ADDR alone."""
+    """The store of all ranks: torchrun's, or one of rank 0 that listens only at the address of MASTER_ADDR."""
     from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    if world.local_size == world.size:  # one machine: nothing is to be heard outside
+    if world.local_size == world.size:  # one machine: nothing listens outside it
         loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", loopback)
-    of_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # which outlives a restart of the ranks
+    of_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # it outlives a restart of the ranks
     hosts = world.leads and not of_agent
     listener = socket.create_server((address, port)).detach() if hosts else None
     store = TCPStore(address, port, world.size, hosts, timeout, wait_for_workers=False, master_listen_fd=listener)
@@ -223,7 +226,7 @@ def _store(world: World, timeout: timedelta) -> Any:
 
 
 def _is_of_network(error: RuntimeError) -> bool:
-    """Whether an error comes from the wait for another rank and not from the work itself."""
+    """Whether an error comes from waiting for another rank, and not from the work itself."""
     from torch.distributed import DistError
 
-    return isinstance(error, DistError) or any(word in str(error).lower() for word in OF_NETWORK)
+    return isinstance(error, DistError) or any(text in str(error).lower() for text in NETWORK_ERRORS)

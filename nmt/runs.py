@@ -1,6 +1,6 @@
-"""Runs on disk: which checkpoints there are, the best, the newest that is whole, and which one a run's name means.
+"""The checkpoints of a run on disk: the newest whole one, the best, and the one that a run's name stands for.
 
-Text is read only, and torch never imported: commands that need no network start without it.
+Reads JSON only, without torch, so that commands that need no network start fast.
 """
 
 import math
@@ -18,7 +18,7 @@ PREFIX: Final = "update-"
 
 
 def find_model(folder: Path) -> Path:
-    """The model folder that is meant: the folder itself or, of a run, its best checkpoint (the newest if none is scored)."""
+    """The folder itself, or the best checkpoint of a run; its newest if none has a score."""
     if not (folder / FOLDER).is_dir():
         return folder
     best = Checkpoints(folder).best()
@@ -28,25 +28,25 @@ def find_model(folder: Path) -> Path:
 
 
 class Checkpoints:
-    """The checkpoints of a run: `RUN/checkpoints/update-N`; the newest is the one of the highest N, never the clock's."""
+    """The checkpoints of a run, `RUN/checkpoints/update-N`; the newest has the highest N."""
 
     def __init__(self, run: Path) -> None:
         self.folder = run / FOLDER
 
     def all(self) -> list[Path]:
-        """Every checkpoint folder, oldest first; only those with a manifest are there."""
-        found = [path for path in self.folder.glob(PREFIX + "*") if (path / MANIFEST).is_file()]
-        return sorted((path for path in found if path.name[len(PREFIX) :].isdecimal()), key=update_of)
+        """Every checkpoint folder with a manifest, oldest first."""
+        folders = [path for path in self.folder.glob(PREFIX + "*") if (path / MANIFEST).is_file()]
+        return sorted((path for path in folders if path.name[len(PREFIX) :].isdecimal()), key=update_of)
 
     def path(self, update: int) -> Path:
         return self.folder / f"{PREFIX}{update}"
 
     def due(self) -> list[Path]:
-        """Those that the run would have written had nobody stopped it, oldest first: what is averaged and counted."""
+        """The checkpoints that an uninterrupted run would have written, oldest first."""
         return [path for path in self.all() if _state(path).get("save_due") is not False]
 
     def score(self, folder: Path) -> float | None:
-        """What validation gave at that checkpoint, higher is better; None when it was not validated or is unreadable."""
+        """The validation score of a checkpoint, higher is better; None if it has none or is unreadable."""
         score = _state(folder).get("score")
         return score if isinstance(score, float) and math.isfinite(score) else None
 
@@ -59,14 +59,14 @@ class Checkpoints:
         return everything[-1] if everything else None
 
     def ranked(self) -> list[Path]:
-        """Checkpoints with a score, best first; of equals the older, which was the best when it was written."""
+        """Checkpoints with a score, best first; of equal scores the older is first."""
         scored = [(score, update_of(path), path) for path in self.due() if (score := self.score(path)) is not None]
         return [path for _, _, path in sorted(scored, key=lambda row: (-row[0], row[1]))]
 
     def newest_valid(self) -> Artefact | None:
-        """The newest checkpoint that is whole, with a warning for each damaged one that is newer.
+        """The newest whole checkpoint, with a warning for each damaged newer one; None without any checkpoint.
 
-        None when there is no checkpoint at all; ArtefactError when there are some but none is whole.
+        Raises ArtefactError if there are checkpoints but none is whole.
         """
         folders = self.all()
         without_manifest = [path for path in self.folder.glob(PREFIX + "*") if path not in folders]
@@ -78,13 +78,13 @@ class Checkpoints:
                 artefact.check()
                 return artefact
             except ArtefactError as error:
-                log.warn(f"{error}; trying the checkpoint before it")
+                log.warn(f"{error}; trying the previous checkpoint")
         if folders:
             raise ArtefactError(f"{quoted(self.folder)}: {len(folders)} checkpoints, none of them whole")
         return None
 
     def prune(self, keep_last: int, keep_best: int) -> None:
-        """Delete all but the newest, the last that were due and the best ones. keep_last: 0 keeps all that were due."""
+        """Delete all checkpoints but the newest, the last ones due and the best. keep_last: 0 keeps all that were due"""
         folders = self.all()
         keep = {*folders[-1:], *self.due()[-keep_last:], *self.ranked()[:keep_best]}
         for folder in folders:
@@ -93,7 +93,7 @@ class Checkpoints:
 
 
 def _state(folder: Path) -> dict[str, Any]:
-    """The progress of the run at a checkpoint; empty when it is unreadable."""
+    """The progress in a checkpoint; empty if it is unreadable."""
     try:
         state = read_json(folder / TRAINING)["progress"]
     except (ArtefactError, OSError, KeyError, TypeError):

@@ -4,7 +4,6 @@ import json
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -26,29 +25,29 @@ from nmt.device import choose_device, use_threads
 from nmt.dist import World
 from nmt.errors import ArtefactError, UserError, one_line, quoted
 from nmt.log import log
-from nmt.options import REQUIRED, opt
+from nmt.options import REQUIRED, opt, options_class
 from nmt.runs import Checkpoints, update_of
 from nmt.signals import Signals
 from nmt.text.pipeline import Pipeline
 from nmt.train.validation import Validation, validate
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class AverageOptions:
     output: str = opt(REQUIRED, "model folder to write", aliases=("o",))
     run: str | None = opt(None, "run folder whose checkpoints are averaged")
-    last: int | None = opt(None, "the newest N checkpoints")
-    best: int | None = opt(None, "the best N checkpoints by their validation score")
-    every_minutes: float = opt(0.0, "with --last: take only checkpoints this many minutes of training apart")
+    last: int | None = opt(None, "the newest N checkpoints", minimum=1)
+    best: int | None = opt(None, "the best N checkpoints by their validation score", minimum=1)
+    every_minutes: float = opt(0.0, "with --last: take only checkpoints this many minutes of training apart", minimum=0)
     checkpoint: tuple[str, ...] = opt((), "named checkpoint or model folders, instead of --run")
     score: str | None = opt(
         None, "prepared data: show the loss on its development set of each checkpoint and of the mean"
     )
-    max_tokens: int = opt(4096, "tokens that a device holds at once while scoring")
+    max_tokens: int = opt(4096, "tokens of a batch while scoring, padding counted", minimum=1)
     device: str = opt("auto", "device for scoring: auto, cpu, cuda or cuda:N")
-    threads: int | None = opt(None, "threads for CPU work; none leaves it to torch")
-    overwrite: bool = opt(False, "replace a model that is there")
-    json: bool = opt(False, "print what was averaged, and the scores (null where not finite), as JSON")
+    threads: int | None = opt(None, "threads for CPU work; none leaves the number to torch", minimum=1)
+    overwrite: bool = opt(False, "replace an existing model")
+    json: bool = opt(False, "print the averaged folders and the scores (null if not finite) as JSON")
 
     def __post_init__(self) -> None:
         if (self.run is None) == (not self.checkpoint):
@@ -57,20 +56,12 @@ class AverageOptions:
             raise ValueError("give one of --last N and --best N")
         if self.run is None and (self.last is not None or self.best is not None):
             raise ValueError("--last and --best choose checkpoints of a --run")
-        for name in ("last", "best", "threads"):
-            number = getattr(self, name)
-            if number is not None and number < 1:
-                raise ValueError(f"{name} is {number}; it must be at least 1")
-        if not 0 <= self.every_minutes < math.inf:
-            raise ValueError(f"every_minutes is {self.every_minutes}; it must be a number of minutes, or 0")
         if self.every_minutes and self.last is None:
             raise ValueError("--every-minutes belongs to --last")
-        if self.max_tokens < 1:
-            raise ValueError(f"max_tokens is {self.max_tokens}; it must be at least 1")
 
 
 def run(options: AverageOptions, parts: Parts) -> None:
-    """Average, show the scores when they are asked for, and write the model last, so that a failure leaves nothing."""
+    """Average, score and write the model, in this order, so that a failure leaves nothing."""
     use_threads(options.threads)
     output, device = Path(options.output), choose_device(options.device)
     check_output(output, options.overwrite)
@@ -88,49 +79,47 @@ def run(options: AverageOptions, parts: Parts) -> None:
 
 
 def chosen(options: AverageOptions) -> list[Path]:
-    """The folders to average: those of a run oldest first, named ones as they were named."""
+    """The folders to average: a run's checkpoints oldest first, or named folders in their order."""
     if options.run is None:
         return [Path(folder) for folder in options.checkpoint]
     checkpoints = Checkpoints(Path(options.run))
     ranked = checkpoints.ranked() if options.best is not None else list(reversed(checkpoints.due()))
     if options.every_minutes:
         ranked = _apart(ranked, options.every_minutes)
-    wanted = options.best or options.last or 0
-    if len(ranked) < wanted:
+    count = options.best or options.last or 0
+    if len(ranked) < count:
         kind = "scored checkpoints" if options.best else "checkpoints"
         apart = f" {options.every_minutes:g} minutes apart" if options.every_minutes else ""
-        raise UserError(
-            f"{quoted(options.run)}: has {len(ranked)} {kind}{apart}, {wanted} are wanted (see --keep-last)"
-        )
-    return sorted(ranked[:wanted], key=update_of)
+        raise UserError(f"{quoted(options.run)}: has {len(ranked)} {kind}{apart}, not {count} (see --keep-last)")
+    return sorted(ranked[:count], key=update_of)
 
 
 def _apart(newest_first: list[Path], minutes: float) -> list[Path]:
-    """Those that are at least so many minutes of training before the one taken last."""
+    """The newest, and each checkpoint at least `minutes` of training before the previous one taken."""
     taken: list[tuple[float, Path]] = []
     for folder in newest_first:
         at = Artefact(folder, "checkpoint").manifest.get("minutes")
         if not isinstance(at, int | float) or not math.isfinite(at):
-            raise ArtefactError(f"{quoted(folder)}: its manifest says minutes: {quoted(at)}; wanted a number")
+            raise ArtefactError(f"{quoted(folder)}: its manifest has minutes: {quoted(at)}, not a number")
         if not taken or taken[-1][0] - at >= minutes:
             taken.append((at, folder))
     return [folder for _, folder in taken]
 
 
 def _common_model(folders: Sequence[Path], output: Path) -> tuple[ModelFacts, Pipeline]:
-    """The facts and the pipeline that all folders share; `output` must be none of them."""
+    """The model facts and the pipeline that all folders share. Raises an error if `output` is one of them."""
     first = Artefact(folders[0], "model", "checkpoint")
     facts, pipeline = ModelFacts.read(first), Pipeline.load(first)
     for folder in folders:
         if folder.resolve() == output.resolve():
             raise UserError(f"{quoted(output)}: is one of the folders to average (name another --output)")
         other = Artefact(folder, "model", "checkpoint")
-        found = ModelFacts.read(other)
-        if found.weights == "int8":
+        other_facts = ModelFacts.read(other)
+        if other_facts.weights == "int8":
             raise UserError(
-                f"{quoted(folder)}: has weights of 8 bits, which cannot be averaged (name what it was made of)"
+                f"{quoted(folder)}: has 8-bit weights, which cannot be averaged (name the model it was exported from)"
             )
-        if found != facts or Pipeline.load(other).hash != pipeline.hash:
+        if other_facts != facts or Pipeline.load(other).hash != pipeline.hash:
             raise ArtefactError(
                 f"{quoted(folder)}: is another model than {quoted(folders[0])}; they cannot be averaged"
             )
@@ -138,7 +127,7 @@ def _common_model(folders: Sequence[Path], output: Path) -> tuple[ModelFacts, Pi
 
 
 def _development_set(folder: str, pipeline: Pipeline, max_tokens: int) -> EvaluationSet:
-    """The first development set of prepared data, which must be of the model's vocabulary."""
+    """The first development set of prepared data. Raises an error if its vocabulary is not the model's."""
     data = PreparedData(Path(folder))
     if data.pipeline.hash != pipeline.hash:
         raise ArtefactError(f"{quoted(folder)}: was prepared with another vocabulary than the checkpoints")
@@ -157,7 +146,7 @@ def _scores(
     weights: Mapping[str, Tensor],
     check: Callable[[], None],
 ) -> dict[str, dict[str, float]]:
-    """Loss and perplexity of each folder's model and of their mean, by path. weights: those of the mean."""
+    """Loss and perplexity of each folder's model and of their mean, by path. weights: of the mean"""
 
     def score(loaded: LoadedModel) -> dict[str, float]:
         criterion, model = parts.build("criterion", CriterionContext(loaded.pipeline, loaded.model)), loaded.model
@@ -177,8 +166,8 @@ def _show(options: AverageOptions, names: list[str], scores: Mapping[str, Mappin
             name: {key: value if math.isfinite(value) else None for key, value in row.items()}
             for name, row in scores.items()
         }
-        found = {"output": one_line(options.output), "averaged": names, "scores": rows}
-        shown = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+        result = {"output": one_line(options.output), "averaged": names, "scores": rows}
+        shown = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
     else:
         shown = "".join(
             f"{name}\tloss {row['loss']:.4f} nats/token\tppl {row['ppl']:.4f}\n" for name, row in scores.items()

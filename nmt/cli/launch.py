@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Sequence
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
@@ -20,21 +20,19 @@ from nmt.device import choose_device
 from nmt.errors import ResourceError, UserError
 from nmt.signals import STOP_SIGNALS
 
-_KNOWS_SIGNALS = (
-    "signals_to_handle" in signature(LaunchConfig).parameters
-)  # not so in the oldest torch that is supported
-OURS = range(1, 8)  # exit codes with which a rank has told its error already (docs/contract.md, rule 1)
+HANDLES_SIGNALS: Final = "signals_to_handle" in signature(LaunchConfig).parameters  # not in the oldest supported torch
+REPORTED_CODES: Final = range(1, 8)  # exit codes of a rank that has printed its error (docs/contract.md, rule 1)
 
 
 def launch(devices: int, arguments: Sequence[str], after: str) -> int:
-    """Run `nmt ARGUMENTS` in as many processes; returns the exit code. This process does nothing else any more.
+    """Run `nmt ARGUMENTS` in `devices` processes, and return the exit code. This process only waits.
 
-    after: what to do when a rank is lost, for its message
+    after: advice in the message about a lost rank
 
-    Nothing listens outside the loopback address: the launcher meets in a file, and its own store, which would, is not made.
-    Raises ResourceError naming the rank when one is lost.
+    Nothing listens outside the loopback address: the launcher meets in a file and makes no TCP store.
+    Raises ResourceError with the number of a lost rank.
     """
-    logging.disable(logging.ERROR)  # what torchrun says is said below, in one line
+    logging.disable(logging.ERROR)  # the messages below replace torchrun's
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     with tempfile.TemporaryDirectory(prefix="nmt-ranks-") as folder:
@@ -43,29 +41,31 @@ def launch(devices: int, arguments: Sequence[str], after: str) -> int:
             return 0
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
-            if failure.exitcode in OURS or failure.exitcode > 128:
+            if failure.exitcode in REPORTED_CODES or failure.exitcode > 128:
                 return int(failure.exitcode)
-            told = f"rank {rank} (process {failure.pid}) ended by signal {-failure.exitcode}, and all ranks with it"
-            raise ResourceError(f"{told} ({after})") from None
+            lost = f"rank {rank} (process {failure.pid}) ended by signal {-failure.exitcode}, and all ranks with it"
+            raise ResourceError(f"{lost} ({after})") from None
         except SignalException as received:
             return 128 + int(received.sigval)
 
 
 def flags_of_each(devices: int, device: str, threads: int | None) -> list[str]:
-    """Flags that each of several ranks gets, `--threads` among them. Raises UserError when there are not as many devices."""
-    found = choose_device(device)
-    if found.type == "cuda":
+    """Further flags of each rank, such as `--threads`. Raises UserError for more ranks than GPUs."""
+    chosen = choose_device(device)
+    if chosen.type == "cuda":
         if ":" in device or devices > torch.cuda.device_count():
-            why = f"torch sees {torch.cuda.device_count()} of them here, and each rank takes its own"
-            raise UserError(f"--devices {devices} with --device {device}: {why}")
+            raise UserError(
+                f"--devices {devices} with --device {device}: each rank needs a GPU of its own, and torch sees "
+                f"{torch.cuda.device_count()} here"
+            )
         return []
     return [] if threads is not None else [f"--threads={max(1, torch.get_num_threads() // devices)}"]
 
 
 def _config(devices: int, folder: Path) -> LaunchConfig:
-    """One machine, no second try, every signal that asks to stop passed on to the ranks."""
+    """One machine, no restarts, and stop signals passed on to the ranks."""
     handled = [number.name for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    newer: Any = {"signals_to_handle": ",".join(handled)} if _KNOWS_SIGNALS else {}
+    newer: Any = {"signals_to_handle": ",".join(handled)} if HANDLES_SIGNALS else {}
     return LaunchConfig(
         min_nodes=1,
         max_nodes=1,

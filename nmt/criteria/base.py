@@ -11,6 +11,7 @@ from nmt import registry
 from nmt.batch import Batch
 from nmt.models.base import Model, Scorer
 from nmt.models.base import Term as Term
+from nmt.options import Part
 from nmt.text.pipeline import Pipeline
 
 
@@ -38,7 +39,7 @@ class CriterionContext:
     scorer: Scorer
     update: int = 0
 
-    def build(self, part: Any, *more: Any) -> Any:
+    def build(self, part: Part, *more: Any) -> Any:
         """Build a part that the criterion's options hold; a criterion in it gets this context."""
         context = (self,) if part.kind == "criterion" else ()
         return registry.build(part, *context, *more)

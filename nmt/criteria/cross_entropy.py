@@ -1,13 +1,12 @@
 """Cross entropy with label smoothing (Szegedy et al., 2016, section 7; "Attention Is All You Need", section 5.4)."""
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from nmt import opt, register
+from nmt import opt, options_class, register
 from nmt.batch import Batch
 from nmt.criteria.base import Criterion, CriterionContext, Loss, Term
 from nmt.models.base import Model
@@ -15,22 +14,22 @@ from nmt.nn.linear import Linear
 from nmt.nn.matmul import add_product, product, product_back
 from nmt.symbols import PAD
 
-# Logits of a chunk, which exist twice: what a CPU's cache holds, what fills a GPU.
-CHUNK = {"cpu": 2**22, "cuda": 2**26}
-FEWEST_ROWS = 512  # each chunk adds to the whole gradient of the output's weights, however large the vocabulary
+# Logits of a chunk, of which two copies exist: they fit a CPU's cache, and fill a GPU.
+CHUNK_LOGITS: Final = {"cpu": 2**22, "cuda": 2**26}
+MIN_CHUNK_ROWS: Final = (
+    512  # each chunk adds to the whole gradient of the output's weights, however large the vocabulary
+)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class CrossEntropyOptions:
-    label_smoothing: float = opt(0.1, "probability taken from the reference and spread over the vocabulary")
+    label_smoothing: float = opt(
+        0.1, "probability taken from the reference and spread over the vocabulary", minimum=0, below=1
+    )
     smoothing_over: Literal["others", "all"] = opt(
         "others",
-        "who gets it: the V - 1 other words (the paper's code, fairseq) or all V words (Szegedy, PyTorch, Marian)",
+        "tokens that share it: the V - 1 others (the paper's code, fairseq) or all V (Szegedy, PyTorch, Marian)",
     )
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f"label_smoothing is {self.label_smoothing}; it must be at least 0 and below 1")
 
 
 @register("criterion", "cross-entropy", CrossEntropyOptions)
@@ -41,7 +40,7 @@ class CrossEntropy(Criterion):
         self.options = options
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
-        """See Criterion. The logits of the whole batch never exist at once."""
+        """See Criterion. The logits are computed in chunks, never for the whole batch at once."""
         features = model(batch).features.flatten(0, 1)  # N D
         targets = batch.target_output.flatten()  # N
         if type(model.output) in (Linear, nn.Linear):
@@ -53,13 +52,16 @@ class CrossEntropy(Criterion):
         return Loss({"loss": Term(total, count)}, {"nll": Term(nll.detach(), count)})
 
     def weights(self, size: int) -> tuple[float, float]:
-        """(a, b) such that the loss of a word is -(a log p(word) + b sum_k log p(k)); a + b V = 1."""
+        """(a, b) of the loss of a token, -(a log p(token) + b sum_k log p(k)); a + b V = 1. size: V"""
         eps = self.options.label_smoothing
         spread = eps / (size - 1) if self.options.smoothing_over == "others" else eps / size
         return (1 - eps - spread if self.options.smoothing_over == "others" else 1 - eps), spread
 
     def of_logits(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The plain form, which the others are tested against. logits: (N, V); targets: (N,). Two sums in nats."""
+        """The loss and the negative log-likelihood of all logits at once: sums in nats, the reference for tests.
+
+        logits: (N, V); targets: (N,)
+        """
         gold_weight, spread = self.weights(logits.shape[-1])
         log_probs = torch.log_softmax(logits.float(), dim=-1)
         real = targets != PAD
@@ -68,28 +70,28 @@ class CrossEntropy(Criterion):
         return (loss * real).sum(), (nll * real).sum()
 
     def _in_chunks(self, output: nn.Module, features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """For an output that is not one matrix: each chunk's logits are made again for the gradient."""
+        """The same sums for any output module; the logits of each chunk are recomputed for the gradient."""
         total = nll = features.new_zeros((), dtype=torch.float32)
         rows = chunk_rows(features, output(features[:1]).shape[-1])
 
-        def of_chunk(chunk: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-            return self.of_logits(output(chunk), wanted)
+        def of_chunk(chunk: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+            return self.of_logits(output(chunk), targets)
 
-        for chunk, wanted in zip(features.split(rows), targets.split(rows), strict=True):
-            part = checkpoint(of_chunk, chunk, wanted, use_reentrant=False)
-            total, nll = total + part[0], nll + part[1]
+        for chunk, chunk_targets in zip(features.split(rows), targets.split(rows), strict=True):
+            sums = checkpoint(of_chunk, chunk, chunk_targets, use_reentrant=False)
+            total, nll = total + sums[0], nll + sums[1]
         return total, nll
 
 
 def chunk_rows(features: Tensor, size: int) -> int:
-    """How many rows of logits over `size` words may exist at once on the device of features."""
-    return max(FEWEST_ROWS, CHUNK.get(features.device.type, CHUNK["cuda"]) // size)
+    """Rows of a chunk of logits over `size` tokens, on the device of features."""
+    return max(MIN_CHUNK_ROWS, CHUNK_LOGITS.get(features.device.type, CHUNK_LOGITS["cuda"]) // size)
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """The loss and, in the same pass over each chunk of logits, its gradient: d loss / d logits = p - a [gold] - b.
+    """The loss and its gradient in one pass over each chunk of logits: d loss / d logits = p - a [gold] - b.
 
-    b is the same for all words of a row: its part of the products is a product of sums, and needs no pass over the logits.
+    b is constant over a row, so that its share of the products is a product of sums, without a pass over the logits.
     """
 
     @staticmethod
@@ -98,14 +100,14 @@ class _LinearCrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         size = weight.shape[0]
         gold_weight, spread = criterion.weights(size)
-        wants_gradient = any(ctx.needs_input_grad)
-        feature_gradient = torch.empty_like(features) if wants_gradient else None
-        weight_gradient = torch.zeros_like(weight) if wants_gradient else None
-        bias_gradient = torch.zeros_like(bias) if wants_gradient and bias is not None else None
+        needs_gradient = any(ctx.needs_input_grad)
+        feature_gradient = torch.empty_like(features) if needs_gradient else None
+        weight_gradient = torch.zeros_like(weight) if needs_gradient else None
+        bias_gradient = torch.zeros_like(bias) if needs_gradient and bias is not None else None
         real = (targets != PAD).float()[:, None]  # N 1
         total = nll = torch.zeros((), device=features.device)
         rows = chunk_rows(features, size)
-        for chunk, wanted, counts, start in zip(
+        for chunk, chunk_targets, counts, start in zip(
             features.split(rows),
             targets[:, None].split(rows),
             real.split(rows),
@@ -113,14 +115,14 @@ class _LinearCrossEntropy(torch.autograd.Function):
             strict=True,
         ):
             log_probs = torch.log_softmax(product(chunk, weight, bias).float(), dim=-1)  # n V
-            surprise = -log_probs.gather(1, wanted)  # n 1
+            surprise = -log_probs.gather(1, chunk_targets)  # n 1
             loss = gold_weight * surprise - spread * log_probs.sum(-1, keepdim=True)
             total = total + (loss * counts).sum()  # autocast would round a dot product
             nll = nll + (surprise * counts).sum()
             if feature_gradient is None or weight_gradient is None:
                 continue
             gradient = log_probs.exp_()
-            gradient.scatter_add_(1, wanted, torch.full_like(surprise, -gold_weight))
+            gradient.scatter_add_(1, chunk_targets, torch.full_like(surprise, -gold_weight))
             feature_gradient[start : start + rows] = product_back(gradient, weight)
             add_product(weight_gradient, gradient, chunk * counts)
             if bias_gradient is not None:

@@ -1,55 +1,55 @@
 """Adafactor: Adam's second moment as the product of two vectors (Shazeer and Stern, 2018, algorithms 4 and 5)."""
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 
-from nmt import UserError, opt, register
+from nmt import UserError, opt, options_class, register
 from nmt.dist import is_sharded
-from nmt.optimizers.base import UNSET, Parameters, check_weight_decay, tensors_of
+from nmt.optimizers.base import UNSET_LR, Parameters, tensors_of
+
+MIN_MOMENT_EPS: Final = 1e-18  # torch squares it in float32: a smaller one would divide 0 by 0 for unused embeddings
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class AdafactorOptions:
     adafactor_beta2_decay: float = opt(
-        -0.8, "power c of 1 - update^c, the decay of the second moment; -0.8 in the paper"
+        -0.8, "power c of 1 - update^c, the decay of the second moment; -0.8 in the paper", maximum=0
     )
     adafactor_eps: tuple[float, float] = opt(
         (1e-15, 1e-3),
-        "the least root of the second moment (1e-15 is the paper's 1e-30 before the root), "
-        "and the least root mean square of a matrix that scales its step",
+        "least root of the second moment (1e-15 is the paper's 1e-30 before the root), "
+        "and least root mean square of a matrix that scales its step",
+        above=0,
     )
-    adafactor_clip: float = opt(1.0, "greatest root mean square of a matrix's step before scaling, d in the paper")
-    weight_decay: float = opt(0.0, "part of each weight taken away an update, times the learning rate", aliases=("wd",))
+    adafactor_clip: float = opt(
+        1.0, "greatest root mean square of a matrix's step before scaling, d in the paper", minimum=1
+    )
+    weight_decay: float = opt(
+        0.0, "share of each weight subtracted an update, times the learning rate", aliases=("wd",), minimum=0
+    )
 
     def __post_init__(self) -> None:
-        if not self.adafactor_beta2_decay <= 0:
-            raise ValueError(f"adafactor_beta2_decay is {self.adafactor_beta2_decay}; it must be at most 0")
-        # torch squares the first one in float32: below 1e-18 a word without a gradient would divide 0 by 0
-        if not (self.adafactor_eps[0] >= 1e-18 and self.adafactor_eps[1] > 0):
-            raise ValueError(
-                f"adafactor_eps is {self.adafactor_eps}; the first must be at least 1e-18, the second above 0"
-            )
-        if not self.adafactor_clip >= 1:
-            raise ValueError(f"adafactor_clip is {self.adafactor_clip}; it must be at least 1")
-        check_weight_decay(self.weight_decay)
+        if self.adafactor_eps[0] < MIN_MOMENT_EPS:
+            raise ValueError(f"--adafactor-eps {self.adafactor_eps[0]}: the first must be at least {MIN_MOMENT_EPS}")
 
 
 @register("optimizer", "adafactor", AdafactorOptions)
 class Adafactor(torch.optim.Adafactor):
-    """Adam without momentum, in hardly any memory; its learning rate is a part of each matrix's own size.
+    """Adam without momentum and with little memory; its learning rate is relative to the size of each matrix.
 
     The step of a matrix is min(lr, update^-0.5) times its root mean square, so a learning rate near 0.01 is usual.
     """
 
     def __init__(self, options: AdafactorOptions, parameters: Parameters) -> None:
-        weights: list[Any] = list(parameters)
-        if any(map(is_sharded, tensors_of(weights))):
-            raise UserError("adafactor looks at whole matrices, which --engine fsdp shares out (take ddp, or adam)")
+        groups: list[Any] = list(parameters)
+        if any(map(is_sharded, tensors_of(groups))):
+            raise UserError(
+                "--optimizer adafactor: needs whole matrices, and --engine fsdp shards them (give ddp, or adam)"
+            )
         super().__init__(
-            weights,
-            lr=UNSET,
+            groups,
+            lr=UNSET_LR,
             beta2_decay=options.adafactor_beta2_decay,
             eps=options.adafactor_eps,
             d=options.adafactor_clip,

@@ -1,35 +1,33 @@
-"""Adam (Kingma and Ba, 2015), with the values of "Attention Is All You Need", section 5.3, as defaults."""
+"""Adam (Kingma and Ba, 2015), by default with the values of "Attention Is All You Need", section 5.3."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from nmt import opt, register
-from nmt.optimizers.base import UNSET, Parameters, can_fuse, check_adam
+from nmt import opt, options_class, register
+from nmt.optimizers.base import UNSET_LR, Parameters, can_fuse
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class AdamOptions:
-    adam_betas: tuple[float, float] = opt((0.9, 0.98), "decay of the gradient's first and second moments")
-    adam_eps: float = opt(1e-9, "added to the root of the second moment; 1e-9 in the paper")
-    weight_decay: float = opt(0.0, "L2 penalty added to the gradient; 0 in the paper", aliases=("wd",))
-
-    def __post_init__(self) -> None:
-        check_adam(self.adam_betas, self.adam_eps, self.weight_decay)
+    adam_betas: tuple[float, float] = opt(
+        (0.9, 0.98), "decay of the gradient's first and second moments", minimum=0, below=1
+    )
+    adam_eps: float = opt(1e-9, "added to the root of the second moment; 1e-9 in the paper", above=0)
+    weight_decay: float = opt(0.0, "L2 penalty added to the gradient; 0 in the paper", aliases=("wd",), minimum=0)
 
 
 @register("optimizer", "adam", AdamOptions)
 class Adam(torch.optim.Adam):
-    """Adam: each weight's step is its mean gradient over the root of its mean squared gradient."""
+    """Adam: the mean gradient of each weight over the root of its mean squared gradient."""
 
     def __init__(self, options: AdamOptions, parameters: Parameters) -> None:
-        weights: list[Any] = list(parameters)
+        groups: list[Any] = list(parameters)
         super().__init__(
-            weights,
-            lr=UNSET,
+            groups,
+            lr=UNSET_LR,
             betas=options.adam_betas,
             eps=options.adam_eps,
             weight_decay=options.weight_decay,
-            fused=can_fuse(weights),
+            fused=can_fuse(groups),
         )

@@ -1,37 +1,35 @@
-"""AdamW: Adam with weight decay apart from the gradient (Loshchilov and Hutter, 2019)."""
+"""AdamW: Adam with decoupled weight decay (Loshchilov and Hutter, 2019)."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from nmt import opt, register
-from nmt.optimizers.base import UNSET, Parameters, can_fuse, check_adam
+from nmt import opt, options_class, register
+from nmt.optimizers.base import UNSET_LR, Parameters, can_fuse
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class AdamWOptions:
-    adam_betas: tuple[float, float] = opt((0.9, 0.98), "decay of the gradient's first and second moments")
-    adam_eps: float = opt(1e-9, "added to the root of the second moment")
-    weight_decay: float = opt(
-        0.01, "part of each weight taken away an update, times the learning rate", aliases=("wd",)
+    adam_betas: tuple[float, float] = opt(
+        (0.9, 0.98), "decay of the gradient's first and second moments", minimum=0, below=1
     )
-
-    def __post_init__(self) -> None:
-        check_adam(self.adam_betas, self.adam_eps, self.weight_decay)
+    adam_eps: float = opt(1e-9, "added to the root of the second moment", above=0)
+    weight_decay: float = opt(
+        0.01, "share of each weight subtracted an update, times the learning rate", aliases=("wd",), minimum=0
+    )
 
 
 @register("optimizer", "adamw", AdamWOptions)
 class AdamW(torch.optim.AdamW):
-    """Adam with weights that shrink by themselves, not through the gradient."""
+    """Adam whose weight decay is not part of the gradient."""
 
     def __init__(self, options: AdamWOptions, parameters: Parameters) -> None:
-        weights: list[Any] = list(parameters)
+        groups: list[Any] = list(parameters)
         super().__init__(
-            weights,
-            lr=UNSET,
+            groups,
+            lr=UNSET_LR,
             betas=options.adam_betas,
             eps=options.adam_eps,
             weight_decay=options.weight_decay,
-            fused=can_fuse(weights),
+            fused=can_fuse(groups),
         )

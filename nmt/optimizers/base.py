@@ -14,7 +14,7 @@ from torch import nn
 from nmt.errors import UserError
 from nmt.models.base import Model
 
-UNSET: Final = 0.0  # the learning rate before the schedule gives one: a forgotten schedule then changes no weight
+UNSET_LR: Final = 0.0  # until the schedule sets it, so that a forgotten schedule changes no weight
 FUSED_DEVICES: Final = {"cpu", "cuda"}
 
 Parameters = Iterable[nn.Parameter] | Iterable[dict[str, Any]]
@@ -48,21 +48,6 @@ def tensors_of(parameters: Sequence[Any]) -> list[nn.Parameter]:
 
 
 def can_fuse(parameters: Sequence[Any]) -> bool:
-    """Whether torch has one kernel that updates all of these at once; bit-reproducible, and the fastest there is."""
+    """Whether torch has a fused kernel for these parameters: the fastest, and bit-reproducible."""
     tensors = tensors_of(parameters)
     return all(tensor.device.type in FUSED_DEVICES and tensor.is_floating_point() for tensor in tensors)
-
-
-def check_weight_decay(weight_decay: float) -> None:
-    """Raises ValueError for a negative one."""
-    if not weight_decay >= 0:
-        raise ValueError(f"weight_decay is {weight_decay}; it must be at least 0")
-
-
-def check_adam(betas: tuple[float, float], eps: float, weight_decay: float) -> None:
-    """Raises ValueError for values that Adam is not defined for."""
-    if not all(0 <= beta < 1 for beta in betas):
-        raise ValueError(f"adam_betas is {betas}; both must be at least 0 and below 1")
-    if not eps > 0:
-        raise ValueError(f"adam_eps is {eps}; it must be above 0")
-    check_weight_decay(weight_decay)

@@ -1,7 +1,7 @@
-"""What a training run tells: metrics.jsonl, log lines or a live display, and TensorBoard: one Report.
+"""The report of a training run: metrics.jsonl, log lines or a live display, and TensorBoard.
 
-`metrics.jsonl` holds only what is a function of the data and the settings, so that an interrupted and resumed run writes
-the very bytes of an undisturbed one; times and speeds are told on stderr, in `train.log` and in TensorBoard.
+`metrics.jsonl` is a function of data and settings, so that an interrupted and continued run writes the same bytes as an
+undisturbed one. Times and speeds are only on stderr, in `train.log` and in TensorBoard.
 """
 
 import contextlib
@@ -30,10 +30,12 @@ SHOWN_AS: Final = {"loss": "loss", "nll": "ppl"}  # parts of the loss that a log
 
 @dataclass
 class Window:
-    """Sums since the last log line. tokens without padding, cells with it; seconds of training only.
+    """Sums since the last log line.
 
     skipped: updates that were not applied; they count in neither losses nor target_tokens
+    real_tokens, cells: tokens of both sides, without and with padding
     flops: floating-point operations, padding not counted
+    seconds: of training, without validation and saving
     """
 
     updates: int = 0
@@ -61,7 +63,7 @@ class Window:
 
     @property
     def padding(self) -> float:
-        """The share of the cells computed that hold no token."""
+        """The share of the cells that hold no token."""
         return 1 - self.real_tokens / self.cells if self.cells else 0.0
 
 
@@ -91,7 +93,7 @@ class _Shown:
 
 
 class NoReport:
-    """What a rank has that does not lead: it tells nothing."""
+    """The report of ranks other than the leader: nothing."""
 
     def close(self) -> None: ...
     def cut(self, offset: int) -> None: ...
@@ -106,14 +108,14 @@ class NoReport:
 
 
 class LogOnlyReport(NoReport):
-    """What a rehearsal has: lines for a person, and nothing that is kept."""
+    """The report of a dry run: log lines, and no file."""
 
     def line(self, text: str) -> None:
         log.info(text)
 
 
 class Report:
-    """Writes metrics.jsonl and train.log in the run folder, and shows the run on a terminal or in plain lines.
+    """Writes metrics.jsonl and train.log, and shows the run live on a terminal or in plain lines.
 
     tensorboard: also write events for it under RUN/tensorboard (needs the extra `tensorboard`)
     """
@@ -145,7 +147,7 @@ class Report:
             self._writer.close()
 
     def cut(self, offset: int) -> None:
-        """Cut metrics.jsonl back to what a checkpoint had seen."""
+        """Cut metrics.jsonl back to its length at a checkpoint."""
         if self._size < offset:
             log.warn(
                 f"{quoted(self._path)}: has {self._size:,} bytes, the checkpoint saw {offset:,}; its lines are lost"
@@ -155,7 +157,7 @@ class Report:
         self._size = offset
 
     def offset(self) -> int:
-        """Bytes of metrics.jsonl, all of them on disk when this returns. Raises ResourceError when they cannot be."""
+        """Write metrics.jsonl to disk and return its bytes. Raises ResourceError if that fails."""
         self._flush()
         try:
             os.fsync(self._metrics.fileno())
@@ -164,12 +166,12 @@ class Report:
         return self._size
 
     def record(self, values: Mapping[str, Any]) -> None:
-        """One line of metrics.jsonl; floats are written with repr, and null where they are not finite."""
+        """Add a line to metrics.jsonl; floats that are not finite are null."""
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
         self._pending.append((json.dumps(finite, allow_nan=False) + "\n").encode())
 
     def _flush(self) -> None:
-        """Write the lines that are pending, all or none."""
+        """Write the pending lines, all or none."""
         data = b"".join(self._pending)
         try:
             written = 0
@@ -182,7 +184,7 @@ class Report:
         self._pending.clear()
 
     def line(self, text: str) -> None:
-        """A line for a person, with the time: on stderr (above the live display) and in train.log."""
+        """Log a line with the time, on stderr (above the live display) and in train.log."""
         stamped = self._log(text)
         if self._live:
             self._live.console.print(Text(stamped))
@@ -190,7 +192,7 @@ class Report:
             log.info(stamped)
 
     def _log(self, text: str) -> str:
-        """A line of train.log, which a full disk may cost; metrics.jsonl is brought up to date with it."""
+        """Add a line to train.log, unless the disk is full, and write the pending lines of metrics.jsonl."""
         stamped = f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] {text}"
         with contextlib.suppress(OSError):
             self._text.write(stamped + "\n")
@@ -200,7 +202,7 @@ class Report:
         return stamped
 
     def training(self, status: RunStatus, window: Window) -> None:
-        """A log line of the updates since the last one."""
+        """Log the updates of a window."""
         text = (
             f"Ep. {status.epoch} : Up. {status.update} : loss {window.losses.loss:.4f} nats/token "
             f": ppl {window.perplexity:.2f} : words/s {window.speed:.0f} : padding {100 * window.padding:.1f} % "
@@ -228,7 +230,7 @@ class Report:
     def validation(
         self, update: int, text: str, scores: Mapping[str, float], examples: Sequence[tuple[str, str, str]]
     ) -> None:
-        """A validation's scores, and a few (source, translation, reference) to look at."""
+        """Log the scores of a validation, and show a few examples: (source, translation, reference)."""
         self._scalars(update, {f"valid/{name}": score for name, score in scores.items()})
         self._shown.valid, self._shown.examples = text, examples
         self.line(text)

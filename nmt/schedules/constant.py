@@ -1,18 +1,13 @@
-"""One learning rate for the whole run, after a warm-up on request."""
+"""One learning rate for the whole run, optionally after a warm-up."""
 
-from dataclasses import dataclass
-
-from nmt import opt, register
-from nmt.schedules.base import LR_ALIASES, WARMUP_ALIASES, Schedule, check_peak, warmed
+from nmt import opt, options_class, register
+from nmt.schedules.base import LR_ALIASES, WARMUP_ALIASES, Schedule, warmup_factor
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class ConstantOptions:
-    lr: float = opt(5e-4, "the learning rate", aliases=LR_ALIASES)
-    warmup_updates: int = opt(0, "updates of linear growth from 0", aliases=WARMUP_ALIASES)
-
-    def __post_init__(self) -> None:
-        check_peak(self.lr, self.warmup_updates)
+    lr: float = opt(5e-4, "the learning rate", aliases=LR_ALIASES, above=0)
+    warmup_updates: int = opt(0, "updates of linear growth from 0", aliases=WARMUP_ALIASES, minimum=0)
 
 
 @register("schedule", "constant", ConstantOptions)
@@ -24,4 +19,4 @@ class Constant(Schedule):
 
     def __call__(self, update: int) -> float:
         """See Schedule."""
-        return self.options.lr * warmed(update, self.options.warmup_updates)
+        return self.options.lr * warmup_factor(update, self.options.warmup_updates)

@@ -12,6 +12,6 @@ class Cosine(Decay):
 
     name = "cosine"
 
-    def left(self, done: float) -> float:
+    def remaining(self, done: float) -> float:
         """See Decay."""
         return (1 + math.cos(math.pi * done)) / 2

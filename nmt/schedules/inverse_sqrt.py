@@ -1,23 +1,18 @@
 """Linear warm-up to a given peak, then the inverse square root, as fairseq's `inverse_sqrt`."""
 
-from dataclasses import dataclass
-
-from nmt import opt, register
-from nmt.schedules.base import LR_ALIASES, WARMUP_ALIASES, Schedule, check_peak, warmed
+from nmt import opt, options_class, register
+from nmt.schedules.base import LR_ALIASES, WARMUP_ALIASES, Schedule, warmup_factor
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class InverseSqrtOptions:
-    lr: float = opt(5e-4, "the highest learning rate, at the end of the warm-up", aliases=LR_ALIASES)
-    warmup_updates: int = opt(4000, "updates of linear growth", aliases=WARMUP_ALIASES)
-    warmup_init_lr: float = opt(0.0, "learning rate that the warm-up grows from, at update 0")
+    lr: float = opt(5e-4, "the highest learning rate, at the end of the warm-up", aliases=LR_ALIASES, above=0)
+    warmup_updates: int = opt(4000, "updates of linear growth", aliases=WARMUP_ALIASES, minimum=1)
+    warmup_init_lr: float = opt(0.0, "learning rate that the warm-up grows from, at update 0", minimum=0)
 
     def __post_init__(self) -> None:
-        check_peak(self.lr, self.warmup_updates, least_warmup=1)
-        if not 0 <= self.warmup_init_lr <= self.lr:
-            raise ValueError(
-                f"warmup_init_lr is {self.warmup_init_lr}; it must be at least 0 and at most lr, {self.lr}"
-            )
+        if self.warmup_init_lr > self.lr:
+            raise ValueError(f"--warmup-init-lr {self.warmup_init_lr}: must be at most --lr {self.lr}")
 
 
 @register("schedule", "inverse-sqrt", InverseSqrtOptions)
@@ -31,5 +26,5 @@ class InverseSqrt(Schedule):
         """See Schedule."""
         o = self.options
         if update < o.warmup_updates:
-            return o.warmup_init_lr + (o.lr - o.warmup_init_lr) * warmed(update, o.warmup_updates)
+            return o.warmup_init_lr + (o.lr - o.warmup_init_lr) * warmup_factor(update, o.warmup_updates)
         return float(o.lr * (o.warmup_updates / update) ** 0.5)

@@ -10,6 +10,6 @@ class Linear(Decay):
 
     name = "linear"
 
-    def left(self, done: float) -> float:
+    def remaining(self, done: float) -> float:
         """See Decay."""
         return 1 - done

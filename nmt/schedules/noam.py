@@ -1,20 +1,15 @@
 """The learning rate of "Attention Is All You Need", equation 3 (section 5.3)."""
 
-from dataclasses import dataclass
-
-from nmt import opt, register
-from nmt.schedules.base import LR_ALIASES, WARMUP_ALIASES, Schedule, check_peak
+from nmt import opt, options_class, register
+from nmt.schedules.base import LR_ALIASES, WARMUP_ALIASES, Schedule
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class NoamOptions:
     lr: float = opt(
-        1.0, "factor of the paper's learning rate, which is 1; not a learning rate itself", aliases=LR_ALIASES
+        1.0, "factor of the paper's learning rate, which is 1; not a learning rate itself", aliases=LR_ALIASES, above=0
     )
-    warmup_updates: int = opt(4000, "updates of linear growth; 4000 in the paper", aliases=WARMUP_ALIASES)
-
-    def __post_init__(self) -> None:
-        check_peak(self.lr, self.warmup_updates, least_warmup=1)
+    warmup_updates: int = opt(4000, "updates of linear growth; 4000 in the paper", aliases=WARMUP_ALIASES, minimum=1)
 
 
 @register("schedule", "noam", NoamOptions)

@@ -1,4 +1,4 @@
-"""What is done to the layers of any model: computing them anew for the gradient, compiling them, sharing them out.
+"""Wrapping the layers of any model: activation checkpointing and compilation.
 
 A layer is an item of an nn.ModuleList that is called as a module.
 """
@@ -15,47 +15,47 @@ from nmt.errors import UserError
 
 
 def layers_of(module: nn.Module) -> list[nn.Module]:
-    """The layers of a module, each once; what is inside a layer is not looked at."""
-    found: list[nn.Module] = []
+    """The layers of a module, each once, without the layers inside a layer."""
+    layers: list[nn.Module] = []
     for child in module.children():
-        found += list(child) if isinstance(child, nn.ModuleList) else layers_of(child)
-    return list(dict.fromkeys(found))
+        layers += list(child) if isinstance(child, nn.ModuleList) else layers_of(child)
+    return list(dict.fromkeys(layers))
 
 
 def recompute(model: nn.Module) -> None:
-    """Keep of each layer its input alone, and compute the rest again for the gradient: the same bits in less memory.
+    """Keep only the input of each layer and recompute the rest for the gradient: the same bits in less memory.
 
     Raises UserError when the model has no layers.
     """
-    for layer in _wanted(model, "--activation-checkpointing"):
-        known: Any = layer
-        known.forward = partial(_anew, layer.forward)
+    for layer in _required_layers(model, "--activation-checkpointing"):
+        module: Any = layer
+        module.forward = partial(_checkpointed, layer.forward)
 
 
-def _anew(forward: Any, *inputs: Any, **named: Any) -> Any:
+def _checkpointed(forward: Any, *inputs: Any, **named: Any) -> Any:
     if not torch.is_grad_enabled():
         return forward(*inputs, **named)
     return checkpoint(forward, *inputs, use_reentrant=False, **named)
 
 
 def compile_layers(model: nn.Module) -> None:
-    """Compile each layer for lengths and sizes that vary: one graph for all of a kind. Raises UserError when it has none.
+    """Compile each layer for varying lengths and batch sizes, one graph for each kind of layer.
 
-    A batch or a length of 1 makes a graph more; so does validation.
+    A batch or a length of 1, and validation, need further graphs. Raises UserError when the model has no layers.
     """
     allow_graphs()
-    for layer in _wanted(model, "--compile"):
+    for layer in _required_layers(model, "--compile"):
         layer.compile(dynamic=True)
 
 
 def graphs_compiled() -> int:
-    """Graphs that torch has compiled in this process, those that were compiled again among them."""
+    """Number of graphs that torch has compiled in this process, recompilations counted."""
     from torch._dynamo.utils import counters
 
     return int(counters["stats"]["unique_graphs"])
 
 
-def _wanted(model: nn.Module, flag: str) -> list[nn.Module]:
+def _required_layers(model: nn.Module, flag: str) -> list[nn.Module]:
     if not (layers := layers_of(model)):
-        raise UserError(f"{flag}: works on a model's stacks of layers (nn.ModuleList), and this one has none")
+        raise UserError(f"{flag}: needs a model whose layers are in an nn.ModuleList (leave it out)")
     return layers

@@ -1,6 +1,6 @@
-"""A model over many devices, by PyTorch's own engines: DDP, and FSDP2 where it does not fit one device.
+"""Training over many devices by PyTorch's engines: DDP, and FSDP2 for a model that does not fit one device.
 
-Either averages the gradients of all ranks; the loss of each is multiplied by their number, so that what comes is the sum.
+Both average the gradients of all ranks; the loss of each rank is multiplied by the number of ranks, which gives the sum.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -75,19 +75,19 @@ def part_counts(model: Model, criterion: Criterion) -> Callable[[Batch], dict[st
 
 
 def spread(model: Model, criterion: Criterion, world: World, engine: Engine, batch: Batch) -> nn.Module:
-    """The objective over all ranks. FSDP2 replaces the model's parameters: an optimizer is to be built after it.
+    """Wrap the objective for all ranks. FSDP2 replaces the model's parameters, so build the optimizer after it.
 
-    batch: a small one, for a first pass
+    batch: for a first pass, whose gradients are dropped
     """
     objective = Objective(model, criterion)
     if world.size == 1:
         return objective
-    spread_out = _replicated(objective) if engine == "ddp" else _sharded(objective, world.size)
-    # The first pass decides which module is FSDP's root, and after it DDP deals the gradients out anew: before it sums
-    # have another order, so that a run that goes on would differ in its last bits.
-    (0 * sum_of_trained(spread_out(batch))).backward()
-    spread_out.zero_grad(set_to_none=True)
-    return spread_out
+    wrapped = _replicated(objective) if engine == "ddp" else _sharded(objective, world.size)
+    # The first pass decides which module is FSDP's root, and after it DDP rebuilds its buckets of gradients. Sums over the
+    # first buckets have another order: a continued run would differ in its last bits.
+    (0 * sum_of_trained(wrapped(batch))).backward()
+    wrapped.zero_grad(set_to_none=True)
+    return wrapped
 
 
 def _replicated(objective: Objective) -> nn.Module:
@@ -111,7 +111,7 @@ def _sharded(objective: Objective, ranks: int) -> nn.Module:
 
 @contextmanager
 def gradients_shared(objective: nn.Module, last: bool) -> Iterator[None]:
-    """Around a micro-batch: gradients are summed here, and over the ranks with the last of an update alone."""
+    """Context of a micro-batch: gradients are summed locally, and over the ranks only in the last one of an update."""
     engine: Any = objective
     if in_step(objective):
         engine.set_requires_gradient_sync(last)
@@ -120,5 +120,5 @@ def gradients_shared(objective: nn.Module, last: bool) -> Iterator[None]:
 
 
 def in_step(objective: nn.Module) -> bool:
-    """Whether each rank has to make as many passes as the others: FSDP puts the weights together for each."""
+    """Whether all ranks must make the same number of passes: FSDP gathers the weights in each."""
     return hasattr(objective, "set_requires_gradient_sync")

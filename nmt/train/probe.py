@@ -1,6 +1,7 @@
-"""What is tried before the first update: products of the model's size, and how large a micro-batch the device holds."""
+"""Probing a device before the first update: shapes for measuring products, and the largest micro-batch that fits."""
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from torch import nn
 
@@ -11,17 +12,17 @@ from nmt.errors import ResourceError, is_out_of_memory
 from nmt.symbols import ColumnKind
 from nmt.train.parallel import gradients_shared, in_step, sum_of_trained
 
-FIRST_TOKENS = 512  # of the smallest micro-batch that is tried
-PART = 0.8  # of the free memory that training may take
-ROWS = 1024  # of the products that are measured
-MORE_THAN_ANY = 1 << 60  # bytes
-OF_OPTIMIZER = 2  # numbers that it keeps for each weight, from the first update on
+MIN_PROBE_TOKENS: Final = 512
+MAX_MEMORY_SHARE: Final = 0.8  # of the free memory
+PRODUCT_ROWS: Final = 1024
+UNLIMITED_BYTES: Final = 1 << 60  # more than any device has
+OPTIMIZER_NUMBERS_PER_WEIGHT: Final = 2  # from the first update on
 
 
 def products(model: nn.Module) -> tuple[int, int, int]:
-    """(rows, inputs, outputs) of the kind of product that the model's layers make most of."""
+    """(rows, inputs, outputs) of the most common kind of product in the model's layers."""
     outputs, inputs = max((weight.shape for weight in model.parameters() if weight.ndim == 2), key=min)
-    return ROWS, inputs, min(outputs, 4 * inputs)
+    return PRODUCT_ROWS, inputs, min(outputs, 4 * inputs)
 
 
 def find_max_tokens(
@@ -32,43 +33,38 @@ def find_max_tokens(
     world: World,
     columns: Mapping[str, ColumnKind] | None = None,
 ) -> int:
-    """Tokens of the largest micro-batch that the plan asks for, padding counted, or fewer if the device holds fewer.
+    """Tokens of the largest micro-batch that fits, padding counted; at most the largest one of the plan.
 
-    longest, largest: tokens of the longest pair and of that micro-batch (nmt.data.loader)
+    longest: tokens of the longest pair; largest: tokens of the plan's largest micro-batch (nmt.data.loader)
     columns: the kind of each column of the data
 
-    Batches of the corpus's longest pairs are tried, each twice as large as the one before, as long as twice as much memory
-    is there; the largest of the plan is the last. All ranks try the same, and find what the smallest of them holds.
-    Raises ResourceError when not even one pair fits.
+    Probes batches of the longest pairs, each twice as large as the previous, while twice the memory is free. All ranks
+    probe the same batches; the smallest device decides. Raises ResourceError when not even one pair fits.
     """
     weights = list(objective.parameters())
     memory = Memory(weights[0].device)
-    of_optimizer = OF_OPTIMIZER * sum(weight.numel() * weight.element_size() for weight in weights)
+    optimizer_bytes = OPTIMIZER_NUMBERS_PER_WEIGHT * sum(weight.numel() * weight.element_size() for weight in weights)
     memory.watch()
     before = memory.peak()
-    room = world.minimum(int(PART * memory.free() / (1 if memory.on_gpu else world.local_size)) - of_optimizer)
-    found = 0
+    processes = 1 if memory.on_gpu else world.local_size
+    available = world.minimum(int(MAX_MEMORY_SHARE * memory.free() / processes) - optimizer_bytes)
+    max_tokens = 0
     for tokens in _sizes(longest, largest):
-        left = world.minimum(
-            room
-            - (
-                _peak(objective, memory, dummy_batch(max(tokens // longest, 1), longest, longest, columns), precision)
-                - before
-            )
-        )
+        batch = dummy_batch(max(tokens // longest, 1), longest, longest, columns)
+        left = world.minimum(available - (_peak(objective, memory, batch, precision) - before))
         if left < 0:
             break
-        found = tokens
-        if left < room - left:  # twice as many would not fit
+        max_tokens = tokens
+        if left < available - left:  # twice as many would not fit
             break
-    if not found:
+    if not max_tokens:
         raise ResourceError(f"not even one pair of {longest:,} tokens fits into memory (give nmt prepare --max-length)")
-    return found
+    return max_tokens
 
 
 def _sizes(longest: int, largest: int) -> Iterator[int]:
-    """Tokens of the batches to try, upwards."""
-    tokens = max(longest, FIRST_TOKENS)
+    """Tokens of the batches to probe, ascending."""
+    tokens = max(longest, MIN_PROBE_TOKENS)
     while tokens < largest:
         yield tokens
         tokens *= 2
@@ -76,10 +72,10 @@ def _sizes(longest: int, largest: int) -> Iterator[int]:
 
 
 def _peak(objective: nn.Module, memory: Memory, batch: Batch, precision: Precision) -> int:
-    """The most memory that a gradient of this batch takes; more than any device has when it runs out."""
+    """Peak bytes of a gradient of this batch; UNLIMITED_BYTES when memory runs out."""
     memory.watch()
     try:
-        with gradients_shared(objective, last=in_step(objective)):  # FSDP forgets those alone that it has shared out
+        with gradients_shared(objective, last=in_step(objective)):  # FSDP frees only gradients that it has reduced
             with autocast(memory.device, precision):
                 loss = objective(batch.to(memory.device))
             sum_of_trained(loss).backward()
@@ -89,7 +85,7 @@ def _peak(objective: nn.Module, memory: Memory, batch: Batch, precision: Precisi
             raise
         if in_step(objective):
             raise ResourceError(f"out of memory in a trial of {batch.cells:,} tokens (give --max-tokens)") from None
-        return MORE_THAN_ANY
+        return UNLIMITED_BYTES
     finally:
         objective.zero_grad(set_to_none=True)
         release_memory()

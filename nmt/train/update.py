@@ -1,4 +1,4 @@
-"""One update: the gradient of the mean loss over all its target tokens, however they are cut into micro-batches."""
+"""One update: the gradient of each part of the loss over its count in the whole update, however it is cut."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -18,42 +18,46 @@ from nmt.report.losses import LossSums
 from nmt.symbols import PAD
 from nmt.train.parallel import gradients_shared, in_step
 
-FIRST_SCALE: Final = 2.0**15
-MOST_SCALE: Final = 2.0**24
-GROWS_AFTER: Final = 2000  # updates without overflow
+INITIAL_SCALE: Final = 2.0**15
+MAX_SCALE: Final = 2.0**24
+SCALE_GROWTH_UPDATES: Final = 2000  # without overflow
 
 
 @dataclass
 class LossScale:
-    """What a loss is multiplied by, so that its gradient does not vanish in fp16 (Micikevicius et al., 2018, section 3.2).
+    """The factor of the loss that keeps its gradient from vanishing in fp16 (Micikevicius et al., 2018, section 3.2).
 
-    A power of two, so that it changes no bit of what neither vanishes nor overflows; halved by an overflow, never below 1.
-    factor: of now; good: updates since it was changed
+    It is a power of two, which changes no bit of a gradient that neither vanishes nor overflows. An overflow halves it, to
+    at least 1.
+
+    factor: the current one; good: updates since it changed
     """
 
-    factor: float = FIRST_SCALE
+    factor: float = INITIAL_SCALE
     good: int = 0
 
     def __post_init__(self) -> None:
-        if not 1 <= self.factor <= MOST_SCALE or self.good < 0:
+        if not 1 <= self.factor <= MAX_SCALE or self.good < 0:
             raise ValueError(f"a loss scale of {self.factor} after {self.good} updates")
 
     def see(self, finite: bool) -> None:
-        """Note whether an update's gradient was finite."""
+        """Adapt to an update. finite: whether its gradient was"""
         self.good = self.good + 1 if finite else 0
         if not finite:
             self.factor = max(self.factor / 2, 1.0)
-        elif self.good == GROWS_AFTER:
-            self.factor, self.good = min(2 * self.factor, MOST_SCALE), 0
+        elif self.good == SCALE_GROWTH_UPDATES:
+            self.factor, self.good = min(2 * self.factor, MAX_SCALE), 0
 
 
 @dataclass(frozen=True)
 class Stats:
-    """Statistics of an update. losses, tokens: parts of the loss, and target tokens, of all ranks
+    """Statistics of an update.
 
+    losses: parts of the loss, of all ranks; tokens: target tokens, of all ranks
     real, cells: tokens of both sides of this rank's share, without and with padding
-    applied: False when loss or gradient was not finite and the weights were left alone
-    max_micro_batch_tokens: tokens, padding counted, of a micro-batch that the device was found to hold
+    gradient_norm: 2-norm before clipping
+    applied: False if loss or gradient were not finite, and the weights are unchanged
+    max_micro_batch_tokens: tokens of a micro-batch that the device holds, padding counted
     """
 
     losses: LossSums
@@ -66,7 +70,11 @@ class Stats:
 
 
 class _OutOfMemory(Exception):
-    """Memory ran out in a micro-batch. largest: tokens of the largest that was tried in this update; alone: see `_backward`"""
+    """Memory ran out in a micro-batch.
+
+    largest: tokens of the largest micro-batch of the update so far
+    alone: whether no other rank waits for this one
+    """
 
     def __init__(self, batch: Batch, largest: int, alone: bool) -> None:
         super().__init__()
@@ -124,9 +132,10 @@ class Updater:
     def __call__(self, data: UpdateBatches, seed: int, max_micro_batch_tokens: int, scale: LossScale | None) -> Stats:
         """Make one update of the weights. Each part of the loss is divided once, by its count over all ranks.
 
-        data: this rank's share of the update; seed: of what is drawn in it; scale: of fp16, which learns from it
-        max_micro_batch_tokens: micro-batches of more tokens are cut; an update that runs out of memory is begun
-            anew with smaller ones
+        data: this rank's share of the update
+        seed: of the random draws
+        max_micro_batch_tokens: larger micro-batches are cut; an update that runs out of memory restarts with smaller ones
+        scale: of fp16; adapts to the gradient
         Raises ResourceError when memory runs out and nothing can be cut.
         """
         factor = scale.factor if scale else 1.0
@@ -137,8 +146,8 @@ class Updater:
         if factor != 1:
             torch._foreach_mul_([p.grad for p in self.objective.parameters() if p.grad is not None], 1 / factor)
         norm = full_tensor(nn.utils.clip_grad_norm_(self.objective.parameters(), self.clip_norm or math.inf))
-        losses, found_norm = sums.read(counts), float(norm)  # the one place that waits for the device
-        applied = math.isfinite(found_norm) and all(math.isfinite(losses.totals[name]) for name in losses.trained)
+        losses, gradient_norm = sums.read(counts), float(norm)  # the only place that waits for the device
+        applied = math.isfinite(gradient_norm) and all(math.isfinite(losses.totals[name]) for name in losses.trained)
         if applied:
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -146,7 +155,7 @@ class Updater:
             scale.see(applied)
         sides = [side for batch in batches for side in (batch.source, batch.target_output)]
         real, cells = sum(int((side != PAD).sum()) for side in sides), sum(side.numel() for side in sides)
-        return Stats(losses, data.tokens, real, cells, found_norm, applied, max_micro_batch_tokens)
+        return Stats(losses, data.tokens, real, cells, gradient_norm, applied, max_micro_batch_tokens)
 
     def _counts(self, data: UpdateBatches) -> dict[str, float]:
         """The count of each trained part over the update, on all ranks."""
@@ -161,7 +170,7 @@ class Updater:
     def _gradient(
         self, data: UpdateBatches, seed: int, max_micro_batch_tokens: int, factors: Mapping[str, float]
     ) -> tuple[_DeviceSums, list[Batch], int]:
-        """(sums of the parts of the loss, the micro-batches that count, tokens that a micro-batch may have)"""
+        """Compute the gradient: (sums of the parts of the loss, micro-batches that count, tokens that a micro-batch may have)."""
         while True:
             first_idle = len(data.batches) - data.idle
             idle = data.batches[first_idle:]
@@ -169,18 +178,18 @@ class Updater:
             torch.manual_seed(seed)
             try:
                 return self._backward(counted, idle, factors), counted, max_micro_batch_tokens
-            except _OutOfMemory as found:
-                max_micro_batch_tokens = self._less(found)
+            except _OutOfMemory as error:
+                max_micro_batch_tokens = self._smaller(error)
             self.optimizer.zero_grad(set_to_none=True)
             release_memory()
 
     def _backward(self, counted: Sequence[Batch], idle: Sequence[Batch], factors: Mapping[str, float]) -> _DeviceSums:
-        """Sum up the gradients of micro-batches. factors: of each trained part; idle: those whose gradients do not count."""
+        """Sum the gradients of micro-batches. idle: those that do not count; factors: of each trained part"""
         device = next(self.objective.parameters()).device
         sums = _DeviceSums(list(factors), device)
         passes = [*((batch, 1.0) for batch in counted), *((batch, 0.0) for batch in idle)]
         for left, (batch, share) in zip(reversed(range(len(passes))), passes, strict=True):
-            alone = True  # nothing of this pass has been waited for by another rank
+            alone = True  # no other rank waits for this pass
             try:
                 with gradients_shared(self.objective, last=left == 0):
                     with autocast(device, self.precision):
@@ -194,15 +203,15 @@ class Updater:
             except Exception as error:
                 if is_out_of_memory(error):
                     tried = passes[: len(passes) - left]
-                    raise _OutOfMemory(batch, max(one.cells for one, _ in tried), alone) from None
+                    raise _OutOfMemory(batch, max(batch.cells for batch, _ in tried), alone) from None
                 raise
         return sums
 
-    def _less(self, found: _OutOfMemory) -> int:
-        """What a micro-batch may hold after memory ran out. Raises ResourceError when that is no way out."""
-        asked = f"out of memory in a micro-batch of {found.cells:,} tokens, padding counted"
-        if found.rows == 1:
-            raise ResourceError(f"{asked}, which is a single pair (give nmt prepare a smaller --max-length)")
-        if not found.alone or (self.world.size > 1 and in_step(self.objective)):
-            raise ResourceError(f"{asked}, while other ranks waited (give a --max-tokens below it)")
-        return max(found.largest // 2, 1)
+    def _smaller(self, error: _OutOfMemory) -> int:
+        """Tokens of a micro-batch after memory ran out. Raises ResourceError if smaller micro-batches cannot help."""
+        message = f"out of memory in a micro-batch of {error.cells:,} tokens, padding counted"
+        if error.rows == 1:
+            raise ResourceError(f"{message}, which is a single pair (give nmt prepare a smaller --max-length)")
+        if not error.alone or (self.world.size > 1 and in_step(self.objective)):
+            raise ResourceError(f"{message}, while other ranks waited (give a --max-tokens below it)")
+        return max(error.largest // 2, 1)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from gradients import NO_LIMIT, OPTIONS, VOCABULARIES, Recorder, assert_close, data_of, gradient, sentences, transformer
 from torch import nn
 from torch.nn import functional
 
@@ -13,72 +14,23 @@ from nmt.batch import Batch
 from nmt.criteria.base import CriterionContext, Loss, Term
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
 from nmt.data.batching import micro_batches
-from nmt.data.loader import Loader, Position, UpdateBatches
+from nmt.data.loader import Loader
 from nmt.device import Memory, cgroup_headrooms
 from nmt.dist import World
 from nmt.errors import ResourceError, UserError
-from nmt.models.base import Vocabularies
 from nmt.models.rnnsearch import RnnSearch, RnnSearchOptions
-from nmt.models.transformer import Transformer, TransformerOptions
+from nmt.models.transformer import TransformerOptions
 from nmt.nn import linear, matmul
 from nmt.train import probe
 from nmt.train.layer_wrapping import recompute
 from nmt.train.parallel import Objective
 from nmt.train.probe import find_max_tokens
-from nmt.train.update import GROWS_AFTER, LossScale, Updater
-
-OPTIONS = TransformerOptions(encoder_layers=2, decoder_layers=2, d_model=16, d_ff=32, heads=2, dropout=0.0)
-VOCABULARIES = Vocabularies(30, 30, True)
-NO_END = 1 << 30
-
-
-def sentences(rows: int, longest: int) -> Batch:
-    """Rows of 1 to `longest` words, the longest first."""
-    lengths = [max(1, longest * (rows - i) // rows) for i in range(rows)]
-    source = torch.zeros(rows, longest + 1, dtype=torch.int64)
-    for row, length in zip(source, lengths, strict=True):
-        row[: length + 1] = torch.tensor([*torch.randint(4, 30, (length,)).tolist(), 2])
-    return Batch(source, functional.pad(source, (1, 0), value=1))
-
-
-def data_of(*batches: Batch) -> UpdateBatches:
-    nothing = np.zeros(0, dtype=np.int64)
-    return UpdateBatches(
-        list(batches), 0, sum(int(b.num_target_tokens) for b in batches), nothing, nothing, Position(), False
-    )
-
-
-class Recorder(torch.optim.SGD):
-    """Steps nowhere and keeps the gradients."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__(module.parameters(), lr=0.0)
-        self.gradients: list[torch.Tensor] = []
-
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
-        self.gradients = [p.grad.clone() for group in self.param_groups for p in group["params"]]
+from nmt.train.update import SCALE_GROWTH_UPDATES, LossScale, Updater
 
 
 def objective_of(options: TransformerOptions = OPTIONS) -> Objective:
-    torch.manual_seed(7)
-    model = Transformer(options, VOCABULARIES)
+    model = transformer(options)
     return Objective(model, CrossEntropy(CrossEntropyOptions(), CriterionContext(None, model))).train()
-
-
-def gradient(
-    objective: nn.Module,
-    data: UpdateBatches,
-    max_micro_batch_tokens: int = NO_END,
-    scale: LossScale | None = None,
-    **how,
-):
-    updater = Updater(objective, recorder := Recorder(objective), World(), how.get("precision", "fp32"), 0.0)
-    return updater(data, 3, max_micro_batch_tokens, scale), recorder.gradients
-
-
-def close(found: list[torch.Tensor], wanted: list[torch.Tensor], tolerance: float) -> None:
-    for one, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance * float(other.abs().max()))
 
 
 class TooSmall(nn.Module):
@@ -125,7 +77,7 @@ def test_where_memory_runs_out_the_update_is_made_of_smaller_batches_with_the_sa
     whole, wanted = gradient(objective_of(), data)
     small = TooSmall(objective_of(), 40, behind)
     stats, found = gradient(small, data)
-    close(found, wanted, 1e-5)
+    assert_close(found, wanted, 1e-5)
     assert (
         stats.max_micro_batch_tokens == max(batch.cells for batch in data.batches) // 4
         and stats.losses.loss == pytest.approx(whole.losses.loss, rel=1e-6)
@@ -171,9 +123,9 @@ def test_of_several_ranks_one_may_try_again_until_others_wait_for_its_gradient(b
     data = data_of(sentences(12, 9))
     if behind:
         with pytest.raises(ResourceError, match="while other ranks waited"):
-            updater._gradient(data, 1, NO_END, {"loss": 1.0})
+            updater._gradient(data, 1, NO_LIMIT, {"loss": 1.0})
     else:
-        _, _, max_micro_batch_tokens = updater._gradient(data, 1, NO_END, {"loss": 1.0})
+        _, _, max_micro_batch_tokens = updater._gradient(data, 1, NO_LIMIT, {"loss": 1.0})
         assert max_micro_batch_tokens == 30
 
 
@@ -226,7 +178,7 @@ def test_a_loss_scale_changes_no_bit_and_learns_from_overflow():
 
 def test_a_loss_scale_grows_after_many_updates_and_never_stalls():
     scale = LossScale(factor=4.0)
-    for _ in range(GROWS_AFTER):
+    for _ in range(SCALE_GROWTH_UPDATES):
         scale.see(True)
     assert scale == LossScale(8.0, 0)
     for _ in range(50):
@@ -269,7 +221,7 @@ def test_a_product_and_its_gradient_are_the_same_by_either_path(inputs, outputs,
             output = layer(states)
         leaves = [states, *layer.parameters()]
         found[path] = [output.detach(), *torch.autograd.grad(output, leaves, upstream)]
-    close(found["onednn"], found["torch"], 2e-6)
+    assert_close(found["onednn"], found["torch"], 2e-6)
     assert all(gradient.is_contiguous() for gradient in found["onednn"][2:])
     assert matmul.current() == "torch"
 
@@ -296,7 +248,7 @@ def test_a_whole_update_is_the_same_by_either_path_and_takes_the_one_asked_for(m
         gradient(objective_of(), data, precision="bf16")  # which has products of its own
     # 3 products of each of 22 linear layers, 3 of the logits
     assert asked == len(calls) == 3 * (2 * 4 + 2 * 7) + 3
-    close(other, plain, 1e-5)
+    assert_close(other, plain, 1e-5)
 
 
 @needs_onednn
@@ -333,7 +285,7 @@ def test_a_product_of_a_search_is_the_same_by_every_path_however_its_weights_lie
             assert layer.weight.t().is_contiguous()
         with torch.inference_mode(), matmul.using(path):
             for found in (layer(states), layer.prepared()(states), layer(states[None])[0]):
-                close([found], [plain], 2e-6)
+                assert_close([found], [plain], 2e-6)
 
 
 def test_each_shape_is_multiplied_by_the_path_that_was_quickest_with_it(monkeypatch):
@@ -382,7 +334,7 @@ def test_the_largest_micro_batch_is_that_of_the_plan(batch_tokens):
     made = loader(batch_tokens)
     lengths = made.corpus.source_lengths, made.corpus.target_lengths
     groups = [plan.update(i) for plan in made._plans(1, 0) for i in range(len(plan))]
-    uncut = [indices for update in groups for indices in micro_batches(update, *lengths, NO_END)]
+    uncut = [indices for update in groups for indices in micro_batches(update, *lengths, NO_LIMIT)]
     cells = [len(indices) * (1 + max(int(side[indices].max()) for side in lengths)) for indices in uncut]
     assert made.largest_micro_batch() == max(cells)
     assert made.longest() == 60
@@ -401,7 +353,7 @@ def test_max_tokens_auto_is_the_largest_of_the_plan_or_the_largest_that_fits(max
 def test_the_trial_stops_where_twice_as_many_tokens_would_not_fit(free, found, monkeypatch):
     """A device on which a token takes 1,000 bytes; an optimizer's numbers and a fifth of the memory are left alone."""
     made, objective = loader(20_000), objective_of()
-    small = TooSmall(objective, NO_END, False)
+    small = TooSmall(objective, NO_LIMIT, False)
     weights = sum(weight.numel() for weight in objective.parameters())
 
     class Told(Memory):

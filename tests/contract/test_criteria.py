@@ -1,0 +1,110 @@
+"""What every criterion promises: a registered criterion is tested here without being named."""
+
+from threading import Barrier, Thread
+
+import pytest
+import torch
+from gradients import assert_close, data_of, gradient, sentences, transformer
+from torch.nn import functional
+
+from nmt import registry
+from nmt.batch import Batch
+from nmt.criteria.base import CriterionContext
+from nmt.dist import World
+from nmt.options import make
+from nmt.symbols import PAD
+from nmt.train.parallel import Objective
+
+ALL = registry.names("criterion")
+
+
+def objective_of(name: str) -> Objective:
+    """A criterion with its default options over a small model."""
+    model = transformer()
+    entry = registry.find("criterion", name)
+    return Objective(model, entry.cls(make(entry.options, {}), CriterionContext(None, model))).train()
+
+
+def numbers(terms) -> dict[str, float]:
+    totals = {f"{name}.total": term.total.item() for name, term in terms.items()}
+    return totals | {f"{name}.count": term.count.item() for name, term in terms.items()}
+
+
+@pytest.fixture
+def batch() -> Batch:
+    torch.manual_seed(5)
+    return sentences(12, 9)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_padding_changes_no_part_of_the_loss(name, batch):
+    objective = objective_of(name)
+    padded = Batch(*(functional.pad(side, (0, 3), value=PAD) for side in (batch.source, batch.target)))
+    for one, other in zip(objective(batch), objective(padded), strict=True):
+        assert numbers(one) == pytest.approx(numbers(other), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_parts_of_a_batch_are_the_sums_of_those_of_its_rows(name, batch):
+    objective = objective_of(name)
+    rows = [objective(batch.rows(slice(i, i + 1))) for i in range(len(batch))]
+    for i, whole in enumerate(objective(batch)):
+        sums = {key: sum(numbers(row[i])[key] for row in rows) for key in numbers(whole)}
+        assert numbers(whole) == pytest.approx(sums, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_counts_of_a_batch_are_those_of_its_trained_parts(name, batch):
+    objective = objective_of(name)
+    counts = {name: float(count) for name, count in objective.criterion.counts(batch).items()}
+    assert counts == {name: float(term.count) for name, term in objective(batch).trained.items()}
+
+
+@pytest.mark.parametrize("max_tokens", [90, 40, 1])
+@pytest.mark.parametrize("name", ALL)
+def test_any_cut_into_micro_batches_gives_the_same_gradient(name, max_tokens, batch):
+    whole, wanted = gradient(objective_of(name), data_of(batch))
+    assert wanted and any(bool(tensor.any()) for tensor in wanted)
+    parts = batch.split(max_tokens)
+    assert len(parts) > 1
+    cut, found = gradient(objective_of(name), data_of(*parts))
+    assert_close(found, wanted, 1e-5)
+    assert cut.losses.means() == pytest.approx(whole.losses.means(), rel=1e-5)
+
+
+class Rank(World):
+    """One of two ranks that are threads of this process, without an engine that averages their gradients."""
+
+    def __init__(self, rank: int, sums: list[torch.Tensor | None], barrier: Barrier) -> None:
+        super().__init__(rank, 2)
+        self.sums, self.barrier = sums, barrier
+
+    def sum(self, tensor: torch.Tensor) -> None:
+        self.sums[self.rank] = tensor.clone()
+        self.barrier.wait(60)
+        tensor.copy_(self.sums[0] + self.sums[1])
+        self.barrier.wait(60)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_two_ranks_of_unequal_shares_make_the_update_of_one(name, batch):
+    whole, wanted = gradient(objective_of(name), data_of(batch))
+    first, second = batch.rows(slice(0, 3)), batch.rows(slice(3, 12))
+    shares = [
+        data_of(first, first.rows(slice(0, 1)), idle=1, tokens=whole.tokens),
+        data_of(*second.split(second.cells // 2), tokens=whole.tokens),
+    ]
+    sums, barrier, found = [None, None], Barrier(2), {}
+
+    def update(rank: int) -> None:
+        found[rank] = gradient(objective_of(name), shares[rank], world=Rank(rank, sums, barrier))
+
+    ranks = [Thread(target=update, args=(rank,)) for rank in range(2)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+    mean = [(one + other) / 2 for one, other in zip(found[0][1], found[1][1], strict=True)]
+    assert_close(mean, wanted, 1e-5)
+    for stats, _ in found.values():
+        assert stats.losses.means() == pytest.approx(whole.losses.means(), rel=1e-5)

@@ -1,0 +1,71 @@
+"""Gradients of updates on small random batches, for tests of criteria and of updates."""
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from nmt.batch import Batch
+from nmt.data.loader import Position, UpdateBatches
+from nmt.dist import World
+from nmt.models.base import Vocabularies
+from nmt.models.transformer import Transformer, TransformerOptions
+from nmt.train.parallel import Objective, part_counts
+from nmt.train.update import LossScale, Stats, Updater
+
+OPTIONS = TransformerOptions(encoder_layers=2, decoder_layers=2, d_model=16, d_ff=32, heads=2, dropout=0.0)
+VOCABULARIES = Vocabularies(30, 30, True)
+NO_LIMIT = 1 << 30
+
+
+def sentences(rows: int, longest: int) -> Batch:
+    """Rows of 1 to `longest` words, the longest first."""
+    lengths = [max(1, longest * (rows - i) // rows) for i in range(rows)]
+    source = torch.zeros(rows, longest + 1, dtype=torch.int64)
+    for row, length in zip(source, lengths, strict=True):
+        row[: length + 1] = torch.tensor([*torch.randint(4, 30, (length,)).tolist(), 2])
+    return Batch(source, functional.pad(source, (1, 0), value=1))
+
+
+def data_of(*batches: Batch, idle: int = 0, tokens: int | None = None) -> UpdateBatches:
+    """An update of these micro-batches, the last `idle` of which do not count. tokens: target tokens of all ranks"""
+    nothing = np.zeros(0, dtype=np.int64)
+    own = sum(int(batch.num_target_tokens) for batch in batches[: len(batches) - idle])
+    return UpdateBatches(list(batches), idle, own if tokens is None else tokens, nothing, nothing, Position(), False)
+
+
+class Recorder(torch.optim.SGD):
+    """Steps nowhere and keeps the gradients."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(module.parameters(), lr=0.0)
+        self.gradients: list[torch.Tensor] = []
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        self.gradients = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in parameters]
+
+
+def transformer(options: TransformerOptions = OPTIONS) -> Transformer:
+    torch.manual_seed(7)
+    return Transformer(options, VOCABULARIES).train()
+
+
+def gradient(
+    objective: nn.Module,
+    data: UpdateBatches,
+    max_micro_batch_tokens: int = NO_LIMIT,
+    scale: LossScale | None = None,
+    precision: str = "fp32",
+    world: World | None = None,
+) -> tuple[Stats, list[torch.Tensor]]:
+    """The statistics of an update that changes no weight, and the gradient of each parameter; none if it was skipped."""
+    counts = part_counts(objective.model, objective.criterion) if isinstance(objective, Objective) else None
+    updater = Updater(objective, recorder := Recorder(objective), world or World(), precision, 0.0, counts)
+    return updater(data, 3, max_micro_batch_tokens, scale), recorder.gradients
+
+
+def assert_close(found: list[torch.Tensor], wanted: list[torch.Tensor], tolerance: float) -> None:
+    """Compare tensors with a tolerance relative to the largest number of each."""
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance * float(other.abs().max()))

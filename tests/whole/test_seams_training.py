@@ -1,0 +1,339 @@
+"""What plug-ins add to training: auxiliary losses, groups of parameters, criteria of several parts, searches inside."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import train_arguments
+from gradients import OPTIONS, VOCABULARIES, assert_close, data_of, gradient, sentences, transformer
+from safetensors.torch import load_file
+
+from nmt import registry
+from nmt.batch import Batch, Column
+from nmt.criteria.base import CriterionContext
+from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
+from nmt.errors import UserError
+from nmt.models.base import ParameterGroup
+from nmt.models.transformer import Transformer
+from nmt.optimizers.base import parameter_groups
+from nmt.options import make
+from nmt.train.parallel import Objective
+
+
+def plugin_part(tmp_path: Path, kind: str, name: str, text: str) -> registry.Entry:
+    (tmp_path / f"{name}.py").write_text(text)
+    registry.load_plugin(str(tmp_path / f"{name}.py"))
+    return registry.find(kind, name)
+
+
+def records(run: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def cross_entropy_of(model: Transformer) -> Objective:
+    return Objective(model, CrossEntropy(CrossEntropyOptions(), CriterionContext(None, model))).train()
+
+
+BALANCED = '''
+"""A Transformer with a gate between two experts, and a loss that keeps their use even over a batch."""
+import torch
+from torch import nn
+from nmt import opt, options_class, register
+from nmt.models.base import Output, Term
+from nmt.models.transformer import Transformer, TransformerOptions
+
+@options_class
+class BalancedOptions(TransformerOptions):
+    balance: float = opt(0.1, "weight of the balance loss", minimum=0)
+
+@register("model", "balanced", BalancedOptions)
+class Balanced(Transformer):
+    """A Transformer with a balance loss."""
+    def __init__(self, options, vocabularies):
+        super().__init__(options, vocabularies)
+        self.gate = nn.Linear(options.d_model, 2)
+    def forward(self, batch):
+        features = super().forward(batch).features
+        real = (batch.target_output != 0)[..., None]
+        shares = self.gate(features).float().softmax(-1) * real
+        count = batch.num_target_tokens
+        mean = shares.sum((0, 1)) / count
+        balance = self.options.balance * 2 * mean.square().sum() * count
+        return Output(features + shares[..., :1] * features, {"balance": Term(balance, count)})
+    def extra_counts(self, batch):
+        return {"balance": batch.num_target_tokens}
+'''
+
+
+def test_a_models_balance_loss_is_trained_once_and_recorded_by_name(data, tmp_path, call):
+    (tmp_path / "balanced.py").write_text(BALANCED)
+    arguments = [*train_arguments(data, tmp_path / "run", 20), f"--plugin={tmp_path / 'balanced.py'}"]
+    trained = call(*arguments, "--model=balanced", "--no-valid-bleu", "--best-by=balance", "--no-quiet")
+    assert trained.code == 0, trained.err
+    *_, update, validation = records(tmp_path / "run")
+    keys = [
+        "update",
+        "epoch",
+        "loss",
+        "main_loss",
+        "balance",
+        "nll",
+        "target_tokens",
+        "eflop",
+        "lr",
+        "gradient_norm",
+        "skipped",
+    ]
+    assert list(update) == keys
+    assert update["loss"] == pytest.approx(update["main_loss"] + update["balance"], rel=1e-12)
+    assert 0.1 <= update["balance"] <= 0.2  # 2 (p^2 + (1 - p)^2) is at least 1, at most 2
+    assert list(validation) == ["update", "valid_loss", "valid_ppl", "valid_bleu", "valid_main_loss", "valid_balance"]
+    assert f"balance {validation['valid_balance']:.4f}" in trained.err
+    assert f"(balance {validation['valid_balance']:.4f})" in trained.err  # the best checkpoint's score
+
+
+def test_a_loss_over_the_batch_grows_by_cutting_within_the_bound_of_single_tokens(tmp_path):
+    """A convex loss of a mean is at most the mean of the losses of the parts: cut <= a token at a time, whole <= cut."""
+    entry = plugin_part(tmp_path, "model", "balanced", BALANCED)
+    torch.manual_seed(5)
+    batch = sentences(12, 9)
+
+    def updated(*batches: Batch):
+        torch.manual_seed(7)
+        model = entry.cls(make(entry.options, {**vars(OPTIONS), "balance": 1.0}), VOCABULARIES)
+        return gradient(cross_entropy_of(model), data_of(*batches))
+
+    whole, wanted = updated(batch)
+    cut, found = updated(*batch.split(20))
+    assert cut.losses.mean("loss") == pytest.approx(whole.losses.mean("loss"), rel=1e-6)
+    balance, growth = whole.losses.mean("balance"), cut.losses.mean("balance") - whole.losses.mean("balance")
+    assert 0 <= growth <= 0.05 * balance
+    assert_close(found, wanted, 0.2)
+
+
+def test_a_criterion_that_reads_the_model_twice_trains_the_mean_of_its_auxiliary_losses(tmp_path):
+    entry = plugin_part(tmp_path, "model", "balanced", BALANCED)
+    batch = sentences(6, 5)
+
+    class Twice(CrossEntropy):
+        """Cross entropy after a pass for nothing."""
+
+        def __call__(self, model, batch):
+            model(batch)
+            return super().__call__(model, batch)
+
+    stats = []
+    for criterion in (CrossEntropy, Twice):
+        torch.manual_seed(7)
+        model = entry.cls(make(entry.options, vars(OPTIONS)), VOCABULARIES)
+        objective = Objective(model, criterion(CrossEntropyOptions(), CriterionContext(None, model)))
+        stats.append(gradient(objective.train(), data_of(batch))[0].losses.means())
+    assert stats[0] == pytest.approx(stats[1], rel=1e-6)
+
+
+PARTLY = '''
+"""A Transformer whose encoder is frozen and whose output learns at another rate."""
+from nmt import opt, options_class, register
+from nmt.models.base import ParameterGroup
+from nmt.models.transformer import Transformer, TransformerOptions
+
+@options_class
+class PartlyOptions(TransformerOptions):
+    decoder_lr: float = opt(1.0, "factor of the decoder's learning rate", minimum=0)
+
+@register("model", "partly", PartlyOptions)
+class Partly(Transformer):
+    """A Transformer, partly trained."""
+    def __init__(self, options, vocabularies):
+        super().__init__(options, vocabularies)
+        self.encoder.requires_grad_(False)
+    def parameter_groups(self):
+        decoder = list(self.decoder.parameters())
+        ids = {id(parameter) for parameter in decoder}
+        others = [parameter for parameter in self.parameters() if id(parameter) not in ids]
+        return [ParameterGroup("others", others), ParameterGroup("decoder", decoder, self.options.decoder_lr)]
+'''
+
+
+def test_a_frozen_module_keeps_its_bits_and_a_group_moves_by_its_factor(data, tmp_path, call):
+    (tmp_path / "partly.py").write_text(PARTLY)
+    weights = {}
+    for factor in (0, 0.25, 1):
+        arguments = train_arguments(data, tmp_path / f"run{factor}", 1, "--model=partly", f"--decoder-lr={factor}")
+        plain = ["--optimizer=sgd", f"--plugin={tmp_path / 'partly.py'}", "--no-valid-bleu", "--best-by=loss"]
+        assert call(*arguments, *plain).code == 0
+        weights[factor] = load_file(tmp_path / f"run{factor}/checkpoints/update-1/model.safetensors")
+    for name, start in weights[0].items():
+        quarter, full = weights[0.25][name], weights[1][name]
+        if name.startswith("decoder."):
+            assert not torch.equal(full, start)
+            torch.testing.assert_close(4 * (quarter - start), full - start, rtol=1e-2, atol=1e-6)
+        else:
+            assert torch.equal(quarter, full) and torch.equal(start, full)
+    resumed = train_arguments(data, tmp_path / "run1", 3, "--model=partly", "--decoder-lr=1")
+    assert call(*resumed, *plain).code == 0
+    later = load_file(tmp_path / "run1/checkpoints/update-3/model.safetensors")
+    for name, tensor in later.items():
+        assert torch.equal(tensor, weights[1][name]) == name.startswith("encoder.")
+
+
+def test_a_parameter_outside_all_groups_is_an_error_with_its_name():
+    class Forgetful(Transformer):
+        def parameter_groups(self):
+            return [ParameterGroup("decoder", list(self.decoder.parameters()))]
+
+    with pytest.raises(UserError, match=r"source_embedding\.weight' is in 0 parameter groups"):
+        parameter_groups(Forgetful(OPTIONS, VOCABULARIES))
+
+
+GUIDED = '''
+"""Cross entropy with guided alignment (Chen et al., 2016): cross-attention is trained on given links."""
+import torch
+from nmt import opt, options_class, register
+from nmt.criteria.base import Loss, Term
+from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
+
+@options_class
+class GuidedOptions(CrossEntropyOptions):
+    link_weight: float = opt(0.5, "weight of the negative log-attention of a link", minimum=0)
+
+@register("criterion", "guided", GuidedOptions)
+class Guided(CrossEntropy):
+    """Cross entropy, and the negative log-attention of the links, in nats a link."""
+    def counts(self, batch):
+        return {**super().counts(batch), "links": (batch["links"][..., 0] >= 0).sum()}
+    def __call__(self, model, batch):
+        loss, links = super().__call__(model, batch), batch["links"]
+        weights = model.attentions(batch)["cross"][model.alignment_layer].mean(1)  # B T S
+        sources, targets = links.clamp(min=0).unbind(-1)
+        rows = torch.arange(len(links), device=links.device)[:, None]
+        real = links[..., 0] >= 0
+        total = -(weights[rows, targets, sources].clamp(min=1e-9).log() * real).sum()
+        part = Term(self.options.link_weight * total, real.sum())
+        return Loss({**loss.trained, "links": part}, loss.reported)
+'''
+
+
+def linked(rows: int, longest: int, links: int) -> Batch:
+    """Random pairs, the first `links` words of each linked to one another."""
+    batch = sentences(rows, longest)
+    pairs = torch.full((rows, max(links, 1), 2), -1)
+    for row in range(rows):
+        length = min(links, int((batch.source[row] != 0).sum()) - 1)
+        pairs[row, :length] = torch.arange(length)[:, None]
+    return Batch(batch.source, batch.target, {"links": Column(pairs, "links")})
+
+
+def guided_objective(tmp_path: Path) -> Objective:
+    entry, model = plugin_part(tmp_path, "criterion", "guided", GUIDED), transformer()
+    return Objective(model, entry.cls(make(entry.options, {}), CriterionContext(None, model))).train()
+
+
+def test_each_part_of_a_criterion_is_divided_by_its_own_count_however_the_batch_is_cut(tmp_path):
+    torch.manual_seed(5)
+    batch = linked(12, 9, 3)
+    whole, wanted = gradient(guided_objective(tmp_path), data_of(batch))
+    cut, found = gradient(guided_objective(tmp_path), data_of(*batch.split(30)))
+    assert_close(found, wanted, 1e-5)
+    assert cut.losses.means() == pytest.approx(whole.losses.means(), rel=1e-5)
+    assert whole.losses.counts["links"] == int((batch["links"][..., 0] >= 0).sum()) < whole.tokens
+    objective = guided_objective(tmp_path)
+    trained, _ = objective(batch)
+    sum(term.total / term.count for term in trained.values()).backward()
+    assert_close([parameter.grad for parameter in objective.parameters()], wanted, 1e-5)
+
+
+def test_a_part_that_counts_nothing_in_an_update_adds_nothing(tmp_path):
+    torch.manual_seed(5)
+    batch = linked(6, 5, 0)
+    stats, found = gradient(guided_objective(tmp_path), data_of(batch))
+    plain, wanted = gradient(cross_entropy_of(transformer()), data_of(Batch(batch.source, batch.target)))
+    assert stats.applied and stats.losses.mean("links") == 0.0
+    assert stats.losses.loss == pytest.approx(plain.losses.loss, rel=1e-6)
+    assert_close(found, wanted, 1e-5)
+
+
+def test_parts_that_the_counts_do_not_name_are_refused():
+    class Uncounted(CrossEntropy):
+        """Cross entropy under another name."""
+
+        def __call__(self, model, batch):
+            loss = super().__call__(model, batch)
+            return loss._replace(trained={"other": loss.trained["loss"]})
+
+    model = transformer()
+    objective = Objective(model, Uncounted(CrossEntropyOptions(), CriterionContext(None, model)))
+    with pytest.raises(UserError, match=r"\['other'\].*\['loss'\].*Criterion.counts"):
+        gradient(objective, data_of(sentences(3, 4)))
+
+
+MIN_RISK = '''
+"""Minimum risk training (Shen et al., 2016): the expected risk of candidates that a search draws."""
+import torch
+from nmt import Part, opt, options_class, part, register
+from nmt.batch import Batch
+from nmt.criteria.base import Criterion, Loss, Term
+from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
+
+@options_class
+class MinRiskOptions:
+    decoder: Part = part("decoder", "sampling", "search that draws the candidates")
+    sharpness: float = opt(1.0, "power of the probabilities of the candidates", above=0)
+
+@register("criterion", "min-risk", MinRiskOptions)
+class MinRisk(Criterion):
+    """The expected share of wrong tokens over the candidates of each sentence."""
+    def __init__(self, options, context):
+        self.options, self.context = options, context
+        self.decoder = context.build(options.decoder)
+    def counts(self, batch):
+        return {"risk": torch.tensor(len(batch), device=batch.source.device)}
+    def __call__(self, model, batch):
+        risks, log_probs, nll = [], [], torch.zeros((), device=batch.source.device)
+        for i, hypotheses in enumerate(self.decoder.search(self.context.scorer, batch.source)):
+            reference = [token for token in batch.target_output[i].tolist() if token > 2]
+            for hypothesis in hypotheses:
+                known = sum(token in reference for token in hypothesis.tokens)
+                risks.append(1 - known / max(len(hypothesis.tokens), len(reference), 1))
+                target = torch.tensor([[1, *hypothesis.tokens, 2]], device=batch.source.device)
+                pair = Batch(batch.source[i : i + 1], target)
+                logits = model.output(model(pair).features).float().log_softmax(-1)
+                log_probs.append(logits.gather(-1, pair.target_output[..., None]).sum())
+        shape = len(batch), -1
+        share = (self.options.sharpness * torch.stack(log_probs).view(shape)).softmax(-1)
+        total = (share * share.new_tensor(risks).view(shape)).sum()
+        update = torch.tensor(self.context.update, device=total.device)
+        one = torch.ones((), device=total.device)
+        return Loss({"risk": Term(total, self.counts(batch)["risk"])}, {"at_update": Term(update * one, one)})
+'''
+
+
+def test_a_criterion_searches_with_a_decoder_of_its_own_options_and_knows_the_update(data, tmp_path, call):
+    (tmp_path / "min_risk.py").write_text(MIN_RISK)
+    arguments = [*train_arguments(data, tmp_path / "run", 2), f"--plugin={tmp_path / 'min_risk.py'}"]
+    part = ["--criterion=min-risk", "--criterion.decoder=sampling", "--criterion.decoder.n-best=3"]
+    part += ["--criterion.decoder.max-len-b=2", "--criterion.decoder.temperature=0.8"]
+    trained = call(*arguments, *part, "--no-valid-bleu", "--best-by=risk", "--max-tokens=200")
+    assert trained.code == 0, trained.err
+    first, second, validation = records(tmp_path / "run")
+    assert 0 < first["loss"] < 1 and first["loss"] == first["risk"]
+    assert (first["at_update"], second["at_update"], validation["valid_at_update"]) == (1, 2, 2)
+    assert "nll" not in first and validation["valid_loss"] == validation["valid_risk"]
+    again = call(*arguments, *part, "--no-valid-bleu", "--best-by=risk", "--criterion.decoder.temperature=1.5")
+    assert again.code == 2 and "temperature: 0.8 -> 1.5" in again.err
+
+
+def test_metrics_of_a_validation_are_chosen_by_name_and_one_decides(data, tmp_path, call):
+    arguments = train_arguments(data, tmp_path / "run", 20, "--valid-metrics=bleu,ter", "--best-by=ter", "--no-quiet")
+    trained = call(*arguments)
+    assert trained.code == 0, trained.err
+    validation = records(tmp_path / "run")[-1]
+    assert list(validation) == ["update", "valid_loss", "valid_ppl", "valid_bleu", "valid_ter"]
+    assert f"TER {validation['valid_ter']:.2f} (" in trained.err
+    state = json.loads((tmp_path / "run/checkpoints/update-20/training.json").read_text())
+    assert state["progress"]["score"] == -validation["valid_ter"]  # lower is better
+    unknown = call(*train_arguments(data, tmp_path / "other", 20, "--best-by=lukc"))
+    assert unknown.code == 2 and "lukc" in unknown.err and "loss" in unknown.err
+    missing = call(*train_arguments(data, tmp_path / "other", 20, "--valid-metrics=chrf"))
+    assert missing.code == 2 and "--best-by bleu" in missing.err
