@@ -1,9 +1,10 @@
 """Columns of training data: files beside the text with numbers of pairs or of target words, or with links between words."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -61,7 +62,24 @@ def parse_columns(given: Sequence[str], num_files: int) -> list[ColumnFiles]:
     return [ColumnFiles(name, kinds[name], tuple(paths)) for name, paths in files.items()]
 
 
-Spans = list[range]  # of a sentence: the positions of each word's tokens, in the model's order
+class Words:
+    """The words of one side of some pairs, and the tokens of each word.
+
+    num_words, num_tokens: (N,) of each pair
+    tokens: (words of all pairs,) tokens of each word
+    starts: (words of all pairs,) position of each word's first token in its sentence, in the model's order
+    """
+
+    def __init__(self, side: Side, prepared: Sequence[str]) -> None:
+        """prepared: (N,) lines, ready for subwords"""
+        self.num_words, self.tokens = tokens_per_word(side, prepared)
+        ends = np.cumsum(self.tokens)
+        self.offsets = np.cumsum(self.num_words) - self.num_words  # (N,) of each pair's first word
+        bounds = np.concatenate([[0], ends])
+        self.num_tokens = bounds[self.offsets + self.num_words] - bounds[self.offsets]
+        before = ends - self.tokens - np.repeat(bounds[self.offsets], self.num_words)
+        after = np.repeat(self.num_tokens, self.num_words) - before - self.tokens
+        self.starts = after if side.settings.right_to_left else before
 
 
 @dataclass(frozen=True)
@@ -69,7 +87,7 @@ class Sentences:
     """The pairs that the lines of a column belong to.
 
     numbers: (N,) of their lines, counted from 1
-    good: (N,) whether the text of the pair can be used; the values of others are not read
+    good: (N,) whether the text of the pair can be used; the values of others are not read, and stand for nothing
     prepared: source and target lines, ready for subwords
     """
 
@@ -79,80 +97,123 @@ class Sentences:
     pipeline: Pipeline
 
     @cached_property
-    def spans(self) -> list[tuple[Spans, Spans]]:
-        """The spans of source and target of each pair."""
-        source, target = (
-            [_spans(side, counts) for counts in tokens_per_word(side, lines)]
-            for side, lines in zip((self.pipeline.source, self.pipeline.target), self.prepared, strict=True)
-        )
-        return list(zip(source, target, strict=True))
+    def source(self) -> Words:
+        return Words(self.pipeline.source, self.prepared[0])
+
+    @cached_property
+    def target(self) -> Words:
+        return Words(self.pipeline.target, self.prepared[1])
 
 
-def _spans(side: Side, counts: NDArray[np.int64]) -> Spans:
-    """counts: (words,) tokens of each word"""
-    ends, total = np.cumsum(counts).tolist(), int(counts.sum())
-    spans = [range(end - count, end) for end, count in zip(ends, counts.tolist(), strict=True)]
-    return [range(total - span.stop, total - span.start) for span in spans] if side.settings.right_to_left else spans
+@dataclass(frozen=True)
+class _Items:
+    """The items between the spaces of some lines. counts: (N,) of each line; pairs: (items,) index of each item's line"""
+
+    path: Path
+    sentences: Sentences
+    items: list[str]
+    counts: NDArray[np.int64]
+    pairs: NDArray[np.int64]
+
+    @classmethod
+    def read(cls, path: Path, lines: Sequence[bytes], sentences: Sentences) -> "_Items":
+        rows: list[list[str]] = []
+        for number, raw, good in zip(sentences.numbers.tolist(), lines, sentences.good.tolist(), strict=True):
+            line = decode_line(raw, number == 1)
+            if good and line.bad_byte is not None:
+                raise bad_bytes(path, number, line)
+            rows.append(line.text.split() if good else [])
+        counts = np.array(list(map(len, rows)))
+        return cls(path, sentences, list(chain.from_iterable(rows)), counts, np.repeat(np.arange(len(rows)), counts))
+
+    def error(self, pair: int, message: str) -> InputError:
+        """The error for the line of a pair."""
+        return InputError(f"{quoted(self.path)}:{self.sentences.numbers[pair]}: {message} (mend the line)")
+
+    def numbers(self) -> NDArray[Any]:
+        """(items,) 32-bit floats; InputError for what is not a finite number."""
+        values = [float(item) if NUMBER.fullmatch(item) else np.nan for item in self.items]
+        with np.errstate(over="ignore"):
+            numbers = np.array(values, COLUMN_TYPES["pair"])
+        if not np.isfinite(numbers).all():
+            i = int(np.isfinite(numbers).argmin())
+            message = f"'{quoted(self.items[i])}': must be a finite number of 32 bits"
+            raise self.error(int(self.pairs[i]), message)
+        return numbers
 
 
-def read_column(kind: ColumnKind, path: Path, lines: Sequence[bytes], pairs: Sentences) -> Rows:
+def read_column(kind: ColumnKind, path: Path, lines: Sequence[bytes], sentences: Sentences) -> Rows:
     """The values of some pairs, for tokens in the model's order. lines: (N,) raw lines of the column's file
 
     Raises InputError with FILE:LINE for what is not a value of this kind.
     """
-    name, empty = quoted(path), np.zeros((0, 2) if kind == "links" else 0, COLUMN_TYPES[kind])
-    spans = [([], [])] * len(lines) if kind == "pair" else pairs.spans
-    rows = [
-        _values(kind, f"{name}:{number}", _words(path, number, raw), *span) if good else empty
-        for number, raw, good, span in zip(pairs.numbers.tolist(), lines, pairs.good, spans, strict=True)
-    ]
-    return Rows(np.concatenate([empty, *rows]), np.array([len(row) for row in rows], dtype=np.uint32))
+    return READERS[kind](_Items.read(path, lines, sentences), sentences)
 
 
-def _words(path: Path, number: int, raw: bytes) -> list[str]:
-    line = decode_line(raw, number == 1)
-    if line.bad_byte is not None:
-        raise bad_bytes(path, number, line)
-    return line.text.split()
+def _read_pairs(items: _Items, sentences: Sentences) -> Rows:
+    """One number of each pair."""
+    for i in np.flatnonzero(sentences.good & (items.counts != 1)).tolist():
+        raise items.error(i, f"{items.counts[i]} numbers; must be 1, the number of the pair")
+    values = np.ones(len(items.counts), COLUMN_TYPES["pair"])
+    values[items.pairs] = items.numbers()
+    return Rows(values, np.ones(len(values), np.uint32))
 
 
-def _values(kind: ColumnKind, place: str, words: list[str], source: Spans, target: Spans) -> NDArray[Any]:
-    """The values of one pair. place: FILE:LINE; words: of the line"""
-    if kind == "links":
-        links = sorted({_link(place, word, source, target) for word in words})
-        positions = [(s, t) for one, other in links for s in source[one] for t in target[other]]
-        return np.array(positions, COLUMN_TYPES[kind]).reshape(-1, 2)
-    if kind == "pair":
-        if len(words) != 1:
-            raise InputError(f"{place}: {len(words)} numbers; must be 1, the number of the pair (mend the line)")
-        return _numbers(place, words)
-    if len(words) - len(target) not in (0, 1):
-        raise InputError(
-            f"{place}: {len(words)} numbers; must be {len(target)}, one for each target word as nmt prepare divides the "
-            f"line, or {len(target) + 1} with one for its end (mend the line)"
+def _read_target(items: _Items, sentences: Sentences) -> Rows:
+    """A number of each target token and of EOS: that of its word; EOS has 1 unless the line has a number more."""
+    words = sentences.target
+    more = items.counts - words.num_words
+    for i in np.flatnonzero(sentences.good & (more != 0) & (more != 1)).tolist():
+        count = words.num_words[i]
+        expected = (
+            f"{count}, one for each target word as nmt prepare divides the line, or {count + 1} with one for its end"
         )
-    values = np.ones(sum(map(len, target)) + 1, COLUMN_TYPES[kind])  # EOS has 1 unless the line has its number
-    spans = [*target, range(len(values) - 1, len(values))]
-    for number, span in zip(_numbers(place, words), spans, strict=False):
-        values[span.start : span.stop] = number
-    return values
+        raise items.error(i, f"{items.counts[i]} numbers; must be {expected}")
+    numbers, ends = items.numbers(), np.cumsum(words.num_tokens + 1)
+    values = np.ones(int(ends[-1]), COLUMN_TYPES["target"])
+    of_end = (np.cumsum(items.counts) - 1)[more == 1]  # items that are the number of an EOS
+    values[ends[more == 1] - 1] = numbers[of_end]
+    good = np.repeat(sentences.good, words.num_words)
+    starts = words.starts + np.repeat(ends - words.num_tokens - 1, words.num_words)
+    values[_ranges(starts[good], words.tokens[good])] = np.repeat(np.delete(numbers, of_end), words.tokens[good])
+    return Rows(values, (words.num_tokens + 1).astype(np.uint32))
 
 
-def _numbers(place: str, words: Sequence[str]) -> NDArray[Any]:
-    with np.errstate(over="ignore"):
-        numbers = np.array([float(word) if NUMBER.fullmatch(word) else np.nan for word in words], COLUMN_TYPES["pair"])
-    if not np.isfinite(numbers).all():
-        word = words[int(np.isfinite(numbers).argmin())]
-        raise InputError(f"{place}: '{quoted(word)}': must be a finite number of 32 bits (mend the line)")
-    return numbers
-
-
-def _link(place: str, word: str, source: Spans, target: Spans) -> tuple[int, int]:
-    """(source word, target word) of `S-T`."""
-    match = LINK.fullmatch(word)
-    if match is None or int(match[1]) >= len(source) or int(match[2]) >= len(target):
-        raise InputError(
-            f"{place}: '{quoted(word)}': must be SOURCE-TARGET, words counted from 0; the pair has {len(source)} source "
-            f"words and {len(target)} target words as nmt prepare divides the lines (mend the line)"
+def _read_links(items: _Items, sentences: Sentences) -> Rows:
+    """(links, 2) between all tokens of linked words."""
+    source, target, pairs = sentences.source, sentences.target, items.pairs
+    matches = [LINK.fullmatch(item) for item in items.items]
+    links = np.array([match.groups() if match else (-1, -1) for match in matches], np.int64).reshape(-1, 2)
+    limits = np.stack([source.num_words[pairs], target.num_words[pairs]], axis=1)
+    for i in np.flatnonzero(((links < 0) | (links >= limits)).any(axis=1)).tolist():
+        pair = int(pairs[i])
+        raise items.error(
+            pair,
+            f"'{quoted(items.items[i])}': must be SOURCE-TARGET, words counted from 0; the pair has {source.num_words[pair]} "
+            f"source words and {target.num_words[pair]} target words as nmt prepare divides the lines",
         )
-    return int(match[1]), int(match[2])
+    # One number for each word of all pairs, so that equal links of a pair are one, in their order.
+    size = max(1, len(target.tokens))
+    keys = np.unique((source.offsets[pairs] + links[:, 0]) * size + target.offsets[pairs] + links[:, 1])
+    one, other = keys // size, keys % size
+    widths = target.tokens[other]
+    counts = source.tokens[one] * widths
+    step = _ranges(np.zeros_like(counts), counts)
+    widths = np.repeat(widths, counts)
+    first = np.stack([np.repeat(source.starts[one], counts), np.repeat(target.starts[other], counts)], axis=1)
+    values = first + np.stack([step // widths, step % widths], axis=1)
+    pair_of_word = np.repeat(np.arange(len(items.counts)), source.num_words)
+    lengths = np.bincount(pair_of_word[one], counts, len(items.counts))
+    return Rows(values.astype(COLUMN_TYPES["links"]), lengths.astype(np.uint32))
+
+
+READERS: Final[dict[ColumnKind, Callable[[_Items, Sentences], Rows]]] = {
+    "pair": _read_pairs,
+    "target": _read_target,
+    "links": _read_links,
+}
+
+
+def _ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The numbers from each start on, as many as its length, one range after the other."""
+    return np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(int(lengths.sum()))

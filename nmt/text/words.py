@@ -29,11 +29,11 @@ def words_of_prepared(side: Side, prepared: str) -> list[str]:
     return [word for word in prepared.split(" ") if word]
 
 
-def tokens_per_word(side: Side, prepared: Sequence[str]) -> list[NDArray[np.int64]]:
-    """Of each prepared line (words,) the number of tokens of each word, in the order of the text.
+def tokens_per_word(side: Side, prepared: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(N,) the number of words of each prepared line, and the number of tokens of each word of all lines.
 
     No token crosses a space (nmt.text.subword), so that a word has the same tokens wherever it stands.
     """
     words = [words_of_prepared(side, line) for line in prepared]
-    counts = side.encode_prepared(list(chain.from_iterable(words))).lengths.astype(np.int64)
-    return np.split(counts, np.cumsum([len(line) for line in words])[:-1])
+    tokens = side.encode_prepared(list(chain.from_iterable(words))).lengths
+    return np.array(list(map(len, words)), dtype=np.int64), tokens.astype(np.int64)

@@ -208,8 +208,8 @@ def test_tokens_are_numbered_by_word_as_alignments_number_them(tmp_path):
     prepare(options(tmp_path, train=texts.write(tmp_path)["train"], character_coverage=0.98))
     for side in (PreparedData(tmp_path / "data").pipeline.source, PreparedData(tmp_path / "data").pipeline.target):
         for text in [text for pair in texts.pairs for text in pair]:
-            counts = tokens_per_word(side, side.prepare([text]))[0]
-            assert len(counts) == len(words_of(side, text))
+            num_words, counts = tokens_per_word(side, side.prepare([text]))
+            assert num_words.tolist() == [len(words_of(side, text))]
             assert np.repeat(np.arange(len(counts)), counts).tolist() == word_of_tokens(side, side.encode(text))
 
 
