@@ -62,7 +62,7 @@ def parse_columns(given: Sequence[str], num_files: int) -> list[ColumnFiles]:
     return [ColumnFiles(name, kinds[name], tuple(paths)) for name, paths in files.items()]
 
 
-class Words:
+class SideWords:
     """The words of one side of some pairs, and the tokens of each word.
 
     num_words, num_tokens: (N,) of each pair
@@ -97,12 +97,12 @@ class Sentences:
     pipeline: Pipeline
 
     @cached_property
-    def source(self) -> Words:
-        return Words(self.pipeline.source, self.prepared[0])
+    def source(self) -> SideWords:
+        return SideWords(self.pipeline.source, self.prepared[0])
 
     @cached_property
-    def target(self) -> Words:
-        return Words(self.pipeline.target, self.prepared[1])
+    def target(self) -> SideWords:
+        return SideWords(self.pipeline.target, self.prepared[1])
 
 
 @dataclass(frozen=True)
