@@ -18,7 +18,7 @@ from nmt.translate.stream import new_output, translate_stream
 from nmt.translate.windows import (
     FIRST_WINDOW_LINES,
     MAX_WINDOW_BYTES,
-    UNLIMITED_BYTES,
+    UNLIMITED_LINE_BYTES,
     WINDOW_GROWTH,
     growing,
     pairs,
@@ -117,7 +117,7 @@ def test_the_first_windows_are_small_and_a_large_text_has_hardly_more_of_them():
 
 def test_a_window_of_long_lines_is_full_before_it_fills_the_memory():
     lines = [b"x" * (i * 100_000 % 999_999) + b"\n" for i in range(40)]
-    found = list(windows(Pieces(*lines), repeat(2000), UNLIMITED_BYTES, nothing))
+    found = list(windows(Pieces(*lines), repeat(2000), UNLIMITED_LINE_BYTES, nothing))
     assert [line for window in found for line in window] == lines
     assert max(sum(map(len, window)) for window in found) < MAX_WINDOW_BYTES + 1_000_000
 

@@ -177,7 +177,7 @@ def test_what_cannot_rank_is_refused_with_the_reason(models, translate, trained)
         ([f"--model={models / 'right-to-left'}"], "have different directions of writing"),
         ([f"--rerank={trained}", "--rerank-weights=1"], "--rerank-weights: must be 2 numbers"),
         ([f"--rerank={trained}", "--rerank-weights=1,-1"], "--rerank-weights: must be 2 numbers"),
-        ([f"--rerank={trained}", "--rerank-candidates=9"], "--rerank-candidates: n_best is 9"),
+        ([f"--rerank={trained}", "--rerank-candidates=9"], "--rerank-candidates: --n-best 9: must be at most"),
         ([f"--rerank={models / 'foreign'}"], "foreign: is of de-fr, and cannot rank en-de"),
     ]:
         if "foreign" in flags[0]:
