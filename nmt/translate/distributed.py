@@ -19,7 +19,7 @@ from nmt.translate.requests import Request
 from nmt.translate.results import Translation
 from nmt.translate.translator import Translator
 
-POLL_SECONDS: Final = 0.5  # between checks for signals
+RANK_POLL_SECONDS: Final = 0.5  # between checks for signals
 STOP: Final = "stop"  # key under which a waiting worker leaves its signal
 
 
@@ -59,7 +59,7 @@ class SharedTranslator:
 
     def _receive(self, rank: int, deadline: float, check: Callable[[], None] | None) -> list[Translation]:
         """The translations of a rank."""
-        while (content := self.world.fetch(f"result/{rank}", POLL_SECONDS)) is None:
+        while (content := self.world.fetch(f"result/{rank}", RANK_POLL_SECONDS)) is None:
             if check is not None:
                 check()
             if time.monotonic() > deadline:
@@ -100,7 +100,7 @@ def serve(translator: Translator, world: World, signals: Signals) -> None:
 def _next_job(world: World, signals: Signals) -> bytes:
     """The next job of the leader; empty when there is no more, or no leader."""
     with suppress(RuntimeError):
-        while (content := world.fetch(f"job/{world.rank}", POLL_SECONDS)) is None:
+        while (content := world.fetch(f"job/{world.rank}", RANK_POLL_SECONDS)) is None:
             if signals.received:
                 world.post(STOP, str(signals.received).encode())
         return content

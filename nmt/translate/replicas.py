@@ -21,7 +21,7 @@ from nmt.errors import ResourceError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-POLL_SECONDS: Final = 0.2  # between checks for a reason to stop
+RESULT_POLL_SECONDS: Final = 0.2  # between checks for a reason to stop
 
 
 def are_processes(kind: str) -> bool:
@@ -111,7 +111,7 @@ def _result_of(future: "Future[Result]", check: Callable[[], None] | None) -> Re
     while True:
         if check is not None:
             check()
-        if not wait([future], POLL_SECONDS).not_done:
+        if not wait([future], RESULT_POLL_SECONDS).not_done:
             return future.result()
 
 

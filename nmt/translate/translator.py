@@ -30,10 +30,10 @@ from nmt.translate.results import Candidate, ResultOptions, Translation
 from nmt.translate.retry_split import Failure, retry_split
 from nmt.translate.shortlist import search_shortlist
 
-MAX_TOKEN_CHARACTERS: Final = 64  # far more than tokens of text have; a line's further characters are cut unread
+CHARACTERS_PER_TOKEN: Final = 64  # far more than tokens of text have; a line's further characters are cut unread
 
 SearchResult = tuple[Hypothesis, ForcedDecoding | None]
-Outcome = list[Candidate] | Failure
+LineOutcome = list[Candidate] | Failure
 
 
 class EncodedLine(NamedTuple):
@@ -101,7 +101,7 @@ class Translator:
     @property
     def max_characters(self) -> int:
         """Characters of a line that are read."""
-        return MAX_TOKEN_CHARACTERS * self.max_source_length
+        return CHARACTERS_PER_TOKEN * self.max_source_length
 
     def translate(
         self, requests: Sequence[Request | str], check: Callable[[], None] | None = None
@@ -118,7 +118,7 @@ class Translator:
         size = even_batch_tokens(int(lengths.sum()) + len(order), self.batch_tokens, self._replicas.number)
         batches = [batch.tolist() for batch in micro_batches([order], lengths, lengths, size) if len(batch)]
 
-        outcomes: list[Outcome] = [Failure(reason) if reason else [] for reason in reasons]
+        outcomes: list[LineOutcome] = [Failure(reason) if reason else [] for reason in reasons]
         warnings = [self._warnings(line) for line in lines]
         work = self._replicas.in_order([[lines[i] for i in batch] for batch in batches], check)
         for batch, (batch_outcomes, warning) in zip(batches, work, strict=True):
@@ -187,7 +187,7 @@ class Translator:
                 return f"the phrase '{quoted(phrase)}' is both requested and to be avoided"
         return ""
 
-    def _translate_batch(self, lines: list[EncodedLine]) -> tuple[list[Outcome], str | None]:
+    def _translate_batch(self, lines: list[EncodedLine]) -> tuple[list[LineOutcome], str | None]:
         """The outcome of each line, and a warning if the batch was retried."""
         outcomes, warning = retry_split(lambda part: self._candidates(lines[part]), len(lines))
         if self.reranker is not None:
@@ -195,7 +195,7 @@ class Translator:
             warning = warning or rerank_warning
         return outcomes, warning
 
-    def _candidates(self, lines: list[EncodedLine]) -> list[Outcome]:
+    def _candidates(self, lines: list[EncodedLine]) -> list[LineOutcome]:
         """The candidates of each line, best first."""
         return [
             results

@@ -17,7 +17,7 @@ from nmt.text.compression import GZIP_MAGIC
 from nmt.text.corpus import decode_line, open_text, raw_lines
 
 STDIN: Final = "-"
-READ_BYTES: Final = 1 << 16
+STREAM_READ_BYTES: Final = 1 << 16
 SIGNAL_POLL_SECONDS: Final = 0.2
 NEXT_LINE_SECONDS: Final = 0.02  # time that an open window waits for the next line
 WINDOW_SECONDS: Final = 0.2  # age at which a window waits no longer, so that lines that trickle in are answered too
@@ -25,7 +25,7 @@ MAX_WINDOW_BYTES: Final = 1 << 22
 FIRST_WINDOW_LINES: Final = 16
 WINDOW_GROWTH: Final = 4
 MAX_CHARACTER_BYTES: Final = 4
-UNLIMITED_BYTES: Final = sys.maxsize
+UNLIMITED_LINE_BYTES: Final = sys.maxsize
 
 
 class Source(Protocol):
@@ -51,7 +51,7 @@ class Pipe:
         return bool(self._poll.poll(1000 * seconds))
 
     def read(self) -> bytes:
-        chunk = os.read(self._descriptor, READ_BYTES)
+        chunk = os.read(self._descriptor, STREAM_READ_BYTES)
         if not self._has_begun and chunk.startswith(GZIP_MAGIC):
             raise InputError("the text is gzip, which is read from files only (name the file, or gunzip it)")
         self._has_begun = True
@@ -69,7 +69,7 @@ class File:
 
     def read(self) -> bytes:
         try:
-            return self._file.read(READ_BYTES)
+            return self._file.read(STREAM_READ_BYTES)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise InputError(f"{quoted(self._path)}: damaged gzip: {error}") from None
 
@@ -183,7 +183,7 @@ def pairs(source: str, target: str, size: int, check: Callable[[], None]) -> Ite
     live, stored = (target, source) if target == STDIN else (source, target)
     others, first = raw_lines(Path(stored)), 1
     with open_source(live) as stream:
-        for window in windows(stream, growing(size), UNLIMITED_BYTES, check):
+        for window in windows(stream, growing(size), UNLIMITED_LINE_BYTES, check):
             rows = list(islice(others, len(window)))
             if len(rows) < len(window):
                 raise _longer(live, stored, first + len(rows) - 1)

@@ -53,9 +53,9 @@ HALF = gold({(0, 0), (1, 1)}, {(2, 1)})
         ([[]], [gold((), ())], 1, 1, 0),
     ],
 )
-def test_agreement_is_what_one_counts_by_hand(found, true, precision, recall, error_rate):
-    told = agreement(found, true)
-    assert (told.precision, told.recall, told.error_rate) == pytest.approx((precision, recall, error_rate))
+def test_agreement_is_what_is_counted_by_hand(found, true, precision, recall, error_rate):
+    result = agreement(found, true)
+    assert (result.precision, result.recall, result.error_rate) == pytest.approx((precision, recall, error_rate))
 
 
 def test_alignments_of_other_sentences_are_refused():
@@ -101,7 +101,7 @@ def batches(seed, size=24):
         yield sources, [[one[i] + WORDS for i in order] for one in sources], order
 
 
-def test_what_a_trained_transformer_looks_at_most_is_the_word_it_translates():
+def test_most_attention_of_a_trained_transformer_is_on_the_word_it_translates():
     torch.manual_seed(1)
     size = FIRST + 2 * WORDS
     model = registry.build(registry.choose("model", "transformer", OPTIONS), Vocabularies(size, size, True))

@@ -46,7 +46,7 @@ def told(scorer, tokens):
 
 
 @pytest.mark.parametrize("weights", [None, [1.0, 2.0, 5.0], [0.0, 1.0, 1.0]])
-def test_the_mean_is_that_of_probabilities_or_of_log_probabilities_made_to_sum_to_one(weights):
+def test_the_mean_is_that_of_probabilities_or_of_log_probabilities_normalised(weights):
     models = [model(*which) for which in MODELS]
     alone = [told(one, [5, 9]) for one in models]
     shares = [weight / sum(weights or [1, 1, 1]) for weight in weights or [1, 1, 1]]
@@ -84,7 +84,7 @@ def test_an_ensemble_is_searched_with_the_same_result_alone_and_in_a_batch():
         assert all(token >= UNK for each in ones for token in each.tokens)
 
 
-def test_a_model_is_made_ready_for_a_search_once_and_not_for_each_step(monkeypatch):
+def test_a_model_is_prepared_once_for_a_search_and_not_for_each_step(monkeypatch):
     ready, made = [], Transformer.prepared_layers
     monkeypatch.setattr(Transformer, "prepared_layers", lambda one: ready.append(one) or made(one))
     together = Ensemble([model(*which) for which in MODELS])

@@ -18,7 +18,7 @@ from nmt.translate.stream import new_output, translate_stream
 from nmt.translate.windows import (
     FIRST_WINDOW_LINES,
     MAX_WINDOW_BYTES,
-    UNLIMITED_BYTES,
+    UNLIMITED_LINE_BYTES,
     WINDOW_GROWTH,
     growing,
     pairs,
@@ -74,12 +74,12 @@ def test_a_line_that_is_too_long_is_cut_between_characters(line, kept):
     assert list(windows(Pieces(line + b"\nb\n"), repeat(9), 4, nothing)) == [[kept + b"\n", b"b\n"]]
 
 
-def test_a_window_is_given_when_no_line_is_waiting_and_not_before():
+def test_a_window_ends_when_no_line_is_waiting_and_not_earlier():
     found = windows(Pieces(b"a\nb\n", b"c\nd", None, b"d\n", None, b"e\n"), repeat(100), 100, nothing)
     assert list(found) == [[b"a\n", b"b\n", b"c\n"], [b"dd\n"], [b"e\n"]]
 
 
-def test_an_input_that_cannot_be_read_is_not_told_as_an_output_that_cannot_be_written(tmp_path):
+def test_an_input_that_cannot_be_read_is_not_reported_as_an_output_that_cannot_be_written(tmp_path):
     class Broken(Pieces):
         def read(self):
             raise OSError(errno.EIO, "Input/output error")
@@ -117,7 +117,7 @@ def test_the_first_windows_are_small_and_a_large_text_has_hardly_more_of_them():
 
 def test_a_window_of_long_lines_is_full_before_it_fills_the_memory():
     lines = [b"x" * (i * 100_000 % 999_999) + b"\n" for i in range(40)]
-    found = list(windows(Pieces(*lines), repeat(2000), UNLIMITED_BYTES, nothing))
+    found = list(windows(Pieces(*lines), repeat(2000), UNLIMITED_LINE_BYTES, nothing))
     assert [line for window in found for line in window] == lines
     assert max(sum(map(len, window)) for window in found) < MAX_WINDOW_BYTES + 1_000_000
 
@@ -143,7 +143,7 @@ class Counting:
         pass
 
 
-def test_lines_are_printed_before_the_next_are_searched_and_none_is_for_a_reader_who_went_away():
+def test_lines_are_printed_before_the_next_are_searched_and_none_after_the_reader_went_away():
     reading, writing = os.pipe()
     counting, source = Counting(reading), Pieces(*[b"a\n" * 1000] * 50)
     with os.fdopen(writing, "wb") as output, pytest.raises(BrokenPipeError):
@@ -185,18 +185,18 @@ def test_pairs_are_the_same_from_files_and_from_stdin_and_come_as_they_are_read(
 
 
 @pytest.mark.parametrize(
-    ("live", "told"),
+    ("live", "messages"),
     [
         (b"a\nb\nc\nd\n", "stdin has more lines than .*file, which has 3;"),
         (b"a\n", "file has more lines than stdin, which has 1;"),
         (b"a\nb\xff\nc\n", "stdin:2:2: not UTF-8"),
     ],
 )
-def test_a_pair_that_is_none_is_refused(tmp_path, monkeypatch, live, told):
+def test_texts_that_are_no_pair_are_refused(tmp_path, monkeypatch, live, messages):
     (tmp_path / "file").write_text("A\nB\nC\n")
     (tmp_path / "other").write_bytes(live)
-    with pytest.raises(InputError, match=told.replace("stdin", ".*other")):
+    with pytest.raises(InputError, match=messages.replace("stdin", ".*other")):
         list(pairs(str(tmp_path / "other"), str(tmp_path / "file"), 2, nothing))
-    with (tmp_path / "other").open() as stdin, pytest.raises(InputError, match=told):
+    with (tmp_path / "other").open() as stdin, pytest.raises(InputError, match=messages):
         monkeypatch.setattr(sys, "stdin", stdin)
         list(pairs("-", str(tmp_path / "file"), 2, nothing))

@@ -82,11 +82,11 @@ def test_evaluate_refuses_before_it_translates_what_could_not_be_scored(corpus, 
 
 def test_a_model_that_translates_nothing_is_scored_but_fails(broken, corpus, call):
     source, reference = corpus.with_suffix(".en"), corpus.with_suffix(".de")
-    told = call("evaluate", "--model", broken, "--source", source, "--reference", reference, "--json", "--quiet")
-    assert told.code == 5
-    assert told.json[0]["value"] == 0
-    assert f"{source}:1: not translated" in told.err
-    assert "15 of 15 lines not translated" in told.err.splitlines()[-1]
+    result = call("evaluate", "--model", broken, "--source", source, "--reference", reference, "--json", "--quiet")
+    assert result.code == 5
+    assert result.json[0]["value"] == 0
+    assert f"{source}:1: not translated" in result.err
+    assert "15 of 15 lines not translated" in result.err.splitlines()[-1]
 
 
 def test_evaluate_refuses_text_that_is_still_split_into_subwords(corpus, tmp_path, call):
@@ -97,9 +97,9 @@ def test_evaluate_refuses_text_that_is_still_split_into_subwords(corpus, tmp_pat
     assert expected > 1
     (tmp_path / "out").write_text("\n".join(split) + "\n")
     for hypothesis, against in ((tmp_path / "out", reference), (reference, tmp_path / "out")):
-        told = call("evaluate", "--hypothesis", hypothesis, "--reference", against, "--quiet")
-        assert told.code == 3 and told.out == "" and told.err.count("\n") == 1
-        assert f"out: {expected} of 15 lines are split into subwords" in told.err
+        result = call("evaluate", "--hypothesis", hypothesis, "--reference", against, "--quiet")
+        assert result.code == 3 and result.out == "" and result.err.count("\n") == 1
+        assert f"out: {expected} of 15 lines are split into subwords" in result.err
     (tmp_path / "out").write_text("\n".join([lines[0] + "@@", *lines[1:]]) + "\n")
     assert call("evaluate", "--hypothesis", tmp_path / "out", "--reference", reference, "--quiet").err == ""
 
@@ -108,8 +108,8 @@ def test_evaluate_tells_the_versions_of_newstest2014_apart(tmp_path, call):
     filtered, whole = tmp_path / "newstest2014.de", tmp_path / "out"
     filtered.write_text("ein Satz mit Wörtern\n" * 2737)
     whole.write_text("ein Satz mit Wörtern\n" * 3003)
-    told = call("evaluate", "--hypothesis", filtered, "--reference", filtered, "--metrics=bleu")
-    assert told.code == 0 and told.err.startswith("nmt: warning: 2,737 lines are newstest2014 as it was filtered")
+    result = call("evaluate", "--hypothesis", filtered, "--reference", filtered, "--metrics=bleu")
+    assert result.code == 0 and result.err.startswith("nmt: warning: 2,737 lines are newstest2014 as it was filtered")
     mixed = call("evaluate", "--hypothesis", whole, "--reference", filtered)
     assert mixed.code == 3 and "out has 3,003 lines" in mixed.err and "sacrebleu -t wmt14/full" in mixed.err
     assert call("evaluate", "--hypothesis", whole, "--reference", whole, "--metrics=bleu").err == ""
@@ -117,9 +117,9 @@ def test_evaluate_tells_the_versions_of_newstest2014_apart(tmp_path, call):
 
 def test_the_papers_definitions_stand_in_one_table_for_every_system(corpus, trained, tmp_path, call):
     source, reference = corpus.with_suffix(".en"), corpus.with_suffix(".de")
-    told = call("evaluate", "--paper", "--hypothesis", source, reference, "--reference", reference)
-    assert told.code == 0 and told.err == ""
-    head, *rows = [line.split() for line in told.out.splitlines()]
+    result = call("evaluate", "--paper", "--hypothesis", source, reference, "--reference", reference)
+    assert result.code == 0 and result.err == ""
+    head, *rows = [line.split() for line in result.out.splitlines()]
     assert head == [str(source), str(reference), "signature"]
     names = ["sacreBLEU 13a", "sacreBLEU intl", "tokenised", "paper"]
     assert [" ".join(row).startswith(f"{name} 0.00 100.00") for row, name in zip(rows, names, strict=True)] == [
@@ -159,9 +159,9 @@ def test_systems_are_compared_with_the_first_and_the_same_from_run_to_run(corpus
     ]  # fmt: skip
     for test in ("bootstrap", "randomization"):
         asked = [*compared, "--metrics", "bleu", "chrf", f"--significance={test}", "--trials=100"]
-        told = call(*asked)
-        assert told.code == 0 and told.out == call(*asked).out
-        assert told.out.count("baseline") == told.out.count("|seed:12345|") == 2
+        result = call(*asked)
+        assert result.code == 0 and result.out == call(*asked).out
+        assert result.out.count("baseline") == result.out.count("|seed:12345|") == 2
         rows = call(*asked, "--json").json
         assert [row["p_value"] for row in rows] == [None, 1 / 101] * 2
     refused = [
@@ -187,10 +187,10 @@ def test_evaluate_is_there_without_torch():
 def test_evaluate_reproduces_published_bleu(pair, system, call):
     folder, language = SCORING / pair, pair.partition("-")[2]
     hypothesis, reference = folder / f"wmt13.{system}.{language}.gz", folder / f"wmt13.ref.{language}.gz"
-    told = call("evaluate", "--hypothesis", hypothesis, "--reference", reference, "--metrics=bleu", "--json")
+    result = call("evaluate", "--hypothesis", hypothesis, "--reference", reference, "--metrics=bleu", "--json")
     published = float((folder / f"wmt13.{system}.{language}.bleu").read_text())
-    assert round(told.json[0]["value"], 1) == published
-    assert told.err == ""
+    assert round(result.json[0]["value"], 1) == published
+    assert result.err == ""
 
 
 # What perl made of the same files: tokenizer.perl 1.1, and the other three scripts that the chain names.
@@ -207,8 +207,8 @@ BY_PERL = {
 def test_the_papers_bleu_is_that_of_the_perl_scripts(pair, system, call):
     folder, language = SCORING / pair, pair.partition("-")[2]
     hypothesis, reference = folder / f"wmt13.{system}.{language}.gz", folder / f"wmt13.ref.{language}.gz"
-    told = call("evaluate", "--paper", "--hypothesis", hypothesis, "--reference", reference, "--json")
-    values = {row["metric"]: row["value"] for row in told.json}
+    result = call("evaluate", "--paper", "--hypothesis", hypothesis, "--reference", reference, "--json")
+    values = {row["metric"]: row["value"] for row in result.json}
     assert round(values["sacreBLEU 13a"], 1) == float((folder / f"wmt13.{system}.{language}.bleu").read_text())
     for name, value in BY_PERL[pair, system].items():
         assert values[name] == pytest.approx(value, abs=0.002)  # one French line has another stop in sacremoses

@@ -1,4 +1,4 @@
-"""Ranking a search's candidates again: by models from right to left, of the other direction, and of the target's language."""
+"""Re-ranking: by models from right to left, of the other direction, and by language models."""
 
 import json
 
@@ -19,7 +19,7 @@ LANGUAGE_MODEL = ["--preset=language-model", "--layers=1", "--d-model=32", "--d-
 @pytest.fixture(scope="module")
 def models(data, tmp_path_factory):
     """Runs of a few updates by name: `right-to-left` shares the vocabulary of `trained`, `channel` has subwords of its own."""
-    folder = tmp_path_factory.mktemp("judges")
+    folder = tmp_path_factory.mktemp("rerank")
     write_corpus(folder / "c", 300, 1)
     write_corpus(folder / "v", 20, 2)
     files = [f"--train={folder / 'c'}", f"--valid={folder / 'v'}", "--quiet"]
@@ -58,7 +58,7 @@ def score(tmp_path, call):
     def scored(model, sources, targets):
         for name, lines in (("s", sources), ("t", targets)):
             (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
-        told = call(
+        result = call(
             "score",
             f"--model={model}",
             f"--source={tmp_path / 's'}",
@@ -66,7 +66,7 @@ def score(tmp_path, call):
             "--per-token",
             "--json",
         )
-        rows = [json.loads(line) for line in told.out.splitlines()]
+        rows = [json.loads(line) for line in result.out.splitlines()]
         return [(row["log_prob"], row["tokens"]) for row in rows]
 
     return scored
@@ -83,7 +83,7 @@ def word_by_word(model, source, target):
     return found
 
 
-def test_the_score_of_a_model_from_right_to_left_is_that_of_the_words_said_backwards(models, trained, score):
+def test_the_score_of_a_model_from_right_to_left_is_that_of_the_reversed_words(models, trained, score):
     loaded, usual = (load_model(folder, torch.device("cpu")) for folder in (models / "right-to-left", trained))
     words = usual.pipeline.target.encode("BAN DES KIT")
     assert loaded.pipeline.target.encode("BAN DES KIT") == words[::-1] != words
@@ -94,13 +94,13 @@ def test_the_score_of_a_model_from_right_to_left_is_that_of_the_words_said_backw
     assert log_prob == pytest.approx(sum(backwards) + end, abs=1e-4)
 
 
-def test_what_a_model_from_right_to_left_says_is_told_in_the_order_of_reading(models, call, tmp_path):
+def test_the_output_of_a_model_from_right_to_left_is_in_reading_order(models, call, tmp_path):
     source = tmp_path / "source"
     source.write_text("ban des kit lora\n")
     loaded = load_model(models / "right-to-left", torch.device("cpu"))
     flags = ["--json", "--word-scores", "--alignment=soft", "--decoder=greedy", "--quiet", "--min-length=3"]
-    told = call("translate", f"--model={models / 'right-to-left'}", f"--input={source}", *flags)
-    [one] = told.json["candidates"]
+    result = call("translate", f"--model={models / 'right-to-left'}", f"--input={source}", *flags)
+    [one] = result.json["candidates"]
     target = loaded.pipeline.target
     said = [target.encode(token)[0] for token in reversed(one["tokens"])]
     assert one["text"] == " ".join(one["tokens"]) and len(one["tokens"]) >= 3
@@ -110,17 +110,17 @@ def test_what_a_model_from_right_to_left_says_is_told_in_the_order_of_reading(mo
 
 
 @pytest.mark.parametrize("form", ["prefix", "json"])
-def test_how_a_text_begins_cannot_be_wished_of_a_model_that_begins_at_the_end(models, call, tmp_path, form):
+def test_a_model_from_right_to_left_takes_no_prefix_and_no_texts_to_avoid(models, call, tmp_path, form):
     source = tmp_path / "source"
     source.write_text("ban ||| BAN\n" if form == "prefix" else '{"text": "ban", "avoid": ["BAN"]}\n')
-    told = call("translate", f"--model={models / 'right-to-left'}", f"--input={source}", f"--input-form={form}")
-    assert told.code == 5
-    assert "source:1: not translated: the model writes from right to left" in told.err
+    result = call("translate", f"--model={models / 'right-to-left'}", f"--input={source}", f"--input-form={form}")
+    assert result.code == 5
+    assert "source:1: not translated: the model writes from right to left" in result.err
     (tmp_path / "avoid").write_text("BAN\n")
-    told = call(
+    result = call(
         "translate", f"--model={models / 'right-to-left'}", f"--input={source}", f"--avoid={tmp_path / 'avoid'}"
     )
-    assert told.code == 2 and "--avoid: the model writes from right to left" in told.err
+    assert result.code == 2 and "--avoid: the model writes from right to left" in result.err
 
 
 JUDGES = {"right-to-left": "forward", "language-model": "forward", "channel": "backward"}
@@ -177,7 +177,7 @@ def test_what_cannot_rank_is_refused_with_the_reason(models, translate, trained)
         ([f"--model={models / 'right-to-left'}"], "have different directions of writing"),
         ([f"--rerank={trained}", "--rerank-weights=1"], "--rerank-weights: must be 2 numbers"),
         ([f"--rerank={trained}", "--rerank-weights=1,-1"], "--rerank-weights: must be 2 numbers"),
-        ([f"--rerank={trained}", "--rerank-candidates=9"], "--rerank-candidates: n_best is 9"),
+        ([f"--rerank={trained}", "--rerank-candidates=9"], "--rerank-candidates: --n-best 9: must be at most"),
         ([f"--rerank={models / 'foreign'}"], "foreign: is of de-fr, and cannot rank en-de"),
     ]:
         if "foreign" in flags[0]:
@@ -186,19 +186,19 @@ def test_what_cannot_rank_is_refused_with_the_reason(models, translate, trained)
             files = [f"--source={corpus}.en", f"--target={corpus}.de", f"--output={models / 'fd'}", "--quiet"]
             assert run(["prepare", "--source-lang=de", "--target-lang=fr", "--vocab-size=60", *files]) == 0
             assert run(train_arguments(models / "fd", models / "foreign", 1, "--no-valid-bleu", "--best-by=loss")) == 0
-        told = translate(*flags)
-        assert (told.code, told.out) == (2, "")
-        assert reason in told.err
+        result = translate(*flags)
+        assert (result.code, result.out) == (2, "")
+        assert reason in result.err
 
 
-def test_a_judge_without_finite_probabilities_fails_the_lines_and_not_the_run(translate, broken):
-    told = translate(f"--rerank={broken}")
-    assert (told.code, told.out) == (5, "\n" * len(LINES))
+def test_a_rerank_model_without_finite_probabilities_fails_the_lines_and_not_the_run(translate, broken):
+    result = translate(f"--rerank={broken}")
+    assert (result.code, result.out) == (5, "\n" * len(LINES))
     assert translate(f"--rerank={broken}", "--rerank-weights=1,0").out == translate().out  # it does not count
-    assert told.err.count("a model of --rerank gives no finite probability") == len(LINES) - 1
+    assert result.err.count("a model of --rerank gives no finite probability") == len(LINES) - 1
 
 
-def test_a_judge_that_has_no_memory_for_many_lines_is_asked_for_few_and_one_that_fails_costs_its_line(
+def test_a_rerank_model_out_of_memory_scores_fewer_lines_at_once_and_a_line_that_fails_costs_itself(
     models, translate, monkeypatch
 ):
     given, plain, sizes = f"--rerank={models / 'language-model'}", RerankModel.log_probs, []
@@ -213,15 +213,15 @@ def test_a_judge_that_has_no_memory_for_many_lines_is_asked_for_few_and_one_that
 
     expected = translate(given).out.splitlines()
     monkeypatch.setattr(RerankModel, "log_probs", forgetful)
-    told = translate(given)
-    assert told.code == 5 and told.err.count("not translated: RuntimeError: no such word") == 1
-    assert told.out.splitlines() == ["" if line == "lora" else one for line, one in zip(LINES, expected, strict=True)]
+    result = translate(given)
+    assert result.code == 5 and result.err.count("not translated: RuntimeError: no such word") == 1
+    assert result.out.splitlines() == ["" if line == "lora" else one for line, one in zip(LINES, expected, strict=True)]
     assert sizes == [4] * 4
 
 
-def test_a_language_model_is_told_to_be_no_translator(data, tmp_path, call):
-    told = call(
+def test_a_language_model_is_refused_as_a_translator(data, tmp_path, call):
+    result = call(
         "train", f"--data={data}", f"--output={tmp_path / 'run'}", *LANGUAGE_MODEL[1:], "--model=language-model"
     )
-    assert told.code == 2
-    assert "language-model translates nothing (give --no-valid-bleu --best-by loss)" in told.err
+    assert result.code == 2
+    assert "language-model translates nothing (give --no-valid-bleu --best-by loss)" in result.err

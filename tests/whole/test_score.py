@@ -43,9 +43,9 @@ def word_by_word(loaded, source, target):
 
 def test_a_line_without_words_is_the_sentence_of_its_end_symbol_on_either_side(trained, score):
     sources, targets = ["ban des", "", "  ", "ban"], ["", "BAN DES", "", "BAN"]
-    told = score(trained, sources, targets, "--per-token", "--json")
-    assert (told.code, told.err) == (0, "")
-    rows = [json.loads(line) for line in told.out.splitlines()]
+    result = score(trained, sources, targets, "--per-token", "--json")
+    assert (result.code, result.err) == (0, "")
+    rows = [json.loads(line) for line in result.out.splitlines()]
     loaded = load_model(trained, torch.device("cpu"))
     for source, target, row in zip(sources, targets, rows, strict=True):
         assert [token["token"] for token in row["tokens"]] == [*target.split(), "</s>"]
@@ -66,11 +66,11 @@ def test_neither_the_size_of_batches_nor_that_of_chunks_changes_a_score(trained,
 
 def test_a_line_that_is_too_long_is_named_and_the_others_are_scored(trained, score, tmp_path):
     sources, targets = ["ban", "ban " * 9, "des", "ban"], ["BAN", "BAN", "BAN " * 9, "BAN " * 8]
-    told = score(trained, sources, targets, "--max-length=8")
-    assert told.code == 5
-    assert [line == "nan" for line in told.out.splitlines()] == [False, True, True, False]
-    assert [f"s:{number}: no score: 9 tokens" in told.err for number in range(1, 5)] == [False, True, True, False]
-    assert "2 of 4 pairs have no score" in told.err.splitlines()[-1]
+    result = score(trained, sources, targets, "--max-length=8")
+    assert result.code == 5
+    assert [line == "nan" for line in result.out.splitlines()] == [False, True, True, False]
+    assert [f"s:{number}: no score: 9 tokens" in result.err for number in range(1, 5)] == [False, True, True, False]
+    assert "2 of 4 pairs have no score" in result.err.splitlines()[-1]
     assert score(trained, sources, targets).code == 0
     assert score(trained, [], []) == (0, "", "")
 
@@ -83,18 +83,18 @@ def test_either_side_may_be_stdin_but_not_both(trained, score, call, tmp_path, m
     with files[side].open() as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
         words = [word for flag, file in files.items() for word in (flag, "-" if flag == side else file)]
-        told = call("score", "--model", trained, *words, "--max-length=8", "--json")
-    assert wanted.code == told.code == 5 and told.out == wanted.out
-    assert ("stdin:4: no score" if side == "--source" else "s:4: no score") in told.err
-    told = call("score", "--model", trained, "--source", "-", "--target", "-")
-    assert told.code == 2 and "source and target are both -" in told.err
+        result = call("score", "--model", trained, *words, "--max-length=8", "--json")
+    assert wanted.code == result.code == 5 and result.out == wanted.out
+    assert ("stdin:4: no score" if side == "--source" else "s:4: no score") in result.err
+    result = call("score", "--model", trained, "--source", "-", "--target", "-")
+    assert result.code == 2 and "source and target are both -" in result.err
 
 
 def test_a_model_without_finite_probabilities_gives_null_and_fails(broken, score):
-    told = score(broken, ["ban", "des"], ["BAN", ""], "--json", "--per-token")
-    assert told.code == 5
-    assert told.out == 2 * '{"log_prob": null, "tokens": []}\n'
-    assert told.err.count("the model gives no finite probability") == 2
+    result = score(broken, ["ban", "des"], ["BAN", ""], "--json", "--per-token")
+    assert result.code == 5
+    assert result.out == 2 * '{"log_prob": null, "tokens": []}\n'
+    assert result.err.count("the model gives no finite probability") == 2
     assert score(broken, ["ban"], ["BAN"]).out == "nan\n"
 
 
@@ -115,5 +115,5 @@ def test_a_signal_ends_it_after_the_lines_that_are_being_written(trained, score,
 
     monkeypatch.setattr(nmt.cli.score, "WINDOW_LINES", 3)
     monkeypatch.setattr(nmt.translate.forced_decoding, "score", interrupted)
-    told = score(trained, ["ban"] * 10, ["BAN"] * 10)
-    assert (told.code, told.out.count("\n"), calls) == (128 + signal.SIGTERM, 6, [3, 3])
+    result = score(trained, ["ban"] * 10, ["BAN"] * 10)
+    assert (result.code, result.out.count("\n"), calls) == (128 + signal.SIGTERM, 6, [3, 3])

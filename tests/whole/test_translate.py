@@ -94,10 +94,10 @@ def test_awkward_lines_give_a_line_each_and_spoil_no_other(translate, capsys):
     assert len(lines) == len(AWKWARD) + 1 and lines[-1] == b""
     assert all(line.decode().isprintable() for line in lines)
     assert [i for i, line in enumerate(lines[:-1]) if not line] == [AWKWARD.index(b"   \t  "), AWKWARD.index(b"")]
-    told = capsys.readouterr().err
-    assert f"source:{AWKWARD.index(b'ban ' + bytes([255, 254]) + b' des') + 1}:5: not UTF-8" in told
-    assert f"source:{AWKWARD.index(b'x' * 1_000_000) + 1}: cut to" in told
-    assert told.count("\n") == 3  # and the counts
+    messages = capsys.readouterr().err
+    assert f"source:{AWKWARD.index(b'ban ' + bytes([255, 254]) + b' des') + 1}:5: not UTF-8" in messages
+    assert f"source:{AWKWARD.index(b'x' * 1_000_000) + 1}: cut to" in messages
+    assert messages.count("\n") == 3  # and the counts
     for line, translation in zip(AWKWARD, lines, strict=False):
         assert translate(b"\n" + line + b"\n") == (0, b"\n" + translation + b"\n")
 
@@ -152,7 +152,7 @@ def test_n_best_lists_have_the_form_of_moses(translate):
             assert score == pytest.approx(float(log_prob) / ((5 + length) / 6) ** 0.6, abs=1e-5)
 
 
-def test_json_and_raw_tokens_tell_the_same_translation(translate):
+def test_json_and_raw_tokens_show_the_same_translation(translate):
     content = b"ban des\n\n[/b] lora\n"
     _, text = translate(content)
     records = [json.loads(line) for line in translate(content, "--json")[1].splitlines()]
@@ -202,8 +202,8 @@ def test_a_typed_line_is_answered_before_the_end_and_a_signal_ends_the_wait(trai
     process.stdin.write(b"half a li")
     process.stdin.flush()
     process.send_signal(signal.SIGTERM)
-    rest, told = process.communicate(timeout=60)
-    assert (process.returncode, rest, told) == (143, b"", b"")
+    rest, messages = process.communicate(timeout=60)
+    assert (process.returncode, rest, messages) == (143, b"", b"")
 
 
 def test_a_reader_that_goes_away_is_a_quiet_141(trained):
@@ -214,8 +214,8 @@ def test_a_reader_that_goes_away_is_a_quiet_141(trained):
     process.stdin.flush()
     assert os.read(reading, 1)
     os.close(reading)
-    _, told = process.communicate(timeout=60)
-    assert (process.returncode, told) == (141, b"")
+    _, messages = process.communicate(timeout=60)
+    assert (process.returncode, messages) == (141, b"")
 
 
 def test_long_lines_among_short_ones_are_named_and_change_no_other(translate, capsys):
@@ -232,10 +232,10 @@ def test_long_lines_among_short_ones_are_named_and_change_no_other(translate, ca
     assert code == 0 and len(lines) == 105
     assert b"".join(line for i, line in enumerate(lines) if i not in places) == alone
     assert [bool(lines[i].strip()) for i in places] == [True, True, True, False, True]
-    told = capsys.readouterr().err
-    assert [f"source:{place + 1}: cut to" in told for place in places] == [True, True, True, True, True]
-    assert [f"source:{place + 1}:1: not UTF-8" in told for place in places] == [False, False, True, False, False]
-    assert f"source:{places[4] + 1}:5: not UTF-8" in told
+    messages = capsys.readouterr().err
+    assert [f"source:{place + 1}: cut to" in messages for place in places] == [True, True, True, True, True]
+    assert [f"source:{place + 1}:1: not UTF-8" in messages for place in places] == [False, False, True, False, False]
+    assert f"source:{places[4] + 1}:5: not UTF-8" in messages
 
 
 def test_empty_lines_are_forgotten_once_they_are_printed(loaded, tmp_path):
@@ -280,9 +280,9 @@ def test_empty_lines_are_forgotten_once_they_are_printed(loaded, tmp_path):
 def test_a_full_device_is_5(trained):
     with Path("/dev/full").open("wb") as full:
         process = start(trained, stdout=full)
-        _, told = process.communicate(b"ban\n", timeout=60)
+        _, messages = process.communicate(b"ban\n", timeout=60)
     assert process.returncode == 5
-    assert told == b"nmt: error: stdout: No space left on device\n"
+    assert messages == b"nmt: error: stdout: No space left on device\n"
 
 
 def test_a_closed_stdin_is_2(trained):
@@ -320,7 +320,7 @@ LINES = [" ".join(WORDS[i : i + 1 + i % 4]) for i in range(16)]
 REQUESTS = [Request(line) for line in LINES]
 
 
-def test_out_of_memory_halves_the_batch_down_to_one_sentence(loaded, capsys):
+def test_a_batch_out_of_memory_is_retried_in_halves_down_to_one_sentence(loaded, capsys):
     whole = translator(loaded, Greedy(GreedyOptions())).translate(REQUESTS)
     for most in (5, 1):
         small = translator(loaded, Touchy(lambda source, most=most: MemoryError() if len(source) > most else None))
@@ -344,11 +344,11 @@ def test_a_sentence_that_fails_gives_an_empty_line_and_a_message_and_the_others_
     warnings.add_translations(found, first=101)
     assert [one.text for one in found] == ["" if i in bad else one.text for i, one in enumerate(whole)]
     assert warnings.num_failed == len(bad)
-    told = capsys.readouterr().err
-    assert all(f"nmt: error: book:{101 + i}: not translated: RuntimeError: no [/b]" in told for i in bad)
+    messages = capsys.readouterr().err
+    assert all(f"nmt: error: book:{101 + i}: not translated: RuntimeError: no [/b]" in messages for i in bad)
 
 
-def test_a_translation_that_cannot_be_made_of_what_was_found_costs_its_own_line(loaded, monkeypatch):
+def test_a_hypothesis_that_cannot_be_converted_to_text_costs_its_own_line(loaded, monkeypatch):
     candidate = ResultOptions.candidate
 
     def made(self, pipeline, text, *others):
@@ -363,7 +363,7 @@ def test_a_translation_that_cannot_be_made_of_what_was_found_costs_its_own_line(
     assert found[1].error == "IndexError: no such word"
 
 
-def test_what_goes_wrong_in_a_rank_is_not_taken_for_the_end_of_its_leader():
+def test_an_error_in_a_rank_is_not_taken_for_the_end_of_its_leader():
     class Leader:
         rank = 1
 
@@ -378,7 +378,7 @@ def test_what_goes_wrong_in_a_rank_is_not_taken_for_the_end_of_its_leader():
         serve(Failing(), Leader(), signals)
 
 
-def test_two_translators_of_one_search_keep_its_languages_apart(loaded):
+def test_two_translators_with_the_same_search_have_their_own_languages(loaded):
     search = Greedy(GreedyOptions())
     one = translator(loaded, search)
     assert search.target is None and one.decoder.target is not None
@@ -396,10 +396,10 @@ def test_a_failed_sentence_is_5_at_the_end(trained, tmp_path, capsys):
         "from nmt.decoders.greedy import Greedy, GreedyOptions\n"
         "@register('decoder', 'touchy', GreedyOptions)\n"
         "class Touchy(Greedy):\n"
-        "    def decode(self, scorer, source, wishes):\n"
+        "    def decode(self, scorer, source, constraints):\n"
         "        if source.shape[1] == 4:\n"
         "            raise RuntimeError('three words are too many')\n"
-        "        return super().decode(scorer, source, wishes)\n"
+        "        return super().decode(scorer, source, constraints)\n"
     )
     source.write_text("ban\nban des kit\nlora\n")
     files = [f"--input={source}", f"--output={output}"]
@@ -426,7 +426,7 @@ def test_gzip_in_a_pipe_is_named_and_not_translated_as_if_it_were_text(trained, 
     assert refused.returncode == 3 and refused.stdout == b"" and b"gunzip" in refused.stderr
 
 
-def test_translations_begin_as_their_lines_say(translate):
+def test_translations_begin_with_the_prefixes_of_their_lines(translate):
     lines = ["ban des kit", "lora ban", "", "kit ||| ", "des ban"]
     plain = translate("\n".join(line.split(" |||")[0] for line in lines).encode())[1].decode().split("\n")
     prefixes = ["MULI", "", "", "", "KIT LORA"]
@@ -438,7 +438,7 @@ def test_translations_begin_as_their_lines_say(translate):
     assert [found[1], found[2], found[3]] == [plain[1], plain[2], plain[3]]
 
 
-def test_translations_contain_what_their_lines_say(translate):
+def test_translations_contain_the_phrases_of_their_lines(translate):
     asked = "ban des kit ||| LORA KIT\nlora ban\ndes ||| MULI ||| BAN\n"
     code, output = translate(asked.encode(), "--input-form=phrases", "--decoder=constrained-beam", "--beam-size=8")
     first, second, third, _ = output.decode().split("\n")
@@ -448,24 +448,24 @@ def test_translations_contain_what_their_lines_say(translate):
     assert translate(asked.encode(), "--input-form=phrases")[0] == 2  # a plain beam cannot hold to it
 
 
-def test_a_phrase_that_is_to_be_avoided_too_is_told(translate, tmp_path, capsys):
+def test_a_phrase_that_is_to_be_avoided_too_is_refused_with_the_reason(translate, tmp_path, capsys):
     (tmp_path / "avoid").write_text("MULI\n")
     flags = "--input-form=phrases", "--decoder=constrained-beam", f"--avoid={tmp_path / 'avoid'}"
     assert translate(b"ban ||| MULI BAN\nban ||| BAN\n", *flags)[0] == 5
-    told = capsys.readouterr().err
-    assert "source:1: not translated: the phrase 'MULI BAN' is both requested and to be avoided" in told
-    assert "source:2" not in told
+    messages = capsys.readouterr().err
+    assert "source:1: not translated: the phrase 'MULI BAN' is both requested and to be avoided" in messages
+    assert "source:2" not in messages
 
 
 def test_the_input_is_not_overwritten_by_its_translation(trained, tmp_path, call):
     (tmp_path / "text").write_text("ban\n")
     (tmp_path / "link").symlink_to(tmp_path / "text")
-    told = call("translate", f"--model={trained}", f"--input={tmp_path / 'text'}", f"--output={tmp_path / 'link'}")
-    assert told.code == 2 and "input and output are one file" in told.err
+    result = call("translate", f"--model={trained}", f"--input={tmp_path / 'text'}", f"--output={tmp_path / 'link'}")
+    assert result.code == 2 and "input and output are one file" in result.err
     assert (tmp_path / "text").read_text() == "ban\n"
 
 
-def test_words_to_avoid_are_never_said(translate, tmp_path):
+def test_no_translation_contains_words_to_avoid(translate, tmp_path):
     content = corpus(40)
     _, plain = translate(content)
     common = max(set(plain.decode().split()), key=plain.decode().split().count)
@@ -477,7 +477,7 @@ def test_words_to_avoid_are_never_said(translate, tmp_path):
     assert len(output.splitlines()) == 40
 
 
-def test_json_lines_hand_on_what_is_not_ours_and_a_line_that_is_none_is_named(translate, capsys):
+def test_json_lines_keep_their_further_fields_and_a_line_that_is_no_object_is_named(translate, capsys):
     lines = [
         '{"text": "ban des", "id": 7, "meta": {"a": [1]}}',
         '{"text": "kit", "target_prefix": "MULI", "avoid": ["KIT"]}',
@@ -506,11 +506,11 @@ def test_json_lines_hand_on_what_is_not_ours_and_a_line_that_is_none_is_named(tr
         records[7]["text"] == translate(b"kit")[1].decode().strip()
         and str(records[7]["deep"]) == "[" * 99 + "1" + "]" * 99
     )
-    told = capsys.readouterr().err
-    assert "source:4: not translated: not JSON" in told
-    assert all(f"source:{number}: not translated: not an object with a text" in told for number in (5, 6))
-    assert "source:9: not translated: a line without words" in told
-    assert told.endswith("lines not translated: 5\n")  # and no zeros
+    messages = capsys.readouterr().err
+    assert "source:4: not translated: not JSON" in messages
+    assert all(f"source:{number}: not translated: not an object with a text" in messages for number in (5, 6))
+    assert "source:9: not translated: a line without words" in messages
+    assert messages.endswith("lines not translated: 5\n")  # and no zeros
 
 
 def test_word_scores_sum_to_the_log_probability_and_words_are_aligned_within_the_line(translate, trained, loaded):
@@ -529,7 +529,7 @@ def test_word_scores_sum_to_the_log_probability_and_words_are_aligned_within_the
             assert all(0 <= source < len(line.split()) for source, _ in pairs)
 
 
-def test_alignments_and_scores_stand_behind_the_text_and_in_the_n_best_list(translate):
+def test_alignments_and_scores_follow_the_text_also_in_the_n_best_list(translate):
     content = b"ban des kit\n\nlora\n"
     plain = translate(content)[1].decode().splitlines()
     rows = [
@@ -595,7 +595,7 @@ def test_an_object_stands_on_one_line_for_every_reader(translate):
     assert code == 0 and json.loads(line)["id"] == "a\u2028b\u0085c\u009bd"
 
 
-def test_eight_bits_and_a_shortlist_of_all_words_translate_nearly_alike(translate, data, tmp_path):
+def test_int8_and_a_shortlist_of_all_words_translate_nearly_alike(translate, data, tmp_path):
     content = corpus(60)
     _, plain = translate(content)
     path = tmp_path / "words.shortlist"
@@ -611,7 +611,7 @@ def test_eight_bits_and_a_shortlist_of_all_words_translate_nearly_alike(translat
     assert translate(content, f"--shortlist={path}", f"--model={path}")[0] == 2
 
 
-def test_wishes_that_cannot_be_granted_cost_their_own_line_only(translate, capsys):
+def test_constraints_that_cannot_be_met_cost_their_own_line_only(translate, capsys):
     nested = '{"text": "ban", "n": ' + "[" * 100_000 + "]" * 100_000 + "}"
     long = json.dumps({"text": "ban", "target_prefix": "BAN " * 50})
     phrases = '{"text": "ban", "constraints": ["BAN"]}'
@@ -622,9 +622,9 @@ def test_wishes_that_cannot_be_granted_cost_their_own_line_only(translate, capsy
     assert code == 5 and [bool(record["text"]) for record in records] == [False, False, False, True, True]
     assert [bool(record.get("error")) for record in records] == [True, True, True, False, False]
     assert records[3]["notes"] == "x" * 5000
-    told = capsys.readouterr().err
-    assert all(f"source:{number}: not translated" in told for number in (1, 2, 3))
-    assert "tokens of prefix" in told and "constrained-beam" in told
+    messages = capsys.readouterr().err
+    assert all(f"source:{number}: not translated" in messages for number in (1, 2, 3))
+    assert "tokens of prefix" in messages and "constrained-beam" in messages
 
 
 def test_unknown_words_are_replaced_and_words_are_counted_as_blanks_divide_them(translate, tmp_path):
@@ -650,7 +650,7 @@ class Free:
         self.on_gpu, self.free = on_gpu, lambda: free
 
 
-def test_batches_are_as_large_as_the_machine_is_good_for(loaded):
+def test_batches_are_as_large_as_speed_and_memory_allow(loaded):
     model = copy.copy(loaded.model)
     for model.width, on_gpu, free, paths, replicas in itertools.product(
         (64, 512, 1000), (False, True), (2**25, 2**34), (1, 64), (1, 3)
@@ -666,7 +666,7 @@ def test_batches_are_as_large_as_the_machine_is_good_for(loaded):
     assert auto_batch_tokens(model, Free(False, 0), 4, 2) == 1
 
 
-def test_what_is_to_be_done_before_much_work_is_done_once_and_not_for_a_single_line():
+def test_weights_are_prepared_once_before_the_second_batch():
     done = []
     one = Replicas(lambda item: (item, len(done)), 1, torch.device("cpu"), 1, lambda: done.append("settled"))
     assert [list(one.in_order(items, None)) for items in ([], [7], [], [8], [8, 9])] == [
@@ -678,7 +678,7 @@ def test_what_is_to_be_done_before_much_work_is_done_once_and_not_for_a_single_l
     ]
 
 
-def test_a_text_is_cut_into_as_many_batches_for_each_replica_but_not_into_crumbs():
+def test_a_text_gives_every_replica_the_same_number_of_batches_that_are_not_too_small():
     for tokens, replicas in ((26_000, 8), (5_000, 2), (100_000, 3)):
         size = even_batch_tokens(tokens, 2048, replicas)
         batches = math.ceil(tokens / size)
@@ -712,7 +712,7 @@ def test_a_line_that_cannot_be_drawn_is_translated_all_the_same(translate, tmp_p
 
 
 @pytest.mark.parametrize(("name", "lines"), [("look.svg", 1), ("look.html", 3)])
-def test_only_lines_that_are_drawn_are_read_again(translate, tmp_path, monkeypatch, name, lines):
+def test_attention_is_computed_only_for_lines_that_are_drawn(translate, tmp_path, monkeypatch, name, lines):
     read = []
     monkeypatch.setattr(nmt.cli.drawings, "attention_maps", lambda *given: read.append(given) or attention_maps(*given))
     assert translate(corpus(5), f"--attention={tmp_path / name}", "--attention-lines=3")[0] == 0
@@ -740,8 +740,8 @@ def replicas(trained, tmp_path):
 def test_a_replica_that_is_killed_is_named_and_the_other_ends(replicas):
     process, (victim, other) = replicas
     os.kill(victim, signal.SIGKILL)
-    told = process.communicate(timeout=60)[1].decode()
-    assert process.returncode == 5 and "a search process was lost" in told and "--replicas" in told
+    messages = process.communicate(timeout=60)[1].decode()
+    assert process.returncode == 5 and "a search process was lost" in messages and "--replicas" in messages
     until(lambda: not runs(other))
 
 
@@ -755,8 +755,8 @@ def test_a_signal_ends_replicas_even_one_that_does_not_answer(replicas):
     process, (victim, other) = replicas
     os.kill(victim, signal.SIGSTOP)
     process.send_signal(signal.SIGTERM)
-    told = process.communicate(timeout=60)[1].decode()
-    assert process.returncode == 128 + signal.SIGTERM and "Traceback" not in told
+    messages = process.communicate(timeout=60)[1].decode()
+    assert process.returncode == 128 + signal.SIGTERM and "Traceback" not in messages
     until(lambda: not runs(victim) and not runs(other))
 
 
@@ -775,7 +775,7 @@ def runs(number):
         return False
 
 
-def test_what_models_look_at_is_drawn_into_a_page_and_on_the_terminal(trained, translate, tmp_path, capsys):
+def test_attention_is_drawn_into_a_page_and_on_the_terminal(trained, translate, tmp_path, capsys):
     page = tmp_path / "look.html"
     content = corpus(5)
     code, output = translate(content, f"--attention={page}", "--attention-lines=2")
