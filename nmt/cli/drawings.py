@@ -31,12 +31,14 @@ class Drawings:
     """
 
     def __init__(self, attention: str | None, beam_graph: str | None, max_lines: int) -> None:
-        self.on_terminal, self.max_graphs = attention == TERMINAL, max_lines
+        self.on_terminal = attention == TERMINAL
         self.picture = None if attention is None or self.on_terminal else Path(attention)
         self.graph = None if beam_graph is None else Path(beam_graph)
-        self.max_maps = max_lines if self.picture is None or self.picture.suffix.lower() == ".html" else 1
+        self.max_graphs = 0 if self.graph is None else max_lines
+        self.max_maps = 0 if attention is None else max_lines
         if self.picture is not None:
             check_picture(self.picture)
+            self.max_maps = max_lines if self.picture.suffix.lower() == ".html" else 1
         if self.graph is not None:
             check_graph_file(self.graph)
         self._num_maps = 0
@@ -61,15 +63,18 @@ class Drawings:
         return show_and_draw
 
     def _draw(self, translator: Translator, request: Request, translation: Translation) -> None:
+        draws_graph, draws_maps = len(self._graphs) < self.max_graphs, self._num_maps < self.max_maps
+        if not draws_graph and not draws_maps:
+            return
         pipeline, [line] = translator.pipeline, translator.encode([request])
         source, target = line.source.tolist(), pipeline.target.in_reading_order(translation.candidates[0].tokens)
-        if self.graph is not None and len(self._graphs) < self.max_graphs:
+        if draws_graph:
             decoder, pieces = translator.decoder, (pipeline.source.piece, pipeline.target.piece)
             with autocast(translator.device, translator.precision):
                 self._graphs.append(
                     beam_graph(decoder, translator.scorer, translator.device, source, line.constraints, target, pieces)
                 )
-        if (self.picture is None and not self.on_terminal) or self._num_maps == self.max_maps:
+        if not draws_maps:
             return
         maps = attention_maps(cast(Model, translator.scorer), pipeline, source, target)
         self._num_maps += 1

@@ -34,16 +34,6 @@ class ReportTable:
         return "\n".join(parts) + "\n"
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A row of the table. bleu, cost: by language pair; cost: FLOPs by the paper's estimate; counted: FLOPs"""
-
-    system: str
-    bleu: Mapping[str, str]
-    cost: Mapping[str, float]
-    counted: float | None
-
-
 def estimated_cost(run: History, tflops: float | None) -> float | None:
     """The paper's estimate for a run until its newest checkpoint, in FLOPs; None without the TFLOPS of a device."""
     return None if tflops is None else estimate(run.devices, tflops, 60 * run.minutes)
@@ -55,41 +45,40 @@ def report_table(runs: Sequence[History], scores: Mapping[str, SavedScore], tflo
     scores: by the folder of the run
     tflops: 10^12 operations a second that a device of the runs sustains, if given
     """
-    rows = [*_published_rows(), *(_run_row(run, scores.get(str(run.folder)), tflops) for run in runs)]
     pairs = [EN_DE, EN_FR, *sorted({run.pair for run in runs} - {EN_DE, EN_FR})]
     header = ["system", *(f"{kind} {pair.title()}" for kind in ("BLEU", "cost") for pair in pairs), "counted"]
-    cells = [
-        [
-            row.system,
-            *(row.bleu.get(pair, "-") for pair in pairs),
-            *(_power(row.cost.get(pair)) for pair in pairs),
-            _power(row.counted),
-        ]
-        for row in rows
-    ]
-    return ReportTable(header, cells, len(TABLE_2), _notes(runs, scores, tflops))
+    rows = []
+    for row in TABLE_2:
+        bleu = {pair: f"{cell.bleu:.2f}".removesuffix("0") for pair, cell in row.cells.items()}
+        rows.append(_cells(pairs, row.system, bleu, {pair: cell.cost for pair, cell in row.cells.items()}, row.counted))
+    for run in runs:
+        label = f"{quoted(run.folder)}: {run.preset or quoted(run.model)}, {run.parameters / 1e6:.1f}M"
+        bleu, cost = {run.pair: _bleu(run, scores.get(str(run.folder)))}, {run.pair: estimated_cost(run, tflops)}
+        rows.append(_cells(pairs, label, bleu, cost, None if run.eflop is None else run.eflop * 1e18))
+    return ReportTable(header, rows, len(TABLE_2), _notes(runs, scores, tflops))
 
 
-def _published_rows() -> list[_Row]:
+def _cells(
+    pairs: Sequence[str],
+    system: str,
+    bleu: Mapping[str, str],
+    cost: Mapping[str, float | None],
+    counted: float | None,
+) -> list[str]:
+    """The cells of a row. bleu, cost: by language pair, the cost in FLOPs; counted: FLOPs"""
     return [
-        _Row(
-            row.system,
-            {pair: f"{cell.bleu:.2f}".removesuffix("0") for pair, cell in row.cells.items()},
-            {pair: cell.cost for pair, cell in row.cells.items() if cell.cost is not None},
-            row.counted,
-        )
-        for row in TABLE_2
+        system,
+        *(bleu.get(pair, "-") for pair in pairs),
+        *(_power(cost.get(pair)) for pair in pairs),
+        _power(counted),
     ]
 
 
-def _run_row(run: History, score: SavedScore | None, tflops: float | None) -> _Row:
-    """A run; a star marks the BLEU of validation."""
-    label = f"{quoted(run.folder)}: {run.preset or quoted(run.model)}, {run.parameters / 1e6:.1f}M"
-    best, cost = run.best_bleu, estimated_cost(run, tflops)
-    validation = "-" if best is None else f"{best.values['valid_bleu']:.2f}*"
-    bleu = validation if score is None else f"{score.value:.2f}"
-    counted = None if run.eflop is None else run.eflop * 1e18
-    return _Row(label, {run.pair: bleu}, {} if cost is None else {run.pair: cost}, counted)
+def _bleu(run: History, score: SavedScore | None) -> str:
+    """The BLEU of a run, with a star if it is of validation."""
+    if score is not None:
+        return f"{score.value:.2f}"
+    return "-" if run.best_bleu is None else f"{run.best_bleu.values['valid_bleu']:.2f}*"
 
 
 def _power(flops: float | None) -> str:

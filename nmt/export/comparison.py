@@ -1,9 +1,8 @@
 """Comparison of our searches with another engine's: the same lines are translated by both."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 import torch
@@ -26,7 +25,6 @@ TIED_BATCH_TOKENS: Final = 2000
 COMPARED_BATCH_SENTENCES: Final = 32  # a CPU gains nothing by more
 
 TokenIds = NDArray[Any]
-Outcome = Literal["equal", "tied", "different", "endless"]
 
 
 class TranslationEngine(Protocol):
@@ -103,10 +101,9 @@ def compare_engines(
     ours = _search(loaded.model, lines, beam_size, limit, check)
     theirs = engine.translate(map(np.ndarray.tolist, lines), beam_size, 0.0, limit)
     check()
-    counts: Counter[Outcome] = Counter()
+    counts = {"equal": 0, "tied": 0, "different": 0, "endless": 0}
     example, text = "", loaded.pipeline.target.decode
     for number, (line, own, other) in enumerate(zip(lines, ours, theirs, strict=True), 1):
-        outcome: Outcome
         if own == other:
             outcome = "equal"
         elif not greedy and max(len(own), len(other)) >= limit:
@@ -116,15 +113,8 @@ def compare_engines(
         if outcome == "different" and not example:
             example = f"line {number}: '{quoted(text(own))}' by nmt, '{quoted(text(other))}' by {engine.name}"
         counts[outcome] += 1
-    return EngineComparison(
-        search="greedy" if greedy else f"beam {beam_size}",
-        lines=len(lines),
-        equal=counts["equal"],
-        tied=counts["tied"],
-        different=counts["different"],
-        endless=counts["endless"],
-        example=example,
-    )
+    search = "greedy" if greedy else f"beam {beam_size}"
+    return EngineComparison(search, len(lines), **counts, example=example)
 
 
 def _search(

@@ -22,7 +22,7 @@ from nmt.export.tuning import (
     tune_length_penalty,
 )
 from nmt.models.transformer import Transformer
-from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, FeedForward, Residual
+from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, Residual
 from nmt.symbols import BOS, EOS, SYMBOLS, UNK
 from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline, Side
 
@@ -138,9 +138,9 @@ def specification(loaded: LoadedModel) -> Any:
     spec.encoder.position_encodings.encodings = _copy(model.source_positions(0, positions))
     spec.decoder.position_encodings.encodings = _copy(model.target_positions(0, positions))
     for layer_spec, layer in zip(spec.encoder.layer, model.encoder, strict=True):
-        _set_encoder_layer(layer_spec, cast(EncoderLayer, layer))
+        _set_layer(layer_spec, cast(EncoderLayer, layer))
     for layer_spec, layer in zip(spec.decoder.layer, model.decoder, strict=True):
-        _set_decoder_layer(layer_spec, cast(DecoderLayer, layer))
+        _set_layer(layer_spec, cast(DecoderLayer, layer))
     if o.norm_position == "pre":
         _set_norm(spec.encoder.layer_norm, model.encoder_norm)
         _set_norm(spec.decoder.layer_norm, model.decoder_norm)
@@ -173,20 +173,17 @@ def _vocabulary(side: Side, folder: Path) -> list[str]:
     return pieces
 
 
-def _set_encoder_layer(spec: Any, layer: EncoderLayer) -> None:
+def _set_layer(spec: Any, layer: EncoderLayer | DecoderLayer) -> None:
     attention = layer.self_attention
     linears = attention.queries_keys_values, attention.output
     _set_attention(spec.self_attention, layer.self_attention_residual, linears, attention.shape.keys)
-    _set_feed_forward(spec.ffn, layer.feed_forward_residual, layer.feed_forward)
-
-
-def _set_decoder_layer(spec: Any, layer: DecoderLayer) -> None:
-    attention, cross = layer.self_attention, layer.cross_attention
-    linears = attention.queries_keys_values, attention.output
-    _set_attention(spec.self_attention, layer.self_attention_residual, linears, attention.shape.keys)
-    cross_linears = cross.queries, cross.keys_values, cross.output
-    _set_attention(spec.attention, layer.cross_attention_residual, cross_linears, cross.shape.keys)
-    _set_feed_forward(spec.ffn, layer.feed_forward_residual, layer.feed_forward)
+    if isinstance(layer, DecoderLayer):
+        cross = layer.cross_attention
+        cross_linears = cross.queries, cross.keys_values, cross.output
+        _set_attention(spec.attention, layer.cross_attention_residual, cross_linears, cross.shape.keys)
+    _set_norm(spec.ffn.layer_norm, layer.feed_forward_residual.norm)
+    _set_linear(spec.ffn.linear_0, layer.feed_forward.inner)
+    _set_linear(spec.ffn.linear_1, layer.feed_forward.outer)
 
 
 def _set_attention(spec: Any, residual: Residual, linears: Iterable[nn.Linear], keys: int) -> None:
@@ -199,12 +196,6 @@ def _set_attention(spec: Any, residual: Residual, linears: Iterable[nn.Linear], 
     spec.queries_scale = 1 / math.sqrt(keys)
     for linear_spec, linear in zip(spec.linear, linears, strict=True):
         _set_linear(linear_spec, linear)
-
-
-def _set_feed_forward(spec: Any, residual: Residual, feed_forward: FeedForward) -> None:
-    _set_norm(spec.layer_norm, residual.norm)
-    _set_linear(spec.linear_0, feed_forward.inner)
-    _set_linear(spec.linear_1, feed_forward.outer)
 
 
 def _set_norm(spec: Any, norm: nn.Module) -> None:
