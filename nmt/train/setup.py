@@ -169,7 +169,7 @@ def _check_best_by(options: TrainOptions, model: Model, criterion: Criterion, ba
     if options.best_by not in known:
         with torch.no_grad():
             trained, reported = Objective(model, criterion)(batch)
-        known += [*trained, *reported]
+        known += [name for name in (*trained, *reported) if name not in known]
         if options.best_by not in known:
             raise unknown("score for --best-by", options.best_by, known)
 
