@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Final
 
-from nmt.errors import Interrupted, ReportedElsewhere, ResourceError, UserError, one_line, quoted
+from nmt.errors import Interrupted, RankFailed, ResourceError, UserError, one_line, quoted
 
 MAX_WAIT_MINUTES: Final = 10_000_000  # that a wait may be bounded by: 19 years
 MEETING_MINUTES: Final = 2.0  # that ranks have at least to start
@@ -72,7 +72,7 @@ class World:
             code = error.code if isinstance(error, UserError) else 1
             self._leave(f"{code} {type(error).__name__}: {one_line(str(error))}")
             if isinstance(error, UserError) and not self.leads and self._leader_left():
-                return ReportedElsewhere(error.code)
+                return RankFailed(error.code)
         return error
 
     def _leave(self, reason: str) -> None:
@@ -90,18 +90,18 @@ class World:
 
     def _missing(self, told: str) -> Exception:
         """Who is missing; asked for by a thread, for a store that cannot be reached may never answer."""
-        found: list[str | ReportedElsewhere] = []
+        found: list[str | RankFailed] = []
         asking = threading.Thread(target=lambda: found.append(self._ask()), daemon=True)
         asking.start()
         asking.join(2 * ANSWER_SECONDS)
         answer = found[0] if found else UNREACHABLE
-        if isinstance(answer, ReportedElsewhere):
+        if isinstance(answer, RankFailed):
             return answer
         if answer == UNREACHABLE and "closed" in told:  # it ended by itself, which is told by it or who started it
-            return ReportedElsewhere(ResourceError.code)
+            return RankFailed(ResourceError.code)
         return ResourceError(f"rank {self.rank} waited in vain: {answer} ({quoted(told)})")
 
-    def _ask(self) -> str | ReportedElsewhere:
+    def _ask(self) -> str | RankFailed:
         """Which ranks do not say that they wait too, and what those said that went away for a reason of their own."""
         keys = {rank: f"left/{rank}" for rank in range(self.size)}
         end = time.monotonic() + ANSWER_SECONDS + self.leads  # whose store the others still have to read
@@ -113,7 +113,7 @@ class World:
         except (RuntimeError, AttributeError):
             return UNREACHABLE
         if left.get(0, WAITED) != WAITED and not left[0].startswith("1 "):
-            return ReportedElsewhere(int(left[0].partition(" ")[0]))
+            return RankFailed(int(left[0].partition(" ")[0]))
         ended = [f"rank {rank} ended ({why.partition(' ')[2]})" for rank, why in left.items() if why != WAITED]
         absent = [f"rank {rank} does not answer" for rank in keys if rank not in left]
         return "; ".join([*ended, *absent]) or "the connection was lost"
