@@ -83,9 +83,7 @@ class ModelFacts:
         if {key: type(value) for key, value in self.vocabularies.items()} != sizes:
             raise ArtefactError(f"{quoted(folder / OPTIONS)}: not a model's vocabularies: {quoted(self.vocabularies)}")
         try:
-            options = registry.options_within(
-                "model", self.model, lambda option: str(self.options.get(option.key, option.default))
-            )
+            options = registry.options_within("model", self.model, registry.choice_from(self.options))
         except UserError as error:
             raise ArtefactError(f"{quoted(folder)}: its model cannot be built: {error}") from None
         own = {option.key for option in options}

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Final
 
-from nmt.errors import Interrupted, ReportedElsewhere, ResourceError, UserError, one_line, quoted
+from nmt.errors import Interrupted, RankFailed, ResourceError, UserError, one_line, quoted
 
 MAX_WAIT_MINUTES: Final = 10_000_000  # 19 years
 MIN_START_MINUTES: Final = 2.0  # until all ranks have started
@@ -65,14 +65,14 @@ class World:
         dist.destroy_process_group()
 
     def _ended(self, error: Exception) -> Exception:
-        """The error to raise: one that names the missing rank, and ReportedElsewhere for an error that the leader reports."""
+        """The error to raise: one that names the missing rank, and RankFailed for an error that the leader reports."""
         if isinstance(error, RuntimeError) and _is_of_network(error):
             return self._missing(str(error).partition("\n")[0])
         if not isinstance(error, Interrupted):
             code = error.code if isinstance(error, UserError) else 1
             self._leave(f"{code} {type(error).__name__}: {one_line(str(error))}")
             if isinstance(error, UserError) and not self.leads and self._leader_left():
-                return ReportedElsewhere(error.code)
+                return RankFailed(error.code)
         return error
 
     def _leave(self, reason: str) -> None:
@@ -93,18 +93,18 @@ class World:
 
         message: of the failed wait
         """
-        answers: list[str | ReportedElsewhere] = []
+        answers: list[str | RankFailed] = []
         thread = threading.Thread(target=lambda: answers.append(self._ask()), daemon=True)
         thread.start()
         thread.join(2 * ANSWER_SECONDS)
         answer = answers[0] if answers else UNREACHABLE
-        if isinstance(answer, ReportedElsewhere):
+        if isinstance(answer, RankFailed):
             return answer
         if answer == UNREACHABLE and "closed" in message:  # the leader ended, and it or its launcher reports why
-            return ReportedElsewhere(ResourceError.code)
+            return RankFailed(ResourceError.code)
         return ResourceError(f"rank {self.rank} waited in vain: {answer} ({quoted(message)})")
 
-    def _ask(self) -> str | ReportedElsewhere:
+    def _ask(self) -> str | RankFailed:
         """The ranks that ended, each with its reason, and those that do not answer."""
         keys = {rank: f"left/{rank}" for rank in range(self.size)}
         end = time.monotonic() + ANSWER_SECONDS + self.leads  # the others still read the leader's store
@@ -116,7 +116,7 @@ class World:
         except (RuntimeError, AttributeError):
             return UNREACHABLE
         if left.get(0, WAITED) != WAITED and not left[0].startswith("1 "):
-            return ReportedElsewhere(int(left[0].partition(" ")[0]))
+            return RankFailed(int(left[0].partition(" ")[0]))
         ended = [f"rank {rank} ended ({why.partition(' ')[2]})" for rank, why in left.items() if why != WAITED]
         absent = [f"rank {rank} does not answer" for rank in keys if rank not in left]
         return "; ".join([*ended, *absent]) or "the connection was lost"

@@ -1,13 +1,25 @@
-"""What can go wrong for a person, and the exit code of each (docs/contract.md, rule 1)."""
+"""Errors that a user can mend, each with its exit code (docs/contract.md, rule 1), and how messages quote and hint."""
 
 import difflib
 import sys
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, Final
+
+MAX_QUOTED_CHARACTERS: Final = 200
+MAX_LISTED_NAMES: Final = 20
+MIN_SIMILARITY: Final = 0.75  # of a suggested name to the given one: less alike names mislead
+OUT_OF_MEMORY: Final = (  # messages of torch, and of libraries below it, that raise a plain RuntimeError
+    "DefaultCPUAllocator",
+    "out of memory",
+    "_STATUS_ALLOC_FAILED",
+    "bad_alloc",
+    "could not create a memory",  # oneDNN
+    "could not create a primitive",
+)
 
 
 class UserError(Exception):
-    """Something the user can mend: usage, settings or a plug-in. The message is one line that says what to do."""
+    """An error in usage, settings or a plug-in, which the user can mend. The message is one line that says what to do."""
 
     code: ClassVar[int] = 2
 
@@ -25,74 +37,65 @@ class ArtefactError(UserError):
 
 
 class ResourceError(UserError):
-    """Disk, memory, permission, or a lost worker."""
+    """A lack of disk, memory or permission, or a lost worker."""
 
     code = 5
 
 
 class LockedError(UserError):
-    """The folder is in use by another run."""
+    """A folder that another run uses."""
 
     code = 6
 
 
 class DivergedError(UserError):
-    """Training no longer gives finite numbers."""
+    """A training run whose loss or gradient is no longer finite."""
 
     code = 7
 
 
 class Interrupted(Exception):
-    """A signal ended the work after what had to be saved was saved."""
+    """A signal ended the command, after everything that had to be saved was saved."""
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(f"ended by signal {signal_number}")
         self.signal_number = signal_number
 
 
-class ReportedElsewhere(Exception):
-    """Another process has told what went wrong; this one has only to end with its code."""
+class RankFailed(Exception):
+    """Another rank failed and reported its error; this process ends with the same exit code and no message."""
 
     def __init__(self, code: int) -> None:
-        super().__init__(f"told by another process; code {code}")
+        super().__init__(f"another rank failed with exit code {code}")
         self.code = code
 
 
-LONGEST_QUOTE = 200
-NEAR = 0.75  # how alike a name has to be to be offered: worse guesses mislead
-MOST_NAMED = 20
-OUT_OF_MEMORY = (  # how torch and the libraries below it say so where they have no type for it
-    "DefaultCPUAllocator",
-    "out of memory",
-    "_STATUS_ALLOC_FAILED",
-    "bad_alloc",
-    "could not create a memory",  # oneDNN
-    "could not create a primitive",
-)
-
-
 def quoted(value: object) -> str:
-    """value as a person may safely see it: control characters escaped, at most 200 characters."""
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(value))
-    return text if len(text) <= LONGEST_QUOTE else text[: LONGEST_QUOTE - 1] + "…"
+    """A value for a message: control characters escaped, at most 200 characters."""
+    text = _escaped(str(value))
+    return text if len(text) <= MAX_QUOTED_CHARACTERS else text[: MAX_QUOTED_CHARACTERS - 1] + "…"
 
 
 def one_line(message: str) -> str:
-    """An error message as one line: what an exception or a file name brought in is escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in " ".join(message.split("\n")))
+    """A message as one line: line breaks are spaces, other control characters are escaped."""
+    return _escaped(" ".join(message.split("\n")))
 
 
-def unknown(what: str, given: str, known: Iterable[str]) -> UserError:
-    """The error for a name that is not known, with the nearest known name."""
+def _escaped(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def unknown(noun: str, given: str, known: Iterable[str]) -> UserError:
+    """The error for an unknown name, with the nearest known name, or all of them if they are few."""
     names = sorted(known)
-    near = difflib.get_close_matches(given, names, n=1, cutoff=NEAR)
-    known_ones = f"known: {', '.join(names) or 'none'}" if len(names) <= MOST_NAMED else "--help shows what there is"
-    hint = f"did you mean {near[0]!r}?" if near else known_ones
-    return UserError(f"unknown {what} '{quoted(given)}' ({hint})")
+    near = difflib.get_close_matches(given, names, n=1, cutoff=MIN_SIMILARITY)
+    listed = f"known: {', '.join(names) or 'none'}" if len(names) <= MAX_LISTED_NAMES else "--help lists them"
+    hint = f"did you mean {near[0]!r}?" if near else listed
+    return UserError(f"unknown {noun} '{quoted(given)}' ({hint})")
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether memory of the machine or of the device ran out; asks torch only if something else has imported it."""
+    """Whether memory of the machine or of the device ran out. Does not import torch."""
     device_error = getattr(sys.modules.get("torch"), "OutOfMemoryError", MemoryError)
     return isinstance(error, (MemoryError, device_error)) or (
         isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY)

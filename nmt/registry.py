@@ -137,7 +137,7 @@ def find(kind: str, name: str) -> Entry:
     if (kind, name) not in _shelf.parts:
         _load_entry_points()
     if (kind, name) not in _shelf.parts:
-        raise UserError(f"{unknown(kind, name, names(kind))}; name a plug-in's file with --plugin{_broken_plugins()}")
+        raise UserError(f"{unknown(kind, name, names(kind))}; --plugin FILE loads a plug-in{_broken_plugins()}")
     return _shelf.parts[kind, name]
 
 
@@ -224,9 +224,9 @@ def options_within(kind: str, name: str, choice: Callable[[Option], str], path: 
     return options
 
 
-def default_choice(option: Option) -> str:
-    """The name of the part that an option chooses by default, for `options_within`."""
-    return str(option.default)
+def choice_from(values: Mapping[str, Any] = NO_VALUES) -> Callable[[Option], str]:
+    """A `choice` for `options_within` that reads names from values by key, and takes the defaults of the others."""
+    return lambda option: str(values.get(option.key, option.default))
 
 
 def choose(kind: str, name: str, values: Mapping[str, Any] = NO_VALUES) -> Part:

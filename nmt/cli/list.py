@@ -1,4 +1,4 @@
-"""`nmt list`: the parts and presets that can be named."""
+"""`nmt list`: the parts and presets of each kind."""
 
 import sys
 
@@ -15,7 +15,7 @@ class ListOptions:
 
 
 def run(options: ListOptions) -> None:
-    """Print every name with its first line of help, by kind."""
+    """Print every name with one line of help, by kind."""
     kinds = [*registry.FOLDERS, "preset"]
     if options.kind is not None and options.kind not in kinds:
         raise unknown("kind of part", options.kind, kinds)
@@ -36,4 +36,4 @@ def _summaries(kind: str) -> dict[str, str]:
     return registry.summaries(kind)
 
 
-COMMAND = Command("list", "The parts and presets that can be named.", ListOptions, run, positional=("kind",))
+COMMAND = Command("list", "List the parts and presets of each kind.", ListOptions, run, positional=("kind",))

@@ -1,4 +1,4 @@
-"""The command `nmt`: a table of commands, each imported only when it is called; exit codes; the care of stdout."""
+"""The command `nmt`: the table of commands, each imported only when it is called, and the exit code of each error."""
 
 import gc
 import importlib
@@ -9,37 +9,37 @@ from io import TextIOWrapper
 from typing import Final
 
 from nmt import __version__
-from nmt.errors import Interrupted, ReportedElsewhere, UserError, is_out_of_memory, one_line, quoted, unknown
+from nmt.errors import Interrupted, RankFailed, UserError, is_out_of_memory, one_line, quoted, unknown
 
 COMMANDS: Final = {
-    "prepare": "Make training data of parallel text",
-    "doctor": "What is wrong with a corpus, before a week of training on it",
-    "train": "Train a model on prepared data; go on where the last run stopped",
-    "average": "Average checkpoints of a run into a model",
-    "export": "A model with weights of 8 bits; or for CTranslate2, checked to translate as ours does",
-    "translate": "Translate stdin to stdout, a line for a line",
-    "shortlist": "Which target words may translate each source word: faster translation with large vocabularies",
-    "evaluate": "BLEU, chrF and TER with their signature",
-    "score": "Log-probability of given translations",
-    "report": "Table 2 of the paper with runs of yours: BLEU, training cost, learning curves",
-    "list": "The parts that can be named: models, criteria, optimizers, schedules, decoders, presets",
-    "describe": "One part, preset or model folder: what it is and its options",
+    "prepare": "Make training data from parallel text",
+    "doctor": "Find the faults of a parallel corpus",
+    "train": "Train a model on prepared data, or resume a run",
+    "average": "Average checkpoints into a model",
+    "export": "Convert a model to 8-bit weights, or to CTranslate2, and compare the translations",
+    "translate": "Translate text, line by line",
+    "shortlist": "List the likely target words of each source word, for faster translation",
+    "evaluate": "Score translations against references: BLEU, chrF and TER with signatures",
+    "score": "Compute the log-probability of given translations",
+    "report": "Tabulate and plot runs: BLEU, training cost, learning curves",
+    "list": "List the parts and presets of each kind",
+    "describe": "Describe a part, a preset or a model folder, with its options",
 }
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run a command and leave the process with its exit code (docs/contract.md, rules 1-3)."""
+    """Run a command and exit with its code (docs/contract.md, rules 1-3)."""
     arguments = sys.argv[1:] if argv is None else argv
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's products are for processes of one thread, side by side
-    gc.disable()  # until the command runs: of what is imported before nothing is garbage, and looking takes its time
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # prepare runs numpy in one process per core
+    gc.disable()  # until the command runs: imports leave no garbage, and collections would only take time
     for number in (2, 1):
         try:
             os.fstat(number)
-        except OSError:  # nothing could be told, so nothing is done
+        except OSError:  # errors or results would be lost
             if number == 1:
                 os.write(2, b"nmt: error: stdout is closed (give it a file or /dev/null)\n")
             os._exit(5)
-    if isinstance(sys.stdout, TextIOWrapper):  # results are the same bytes under every locale
+    if isinstance(sys.stdout, TextIOWrapper):  # the same bytes under every locale
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape", newline="\n")
     if isinstance(sys.stderr, TextIOWrapper):
         sys.stderr.reconfigure(errors="backslashreplace")
@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run a command and return its exit code; what went wrong is told on stderr in one line."""
+    """Run a command and return its exit code. An error is one line on stderr."""
     debug = "--debug" in arguments
     try:
         return _dispatch(arguments)
@@ -55,21 +55,20 @@ def run(arguments: list[str]) -> int:
         return _fail(str(error), error.code, debug)
     except Interrupted as error:
         return 128 + error.signal_number
-    except ReportedElsewhere as error:
+    except RankFailed as error:
         return error.code
     except KeyboardInterrupt:
         return 130
-    except SystemExit:  # how rich, which prints the help, says that the reader went away
-        return 141
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # rich, which prints the help, exits when the reader has closed the pipe
         return 141
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         return _fail(f"{place}{error.strerror or error}", 5, debug)
     except Exception as error:
         if is_out_of_memory(error):
-            found = f"out of memory: {quoted(str(error) or 'no more can be had')}"
-            return _fail(f"{found} (give a smaller --max-tokens, --batch-tokens to nmt translate)", 5, debug)
+            cause = quoted(str(error) or "an allocation failed")
+            advice = "give a smaller --max-tokens, or --batch-tokens to nmt translate"
+            return _fail(f"out of memory: {cause} ({advice})", 5, debug)
         return _fail(f"a bug in nmt: {type(error).__name__}: {error} (--debug shows where; please report it)", 1, debug)
 
 
@@ -98,18 +97,18 @@ def _overview() -> str:
     rows = "\n".join(f"  {name:<10} {summary}" for name, summary in COMMANDS.items())
     return (
         f"nmt {__version__}: neural machine translation\n\nusage: nmt COMMAND [OPTIONS]\n\n{rows}\n\n"
-        "nmt COMMAND --help tells a command's options; nmt --version the version."
+        "nmt COMMAND --help shows the options of a command, nmt --version the version."
     )
 
 
 def _close_stdout(code: int) -> int:
-    """Flush and close stdout checked: 5 when it fails, a quiet 141 when the reader went away."""
+    """Flush and close stdout; the exit code is 5 where that fails, and 141 where the reader has closed the pipe."""
     try:
         sys.stdout.flush()
         sys.stdout.close()
         return code
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left in the buffer must not fail again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the rest of the buffer must not fail again at exit
         if isinstance(error, BrokenPipeError):
             return 141
         return code or _fail(f"stdout: {error.strerror}", 5, debug=False)

@@ -68,7 +68,7 @@ def _parts_with(flag: str, table: OptionTable) -> list[str]:
         for chooser in table.options
         if chooser.kind
         for name in registry.names(chooser.kind)
-        for part in [registry.options_within(chooser.kind, name, registry.default_choice, chooser.path_key)]
+        for part in [registry.options_within(chooser.kind, name, registry.choice_from(), chooser.path_key)]
         if any(flag in _all_spellings(option) for option in part)
     ]
 
