@@ -95,9 +95,10 @@ def test_two_ranks_of_unequal_shares_make_the_update_of_one(name, batch):
         data_of(*second.split(second.cells // 2), tokens=whole.tokens),
     ]
     sums, barrier, found = [None, None], Barrier(2), {}
+    objectives = [objective_of(name) for _ in range(2)]  # not in the threads, which share one generator
 
     def update(rank: int) -> None:
-        found[rank] = gradient(objective_of(name), shares[rank], world=Rank(rank, sums, barrier))
+        found[rank] = gradient(objectives[rank], shares[rank], world=Rank(rank, sums, barrier))
 
     ranks = [Thread(target=update, args=(rank,)) for rank in range(2)]
     for rank in ranks:
