@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,28 @@ def test_a_module_imports_only_from_lower_layers(file):
     own = place(file)
     for other in imported(file):
         assert other == own or LAYERS[other] < LAYERS[own], f"{own} imports {other}"
+
+
+def imported_modules(file: Path) -> set[str]:
+    """The modules of nmt that a file imports anywhere, by name."""
+    known = {module_of(path) for path in FILES}
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return names & known - {module_of(file)}
+
+
+def module_of(file: Path) -> str:
+    return ".".join(("nmt", *file.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
+
+
+def test_modules_do_not_import_each_other_in_a_circle():
+    graph = {module_of(file): imported_modules(file) for file in FILES}
+    graph["nmt"] = set()  # what plug-ins import; it is built of the lowest layers
+    TopologicalSorter(graph).prepare()  # raises CycleError
 
 
 @pytest.mark.parametrize("file", [f for f in FILES if place(f) == "nn"], ids=lambda file: file.name)
