@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from nmt import registry
 from nmt.batch import Batch
@@ -40,9 +40,34 @@ class CriterionContext:
     update: int = 0
 
     def build(self, part: Part, *more: Any) -> Any:
-        """Build a part that the criterion's options hold; a criterion in it gets this context."""
+        """Build a part that the criterion's options hold.
+
+        An inner criterion gets this context, an inner search the text pipeline. Raises UserError for a metric that
+        cannot be used here.
+        """
         context = (self,) if part.kind == "criterion" else ()
-        return registry.build(part, *context, *more)
+        built = registry.build(part, *context, *more)
+        if part.kind == "decoder":
+            built.use_pipeline(self.pipeline)
+        elif part.kind == "metric":
+            built.check()
+        return built
+
+    def search(self, decoder: Any, source: Tensor) -> list[list[Any]]:
+        """Search with the model as it is now, in evaluation mode, and with other random draws at each update.
+
+        decoder: an inner search, from `build`; source: (B, S) ids
+        returns: the hypotheses of each row (nmt.decoders.base.Hypothesis), best first
+        """
+        decoder.variation = self.update
+        model = self.scorer if isinstance(self.scorer, nn.Module) else nn.Identity()
+        training = model.training
+        model.eval()
+        try:
+            hypotheses: list[list[Any]] = decoder.search(self.scorer, source)
+            return hypotheses
+        finally:
+            model.train(training)
 
 
 class Criterion(ABC):

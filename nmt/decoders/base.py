@@ -20,6 +20,7 @@ from nmt.errors import UserError
 from nmt.models.base import Scorer, prepare
 from nmt.options import as_dict
 from nmt.symbols import BOS, EOS, PAD
+from nmt.text.pipeline import Pipeline
 
 MIN_FINISHED_SHARE: Final = 1 / 8  # of a batch that is finished before it leaves: leaving copies the rest
 
@@ -62,8 +63,9 @@ class Decoder(ABC):
     paths: hypotheses per sentence that it follows side by side
     takes_phrases: whether it can hold to phrases that a translation must contain
     takes_shortlist: whether part of the vocabulary gives the same result as a vocabulary of that part
-    target: the text of target tokens, for searches that need text; set by the translator
+    target: the text of target tokens, for searches that need text; see `use_pipeline`
     source_text: ids of a source row -> its text, likewise
+    variation: number that varies the random draws for the same source; a criterion sets it to the update
     """
 
     part_name: ClassVar[str] = "unregistered"
@@ -74,6 +76,13 @@ class Decoder(ABC):
     takes_shortlist: bool = True
     target: Target | None = None
     source_text: Callable[[Sequence[int]], str] | None = None
+    variation: int = 0
+
+    def use_pipeline(self, pipeline: Pipeline) -> None:
+        """Let the search read its tokens as text. pipeline: of the model that it searches"""
+        target = pipeline.target
+        self.source_text = pipeline.source.decode
+        self.target = Target(target.decode, lambda: [target.surface(token) for token in range(target.size)])
 
     def search(
         self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints] | None = None

@@ -63,7 +63,7 @@ class Sampling(Decoder):
         """See Decoder; n_best independent samples per sentence, with the Scorer's own log-probabilities."""
         filters = self.filters(self.options, constraints, source.device)
         limits = self.options.limits(source, constraints)
-        keys = _keys(self.options.sampling_seed, source, self.n_best)  # B n_best
+        keys = _keys(self.options.sampling_seed, self.variation, source, self.n_best)  # B n_best
         samples: list[list[Hypothesis]] = [[] for _ in constraints]
         for some_keys in keys.split(MAX_SAMPLES_AT_ONCE, 1):
             W = some_keys.shape[1]
@@ -93,12 +93,13 @@ class Sampling(Decoder):
         return (values if options.top_p == 1 else top_p(values, options.top_p)), tokens
 
 
-def _keys(seed: int, source: Tensor, count: int) -> Tensor:
+def _keys(seed: int, variation: int, source: Tensor, count: int) -> Tensor:
     """32 random bits for each of `count` samples of each row of source (B, S): (B, count) int64"""
     keys = []
+    prefix = f"{seed} {variation} " if variation else f"{seed} "
     for row in source.cpu().numpy():
         tokens = row[row != PAD].astype("<i8").tobytes()
-        digest = hashlib.shake_128(f"{seed} ".encode() + tokens).digest(4 * count)
+        digest = hashlib.shake_128(prefix.encode() + tokens).digest(4 * count)
         keys.append(np.frombuffer(digest, "<u4").astype(np.int64))
     return torch.from_numpy(np.stack(keys)).to(source.device)
 

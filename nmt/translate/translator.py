@@ -13,7 +13,7 @@ from torch import nn
 from nmt.batch import pad_rows
 from nmt.data.batching import micro_batches
 from nmt.data.shortlist import Shortlist
-from nmt.decoders.base import Decoder, Hypothesis, Target
+from nmt.decoders.base import Decoder, Hypothesis
 from nmt.decoders.constraints import Constraints
 from nmt.device import Precision, autocast, device_of
 from nmt.errors import UserError, quoted
@@ -82,11 +82,9 @@ class Translator:
         self.batch_tokens, self.max_source_length, self.precision = batch_tokens, max_source_length, precision
         self.result_options = result_options or ResultOptions()
         self.shortlist, self.reranker = shortlist, reranker
-        target = pipeline.target
         self._default_constraints = Constraints(avoid=self._prepared(avoid))
         self._replicas = Replicas(self._translate_batch, replicas, self.device, threads, self._prepare_weights)
-        self.decoder.source_text = pipeline.source.decode
-        self.decoder.target = Target(target.decode, lambda: [target.surface(token) for token in range(target.size)])
+        self.decoder.use_pipeline(pipeline)
 
     @property
     def device(self) -> torch.device:

@@ -57,7 +57,7 @@ def test_what_8_bits_cannot_do_is_refused(trained, int8, call, tmp_path):
         (["export", "--format=int8", "--model", trained, output, "--quantization=int8"], "for --format ctranslate2"),
         (
             ["translate", "--model", int8, f"--input={tmp_path / 'source'}", "--precision=bf16"],
-            "--precision bf16 is not",
+            "which --precision bf16 cannot use",
         ),
         (["export", "--format=int8", "--model", int8, f"--output={int8}", "--overwrite"], "is the model to export"),
     ):

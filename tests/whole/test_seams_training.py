@@ -291,7 +291,7 @@ class MinRisk(Criterion):
         return {"risk": torch.tensor(len(batch), device=batch.source.device)}
     def __call__(self, model, batch):
         risks, log_probs, nll = [], [], torch.zeros((), device=batch.source.device)
-        for i, hypotheses in enumerate(self.decoder.search(self.context.scorer, batch.source)):
+        for i, hypotheses in enumerate(self.context.search(self.decoder, batch.source)):
             reference = [token for token in batch.target_output[i].tolist() if token > 2]
             for hypothesis in hypotheses:
                 known = sum(token in reference for token in hypothesis.tokens)

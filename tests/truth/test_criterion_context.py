@@ -1,0 +1,48 @@
+"""A criterion's context: searches with the model in evaluation mode, and parts that are ready to use."""
+
+import pytest
+import torch
+from conftest import small_model
+
+from nmt import Part, UserError, registry
+from nmt.checkpoint import load_model
+from nmt.criteria.base import CriterionContext
+from nmt.symbols import EOS
+
+
+@pytest.fixture(scope="module")
+def context(tmp_path_factory):
+    sizes = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "d_ff": 16, "heads": 2, "dropout": 0.5}
+    loaded = load_model(small_model(tmp_path_factory.mktemp("model") / "model", **sizes), torch.device("cpu"))
+    return CriterionContext(loaded.pipeline, loaded.model.train(), update=1)
+
+
+SOURCE = torch.tensor([[4, 5, 6, EOS], [7, 8, 9, EOS]])
+
+
+def test_an_inner_search_has_no_dropout_and_leaves_the_model_in_training_mode(context):
+    greedy = context.build(Part("decoder", "greedy"))
+    first, second = (context.search(greedy, SOURCE) for _ in range(2))
+    assert first == second
+    assert context.scorer.training
+
+
+def test_samples_are_others_at_each_update_and_the_same_within_one(context):
+    sampling = context.build(registry.choose("decoder", "sampling", {"n_best": 4}))
+
+    def tokens(update):
+        context.update = update
+        return [hypothesis.tokens for row in context.search(sampling, SOURCE) for hypothesis in row]
+
+    assert tokens(1) == tokens(1) != tokens(2)
+
+
+def test_an_inner_search_reads_its_tokens_as_text(context):
+    mbr = context.build(Part("decoder", "mbr"))
+    assert mbr.target is not None and mbr.source_text is not None
+    assert mbr.target.decode([4]) == context.pipeline.target.decode([4])
+
+
+def test_an_inner_metric_that_cannot_be_used_is_refused_when_it_is_built(context):
+    with pytest.raises(UserError):
+        context.build(Part("metric", "comet"))
