@@ -7,6 +7,7 @@ become typed values in `convert`. The key of an option of an inner part is a pat
 
 import dataclasses
 import math
+import operator
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from nmt.errors import UserError, quoted
 T = TypeVar("T")
 REQUIRED: Any = dataclasses.MISSING
 COMMAND_LINE: Final = "the command line"  # as the origin of a value
+BOUND_CHECKS: Final = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
 
 
 def opt(
@@ -41,7 +43,8 @@ def opt(
     minimum, maximum: bounds of a number, themselves allowed; above, below: bounds that are not. None and text are not
         numbers and pass; each item of a tuple is checked; a number with a bound has to be finite.
     """
-    bounds = Bounds(minimum, maximum, above, below)
+    given = {"at least": minimum, "above": above, "at most": maximum, "below": below}
+    bounds = {words: bound for words, bound in given.items() if bound is not None}
     return dataclasses.field(default=default, metadata={"help": help, "aliases": tuple(aliases), "bounds": bounds})
 
 
@@ -61,36 +64,8 @@ def part(kind: str, default: str, help: str, aliases: Sequence[str] = ()) -> Any
     default: the name of the part that is taken when none is given
     help, aliases: see `opt`
     """
-    metadata = {"help": help, "aliases": tuple(aliases), "bounds": Bounds(), "kind": kind}
+    metadata = {"help": help, "aliases": tuple(aliases), "kind": kind}
     return dataclasses.field(default=Part(kind, default), metadata=metadata)
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """The range of an option's number; see `opt`."""
-
-    minimum: float | None = None
-    maximum: float | None = None
-    above: float | None = None
-    below: float | None = None
-
-    def __str__(self) -> str:
-        words = {"at least": self.minimum, "above": self.above, "at most": self.maximum, "below": self.below}
-        return " and ".join(f"{word} {bound:,}" for word, bound in words.items() if bound is not None)
-
-    def allow(self, value: object) -> bool:
-        """Whether a value is within the bounds."""
-        if isinstance(value, tuple):
-            return all(map(self.allow, value))
-        if self == Bounds() or isinstance(value, bool) or not isinstance(value, int | float):
-            return True
-        return (
-            math.isfinite(value)
-            and (self.minimum is None or value >= self.minimum)
-            and (self.maximum is None or value <= self.maximum)
-            and (self.above is None or value > self.above)
-            and (self.below is None or value < self.below)
-        )
 
 
 def check_bounds(options: Any) -> None:
@@ -105,25 +80,23 @@ def options_class(cls: type[T]) -> type[T]:
 
     `__post_init__`, if the class has one, checks what concerns several options, and raises ValueError.
     """
-    own = cls.__dict__.get("__post_init__")
+    own_or_inherited = getattr(cls, "__post_init__", None)
 
     def post_init(self: Any) -> None:
         if type(self).__dict__.get("__post_init__") is post_init:  # not a call by super()
             check_bounds(self)
-        if own is not None:
-            own(self)
-        elif inherited is not None:
-            inherited(self)
+        if own_or_inherited is not None:
+            own_or_inherited(self)
 
-    inherited = getattr(cls, "__post_init__", None) if own is None else None
     cls.__post_init__ = post_init  # type: ignore[attr-defined]
     return dataclass(frozen=True, kw_only=True)(cls)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Option:
     """One option of a command or of a part.
 
+    bounds: see BOUND_CHECKS
     kind: of the part that the option chooses, if it chooses one
     path: where the part stands that has the option, `criterion.decoder`; empty for a command's own
     key: its key in settings and saved files; its flag has the same spelling
@@ -134,14 +107,14 @@ class Option:
     default: Any
     help: str
     aliases: tuple[str, ...] = ()
-    bounds: Bounds = Bounds()
+    bounds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     kind: str = ""
     path: str = ""
     key: str = ""
     positional: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", self.key or self.path_key)
+        self.key = self.key or self.path_key
 
     @property
     def path_key(self) -> str:
@@ -196,11 +169,15 @@ class Option:
 
     def check(self, value: object) -> None:
         """Raise ValueError for a value outside the bounds."""
-        if not self.bounds.allow(value):
-            others = [name for name in _type_name(self.type).split("|") if name.islower()]
-            alternatives = "".join(f", or {name}" for name in others)
-            shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
-            raise ValueError(f"{self.label} {shown}: must be {self.bounds}{alternatives}")
+        items = value if isinstance(value, tuple) else (value,)
+        numbers = [item for item in items if isinstance(item, int | float) and not isinstance(item, bool)]
+        if self.bounds and not all(math.isfinite(number) and self._allows(number) for number in numbers):
+            wanted = " and ".join(f"{words} {bound:,}" for words, bound in self.bounds.items())
+            alternatives = "".join(f", or {name}" for name in _type_name(self.type).split("|") if name.islower())
+            raise ValueError(f"{self.label} {' '.join(map(str, items))}: must be {wanted}{alternatives}")
+
+    def _allows(self, number: float) -> bool:
+        return all(BOUND_CHECKS[words](number, bound) for words, bound in self.bounds.items())
 
 
 def _type_name(kind: Any) -> str:
@@ -223,15 +200,9 @@ def options_of(cls: type, path: str = "", positional: Collection[str] = ()) -> l
     """
     hints = get_type_hints(cls)
     return [
-        Option(
-            field.name,
-            hints[field.name],
-            field.default,
-            **field.metadata,
-            path=path,
-            positional=field.name in positional,
-        )
+        Option(name, hints[name], field.default, **field.metadata, path=path, positional=name in positional)
         for field in dataclasses.fields(cls)
+        for name in [field.name]
     ]
 
 
@@ -290,13 +261,10 @@ def short_keys(path_keys: Iterable[str], taken: Collection[str]) -> dict[str, st
     path_keys: keys with their whole path; those without a dot stay as they are
     taken: names that mean an option of the command, alone and at the front of a key
     """
-    path_keys = list(path_keys)
     rests = {key: key.partition(".")[2] for key in path_keys}
     counts = Counter(rests.values())
-    return {
-        key: rest if rest and counts[rest] == 1 and rest.partition(".")[0] not in taken else key
-        for key, rest in rests.items()
-    }
+    unique = {rest for rest, count in counts.items() if rest and count == 1 and rest.partition(".")[0] not in taken}
+    return {key: rest if rest in unique else key for key, rest in rests.items()}
 
 
 def flat(table: Mapping[str, Any]) -> dict[str, Any]:

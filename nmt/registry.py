@@ -10,9 +10,9 @@ import importlib.util
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
@@ -143,11 +143,8 @@ def find(kind: str, name: str) -> Entry:
 
 def summaries(kind: str) -> dict[str, str]:
     """The first line of the docstring of each part of a kind, by name. Imports no built-in part."""
-    lines = {}
-    for name in names(kind):
-        entry = _shelf.parts.get((kind, name))
-        lines[name] = entry.summary if entry else _summary_in_file(kind, name)
-    return lines
+    entries = {name: _shelf.parts.get((kind, name)) for name in names(kind)}
+    return {name: entry.summary if entry else _summary_in_file(kind, name) for name, entry in entries.items()}
 
 
 def presets() -> dict[str, Preset]:
@@ -197,10 +194,9 @@ def _built_in_presets() -> dict[str, Preset]:
     tables = tomllib.loads(PRESETS_FILE.read_text(encoding="utf-8"))
 
     def values_of(name: str) -> dict[str, Any]:
-        table = {key: value for key, value in tables[name].items() if key not in ("help", "extends")}
-        inherited = values_of(tables[name]["extends"]) if "extends" in tables[name] else {}
-        values = {key: tuple(value) if isinstance(value, list) else value for key, value in flat(table).items()}
-        return inherited | values
+        table = {key: tuple(value) if isinstance(value, list) else value for key, value in flat(tables[name]).items()}
+        inherited = values_of(table["extends"]) if "extends" in table else {}
+        return inherited | {key: value for key, value in table.items() if key not in ("help", "extends")}
 
     return {name: Preset(name, table["help"], values_of(name), "nmt/presets.toml") for name, table in tables.items()}
 
@@ -216,11 +212,10 @@ def options_within(kind: str, name: str, choice: Callable[[Option], str], path: 
     """
     options = []
     for option in options_of(find(kind, name).options, path):
+        options.append(option)
         if option.kind:
-            option = replace(option, default=option.default.name)
-            options += [option, *options_within(option.kind, choice(option), choice, option.path_key)]
-        else:
-            options.append(option)
+            option.default = option.default.name
+            options += options_within(option.kind, choice(option), choice, option.path_key)
     return options
 
 
@@ -308,13 +303,9 @@ def _load_entry_points() -> None:
         except Exception as error:
             kept = {key: entry for key, entry in _shelf.parts.items() if key in parts or entry.place.startswith("nmt.")}
             _shelf.parts, _shelf.presets = kept, presets
-            _shelf.broken[point.name] = _failure(point, error)
-            log.warn(f"{_shelf.broken[point.name]}; the rest of nmt works without it")
-
-
-def _failure(point: EntryPoint, error: Exception) -> str:
-    cause = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-    return f"plug-in {point.name} ({point.value}) could not be loaded: {cause}"
+            cause = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+            message = _shelf.broken[point.name] = f"plug-in {point.name} ({point.value}) could not be loaded: {cause}"
+            log.warn(f"{message}; the rest of nmt works without it")
 
 
 def _broken_plugins() -> str:

@@ -2,7 +2,7 @@
 
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -37,14 +37,22 @@ class Arguments:
         return value if isinstance(value, list) else [value]
 
 
-def flags_of(options: Iterable[Option]) -> dict[str, Flag]:
-    """The flags of options by spelling, each with the path of its option."""
-    return {
-        spelling: Flag(option, negated)
-        for option in options
-        if not option.positional
-        for spelling, negated in option.spellings(option.path).items()
-    }
+def flags_of(options: Iterable[Option], owner: str = "", taken: Container[str] = ()) -> dict[str, Flag]:
+    """The flags of one owner's options by spelling; UserError where two options have one.
+
+    owner: the name of the command or of the part, for the error
+    taken: names that a path without the kind at its front must not begin with
+    """
+    flags: dict[str, Flag] = {}
+    for option in options:
+        short = option.path.partition(".")[2]
+        paths = [option.path] if short.partition(".")[0] in taken else dict.fromkeys([option.path, short])
+        for path in paths if not option.positional else ():
+            for spelling, negated in option.spellings(path).items():
+                if spelling in flags:
+                    raise UserError(f"flag '{spelling}' of {owner} is also another option of it (rename one of them)")
+                flags[spelling] = Flag(option, negated)
+    return flags
 
 
 def parse(argv: Sequence[str], flags: Mapping[str, Flag], greedy: bool) -> Arguments:

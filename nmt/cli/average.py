@@ -167,13 +167,10 @@ def _show(options: AverageOptions, names: list[str], scores: Mapping[str, Mappin
             for name, row in scores.items()
         }
         result = {"output": one_line(options.output), "averaged": names, "scores": rows}
-        shown = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
-    else:
-        shown = "".join(
-            f"{name}\tloss {row['loss']:.4f} nats/token\tppl {row['ppl']:.4f}\n" for name, row in scores.items()
-        )
-    sys.stdout.buffer.write(shown.encode())
-    sys.stdout.buffer.flush()
+        sys.stdout.write(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+        return
+    for name, row in scores.items():
+        sys.stdout.write(f"{name}\tloss {row['loss']:.4f} nats/token\tppl {row['ppl']:.4f}\n")
 
 
 COMMAND = Command("average", "Average checkpoints into a model folder.", AverageOptions, run, kinds=("criterion",))

@@ -8,13 +8,11 @@ import gc
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from nmt import registry
-from nmt.cli.arguments import FLAG, Arguments, Flag, flags_of, parse
-from nmt.cli.option_table import HELP, OptionTable, option_table, paths_of
-from nmt.cli.settings import Layer, Settings, chooser
+from nmt.cli.arguments import FLAG, Arguments, flags_of, parse
+from nmt.cli.settings import HELP, Layer, OptionTable, Settings, choice_by, option_table, settings_file
 from nmt.cli.unknown_words import stray_word, unknown_flag
 from nmt.log import log
 from nmt.options import (
@@ -26,7 +24,6 @@ from nmt.options import (
     opt,
     options_class,
     options_of,
-    read_toml,
     short_keys,
 )
 
@@ -78,9 +75,6 @@ class Parts:
         """The names of the parts, by kind."""
         return {kind: part.name for kind, part in self.by_kind.items()}
 
-    def part(self, kind: str) -> Part:
-        return self.by_kind[kind]
-
     def options(self, kind: str) -> Any:
         """The options object of the chosen part of a kind."""
         return self.by_kind[kind].options
@@ -118,22 +112,21 @@ class Command:
 
     def invoke(self, argv: Sequence[str]) -> int:
         """Parse, merge settings (preset < --config < flags), and run."""
-        first = parse(argv, flags_of(self.own_options()), self._greedy)
-        for plugin in first.texts("plugin"):
+        given = parse(argv, flags_of(self.own_options()), self._greedy)
+        for plugin in given.texts("plugin"):
             registry.load_plugin(plugin)
-        files = [Layer(path, read_toml(Path(path))) for path in first.texts("config")]
-        preset = self._preset(first, files)
-        table, settings, left_out = self._merge(argv, preset, files)
+        files = [settings_file(path) for path in given.texts("config")]
+        table, settings, left_out = self._merge(argv, self._preset(given, files), files)
         arguments = parse(argv, table.flags, self._greedy)
         if any(word in HELP for word in arguments.words):
             from nmt.cli.help import show_help  # rich takes its time to import
 
             show_help(self.name, self.help, table.groups, settings.values)
             return 0
-        settings.overlay(self._values(arguments, table), COMMAND_LINE, table)
-        settings.refuse_unknown(table)
+        settings.overlay(Layer(COMMAND_LINE, self._values(arguments, table)), table)
         settings.convert(table.options)
-        common = make(CommonOptions, settings.values)
+        values = settings.values
+        common = make(CommonOptions, values)
         log.quiet = common.quiet
         for line in left_out:
             log.info(line)
@@ -141,8 +134,7 @@ class Command:
             sys.stdout.write(settings.dump(table.groups))
             return 0
         settings.refuse_missing(table.options)
-        options: Any = make(self.options, settings.values)
-        values = settings.values
+        options: Any = make(self.options, values)
         parts = {
             kind: registry.choose(kind, values.get(kind, DEFAULTS[kind]), registry.values_below(kind, values))
             for kind in self.kinds
@@ -171,50 +163,41 @@ class Command:
             "Common": options_of(CommonOptions),
         }
 
-    def _preset(self, first: Arguments, files: Sequence[Layer]) -> registry.Preset | None:
+    def _preset(self, given: Arguments, files: Sequence[Layer]) -> Layer | None:
         """The preset that the last flag or file names."""
-        option = options_of(PresetOption)[0]
-        names: list[str | None] = []
-        for file in files:
-            file.refuse_flags()
-            names += [option.convert(file.values["preset"], file.origin)] if "preset" in file.values else []
-        names += [option.convert(name) for name in first.texts("preset")]
-        return registry.find_preset(names[-1]) if self.kinds and names and names[-1] else None
+        [option] = options_of(PresetOption)
+        names = [option.convert(file.values["preset"], file.origin) for file in files if "preset" in file.values]
+        names += map(option.convert, given.texts("preset"))
+        if not self.kinds or not names or not names[-1]:
+            return None
+        preset = registry.find_preset(names[-1])
+        return Layer(preset.origin, preset.values)
 
     def _merge(
-        self, argv: Sequence[str], preset: registry.Preset | None, files: Sequence[Layer]
+        self, argv: Sequence[str], preset: Layer | None, files: Sequence[Layer]
     ) -> tuple[OptionTable, Settings, list[str]]:
         """The options with the chosen parts, the settings of preset and files, and what of the preset is left out."""
         groups, own = self._own_groups(), self.own_options()
-        taken = [option.name for option in own]
-        flags = flags_of(own)
+        taken, flags = frozenset(option.name for option in own), flags_of(own)
 
-        def given(option: Option) -> str | None:
-            spellings = [spelling for path in paths_of(option, taken) for spelling in option.spellings(path)]
-            more = {spelling: Flag(option, False) for spelling in spellings}
-            texts = parse(argv, more | flags, self._greedy).texts(option.path_key)
-            return texts[-1] if texts else None
+        def given(option: Option) -> list[str]:
+            return parse(argv, flags_of([option], taken=taken) | flags, self._greedy).texts(option.path_key)
 
-        def table_of(choice: Callable[[Option], str]) -> OptionTable:
-            kinds = {option.kind: choice(option) for option in own if option.kind}
-            return option_table(self.name, groups, kinds, choice)
-
-        presets = [Layer(preset.origin, preset.values)] if preset else []
-        choice = chooser([*presets, *files], taken, given)
-        table, settings, left_out = table_of(choice), Settings(), list[str]()
+        presets = [preset] if preset else []
+        choice = choice_by([*presets, *files], taken, given)
+        table, settings, left_out = option_table(self.name, groups, choice), Settings(), list[str]()
         if preset:
-            chosen = _names(table, choice)
-            of_preset = chooser([Layer("the chosen parts", chosen), *presets], taken, lambda option: None)
-            preset_table = table_of(of_preset)
-            left_out = settings.overlay_preset(preset, preset_table, _names(preset_table, of_preset), chosen)
+            chosen = table.chosen(choice)
+            of_preset = choice_by([Layer("the chosen parts", chosen), preset], taken, lambda option: ())
+            preset_table = option_table(self.name, groups, of_preset)
+            left_out = settings.overlay_preset(preset, preset_table, preset_table.chosen(of_preset), chosen)
         for file in files:
-            settings.overlay(file.values, file.origin, table)
+            settings.overlay(file, table)
         return table, settings, left_out
 
     def _values(self, arguments: Arguments, table: OptionTable) -> dict[str, Any]:
         """The values of flags and of words without a flag, as text, by path key. UserError for a word without meaning."""
-        values = dict(arguments.values)
-        words = arguments.words
+        values, words = dict(arguments.values), arguments.words
         for word in words:
             if FLAG.match(word):
                 raise unknown_flag(self.name, word.partition("=")[0], words, table)
@@ -227,8 +210,3 @@ class Command:
         if plain:
             raise stray_word(self.name, plain[0], [*words, *arguments.after_dashes], table)
         return values
-
-
-def _names(table: OptionTable, choice: Callable[[Option], str]) -> dict[str, str]:
-    """The names of the chosen parts and of those within them, by path."""
-    return {option.path_key: choice(option) for option in table.options if option.kind}

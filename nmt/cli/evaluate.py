@@ -10,7 +10,7 @@ from nmt.cli.command import Command, Parts
 from nmt.cli.scores import NamedScore, System, as_lines, as_rows, as_table, compared_as_rows, compared_as_table
 from nmt.errors import InputError, UserError, quoted, unknown
 from nmt.log import log
-from nmt.metrics.base import Metric
+from nmt.metrics.base import Lines, Metric
 from nmt.metrics.checks import line_count_error, newstest2014_warning, refuse_subwords
 from nmt.metrics.paper_bleu import PaperBleu, PaperBleuOptions, check_language, language_of
 from nmt.metrics.significance import compare
@@ -18,11 +18,9 @@ from nmt.options import opt, options_class, options_of
 from nmt.signals import Signals
 from nmt.text.corpus import read_lines
 
-STDIN: Final = Path("/dev/stdin")
-METRICS: Final = ("bleu", "chrf", "ter")
+STDIN_FILE: Final = Path("/dev/stdin")
+DEFAULT_METRICS: Final = ("bleu", "chrf", "ter")
 METRIC_FLAGS: Final = ("tokenize", "lowercase", "case_sensitive", "comet_model", "target_lang")  # also metrics' options
-
-Lines = Sequence[str]
 
 
 @options_class
@@ -37,7 +35,7 @@ class EvaluateOptions:
     source: str | None = opt(None, "the source file, for --model and for metrics that read it", aliases=("s",))
     data: str | None = opt(None, "with --model: prepared data whose raw test text is used, instead of files")
     set: str | None = opt(None, "with --data: the name of a test or development set; none is the first test set")
-    metrics: tuple[str, ...] = opt(METRICS, "metrics by name (nmt list metric)")
+    metrics: tuple[str, ...] = opt(DEFAULT_METRICS, "metrics by name (nmt list metric)")
     tokenize: str = opt("13a", "BLEU's tokenizer (13a, intl, char, ...); none for files that are tokenised already")
     lowercase: bool = opt(False, "compare without case")
     case_sensitive: bool = opt(False, "TER compares with case; sacreBLEU's default is without")
@@ -85,7 +83,7 @@ class EvaluateOptions:
             raise ValueError(f"--trials {self.trials}: is for --significance")
         if self.lowercase and self.case_sensitive:
             raise ValueError("--lowercase and --case-sensitive exclude each other: give one of them")
-        if self.paper and (self.metrics != METRICS or not self.metric_values().keys() <= {"target_lang"}):
+        if self.paper and (self.metrics != DEFAULT_METRICS or not self.metric_values().keys() <= {"target_lang"}):
             raise ValueError("--paper has definitions of its own: leave out --metrics and their options")
 
     def metric_values(self) -> dict[str, object]:
@@ -99,11 +97,11 @@ def run(options: EvaluateOptions, parts: Parts) -> int:
     metrics = [] if options.paper else _build_metrics(options)
     if options.model is None:
         systems, references, sources = _read_files(options, metrics)
-        _print(_shown(options, metrics, systems, references, sources))
+        sys.stdout.write(_shown(options, metrics, systems, references, sources))
         return 0
     source, references = _source(options)
     translated = _translate(options, parts, options.model, source)
-    _print(_shown(options, metrics, [translated], references, source.lines))
+    sys.stdout.write(_shown(options, metrics, [translated], references, source.lines))
     if translated.num_failed:
         message = f"{translated.num_failed:,} of {len(source.lines):,} lines not translated: scored as empty lines"
         log.warn(f"{source.name}: {message}")
@@ -147,7 +145,7 @@ def _read_files(
 
 def _lines_of_files(names: Sequence[str], references: Sequence[str]) -> tuple[list[System], list[Lines]]:
     """The lines of files to score or to translate, and the references: as many lines each, and at least one."""
-    systems = [System(name, read_lines(STDIN if name == "-" else Path(name))) for name in names]
+    systems = [System(name, read_lines(STDIN_FILE if name == "-" else Path(name))) for name in names]
     reference_lines: list[Lines] = [read_lines(Path(path)) for path in references]
     for system in systems:
         for path, lines in zip(references, reference_lines, strict=True):
@@ -160,18 +158,13 @@ def _lines_of_files(names: Sequence[str], references: Sequence[str]) -> tuple[li
 
 
 def _source(options: EvaluateOptions) -> tuple[System, list[Lines]]:
-    """The lines to translate, and their references."""
+    """The lines to translate, and their references: of files, or of a set of prepared data."""
     if options.data is None:
         [source], references = _lines_of_files((options.source or "",), options.reference)
         return source, references
-    return _lines_of_data(options, options.data)
-
-
-def _lines_of_data(options: EvaluateOptions, folder: str) -> tuple[System, list[Lines]]:
-    """The source and the reference of a set of prepared data."""
     from nmt.data.shards import PreparedData
 
-    data = PreparedData(Path(folder))
+    folder, data = options.data, PreparedData(Path(options.data))
     sets = {**data.valid, **data.test}
     name = options.set if options.set is not None else next(iter(data.test), None)
     if name is None:
@@ -242,11 +235,6 @@ def _language(options: EvaluateOptions, systems: Sequence[System]) -> str:
         names = ", ".join(map(quoted, options.reference))
         raise UserError(f"--paper: no one language that {names} ends in, as ref.de does (give --target-lang)")
     return language
-
-
-def _print(text: str) -> None:
-    sys.stdout.buffer.write(text.encode())
-    sys.stdout.buffer.flush()
 
 
 COMMAND = Command(

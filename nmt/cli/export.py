@@ -45,12 +45,8 @@ class ExportOptions:
             raise ValueError(f"--model: {len(self.model)} models are an ensemble, which cannot be exported (name one)")
         if len(self.tune) not in (0, 2):
             raise ValueError(f"--tune: has {len(self.tune)} files; must be two, SOURCE and REFERENCE")
-        for field in fields(self):
-            if (
-                self.format == "int8"
-                and field.name in CTRANSLATE2_OPTIONS
-                and getattr(self, field.name) != field.default
-            ):
+        for field in fields(self) if self.format == "int8" else ():
+            if field.name in CTRANSLATE2_OPTIONS and getattr(self, field.name) != field.default:
                 raise ValueError(f"--{field.name.replace('_', '-')}: is for --format ctranslate2")
 
 
@@ -107,8 +103,11 @@ def _export_ctranslate2(
         settings = options.quantization, lines, dev, options.threads, signals.check
         export = export_ctranslate2(loaded, output, *settings)
     log.info(f"{output}: {options.model[0]} for CTranslate2, {options.quantization}")
-    sys.stdout.buffer.write((_json(options, export) if options.json else _rows(export)).encode())
-    sys.stdout.buffer.flush()
+    if options.json:
+        values = {"output": one_line(options.output), "quantization": options.quantization, **asdict(export)}
+        sys.stdout.write(json.dumps(values, indent=1, ensure_ascii=False) + "\n")
+    else:
+        sys.stdout.writelines(f"{row}\n" for row in _rows(export))
 
 
 def _development_set(source: str, reference: str) -> "DevelopmentSet":
@@ -122,7 +121,7 @@ def _development_set(source: str, reference: str) -> "DevelopmentSet":
     return DevelopmentSet(source, reference, sources, references)
 
 
-def _rows(export: "CTranslate2Export") -> str:
+def _rows(export: "CTranslate2Export") -> list[str]:
     """A row a search and, after tuning, a row a length penalty, in columns divided by tabs."""
     rows = [
         f"{agreement.search}\tlines {agreement.lines}\tequal {agreement.equal}\ttied {agreement.tied}"
@@ -135,12 +134,7 @@ def _rows(export: "CTranslate2Export") -> str:
             f"CTranslate2\tBLEU {bleu:.2f}\tlength_penalty {penalty}\tlike ours {export.tuned.likeness[penalty]:.2f}"
             for penalty, bleu in export.tuned.bleu.items()
         ]
-    return "".join(row + "\n" for row in [*rows, f"length_penalty\t{export.length_penalty}"])
-
-
-def _json(options: ExportOptions, export: "CTranslate2Export") -> str:
-    values = {"output": one_line(options.output), "quantization": options.quantization, **asdict(export)}
-    return json.dumps(values, indent=1, ensure_ascii=False) + "\n"
+    return [*rows, f"length_penalty\t{export.length_penalty}"]
 
 
 COMMAND = Command(

@@ -49,9 +49,7 @@ def run(options: ReportOptions) -> None:
     scores = _scores(options)
     tflops = None if options.device_tflops is None else _tflops(options.device_tflops)
     table = report_table(runs, scores, tflops)
-    output = _json(runs, scores, tflops) if options.json else table.as_text()
-    sys.stdout.buffer.write(output.encode())
-    sys.stdout.buffer.flush()
+    sys.stdout.write(_json(runs, scores, tflops) if options.json else table.as_text())
     if options.html is not None:
         write_file(Path(options.html), report_page(table, runs).encode())
         log.info(f"{options.html}: the table and the learning curves of {len(runs)} runs")
@@ -101,19 +99,12 @@ def _run_json(run: History, score: SavedScore | None, tflops: float | None) -> d
     best = run.best_bleu
     return {
         "run": str(run.folder),
-        "pair": run.pair,
-        "model": run.model,
-        "preset": run.preset,
-        "parameters": run.parameters,
+        **{name: getattr(run, name) for name in ("pair", "model", "preset", "parameters")},
         "bleu": None if score is None else score.value,
         "metric": None if score is None else score.metric,
         "signature": None if score is None else score.signature,
         "best_valid_bleu": None if best is None else best.values["valid_bleu"],
-        "update": run.update,
-        "minutes": run.minutes,
-        "devices": run.devices,
-        "eflop": run.eflop,
-        "cost_is_measured": run.cost_is_measured,
+        **{name: getattr(run, name) for name in ("update", "minutes", "devices", "eflop", "cost_is_measured")},
         "sustained_tflops": run.tflops,
         "estimate": estimated_cost(run, tflops),
     }

@@ -47,31 +47,21 @@ def report_table(runs: Sequence[History], scores: Mapping[str, SavedScore], tflo
     """
     pairs = [EN_DE, EN_FR, *sorted({run.pair for run in runs} - {EN_DE, EN_FR})]
     header = ["system", *(f"{kind} {pair.title()}" for kind in ("BLEU", "cost") for pair in pairs), "counted"]
-    rows = []
+    rows: list[list[str]] = []
+
+    def add_row(system: str, cells: Mapping[str, tuple[str, float | None]], counted: float | None) -> None:
+        """cells: BLEU and cost in FLOPs by language pair; counted: FLOPs"""
+        bleu, cost = zip(*(cells.get(pair, ("-", None)) for pair in pairs), strict=True)
+        rows.append([system, *bleu, *map(_power, cost), _power(counted)])
+
     for row in TABLE_2:
-        bleu = {pair: f"{cell.bleu:.2f}".removesuffix("0") for pair, cell in row.cells.items()}
-        rows.append(_cells(pairs, row.system, bleu, {pair: cell.cost for pair, cell in row.cells.items()}, row.counted))
+        cells = {pair: (f"{cell.bleu:.2f}".removesuffix("0"), cell.cost) for pair, cell in row.cells.items()}
+        add_row(row.system, cells, row.counted)
     for run in runs:
         label = f"{quoted(run.folder)}: {run.preset or quoted(run.model)}, {run.parameters / 1e6:.1f}M"
-        bleu, cost = {run.pair: _bleu(run, scores.get(str(run.folder)))}, {run.pair: estimated_cost(run, tflops)}
-        rows.append(_cells(pairs, label, bleu, cost, None if run.eflop is None else run.eflop * 1e18))
+        cell = _bleu(run, scores.get(str(run.folder))), estimated_cost(run, tflops)
+        add_row(label, {run.pair: cell}, None if run.eflop is None else run.eflop * 1e18)
     return ReportTable(header, rows, len(TABLE_2), _notes(runs, scores, tflops))
-
-
-def _cells(
-    pairs: Sequence[str],
-    system: str,
-    bleu: Mapping[str, str],
-    cost: Mapping[str, float | None],
-    counted: float | None,
-) -> list[str]:
-    """The cells of a row. bleu, cost: by language pair, the cost in FLOPs; counted: FLOPs"""
-    return [
-        system,
-        *(bleu.get(pair, "-") for pair in pairs),
-        *(_power(cost.get(pair)) for pair in pairs),
-        _power(counted),
-    ]
 
 
 def _bleu(run: History, score: SavedScore | None) -> str:

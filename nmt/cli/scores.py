@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from nmt.cli.tables import table_lines
 from nmt.errors import quoted
 from nmt.metrics.base import Score
 from nmt.metrics.significance import Comparison
@@ -58,7 +59,7 @@ def as_table(systems: Sequence[System], scores: Sequence[Sequence[NamedScore]]) 
         [of_metric[0][0], *(f"{score.value:.2f}" for _, score in of_metric), of_metric[0][1].signature]
         for of_metric in zip(*scores, strict=True)
     ]
-    return _aligned([head, *rows])
+    return _text([head, *rows])
 
 
 def compared_as_table(comparisons: Sequence[Comparison]) -> str:
@@ -74,14 +75,12 @@ def compared_as_table(comparisons: Sequence[Comparison]) -> str:
         for comparison in comparisons
     ]
     signatures = [[comparison.metric, comparison.signature] for comparison in comparisons if comparison.p_value is None]
-    return _aligned([["", "system", "score", "mean, 95 %", "p"], *rows]) + "\n" + _aligned(signatures)
+    return _text([["", "system", "score", "mean, 95 %", "p"], *rows]) + "\n" + _text(signatures)
 
 
 def _json(rows: Iterable[object]) -> str:
     return json.dumps(list(rows), indent=1, ensure_ascii=False) + "\n"
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "".join(line.rstrip() + "\n" for line in lines)
+def _text(rows: Sequence[Sequence[str]]) -> str:
+    return "".join(f"{line}\n" for line in table_lines(rows))

@@ -1,32 +1,114 @@
-"""The settings of a command, merged from a preset, settings files and flags, each with its origin."""
+"""The options of a command and of its chosen parts, and their values: of a preset, of settings files and of flags."""
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
-from nmt.cli.option_table import OptionTable, short_key
+from nmt import registry
+from nmt.cli.arguments import Flag, flags_of
 from nmt.errors import UserError, quoted, unknown
-from nmt.options import REQUIRED, Option, toml_line
-from nmt.registry import Preset
+from nmt.options import REQUIRED, Option, read_toml, to_toml, toml_line
 
+HELP: Final = ("--help", "-h")
 # A settings file is read after these; and a plug-in runs code, so that only a person may name it (contract 12).
 NOT_IN_FILES: Final = ("config", "dump_config", "debug", "plugin")
 NOT_DUMPED: Final = (*NOT_IN_FILES, "quiet", "preset")
 
+Choice = Callable[[Option], str]
+"""The name of the part that an option chooses."""
 
-@dataclass(frozen=True)
-class Layer:
+
+class Layer(NamedTuple):
     """Values by key from one place. origin: the place, as messages name it"""
 
     origin: str
     values: Mapping[str, Any]
 
-    def refuse_flags(self) -> None:
-        """Raise UserError for a key that is a flag only."""
-        for key in NOT_IN_FILES:
-            if key in self.values:
-                flag = f"--{key}".replace("_", "-")
-                raise UserError(f"{quoted(self.origin)}: '{key}' cannot be set in a file (give {flag} as a flag)")
+
+def settings_file(path: str) -> Layer:
+    """The values of a settings file; UserError for a key that is a flag only."""
+    values = read_toml(Path(path))
+    for key in NOT_IN_FILES:
+        if key in values:
+            flag = f"--{key}".replace("_", "-")
+            raise UserError(f"{quoted(path)}: '{key}' cannot be set in a file (give {flag} as a flag)")
+    return Layer(path, values)
+
+
+@dataclass(frozen=True)
+class OptionTable:
+    """The options of a command and of its chosen parts.
+
+    groups: options by heading of --help: the command's own, and those of each part
+    flags: the flags by spelling
+    ambiguous: the options that a spelling fits, if they belong to several parts
+    taken: the names of the command's own options; a key that begins with one of them leaves out no kind
+    """
+
+    groups: Mapping[str, Sequence[Option]]
+    flags: Mapping[str, Flag]
+    ambiguous: Mapping[str, Sequence[Option]]
+    taken: frozenset[str]
+
+    @property
+    def options(self) -> list[Option]:
+        return [option for group in self.groups.values() for option in group]
+
+    def find(self, key: str) -> Option | None:
+        """The option of a key, with or without the kind at its front. UserError where several parts have it."""
+        matches = [option for option in self.options if option.path_key == key]
+        matches = matches or [option for option in self.options if key in keys_of(option, self.taken)]
+        if len(matches) > 1:
+            keys = " or ".join(to_toml(option.path_key) for option in matches)
+            raise UserError(f"setting '{key}' is ambiguous (write {keys})")
+        return matches[0] if matches else None
+
+    def chosen(self, choice: Choice) -> dict[str, str]:
+        """The names of the chosen parts and of those within them, by path."""
+        return {option.path_key: choice(option) for option in self.options if option.kind}
+
+
+def keys_of(option: Option, taken: Container[str]) -> list[str]:
+    """The keys of an option: with its whole path and, if it cannot be misread, without the kind at its front."""
+    short = option.path_key.partition(".")[2]
+    return [option.path_key, short] if short and short.partition(".")[0] not in taken else [option.path_key]
+
+
+def option_table(command: str, own: Mapping[str, Sequence[Option]], choice: Choice) -> OptionTable:
+    """The options of a command with its parts.
+
+    own: the command's own options by heading; the parts stand before the last of them
+    Raises UserError where two options of one owner have one spelling.
+    """
+    own_options = [option for group in own.values() for option in group]
+    taken, flags = frozenset(option.name for option in own_options), flags_of(own_options, f"nmt {command}")
+    parts = defaultdict[str, list[Option]](list)  # by heading: `criterion.decoder sampling`
+    for chooser in filter(lambda option: option.kind, own_options):
+        names = {chooser.name: choice(chooser)}
+        for option in registry.options_within(chooser.kind, names[chooser.name], choice, chooser.name):
+            parts[f"{option.path} {names[option.path]}"].append(option)
+            if option.kind:
+                names[option.path_key] = choice(option)
+
+    claims = defaultdict[str, list[Flag]](list)
+    for heading, options in parts.items():
+        for spelling, flag in flags_of(options, heading, taken).items():
+            if spelling not in (*flags, *HELP):
+                claims[spelling].append(flag)
+    for option in chain(*parts.values()):
+        short = option.path_key.partition(".")[2]
+        name = short.replace("_", "-")
+        spellings = [f"--{name}", f"--no-{name}"] if option.type is bool else [f"--{name}"]
+        if all([flag.option for flag in claims[spelling]] == [option] for spelling in spellings):
+            option.key = short
+    unique = {spelling: found[0] for spelling, found in claims.items() if len(found) == 1}
+    ambiguous = {spelling: [flag.option for flag in found] for spelling, found in claims.items() if len(found) > 1}
+    *first, last = own
+    groups = {**{heading: own[heading] for heading in first}, **parts, last: own[last]}
+    return OptionTable(groups, flags | unique, ambiguous, taken)
 
 
 @dataclass
@@ -36,15 +118,15 @@ class Settings:
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
 
-    def overlay(self, values: Mapping[str, Any], origin: str, table: OptionTable) -> None:
-        """Set values by key. A key that no option has is kept for `refuse_unknown`."""
-        for key, value in values.items():
+    def overlay(self, layer: Layer, table: OptionTable) -> None:
+        """Set values. A key that no option has is kept for `convert`."""
+        for key, value in layer.values.items():
             option = table.find(key)
             path_key = option.path_key if option else key
-            self.values[path_key], self.origins[path_key] = value, origin
+            self.values[path_key], self.origins[path_key] = value, layer.origin
 
     def overlay_preset(
-        self, preset: Preset, table: OptionTable, names: Mapping[str, str], chosen: Mapping[str, str]
+        self, preset: Layer, table: OptionTable, names: Mapping[str, str], chosen: Mapping[str, str]
     ) -> list[str]:
         """Set the values of a preset but for those of parts that are replaced: noam's lr is no learning rate for another.
 
@@ -52,32 +134,28 @@ class Settings:
         names, chosen: the names of the preset's parts and of the chosen parts, by path
         returns: a line for each part of the preset that is replaced, with the options left out
         """
-        left_out: dict[str, list[str]] = {}
+        left_out = defaultdict[str, list[str]](list)
         for key, value in preset.values.items():
             option = table.find(key)
-            segments = option.path.split(".") if option and option.path else []
-            above = [".".join(segments[: end + 1]) for end in range(len(segments))]
+            above = [path for path in names if option and f"{option.path}.".startswith(f"{path}.")]
             replaced = next((path for path in above if names[path] != chosen.get(path)), None)
             if replaced:
-                left_out.setdefault(f"{replaced} {names[replaced]}", []).append(key)
+                left_out[f"{replaced} {names[replaced]}"].append(key)
             else:
-                self.overlay({key: value}, preset.origin, table)
+                self.overlay(Layer(preset.origin, {key: value}), table)
         return [f"{preset.origin}: left out with its {part}: {', '.join(keys)}" for part, keys in left_out.items()]
 
-    def refuse_unknown(self, table: OptionTable) -> None:
-        """Raise UserError for the first key that no option has, with the nearest known key."""
-        known = {key for option in table.options for key in (option.key, option.path_key)}
+    def convert(self, options: Sequence[Option]) -> None:
+        """Turn every value into its option's type; UserError for a key without an option, and a value that does not fit."""
+        known = {key for option in options for key in (option.key, option.path_key)}
         for key, origin in self.origins.items():
             if key not in known:
                 raise UserError(f"{origin}: {unknown('setting', key, known)}")
-
-    def convert(self, options: Iterable[Option]) -> None:
-        """Turn every value into its option's type; UserError for one that does not fit."""
         for option in options:
             if (key := option.path_key) in self.values:
                 self.values[key] = option.convert(self.values[key], self.origins[key])
 
-    def refuse_missing(self, options: Iterable[Option]) -> None:
+    def refuse_missing(self, options: Sequence[Option]) -> None:
         """Raise UserError for the first required option without a value."""
         for option in options:
             if option.default is REQUIRED and option.path_key not in self.values:
@@ -92,28 +170,20 @@ class Settings:
             for option in rows:
                 value = self.values.get(option.path_key, option.default)
                 if value is not REQUIRED:
-                    origin = self.origins.get(option.path_key, "default")
-                    lines.append(f"{toml_line(option.key, value)}  # {origin}")
+                    lines.append(f"{toml_line(option.key, value)}  # {self.origins.get(option.path_key, 'default')}")
         return "\n".join(lines) + "\n"
 
 
-def chooser(
-    layers: Sequence[Layer], taken: Container[str], given: Callable[[Option], str | None]
-) -> Callable[[Option], str]:
-    """A function from an option that chooses a part to the name of the part.
+def choice_by(layers: Sequence[Layer], taken: Container[str], given: Callable[[Option], Sequence[str]]) -> Choice:
+    """The choice of parts by the command line, else by the last layer that names one, else by default.
 
-    layers: values of the preset and of the settings files, the last one first to be asked
     taken: the names of the command's own options
-    given: the name that the command line gives for the option, if it does
+    given: the names that the command line gives for an option, the last of which counts
     """
 
     def choice(option: Option) -> str:
-        if (name := given(option)) is not None:
-            return name
-        keys = [option.path_key]
-        if option.path and short_key(option).partition(".")[0] not in taken:
-            keys.append(short_key(option))
-        names = [str(layer.values[key]) for layer in reversed(layers) for key in keys if key in layer.values]
-        return names[0] if names else str(option.default)
+        keys = keys_of(option, taken)
+        names = [layer.values[key] for layer in layers for key in reversed(keys) if key in layer.values]
+        return str([option.default, *names, *given(option)][-1])
 
     return choice

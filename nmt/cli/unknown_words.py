@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from nmt import registry
-from nmt.cli.option_table import OptionTable
+from nmt.cli.arguments import flags_of
+from nmt.cli.settings import OptionTable
 from nmt.errors import UserError, quoted, unknown
-from nmt.options import Option
 
 PEERS_FILE: Final = Path(__file__).with_name("peers.toml")
 
@@ -68,10 +68,8 @@ def _parts_with(flag: str, table: OptionTable) -> list[str]:
         for chooser in table.options
         if chooser.kind
         for name in registry.names(chooser.kind)
-        for part in [registry.options_within(chooser.kind, name, registry.choice_from(), chooser.path_key)]
-        if any(flag in _all_spellings(option) for option in part)
+        if any(
+            flag in flags_of([option])
+            for option in registry.options_within(chooser.kind, name, registry.choice_from(), chooser.path_key)
+        )
     ]
-
-
-def _all_spellings(option: Option) -> set[str]:
-    return {*option.spellings(option.path), *option.spellings(option.path.partition(".")[2])}

@@ -73,9 +73,12 @@ def export_ctranslate2(
         loaded.pipeline.save(folder / PIPELINE_FOLDER)
         engine = CTranslate2Engine(folder, loaded.pipeline, threads)
         agreements = [compare_engines(loaded, engine, lines, beam_size, check) for beam_size in (1, TUNED_BEAM_SIZE)]
-        if quantization == "float32":
-            for agreement in agreements:
-                _refuse_difference(agreement, output)
+        for agreement in agreements if quantization == "float32" else ():
+            if agreement.different:
+                raise ArtefactError(
+                    f"{quoted(output)}: not written: of {agreement.lines:,} lines CTranslate2 translates "
+                    f"{agreement.different:,} otherwise than nmt does ({agreement.search}), first {agreement.example}"
+                )
         tuned = tune_length_penalty(loaded, engine, dev, check) if dev is not None else None
         export = CTranslate2Export(agreements, tuned.best if tuned else DEFAULT_PENALTY, tuned)
         write_file(folder / SEARCH_FILE, to_json(_search_settings(export)))
@@ -91,14 +94,6 @@ def _search_settings(export: CTranslate2Export) -> dict[str, Any]:
         "max_decoding_length": MAX_TARGET_TOKENS,
     }
     return {"translate_batch": options, "tuned": asdict(export.tuned) if export.tuned else None}
-
-
-def _refuse_difference(agreement: EngineComparison, output: Path) -> None:
-    if agreement.different:
-        raise ArtefactError(
-            f"{quoted(output)}: not written: of {agreement.lines:,} lines CTranslate2 translates {agreement.different:,} "
-            f"otherwise than nmt does ({agreement.search}), first {agreement.example}"
-        )
 
 
 def import_ctranslate2() -> Any:
@@ -187,11 +182,7 @@ def _set_layer(spec: Any, layer: EncoderLayer | DecoderLayer) -> None:
 
 
 def _set_attention(spec: Any, residual: Residual, linears: Iterable[nn.Linear], keys: int) -> None:
-    """Set an attention and its norm.
-
-    linears: projections in the order of their use
-    keys: width of a head, which need not be d_model / heads
-    """
+    """Set an attention and its norm. keys: width of a head, which need not be d_model / heads"""
     _set_norm(spec.layer_norm, residual.norm)
     spec.queries_scale = 1 / math.sqrt(keys)
     for linear_spec, linear in zip(spec.linear, linears, strict=True):

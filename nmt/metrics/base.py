@@ -9,6 +9,8 @@ if TYPE_CHECKING:  # numpy takes 0.1 s to import, and only `pairwise` needs it
     import numpy as np
     from numpy.typing import NDArray
 
+Lines = Sequence[str]
+
 
 @dataclass(frozen=True)
 class Score:
@@ -35,9 +37,7 @@ class Metric(ABC):
     needs_sources: ClassVar[bool] = False
 
     @abstractmethod
-    def __call__(
-        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]], sources: Sequence[str] | None = None
-    ) -> Score:
+    def __call__(self, hypotheses: Lines, references: Sequence[Lines], sources: Lines | None = None) -> Score:
         """Score the lines of a test set.
 
         hypotheses: detokenised translations, one or more
@@ -49,7 +49,7 @@ class Metric(ABC):
         """Raise UserError or ResourceError if the metric cannot be used here; computes nothing."""
 
     def sentence_scores(
-        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]], sources: Sequence[str] | None = None
+        self, hypotheses: Lines, references: Sequence[Lines], sources: Lines | None = None
     ) -> list[float]:
         """Score each line on its own; see `__call__`. By default each line is a test set of one line."""
         return [

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 
 from nmt import UserError, opt, options_class, register
 from nmt.errors import quoted
-from nmt.metrics.base import Metric, Score
+from nmt.metrics.base import Lines, Metric, Score
 
 BATCH_LINES: Final = 64
 
@@ -36,15 +36,13 @@ class Comet(Metric):
         """Raise UserError unless COMET's library is installed and the checkpoint is a file."""
         self._loader()
 
-    def __call__(
-        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]], sources: Sequence[str] | None = None
-    ) -> Score:
+    def __call__(self, hypotheses: Lines, references: Sequence[Lines], sources: Lines | None = None) -> Score:
         value = math.fsum(self.sentence_scores(hypotheses, references, sources)) / len(hypotheses)
         signature = f"nrefs:1|model:{quoted(self.options.comet_model)}|version:{_library_version()}"
         return Score(value, signature, f"COMET = {value:.2f}")
 
     def sentence_scores(
-        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]], sources: Sequence[str] | None = None
+        self, hypotheses: Lines, references: Sequence[Lines], sources: Lines | None = None
     ) -> list[float]:
         """See Metric. Raises UserError for several references, and without sources."""
         if sources is None:
@@ -70,7 +68,9 @@ class Comet(Metric):
         try:
             from comet import load_from_checkpoint
         except ImportError:
-            raise UserError("metric comet: needs the package comet (pip install 'nmt-toolkit[comet]')") from None
+            raise UserError(
+                "metric comet: needs the package comet (in the folder of nmt's sources: pip install -e '.[comet]')"
+            ) from None
         if self.options.comet_model is None:
             raise UserError("metric comet: needs a model (give --comet-model the checkpoint of one)")
         if not Path(self.options.comet_model).is_file():

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from nmt.metrics.base import Metric, Score
+from nmt.metrics.base import Lines, Metric, Score
 
 
 class SacreBleuMetric(Metric):
@@ -25,13 +25,11 @@ class SacreBleuMetric(Metric):
         """sacreBLEU's metric object for single sentences."""
         return self.corpus_metric
 
-    def __call__(
-        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]], sources: Sequence[str] | None = None
-    ) -> Score:
+    def __call__(self, hypotheses: Lines, references: Sequence[Lines], sources: Lines | None = None) -> Score:
         return corpus_score(self.corpus_metric, hypotheses, references)
 
     def sentence_scores(
-        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]], sources: Sequence[str] | None = None
+        self, hypotheses: Lines, references: Sequence[Lines], sources: Lines | None = None
     ) -> list[float]:
         metric = self.sentence_metric
         return [
@@ -40,7 +38,7 @@ class SacreBleuMetric(Metric):
         ]
 
 
-def corpus_score(metric: Any, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+def corpus_score(metric: Any, hypotheses: Lines, references: Sequence[Lines]) -> Score:
     """Score a test set with one of sacreBLEU's metric objects."""
     result = metric.corpus_score(list(hypotheses), [list(lines) for lines in references])
     return Score(float(result.score), str(metric.get_signature()), str(result))

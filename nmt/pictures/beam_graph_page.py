@@ -12,7 +12,7 @@ from nmt.pictures.beam_graph import BeamGraph, Node
 from nmt.pictures.page import html_page
 
 STEP_PIXELS, HYPOTHESIS_PIXELS, MARGIN_PIXELS = 120, 22, 14  # a column, a hypothesis, around the graph
-MAX_TOKEN_CHARACTERS: Final = 12
+MAX_LABEL_CHARACTERS: Final = 12
 GRAPH_LEGEND: Final = (
     "A column is a step; hypotheses that go on stand above those that ended, the best first. Bold: prefixes of the translation. "
     "Pale: dropped at the next step. Underlined: ended, with its score."
@@ -84,8 +84,8 @@ def _label(node: Node, text: str, place: tuple[int, int]) -> str:
     style = ' font-weight="bold"' if node.best else ""
     style += ' text-decoration="underline"' if node.state == "ended" else ""
     style += ' opacity=".45"' if node.state == "dropped" else ""
-    is_short = len(node.token) <= MAX_TOKEN_CHARACTERS
-    token = node.token if is_short else node.token[: MAX_TOKEN_CHARACTERS - 1] + "…"
+    is_short = len(node.token) <= MAX_LABEL_CHARACTERS
+    token = node.token if is_short else node.token[: MAX_LABEL_CHARACTERS - 1] + "…"
     return (
         f'<text x="{place[0]}" y="{place[1] + 4}"{style}>{escape(token)}{score}<title>{escape(tooltip)}</title></text>'
     )

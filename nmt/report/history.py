@@ -13,10 +13,10 @@ from nmt import registry
 from nmt.artefact import Artefact
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.options import read_toml
-from nmt.report.training import METRICS
+from nmt.report.training import METRICS_FILE
 from nmt.runs import WEIGHTS, Checkpoints
 
-MAX_HEADER_BYTES: Final = 100_000_000  # as safetensors itself allows
+MAX_WEIGHTS_HEADER_BYTES: Final = 100_000_000  # as safetensors itself allows
 LENGTH_SETTINGS: Final = ("max_updates", "max_epochs", "batch_tokens")  # a preset may be trained shorter or longer
 VALIDATION_PREFIX: Final = "valid_"
 
@@ -108,11 +108,11 @@ def read_run(folder: Path) -> History:
 
     Raises UserError if the folder is no run, ArtefactError if it is damaged or has no complete checkpoint.
     """
-    if not (folder / METRICS).is_file():
+    if not (folder / METRICS_FILE).is_file():
         raise UserError(
-            f"{quoted(folder)}: is not a run: it has no {METRICS} (name a folder that `nmt train --output` wrote)"
+            f"{quoted(folder)}: is not a run: it has no {METRICS_FILE} (name a folder that `nmt train --output` wrote)"
         )
-    updates, validations = _records(folder / METRICS)
+    updates, validations = _records(folder / METRICS_FILE)
     checkpoint = _newest(folder)
     settings = read_toml(folder / "settings.toml")
     try:
@@ -181,7 +181,7 @@ def _parameters(checkpoint: Artefact) -> int:
     try:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(min(size, MAX_HEADER_BYTES)))
+            header = json.loads(file.read(min(size, MAX_WEIGHTS_HEADER_BYTES)))
         return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
     except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
         raise ArtefactError(f"{quoted(path)}: not a safetensors file") from None

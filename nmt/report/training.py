@@ -24,12 +24,12 @@ from nmt.errors import ResourceError, UserError, quoted
 from nmt.log import log
 from nmt.report.losses import LossSums
 
-METRICS: Final = "metrics.jsonl"
+METRICS_FILE: Final = "metrics.jsonl"
 SHOWN_AS: Final = {"loss": "loss", "nll": "ppl"}  # parts of the loss that a log line has under these names
 
 
 @dataclass
-class Window:
+class LogWindow:
     """Sums since the last log line.
 
     skipped: updates that were not applied; they count in neither losses nor target_tokens
@@ -85,13 +85,6 @@ class RunStatus:
     events: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass
-class _Shown:
-    rows: dict[str, str] = field(default_factory=dict)
-    valid: str = ""
-    examples: Sequence[tuple[str, str, str]] = ()
-
-
 class NoReport:
     """The report of ranks other than the leader: nothing."""
 
@@ -99,7 +92,7 @@ class NoReport:
     def cut(self, offset: int) -> None: ...
     def record(self, values: Mapping[str, Any]) -> None: ...
     def line(self, text: str) -> None: ...
-    def training(self, status: RunStatus, window: Window) -> None: ...
+    def training(self, status: RunStatus, window: LogWindow) -> None: ...
     def validation(
         self, update: int, text: str, scores: Mapping[str, float], examples: Sequence[tuple[str, str, str]]
     ) -> None: ...
@@ -122,16 +115,17 @@ class Report:
 
     def __init__(self, run: Path, tensorboard: bool) -> None:
         try:
-            self._metrics = (run / METRICS).open("ab", buffering=0)
+            self._metrics = (run / METRICS_FILE).open("ab", buffering=0)
             self._text = (run / "train.log").open("a", encoding="utf-8")
         except OSError as error:
             raise storage_error(error, run) from error
-        self._path = run / METRICS
+        self._path = run / METRICS_FILE
         self._size = self._path.stat().st_size
         self._pending: list[bytes] = []  # lines not yet in the file: a full disk loses none while the run lives
         self._writer = _tensorboard(run / "tensorboard") if tensorboard else None
         self._started = time.monotonic()
-        self._shown = _Shown()
+        self._rows: dict[str, str] = {}  # of the display
+        self._examples: Sequence[tuple[str, str, str]] = ()
         self._live = Live(console=log.console, auto_refresh=False, transient=True) if log.live else None
         if self._live:
             self._live.start()
@@ -201,7 +195,7 @@ class Report:
             self._flush()
         return stamped
 
-    def training(self, status: RunStatus, window: Window) -> None:
+    def training(self, status: RunStatus, window: LogWindow) -> None:
         """Log the updates of a window."""
         text = (
             f"Ep. {status.epoch} : Up. {status.update} : loss {window.losses.loss:.4f} nats/token "
@@ -216,7 +210,7 @@ class Report:
             self.line(text)
             return
         self._log(text)
-        self._shown.rows = {
+        self._rows |= {
             "epoch, update": f"{status.epoch}, {status.update:,}",
             "loss": f"{window.losses.loss:.4f} nats a token (ppl {window.perplexity:.2f})",
             "speed": f"{window.speed:,.0f} target tokens/s, {100 * window.padding:.1f} % padding",
@@ -232,7 +226,7 @@ class Report:
     ) -> None:
         """Log the scores of a validation, and show a few examples: (source, translation, reference)."""
         self._scalars(update, {f"valid/{name}": score for name, score in scores.items()})
-        self._shown.valid, self._shown.examples = text, examples
+        self._rows["validation"], self._examples = text, examples
         self.line(text)
         self._draw()
 
@@ -246,13 +240,11 @@ class Report:
         if self._live is None:
             return
         table = Table.grid(padding=(0, 2))
-        for name, value in self._shown.rows.items():
+        for name, value in self._rows.items():
             table.add_row(Text(name, style="bold"), Text(value))
-        if self._shown.valid:
-            table.add_row(Text("validation", style="bold"), Text(self._shown.valid))
         lines = [
             Text(f"{label}  {text}", style=style, overflow="ellipsis", no_wrap=True)
-            for source, output, reference in self._shown.examples
+            for source, output, reference in self._examples
             for label, text, style in (("src", source, "dim"), ("out", output, "green"), ("ref", reference, "dim"))
         ]
         self._live.update(Group(table, *lines), refresh=True)
@@ -274,6 +266,6 @@ def _tensorboard(folder: Path) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise UserError(
-            "--tensorboard needs the package tensorboard (pip install 'nmt-toolkit[tensorboard]')"
+            "--tensorboard: needs the package tensorboard (in the folder of nmt's sources: pip install -e '.[tensorboard]')"
         ) from None
     return SummaryWriter(str(folder))

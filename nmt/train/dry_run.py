@@ -12,7 +12,7 @@ import torch
 from nmt.checkpoint import flat_optimizer, weights_of
 from nmt.data.loader import ahead
 from nmt.device import Memory
-from nmt.report.training import Window
+from nmt.report.training import LogWindow
 from nmt.train.checkpointing import SavedState, check_same
 from nmt.train.options import TrainOptions
 from nmt.train.reporting import add_update, flops_of
@@ -113,7 +113,7 @@ def _updates_done(run: Run) -> int:
 
 
 def _estimate(run: Run, done: int, memory: Memory, free: int) -> DryRun:
-    options, loader, window = run.options, run.loader, Window()
+    options, loader, window = run.options, run.loader, LogWindow()
     batches = tokens = 0
     run.model.train()
     with closing(ahead(loader.updates(run.progress.position))) as updates:

@@ -10,7 +10,7 @@ from nmt.data.loader import UpdateBatches
 from nmt.errors import DivergedError
 from nmt.models.base import Model
 from nmt.options import as_dict, toml_line
-from nmt.report.training import SHOWN_AS, RunStatus, Window
+from nmt.report.training import SHOWN_AS, LogWindow, RunStatus
 from nmt.train.layer_wrapping import graphs_compiled
 from nmt.train.options import TrainOptions
 from nmt.train.period import Timer
@@ -31,7 +31,7 @@ class UpdateLog:
 
     def __init__(self, run: Run, timers: dict[str, Timer]) -> None:
         self.run, self.timers = run, timers
-        self.window, self.share_before = Window(), run.share or 0.0
+        self.window, self.share_before = LogWindow(), run.share or 0.0
         self.max_tokens = run.progress.limit.max_micro_batch_tokens
         self.start_clock()
 
@@ -83,7 +83,7 @@ class UpdateLog:
         rate = run.schedule(progress.update)
         status = RunStatus(progress.update, progress.epoch, rate, stats.gradient_norm, progress.flops, to_do, left)
         run.report.training(status, self.window)
-        self.window = Window()
+        self.window = LogWindow()
 
     def _seconds_left(self, timer: Timer) -> float:
         """Seconds until a timer is due, at the speed of the last updates."""
@@ -97,7 +97,7 @@ def flops_of(model: Model, data: UpdateBatches) -> int:
     return model.training_flops(torch.from_numpy(data.source_lengths), torch.from_numpy(data.target_lengths))
 
 
-def add_update(window: Window, stats: Stats, flops: int, seconds: float) -> None:
+def add_update(window: LogWindow, stats: Stats, flops: int, seconds: float) -> None:
     """Add an update to a window's sums."""
     window.updates += 1
     window.seconds += seconds

@@ -106,5 +106,5 @@ def test_a_library_or_a_model_that_is_not_there_is_told_with_what_to_do(monkeypa
     with pytest.raises(UserError, match="give --comet-model"):
         registry.build(registry.choose("decoder", "mbr", {"utility": "comet"}))
     monkeypatch.setitem(sys.modules, "comet", None)  # as if it were not installed
-    with pytest.raises(UserError, match=r"pip install 'nmt-toolkit\[comet\]'"):
+    with pytest.raises(UserError, match=r"pip install -e '.\[comet\]'"):
         registry.build(mbr)
