@@ -195,7 +195,7 @@ def _built_in_presets() -> dict[str, Preset]:
 
     def values_of(name: str) -> dict[str, Any]:
         table = {key: tuple(value) if isinstance(value, list) else value for key, value in flat(tables[name]).items()}
-        inherited = values_of(table["extends"]) if "extends" in table else {}
+        inherited = values_of(str(table["extends"])) if "extends" in table else {}
         return inherited | {key: value for key, value in table.items() if key not in ("help", "extends")}
 
     return {name: Preset(name, table["help"], values_of(name), "nmt/presets.toml") for name, table in tables.items()}

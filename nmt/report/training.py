@@ -125,6 +125,7 @@ class Report:
         self._writer = _tensorboard(run / "tensorboard") if tensorboard else None
         self._started = time.monotonic()
         self._rows: dict[str, str] = {}  # of the display
+        self._valid = ""
         self._examples: Sequence[tuple[str, str, str]] = ()
         self._live = Live(console=log.console, auto_refresh=False, transient=True) if log.live else None
         if self._live:
@@ -210,7 +211,7 @@ class Report:
             self.line(text)
             return
         self._log(text)
-        self._rows |= {
+        self._rows = {
             "epoch, update": f"{status.epoch}, {status.update:,}",
             "loss": f"{window.losses.loss:.4f} nats a token (ppl {window.perplexity:.2f})",
             "speed": f"{window.speed:,.0f} target tokens/s, {100 * window.padding:.1f} % padding",
@@ -226,7 +227,7 @@ class Report:
     ) -> None:
         """Log the scores of a validation, and show a few examples: (source, translation, reference)."""
         self._scalars(update, {f"valid/{name}": score for name, score in scores.items()})
-        self._rows["validation"], self._examples = text, examples
+        self._valid, self._examples = text, examples
         self.line(text)
         self._draw()
 
@@ -240,7 +241,8 @@ class Report:
         if self._live is None:
             return
         table = Table.grid(padding=(0, 2))
-        for name, value in self._rows.items():
+        validation = {"validation": self._valid} if self._valid else {}
+        for name, value in (self._rows | validation).items():
             table.add_row(Text(name, style="bold"), Text(value))
         lines = [
             Text(f"{label}  {text}", style=style, overflow="ellipsis", no_wrap=True)
