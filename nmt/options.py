@@ -8,8 +8,7 @@ become typed values in `convert`. The key of an option of an inner part is a pat
 import dataclasses
 import math
 import operator
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -253,18 +252,6 @@ def as_dict(options: Any) -> dict[str, Any]:
         else:
             values[key] = list(value) if isinstance(value, tuple) else value
     return values
-
-
-def short_keys(path_keys: Iterable[str], taken: Collection[str]) -> dict[str, str]:
-    """The shortest key of each option of the parts: without the kind at its front where that is unambiguous.
-
-    path_keys: keys with their whole path; those without a dot stay as they are
-    taken: names that mean an option of the command, alone and at the front of a key
-    """
-    rests = {key: key.partition(".")[2] for key in path_keys}
-    counts = Counter(rests.values())
-    unique = {rest for rest, count in counts.items() if rest and count == 1 and rest.partition(".")[0] not in taken}
-    return {key: rest if rest in unique else key for key, rest in rests.items()}
 
 
 def flat(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,14 +10,7 @@ import torch
 from torch import Tensor
 
 from nmt.artefact import Artefact, check_output
-from nmt.checkpoint import (
-    LoadedModel,
-    ModelFacts,
-    average_weights,
-    load_model,
-    put_weights,
-    save_model,
-)
+from nmt.checkpoint import LoadedModel, ModelFacts, average_weights, load_model, put_weights, save_model
 from nmt.cli.command import Command, Parts
 from nmt.criteria.base import CriterionContext
 from nmt.data.shards import EvaluationSet, PreparedData

@@ -6,6 +6,7 @@ decides which flags there are: `nmt train --model rnnsearch --help` shows rnnsea
 
 import gc
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,17 +16,7 @@ from nmt.cli.arguments import FLAG, Arguments, flags_of, parse
 from nmt.cli.settings import HELP, Layer, OptionTable, Settings, choice_by, option_table, settings_file
 from nmt.cli.unknown_words import stray_word, unknown_flag
 from nmt.log import log
-from nmt.options import (
-    COMMAND_LINE,
-    Option,
-    Part,
-    as_dict,
-    make,
-    opt,
-    options_class,
-    options_of,
-    short_keys,
-)
+from nmt.options import COMMAND_LINE, Option, Part, as_dict, make, opt, options_class, options_of
 
 DEFAULTS: Final = {
     "model": "transformer",
@@ -84,13 +75,14 @@ class Parts:
         return registry.build(self.by_kind[kind], *context)
 
     def as_dict(self, *kinds: str) -> dict[str, Any]:
-        """The settings of the parts of some kinds, or of all, as a settings file has them."""
+        """The settings of the parts of some kinds, or of all, by the shortest keys that are unambiguous among them."""
         values: dict[str, Any] = {}
         for kind in kinds or self.by_kind:
             values |= {kind: self.by_kind[kind].name}
             values |= {f"{kind}.{key}": value for key, value in as_dict(self.by_kind[kind].options).items()}
-        keys = short_keys(values, self.taken)
-        return {keys[key]: value for key, value in values.items()}
+        shorts = {key: key.partition(".")[2] for key in values}
+        counts = Counter(short for short in shorts.values() if short and short.partition(".")[0] not in self.taken)
+        return {shorts[key] if counts[shorts[key]] == 1 else key: value for key, value in values.items()}
 
 
 @dataclass(frozen=True)

@@ -48,16 +48,12 @@ def _records(run: History) -> list[Record]:
 
 
 def _points(run: History, axis: str, name: str) -> list[tuple[float, float]]:
-    """Up to MAX_POINTS points (update or cost, value)."""
+    """Up to MAX_POINTS points (update or cost, value): the last place of a group of points, at their mean height."""
     points = [
         (place, record.values[name])
         for record in _records(run)
         if name in record.values and (place := record.update if axis == "updates" else record.eflop) is not None
     ]
     size = max(1, -(-len(points) // MAX_POINTS))
-    return [_mean(points[start : start + size]) for start in range(0, len(points), size)]
-
-
-def _mean(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """The place of the last point, at the mean height of all."""
-    return points[-1][0], sum(y for _, y in points) / len(points)
+    groups = [points[start : start + size] for start in range(0, len(points), size)]
+    return [(group[-1][0], sum(y for _, y in group) / len(group)) for group in groups]

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from nmt import registry
 from nmt.cli.command import Command, Parts
-from nmt.cli.scores import NamedScore, System, as_lines, as_rows, as_table, compared_as_rows, compared_as_table
+from nmt.cli.scores import NamedScore, System, as_json, as_lines, as_rows, as_table, compared_as_table
 from nmt.errors import InputError, UserError, quoted, unknown
 from nmt.log import log
 from nmt.metrics.base import Lines, Metric
@@ -213,7 +213,7 @@ def _shown(
     if options.significance != "none":
         named = [(system.name, system.lines) for system in systems]
         comparisons = compare(named, references, metrics, options.significance, options.trials)
-        return compared_as_rows(comparisons) if options.json else compared_as_table(comparisons)
+        return as_json(map(vars, comparisons)) if options.json else compared_as_table(comparisons)
     scores: list[list[NamedScore]]
     if options.paper:
         paper = PaperBleu(PaperBleuOptions(target_lang=_language(options, systems)))

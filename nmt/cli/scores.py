@@ -32,16 +32,11 @@ class System:
 
 def as_rows(systems: Sequence[System], scores: Sequence[Sequence[NamedScore]]) -> str:
     """JSON with a row per score. scores: of each system"""
-    return _json(
+    return as_json(
         {"system": system.name, "metric": name, **vars(score), "decoder": system.decoder}
         for system, of_system in zip(systems, scores, strict=True)
         for name, score in of_system
     )
-
-
-def compared_as_rows(comparisons: Sequence[Comparison]) -> str:
-    """JSON with a row per metric and system."""
-    return _json(map(vars, comparisons))
 
 
 def as_lines(scores: Sequence[NamedScore]) -> str:
@@ -78,7 +73,8 @@ def compared_as_table(comparisons: Sequence[Comparison]) -> str:
     return _text([["", "system", "score", "mean, 95 %", "p"], *rows]) + "\n" + _text(signatures)
 
 
-def _json(rows: Iterable[object]) -> str:
+def as_json(rows: Iterable[object]) -> str:
+    """JSON with a row per object."""
     return json.dumps(list(rows), indent=1, ensure_ascii=False) + "\n"
 
 

@@ -1,8 +1,9 @@
-"""Comparison of our searches with another engine's: the same lines are translated by both."""
+"""Comparison of our searches with CTranslate2's: the same lines are translated by both."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Protocol
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from nmt import registry
 from nmt.batch import pad_rows
 from nmt.checkpoint import LoadedModel
-from nmt.errors import InputError, quoted
+from nmt.errors import InputError, UserError, quoted
 from nmt.models.base import Model
 from nmt.symbols import EOS, SYMBOLS
 from nmt.text.pipeline import Pipeline
@@ -27,10 +28,24 @@ COMPARED_BATCH_SENTENCES: Final = 32  # a CPU gains nothing by more
 TokenIds = NDArray[Any]
 
 
-class TranslationEngine(Protocol):
-    """Another program that translates with an exported model: ids in, ids out. name: for messages"""
+def import_ctranslate2() -> Any:
+    """The package ctranslate2; raises UserError if it is not installed."""
+    try:
+        import ctranslate2
+    except ImportError as error:
+        raise UserError(
+            f"CTranslate2 cannot be imported: {quoted(error)} (in the folder of nmt's sources: pip install -e '.[ctranslate2]')"
+        ) from None
+    return ctranslate2
 
-    name: ClassVar[str]
+
+class CTranslate2Engine:
+    """CTranslate2 on the CPU with an exported model. threads: None leaves the choice to the engine"""
+
+    def __init__(self, folder: Path, pipeline: Pipeline, threads: int | None) -> None:
+        self._translator = import_ctranslate2().Translator(str(folder), device="cpu", intra_threads=threads or 0)
+        self._pieces = [pipeline.source.piece(token) for token in range(pipeline.source.size)]
+        self._ids = {pipeline.target.piece(token): token for token in range(pipeline.target.size)}
 
     def translate(
         self, sources: Iterable[Sequence[int]], beam_size: int, length_penalty: float, max_length: int
@@ -42,12 +57,20 @@ class TranslationEngine(Protocol):
         length_penalty: a score is divided by tokens ** length_penalty, EOS counted
         max_length: tokens of a translation at most
         """
-        ...
+        results = self._translator.translate_batch(
+            [[self._pieces[token] for token in source] for source in sources],
+            beam_size=beam_size,
+            length_penalty=length_penalty,
+            max_decoding_length=max_length,
+            max_input_length=0,
+            max_batch_size=COMPARED_BATCH_SENTENCES,
+        )
+        return [[self._ids[piece] for piece in result.hypotheses[0]] for result in results]
 
 
 @dataclass(frozen=True)
 class EngineComparison:
-    """How alike our search and another engine's translate the same lines, by four outcomes.
+    """How alike our search and CTranslate2's translate the same lines, by four outcomes.
 
     search: "greedy" or "beam 4", without a length penalty
     lines: number of lines
@@ -86,12 +109,12 @@ def real_lines(pipeline: Pipeline, lines: Sequence[str], count: int, name: str) 
 @torch.inference_mode()
 def compare_engines(
     loaded: LoadedModel,
-    engine: TranslationEngine,
+    engine: CTranslate2Engine,
     lines: Sequence[TokenIds],
     beam_size: int,
     check: Callable[[], None],
 ) -> EngineComparison:
-    """Translate lines by our search and by another engine, without a length penalty.
+    """Translate lines by our search and by CTranslate2, without a length penalty.
 
     lines: source ids without EOS
     beam_size: 1 is greedy search
@@ -111,7 +134,7 @@ def compare_engines(
         else:
             outcome = "tied" if _tied(loaded.model, line, own, other, greedy) else "different"
         if outcome == "different" and not example:
-            example = f"line {number}: '{quoted(text(own))}' by nmt, '{quoted(text(other))}' by {engine.name}"
+            example = f"line {number}: '{quoted(text(own))}' by nmt, '{quoted(text(other))}' by CTranslate2"
         counts[outcome] += 1
     search = "greedy" if greedy else f"beam {beam_size}"
     return EngineComparison(search, len(lines), **counts, example=example)

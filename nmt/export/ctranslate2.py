@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final, cast
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,13 @@ from torch import Tensor, nn
 from nmt.artefact import new_folder, to_json, write_file
 from nmt.checkpoint import LoadedModel
 from nmt.errors import ArtefactError, UserError, quoted
-from nmt.export.comparison import COMPARED_BATCH_SENTENCES, EngineComparison, TokenIds, compare_engines
+from nmt.export.comparison import (
+    CTranslate2Engine,
+    EngineComparison,
+    TokenIds,
+    compare_engines,
+    import_ctranslate2,
+)
 from nmt.export.tuning import (
     DEFAULT_PENALTY,
     MAX_TARGET_TOKENS,
@@ -94,17 +100,6 @@ def _search_settings(export: CTranslate2Export) -> dict[str, Any]:
         "max_decoding_length": MAX_TARGET_TOKENS,
     }
     return {"translate_batch": options, "tuned": asdict(export.tuned) if export.tuned else None}
-
-
-def import_ctranslate2() -> Any:
-    """The package ctranslate2; raises UserError if it is not installed."""
-    try:
-        import ctranslate2
-    except ImportError as error:
-        raise UserError(
-            f"CTranslate2 cannot be imported: {quoted(error)} (in the folder of nmt's sources: pip install -e '.[ctranslate2]')"
-        ) from None
-    return ctranslate2
 
 
 def specification(loaded: LoadedModel) -> Any:
@@ -202,28 +197,3 @@ def _set_linear(spec: Any, linear: nn.Linear) -> None:
 def _copy(weight: object) -> Tensor:
     """A copy of a weight, since quantising a specification overwrites its tensors."""
     return cast(Tensor, weight).detach().clone(memory_format=torch.contiguous_format)
-
-
-class CTranslate2Engine:
-    """CTranslate2 on the CPU with an exported model. threads: None leaves the choice to the engine"""
-
-    name: ClassVar[str] = "CTranslate2"
-
-    def __init__(self, folder: Path, pipeline: Pipeline, threads: int | None) -> None:
-        self._translator = import_ctranslate2().Translator(str(folder), device="cpu", intra_threads=threads or 0)
-        self._pieces = [pipeline.source.piece(token) for token in range(pipeline.source.size)]
-        self._ids = {pipeline.target.piece(token): token for token in range(pipeline.target.size)}
-
-    def translate(
-        self, sources: Iterable[Sequence[int]], beam_size: int, length_penalty: float, max_length: int
-    ) -> list[list[int]]:
-        """See `TranslationEngine`."""
-        results = self._translator.translate_batch(
-            [[self._pieces[token] for token in source] for source in sources],
-            beam_size=beam_size,
-            length_penalty=length_penalty,
-            max_decoding_length=max_length,
-            max_input_length=0,
-            max_batch_size=COMPARED_BATCH_SENTENCES,
-        )
-        return [[self._ids[piece] for piece in result.hypotheses[0]] for result in results]

@@ -6,7 +6,7 @@ from typing import Final
 
 from nmt import registry
 from nmt.checkpoint import LoadedModel
-from nmt.export.comparison import MAX_SOURCE_TOKENS, TranslationEngine
+from nmt.export.comparison import MAX_SOURCE_TOKENS, CTranslate2Engine
 from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.open import build_translator
@@ -58,7 +58,7 @@ class TunedPenalty:
 
 
 def tune_length_penalty(
-    loaded: LoadedModel, engine: TranslationEngine, dev: DevelopmentSet, check: Callable[[], None]
+    loaded: LoadedModel, engine: CTranslate2Engine, dev: DevelopmentSet, check: Callable[[], None]
 ) -> TunedPenalty:
     """Translate a development set by our default search, and by the engine's beam search with each of PENALTIES.
 
