@@ -94,6 +94,12 @@ def unknown(noun: str, given: str, known: Iterable[str]) -> UserError:
     return UserError(f"unknown {noun} '{quoted(given)}' ({hint})")
 
 
+def missing_package(purpose: str, package: str, extra: str) -> UserError:
+    """The error for a package that is not installed. purpose: what needs it; extra: of nmt, which installs it"""
+    install = f"in the folder of nmt's sources: pip install -e '.[{extra}]'"
+    return UserError(f"{purpose}: needs the package {package} ({install})")
+
+
 def is_out_of_memory(error: Exception) -> bool:
     """Whether memory of the machine or of the device ran out. Does not import torch."""
     device_error = getattr(sys.modules.get("torch"), "OutOfMemoryError", MemoryError)

@@ -104,12 +104,12 @@ class Command:
 
     def invoke(self, argv: Sequence[str]) -> int:
         """Parse, merge settings (preset < --config < flags), and run."""
-        given = parse(argv, flags_of(self.own_options()), self._greedy)
+        given = parse(argv, flags_of(self.own_options()), not self.positional)
         for plugin in given.texts("plugin"):
             registry.load_plugin(plugin)
         files = [settings_file(path) for path in given.texts("config")]
-        table, settings, left_out = self._merge(argv, self._preset(given, files), files)
-        arguments = parse(argv, table.flags, self._greedy)
+        table, settings = self._merge(argv, self._preset(given, files), files)
+        arguments = parse(argv, table.flags, not self.positional)
         if any(word in HELP for word in arguments.words):
             from nmt.cli.help import show_help  # rich takes its time to import
 
@@ -120,7 +120,7 @@ class Command:
         values = settings.values
         common = make(CommonOptions, values)
         log.quiet = common.quiet
-        for line in left_out:
+        for line in settings.left_out:
             log.info(line)
         if common.dump_config:
             sys.stdout.write(settings.dump(table.groups))
@@ -135,10 +135,6 @@ class Command:
             gc.freeze()
             gc.enable()
         return (self.run(options, Parts(parts, argv, table.taken)) if self.kinds else self.run(options)) or 0
-
-    @property
-    def _greedy(self) -> bool:
-        return not self.positional
 
     def own_options(self) -> list[Option]:
         """The options that do not belong to a part."""
@@ -165,27 +161,25 @@ class Command:
         preset = registry.find_preset(names[-1])
         return Layer(preset.origin, preset.values)
 
-    def _merge(
-        self, argv: Sequence[str], preset: Layer | None, files: Sequence[Layer]
-    ) -> tuple[OptionTable, Settings, list[str]]:
-        """The options with the chosen parts, the settings of preset and files, and what of the preset is left out."""
+    def _merge(self, argv: Sequence[str], preset: Layer | None, files: Sequence[Layer]) -> tuple[OptionTable, Settings]:
+        """The options with the chosen parts, and the settings of preset and files."""
         groups, own = self._own_groups(), self.own_options()
         taken, flags = frozenset(option.name for option in own), flags_of(own)
 
         def given(option: Option) -> list[str]:
-            return parse(argv, flags_of([option], taken=taken) | flags, self._greedy).texts(option.path_key)
+            return parse(argv, flags_of([option], taken=taken) | flags, not self.positional).texts(option.path_key)
 
         presets = [preset] if preset else []
         choice = choice_by([*presets, *files], taken, given)
-        table, settings, left_out = option_table(self.name, groups, choice), Settings(), list[str]()
+        table, settings = option_table(self.name, groups, choice), Settings()
         if preset:
             chosen = table.chosen(choice)
             of_preset = choice_by([Layer("the chosen parts", chosen), preset], taken, lambda option: ())
             preset_table = option_table(self.name, groups, of_preset)
-            left_out = settings.overlay_preset(preset, preset_table, preset_table.chosen(of_preset), chosen)
+            settings.overlay_preset(preset, preset_table, preset_table.chosen(of_preset), chosen)
         for file in files:
             settings.overlay(file, table)
-        return table, settings, left_out
+        return table, settings
 
     def _values(self, arguments: Arguments, table: OptionTable) -> dict[str, Any]:
         """The values of flags and of words without a flag, as text, by path key. UserError for a word without meaning."""

@@ -82,7 +82,9 @@ def _fail(message: str, code: int, debug: bool) -> int:
 def _dispatch(arguments: list[str]) -> int:
     name = arguments[0] if arguments else "--help"
     if name in ("--help", "-h"):
-        print(_overview())
+        rows = "\n".join(f"  {name:<10} {summary}" for name, summary in COMMANDS.items())
+        print(f"nmt {__version__}: neural machine translation\n\nusage: nmt COMMAND [OPTIONS]\n\n{rows}\n")
+        print("nmt COMMAND --help shows the options of a command, nmt --version the version.")
         return 0
     if name in ("--version", "-V"):
         print(f"nmt {__version__}")
@@ -91,14 +93,6 @@ def _dispatch(arguments: list[str]) -> int:
         raise unknown("command", name, COMMANDS)
     command = importlib.import_module(f"nmt.cli.{name}").COMMAND
     return int(command.invoke(arguments[1:]))
-
-
-def _overview() -> str:
-    rows = "\n".join(f"  {name:<10} {summary}" for name, summary in COMMANDS.items())
-    return (
-        f"nmt {__version__}: neural machine translation\n\nusage: nmt COMMAND [OPTIONS]\n\n{rows}\n\n"
-        "nmt COMMAND --help shows the options of a command, nmt --version the version."
-    )
 
 
 def _close_stdout(code: int) -> int:

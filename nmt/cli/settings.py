@@ -60,7 +60,7 @@ class OptionTable:
     def find(self, key: str) -> Option | None:
         """The option of a key, with or without the kind at its front. UserError where several parts have it."""
         matches = [option for option in self.options if option.path_key == key]
-        matches = matches or [option for option in self.options if key in keys_of(option, self.taken)]
+        matches = matches or [option for option in self.options if key in setting_keys(option, self.taken)]
         if len(matches) > 1:
             keys = " or ".join(to_toml(option.path_key) for option in matches)
             raise UserError(f"setting '{key}' is ambiguous (write {keys})")
@@ -71,7 +71,7 @@ class OptionTable:
         return {option.path_key: choice(option) for option in self.options if option.kind}
 
 
-def keys_of(option: Option, taken: Container[str]) -> list[str]:
+def setting_keys(option: Option, taken: Container[str]) -> list[str]:
     """The keys of an option: with its whole path and, if it cannot be misread, without the kind at its front."""
     short = option.path_key.partition(".")[2]
     return [option.path_key, short] if short and short.partition(".")[0] not in taken else [option.path_key]
@@ -113,10 +113,14 @@ def option_table(command: str, own: Mapping[str, Sequence[Option]], choice: Choi
 
 @dataclass
 class Settings:
-    """Values by path key, each with the place that set it; a later layer wins: preset < --config < flags."""
+    """Values by path key, each with the place that set it; a later layer wins: preset < --config < flags.
+
+    left_out: a line for each part of the preset that is replaced, with the options left out
+    """
 
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
 
     def overlay(self, layer: Layer, table: OptionTable) -> None:
         """Set values. A key that no option has is kept for `convert`."""
@@ -127,23 +131,23 @@ class Settings:
 
     def overlay_preset(
         self, preset: Layer, table: OptionTable, names: Mapping[str, str], chosen: Mapping[str, str]
-    ) -> list[str]:
+    ) -> None:
         """Set the values of a preset but for those of parts that are replaced: noam's lr is no learning rate for another.
 
         table: of the preset's parts
         names, chosen: the names of the preset's parts and of the chosen parts, by path
-        returns: a line for each part of the preset that is replaced, with the options left out
         """
-        left_out = defaultdict[str, list[str]](list)
+        keys_by_part = defaultdict[str, list[str]](list)
         for key, value in preset.values.items():
             option = table.find(key)
             above = [path for path in names if option and f"{option.path}.".startswith(f"{path}.")]
             replaced = next((path for path in above if names[path] != chosen.get(path)), None)
             if replaced:
-                left_out[f"{replaced} {names[replaced]}"].append(key)
+                keys_by_part[f"{replaced} {names[replaced]}"].append(key)
             else:
                 self.overlay(Layer(preset.origin, {key: value}), table)
-        return [f"{preset.origin}: left out with its {part}: {', '.join(keys)}" for part, keys in left_out.items()]
+        for part, keys in keys_by_part.items():
+            self.left_out.append(f"{preset.origin}: left out with its {part}: {', '.join(keys)}")
 
     def convert(self, options: Sequence[Option]) -> None:
         """Turn every value into its option's type; UserError for a key without an option, and a value that does not fit."""
@@ -182,7 +186,7 @@ def choice_by(layers: Sequence[Layer], taken: Container[str], given: Callable[[O
     """
 
     def choice(option: Option) -> str:
-        keys = keys_of(option, taken)
+        keys = setting_keys(option, taken)
         names = [layer.values[key] for layer in layers for key in reversed(keys) if key in layer.values]
         return str([option.default, *names, *given(option)][-1])
 

@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any, ClassVar, Final
 
 from nmt import UserError, opt, options_class, register
-from nmt.errors import quoted
+from nmt.errors import missing_package, quoted
 from nmt.metrics.base import Lines, Metric, Score
 
 BATCH_LINES: Final = 64
@@ -68,9 +68,7 @@ class Comet(Metric):
         try:
             from comet import load_from_checkpoint
         except ImportError:
-            raise UserError(
-                "metric comet: needs the package comet (in the folder of nmt's sources: pip install -e '.[comet]')"
-            ) from None
+            raise missing_package("metric comet", "comet", "comet") from None
         if self.options.comet_model is None:
             raise UserError("metric comet: needs a model (give --comet-model the checkpoint of one)")
         if not Path(self.options.comet_model).is_file():

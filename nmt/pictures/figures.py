@@ -8,7 +8,7 @@ from html import escape
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from nmt.errors import UserError
+from nmt.errors import missing_package
 from nmt.log import log
 
 if TYPE_CHECKING:
@@ -30,9 +30,7 @@ NO_METADATA: Final = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 def check_matplotlib(purpose: str) -> None:
     """Raise UserError unless matplotlib is installed. purpose: the flag or file that needs it, for the message"""
     if find_spec("matplotlib") is None:
-        raise UserError(
-            f"{purpose}: needs the package matplotlib (in the folder of nmt's sources: pip install -e '.[plots]')"
-        )
+        raise missing_package(purpose, "matplotlib", "plots")
 
 
 def render_figure(draw: "Callable[[Figure], None]", file_format: Literal["svg", "png"]) -> bytes:

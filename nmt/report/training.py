@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nmt.artefact import storage_error
-from nmt.errors import ResourceError, UserError, quoted
+from nmt.errors import ResourceError, missing_package, quoted
 from nmt.log import log
 from nmt.report.losses import LossSums
 
@@ -267,7 +267,5 @@ def _tensorboard(folder: Path) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise UserError(
-            "--tensorboard: needs the package tensorboard (in the folder of nmt's sources: pip install -e '.[tensorboard]')"
-        ) from None
+        raise missing_package("--tensorboard", "tensorboard", "tensorboard") from None
     return SummaryWriter(str(folder))
