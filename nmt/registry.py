@@ -4,7 +4,6 @@ Parts come from the built-in folders, from pip entry points of the group `nmt.pl
 imported before it is looked up. Presets are named sets of options for parts and for the trainer.
 """
 
-import ast
 import importlib
 import importlib.util
 import re
@@ -34,7 +33,10 @@ FOLDERS: Final = {
 PACKAGE: Final = Path(__file__).parent
 PRESETS_FILE: Final = PACKAGE / "presets.toml"
 NO_VALUES: Final[Mapping[str, Any]] = MappingProxyType({})
-_DECORATOR: Final = re.compile(r"""^@register\(\s*["']([\w-]+)["'],\s*["']([^"'\n]+)["']""", re.MULTILINE)
+_PART: Final = re.compile(  # kind, name, and the first line of the class's docstring
+    r'''^@register\(\s*["']([\w-]+)["'],\s*["']([^"'\n]+)["'].*?^class .*?^    r?"""(.*?)(?:"""|$)''',
+    re.MULTILINE | re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def register(kind: str, name: str, options: type) -> Callable[[PartClass], PartC
     def enter(cls: PartClass) -> PartClass:
         place = cls.__module__
         other = _shelf.parts.get((kind, name))
-        taken = other.place if other else _built_in(kind).get(name, place)
+        taken = other.place if other else _built_in(kind).get(name, (place, ""))[0]
         if other or taken != place:
             raise UserError(f"{kind} '{name}' is registered twice: in {taken} and in {place}; rename one of them")
         options_of(options)
@@ -133,7 +135,7 @@ def find(kind: str, name: str) -> Entry:
     """The part of that kind and name; UserError with the nearest name if there is none."""
     _check_kind(kind)
     if (kind, name) not in _shelf.parts and name in _built_in(kind):
-        importlib.import_module(_built_in(kind)[name])
+        importlib.import_module(_built_in(kind)[name][0])
     if (kind, name) not in _shelf.parts:
         _load_entry_points()
     if (kind, name) not in _shelf.parts:
@@ -144,7 +146,7 @@ def find(kind: str, name: str) -> Entry:
 def summaries(kind: str) -> dict[str, str]:
     """The first line of the docstring of each part of a kind, by name. Imports no built-in part."""
     entries = {name: _shelf.parts.get((kind, name)) for name in names(kind)}
-    return {name: entry.summary if entry else _summary_in_file(kind, name) for name, entry in entries.items()}
+    return {name: entry.summary if entry else _built_in(kind)[name][1] for name, entry in entries.items()}
 
 
 def presets() -> dict[str, Preset]:
@@ -167,24 +169,14 @@ def _check_kind(kind: str) -> None:
 
 
 @cache
-def _built_in(kind: str) -> dict[str, str]:
-    """The modules of the built-in parts of a kind, by part name: read from the files, which are not imported."""
+def _built_in(kind: str) -> dict[str, tuple[str, str]]:
+    """Module and summary of the built-in parts of a kind, by part name: read from the files, which are not imported."""
     return {
-        name: f"nmt.{FOLDERS[kind]}.{file.stem}"
+        name: (f"nmt.{FOLDERS[kind]}.{file.stem}", summary)
         for file in sorted((PACKAGE / FOLDERS[kind]).glob("*.py"))
-        for registered, name in _DECORATOR.findall(file.read_text(encoding="utf-8"))
+        for registered, name, summary in _PART.findall(file.read_text(encoding="utf-8"))
         if registered == kind
     }
-
-
-def _summary_in_file(kind: str, name: str) -> str:
-    file = PACKAGE / FOLDERS[kind] / f"{_built_in(kind)[name].rpartition('.')[2]}.py"
-    for node in ast.parse(file.read_bytes()).body:
-        if isinstance(node, ast.ClassDef):
-            for decorator in node.decorator_list:
-                if [ast.unparse(word) for word in getattr(decorator, "args", ())][:2] == [repr(kind), repr(name)]:
-                    return (ast.get_docstring(node) or "").split("\n")[0]
-    return find(kind, name).summary
 
 
 @cache

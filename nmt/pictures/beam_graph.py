@@ -83,18 +83,13 @@ class Recorder:
         self.rows.append((parent, self.rows[parent][1] + 1, beam, token, log_prob))
         return len(self.rows) - 1
 
-    def path(self, number: int) -> list[int]:
-        """The numbers from a hypothesis to node 0, along the parents."""
-        numbers = [number]
-        while numbers[-1] > 0:
-            numbers.append(self.rows[numbers[-1]][0])
-        return numbers
-
     def best(self, tokens: Sequence[int]) -> set[int]:
         """The numbers of a translation's prefixes, and of its end. tokens: without EOS"""
-        for number, (_, _, _, token, _) in enumerate(self.rows):
-            path = self.path(number) if token == EOS else []
-            if path and [self.rows[prefix][3] for prefix in path[1:-1]] == list(reversed(tokens)):
+        for number in [number for number, row in enumerate(self.rows) if row[3] == EOS]:
+            path = [number]
+            while path[-1] > 0:
+                path.append(self.rows[path[-1]][0])
+            if [self.rows[prefix][3] for prefix in path[1:-1]] == list(reversed(tokens)):
                 return set(path)
         return set()
 
