@@ -122,7 +122,6 @@ class AvoidFilter:
         self._automata = [token_texts.automaton(texts) if texts else None for texts in avoid]
 
     def __call__(self, log_probs: Tensor, prefixes: Prefixes) -> None:
-        """See Filter."""
         rows = zip(prefixes.sentences.tolist(), prefixes.tokens.tolist(), strict=True)
         for number, (sentence, tokens) in enumerate(rows):
             if (automaton := self._automata[sentence]) is not None:

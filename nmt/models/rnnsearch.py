@@ -7,13 +7,14 @@ D of the features, W hypotheses per sentence, N = B * W.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from nmt import opt, options_class, register
 from nmt.batch import Batch
-from nmt.models.base import FLOAT32_BYTES, Model, Output, Scorer, State, Vocabularies
+from nmt.models.base import FLOAT32_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import Linear
@@ -145,32 +146,17 @@ class RnnSearch(Model):
         state, memory = self._encode(source)
         return State(sentences=memory, hypotheses={"state": state})
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """See Scorer."""
-        features, state = self.advance(tokens, state)
-        return self.log_probs(features), state
-
     def prepared(self, output: Callable[[Tensor], Tensor] | None = None) -> Scorer:
-        """See Model."""
-        return _PreparedRnnSearch(self, output or self.prepared_output())
+        return PreparedScorer(self.start, partial(self.step, output=output or self.prepared_output()))
 
-    def advance(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """A step of a search up to the features (N, D). Per hypothesis: the state of the GRU."""
+    def step(
+        self, tokens: Tensor, state: State, output: Callable[[Tensor], Tensor] | None = None
+    ) -> tuple[Tensor, State]:
+        """See Scorer. Per hypothesis: the state of the GRU. output: in place of the model's own"""
         previous, memory = state.hypotheses["state"], state.sentences
         recurrent, read_out = self._read(tokens)
         following, weights = self.cell(recurrent, previous, memory["keys"], memory["values"], memory["mask"])
         rows = weights.shape[:2]  # B W
         features = self._features(read_out.view(*rows, -1), previous.view(*rows, -1), weights, memory)
-        return features.flatten(0, 1), state.after(memory, {"state": following}, weights.flatten(0, 1))
-
-
-class _PreparedRnnSearch:
-    """RNNsearch as the Scorer of one search: its output projection looked up."""
-
-    def __init__(self, model: RnnSearch, output: Callable[[Tensor], Tensor]) -> None:
-        self.model, self.output, self.start = model, output, model.start
-
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """See Scorer."""
-        features, state = self.model.advance(tokens, state)
-        return self.model.log_probs(features, self.output), state
+        log_probs = self.log_probs(features.flatten(0, 1), output)  # N V
+        return log_probs, state.after(memory, {"state": following}, weights.flatten(0, 1))

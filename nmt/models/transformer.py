@@ -140,7 +140,6 @@ class Transformer(Model):
         return len(self.decoder) - 1
 
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
-        """See Model."""
         with recording() as weights:
             self(batch)
         encoder, decoder = weights[: len(self.encoder)], weights[len(self.encoder) :]
@@ -166,7 +165,6 @@ class Transformer(Model):
         return self.prepared().step(tokens, state)
 
     def prepared(self, output: Callable[[Tensor], Tensor] | None = None) -> Scorer:
-        """See Model."""
         return _PreparedTransformer(self, output)
 
     def prepared_layers(self) -> list[LayerStep]:
@@ -201,7 +199,6 @@ class _PreparedTransformer:
         return self.model.prepared_layers() if self.layers is self.model.compiled_layers else self.layers
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """See Scorer."""
         model, memory, used = self.model, state.sentences, state.num_entries
         padding_bias = memory["padding_bias"].flatten(0, 1)  # BH 1 S
         B, H = len(memory["padding_bias"]), model.options.heads

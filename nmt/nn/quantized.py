@@ -77,11 +77,9 @@ class Int8Linear(nn.Module):
         return Int8Linear(self.weight[rows], self.scale[rows], bias, self.int8_products)
 
     def prepared(self) -> Callable[[Tensor], Tensor]:
-        """See Linear."""
         return self.forward if self.int8_products else self._widened.prepared()
 
     def forward(self, states: Tensor) -> Tensor:
-        """See Int8Linear."""
         if not self.int8_products:
             widened: Tensor = self._widened(states)
             return widened
@@ -133,7 +131,6 @@ class Int8Embedding(nn.Module):
         return cls(*rounding(table.weight.detach()))
 
     def forward(self, ids: Tensor) -> Tensor:
-        """See Int8Embedding."""
         return self.weight[ids] * self.scale[ids].unsqueeze(-1)
 
 

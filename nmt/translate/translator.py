@@ -102,7 +102,7 @@ class Translator:
         return CHARACTERS_PER_TOKEN * self.max_source_length
 
     def translate(
-        self, requests: Sequence[Request | str], check: Callable[[], None] | None = None
+        self, requests: Sequence[Request | str], check: Callable[[], None] = lambda: None
     ) -> list[Translation]:
         """A translation for each request or line, in their order. check: called before each batch; may raise to stop"""
         parsed = [Request(request) if isinstance(request, str) else request for request in requests]

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, Final
 
 from nmt.errors import InputError, ResourceError, UserError, quoted
 from nmt.text.compression import GZIP_MAGIC
@@ -28,16 +28,6 @@ MAX_CHARACTER_BYTES: Final = 4
 UNLIMITED_LINE_BYTES: Final = sys.maxsize
 
 
-class Source(Protocol):
-    """A stream of bytes."""
-
-    def waiting(self, seconds: float) -> bool:
-        """Whether bytes, or the end, can be read now or within `seconds`."""
-
-    def read(self) -> bytes:
-        """The next bytes; none at the end."""
-
-
 class Pipe:
     """A file descriptor of any kind: a pipe, a terminal, a file."""
 
@@ -48,9 +38,11 @@ class Pipe:
         self._poll.register(descriptor, select.POLLIN)
 
     def waiting(self, seconds: float) -> bool:
+        """Whether bytes, or the end, can be read now or within `seconds`."""
         return bool(self._poll.poll(1000 * seconds))
 
     def read(self) -> bytes:
+        """The next bytes; none at the end."""
         chunk = os.read(self._descriptor, STREAM_READ_BYTES)
         if not self._has_begun and chunk.startswith(GZIP_MAGIC):
             raise InputError("the text is gzip, which is read from files only (name the file, or gunzip it)")
@@ -72,6 +64,9 @@ class File:
             return self._file.read(STREAM_READ_BYTES)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise InputError(f"{quoted(self._path)}: damaged gzip: {error}") from None
+
+
+Source = Pipe | File
 
 
 def place_of(name: str) -> str:
