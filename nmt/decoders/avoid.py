@@ -63,11 +63,7 @@ class Automaton:
     def _built(
         self, beginnings: Sequence[str], patterns: Sequence[str], symbols: Mapping[str, int]
     ) -> NDArray[np.int32]:
-        """The state after each symbol in each state, (states, symbols + 1), the last column for any other character.
-
-        The state after some characters is the longest suffix of them that is the beginning of a pattern.
-        beginnings: the text of each state, in order of length
-        """
+        """(states, symbols + 1): the state of the longest suffix that begins a pattern; last, after any other character."""
         states = {beginning: state for state, beginning in enumerate(beginnings)}
         children: list[dict[int, int]] = [{} for _ in beginnings]  # symbol -> state whose text is longer by that symbol
         for state, beginning in enumerate(beginnings[1:], 1):

@@ -102,10 +102,7 @@ class _Banks(Beams):
 
 
 def _ended(scores: Tensor, progress: Sequence[PhraseProgress], size: int) -> tuple[Tensor, Tensor]:
-    """The scores of the hypotheses that end, and which hypotheses they continue, (size,) both.
-
-    They are among the best `size` continuations of the hypotheses that have met all phrases. scores: (W, V)
-    """
+    """The scores (size,) and parents (size,) of hypotheses that end: among the best continuations of complete ones."""
     V = scores.shape[1]
     complete = torch.tensor([not of_hypothesis.remaining for of_hypothesis in progress], device=scores.device)
     values, indices = scores.masked_fill(~complete[:, None], -math.inf).flatten().topk(min(size, scores.numel()))
@@ -115,10 +112,7 @@ def _ended(scores: Tensor, progress: Sequence[PhraseProgress], size: int) -> tup
 
 
 def _restrict(log_probs: Tensor, progress: PhraseProgress, tokens_left: int) -> None:
-    """Forbid EOS before all phrases are met, and other tokens than theirs when these need all that are left.
-
-    log_probs: (V,), written into
-    """
+    """Forbid EOS before all phrases are met, and other tokens than theirs when these need all that are left."""
     remaining = progress.remaining
     if remaining:
         log_probs[EOS] = -math.inf

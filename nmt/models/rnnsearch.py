@@ -84,11 +84,7 @@ class RnnSearch(Model):
         return {"cross": weights[None, :, None]}
 
     def _unroll(self, tokens: Tensor, state: Tensor, memory: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Run the GRU over all target positions.
-
-        tokens: (B, T, 3 H) projected embeddings; state: (B, H)
-        returns: the state before each token (B, T, H), and the attention weights (B, T, S)
-        """
+        """Run the GRU over tokens (B, T, 3 H): the state before each (B, T, H), and the attention weights (B, T, S)."""
         states, weights = [], []
         for token in tokens.unbind(1):
             states.append(state)
@@ -113,10 +109,7 @@ class RnnSearch(Model):
         return recurrent, read_out
 
     def _features(self, tokens: Tensor, states: Tensor, weights: Tensor, memory: dict[str, Tensor]) -> Tensor:
-        """The maxout of U_o s + V_o E y + C_o c (appendix A.2.2), with the state before the token is read: (B, T, D).
-
-        tokens: (B, T, 2 L) projected embeddings; states: (B, T, H); weights: (B, T, S); T may also be W hypotheses
-        """
+        """The maxout of U_o s + V_o E y + C_o c (appendix A.2.2) of each target position, or of W hypotheses: (B, T, D)."""
         contexts = memory["read_out"]  # B S 2L
         read_out = self.read_out_state(states) + tokens + weights.to(contexts.dtype) @ contexts  # B T 2L
         features: Tensor = self.bottleneck(self._dropout(torch.maximum(*read_out.chunk(2, dim=-1))))

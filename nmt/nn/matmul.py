@@ -145,10 +145,8 @@ if onednn_available():
 
 
 def _onednn_of_rows(left: Tensor, right: Tensor) -> Tensor:
-    """The transpose of left (N, E) times right (N, D) by oneDNN: (E, D)
-
-    It needs its first factor transposed, which torch is slow at; so the smaller of `left`, or `right` with the product, is.
-    """
+    """The transpose of left (N, E) times right (N, D) by oneDNN: (E, D)"""
+    # oneDNN needs its first factor transposed, which torch is slow at: the smaller of `left`, or `right` with the product
     if left.numel() <= right.numel() + left.shape[1] * right.shape[1]:
         return _onednn(left.t(), right.t(), None)
     return _onednn(right.t(), left.t(), None).t().contiguous()

@@ -53,7 +53,6 @@ class Int8Linear(nn.Module):
 
     @classmethod
     def of(cls, linear: nn.Linear, rounding: Rounding = rounded) -> "Int8Linear":
-        """The layer with rounded weights."""
         return cls(*rounding(linear.weight.detach()), None if linear.bias is None else linear.bias.detach())
 
     @cached_property
@@ -101,10 +100,7 @@ def int8_available() -> bool:
 
 
 def _packed(weight: Tensor, scale: Tensor) -> Any:
-    """Weights in the layout of torch's 8-bit products.
-
-    torch has deprecated quantized tensors, with a warning, but there is no other way to pack weights yet.
-    """
+    # torch has deprecated quantized tensors, with a warning, but there is no other way to pack weights yet
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         zeros = torch.zeros(len(scale), dtype=torch.int64)
@@ -127,7 +123,6 @@ class Int8Embedding(nn.Module):
 
     @classmethod
     def of(cls, table: nn.Embedding, rounding: Rounding = rounded) -> "Int8Embedding":
-        """The embedding with rounded vectors."""
         return cls(*rounding(table.weight.detach()))
 
     def forward(self, ids: Tensor) -> Tensor:
