@@ -169,11 +169,13 @@ class Model(nn.Module, ABC):
     output: the projection to the vocabulary, features (..., D) -> logits (..., V), a module without other state
     width: D, which some schedules need
     reads_source: whether the prediction depends on the source; a language model's does not
+    alignment_layer: the layer of "cross" whose mean over heads, `State.attention`, aligns source and target best
     """
 
     output: nn.Module
     width: int
     reads_source: ClassVar[bool] = True
+    alignment_layer: int = 0
 
     @abstractmethod
     def forward(self, batch: Batch) -> Output:
@@ -212,11 +214,6 @@ class Model(nn.Module, ABC):
         Kinds are "encoder", "decoder" and "cross"; a kind that the model does not have is absent.
         """
         return {}
-
-    @property
-    def alignment_layer(self) -> int:
-        """The layer of "cross" whose mean over heads aligns source and target best; that mean is `State.attention`."""
-        return 0
 
     def log_probs(self, features: Tensor, output: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """features (..., D) -> log-probabilities (..., V) in nats, float32. output: in place of `self.output`"""

@@ -71,6 +71,7 @@ class Transformer(Model):
     def __init__(self, options: TransformerOptions, vocabularies: Vocabularies) -> None:
         super().__init__()
         self.compiled_layers: list[LayerStep] = []
+        self.alignment_layer = options.decoder_layers - 1  # benchmarks/alignment.py measured it (docs/translate.md)
         if options.tie == "all" and not vocabularies.joint:
             raise UserError("--tie all: source and target have separate vocabularies (give --tie target or none)")
         o, self.options, self.width = options, options, options.d_model
@@ -133,11 +134,6 @@ class Transformer(Model):
         shape = layers[0].self_attention.shape
         scores = len(self.encoder) * source**2 + len(layers) * target * (target + source)  # queries times keys
         return source * per_source + target * per_target + scores * 2 * shape.heads * (shape.keys + shape.values)
-
-    @property
-    def alignment_layer(self) -> int:
-        """See Model: the last decoder layer, which `benchmarks/alignment.py` measured as the best (docs/translate.md)."""
-        return len(self.decoder) - 1
 
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
         with recording() as weights:

@@ -80,16 +80,15 @@ class Residual(nn.Module):
 
         The second writes into f's output.
         """
-        norm = prepared_norm(self.norm)
+        shape, epsilon = list(self.norm.normalized_shape), self.norm.eps
+        weight, bias = self.norm.weight.detach(), self.norm.bias.detach()
+
+        def norm(states: Tensor) -> Tensor:
+            return torch.layer_norm(states, shape, weight, bias, epsilon)
+
         if self.pre_norm:
             return norm, lambda states, change: change.add_(states)
         return lambda states: states, lambda states, change: norm(change.add_(states))
-
-
-def prepared_norm(norm: nn.LayerNorm) -> Callable[[Tensor], Tensor]:
-    """Layer normalisation for one search, without gradient."""
-    shape, weight, bias, epsilon = list(norm.normalized_shape), norm.weight.detach(), norm.bias.detach(), norm.eps
-    return lambda states: torch.layer_norm(states, shape, weight, bias, epsilon)
 
 
 class EncoderLayer(nn.Module):

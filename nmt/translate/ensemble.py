@@ -20,7 +20,10 @@ class Ensemble(nn.Module):
 
     weights: of each model, normalised to sum to 1; none: equal weights
     mean: of log-probabilities, normalised again (Marian, Sockeye), or of probabilities (fairseq)
+    alignment_layer: see Model
     """
+
+    alignment_layer = 0
 
     def __init__(
         self, models: Sequence[nn.Module], weights: Sequence[float] | None = None, mean: Mean = "log-probabilities"
@@ -58,10 +61,6 @@ class Ensemble(nn.Module):
         heads = [None if cross is None else cross[model.alignment_layer].mean(1) for model, cross in layers]
         mean = self._mean_of(heads)  # B T S
         return {} if mean is None else {"cross": mean[None, :, None]}
-
-    @property
-    def alignment_layer(self) -> int:
-        return 0
 
     def compile_steps(self) -> None:
         for model in self.models:

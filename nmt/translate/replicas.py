@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from functools import partial
+from functools import cache, partial
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -45,8 +45,7 @@ class Replicas(Generic[_Item, _Result]):
         prepare: Callable[[], None],
     ) -> None:
         self.number, self._threads, self._device = number, threads, device
-        self._work = work
-        self._prepare: Callable[[], None] | None = prepare
+        self._work, self._prepare = work, cache(prepare)
         self._pool: Executor | None = None
         self._num_items = 0
 
@@ -57,9 +56,8 @@ class Replicas(Generic[_Item, _Result]):
         Raises ResourceError when a process is lost, and whatever the work raises.
         """
         self._num_items += len(items)
-        if self._num_items > 1 and self._prepare is not None:
+        if self._num_items > 1:
             self._prepare()
-            self._prepare = None
         if len(items) <= 1 or self.number == 1:
             for item in items:
                 check()
@@ -103,6 +101,5 @@ def _use_own_stream(device: torch.device) -> None:
 
 
 def _become_replica(work: Callable[[Any], Any], threads: int) -> None:
-    """Make this process a replica."""
     begin(work)
     use_threads(threads)

@@ -16,7 +16,7 @@ from nmt.errors import InputError, ResourceError, UserError, quoted
 from nmt.text.compression import GZIP_MAGIC
 from nmt.text.corpus import decode_line, open_text, raw_lines
 
-STDIN: Final = "-"
+STDIN_NAME: Final = "-"
 STREAM_READ_BYTES: Final = 1 << 16
 SIGNAL_POLL_SECONDS: Final = 0.2
 NEXT_LINE_SECONDS: Final = 0.02  # time that an open window waits for the next line
@@ -71,14 +71,14 @@ Source = Pipe | File
 
 def place_of(name: str) -> str:
     """The name of a text in messages."""
-    return "stdin" if name == STDIN else quoted(name)
+    return "stdin" if name == STDIN_NAME else quoted(name)
 
 
 @contextlib.contextmanager
 def open_source(name: str) -> Iterator[Source]:
     """A file or pipe by name; "-" is stdin. Raises UserError if it does not exist."""
     path = Path(name)
-    if name == STDIN:
+    if name == STDIN_NAME:
         if sys.stdin is None:
             raise UserError("stdin is closed (give it text, or name a file)")
         yield Pipe(sys.stdin.fileno())
@@ -175,7 +175,7 @@ def pairs(source: str, target: str, size: int, check: Callable[[], None]) -> Ite
     check: called while waiting; may raise to stop
     Raises InputError if a text is not UTF-8 or they differ in length.
     """
-    live, stored = (target, source) if target == STDIN else (source, target)
+    live, stored = (target, source) if target == STDIN_NAME else (source, target)
     others, first = raw_lines(Path(stored)), 1
     with open_source(live) as stream:
         for window in windows(stream, growing(size), UNLIMITED_LINE_BYTES, check):
@@ -183,7 +183,7 @@ def pairs(source: str, target: str, size: int, check: Callable[[], None]) -> Ite
             if len(rows) < len(window):
                 raise _longer(live, stored, first + len(rows) - 1)
             live_lines, stored_lines = _decode(window, live, first), _decode(rows, stored, first)
-            yield (stored_lines, live_lines) if target == STDIN else (live_lines, stored_lines)
+            yield (stored_lines, live_lines) if target == STDIN_NAME else (live_lines, stored_lines)
             first += len(window)
     if next(others, None) is not None:
         raise _longer(stored, live, first - 1)
