@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from nmt import opt, options_class
-from nmt.decoders.avoid import AvoidFilter, TokenTexts
+from nmt.decoders.avoid import TokenTexts, avoid_filter
 from nmt.decoders.constraints import Constraints, Filter, Prefixes
 from nmt.symbols import BOS, EOS, PAD, UNK
 
@@ -52,7 +52,7 @@ class Filters:
             if token_texts is None:
                 raise ValueError("avoiding texts needs the text of each token (Decoder.target)")
             avoid = [constraint.avoid for constraint in constraints]
-            self._filters.append(AvoidFilter(avoid, list(map(len, prefixes)), token_texts))
+            self._filters.append(avoid_filter(avoid, list(map(len, prefixes)), token_texts))
         self._filters.append(_end_at_limit)
         self._prefix_tokens = torch.tensor(list(zip_longest(*prefixes, fillvalue=PAD)), device=device)  # P B
 

@@ -121,10 +121,6 @@ class Int8Embedding(nn.Module):
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.scale = nn.Parameter(scale, requires_grad=False)
 
-    @classmethod
-    def of(cls, table: nn.Embedding, rounding: Rounding = rounded) -> "Int8Embedding":
-        return cls(*rounding(table.weight.detach()))
-
     def forward(self, ids: Tensor) -> Tensor:
         return self.weight[ids] * self.scale[ids].unsqueeze(-1)
 
@@ -137,7 +133,7 @@ def quantize(model: nn.Module, rounding: Rounding = rounded) -> None:
         if isinstance(module, nn.Linear):
             replacement = Int8Linear.of(module, rounding)
         elif isinstance(module, nn.Embedding):
-            replacement = Int8Embedding.of(module, rounding)
+            replacement = Int8Embedding(*rounding(module.weight.detach()))
         else:
             continue
         tied = replacements.setdefault(id(module.weight), replacement)

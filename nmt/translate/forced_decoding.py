@@ -37,11 +37,6 @@ class ForcedDecoding:
     log_probs: list[float]
     weights: NDArray[np.float32] | None
 
-    def reorder(self, positions: Sequence[int]) -> "ForcedDecoding":
-        """The tokens at these positions, EOS included, in this order."""
-        weights = None if self.weights is None else self.weights[list(positions)]
-        return ForcedDecoding([self.log_probs[position] for position in positions], weights)
-
 
 @dataclass(frozen=True)
 class PairScore:

@@ -368,7 +368,7 @@ def test_an_error_in_a_rank_is_not_taken_for_the_end_of_its_leader():
         rank = 1
 
         def fetch(self, key, seconds):
-            return b'{"requests": [{"text": "ban"}], "place": "source", "first": 1}'
+            return b'[{"text": "ban"}]'
 
     class Failing:
         def translate(self, *asked):
