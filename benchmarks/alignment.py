@@ -75,7 +75,7 @@ def toy_sentences() -> Iterator[Sentence]:
     chance = Random(SEED)
     while True:
         sentence = meaning.draw(chance)
-        source, target = english.say(sentence), german.say(sentence)
+        source, target = english.realise(sentence), german.realise(sentence)
         if generate.split_of(generate.text(source)) == "test":
             sure, possible = map(frozenset, words.links(source, target))
             yield generate.text(source), generate.text(target), ReferenceAlignment(sure, possible)
