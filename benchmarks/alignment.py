@@ -11,8 +11,10 @@ in percent.
 """
 
 import argparse
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from itertools import islice
@@ -25,16 +27,14 @@ import torch
 
 from nmt.batch import Batch
 from nmt.checkpoint import LoadedModel, load_model
+from nmt.errors import InputError, quoted
 from nmt.symbols import BOS, EOS
-from nmt.text.corpus import read_lines
+from nmt.text.corpus import read_lines, text_lines
 from nmt.text.words import word_of_tokens
 from nmt.translate.alignment import (
+    AttentionWeights,
     Pair,
-    ReferenceAlignment,
-    Weights,
-    agreement,
     hard_alignment,
-    read_gold,
     threshold_alignment,
     word_weights,
 )
@@ -42,6 +42,26 @@ from nmt.translate.alignment import (
 TOY: Final = Path(__file__).parents[1] / "recipes" / "toy"
 THRESHOLDS: Final = (0.1, 0.2, 0.3, 0.4, 0.5)
 SEED: Final = 2  # of the sentences; a sentence is held out by its hash, whatever the seed
+
+PAIR: Final = re.compile(r"([0-9]+)([-p])([0-9]+)")
+
+
+@dataclass(frozen=True)
+class ReferenceAlignment:
+    """The true alignment of a sentence. sure: pairs beyond doubt; possible: these and further acceptable pairs"""
+
+    sure: frozenset[Pair]
+    possible: frozenset[Pair]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The agreement of alignments with true ones (Och and Ney, 2003, section 6), from 0 to 1; error_rate: AER"""
+
+    precision: float
+    recall: float
+    error_rate: float
+
 
 Sentence = tuple[str, str, ReferenceAlignment]
 
@@ -55,13 +75,46 @@ def toy_sentences() -> Iterator[Sentence]:
     chance = Random(SEED)
     while True:
         sentence = meaning.draw(chance)
-        source, target = english.say(sentence), german.say(sentence)
+        source, target = english.realise(sentence), german.realise(sentence)
         if generate.split_of(generate.text(source)) == "test":
             sure, possible = map(frozenset, words.links(source, target))
             yield generate.text(source), generate.text(target), ReferenceAlignment(sure, possible)
 
 
-def word_attention(loaded: LoadedModel, source: str, target: str) -> Weights:
+def read_gold(path: Path) -> list[ReferenceAlignment]:
+    """True alignments, one sentence a line: Pharaoh's `0-0 2-1` for sure pairs, `3p1` for possible ones."""
+    alignments = []
+    for number, line in enumerate(text_lines(path), 1):
+        sure, possible = set(), set()
+        for word in line.split():
+            if (parts := PAIR.fullmatch(word)) is None:
+                raise InputError(f"{quoted(path)}:{number}: {quoted(word)} is no pair (0-0 if sure, 0p0 if possible)")
+            pair = int(parts[1]), int(parts[3])
+            possible.add(pair)
+            if parts[2] == "-":
+                sure.add(pair)
+        alignments.append(ReferenceAlignment(frozenset(sure), frozenset(possible)))
+    return alignments
+
+
+def agreement(alignments: Sequence[Iterable[Pair]], gold: Sequence[ReferenceAlignment]) -> Agreement:
+    """The agreement of alignments A with true ones, S sure and P possible, summed over all sentences.
+
+    Precision is |A & P| / |A|, recall |A & S| / |S|, AER 1 - (|A & S| + |A & P|) / (|A| + |S|). Precision of an empty A
+    and recall of an empty S are 1. Raises ValueError if there are not as many alignments as true ones.
+    """
+    pairs = [(frozenset(alignment), true) for alignment, true in zip(alignments, gold, strict=True)]
+    num_pairs, num_sure = sum(len(alignment) for alignment, _ in pairs), sum(len(true.sure) for _, true in pairs)
+    possible = sum(len(alignment & true.possible) for alignment, true in pairs)
+    sure = sum(len(alignment & true.sure) for alignment, true in pairs)
+    return Agreement(
+        possible / num_pairs if num_pairs else 1.0,
+        sure / num_sure if num_sure else 1.0,
+        1 - (sure + possible) / (num_pairs + num_sure) if num_pairs + num_sure else 0.0,
+    )
+
+
+def word_attention(loaded: LoadedModel, source: str, target: str) -> AttentionWeights:
     """(2, layers, heads, target words, source words) attention of the step that emits a word, and of the one that reads it."""
     sides = loaded.pipeline.source, loaded.pipeline.target
     tokens = [side.encode(text) for side, text in zip(sides, (source, target), strict=True)]
@@ -85,7 +138,9 @@ def show(loaded: LoadedModel, sentences: list[Sentence]) -> None:
         "| | " + " | ".join(f"{step}: AER | precision | recall" for step in said_and_read) + " |\n" + "|---" * 7 + "|"
     )
 
-    def row(name: str, weights: list[Weights], pairs: Callable[[Weights], list[Pair]] = hard_alignment) -> None:
+    def row(
+        name: str, weights: list[AttentionWeights], pairs: Callable[[AttentionWeights], list[Pair]] = hard_alignment
+    ) -> None:
         """weights: of each sentence (2, target words, source words)"""
         figures = []
         for step in (0, 1):

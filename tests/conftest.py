@@ -33,10 +33,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from nmt import register
-from nmt.decoders.greedy import Greedy, GreedyOptions
+from nmt.decoders.base import SearchOptions
+from nmt.decoders.greedy import Greedy
 
 @dataclass(frozen=True, kw_only=True)
-class SlowOptions(GreedyOptions):
+class SlowOptions(SearchOptions):
     pass
 
 @register("decoder", "slow", SlowOptions)

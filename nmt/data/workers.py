@@ -6,7 +6,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Final, TypeVar
 
@@ -62,8 +62,11 @@ def wait_for_result(future: "Future[Result]", check: Callable[[], None]) -> Resu
             return future.result()
 
 
-def kill_workers(pool: ProcessPoolExecutor) -> None:
-    """End the processes of a pool whose results are no longer wanted; the pool is of no use after it."""
+def kill_workers(pool: Executor) -> None:
+    """End the processes of a pool whose results are no longer wanted; the pool is of no use after it.
+
+    A pool of threads only starts no further task.
+    """
     processes = list((getattr(pool, "_processes", None) or {}).values())
     pool.shutdown(wait=False, cancel_futures=True)
     for process in processes:

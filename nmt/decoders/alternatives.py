@@ -59,5 +59,4 @@ class Alternatives(Beam):
         self.paths = options.n_best * options.beam_size
 
     def beams(self, limits: Sequence[int], source: Tensor, constraints: Sequence[Constraints]) -> Beams:
-        """See Beam."""
         return _Alternatives(self.options, limits, source, constraints)

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt.decoders.constraints import Prefixes
+from nmt.decoders.constraints import Filter, Prefixes
 from nmt.symbols import EOS
 
 CACHED_AUTOMATA: Final = 4  # each holds a table of all tokens' characters
@@ -63,11 +63,7 @@ class Automaton:
     def _built(
         self, beginnings: Sequence[str], patterns: Sequence[str], symbols: Mapping[str, int]
     ) -> NDArray[np.int32]:
-        """The state after each symbol in each state, (states, symbols + 1), the last column for any other character.
-
-        The state after some characters is the longest suffix of them that is the beginning of a pattern.
-        beginnings: the text of each state, in order of length
-        """
+        """(states, symbols + 1): the state of the longest suffix that begins a pattern; last, after any other character."""
         states = {beginning: state for state, beginning in enumerate(beginnings)}
         children: list[dict[int, int]] = [{} for _ in beginnings]  # symbol -> state whose text is longer by that symbol
         for state, beginning in enumerate(beginnings[1:], 1):
@@ -108,27 +104,23 @@ class Automaton:
         return torch.from_numpy((after == self.matched) | ~self._allows_word_end[after])
 
 
-class AvoidFilter:
-    """The filter: forbids each token that completes a text to avoid.
+def avoid_filter(avoid: Sequence[tuple[str, ...]], prefix_lengths: Sequence[int], token_texts: TokenTexts) -> Filter:
+    """The filter that forbids each token that completes a text to avoid.
 
     avoid: texts of each source row, normalised and tokenised by its text pipeline
     prefix_lengths: forced first tokens of each row's translation; a forbidden text that ends within them is accepted
     """
+    automata = [token_texts.automaton(texts) if texts else None for texts in avoid]
 
-    def __init__(
-        self, avoid: Sequence[tuple[str, ...]], prefix_lengths: Sequence[int], token_texts: TokenTexts
-    ) -> None:
-        self._prefix_lengths = prefix_lengths
-        self._automata = [token_texts.automaton(texts) if texts else None for texts in avoid]
-
-    def __call__(self, log_probs: Tensor, prefixes: Prefixes) -> None:
-        """See Filter."""
+    def forbid(log_probs: Tensor, prefixes: Prefixes) -> None:
         rows = zip(prefixes.sentences.tolist(), prefixes.tokens.tolist(), strict=True)
         for number, (sentence, tokens) in enumerate(rows):
-            if (automaton := self._automata[sentence]) is not None:
+            if (automaton := automata[sentence]) is not None:
                 state = automaton.start
                 for length, token in enumerate(tokens, 1):
                     state = int(automaton.after(state)[token])
-                    if length <= self._prefix_lengths[sentence] and automaton.is_forbidden(state):
+                    if length <= prefix_lengths[sentence] and automaton.is_forbidden(state):
                         state = automaton.start
                 log_probs[number].masked_fill_(automaton.forbidden(state).to(log_probs.device), -math.inf)
+
+    return forbid

@@ -17,7 +17,7 @@ from nmt.decoders.avoid import TokenTexts
 from nmt.decoders.constraints import Constraints, Prefixes
 from nmt.decoders.filters import FilterOptions, Filters
 from nmt.errors import UserError
-from nmt.models.base import Scorer, prepare
+from nmt.models.base import Scorer, prepared_scorer
 from nmt.options import as_dict
 from nmt.symbols import BOS, EOS, PAD
 from nmt.text.pipeline import Pipeline
@@ -98,7 +98,7 @@ class Decoder(ABC):
         if not self.takes_phrases and any(constraint.phrases for constraint in constraints):
             raise UserError(f"--decoder {self.part_name}: does not take phrases (give --decoder constrained-beam)")
         with torch.inference_mode():
-            return self.decode(prepare(scorer), source, constraints)
+            return self.decode(prepared_scorer(scorer), source, constraints)
 
     def filters(self, options: FilterOptions, constraints: Sequence[Constraints], device: torch.device) -> Filters:
         """The filters of a search, by its options and the constraints of each source row."""

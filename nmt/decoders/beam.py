@@ -257,7 +257,6 @@ class Beam(Decoder):
         self.n_best, self.paths = options.n_best, options.beam_size
 
     def normalised(self, log_prob: float, length: int) -> float:
-        """See Decoder."""
         divisor: float = self.options.divisor(length)
         return log_prob / divisor
 

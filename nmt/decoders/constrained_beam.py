@@ -16,23 +16,18 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from nmt import options_class, register
+from nmt import register
 from nmt.decoders.beam import Beam, BeamOptions, Beams, Continuations
 from nmt.decoders.constraints import Constraints
 from nmt.symbols import EOS
 
 Phrase = tuple[int, ...]
-Candidate = tuple[float, int, int]
+Continuation = tuple[float, int, int]
 """(nats of the whole hypothesis, the hypothesis that it continues, its last token)."""
 
 
-@options_class
-class ConstrainedBeamOptions(BeamOptions):
-    pass
-
-
 @dataclass(frozen=True)
-class Progress:
+class PhraseProgress:
     """How far a hypothesis has met its phrases.
 
     unmet: phrases that it does not contain yet
@@ -43,15 +38,10 @@ class Progress:
     begun: Phrase = ()
 
     @classmethod
-    def towards(cls, phrases: Sequence[Phrase]) -> "Progress":
+    def towards(cls, phrases: Sequence[Phrase]) -> "PhraseProgress":
         """The progress of an empty hypothesis; a phrase that is a part of another is met with that one."""
-        return cls(
-            frozenset(
-                phrase
-                for phrase in phrases
-                if not any(phrase != other and _contains(other, phrase) for other in phrases)
-            )
-        )
+        parts = {part for part in phrases for phrase in phrases if part != phrase and _contains(phrase, part)}
+        return cls(frozenset(phrases) - parts)
 
     @property
     def remaining(self) -> int:
@@ -63,14 +53,14 @@ class Progress:
         n = len(self.begun)
         return {phrase[n] for phrase in self.unmet if phrase[:n] == self.begun}
 
-    def after(self, token: int) -> "Progress":
+    def after(self, token: int) -> "PhraseProgress":
         """The progress with one more token; an interrupted phrase has to be begun again."""
         for begun in ((*self.begun, token), (token,)):
             if begun in self.unmet:
-                return Progress(self.unmet - {begun})
+                return PhraseProgress(self.unmet - {begun})
             if any(phrase[: len(begun)] == begun for phrase in self.unmet):
-                return Progress(self.unmet, begun)
-        return Progress(self.unmet)
+                return PhraseProgress(self.unmet, begun)
+        return PhraseProgress(self.unmet)
 
 
 def _contains(phrase: Phrase, part: Phrase) -> bool:
@@ -84,7 +74,7 @@ class _Banks(Beams):
         self, options: BeamOptions, limits: Sequence[int], source: Tensor, constraints: Sequence[Constraints]
     ) -> None:
         super().__init__(options, limits, source, 1, options.beam_size, options.n_best)
-        self.progress = [[Progress.towards(constraint.phrases)] for constraint in constraints]
+        self.progress = [[PhraseProgress.towards(constraint.phrases)] for constraint in constraints]
 
     def continuations(self, log_probs: Tensor) -> Continuations:
         """See Beams; sentence by sentence."""
@@ -92,7 +82,6 @@ class _Banks(Beams):
         return Continuations(*(torch.stack(parts) for parts in zip(*rows, strict=True)))
 
     def keep(self, kept: Tensor) -> None:
-        """See Beams."""
         super().keep(kept)
         self.progress = [self.progress[number] for number in kept.tolist()]
 
@@ -112,11 +101,8 @@ class _Banks(Beams):
         return Continuations(ended, ended_from, totals, parents, tokens)
 
 
-def _ended(scores: Tensor, progress: Sequence[Progress], size: int) -> tuple[Tensor, Tensor]:
-    """The scores of the hypotheses that end, and which hypotheses they continue, (size,) both.
-
-    They are among the best `size` continuations of the hypotheses that have met all phrases. scores: (W, V)
-    """
+def _ended(scores: Tensor, progress: Sequence[PhraseProgress], size: int) -> tuple[Tensor, Tensor]:
+    """The scores (size,) and parents (size,) of hypotheses that end: among the best continuations of complete ones."""
     V = scores.shape[1]
     complete = torch.tensor([not of_hypothesis.remaining for of_hypothesis in progress], device=scores.device)
     values, indices = scores.masked_fill(~complete[:, None], -math.inf).flatten().topk(min(size, scores.numel()))
@@ -125,11 +111,8 @@ def _ended(scores: Tensor, progress: Sequence[Progress], size: int) -> tuple[Ten
     return pad(ended, (0, missing), value=-math.inf), pad(indices // V, (0, missing))
 
 
-def _restrict(log_probs: Tensor, progress: Progress, tokens_left: int) -> None:
-    """Forbid EOS before all phrases are met, and other tokens than theirs when these need all that are left.
-
-    log_probs: (V,), written into
-    """
+def _restrict(log_probs: Tensor, progress: PhraseProgress, tokens_left: int) -> None:
+    """Forbid EOS before all phrases are met, and other tokens than theirs when these need all that are left."""
     remaining = progress.remaining
     if remaining:
         log_probs[EOS] = -math.inf
@@ -140,7 +123,7 @@ def _restrict(log_probs: Tensor, progress: Progress, tokens_left: int) -> None:
         log_probs[phrase_tokens] = kept
 
 
-def _candidates(scores: Tensor, progress: Sequence[Progress], size: int) -> list[Candidate]:
+def _candidates(scores: Tensor, progress: Sequence[PhraseProgress], size: int) -> list[Continuation]:
     """The best `size` continuations, the best of each hypothesis, and all that continue a phrase; best first."""
     V = scores.shape[1]
     indices = set(scores.flatten().topk(min(size, scores.numel())).indices.tolist())
@@ -153,9 +136,11 @@ def _candidates(scores: Tensor, progress: Sequence[Progress], size: int) -> list
     return sorted(candidates, key=lambda candidate: -candidate[0])
 
 
-def _deal_by_banks(candidates: Sequence[Candidate], progress: Sequence[Progress], size: int) -> list[Candidate]:
+def _deal_by_banks(
+    candidates: Sequence[Continuation], progress: Sequence[PhraseProgress], size: int
+) -> list[Continuation]:
     """`size` candidates, best first: from each bank in turn, beginning with the bank that has the fewest tokens left."""
-    banks: dict[int, list[Candidate]] = defaultdict(list)
+    banks: dict[int, list[Continuation]] = defaultdict(list)
     for candidate in candidates:
         _, parent, token = candidate
         banks[progress[parent].after(token).remaining].append(candidate)
@@ -164,12 +149,11 @@ def _deal_by_banks(candidates: Sequence[Candidate], progress: Sequence[Progress]
     return sorted(in_turn[:size], key=lambda candidate: -candidate[0])
 
 
-@register("decoder", "constrained-beam", ConstrainedBeamOptions)
+@register("decoder", "constrained-beam", BeamOptions)
 class ConstrainedBeam(Beam):
     """Beam search whose translations contain given phrases."""
 
     takes_phrases = True
 
     def beams(self, limits: Sequence[int], source: Tensor, constraints: Sequence[Constraints]) -> Beams:
-        """See Beam."""
         return _Banks(self.options, limits, source, constraints)

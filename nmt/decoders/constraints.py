@@ -3,8 +3,9 @@
 Dimensions: N hypotheses of all sentences, t tokens that each has so far, V vocabulary.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -41,8 +42,5 @@ class Prefixes(NamedTuple):
     min_limit: int
 
 
-class Filter(Protocol):
-    """A pure function of the prefixes that forbids next tokens, so that it needs no memory of hypotheses."""
-
-    def __call__(self, log_probs: Tensor, prefixes: Prefixes) -> None:
-        """Write minus infinity into log_probs (N, V) where a token must not come next."""
+Filter = Callable[[Tensor, Prefixes], None]
+"""Writes minus infinity into log_probs (N, V) where a token must not come next; a pure function of the prefixes."""

@@ -53,5 +53,4 @@ class DiverseBeam(Beam):
     """Beam search in groups that are penalised for equal words."""
 
     def beams(self, limits: Sequence[int], source: Tensor, constraints: Sequence[Constraints]) -> Beams:
-        """See Beam."""
         return _Groups(self.options, limits, source)

@@ -5,12 +5,13 @@ Dimensions: N hypotheses of all sentences, t tokens that each has so far, V voca
 
 import math
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import torch
 from torch import Tensor
 
 from nmt import opt, options_class
-from nmt.decoders.avoid import AvoidFilter, TokenTexts
+from nmt.decoders.avoid import TokenTexts, avoid_filter
 from nmt.decoders.constraints import Constraints, Filter, Prefixes
 from nmt.symbols import BOS, EOS, PAD, UNK
 
@@ -51,13 +52,16 @@ class Filters:
             if token_texts is None:
                 raise ValueError("avoiding texts needs the text of each token (Decoder.target)")
             avoid = [constraint.avoid for constraint in constraints]
-            self._filters.append(AvoidFilter(avoid, list(map(len, prefixes)), token_texts))
+            self._filters.append(avoid_filter(avoid, list(map(len, prefixes)), token_texts))
         self._filters.append(_end_at_limit)
-        self._prefix = ForcedPrefix(prefixes, device) if any(prefixes) else None
+        self._prefix_tokens = torch.tensor(list(zip_longest(*prefixes, fillvalue=PAD)), device=device)  # P B
 
     def __call__(self, log_probs: Tensor, prefixes: Prefixes) -> None:
         """Apply all filters; a constraint's prefix overrides what they forbid."""
-        forced = self._prefix.forced(log_probs, prefixes) if self._prefix else None
+        position, forced = prefixes.tokens.shape[1], None
+        if position < len(self._prefix_tokens):
+            tokens = self._prefix_tokens[position, prefixes.sentences]  # N
+            forced = tokens, tokens != PAD, log_probs.gather(1, tokens[:, None])
         for apply in self._filters:
             apply(log_probs, prefixes)
         if forced is not None:
@@ -81,26 +85,6 @@ class Filters:
         ngrams = tokens.unfold(1, n, 1)  # N t-n+1 n
         matches = (ngrams[:, :, :-1] == tokens[:, None, tokens.shape[1] - n + 1 :]).all(2)  # N t-n+1
         log_probs.scatter_(1, torch.where(matches, ngrams[:, :, -1], PAD), -math.inf)
-
-
-class ForcedPrefix:
-    """The given first tokens of each translation. prefixes: of each source row"""
-
-    def __init__(self, prefixes: Sequence[tuple[int, ...]], device: torch.device) -> None:
-        width = max(map(len, prefixes))
-        rows = [[*prefix, *[PAD] * (width - len(prefix))] for prefix in prefixes]
-        self._tokens = torch.tensor(rows, device=device)  # B P
-
-    def forced(self, log_probs: Tensor, prefixes: Prefixes) -> tuple[Tensor, Tensor, Tensor] | None:
-        """The arguments of `leave_only` at this step: forced tokens, their rows, and their log-probabilities.
-
-        None after the end of the longest prefix.
-        """
-        position = prefixes.tokens.shape[1]
-        if position >= self._tokens.shape[1]:
-            return None
-        tokens = self._tokens[prefixes.sentences, position]  # N
-        return tokens, tokens != PAD, log_probs.gather(1, tokens[:, None])
 
 
 def leave_only(log_probs: Tensor, tokens: Tensor, rows: Tensor, values: Tensor | None = None) -> None:

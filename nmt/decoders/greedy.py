@@ -4,22 +4,17 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from nmt import options_class, register
+from nmt import register
 from nmt.decoders.base import Decoder, Hypothesis, SearchOptions, run_search
 from nmt.decoders.constraints import Constraints
 from nmt.models.base import Scorer
 
 
-@options_class
-class GreedyOptions(SearchOptions):
-    pass
-
-
-@register("decoder", "greedy", GreedyOptions)
+@register("decoder", "greedy", SearchOptions)
 class Greedy(Decoder):
     """The most probable token at every step."""
 
-    def __init__(self, options: GreedyOptions) -> None:
+    def __init__(self, options: SearchOptions) -> None:
         self.options = options
 
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Final, NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from nmt.batch import Batch, dummy_batch
 from nmt.errors import UserError
-from nmt.nn.cost import LengthCost, count_flops
+from nmt.nn.cost import count_flops, interpolated_cost
 from nmt.nn.linear import Linear
 from nmt.nn.quantized import Int8Linear
 
@@ -145,17 +145,21 @@ class Scorer(Protocol):
         """
 
 
-@runtime_checkable
-class PreparableScorer(Protocol):
-    """A Scorer that can look up its weights once for all steps of a search."""
+@dataclass(frozen=True)
+class PreparedScorer:
+    """A Scorer for one search, of functions that have looked up their weights; see Scorer."""
 
-    def prepared(self) -> Scorer:
-        """The Scorer for one search, in inference mode and under the autocast that is active now."""
+    start: Callable[[Tensor], State]
+    step: Callable[[Tensor, State], tuple[Tensor, State]]
 
 
-def prepare(scorer: Scorer) -> Scorer:
-    """The Scorer to run one search with: `scorer.prepared()` if there is such a method, else the Scorer itself."""
-    return scorer.prepared() if isinstance(scorer, PreparableScorer) else scorer
+def prepared_scorer(scorer: Scorer) -> Scorer:
+    """The Scorer for one search, in inference mode and under the autocast that is active now.
+
+    It is `scorer.prepared()`, which looks up the weights once, if there is such a method, else the Scorer itself.
+    """
+    prepared: Callable[[], Scorer] = getattr(scorer, "prepared", lambda: scorer)
+    return prepared()
 
 
 class Model(nn.Module, ABC):
@@ -165,11 +169,13 @@ class Model(nn.Module, ABC):
     output: the projection to the vocabulary, features (..., D) -> logits (..., V), a module without other state
     width: D, which some schedules need
     reads_source: whether the prediction depends on the source; a language model's does not
+    alignment_layer: the layer of "cross" whose mean over heads, `State.attention`, aligns source and target best
     """
 
     output: nn.Module
     width: int
     reads_source: ClassVar[bool] = True
+    alignment_layer: int = 0
 
     @abstractmethod
     def forward(self, batch: Batch) -> Output:
@@ -208,11 +214,6 @@ class Model(nn.Module, ABC):
         Kinds are "encoder", "decoder" and "cross"; a kind that the model does not have is absent.
         """
         return {}
-
-    @property
-    def alignment_layer(self) -> int:
-        """The layer of "cross" whose mean over heads aligns source and target best; that mean is `State.attention`."""
-        return 0
 
     def log_probs(self, features: Tensor, output: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """features (..., D) -> log-probabilities (..., V) in nats, float32. output: in place of `self.output`"""
@@ -266,9 +267,13 @@ class Model(nn.Module, ABC):
         return type(self).flops is Model.flops
 
     @cached_property
-    def _measured_cost(self) -> LengthCost:
+    def _measured_cost(self) -> Callable[[Tensor, Tensor], Tensor]:
+        def cost(source: int, target: int) -> int:
+            batch = dummy_batch(1, source, target).to(device)
+            return count_flops(lambda: self.output(self(batch).features))
+
         with self._measuring() as device:
-            return LengthCost.measured(lambda source, target: self._count(source, target, device))
+            return interpolated_cost(cost)
 
     @contextmanager
     def _measuring(self) -> Iterator[torch.device]:
@@ -280,11 +285,6 @@ class Model(nn.Module, ABC):
                 yield device
             finally:
                 self.train(training)
-
-    def _count(self, source: int, target: int, device: torch.device) -> int:
-        """The FLOPs of one pair of these lengths, counted in a forward pass."""
-        batch = dummy_batch(1, source, target).to(device)
-        return count_flops(lambda: self.output(self(batch).features))
 
 
 def _num_bytes(state: State) -> int:

@@ -4,7 +4,7 @@ It is trained on sentence pairs like any model, and scores a translation as a te
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Literal, cast
 
 import torch
@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from nmt import opt, options_class, register
 from nmt.batch import Batch
-from nmt.models.base import FLOAT32_BYTES, Model, Output, Scorer, State, Vocabularies
-from nmt.nn.attention import AttentionShape, SelfAttentionStep
+from nmt.models.base import FLOAT32_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies
+from nmt.nn.attention import AttentionShape
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
 from nmt.nn.layers import EPSILON, CausalLayer, LayerShape
@@ -95,26 +95,18 @@ class LanguageModel(Model):
         return self.prepared().step(tokens, state)
 
     def prepared(self, output: Callable[[Tensor], Tensor] | None = None) -> Scorer:
-        """See Model."""
         layers = [cast(CausalLayer, layer).prepared() for layer in self.layers]
-        return _PreparedLanguageModel(self, layers, output or self.prepared_output())
+        output = output or self.prepared_output()
 
+        def step(tokens: Tensor, state: State) -> tuple[Tensor, State]:
+            """See Scorer. Per hypothesis: each layer's keys and values of its tokens."""
+            past = state.hypotheses
+            states = self.embed(tokens[:, None], state.length).squeeze(1)  # N D
+            bias = states.new_zeros(1, 1, state.length + 1)  # all positions are visible
+            caches: dict[str, Tensor] = {}
+            for i, layer in enumerate(layers):
+                states, cache = layer(states, (past[f"{i}.keys"], past[f"{i}.values"]), state.length, bias)
+                caches[f"{i}.keys"], caches[f"{i}.values"] = cache
+            return self.log_probs(self.norm(states), output), state.after(state.sentences, caches, None)
 
-class _PreparedLanguageModel:
-    """A language model as the Scorer of one search: layers and output projection with their weights looked up."""
-
-    def __init__(
-        self, model: LanguageModel, layers: Sequence[SelfAttentionStep], output: Callable[[Tensor], Tensor]
-    ) -> None:
-        self.model, self.layers, self.output, self.start = model, layers, output, model.start
-
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """See Scorer. Per hypothesis: each layer's keys and values of its tokens."""
-        model, past = self.model, state.hypotheses
-        states = model.embed(tokens[:, None], state.length).squeeze(1)  # N D
-        bias = states.new_zeros(1, 1, state.length + 1)  # all positions are visible
-        caches: dict[str, Tensor] = {}
-        for i, step in enumerate(self.layers):
-            states, cache = step(states, (past[f"{i}.keys"], past[f"{i}.values"]), state.length, bias)
-            caches[f"{i}.keys"], caches[f"{i}.values"] = cache
-        return model.log_probs(model.norm(states), self.output), state.after(state.sentences, caches, None)
+        return PreparedScorer(self.start, step)

@@ -7,13 +7,14 @@ D of the features, W hypotheses per sentence, N = B * W.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from nmt import opt, options_class, register
 from nmt.batch import Batch
-from nmt.models.base import FLOAT32_BYTES, Model, Output, Scorer, State, Vocabularies
+from nmt.models.base import FLOAT32_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import Linear
@@ -83,11 +84,7 @@ class RnnSearch(Model):
         return {"cross": weights[None, :, None]}
 
     def _unroll(self, tokens: Tensor, state: Tensor, memory: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Run the GRU over all target positions.
-
-        tokens: (B, T, 3 H) projected embeddings; state: (B, H)
-        returns: the state before each token (B, T, H), and the attention weights (B, T, S)
-        """
+        """Run the GRU over tokens (B, T, 3 H): the state before each (B, T, H), and the attention weights (B, T, S)."""
         states, weights = [], []
         for token in tokens.unbind(1):
             states.append(state)
@@ -112,10 +109,7 @@ class RnnSearch(Model):
         return recurrent, read_out
 
     def _features(self, tokens: Tensor, states: Tensor, weights: Tensor, memory: dict[str, Tensor]) -> Tensor:
-        """The maxout of U_o s + V_o E y + C_o c (appendix A.2.2), with the state before the token is read: (B, T, D).
-
-        tokens: (B, T, 2 L) projected embeddings; states: (B, T, H); weights: (B, T, S); T may also be W hypotheses
-        """
+        """The maxout of U_o s + V_o E y + C_o c (appendix A.2.2) of each target position, or of W hypotheses: (B, T, D)."""
         contexts = memory["read_out"]  # B S 2L
         read_out = self.read_out_state(states) + tokens + weights.to(contexts.dtype) @ contexts  # B T 2L
         features: Tensor = self.bottleneck(self._dropout(torch.maximum(*read_out.chunk(2, dim=-1))))
@@ -145,32 +139,17 @@ class RnnSearch(Model):
         state, memory = self._encode(source)
         return State(sentences=memory, hypotheses={"state": state})
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """See Scorer."""
-        features, state = self.advance(tokens, state)
-        return self.log_probs(features), state
-
     def prepared(self, output: Callable[[Tensor], Tensor] | None = None) -> Scorer:
-        """See Model."""
-        return _PreparedRnnSearch(self, output or self.prepared_output())
+        return PreparedScorer(self.start, partial(self.step, output=output or self.prepared_output()))
 
-    def advance(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """A step of a search up to the features (N, D). Per hypothesis: the state of the GRU."""
+    def step(
+        self, tokens: Tensor, state: State, output: Callable[[Tensor], Tensor] | None = None
+    ) -> tuple[Tensor, State]:
+        """See Scorer. Per hypothesis: the state of the GRU. output: in place of the model's own"""
         previous, memory = state.hypotheses["state"], state.sentences
         recurrent, read_out = self._read(tokens)
         following, weights = self.cell(recurrent, previous, memory["keys"], memory["values"], memory["mask"])
         rows = weights.shape[:2]  # B W
         features = self._features(read_out.view(*rows, -1), previous.view(*rows, -1), weights, memory)
-        return features.flatten(0, 1), state.after(memory, {"state": following}, weights.flatten(0, 1))
-
-
-class _PreparedRnnSearch:
-    """RNNsearch as the Scorer of one search: its output projection looked up."""
-
-    def __init__(self, model: RnnSearch, output: Callable[[Tensor], Tensor]) -> None:
-        self.model, self.output, self.start = model, output, model.start
-
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """See Scorer."""
-        features, state = self.model.advance(tokens, state)
-        return self.model.log_probs(features, self.output), state
+        log_probs = self.log_probs(features.flatten(0, 1), output)  # N V
+        return log_probs, state.after(memory, {"state": following}, weights.flatten(0, 1))

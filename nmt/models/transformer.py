@@ -6,7 +6,7 @@ Where the paper is silent, the reference code decides: initialisation, epsilon o
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
+from functools import cache
 from typing import Literal, cast
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from nmt import UserError, opt, options_class, register
 from nmt.batch import Batch
 from nmt.device import allow_graphs
-from nmt.models.base import FLOAT32_BYTES, Model, Output, Scorer, State, Vocabularies
+from nmt.models.base import FLOAT32_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies
 from nmt.nn.attention import AttentionShape, recording
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
@@ -71,6 +71,7 @@ class Transformer(Model):
     def __init__(self, options: TransformerOptions, vocabularies: Vocabularies) -> None:
         super().__init__()
         self.compiled_layers: list[LayerStep] = []
+        self.alignment_layer = options.decoder_layers - 1  # benchmarks/alignment.py measured it (docs/translate.md)
         if options.tie == "all" and not vocabularies.joint:
             raise UserError("--tie all: source and target have separate vocabularies (give --tie target or none)")
         o, self.options, self.width = options, options, options.d_model
@@ -134,13 +135,7 @@ class Transformer(Model):
         scores = len(self.encoder) * source**2 + len(layers) * target * (target + source)  # queries times keys
         return source * per_source + target * per_target + scores * 2 * shape.heads * (shape.keys + shape.values)
 
-    @property
-    def alignment_layer(self) -> int:
-        """See Model: the last decoder layer, which `benchmarks/alignment.py` measured as the best (docs/translate.md)."""
-        return len(self.decoder) - 1
-
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
-        """See Model."""
         with recording() as weights:
             self(batch)
         encoder, decoder = weights[: len(self.encoder)], weights[len(self.encoder) :]
@@ -166,8 +161,33 @@ class Transformer(Model):
         return self.prepared().step(tokens, state)
 
     def prepared(self, output: Callable[[Tensor], Tensor] | None = None) -> Scorer:
-        """See Model."""
-        return _PreparedTransformer(self, output)
+        output, layers = output or self.prepared_output(), self.compiled_layers or self.prepared_layers()
+        recording_layers = cache(
+            self.prepared_layers if self.compiled_layers else lambda: layers
+        )  # these record attention
+
+        def step(tokens: Tensor, state: State) -> tuple[Tensor, State]:
+            memory, used = state.sentences, state.num_entries
+            padding_bias = memory["padding_bias"].flatten(0, 1)  # BH 1 S
+            B, H = len(memory["padding_bias"]), self.options.heads
+            ancestors = state.append_entries(tokens, B)  # N t
+            bias = torch.full((len(tokens), state.num_entries), -math.inf, device=tokens.device)  # N E
+            bias = bias.scatter_(1, ancestors, 0.0).view(B, 1, -1, state.num_entries)  # B 1 W E
+            bias = bias.expand(-1, H, -1, -1).flatten(0, 1)  # BH W E
+            states = self.embed(self.target_embedding(tokens), self.target_positions(state.length, 1))  # N D
+            caches: dict[str, Tensor] = {}
+            recorder: AbstractContextManager[list[Tensor]] = recording() if state.watched else nullcontext([])
+            with recorder as weights:
+                for i, layer in enumerate(recording_layers() if state.watched else layers):
+                    keys_values = memory[f"{i}.keys"], memory[f"{i}.values"]
+                    memory_keys_values = memory[f"{i}.memory_keys"], memory[f"{i}.memory_values"]
+                    states, keys_values = layer(states, keys_values, used, bias, memory_keys_values, padding_bias)
+                    caches[f"{i}.keys"], caches[f"{i}.values"] = keys_values
+            log_probs = self.log_probs(self.decoder_norm(states), output)  # N V
+            attention = weights[2 * self.alignment_layer + 1].mean(1).flatten(0, 1) if weights else None  # N S
+            return log_probs, state.after(memory | caches, {}, attention)
+
+        return PreparedScorer(self.start, step)
 
     def prepared_layers(self) -> list[LayerStep]:
         """The search step of each decoder layer, its weights looked up."""
@@ -185,42 +205,6 @@ class Transformer(Model):
         shape = cast(DecoderLayer, self.decoder[0]).self_attention.shape
         positions = len(self.decoder) * (source_length + target_length)
         return FLOAT32_BYTES * shape.heads * (positions * (shape.keys + shape.values) + source_length)
-
-
-class _PreparedTransformer:
-    """A Transformer as the Scorer of one search: layers and output projection with their weights looked up."""
-
-    def __init__(self, model: Transformer, output: Callable[[Tensor], Tensor] | None) -> None:
-        self.model, self.start = model, model.start
-        self.output = model.prepared_output() if output is None else output
-        self.layers = model.compiled_layers or model.prepared_layers()
-
-    @cached_property
-    def recording_layers(self) -> list[LayerStep]:
-        """The layers for a watched search; compiled ones record no attention."""
-        return self.model.prepared_layers() if self.layers is self.model.compiled_layers else self.layers
-
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """See Scorer."""
-        model, memory, used = self.model, state.sentences, state.num_entries
-        padding_bias = memory["padding_bias"].flatten(0, 1)  # BH 1 S
-        B, H = len(memory["padding_bias"]), model.options.heads
-        ancestors = state.append_entries(tokens, B)  # N t
-        bias = torch.full((len(tokens), state.num_entries), -math.inf, device=tokens.device)  # N E
-        bias = bias.scatter_(1, ancestors, 0.0).view(B, 1, -1, state.num_entries)  # B 1 W E
-        bias = bias.expand(-1, H, -1, -1).flatten(0, 1)  # BH W E
-        states = model.embed(model.target_embedding(tokens), model.target_positions(state.length, 1))  # N D
-        caches: dict[str, Tensor] = {}
-        recorder: AbstractContextManager[list[Tensor]] = recording() if state.watched else nullcontext([])
-        with recorder as weights:
-            for i, step in enumerate(self.recording_layers if state.watched else self.layers):
-                cache = memory[f"{i}.keys"], memory[f"{i}.values"]
-                memory_keys_values = memory[f"{i}.memory_keys"], memory[f"{i}.memory_values"]
-                states, cache = step(states, cache, used, bias, memory_keys_values, padding_bias)
-                caches[f"{i}.keys"], caches[f"{i}.values"] = cache
-        log_probs = model.log_probs(model.decoder_norm(states), self.output)  # N V
-        attention = weights[2 * model.alignment_layer + 1].mean(1).flatten(0, 1) if weights else None  # N S
-        return log_probs, state.after(memory | caches, {}, attention)
 
 
 def _embedding(size: int, width: int) -> nn.Embedding:

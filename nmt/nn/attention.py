@@ -5,11 +5,11 @@ hypotheses per sentence, N = B * W rows, C entries that a cache has capacity for
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -39,12 +39,6 @@ class AttentionShape:
     values: int
     bias: bool = False
     dropout: float = 0.0
-
-
-def glorot_each(weight: Tensor, sizes: list[int]) -> None:
-    """Initialise each of the stacked matrices in `weight` Glorot-uniformly by itself, as Tensor2Tensor does."""
-    for part in weight.split(sizes):
-        nn.init.xavier_uniform_(part)
 
 
 @contextmanager
@@ -138,31 +132,17 @@ def append_to_cache(cache: Tensor, new: Tensor, used: int, dim: int) -> Tensor:
     return cache
 
 
-class SelfAttentionStep(Protocol):
-    """Self-attention of one more position of each hypothesis, its weights looked up."""
+KeysValues = tuple[Tensor, Tensor]  # transposed keys (B, H, K, S or C) and values (B, H, S or C, V)
+SelfAttentionStep = Callable[[Tensor, KeysValues, int, Tensor], tuple[Tensor, KeysValues]]
+"""(states, cache, used, bias) -> (N, D), and the cache with W entries more: attention of the next position of a search.
 
-    def __call__(
-        self, states: Tensor, cache: tuple[Tensor, Tensor], used: int, bias: Tensor
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Attend from the next position to the cache with that position appended.
-
-        states: (N, D) of the next position
-        cache: transposed keys (B, H, K, C) and values (B, H, C, V) of a sentence's entries, the first `used` filled
-        bias: broadcasts to (B * H, W, used + W), 0 for a hypothesis' own ancestors and minus infinity for other
-            entries, so that nothing in the cache moves when hypotheses change places
-        returns: (N, D), and the cache with W entries more
-        """
-
-
-class CrossAttentionStep(Protocol):
-    """Attention of one position of each hypothesis to the memory, its weights looked up."""
-
-    def __call__(self, states: Tensor, memory: tuple[Tensor, Tensor], bias: Tensor) -> Tensor:
-        """states: (N, D) -> (N, D).
-
-        memory: transposed keys (B, H, K, S) and values (B, H, S, V)
-        bias: (B * H, 1, S), minus infinity at padding
-        """
+states: (N, D) of the next position
+cache: of a sentence's entries, the first `used` filled
+bias: broadcasts to (B * H, W, used + W), 0 for a hypothesis' own ancestors and minus infinity for other entries, so that
+    nothing in the cache moves when hypotheses change places
+"""
+CrossAttentionStep = Callable[[Tensor, KeysValues, Tensor], Tensor]
+"""(states (N, D), memory, bias (B * H, 1, S), minus infinity at padding) -> (N, D): attention of one position."""
 
 
 class _Attention(nn.Module):
@@ -178,18 +158,17 @@ class _Attention(nn.Module):
 
     def _projection(self, *widths: int) -> Linear:
         linear = Linear(self.shape.width, sum(widths), bias=self.shape.bias)
-        glorot_each(linear.weight, list(widths))
+        for part in linear.weight.split(list(widths)):  # each by itself, as Tensor2Tensor does
+            nn.init.xavier_uniform_(part)
         if self.shape.bias:
             nn.init.zeros_(linear.bias)
         return linear
 
     def _split(self, states: Tensor) -> Tensor:
-        """(B, T, H * K) -> (B, H, T, K)"""
         heads: Tensor = states.unflatten(-1, (self.shape.heads, -1))  # B T H K
-        return heads.transpose(1, 2)
+        return heads.transpose(1, 2)  # B H T K
 
     def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-        """Attention of all heads, then the output projection: (B, T, D)."""
         probability = self.shape.dropout if self.training else 0.0
         sums = attention(queries, keys, values, mask, causal, probability)  # B H T V
         merged: Tensor = self.output(sums.transpose(1, 2).flatten(2))  # B T D
@@ -214,9 +193,7 @@ class SelfAttention(_Attention):
         project, project_output = self.queries_keys_values.prepared(), self.output.prepared()
         widths, H = self._widths, self.shape.heads
 
-        def step(
-            states: Tensor, cache: tuple[Tensor, Tensor], used: int, bias: Tensor
-        ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        def step(states: Tensor, cache: KeysValues, used: int, bias: Tensor) -> tuple[Tensor, KeysValues]:
             B = len(cache[0])
             W = len(states) // B
             queries, key, value = (
@@ -253,14 +230,10 @@ class CrossAttention(_Attention):
 
     def prepared(self) -> CrossAttentionStep:
         """The layer for one search, without gradient."""
-        project, project_output, H, K = (
-            self.queries.prepared(),
-            self.output.prepared(),
-            self.shape.heads,
-            self.shape.keys,
-        )
+        project, project_output = self.queries.prepared(), self.output.prepared()
+        H, K = self.shape.heads, self.shape.keys
 
-        def step(states: Tensor, memory: tuple[Tensor, Tensor], bias: Tensor) -> Tensor:
+        def step(states: Tensor, memory: KeysValues, bias: Tensor) -> Tensor:
             transposed_keys, values = memory
             queries = project(states).view(len(values), -1, H, K).transpose(1, 2)  # B H W K
             sums = attention_of_transposed(queries, transposed_keys.flatten(0, 1), values, bias)  # B H W V

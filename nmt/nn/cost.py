@@ -5,7 +5,6 @@ A multiply-add counts 2. Matrix products count, those of attention among them; e
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
@@ -53,27 +52,21 @@ def _plain_recurrence() -> Iterator[None]:
         torch.backends.mkldnn.set_flags(enabled)
 
 
-@dataclass(frozen=True)
-class LengthCost:
-    """FLOPs as a quadratic polynomial of source and target length, through six measured values.
+def interpolated_cost(cost: Callable[[int, int], int]) -> Callable[[Tensor, Tensor], Tensor]:
+    """Measure six pairs of lengths, and interpolate FLOPs by a quadratic polynomial (Newton's).
 
     It is exact for layers whose cost is linear in the lengths or in a product of two of them, and approximate for others.
-    values: [i][j] at source length MIN_MEASURED_LENGTH + i * LENGTH_STRIDE, and target length likewise with j
+    cost: (source length, target length) -> FLOPs of a pair
+    returns: the function of source and target lengths, (N,) int64 each -> FLOPs (N,) int64
     """
+    x, y, z = (MIN_MEASURED_LENGTH + i * LENGTH_STRIDE for i in range(3))
+    start, up, up2, right, diagonal, right2 = cost(x, x), cost(x, y), cost(x, z), cost(y, x), cost(y, y), cost(z, x)
 
-    values: tuple[tuple[int, int, int], tuple[int, int], tuple[int]]
-
-    @classmethod
-    def measured(cls, cost: Callable[[int, int], int]) -> "LengthCost":
-        """Measure six pairs of lengths. cost: (source length, target length) -> FLOPs of a pair"""
-        x, y, z = (MIN_MEASURED_LENGTH + i * LENGTH_STRIDE for i in range(3))
-        return cls(((cost(x, x), cost(x, y), cost(x, z)), (cost(y, x), cost(y, y)), (cost(z, x),)))
-
-    def __call__(self, source: Tensor, target: Tensor) -> Tensor:
-        """FLOPs by Newton's interpolation, (N,) int64. source, target: (N,) int64 lengths"""
-        ((start, up, up2), (right, diagonal), (right2,)) = self.values
+    def interpolated(source: Tensor, target: Tensor) -> Tensor:
         s, t, k = source - MIN_MEASURED_LENGTH, target - MIN_MEASURED_LENGTH, LENGTH_STRIDE
         linear = k * (s * (right - start) + t * (up - start))
         squares = s * (s - k) * (right2 - 2 * right + start) + t * (t - k) * (up2 - 2 * up + start)
         mixed = s * t * (diagonal - right - up + start)
         return start + (2 * linear + squares + 2 * mixed) // (2 * k * k)
+
+    return interpolated

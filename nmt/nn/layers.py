@@ -5,12 +5,11 @@ Dimensions: B sentences, S source and T target positions, D width, H heads, N ro
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from nmt.nn.attention import AttentionShape, CrossAttention, SelfAttention, SelfAttentionStep
+from nmt.nn.attention import AttentionShape, CrossAttention, KeysValues, SelfAttention, SelfAttentionStep
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import Linear
 
@@ -81,20 +80,21 @@ class Residual(nn.Module):
 
         The second writes into f's output.
         """
-        norm = prepared_norm(self.norm)
+        shape, epsilon = list(self.norm.normalized_shape), self.norm.eps
+        weight, bias = self.norm.weight.detach(), self.norm.bias.detach()
+
+        def norm(states: Tensor) -> Tensor:
+            return torch.layer_norm(states, shape, weight, bias, epsilon)
+
         if self.pre_norm:
             return norm, lambda states, change: change.add_(states)
         return lambda states: states, lambda states, change: norm(change.add_(states))
 
 
-def prepared_norm(norm: nn.LayerNorm) -> Callable[[Tensor], Tensor]:
-    """Layer normalisation for one search, without gradient."""
-    shape, weight, bias, epsilon = list(norm.normalized_shape), norm.weight.detach(), norm.bias.detach(), norm.eps
-    return lambda states: torch.layer_norm(states, shape, weight, bias, epsilon)
-
-
 class EncoderLayer(nn.Module):
-    """Self-attention, then the feed-forward network."""
+    """Self-attention, then the feed-forward network. causal: whether a position sees no later one"""
+
+    causal = False
 
     def __init__(self, shape: LayerShape) -> None:
         super().__init__()
@@ -103,21 +103,17 @@ class EncoderLayer(nn.Module):
         self.self_attention_residual = Residual(shape)
         self.feed_forward_residual = Residual(shape)
 
-    def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
-        """states: (B, S, D) -> (B, S, D). mask: (B, 1, 1, S), False at padding"""
-        states = self.self_attention_residual(states, lambda x: self.self_attention(x, mask))
+    def forward(self, states: Tensor, mask: Tensor | None = None) -> Tensor:
+        """states: (B, S, D) -> (B, S, D). mask: (B, 1, 1, S), False at padding; without effect in a causal layer"""
+        states = self.self_attention_residual(states, lambda x: self.self_attention(x, mask, self.causal))
         output: Tensor = self.feed_forward_residual(states, self.feed_forward)
         return output
 
 
 class CausalLayer(EncoderLayer):
-    """An encoder layer in which a position sees no later one, as in a language model."""
+    """The layer of a language model. Padding needs no mask: it follows the tokens, and no position looks ahead."""
 
-    def forward(self, states: Tensor, mask: Tensor | None = None) -> Tensor:
-        """states: (B, T, D) -> (B, T, D). Padding needs no mask: it follows the tokens, and no position looks ahead."""
-        states = self.self_attention_residual(states, lambda x: self.self_attention(x, causal=True))
-        output: Tensor = self.feed_forward_residual(states, self.feed_forward)
-        return output
+    causal = True
 
     def prepared(self) -> SelfAttentionStep:
         """The layer for one search, without gradient."""
@@ -125,9 +121,7 @@ class CausalLayer(EncoderLayer):
         attention_input, attention_result = self.self_attention_residual.prepared()
         feed_forward_input, feed_forward_result = self.feed_forward_residual.prepared()
 
-        def step(
-            states: Tensor, cache: tuple[Tensor, Tensor], used: int, bias: Tensor
-        ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        def step(states: Tensor, cache: KeysValues, used: int, bias: Tensor) -> tuple[Tensor, KeysValues]:
             change, cache = attend(attention_input(states), cache, used, bias)
             states = attention_result(states, change)
             return feed_forward_result(states, feed_forward(feed_forward_input(states))), cache
@@ -135,23 +129,11 @@ class CausalLayer(EncoderLayer):
         return step
 
 
-class LayerStep(Protocol):
-    """A decoder layer applied to one more position of each hypothesis, its weights looked up."""
+LayerStep = Callable[[Tensor, KeysValues, int, Tensor, KeysValues, Tensor], tuple[Tensor, KeysValues]]
+"""(states, cache, used, bias, memory, padding_bias) -> (N, D), and the cache: a decoder layer at the next position.
 
-    def __call__(
-        self,
-        states: Tensor,
-        cache: tuple[Tensor, Tensor],
-        used: int,
-        bias: Tensor,
-        memory: tuple[Tensor, Tensor],
-        padding_bias: Tensor,
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """states: (N, D) of the next position -> (N, D), and the cache with that position.
-
-        cache, used, bias: see SelfAttentionStep; memory: see CrossAttentionStep
-        padding_bias: (B * H, 1, S), minus infinity at padding of the source
-        """
+states, cache, used, bias: see SelfAttentionStep; memory, padding_bias: see CrossAttentionStep
+"""
 
 
 class DecoderLayer(nn.Module):
@@ -187,12 +169,12 @@ class DecoderLayer(nn.Module):
 
         def step(
             states: Tensor,
-            cache: tuple[Tensor, Tensor],
+            cache: KeysValues,
             used: int,
             bias: Tensor,
-            memory: tuple[Tensor, Tensor],
+            memory: KeysValues,
             padding_bias: Tensor,
-        ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        ) -> tuple[Tensor, KeysValues]:
             change, cache = attend(attention_input(states), cache, used, bias)
             states = attention_result(states, change)
             states = cross_result(states, attend_to_memory(cross_input(states), memory, padding_bias))

@@ -48,4 +48,4 @@ def choose_matmuls(model: nn.Module) -> None:
     if matmul.current() == "auto":
         for layer in model.modules():
             if isinstance(layer, Linear):
-                matmul.choose(layer.weight, layer.bias)
+                matmul.choose_matmul(layer.weight, layer.bias)

@@ -24,9 +24,7 @@ InferenceMatmul = Literal["auto", "torch", "onednn", "numpy"]
 Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 MIN_SPEEDUP: Final = 1.2  # of oneDNN over torch for it to be chosen, so that noise does not decide
-MAX_RELATIVE_DIFFERENCE: Final = (
-    1e-5  # to the largest number; a greater difference means a lower precision than float32
-)
+MAX_RELATIVE_DIFFERENCE: Final = 1e-5  # to the largest number; more means a lower precision than float32
 TRAINING_MEASUREMENT_SECONDS: Final = 0.5
 MIN_TRAINING_ROUNDS: Final = 7  # because other processes may be busy on the same cores
 INFERENCE_ROUNDS: Final = 3
@@ -147,10 +145,8 @@ if onednn_available():
 
 
 def _onednn_of_rows(left: Tensor, right: Tensor) -> Tensor:
-    """The transpose of left (N, E) times right (N, D) by oneDNN: (E, D)
-
-    It needs its first factor transposed, which torch is slow at; so the smaller of `left`, or `right` with the product, is.
-    """
+    """The transpose of left (N, E) times right (N, D) by oneDNN: (E, D)"""
+    # oneDNN needs its first factor transposed, which torch is slow at: the smaller of `left`, or `right` with the product
     if left.numel() <= right.numel() + left.shape[1] * right.shape[1]:
         return _onednn(left.t(), right.t(), None)
     return _onednn(right.t(), left.t(), None).t().contiguous()
@@ -227,7 +223,7 @@ def _speedup(
     return median(ratios)
 
 
-def choose(weight: Tensor, bias: Tensor | None) -> None:
+def choose_matmul(weight: Tensor, bias: Tensor | None) -> None:
     """Measure the fastest implementation for a shape of weight, once, for `auto`. weight: (E, D); bias: (E,) or None"""
     if _shape(weight, bias) in _fastest:
         return

@@ -53,7 +53,6 @@ class Int8Linear(nn.Module):
 
     @classmethod
     def of(cls, linear: nn.Linear, rounding: Rounding = rounded) -> "Int8Linear":
-        """The layer with rounded weights."""
         return cls(*rounding(linear.weight.detach()), None if linear.bias is None else linear.bias.detach())
 
     @cached_property
@@ -77,11 +76,9 @@ class Int8Linear(nn.Module):
         return Int8Linear(self.weight[rows], self.scale[rows], bias, self.int8_products)
 
     def prepared(self) -> Callable[[Tensor], Tensor]:
-        """See Linear."""
         return self.forward if self.int8_products else self._widened.prepared()
 
     def forward(self, states: Tensor) -> Tensor:
-        """See Int8Linear."""
         if not self.int8_products:
             widened: Tensor = self._widened(states)
             return widened
@@ -103,10 +100,7 @@ def int8_available() -> bool:
 
 
 def _packed(weight: Tensor, scale: Tensor) -> Any:
-    """Weights in the layout of torch's 8-bit products.
-
-    torch has deprecated quantized tensors, with a warning, but there is no other way to pack weights yet.
-    """
+    # torch has deprecated quantized tensors, with a warning, but there is no other way to pack weights yet
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         zeros = torch.zeros(len(scale), dtype=torch.int64)
@@ -127,13 +121,7 @@ class Int8Embedding(nn.Module):
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.scale = nn.Parameter(scale, requires_grad=False)
 
-    @classmethod
-    def of(cls, table: nn.Embedding, rounding: Rounding = rounded) -> "Int8Embedding":
-        """The embedding with rounded vectors."""
-        return cls(*rounding(table.weight.detach()))
-
     def forward(self, ids: Tensor) -> Tensor:
-        """See Int8Embedding."""
         return self.weight[ids] * self.scale[ids].unsqueeze(-1)
 
 
@@ -145,7 +133,7 @@ def quantize(model: nn.Module, rounding: Rounding = rounded) -> None:
         if isinstance(module, nn.Linear):
             replacement = Int8Linear.of(module, rounding)
         elif isinstance(module, nn.Embedding):
-            replacement = Int8Embedding.of(module, rounding)
+            replacement = Int8Embedding(*rounding(module.weight.detach()))
         else:
             continue
         tied = replacements.setdefault(id(module.weight), replacement)

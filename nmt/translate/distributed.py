@@ -23,12 +23,6 @@ RANK_POLL_SECONDS: Final = 0.5  # between checks for signals
 STOP: Final = "stop"  # key under which a waiting worker leaves its signal
 
 
-class Job(msgspec.Struct):
-    """Requests for a rank to translate."""
-
-    requests: list[Request]
-
-
 class JobResult(msgspec.Struct):
     """The translations of a job. signal: the number of the signal that stopped the rank, if one did"""
 
@@ -46,22 +40,20 @@ class SharedTranslator:
         self.translator, self.world, self.seconds = translator, world, seconds
         self.max_characters = translator.max_characters
 
-    def translate(self, requests: Sequence[Request], check: Callable[[], None] | None) -> list[Translation]:
+    def translate(self, requests: Sequence[Request], check: Callable[[], None]) -> list[Translation]:
         """See Translator. Raises ResourceError naming a rank that does not answer, Interrupted if one got a signal."""
         (_, end), *others = ranges([len(request.text) + 1 for request in requests], self.world.size)
         for rank, (first, last) in enumerate(others, 1):
-            self.world.post(f"job/{rank}", msgspec.json.encode(Job(list(requests[first:last]))))
+            self.world.post(f"job/{rank}", msgspec.json.encode(requests[first:last]))
         translations = self.translator.translate(requests[:end], check)
         deadline = time.monotonic() + self.seconds
         for rank in range(1, self.world.size):
             translations += self._receive(rank, deadline, check)
         return translations
 
-    def _receive(self, rank: int, deadline: float, check: Callable[[], None] | None) -> list[Translation]:
-        """The translations of a rank."""
+    def _receive(self, rank: int, deadline: float, check: Callable[[], None]) -> list[Translation]:
         while (content := self.world.fetch(f"result/{rank}", RANK_POLL_SECONDS)) is None:
-            if check is not None:
-                check()
+            check()
             if time.monotonic() > deadline:
                 raise ResourceError(f"rank {rank} does not answer (--timeout limits the minutes)")
         result = msgspec.json.decode(content, type=JobResult)
@@ -90,7 +82,7 @@ def serve(translator: Translator, world: World, signals: Signals) -> None:
     """Translate the jobs of the leader until it has no more or is gone."""
     while content := _next_job(world, signals):
         try:
-            result = JobResult(translator.translate(msgspec.json.decode(content, type=Job).requests, signals.check))
+            result = JobResult(translator.translate(msgspec.json.decode(content, type=list[Request]), signals.check))
         except Interrupted as error:
             result = JobResult([], error.signal_number)
         with suppress(RuntimeError):  # of the store, which ends with the leader

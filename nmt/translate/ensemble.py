@@ -3,13 +3,14 @@
 import math
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from nmt.batch import Batch
-from nmt.models.base import Model, Scorer, State, prepare
+from nmt.models.base import Model, Scorer, State, prepared_scorer
 
 Mean = Literal["log-probabilities", "probabilities"]
 
@@ -19,7 +20,10 @@ class Ensemble(nn.Module):
 
     weights: of each model, normalised to sum to 1; none: equal weights
     mean: of log-probabilities, normalised again (Marian, Sockeye), or of probabilities (fairseq)
+    alignment_layer: see Model
     """
+
+    alignment_layer = 0
 
     def __init__(
         self, models: Sequence[nn.Module], weights: Sequence[float] | None = None, mean: Mean = "log-probabilities"
@@ -30,13 +34,12 @@ class Ensemble(nn.Module):
         self._scorers = list(cast(Sequence[Scorer], models))
 
     def prepared(self) -> "Ensemble":
-        """See PreparableScorer: the ensemble of the prepared models."""
+        """See prepared_scorer: the ensemble of the prepared models."""
         ensemble = copy(self)
-        ensemble._scorers = [prepare(scorer) for scorer in self._scorers]
+        ensemble._scorers = [prepared_scorer(scorer) for scorer in self._scorers]
         return ensemble
 
     def start(self, source: Tensor) -> State:
-        """See Scorer."""
         return _joined([scorer.start(source) for scorer in self._scorers], False, None)
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
@@ -59,13 +62,7 @@ class Ensemble(nn.Module):
         mean = self._mean_of(heads)  # B T S
         return {} if mean is None else {"cross": mean[None, :, None]}
 
-    @property
-    def alignment_layer(self) -> int:
-        """See Model."""
-        return 0
-
     def compile_steps(self) -> None:
-        """See Model."""
         for model in self.models:
             cast(Model, model).compile_steps()
 
@@ -77,17 +74,9 @@ class Ensemble(nn.Module):
         return torch.stack([attention * (weight / total) for weight, attention in present]).sum(0) if total else None
 
     def _parts(self, state: State) -> list[State]:
-        """The state of each model."""
         return [
-            State(
-                _part(number, state.sentences),
-                _part(number, state.hypotheses),
-                state.length,
-                state.watched,
-                ancestors=state.ancestors,
-                num_entries=state.num_entries,
-            )
-            for number in range(len(self._scorers))
+            replace(state, sentences=_part(i, state.sentences), hypotheses=_part(i, state.hypotheses), attention=None)
+            for i in range(len(self._scorers))
         ]
 
 
@@ -101,17 +90,13 @@ def normalize_weights(weights: Sequence[float] | None, count: int) -> list[float
 
 def _joined(states: Sequence[State], watched: bool, attention: Tensor | None) -> State:
     """Several states as one. The names of their tensors begin with the number of the model: `0/memory`."""
-    sentences = {
-        f"{number}/{name}": tensor for number, state in enumerate(states) for name, tensor in state.sentences.items()
-    }
-    hypotheses = {
-        f"{number}/{name}": tensor for number, state in enumerate(states) for name, tensor in state.hypotheses.items()
-    }
+    numbered = list(enumerate(states))
+    sentences = {f"{i}/{name}": tensor for i, state in numbered for name, tensor in state.sentences.items()}
+    hypotheses = {f"{i}/{name}": tensor for i, state in numbered for name, tensor in state.hypotheses.items()}
     record = max(states, key=lambda state: state.num_entries)  # a model that does not use ancestors appends no entries
     return State(sentences, hypotheses, states[0].length, watched, attention, record.ancestors, record.num_entries)
 
 
 def _part(number: int, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of one model."""
     prefix = f"{number}/"
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

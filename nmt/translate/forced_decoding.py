@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from nmt.batch import flatten, make_batch, pad_rows
 from nmt.data.batching import micro_batches
 from nmt.device import device_of
-from nmt.models.base import Model, Scorer, prepare
+from nmt.models.base import Model, Scorer, prepared_scorer
 from nmt.symbols import BOS, EOS, PAD
 from nmt.text.pipeline import Pipeline
 from nmt.translate.retry_split import Failure
@@ -37,11 +37,6 @@ class ForcedDecoding:
     log_probs: list[float]
     weights: NDArray[np.float32] | None
 
-    def reorder(self, positions: Sequence[int]) -> "ForcedDecoding":
-        """The tokens at these positions, EOS included, in this order."""
-        weights = None if self.weights is None else self.weights[list(positions)]
-        return ForcedDecoding([self.log_probs[position] for position in positions], weights)
-
 
 @dataclass(frozen=True)
 class PairScore:
@@ -62,7 +57,7 @@ def force_decode(scorer: Scorer, sources: Sequence[Ids], targets: Sequence[Seque
     """Step through each target given its source. sources, targets: ids without EOS"""
     device = device_of(scorer)
     source, target = pad_rows(sources).to(device), pad_rows(targets).to(device)  # N S, N T
-    scorer = prepare(scorer)
+    scorer = prepared_scorer(scorer)
     state = scorer.start(source)
     state.watched = True
     tokens, columns, attention = torch.full((len(source),), BOS, device=device), [], []

@@ -113,6 +113,9 @@ def build_translator(
     if options.rerank:
         models = [RerankModel.load(Path(folder), device, pipeline) for folder in options.rerank]
         reranker = Reranker(models, options.rerank_weights, decoder, n_best, size, options.max_source_length)
+    dictionary = read_dictionary(Path(options.unk_dictionary)) if options.unk_dictionary else {}
+    has_alignment, replacements = options.alignment is not None, dictionary if options.replace_unk else None
+    result_options = ResultOptions(options.word_scores, has_alignment, options.raw_tokens, replacements)
     return Translator(
         pipeline,
         scorer,
@@ -120,22 +123,12 @@ def build_translator(
         size,
         max_source_length=options.max_source_length,
         precision=precision,
-        result_options=_result_options(options),
+        result_options=result_options,
         avoid=avoid,
         replicas=replicas,
         threads=max(1, (options.threads or torch.get_num_threads()) // replicas),
         shortlist=shortlist,
         reranker=reranker,
-    )
-
-
-def _result_options(options: TranslatorOptions) -> ResultOptions:
-    dictionary = read_dictionary(Path(options.unk_dictionary)) if options.unk_dictionary else {}
-    return ResultOptions(
-        options.word_scores,
-        options.alignment is not None,
-        options.raw_tokens,
-        dictionary if options.replace_unk else None,
     )
 
 

@@ -7,21 +7,19 @@ import multiprocessing
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from functools import cache, partial
+from typing import Any, Generic, TypeVar
 
 import torch
 
-from nmt.data.workers import begin, run_task
+from nmt.data.workers import begin, kill_workers, run_task, wait_for_result
 from nmt.device import use_threads
 from nmt.errors import ResourceError
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-RESULT_POLL_SECONDS: Final = 0.2  # between checks for a reason to stop
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 def are_processes(kind: str) -> bool:
@@ -29,7 +27,7 @@ def are_processes(kind: str) -> bool:
     return kind == "cpu" and sys.platform == "linux"
 
 
-class Replicas(Generic[Item, Result]):
+class Replicas(Generic[_Item, _Result]):
     """A pool of workers, which starts with the first work for more than one of them.
 
     work: called with an item in a worker, or here if there is nothing to share
@@ -40,37 +38,34 @@ class Replicas(Generic[Item, Result]):
 
     def __init__(
         self,
-        work: Callable[[Item], Result],
+        work: Callable[[_Item], _Result],
         number: int,
         device: torch.device,
         threads: int,
         prepare: Callable[[], None],
     ) -> None:
         self.number, self._threads, self._device = number, threads, device
-        self._work = work
-        self._prepare: Callable[[], None] | None = prepare
+        self._work, self._prepare = work, cache(prepare)
         self._pool: Executor | None = None
         self._num_items = 0
 
-    def in_order(self, items: Sequence[Item], check: Callable[[], None] | None) -> Iterator[Result]:
+    def in_order(self, items: Sequence[_Item], check: Callable[[], None]) -> Iterator[_Result]:
         """The result of each item, in their order.
 
         check: called between items and while waiting; may raise to stop, which kills processes and starts no further item
         Raises ResourceError when a process is lost, and whatever the work raises.
         """
         self._num_items += len(items)
-        if self._num_items > 1 and self._prepare is not None:
+        if self._num_items > 1:
             self._prepare()
-            self._prepare = None
         if len(items) <= 1 or self.number == 1:
             for item in items:
-                if check is not None:
-                    check()
+                check()
                 yield self._work(item)
             return
         if self._pool is None:
             self._pool = self._start_pool()
-        work: Callable[[Item], Result] = run_task if are_processes(self._device.type) else self._work
+        work: Callable[[_Item], _Result] = run_task if are_processes(self._device.type) else self._work
         complete = False
         try:
             with warnings.catch_warnings():
@@ -78,17 +73,17 @@ class Replicas(Generic[Item, Result]):
                 warnings.simplefilter("ignore", DeprecationWarning)
                 futures = [self._pool.submit(work, item) for item in items]
             for future in futures:
-                yield _result_of(future, check)
+                yield wait_for_result(future, check)
             complete = True
         except BrokenProcessPool:
-            if check is not None:
-                check()  # a signal may have ended them too
+            check()  # a signal may have ended them too
             raise ResourceError(
                 "a search process was lost, killed perhaps for lack of memory (fewer --replicas, or --batch-tokens)"
             ) from None
         finally:
             if not complete:
-                self._kill_pool()
+                kill_workers(self._pool)
+                self._pool = None
 
     def _start_pool(self) -> Executor:
         if not are_processes(self._device.type):
@@ -96,23 +91,6 @@ class Replicas(Generic[Item, Result]):
             return ThreadPoolExecutor(self.number, initializer=initializer)
         fork = multiprocessing.get_context("fork")
         return ProcessPoolExecutor(self.number, fork, _become_replica, (self._work, self._threads))
-
-    def _kill_pool(self) -> None:
-        """Kill the workers without waiting: nobody needs their results, and they hold no resource."""
-        assert self._pool is not None
-        processes = list((getattr(self._pool, "_processes", None) or {}).values())
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
-            process.kill()
-        self._pool = None
-
-
-def _result_of(future: "Future[Result]", check: Callable[[], None] | None) -> Result:
-    while True:
-        if check is not None:
-            check()
-        if not wait([future], RESULT_POLL_SECONDS).not_done:
-            return future.result()
 
 
 def _use_own_stream(device: torch.device) -> None:
@@ -123,6 +101,5 @@ def _use_own_stream(device: torch.device) -> None:
 
 
 def _become_replica(work: Callable[[Any], Any], threads: int) -> None:
-    """Make this process a replica."""
     begin(work)
     use_threads(threads)

@@ -109,19 +109,19 @@ class Reranker:
         ]
 
     def _scored(self, texts: Sequence[str], candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The candidates with all their scores and the weighted mean of these."""
         columns = [[candidate.score for candidate in candidates]]
         for model in self.models:
             hypotheses = [candidate.text for candidate in candidates]
             rows = model.log_probs(texts, hypotheses, self.max_tokens, self.max_length)
             columns.append([self.decoder.normalised(math.fsum(row), len(row)) for row in rows])
         return [
-            replace(candidate, score=self._mean(scores), scores=list(scores))
+            replace(
+                candidate,
+                score=sum(weight * score for weight, score in zip(self.weights, scores, strict=True) if weight),
+                scores=list(scores),
+            )
             for candidate, scores in zip(candidates, zip(*columns, strict=True), strict=True)
         ]
-
-    def _mean(self, scores: Sequence[float]) -> float:
-        return sum(weight * score for weight, score in zip(self.weights, scores, strict=True) if weight)
 
     def _ordered(self, candidates: Sequence[Candidate]) -> list[Candidate] | Failure:
         finite = (candidate for candidate in candidates if math.isfinite(candidate.score))

@@ -96,18 +96,20 @@ class ResultOptions:
         candidate = Candidate(target.decode(hypothesis.tokens), tokens, hypothesis.log_prob, hypothesis.score)
         if forced is None:
             return candidate
-        forced = forced.reorder([*target.in_reading_order(range(len(tokens))), len(tokens)])
+        order = [*target.in_reading_order(range(len(tokens))), len(tokens)]  # EOS last
+        log_probs = [forced.log_probs[position] for position in order]
+        attention = None if forced.weights is None else forced.weights[order]
         source_words, target_words = word_of_tokens(pipeline.source, source.tolist()), word_of_tokens(target, tokens)
-        if self.dictionary is not None and UNK in tokens and forced.weights is not None:
+        if self.dictionary is not None and UNK in tokens and attention is not None:
             words = words_of(pipeline.source, text)
-            numbers = word_weights(forced.weights, source_words, range(len(tokens))).argmax(1)
+            numbers = word_weights(attention, source_words, range(len(tokens))).argmax(1)
             aligned = [words[min(number, len(words) - 1)] for number in numbers.tolist()]
             candidate = replace(candidate, text=replaced_unknown(target, tokens, aligned, self.dictionary))
         if self.raw_tokens:
             source_words, target_words = list(range(len(source))), list(range(len(tokens)))
         if self.word_scores:
-            sums = np.bincount(target_words, forced.log_probs[:-1]).tolist() if tokens else []
-            candidate = replace(candidate, word_scores=[*sums, forced.log_probs[-1]])
-        if self.alignment and forced.weights is not None:
-            candidate = replace(candidate, weights=word_weights(forced.weights, source_words, target_words).tolist())
+            sums = np.bincount(target_words, log_probs[:-1]).tolist() if tokens else []
+            candidate = replace(candidate, word_scores=[*sums, log_probs[-1]])
+        if self.alignment and attention is not None:
+            candidate = replace(candidate, weights=word_weights(attention, source_words, target_words).tolist())
         return candidate

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from nmt.errors import UserError, quoted
 
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,8 @@ class Failure:
 
 
 def retry_split(
-    work: Callable[[slice], list[Result | Failure]], num_lines: int
-) -> tuple[list[Result | Failure], str | None]:
+    work: Callable[[slice], list[_Result | Failure]], num_lines: int
+) -> tuple[list[_Result | Failure], str | None]:
     """The results of `work` for all lines. A batch that fails is retried in halves, down to the single failing line.
 
     work: called with a slice of the lines; returns a result or a failure for each
@@ -27,7 +27,7 @@ def retry_split(
     """
     warning = None
 
-    def attempt(start: int, end: int) -> list[Result | Failure]:
+    def attempt(start: int, end: int) -> list[_Result | Failure]:
         nonlocal warning
         try:
             return work(slice(start, end))

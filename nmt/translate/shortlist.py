@@ -10,27 +10,23 @@ from torch import Tensor
 from nmt.data.shortlist import Shortlist
 from nmt.decoders.base import Decoder, Hypothesis
 from nmt.decoders.constraints import Constraints
-from nmt.models.base import Model, State
+from nmt.models.base import Model, PreparedScorer, State
 from nmt.nn.linear import Linear
 from nmt.nn.quantized import Int8Linear
 from nmt.symbols import PAD
 
 
-class ShortlistScorer:
+def shortlist_scorer(model: Model, tokens: Tensor) -> PreparedScorer:
     """A Scorer over some tokens of a model. tokens: (V',) ids, sorted, the control symbols first"""
+    output = model.output.rows(tokens).prepared() if isinstance(model.output, Linear | Int8Linear) else None
+    scorer = model.prepared(output)
 
-    def __init__(self, model: Model, tokens: Tensor) -> None:
-        output = model.output.rows(tokens).prepared() if isinstance(model.output, Linear | Int8Linear) else None
-        self.tokens, self.scorer = tokens, model.prepared(output)
+    def step(positions: Tensor, state: State) -> tuple[Tensor, State]:
+        log_probs, state = scorer.step(tokens[positions], state)
+        # a model that ignores the output scores the whole vocabulary
+        return (log_probs if log_probs.shape[1] == len(tokens) else log_probs[:, tokens]), state
 
-    def start(self, source: Tensor) -> State:
-        """See Scorer; source ids are those of the whole vocabulary."""
-        return self.scorer.start(source)
-
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """See Scorer. A model that ignores the output scores the whole vocabulary, of which these tokens are taken."""
-        log_probs, state = self.scorer.step(self.tokens[tokens], state)
-        return (log_probs if log_probs.shape[1] == len(self.tokens) else log_probs[:, self.tokens]), state
+    return PreparedScorer(scorer.start, step)
 
 
 def search_shortlist(
@@ -52,7 +48,7 @@ def search_shortlist(
         Constraints(positions(constraint.prefix), tuple(map(positions, constraint.phrases)))
         for constraint in constraints
     ]
-    scorer = ShortlistScorer(model, torch.from_numpy(tokens).to(source.device))
+    scorer = shortlist_scorer(model, torch.from_numpy(tokens).to(source.device))
     return [
         [replace(hypothesis, tokens=tokens[hypothesis.tokens].tolist()) for hypothesis in hypotheses]
         for hypotheses in decoder.search(scorer, source, inner)

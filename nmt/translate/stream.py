@@ -6,39 +6,25 @@ import io
 import os
 import select
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from itertools import repeat
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from nmt.artefact import new_file
 from nmt.errors import InputError
 from nmt.signals import Signals
 from nmt.text.corpus import decode_line
+from nmt.translate.distributed import SharedTranslator
 from nmt.translate.line_warnings import NOT_UTF8, LineWarnings
 from nmt.translate.requests import MAX_LINE_BYTES, Form, Request, read_request
 from nmt.translate.results import Translation
+from nmt.translate.translator import Translator
 from nmt.translate.windows import MAX_CHARACTER_BYTES, Source, growing, windows
 
-Window = tuple[int, list[str]]  # line number of the first line, from 1, and the lines
 
-
-class LineTranslator(Protocol):
-    """A Translator, or one that shares its lines with other ranks."""
-
-    @property
-    def max_characters(self) -> int:
-        """Characters of a line that are read."""
-
-    def translate(self, requests: Sequence[Request], check: Callable[[], None] | None) -> list[Translation]:
-        """A translation for each request, in their order."""
-
-    def idle(self) -> None:
-        """Called while no line is waiting; may raise to stop."""
-
-
-class Output:
+class TranslationOutput:
     """The file of the translations, or a pipe whose reader may go away.
 
     is_awaited: whether a reader may be waiting for the next line, as nobody waits for that of a file
@@ -73,7 +59,7 @@ def new_output(path: Path) -> AbstractContextManager[BinaryIO]:
 
 
 def translate_stream(
-    translator: LineTranslator,
+    translator: Translator | SharedTranslator,
     source: Source,
     output: BinaryIO,
     form: Form,
@@ -90,7 +76,7 @@ def translate_stream(
     warnings: receives the warnings about lines
     strict: bytes that are not UTF-8 are an InputError
     """
-    results = Output(output)
+    results = TranslationOutput(output)
     sizes = growing(max_lines) if results.is_awaited else repeat(max_lines)
     max_bytes = MAX_CHARACTER_BYTES * (translator.max_characters + 1)  # more than the translator reads
     if form != "text":
@@ -114,8 +100,10 @@ def translate_stream(
             signals.check()
 
 
-def _decoded(raw_windows: Iterator[list[bytes]], warnings: LineWarnings, strict: bool) -> Iterator[Window]:
-    """Windows as text. Bytes that are not UTF-8 are replaced, with a warning.
+def _decoded(
+    raw_windows: Iterator[list[bytes]], warnings: LineWarnings, strict: bool
+) -> Iterator[tuple[int, list[str]]]:
+    """The number of the first line of each window, from 1, and its lines as text, bad bytes replaced with a warning.
 
     strict: they are an InputError instead, raised after the previous lines were given
     """

@@ -102,7 +102,7 @@ class Translator:
         return CHARACTERS_PER_TOKEN * self.max_source_length
 
     def translate(
-        self, requests: Sequence[Request | str], check: Callable[[], None] | None = None
+        self, requests: Sequence[Request | str], check: Callable[[], None] = lambda: None
     ) -> list[Translation]:
         """A translation for each request or line, in their order. check: called before each batch; may raise to stop"""
         parsed = [Request(request) if isinstance(request, str) else request for request in requests]
@@ -117,7 +117,8 @@ class Translator:
         batches = [batch.tolist() for batch in micro_batches([order], lengths, lengths, size) if len(batch)]
 
         outcomes: list[LineOutcome] = [Failure(reason) if reason else [] for reason in reasons]
-        warnings = [self._warnings(line) for line in lines]
+        cut_warning = "cut to {:,} tokens (--max-source-length)"
+        warnings = [{"cut": cut_warning.format(len(line.source))} if line.is_cut else {} for line in lines]
         work = self._replicas.in_order([[lines[i] for i in batch] for batch in batches], check)
         for batch, (batch_outcomes, warning) in zip(batches, work, strict=True):
             for i, outcome in zip(batch, batch_outcomes, strict=True):
@@ -152,9 +153,6 @@ class Translator:
 
     def idle(self) -> None:
         """Do nothing: called while no line is waiting."""
-
-    def _warnings(self, line: EncodedLine) -> dict[str, str]:
-        return {"cut": f"cut to {len(line.source):,} tokens (--max-source-length)"} if line.is_cut else {}
 
     def _constraints(self, request: Request) -> Constraints:
         """Prefix and phrases as tokens; texts to avoid as they are before subword segmentation."""
@@ -194,7 +192,6 @@ class Translator:
         return outcomes, warning
 
     def _candidates(self, lines: list[EncodedLine]) -> list[LineOutcome]:
-        """The candidates of each line, best first."""
         return [
             results
             if isinstance(results, Failure)

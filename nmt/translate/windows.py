@@ -10,13 +10,13 @@ import zlib
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, Final
 
 from nmt.errors import InputError, ResourceError, UserError, quoted
 from nmt.text.compression import GZIP_MAGIC
 from nmt.text.corpus import decode_line, open_text, raw_lines
 
-STDIN: Final = "-"
+STDIN_NAME: Final = "-"
 STREAM_READ_BYTES: Final = 1 << 16
 SIGNAL_POLL_SECONDS: Final = 0.2
 NEXT_LINE_SECONDS: Final = 0.02  # time that an open window waits for the next line
@@ -26,16 +26,6 @@ FIRST_WINDOW_LINES: Final = 16
 WINDOW_GROWTH: Final = 4
 MAX_CHARACTER_BYTES: Final = 4
 UNLIMITED_LINE_BYTES: Final = sys.maxsize
-
-
-class Source(Protocol):
-    """A stream of bytes."""
-
-    def waiting(self, seconds: float) -> bool:
-        """Whether bytes, or the end, can be read now or within `seconds`."""
-
-    def read(self) -> bytes:
-        """The next bytes; none at the end."""
 
 
 class Pipe:
@@ -48,9 +38,11 @@ class Pipe:
         self._poll.register(descriptor, select.POLLIN)
 
     def waiting(self, seconds: float) -> bool:
+        """Whether bytes, or the end, can be read now or within `seconds`."""
         return bool(self._poll.poll(1000 * seconds))
 
     def read(self) -> bytes:
+        """The next bytes; none at the end."""
         chunk = os.read(self._descriptor, STREAM_READ_BYTES)
         if not self._has_begun and chunk.startswith(GZIP_MAGIC):
             raise InputError("the text is gzip, which is read from files only (name the file, or gunzip it)")
@@ -74,16 +66,19 @@ class File:
             raise InputError(f"{quoted(self._path)}: damaged gzip: {error}") from None
 
 
+Source = Pipe | File
+
+
 def place_of(name: str) -> str:
     """The name of a text in messages."""
-    return "stdin" if name == STDIN else quoted(name)
+    return "stdin" if name == STDIN_NAME else quoted(name)
 
 
 @contextlib.contextmanager
 def open_source(name: str) -> Iterator[Source]:
     """A file or pipe by name; "-" is stdin. Raises UserError if it does not exist."""
     path = Path(name)
-    if name == STDIN:
+    if name == STDIN_NAME:
         if sys.stdin is None:
             raise UserError("stdin is closed (give it text, or name a file)")
         yield Pipe(sys.stdin.fileno())
@@ -180,7 +175,7 @@ def pairs(source: str, target: str, size: int, check: Callable[[], None]) -> Ite
     check: called while waiting; may raise to stop
     Raises InputError if a text is not UTF-8 or they differ in length.
     """
-    live, stored = (target, source) if target == STDIN else (source, target)
+    live, stored = (target, source) if target == STDIN_NAME else (source, target)
     others, first = raw_lines(Path(stored)), 1
     with open_source(live) as stream:
         for window in windows(stream, growing(size), UNLIMITED_LINE_BYTES, check):
@@ -188,7 +183,7 @@ def pairs(source: str, target: str, size: int, check: Callable[[], None]) -> Ite
             if len(rows) < len(window):
                 raise _longer(live, stored, first + len(rows) - 1)
             live_lines, stored_lines = _decode(window, live, first), _decode(rows, stored, first)
-            yield (stored_lines, live_lines) if target == STDIN else (live_lines, stored_lines)
+            yield (stored_lines, live_lines) if target == STDIN_NAME else (live_lines, stored_lines)
             first += len(window)
     if next(others, None) is not None:
         raise _longer(stored, live, first - 1)

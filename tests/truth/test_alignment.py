@@ -1,6 +1,8 @@
 """Alignments: AER by hand, weights of tokens made weights of words, and attention that finds which word is which."""
 
+import runpy
 from itertools import islice
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 
@@ -15,16 +17,10 @@ from nmt.errors import InputError
 from nmt.models.base import Vocabularies
 from nmt.symbols import BOS, EOS, UNK
 from nmt.text.words import words_of
-from nmt.translate.alignment import (
-    ReferenceAlignment,
-    agreement,
-    hard_alignment,
-    pharaoh,
-    read_gold,
-    threshold_alignment,
-    word_weights,
-)
+from nmt.translate.alignment import hard_alignment, pharaoh, threshold_alignment, word_weights
 from nmt.translate.forced_decoding import force_decode
+
+benchmark = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "alignment.py")))
 
 
 @pytest.mark.parametrize(("subword", "words"), [("none", ["a\u2581b", "\u2581"]), ("bpe", ["a", "b"])])
@@ -34,7 +30,7 @@ def test_words_are_divided_as_the_vocabulary_divides_them(subword, words):
 
 
 def gold(sure, possible):
-    return ReferenceAlignment(frozenset(sure), frozenset(sure) | frozenset(possible))
+    return benchmark.ReferenceAlignment(frozenset(sure), frozenset(sure) | frozenset(possible))
 
 
 HALF = gold({(0, 0), (1, 1)}, {(2, 1)})
@@ -54,23 +50,23 @@ HALF = gold({(0, 0), (1, 1)}, {(2, 1)})
     ],
 )
 def test_agreement_is_what_is_counted_by_hand(found, true, precision, recall, error_rate):
-    result = agreement(found, true)
+    result = benchmark.agreement(found, true)
     assert (result.precision, result.recall, result.error_rate) == pytest.approx((precision, recall, error_rate))
 
 
 def test_alignments_of_other_sentences_are_refused():
     with pytest.raises(ValueError):
-        agreement([[]], [HALF, HALF])
+        benchmark.agreement([[]], [HALF, HALF])
 
 
 def test_a_gold_file_says_which_pairs_are_sure(tmp_path):
     path = tmp_path / "gold"
     path.write_text("0-0 1-1 2p1\n\n10p2\n")
-    assert read_gold(path) == [HALF, gold((), ()), gold((), {(10, 2)})]
+    assert benchmark.read_gold(path) == [HALF, gold((), ()), gold((), {(10, 2)})]
     assert pharaoh(HALF.sure) == "0-0 1-1"
     path.write_text("0-0\n1-1 2:3\n")
     with pytest.raises(InputError, match=r"gold:2: .*2:3"):
-        read_gold(path)
+        benchmark.read_gold(path)
 
 
 def test_weights_of_words_are_sums_over_the_source_and_means_over_the_target():
@@ -119,4 +115,4 @@ def test_most_attention_of_a_trained_transformer_is_on_the_word_it_translates():
         rows = force_decode(model.eval(), [np.array(one) for one in sources], targets)
         found += [hard_alignment(row.weights[: len(order), : len(order)]) for row in rows]
         true += [gold({(i, number) for number, i in enumerate(order)}, ())] * len(rows)
-    assert agreement(found, true).error_rate < 0.3  # by chance it is 0.75
+    assert benchmark.agreement(found, true).error_rate < 0.3  # by chance it is 0.75

@@ -7,9 +7,10 @@ import pytest
 import torch
 from scorers import RandomScorer, random_sources
 
+from nmt.decoders.base import SearchOptions
 from nmt.decoders.beam import Beam, BeamOptions, Beams
 from nmt.decoders.filters import leave_only, top_p
-from nmt.decoders.greedy import Greedy, GreedyOptions
+from nmt.decoders.greedy import Greedy
 from nmt.decoders.sampling import Sampling, SamplingOptions
 from nmt.models.base import State
 from nmt.symbols import BOS, EOS, UNK
@@ -161,7 +162,7 @@ def test_greedy_takes_the_most_probable_word_and_so_does_a_beam_of_one(shortest)
         scorer, rows = RandomScorer(seed, V), sources(seed)
         bounds = {"max_len_a": 0.5, "max_len_b": 5, "min_length": shortest}
         limits = [int(0.5 * int((row > EOS).sum()) + 5) for row in rows]
-        greedy = Greedy(GreedyOptions(**bounds)).search(scorer, rows)
+        greedy = Greedy(SearchOptions(**bounds)).search(scorer, rows)
         narrow = beam(beam_size=1, length_penalty="none", **bounds).search(scorer, rows)
         for row, limit, (one,), (other,) in zip(rows, limits, greedy, narrow, strict=True):
             assert one.tokens == other.tokens == best_path(scorer, row, limit, shortest)
@@ -170,7 +171,7 @@ def test_greedy_takes_the_most_probable_word_and_so_does_a_beam_of_one(shortest)
 
 
 @pytest.mark.parametrize(
-    "search", [Greedy(GreedyOptions(max_len_b=3)), beam(max_len_b=3), Sampling(SamplingOptions(max_len_b=3))]
+    "search", [Greedy(SearchOptions(max_len_b=3)), beam(max_len_b=3), Sampling(SamplingOptions(max_len_b=3))]
 )
 def test_a_translation_that_never_ends_is_ended_at_its_length_and_its_end_is_counted(search):
     scorer = RandomScorer(3, V)
@@ -215,9 +216,9 @@ def test_the_empty_translation_is_given_only_where_it_is_allowed():
             return log_probs - 9.0 * (torch.arange(V) != EOS), state
 
     rows = sources(1)
-    for search in (beam(n_best=4), Greedy(GreedyOptions()), Sampling(SamplingOptions(n_best=4))):
+    for search in (beam(n_best=4), Greedy(SearchOptions()), Sampling(SamplingOptions(n_best=4))):
         assert all(len(one.tokens) >= 1 for found in search.search(Silent(1, V), rows) for one in found)
-    for search in (beam(min_length=0), Greedy(GreedyOptions(min_length=0)), Sampling(SamplingOptions(min_length=0))):
+    for search in (beam(min_length=0), Greedy(SearchOptions(min_length=0)), Sampling(SamplingOptions(min_length=0))):
         assert all(found[0].tokens == [] for found in search.search(Silent(1, V), rows))
 
 

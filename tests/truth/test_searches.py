@@ -14,7 +14,7 @@ from nmt.decoders.alternatives import Alternatives, AlternativesOptions
 from nmt.decoders.avoid import Automaton, TokenTexts
 from nmt.decoders.base import Target
 from nmt.decoders.beam import Beam, BeamOptions
-from nmt.decoders.constrained_beam import ConstrainedBeam, ConstrainedBeamOptions, Progress
+from nmt.decoders.constrained_beam import ConstrainedBeam, PhraseProgress
 from nmt.decoders.constraints import Constraints
 from nmt.decoders.diverse_beam import DiverseBeam, DiverseBeamOptions
 from nmt.decoders.sampling import Sampling, SamplingOptions
@@ -164,7 +164,7 @@ def test_constrained_output_always_contains_its_phrases(size):
     for seed in range(4):
         scorer, rows = RandomScorer(seed, V), sources(seed)
         constraints = [Constraints(phrases=phrases) for phrases in PHRASES]
-        search = ConstrainedBeam(ConstrainedBeamOptions(beam_size=size, n_best=size, max_len_a=0, max_len_b=3))
+        search = ConstrainedBeam(BeamOptions(beam_size=size, n_best=size, max_len_a=0, max_len_b=3))
         for row, constraint, ones in zip(rows, constraints, search.search(scorer, rows, constraints), strict=True):
             assert ones
             for one in ones:
@@ -175,9 +175,7 @@ def test_constrained_output_always_contains_its_phrases(size):
 
 def test_a_constrained_beam_that_holds_everything_finds_the_best_that_contains_the_phrase():
     phrase = (4, 5)
-    search = ConstrainedBeam(
-        ConstrainedBeamOptions(beam_size=1500, n_best=5, length_penalty="none", max_len_a=0, max_len_b=2)
-    )
+    search = ConstrainedBeam(BeamOptions(beam_size=1500, n_best=5, length_penalty="none", max_len_a=0, max_len_b=2))
     for seed in range(2):
         scorer, rows = RandomScorer(seed, V), sources(seed, 1)
         ones = search.search(scorer, rows, [Constraints(phrases=(phrase,))])[0]
@@ -207,11 +205,11 @@ def test_a_search_that_cannot_hold_to_phrases_says_which_can(name):
 
 def test_progress_meets_phrases_that_begin_alike_and_those_that_overlap():
     for tokens, left in [((4, 6, 4, 5), 0), ((4, 4, 5), 2), ((4, 5, 6), 2), ((4, 6), 2)]:
-        progress = Progress.towards([(4, 5), (4, 6)])
+        progress = PhraseProgress.towards([(4, 5), (4, 6)])
         for token in tokens:
             progress = progress.after(token)
         assert progress.remaining == left, tokens
-    assert Progress.towards([(4, 5, 6), (5, 6)]).remaining == 3  # the one is a part of the other
+    assert PhraseProgress.towards([(4, 5, 6), (5, 6)]).remaining == 3  # the one is a part of the other
 
 
 def test_diverse_beams_are_those_of_their_definition():

@@ -21,8 +21,8 @@ from conftest import ENVIRONMENT, NMT, WORDS, wait_for
 import nmt.cli.drawings
 from nmt.checkpoint import load_model
 from nmt.cli.main import run
-from nmt.decoders.base import Decoder
-from nmt.decoders.greedy import Greedy, GreedyOptions
+from nmt.decoders.base import Decoder, SearchOptions
+from nmt.decoders.greedy import Greedy
 from nmt.errors import UserError
 from nmt.pictures.attention_maps import attention_maps
 from nmt.signals import Signals
@@ -304,7 +304,7 @@ class Touchy(Decoder):
         self.sizes.append(len(source))
         if (error := self.fails(source)) is not None:
             raise error
-        return Greedy(GreedyOptions()).search(scorer, source)
+        return Greedy(SearchOptions()).search(scorer, source)
 
 
 @pytest.fixture(scope="module")
@@ -321,7 +321,7 @@ REQUESTS = [Request(line) for line in LINES]
 
 
 def test_a_batch_out_of_memory_is_retried_in_halves_down_to_one_sentence(loaded, capsys):
-    whole = translator(loaded, Greedy(GreedyOptions())).translate(REQUESTS)
+    whole = translator(loaded, Greedy(SearchOptions())).translate(REQUESTS)
     for most in (5, 1):
         small = translator(loaded, Touchy(lambda source, most=most: MemoryError() if len(source) > most else None))
         found = small.translate(REQUESTS)
@@ -339,7 +339,7 @@ def test_a_sentence_that_fails_gives_an_empty_line_and_a_message_and_the_others_
     token = loaded.pipeline.source.encode(LINES[6])[0]
     bad = [i for i, line in enumerate(LINES) if token in loaded.pipeline.source.encode(line)]
     broken = translator(loaded, Touchy(lambda source: RuntimeError("no [/b]") if (source == token).any() else None))
-    whole = translator(loaded, Greedy(GreedyOptions())).translate(REQUESTS)
+    whole = translator(loaded, Greedy(SearchOptions())).translate(REQUESTS)
     found, warnings = broken.translate(REQUESTS), LineWarnings("book")
     warnings.add_translations(found, first=101)
     assert [one.text for one in found] == ["" if i in bad else one.text for i, one in enumerate(whole)]
@@ -356,9 +356,9 @@ def test_a_hypothesis_that_cannot_be_converted_to_text_costs_its_own_line(loaded
             raise IndexError("no such word")
         return candidate(self, pipeline, text, *others)
 
-    whole = translator(loaded, Greedy(GreedyOptions())).translate(REQUESTS)
+    whole = translator(loaded, Greedy(SearchOptions())).translate(REQUESTS)
     monkeypatch.setattr(ResultOptions, "candidate", made)
-    found = translator(loaded, Greedy(GreedyOptions())).translate(REQUESTS)
+    found = translator(loaded, Greedy(SearchOptions())).translate(REQUESTS)
     assert [one.text for one in found] == [one.text if i != 1 else "" for i, one in enumerate(whole)]
     assert found[1].error == "IndexError: no such word"
 
@@ -368,7 +368,7 @@ def test_an_error_in_a_rank_is_not_taken_for_the_end_of_its_leader():
         rank = 1
 
         def fetch(self, key, seconds):
-            return b'{"requests": [{"text": "ban"}], "place": "source", "first": 1}'
+            return b'[{"text": "ban"}]'
 
     class Failing:
         def translate(self, *asked):
@@ -379,7 +379,7 @@ def test_an_error_in_a_rank_is_not_taken_for_the_end_of_its_leader():
 
 
 def test_two_translators_with_the_same_search_have_their_own_languages(loaded):
-    search = Greedy(GreedyOptions())
+    search = Greedy(SearchOptions())
     one = translator(loaded, search)
     assert search.target is None and one.decoder.target is not None
 
@@ -393,8 +393,9 @@ def test_a_failed_sentence_is_5_at_the_end(trained, tmp_path, capsys):
     plugin, source, output = tmp_path / "touchy.py", tmp_path / "source", tmp_path / "output"
     plugin.write_text(
         "from nmt import register\n"
-        "from nmt.decoders.greedy import Greedy, GreedyOptions\n"
-        "@register('decoder', 'touchy', GreedyOptions)\n"
+        "from nmt.decoders.base import SearchOptions\n"
+        "from nmt.decoders.greedy import Greedy\n"
+        "@register('decoder', 'touchy', SearchOptions)\n"
         "class Touchy(Greedy):\n"
         "    def decode(self, scorer, source, constraints):\n"
         "        if source.shape[1] == 4:\n"
@@ -413,7 +414,7 @@ def test_a_model_without_finite_numbers_fails_its_sentences(loaded, trained, cap
     broken = load_model(trained, torch.device("cpu"))
     with torch.no_grad():
         broken.model.output.weight.fill_(float("nan"))
-    ruined = translator(broken, Greedy(GreedyOptions()))
+    ruined = translator(broken, Greedy(SearchOptions()))
     found, warnings = ruined.translate(REQUESTS), LineWarnings("input")
     warnings.add_translations(found)
     assert [one.text for one in found] == [""] * len(LINES)
@@ -669,7 +670,7 @@ def test_batches_are_as_large_as_speed_and_memory_allow(loaded):
 def test_weights_are_prepared_once_before_the_second_batch():
     done = []
     one = Replicas(lambda item: (item, len(done)), 1, torch.device("cpu"), 1, lambda: done.append("settled"))
-    assert [list(one.in_order(items, None)) for items in ([], [7], [], [8], [8, 9])] == [
+    assert [list(one.in_order(items, lambda: None)) for items in ([], [7], [], [8], [8, 9])] == [
         [],
         [(7, 0)],
         [],
