@@ -32,7 +32,7 @@ def run(options: ShortlistOptions) -> None:
     if output.exists() and not options.overwrite:
         raise UserError(f"{quoted(output)}: already there (name another file, or give --overwrite)")
     data = PreparedData(Path(options.data))
-    sizes = data.pipeline.source.size, data.pipeline.target.size
+    sizes = data.pipeline.sizes
     limits = options.pairs, options.rounds, options.of_each, options.frequent
     with Signals() as signals:
         shortlist = learn_shortlist(data.train, sizes, *limits, signals.check)

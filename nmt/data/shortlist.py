@@ -19,6 +19,7 @@ from nmt.data.batching import Indices
 from nmt.data.shards import Corpus
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.symbols import BOS, SYMBOLS
+from nmt.text.vocabulary import ranges
 
 CHUNK_CELLS: Final = 1 << 22  # source tokens times target tokens that are counted together
 NULL: Final = BOS  # the source of target tokens that translate nothing; no source holds it
@@ -157,8 +158,7 @@ def _cells(corpus: Corpus, indices: Indices, V: int) -> _Cells:
     counts = np.repeat(source_lengths, target_lengths)  # source tokens beside each target token
     first = np.repeat(np.cumsum(source_lengths) - source_lengths, target_lengths)
     starts = np.cumsum(counts) - counts
-    places = np.arange(int(counts.sum())) - np.repeat(starts - first, counts)
-    return _Cells(with_null[places] * V + np.repeat(targets, counts), starts)
+    return _Cells(with_null[ranges(first, counts)] * V + np.repeat(targets, counts), starts)
 
 
 class Coverage(NamedTuple):

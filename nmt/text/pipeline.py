@@ -20,7 +20,7 @@ from nmt.text.vocabulary import EncodedTexts, Vocabulary
 PIPELINE_FOLDER: Final = "pipeline"  # of a model, checkpoint or prepared-data folder
 PIPELINE_FILE: Final = "pipeline.json"
 
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Side:
         encoded = self.vocabulary.encode_batch(texts)
         return encoded.reversed() if self.settings.right_to_left else encoded
 
-    def in_reading_order(self, items: Sequence[Item]) -> list[Item]:
+    def in_reading_order(self, items: Sequence[_Item]) -> list[_Item]:
         """A text's tokens, or values of its tokens, from the model's order into that of reading, or back."""
         return list(reversed(items) if self.settings.right_to_left else items)
 
@@ -128,6 +128,11 @@ class Pipeline:
     @property
     def target_lang(self) -> str:
         return self.target.settings.language
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Entries of the source and the target vocabulary, control symbols counted."""
+        return self.source.size, self.target.size
 
     def right_to_left(self) -> "Pipeline":
         """The same pipeline with the target read from the last token to the first."""

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import torch
 
-from nmt.data.workers import begin, run_task
+from nmt.data.workers import become_worker, run_task
 from nmt.device import use_threads
 from nmt.errors import ResourceError
 
@@ -124,5 +124,5 @@ def _use_own_stream(device: torch.device) -> None:
 
 def _become_replica(work: Callable[[Any], Any], threads: int) -> None:
     """Make this process a replica."""
-    begin(work)
+    become_worker(work)
     use_threads(threads)

@@ -549,7 +549,7 @@ def written(folder: Path, pipeline: Pipeline, rows: list[Row], lengths: list[tup
     with new_folder(folder, "prepared-data", {}) as temporary:
         (temporary / "pipeline").mkdir()
         pipeline.save(temporary / "pipeline")
-        writer = SetWriter(temporary, "train", pipeline.source.size, pipeline.target.size)
+        writer = SetWriter(temporary, "train", pipeline.sizes)
         source, target = (np.array([token for row in rows for token in row[side]], dtype=np.uint32) for side in (0, 1))
         writer.add(np.array(lengths, dtype=np.uint32).reshape(-1, 2), source, target)
         writer.finish()
