@@ -52,11 +52,7 @@ class Checkpoints:
 
     def best(self) -> Path | None:
         """The best-scored checkpoint; the newest when none has a score."""
-        ranked = self.ranked()
-        if ranked:
-            return ranked[0]
-        everything = self.all()
-        return everything[-1] if everything else None
+        return next(iter(self.ranked() or self.all()[-1:]), None)
 
     def ranked(self) -> list[Path]:
         """Checkpoints with a score, best first; of equal scores the older is first."""

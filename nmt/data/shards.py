@@ -80,6 +80,11 @@ class Corpus:
         """The target ids of pairs, one after the other, without EOS; target_lengths[indices] are their counts."""
         return self._target.take(indices)
 
+    def rows(self, indices: Indices) -> tuple[list[IdArray], list[IdArray]]:
+        """The source and the target ids of each pair, without EOS. indices: (N,) at least one"""
+        sources = np.split(self.sources(indices), np.cumsum(self.source_lengths[indices][:-1], dtype=np.int64))
+        return sources, np.split(self.targets(indices), np.cumsum(self.target_lengths[indices][:-1], dtype=np.int64))
+
 
 @dataclass(frozen=True)
 class EvaluationSet:

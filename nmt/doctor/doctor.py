@@ -14,10 +14,11 @@ import numpy as np
 
 from nmt.data.duplicates import find_repeated
 from nmt.data.encode import CHUNK_PAIRS, FilePair
+from nmt.data.row_files import SIDES
 from nmt.data.sets import CorpusOptions, Kind, text_sets
 from nmt.data.shards import PreparedData, named_pipeline
 from nmt.data.workers import in_order
-from nmt.doctor.examine import SIDES, ExaminedPairs, ExaminePairs
+from nmt.doctor.examine import ExaminedPairs, ExaminePairs
 from nmt.doctor.findings import CHECKS, SEVERITIES, Example, Finding, FindingCounts
 from nmt.doctor.lengths import HistogramRows
 from nmt.doctor.repeats import TrainingOverlap, first_row_of_key

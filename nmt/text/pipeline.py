@@ -180,22 +180,15 @@ class Pipeline:
             raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: not a text pipeline: {error}") from None
         if settings.joint and settings.source.subword != settings.target.subword:
             raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: a joint vocabulary of two kinds")
-
-        def vocabulary(name: str, side: SideSettings) -> Vocabulary:
+        sides: list[Side] = []
+        for name, side in (("source", settings.source), ("target", settings.target)):
             kind = VOCABULARIES[side.subword]
-            return kind.from_bytes(read(name + kind.suffix), f"{place}/{name}{kind.suffix}")
-
-        def truecaser(name: str, side: SideSettings) -> Truecaser | None:
-            file = name + Truecaser.suffix
-            return Truecaser.from_bytes(read(file), f"{place}/{file}") if side.truecase else None
-
-        source = vocabulary("joint" if settings.joint else "source", settings.source)
-        target = source if settings.joint else vocabulary("target", settings.target)
-        return cls(
-            Side(settings.source, source, truecaser("source", settings.source)),
-            Side(settings.target, target, truecaser("target", settings.target)),
-            settings.joint,
-        )
+            file, cases = ("joint" if settings.joint else name) + kind.suffix, name + Truecaser.suffix
+            shared = settings.joint and sides
+            vocabulary = sides[0].vocabulary if shared else kind.from_bytes(read(file), f"{place}/{file}")
+            truecaser = Truecaser.from_bytes(read(cases), f"{place}/{cases}") if side.truecase else None
+            sides.append(Side(side, vocabulary, truecaser))
+        return cls(sides[0], sides[1], settings.joint)
 
 
 class _PipelineFile(msgspec.Struct):
