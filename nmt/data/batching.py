@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.errors import ArtefactError
-from nmt.text.vocabulary import ranges
+from nmt.text.vocabulary import expand_ranges
 
 Indices = NDArray[np.int64]
 
@@ -85,7 +85,7 @@ def plan_part(
     updates = np.append(np.arange(0, len(starts), GROUPS_PER_UPDATE), len(starts))
     return Plan(
         part * PART_PAIRS,
-        pairs[order[ranges(starts[shuffled], sizes[shuffled])]],
+        pairs[order[expand_ranges(starts[shuffled], sizes[shuffled])]],
         groups.astype(np.int64),
         updates.astype(np.int64),
     )

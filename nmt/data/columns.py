@@ -16,7 +16,7 @@ from nmt.errors import InputError, UserError, quoted
 from nmt.symbols import ColumnKind
 from nmt.text.corpus import checked_line
 from nmt.text.pipeline import Pipeline, Side
-from nmt.text.vocabulary import ranges
+from nmt.text.vocabulary import expand_ranges
 from nmt.text.words import tokens_per_word
 
 GIVEN: Final = re.compile(r"([a-z][a-z0-9_-]*)(?::([a-z]+))?=(.+)", re.DOTALL)
@@ -172,7 +172,7 @@ def _read_target(items: _Items) -> Rows:
     values[ends[more == 1] - 1] = numbers[of_end]
     good = np.repeat(sentences.good, words.num_words)
     starts = words.starts + np.repeat(ends - words.num_tokens - 1, words.num_words)
-    values[ranges(starts[good], words.tokens[good])] = np.repeat(np.delete(numbers, of_end), words.tokens[good])
+    values[expand_ranges(starts[good], words.tokens[good])] = np.repeat(np.delete(numbers, of_end), words.tokens[good])
     return Rows(values, (words.num_tokens + 1).astype(np.uint32))
 
 
@@ -195,7 +195,7 @@ def _read_links(items: _Items) -> Rows:
     one, other = keys // size, keys % size
     widths = target.tokens[other]
     counts = source.tokens[one] * widths
-    step = ranges(np.zeros_like(counts), counts)
+    step = expand_ranges(np.zeros_like(counts), counts)
     widths = np.repeat(widths, counts)
     first = np.stack([np.repeat(source.starts[one], counts), np.repeat(target.starts[other], counts)], axis=1)
     values = first + np.stack([step // widths, step % widths], axis=1)

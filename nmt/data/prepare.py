@@ -151,7 +151,12 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
             SetWriter(folder, "train", pipeline.sizes).finish()
             facts.insert(0, SetFacts("train", "train", "train", 0))
         write_facts(folder, facts)
-        report = _report(options, pipeline, [statistics for _, statistics in written])
+        sizes: dict[str, int] = dict(zip(SIDES, pipeline.sizes, strict=True))
+        report = {
+            "vocabulary": {"joint": pipeline.joint, **sizes, "sha256": pipeline.hash},
+            "sets": [statistics.to_json() for _, statistics in written],
+            "settings": options.settings,
+        }
         write_file(folder / "report.json", to_json(report))
         manifest["vocabulary"] = pipeline.hash
     return report
@@ -240,12 +245,3 @@ def _write_set(
         first = quoted(text_set.files[0].source)
         raise InputError(f"{first}: no training pair is left ({statistics.dropped_by_reason()})")
     return SetFacts(text_set.kind, text_set.name, text_set.stem, writer.pairs, kinds), statistics
-
-
-def _report(options: PrepareOptions, pipeline: Pipeline, sets: Sequence[SetStatistics]) -> dict[str, Any]:
-    sizes = dict(zip(SIDES, pipeline.sizes, strict=True))
-    return {
-        "vocabulary": {"joint": pipeline.joint, **sizes, "sha256": pipeline.hash},
-        "sets": [statistics.to_json() for statistics in sets],
-        "settings": options.settings,
-    }

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from nmt.artefact import Artefact
 from nmt.data.batching import Indices
 from nmt.errors import ArtefactError, quoted
-from nmt.symbols import UNK, ColumnKind
-from nmt.text.vocabulary import ranges
+from nmt.symbols import ColumnKind
+from nmt.text.vocabulary import expand_ranges
 
 SIDES: Final[tuple[Literal["source", "target"], ...]] = ("source", "target")
 LENGTH: Final = np.dtype("<u4")
@@ -148,13 +148,13 @@ class RowFile:
         starts = self._starts[stride] + np.where(steps < step[:, None], near, 0).sum(1, dtype=np.int64)
         starts += self._more * step
         self._check(starts[lengths > 0], (starts + lengths)[lengths > 0])
-        values: NDArray[Any] = self._values[ranges(starts, lengths)]
+        values: NDArray[Any] = self._values[expand_ranges(starts, lengths)]
         return values
 
     def _check(self, starts: Indices, ends: Indices) -> None:
         """Check the blocks that hold the values from starts to ends, unless they have been."""
         first, last = starts * self._value_bytes // BLOCK_BYTES, (ends * self._value_bytes - 1) // BLOCK_BYTES
-        blocks = ranges(first, last - first + 1)
+        blocks = expand_ranges(first, last - first + 1)
         for block in np.unique(blocks[~self._checked[blocks]]).tolist():
             start, end = (at * BLOCK_BYTES // self._value_bytes for at in (block, block + 1))
             digest = hashlib.sha256(self._values[start:end].tobytes()).digest()
@@ -164,11 +164,6 @@ class RowFile:
             if not low <= self._values[start:end].min() <= self._values[start:end].max() <= high:
                 raise ArtefactError(f"{quoted(self._path)}: holds a number that is not {low} to {high}")
             self._checked[block] = True
-
-
-def id_file(artefact: Artefact, name: str, lengths: NDArray[Any], size: int) -> RowFile:
-    """The ids of one side of a set. lengths: (N,) tokens of each row; size: entries of the vocabulary"""
-    return RowFile(artefact, name, id_type(size), lengths, (UNK, size - 1))
 
 
 class StoredColumn:

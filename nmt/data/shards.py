@@ -16,10 +16,10 @@ import numpy as np
 
 from nmt.artefact import Artefact, to_json, write_file
 from nmt.data.batching import Indices, micro_batches
-from nmt.data.row_files import SIDES, IdArray, StoredColumn, id_file, read_lengths
+from nmt.data.row_files import SIDES, IdArray, RowFile, StoredColumn, id_type, read_lengths
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.runs import find_model
-from nmt.symbols import ColumnKind
+from nmt.symbols import UNK, ColumnKind
 from nmt.text.pipeline import Pipeline
 
 DATA_KIND: Final = "prepared-data"
@@ -63,8 +63,10 @@ class Corpus:
         """Raises ArtefactError when the files are not what was written or do not fit the vocabularies."""
         both = read_lengths(artefact, f"{facts.stem}.lengths.bin", facts.pairs, 2)
         self.source_lengths, self.target_lengths = both[:, 0], both[:, 1]
-        self._source = id_file(artefact, f"{facts.stem}.source", self.source_lengths, sizes[0])
-        self._target = id_file(artefact, f"{facts.stem}.target", self.target_lengths, sizes[1])
+        self._source, self._target = (
+            RowFile(artefact, f"{facts.stem}.{side}", id_type(size), lengths, (UNK, size - 1))
+            for side, size, lengths in zip(SIDES, sizes, both.T, strict=True)
+        )
         self.columns = {
             name: StoredColumn(artefact, f"{facts.stem}.{name}", kind, both) for name, kind in facts.columns.items()
         }

@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import io
 import json
 import os
 import random
@@ -222,7 +223,8 @@ def test_lines_that_need_no_care_and_lines_that_do_are_read_alike(tmp_path):
         for content in (joined, joined + b"last", joined + b"last\r"):
             number = len(rows) + (not content.endswith(b"\n"))
             for first in (1, 5):
-                found = decode(Chunk(files, np.arange(first, first + number), content, content), "error")
+                lines = list(io.BytesIO(content))
+                found = decode(Chunk(files, np.arange(first, first + number), lines, lines), "error")
                 (tmp_path / "text").write_bytes(content)
                 assert found.source == found.target == list(read_lines(tmp_path / "text"))
 
