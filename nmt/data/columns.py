@@ -106,22 +106,15 @@ class Sentences:
         return SideWords(self.pipeline.target, self.prepared[1])
 
 
-@dataclass(frozen=True)
 class _Items:
     """The items between the spaces of some lines. counts: (N,) of each line; pairs: (items,) index of each item's line"""
 
-    path: Path
-    sentences: Sentences
-    items: list[str]
-    counts: NDArray[np.int64]
-    pairs: NDArray[np.int64]
-
-    @classmethod
-    def read(cls, path: Path, lines: Sequence[bytes], sentences: Sentences) -> "_Items":
+    def __init__(self, path: Path, lines: Sequence[bytes], sentences: Sentences) -> None:
         numbered = zip(sentences.numbers.tolist(), lines, sentences.good.tolist(), strict=True)
         rows = [checked_line(path, number, raw).split() if good else [] for number, raw, good in numbered]
-        counts = np.array(list(map(len, rows)))
-        return cls(path, sentences, list(chain.from_iterable(rows)), counts, np.repeat(np.arange(len(rows)), counts))
+        self.path, self.sentences, self.items = path, sentences, list(chain.from_iterable(rows))
+        self.counts = np.array(list(map(len, rows)))
+        self.pairs = np.repeat(np.arange(len(rows)), self.counts)
 
     def error(self, pair: int, message: str) -> InputError:
         """The error for the line of a pair."""
@@ -144,7 +137,7 @@ def read_column(kind: ColumnKind, path: Path, lines: Sequence[bytes], sentences:
 
     Raises InputError with FILE:LINE for what is not a value of this kind.
     """
-    return READERS[kind](_Items.read(path, lines, sentences))
+    return READERS[kind](_Items(path, lines, sentences))
 
 
 def _read_pairs(items: _Items) -> Rows:
