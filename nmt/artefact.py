@@ -32,22 +32,13 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def _sync(path: Path) -> None:
+    """Sync a file or a folder."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _sync_tree(folder: Path) -> None:
-    for path in sorted(folder.rglob("*")):
-        if path.is_dir():
-            _sync_folder(path)
-        else:
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-    _sync_folder(folder)
 
 
 def _size_of(folder: Path) -> int:
@@ -78,7 +69,7 @@ def new_file(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        _sync_folder(path.parent)
+        _sync(path.parent)
     except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
@@ -120,9 +111,7 @@ class Lock:
         """Raises LockedError, which names the holder, when another process holds it."""
         self._path, self._created_folder = folder / LOCK, not folder.exists()
         self._file = self._open_and_lock()
-        while (
-            not self._is_current()
-        ):  # its last holder removed the file after it was opened here and before it was locked
+        while not self._is_current():  # its last holder removed it between opening and locking here
             self._file.close()
             self._file = self._open_and_lock()
         self._file.truncate(0)
@@ -154,11 +143,8 @@ class Lock:
     def close(self) -> None:
         if self._file.closed:
             return
-        if (
-            self._created_folder
-            and self._is_current()
-            and [path.name for path in self._path.parent.glob("*")] == [LOCK]
-        ):
+        is_empty = [path.name for path in self._path.parent.glob("*")] == [LOCK]
+        if self._created_folder and is_empty and self._is_current():
             self._path.unlink()
             self._path.parent.rmdir()
         self._file.close()
@@ -170,20 +156,21 @@ class Lock:
         self.close()
 
 
+def _remove(path: Path) -> None:
+    """Remove a file, a link or a folder; a link is not followed."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def remove_folder(folder: Path) -> None:
     """Remove a folder, which loses its name before its files; a link is removed and not followed."""
-    if folder.is_symlink():
-        folder.unlink()
-        return
-    if not folder.exists():
-        return
-    if folder.name.endswith(".partial"):
-        shutil.rmtree(folder)
-        return
-    removed = folder.with_name(f".{folder.name}.removed.partial")
-    remove_folder(removed)
-    folder.rename(removed)
-    shutil.rmtree(removed)
+    if folder.is_dir() and not folder.is_symlink() and not folder.name.endswith(".partial"):
+        removed = folder.with_name(f".{folder.name}.removed.partial")
+        _remove(removed)
+        folder = folder.rename(removed)
+    _remove(folder)
 
 
 def _put_in_place(temporary: Path, final: Path) -> None:
@@ -199,7 +186,7 @@ def _put_in_place(temporary: Path, final: Path) -> None:
             old.rename(final)
         raise
     (final / LOCK).unlink()
-    _sync_folder(final.parent)
+    _sync(final.parent)
     remove_folder(old)
 
 
@@ -210,10 +197,7 @@ def remove_leftovers(parent: Path) -> None:
         if not final.exists():  # interrupted between the two renames of a replacement
             old.rename(final)
     for path in parent.glob(".*.partial"):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+        _remove(path)
 
 
 def check_output(folder: Path, overwrite: bool) -> None:
@@ -242,11 +226,12 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any]) -> Iterator[Pat
         try:
             for path in temporary.iterdir():
                 if path.name != LOCK:
-                    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+                    _remove(path)
             yield temporary
             needed = _size_of(temporary)
             write_file(temporary / MANIFEST, to_json(_manifest(temporary, kind, facts)))
-            _sync_tree(temporary)
+            for path in (*temporary.rglob("*"), temporary):
+                _sync(path)
             _put_in_place(temporary, final)
         except BaseException as error:
             lock.close()

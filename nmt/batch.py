@@ -3,7 +3,7 @@
 B sentences, S source and T target positions, L links; padded at the right.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -83,16 +83,15 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The batch on a device; from pinned memory the copy does not block."""
-        columns = {
-            name: Column(column.values.to(device, non_blocking=True), column.kind)
-            for name, column in self.columns.items()
-        }
-        return Batch(self.source.to(device, non_blocking=True), self.target.to(device, non_blocking=True), columns)
+        return self._map(lambda values: values.to(device, non_blocking=True))
 
     def pin(self) -> "Batch":
         """The batch in page-locked memory, from which a GPU copies while it computes."""
-        columns = {name: Column(column.values.pin_memory(), column.kind) for name, column in self.columns.items()}
-        return Batch(self.source.pin_memory(), self.target.pin_memory(), columns)
+        return self._map(Tensor.pin_memory)
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        columns = {name: Column(change(column.values), column.kind) for name, column in self.columns.items()}
+        return Batch(change(self.source), change(self.target), columns)
 
     def rows(self, rows: slice) -> "Batch":
         """Some of the pairs, without padding that none of them needs."""

@@ -13,13 +13,13 @@ from nmt.log import log
 
 WEIGHTS: Final = "model.safetensors"
 TRAINING: Final = "training.json"
-FOLDER: Final = "checkpoints"
+CHECKPOINTS_FOLDER: Final = "checkpoints"
 PREFIX: Final = "update-"
 
 
 def find_model(folder: Path) -> Path:
     """The folder itself, or the best checkpoint of a run; its newest if none has a score."""
-    if not (folder / FOLDER).is_dir():
+    if not (folder / CHECKPOINTS_FOLDER).is_dir():
         return folder
     best = Checkpoints(folder).best()
     if best is None:
@@ -31,7 +31,7 @@ class Checkpoints:
     """The checkpoints of a run, `RUN/checkpoints/update-N`; the newest has the highest N."""
 
     def __init__(self, run: Path) -> None:
-        self.folder = run / FOLDER
+        self.folder = run / CHECKPOINTS_FOLDER
 
     def all(self) -> list[Path]:
         """Every checkpoint folder with a manifest, oldest first."""
@@ -52,11 +52,7 @@ class Checkpoints:
 
     def best(self) -> Path | None:
         """The best-scored checkpoint; the newest when none has a score."""
-        ranked = self.ranked()
-        if ranked:
-            return ranked[0]
-        everything = self.all()
-        return everything[-1] if everything else None
+        return next(iter(self.ranked() or self.all()[-1:]), None)
 
     def ranked(self) -> list[Path]:
         """Checkpoints with a score, best first; of equal scores the older is first."""

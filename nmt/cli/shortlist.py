@@ -32,17 +32,14 @@ def run(options: ShortlistOptions) -> None:
     if output.exists() and not options.overwrite:
         raise UserError(f"{quoted(output)}: already there (name another file, or give --overwrite)")
     data = PreparedData(Path(options.data))
-    sizes = data.pipeline.source.size, data.pipeline.target.size
+    sizes = data.pipeline.sizes
     limits = options.pairs, options.rounds, options.of_each, options.frequent
     with Signals() as signals:
         shortlist = learn_shortlist(data.train, sizes, *limits, signals.check)
     shortlist.save(output, data.pipeline.hash)
     log.info(f"{output}: {len(shortlist.tokens):,} target tokens of {sizes[0]:,} source tokens")
     for dev in data.valid.values():
-        rows = np.arange(len(dev.corpus))
-        sources = np.split(dev.corpus.sources(rows), np.cumsum(dev.corpus.source_lengths)[:-1])
-        targets = np.split(dev.corpus.targets(rows), np.cumsum(dev.corpus.target_lengths)[:-1])
-        share, tokens = measure_coverage(shortlist, sources, targets)
+        share, tokens = measure_coverage(shortlist, *dev.corpus.rows(np.arange(len(dev.corpus))))
         line = f"{dev.name}: {share:.2%} of its target tokens, {tokens:,.0f} of {sizes[1]:,} tokens a sentence\n"
         sys.stdout.buffer.write(line.encode())
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.errors import ArtefactError
+from nmt.text.vocabulary import expand_ranges
 
 Indices = NDArray[np.int64]
 
@@ -81,9 +82,13 @@ def plan_part(
     sizes = np.diff(starts, append=len(order))
     shuffled = random.permutation(len(starts))
     groups = np.concatenate([[0], np.cumsum(sizes[shuffled])])
-    places = np.repeat(starts[shuffled] - groups[:-1], sizes[shuffled]) + np.arange(len(order))
     updates = np.append(np.arange(0, len(starts), GROUPS_PER_UPDATE), len(starts))
-    return Plan(part * PART_PAIRS, pairs[order[places]], groups.astype(np.int64), updates.astype(np.int64))
+    return Plan(
+        part * PART_PAIRS,
+        pairs[order[expand_ranges(starts[shuffled], sizes[shuffled])]],
+        groups.astype(np.int64),
+        updates.astype(np.int64),
+    )
 
 
 def _pairs_of_part(size: int, seed: int, epoch: int, part: int) -> Indices:

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from nmt.data.row_files import COLUMN_TYPES, Rows
 from nmt.errors import InputError, UserError, quoted
 from nmt.symbols import ColumnKind
-from nmt.text.corpus import bad_bytes, decode_line
+from nmt.text.corpus import checked_line
 from nmt.text.pipeline import Pipeline, Side
+from nmt.text.vocabulary import expand_ranges
 from nmt.text.words import tokens_per_word
 
 GIVEN: Final = re.compile(r"([a-z][a-z0-9_-]*)(?::([a-z]+))?=(.+)", re.DOTALL)
@@ -105,26 +106,15 @@ class Sentences:
         return SideWords(self.pipeline.target, self.prepared[1])
 
 
-@dataclass(frozen=True)
 class _Items:
     """The items between the spaces of some lines. counts: (N,) of each line; pairs: (items,) index of each item's line"""
 
-    path: Path
-    sentences: Sentences
-    items: list[str]
-    counts: NDArray[np.int64]
-    pairs: NDArray[np.int64]
-
-    @classmethod
-    def read(cls, path: Path, lines: Sequence[bytes], sentences: Sentences) -> "_Items":
-        rows: list[list[str]] = []
-        for number, raw, good in zip(sentences.numbers.tolist(), lines, sentences.good.tolist(), strict=True):
-            line = decode_line(raw, number == 1)
-            if good and line.bad_byte is not None:
-                raise bad_bytes(path, number, line)
-            rows.append(line.text.split() if good else [])
-        counts = np.array(list(map(len, rows)))
-        return cls(path, sentences, list(chain.from_iterable(rows)), counts, np.repeat(np.arange(len(rows)), counts))
+    def __init__(self, path: Path, lines: Sequence[bytes], sentences: Sentences) -> None:
+        numbered = zip(sentences.numbers.tolist(), lines, sentences.good.tolist(), strict=True)
+        rows = [checked_line(path, number, raw).split() if good else [] for number, raw, good in numbered]
+        self.path, self.sentences, self.items = path, sentences, list(chain.from_iterable(rows))
+        self.counts = np.array(list(map(len, rows)))
+        self.pairs = np.repeat(np.arange(len(rows)), self.counts)
 
     def error(self, pair: int, message: str) -> InputError:
         """The error for the line of a pair."""
@@ -147,21 +137,21 @@ def read_column(kind: ColumnKind, path: Path, lines: Sequence[bytes], sentences:
 
     Raises InputError with FILE:LINE for what is not a value of this kind.
     """
-    return READERS[kind](_Items.read(path, lines, sentences), sentences)
+    return READERS[kind](_Items(path, lines, sentences))
 
 
-def _read_pairs(items: _Items, sentences: Sentences) -> Rows:
+def _read_pairs(items: _Items) -> Rows:
     """One number of each pair."""
-    for i in np.flatnonzero(sentences.good & (items.counts != 1)).tolist():
+    for i in np.flatnonzero(items.sentences.good & (items.counts != 1)).tolist():
         raise items.error(i, f"{items.counts[i]} numbers; must be 1, the number of the pair")
     values = np.ones(len(items.counts), COLUMN_TYPES["pair"])
     values[items.pairs] = items.numbers()
     return Rows(values, np.ones(len(values), np.uint32))
 
 
-def _read_target(items: _Items, sentences: Sentences) -> Rows:
+def _read_target(items: _Items) -> Rows:
     """A number of each target token and of EOS: that of its word; EOS has 1 unless the line has a number more."""
-    words = sentences.target
+    sentences, words = items.sentences, items.sentences.target
     more = items.counts - words.num_words
     for i in np.flatnonzero(sentences.good & (more != 0) & (more != 1)).tolist():
         count = words.num_words[i]
@@ -175,13 +165,13 @@ def _read_target(items: _Items, sentences: Sentences) -> Rows:
     values[ends[more == 1] - 1] = numbers[of_end]
     good = np.repeat(sentences.good, words.num_words)
     starts = words.starts + np.repeat(ends - words.num_tokens - 1, words.num_words)
-    values[_ranges(starts[good], words.tokens[good])] = np.repeat(np.delete(numbers, of_end), words.tokens[good])
+    values[expand_ranges(starts[good], words.tokens[good])] = np.repeat(np.delete(numbers, of_end), words.tokens[good])
     return Rows(values, (words.num_tokens + 1).astype(np.uint32))
 
 
-def _read_links(items: _Items, sentences: Sentences) -> Rows:
+def _read_links(items: _Items) -> Rows:
     """(links, 2) between all tokens of linked words."""
-    source, target, pairs = sentences.source, sentences.target, items.pairs
+    source, target, pairs = items.sentences.source, items.sentences.target, items.pairs
     matches = [LINK.fullmatch(item) for item in items.items]
     links = np.array([match.groups() if match else (-1, -1) for match in matches], np.int64).reshape(-1, 2)
     limits = np.stack([source.num_words[pairs], target.num_words[pairs]], axis=1)
@@ -198,7 +188,7 @@ def _read_links(items: _Items, sentences: Sentences) -> Rows:
     one, other = keys // size, keys % size
     widths = target.tokens[other]
     counts = source.tokens[one] * widths
-    step = _ranges(np.zeros_like(counts), counts)
+    step = expand_ranges(np.zeros_like(counts), counts)
     widths = np.repeat(widths, counts)
     first = np.stack([np.repeat(source.starts[one], counts), np.repeat(target.starts[other], counts)], axis=1)
     values = first + np.stack([step // widths, step % widths], axis=1)
@@ -207,13 +197,8 @@ def _read_links(items: _Items, sentences: Sentences) -> Rows:
     return Rows(values.astype(COLUMN_TYPES["links"]), lengths.astype(np.uint32))
 
 
-READERS: Final[dict[ColumnKind, Callable[[_Items, Sentences], Rows]]] = {
+READERS: Final[dict[ColumnKind, Callable[[_Items], Rows]]] = {
     "pair": _read_pairs,
     "target": _read_target,
     "links": _read_links,
 }
-
-
-def _ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The numbers from each start on, as many as its length, one range after the other."""
-    return np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(int(lengths.sum()))

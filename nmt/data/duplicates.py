@@ -4,7 +4,6 @@ All pairs go to a file first, and 128 bits of each to another. These digests are
 enough to sort; the pairs then come back without those that equal an earlier one.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from nmt.data.row_files import Rows
 
 SORTED_ROWS: Final = 1 << 21  # 24 bytes each, and as much again while they are sorted
 SCANNED_ROWS: Final = 1 << 20
+SPOOLED: Final = ("lengths", "words", "unknown", "source", "target")  # arrays of `Encoded`, beside the columns
 
 Keys = NDArray[np.uint64]
 
@@ -31,14 +31,17 @@ def without_duplicates(pairs: Iterator[Encoded], scratch: Path, check: Callable[
     spool, digests = scratch / "pairs.spool", scratch / "digests.spool"
     try:
         with spool.open("w+b") as file, digests.open("w+b") as keys:
-            chunks = [_SpooledChunk(encoded, file, keys) for encoded in pairs]
+            chunks: list[tuple[Encoded, int]] = []
+            for encoded in pairs:
+                keys.write(encoded.digests.tobytes())
+                chunks.append((_spool(encoded, file), len(encoded.columns)))
             keys.flush()
             repeated = find_repeated(_mapped(digests), check)
             file.seek(0)
             first = 0
             for chunk in chunks:
                 check()
-                encoded = chunk.read(file)
+                encoded = _unspool(*chunk, file)
                 kept = ~repeated[first : first + len(encoded.lengths)]
                 first += len(encoded.lengths)
                 encoded.dropped["duplicate"] += int((~kept).sum())
@@ -81,30 +84,16 @@ def _mapped(digests: Path) -> Keys:
     return np.memmap(digests, dtype="<u8", mode="r").reshape(-1, 2)
 
 
-class _SpooledChunk:
-    """A chunk whose arrays are in a file."""
+def _spool(encoded: Encoded, file: BinaryIO) -> Encoded:
+    """Move the arrays of a chunk into a file; returns the rest of it."""
+    columns = [array for rows in encoded.columns for array in rows]
+    for array in (*(getattr(encoded, name) for name in SPOOLED), *columns):
+        np.save(file, array)
+    empty: dict[str, Any] = dict.fromkeys((*SPOOLED, "digests"), np.zeros((0, 2), np.uint32))
+    return replace(encoded, columns=[], **empty)
 
-    def __init__(self, encoded: Encoded, file: BinaryIO, keys: BinaryIO) -> None:
-        """Write the arrays into `file`, and the digests into `keys`."""
-        arrays = [encoded.lengths, encoded.words, encoded.unknown, encoded.source, encoded.target]
-        arrays += [array for rows in encoded.columns for array in rows]
-        for array in arrays:
-            file.write(array.tobytes())
-        keys.write(encoded.digests.tobytes())
-        self._formats = [(array.dtype, array.shape) for array in arrays]
-        none, no_keys = np.zeros((0, 2), np.uint32), np.zeros((0, 2), np.uint64)
-        self._rest = replace(
-            encoded, lengths=none, words=none, unknown=none, source=none, target=none, columns=[], digests=no_keys
-        )
 
-    def read(self, file: BinaryIO) -> Encoded:
-        """The chunk, from where the file stands."""
-        arrays: list[NDArray[Any]] = [
-            np.frombuffer(file.read(dtype.itemsize * math.prod(shape)), dtype=dtype).reshape(shape)
-            for dtype, shape in self._formats
-        ]
-        lengths, words, unknown, source, target, *columns = arrays
-        rows = [Rows(*pair) for pair in zip(columns[::2], columns[1::2], strict=True)]
-        return replace(
-            self._rest, lengths=lengths, words=words, unknown=unknown, source=source, target=target, columns=rows
-        )
+def _unspool(rest: Encoded, num_columns: int, file: BinaryIO) -> Encoded:
+    """The chunk whose arrays come next in the file."""
+    arrays: dict[str, Any] = {name: np.load(file) for name in SPOOLED}
+    return replace(rest, **arrays, columns=[Rows(np.load(file), np.load(file)) for _ in range(num_columns)])

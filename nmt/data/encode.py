@@ -63,8 +63,8 @@ class Chunk:
 
     files: FilePair
     numbers: NDArray[np.int64]
-    source: bytes
-    target: bytes
+    source: list[bytes]
+    target: list[bytes]
     columns: tuple[list[bytes], ...] = ()
 
 
@@ -86,7 +86,7 @@ def chunks(files: Sequence[FilePair], select: Selection | None = None) -> Iterat
                 taken = np.flatnonzero(select(offset + numbers - 1))
                 numbers, block = numbers[taken], [[lines[i] for i in taken] for lines in block]
             if len(numbers):
-                yield Chunk(pair, numbers, b"".join(block[0]), b"".join(block[1]), tuple(block[2:]))
+                yield Chunk(pair, numbers, block[0], block[1], tuple(block[2:]))
         offset += number - 1
 
 
@@ -116,11 +116,11 @@ class Texts:
 def decode(chunk: Chunk, on_bad_line: BadLine) -> Texts:
     """The text of a chunk, cleaned by rule 4. Raises InputError with FILE:LINE:BYTE for bad bytes, unless they are allowed."""
     good = np.ones(len(chunk.numbers), dtype=bool)
-    source, target = plain_lines(chunk.source), plain_lines(chunk.target)
+    source, target = _plain_texts(chunk.source), _plain_texts(chunk.target)
     if source is not None and target is not None and chunk.numbers[0] > 1:
         return Texts(source, target, good, 0)
     texts = Texts([], [], good, 0)
-    rows = zip(chunk.numbers.tolist(), _lines(chunk.source), _lines(chunk.target), strict=True)
+    rows = zip(chunk.numbers.tolist(), chunk.source, chunk.target, strict=True)
     for i, (number, *pair) in enumerate(rows):
         sides = (chunk.files.source, pair[0], texts.source), (chunk.files.target, pair[1], texts.target)
         for path, raw, decoded in sides:
@@ -135,23 +135,13 @@ def decode(chunk: Chunk, on_bad_line: BadLine) -> Texts:
     return texts
 
 
-def plain_lines(raw: bytes) -> list[str] | None:
-    """The lines of a chunk that rule 4 leaves as they are, all at once; None if it changes one, or bytes are bad."""
-    if b"\r" in raw:
-        return None
+def _plain_texts(lines: list[bytes]) -> list[str] | None:
+    """Lines that rule 4 leaves as they are, decoded at once, which is faster; None if it changes one, or bytes are bad."""
     try:
-        text = raw.decode()
+        text = b"".join(lines).decode()
     except UnicodeDecodeError:
         return None
-    if NOT_TEXT_BUT_LF.search(text):
-        return None
-    return text.removesuffix("\n").split("\n")
-
-
-def _lines(raw: bytes) -> list[bytes]:
-    """The lines, each with its LF; the last may lack it."""
-    *lines, last = raw.split(b"\n")
-    return [line + b"\n" for line in lines] + ([last] if last else [])
+    return None if NOT_TEXT_BUT_LF.search(text) else text.removesuffix("\n").split("\n")
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from typing import Final
 
 import msgspec
 
+from nmt.data.workers import LOOK_SECONDS
 from nmt.errors import ResourceError, UserError
 from nmt.signals import STOP_SIGNALS, Signals
 from nmt.text.subword import SentencepieceVocabulary, SubwordSettings, learn_subwords
 
 MAX_COUNTED_WORDS: Final = 5_000_000
-LOOK_SECONDS: Final = 0.1
 DIE_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 LEARNT, REFUSED = b"M", b"E"
 

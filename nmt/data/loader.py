@@ -1,9 +1,8 @@
 """The loader: the micro-batches of each update as tensors, from any position of any epoch on."""
 
-import queue
-import threading
+from collections import deque
 from collections.abc import Generator, Iterator
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -54,49 +53,25 @@ def to_batch(corpus: Corpus, indices: Indices) -> Batch:
     )
 
 
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 
 
-def ahead(items: Iterator[Item], depth: int = 2) -> Generator[Item]:
+def ahead(items: Iterator[_Item], depth: int = 2) -> Generator[_Item]:
     """The same items, made in advance by a thread, whose errors are raised here; closing the generator ends the thread.
 
     depth: most items that wait
     """
-    ready: queue.Queue[tuple[Item | None, BaseException | None]] = queue.Queue(depth)
-    wanted = threading.Event()
-    wanted.set()
-
-    def make() -> None:
-        try:
-            for item in items:
-                put((item, None))
-                if not wanted.is_set():
-                    return
-            put((None, None))
-        except BaseException as error:
-            put((None, error))
-
-    def put(made: tuple[Item | None, BaseException | None]) -> None:
-        while wanted.is_set():
-            with suppress(queue.Full):
-                ready.put(made, timeout=0.1)
-                return
-
-    maker = threading.Thread(target=make, name="loader", daemon=True)
-    maker.start()
+    maker = ThreadPoolExecutor(1, "loader")
     try:
-        while True:
-            item, error = ready.get()
-            if error is not None:
-                raise error
-            if item is None:
-                return
+        waiting = deque(maker.submit(next, items, None) for _ in range(depth + 1))
+        while (item := waiting.popleft().result()) is not None:
+            waiting.append(maker.submit(next, items, None))
             yield item
     finally:
-        wanted.clear()
-        maker.join()
+        maker.shutdown(cancel_futures=True)
 
 
+@dataclass
 class Loader:
     """The endless stream of updates over a corpus; it begins at any update without reading the previous ones.
 
@@ -106,18 +81,13 @@ class Loader:
     pinned: whether batches are in page-locked memory, from which a GPU copies while it computes
     """
 
-    def __init__(
-        self,
-        corpus: Corpus,
-        batch_tokens: int,
-        max_tokens: int,
-        seed: int,
-        rank: int = 0,
-        ranks: int = 1,
-        pinned: bool = False,
-    ) -> None:
-        self.corpus, self.batch_tokens, self.max_tokens, self.seed = corpus, batch_tokens, max_tokens, seed
-        self.rank, self.ranks, self.pinned = rank, ranks, pinned
+    corpus: Corpus
+    batch_tokens: int
+    max_tokens: int
+    seed: int
+    rank: int = 0
+    ranks: int = 1
+    pinned: bool = False
 
     def updates(self, position: Position) -> Iterator[UpdateBatches]:
         """The updates from a position on; ArtefactError when no update begins there."""

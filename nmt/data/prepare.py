@@ -148,10 +148,15 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
         written = [_write_set(text_set, options, pipeline, folder, signals) for text_set in sets]
         facts = [row for row, _ in written]
         if not facts or facts[0].kind != "train":  # every folder has a training set, even if it is empty
-            SetWriter(folder, "train", pipeline.source.size, pipeline.target.size).finish()
+            SetWriter(folder, "train", pipeline.sizes).finish()
             facts.insert(0, SetFacts("train", "train", "train", 0))
         write_facts(folder, facts)
-        report = _report(options, pipeline, [statistics for _, statistics in written])
+        sizes: dict[str, int] = dict(zip(SIDES, pipeline.sizes, strict=True))
+        report = {
+            "vocabulary": {"joint": pipeline.joint, **sizes, "sha256": pipeline.hash},
+            "sets": [statistics.to_json() for _, statistics in written],
+            "settings": options.settings,
+        }
         write_file(folder / "report.json", to_json(report))
         manifest["vocabulary"] = pipeline.hash
     return report
@@ -163,23 +168,21 @@ def _pipeline(options: PrepareOptions, sets: Sequence[TextSet], signals: Signals
         return _reused(options, options.vocabulary)
     train = sets[0]
     source, target = options.side(options.source_lang), options.side(options.target_lang)
-    preparers = TextPreparer(source), TextPreparer(target)
-    casings: tuple[Truecaser | None, Truecaser | None] = (None, None)
+    casings: list[Truecaser | None] = [None, None]
     if options.truecase:
-        casings = (
-            _learn_casings(options, train, TextTask(preparers[0], None, options.on_bad_line), signals),
-            _learn_casings(options, train, TextTask(None, preparers[1], options.on_bad_line), signals),
-        )
-        preparers = TextPreparer(source, casings[0]), TextPreparer(target, casings[1])
-    if options.joint_vocabulary:
-        vocabularies = [_learn_vocabulary(options, train, *preparers, signals)] * 2
-    else:
-        vocabularies = [
-            _learn_vocabulary(options, train, preparers[0], None, signals),
-            _learn_vocabulary(options, train, None, preparers[1], signals),
-        ]
-    sides = Side(source, vocabularies[0], casings[0]), Side(target, vocabularies[1], casings[1])
+        tasks = _text_tasks(options, TextPreparer(source), TextPreparer(target), joint=False)
+        casings = [_learn_casings(options, train, task, signals) for task in tasks]
+    preparers = TextPreparer(source, casings[0]), TextPreparer(target, casings[1])
+    tasks = _text_tasks(options, *preparers, joint=options.joint_vocabulary)
+    vocabularies = [_learn_vocabulary(options, train, task, signals) for task in tasks]
+    sides = Side(source, vocabularies[0], casings[0]), Side(target, vocabularies[-1], casings[1])
     return Pipeline(*sides, options.joint_vocabulary)
+
+
+def _text_tasks(options: PrepareOptions, source: TextPreparer, target: TextPreparer, joint: bool) -> list[TextTask]:
+    """The text of both sides together, or of each alone."""
+    sides = [(source, target)] if joint else [(source, None), (None, target)]
+    return [TextTask(*preparers, options.on_bad_line) for preparers in sides]
 
 
 def _learn_casings(options: PrepareOptions, train: TextSet, texts: TextTask, signals: Signals) -> Truecaser:
@@ -200,11 +203,8 @@ def _reused(options: PrepareOptions, name: str) -> Pipeline:
     return pipeline
 
 
-def _learn_vocabulary(
-    options: PrepareOptions, train: TextSet, source: TextPreparer | None, target: TextPreparer | None, signals: Signals
-) -> Vocabulary:
-    """A vocabulary of the sides whose preparer is given."""
-    task = TextTask(source, target, options.on_bad_line)
+def _learn_vocabulary(options: PrepareOptions, train: TextSet, task: TextTask, signals: Signals) -> Vocabulary:
+    """A vocabulary of the text that `task` gives."""
     if options.subword == "none":
         with closing(in_order(CountTask(task), train.chunks(), options.workers, signals)) as counts:
             return WordVocabulary.learn(count_words(counts), options.vocab_size, options.min_frequency)
@@ -226,7 +226,7 @@ def _write_set(
     lengths = options.length_filter if training else None
     on_bad_line: BadLine = options.on_bad_line if training or options.on_bad_line == "error" else "replace"
     task = EncodeTask(pipeline, lengths, training and options.deduplicate, on_bad_line, tuple(kinds.values()))
-    writer = SetWriter(folder, text_set.stem, pipeline.source.size, pipeline.target.size, kinds)
+    writer = SetWriter(folder, text_set.stem, pipeline.sizes, kinds)
     statistics = SetStatistics(text_set.kind, text_set.name, kinds)
     raw: tuple[list[str], list[str]] = ([], [])
     workers = min(options.workers, -(-text_set.num_pairs // CHUNK_PAIRS))
@@ -245,17 +245,3 @@ def _write_set(
         first = quoted(text_set.files[0].source)
         raise InputError(f"{first}: no training pair is left ({statistics.dropped_by_reason()})")
     return SetFacts(text_set.kind, text_set.name, text_set.stem, writer.pairs, kinds), statistics
-
-
-def _report(options: PrepareOptions, pipeline: Pipeline, sets: Sequence[SetStatistics]) -> dict[str, Any]:
-    vocabulary = {
-        "joint": pipeline.joint,
-        "source": pipeline.source.size,
-        "target": pipeline.target.size,
-        "sha256": pipeline.hash,
-    }
-    return {
-        "vocabulary": vocabulary,
-        "sets": [statistics.to_json() for statistics in sets],
-        "settings": options.settings,
-    }

@@ -13,7 +13,8 @@ Files of a set STEM of N pairs, all little-endian:
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +22,10 @@ from numpy.typing import NDArray
 from nmt.artefact import Artefact
 from nmt.data.batching import Indices
 from nmt.errors import ArtefactError, quoted
-from nmt.symbols import UNK, ColumnKind
+from nmt.symbols import ColumnKind
+from nmt.text.vocabulary import expand_ranges
 
-SIDES: Final = ("source", "target")
+SIDES: Final[tuple[Literal["source", "target"], ...]] = ("source", "target")
 LENGTH: Final = np.dtype("<u4")
 BLOCK_BYTES: Final = 1 << 16  # checked at once
 SHA256_BYTES: Final = 32
@@ -60,22 +62,16 @@ class SetWriter:
     """Writes the pairs of one set as they come."""
 
     def __init__(
-        self,
-        folder: Path,
-        stem: str,
-        source_size: int,
-        target_size: int,
-        columns: Mapping[str, ColumnKind] | None = None,
+        self, folder: Path, stem: str, sizes: tuple[int, int], columns: Mapping[str, ColumnKind] = MappingProxyType({})
     ) -> None:
-        """source_size, target_size: entries of the vocabularies; columns: kind of each column by name"""
-        self.pairs = 0
-        self._kinds = dict(columns or {})
+        """sizes: entries of the source and the target vocabulary; columns: kind of each column by name"""
+        self.pairs, self._kinds = 0, columns
         names = [f"{stem}.{name}.bin" for name in (*SIDES, *self._kinds)]
         links = [f"{stem}.{name}.counts.bin" for name, kind in self._kinds.items() if kind == "links"]
         self._checked = [(folder / name).open("wb") for name in names]
         self._counts = [(folder / name).open("wb") for name in (f"{stem}.lengths.bin", *links)]
         value_types = (COLUMN_TYPES[kind] for kind in self._kinds.values())
-        self._types = id_type(source_size), id_type(target_size), *value_types
+        self._types = *map(id_type, sizes), *value_types
 
     def add(
         self, lengths: NDArray[Any], source: NDArray[Any], target: NDArray[Any], columns: Sequence[Rows] = ()
@@ -121,12 +117,8 @@ class RowFile:
         kind: type of a number; width: numbers of a value; bounds: the least and the greatest number that may be in the file
         lengths: (N,) values of each row, without `more`, which every row has besides
         """
-        self._path, self._lengths, self._more, self._bounds = (
-            artefact.unchecked_path(f"{name}.bin"),
-            lengths,
-            more,
-            bounds,
-        )
+        self._path = artefact.unchecked_path(f"{name}.bin")
+        self._lengths, self._more, self._bounds = lengths, more, bounds
         firsts = np.arange(0, len(lengths), STRIDE_ROWS)
         sums = np.add.reduceat(lengths, firsts, dtype=np.int64) if len(firsts) else firsts
         sums += more * np.minimum(STRIDE_ROWS, len(lengths) - firsts)
@@ -156,15 +148,13 @@ class RowFile:
         starts = self._starts[stride] + np.where(steps < step[:, None], near, 0).sum(1, dtype=np.int64)
         starts += self._more * step
         self._check(starts[lengths > 0], (starts + lengths)[lengths > 0])
-        places = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
-        values: NDArray[Any] = self._values[places]
+        values: NDArray[Any] = self._values[expand_ranges(starts, lengths)]
         return values
 
     def _check(self, starts: Indices, ends: Indices) -> None:
         """Check the blocks that hold the values from starts to ends, unless they have been."""
         first, last = starts * self._value_bytes // BLOCK_BYTES, (ends * self._value_bytes - 1) // BLOCK_BYTES
-        counts = last - first + 1
-        blocks = np.repeat(first - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+        blocks = expand_ranges(first, last - first + 1)
         for block in np.unique(blocks[~self._checked[blocks]]).tolist():
             start, end = (at * BLOCK_BYTES // self._value_bytes for at in (block, block + 1))
             digest = hashlib.sha256(self._values[start:end].tobytes()).digest()
@@ -176,38 +166,27 @@ class RowFile:
             self._checked[block] = True
 
 
-def id_file(artefact: Artefact, name: str, lengths: NDArray[Any], size: int) -> RowFile:
-    """The ids of one side of a set. lengths: (N,) tokens of each row; size: entries of the vocabulary"""
-    return RowFile(artefact, name, id_type(size), lengths, (UNK, size - 1))
-
-
 class StoredColumn:
     """A column of a set, in memory only where it is read."""
 
-    def __init__(
-        self,
-        artefact: Artefact,
-        name: str,
-        kind: ColumnKind,
-        source_lengths: NDArray[Any],
-        target_lengths: NDArray[Any],
-    ) -> None:
-        """Raises ArtefactError when the files do not fit the lengths. name: beginning of the files' names"""
-        self.kind, self._name, self._limits = kind, name, (source_lengths, target_lengths)
-        file, lengths, width = (artefact, name, COLUMN_TYPES[kind]), target_lengths, 1
+    def __init__(self, artefact: Artefact, name: str, kind: ColumnKind, pair_lengths: NDArray[Any]) -> None:
+        """name: beginning of the files' names; pair_lengths: (N, 2) tokens of each pair
+
+        Raises ArtefactError when the files do not fit the lengths.
+        """
+        self.kind, self._name, self._limits = kind, name, pair_lengths
+        lengths, more, width = pair_lengths[:, 1], 1, 1
         if kind == "pair":
-            lengths = np.broadcast_to(LENGTH.type(0), len(target_lengths))
+            lengths = np.broadcast_to(LENGTH.type(0), len(pair_lengths))
         elif kind == "links":
-            lengths, width = read_lengths(artefact, f"{name}.counts.bin", len(target_lengths)), 2
-        self._file = RowFile(*file, lengths, BOUNDS[kind], more=int(kind != "links"), width=width)
+            lengths, more, width = read_lengths(artefact, f"{name}.counts.bin", len(pair_lengths)), 0, 2
+        self._file = RowFile(artefact, name, COLUMN_TYPES[kind], lengths, BOUNDS[kind], more, width)
 
     def take(self, indices: Indices) -> Rows:
         """The values of pairs (N,); ArtefactError when they are not those that were written."""
         rows = Rows(self._file.take(indices), self._file.lengths(indices))
-        if self.kind == "links":
-            limits = np.stack([lengths[indices] for lengths in self._limits], axis=1)
-            if (rows.values >= np.repeat(limits, rows.lengths, axis=0)).any():
-                raise ArtefactError(f"{quoted(self._name)}: a link leaves its sentence (prepare the data again)")
+        if self.kind == "links" and (rows.values >= np.repeat(self._limits[indices], rows.lengths, axis=0)).any():
+            raise ArtefactError(f"{quoted(self._name)}: a link leaves its sentence (prepare the data again)")
         return rows
 
 

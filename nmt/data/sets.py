@@ -17,7 +17,8 @@ from nmt.errors import InputError, UserError, quoted
 from nmt.log import log
 from nmt.signals import Signals
 from nmt.symbols import ColumnKind
-from nmt.text.corpus import count_lines, text_exists, text_name
+from nmt.text.archive import text_exists
+from nmt.text.corpus import count_lines, text_name
 from nmt.text.filter import LengthFilter
 
 HELD_OUT: Final = "held-out"

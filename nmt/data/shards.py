@@ -16,10 +16,10 @@ import numpy as np
 
 from nmt.artefact import Artefact, to_json, write_file
 from nmt.data.batching import Indices, micro_batches
-from nmt.data.row_files import SIDES, IdArray, StoredColumn, id_file, read_lengths
+from nmt.data.row_files import SIDES, IdArray, RowFile, StoredColumn, id_type, read_lengths
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.runs import find_model
-from nmt.symbols import ColumnKind
+from nmt.symbols import UNK, ColumnKind
 from nmt.text.pipeline import Pipeline
 
 DATA_KIND: Final = "prepared-data"
@@ -49,7 +49,7 @@ class SetFacts(msgspec.Struct, omit_defaults=True):
 
 
 def write_facts(folder: Path, sets: list[SetFacts]) -> None:
-    write_file(folder / SETS_FILE, to_json([msgspec.to_builtins(facts) for facts in sets]))
+    write_file(folder / SETS_FILE, to_json(msgspec.to_builtins(sets)))
 
 
 class Corpus:
@@ -59,15 +59,16 @@ class Corpus:
     columns: further data of the pairs, by name
     """
 
-    def __init__(self, artefact: Artefact, facts: SetFacts, source_size: int, target_size: int) -> None:
+    def __init__(self, artefact: Artefact, facts: SetFacts, sizes: tuple[int, int]) -> None:
         """Raises ArtefactError when the files are not what was written or do not fit the vocabularies."""
         both = read_lengths(artefact, f"{facts.stem}.lengths.bin", facts.pairs, 2)
         self.source_lengths, self.target_lengths = both[:, 0], both[:, 1]
-        self._source = id_file(artefact, f"{facts.stem}.source", self.source_lengths, source_size)
-        self._target = id_file(artefact, f"{facts.stem}.target", self.target_lengths, target_size)
+        self._source, self._target = (
+            RowFile(artefact, f"{facts.stem}.{side}", id_type(size), lengths, (UNK, size - 1))
+            for side, size, lengths in zip(SIDES, sizes, both.T, strict=True)
+        )
         self.columns = {
-            name: StoredColumn(artefact, f"{facts.stem}.{name}", kind, self.source_lengths, self.target_lengths)
-            for name, kind in facts.columns.items()
+            name: StoredColumn(artefact, f"{facts.stem}.{name}", kind, both) for name, kind in facts.columns.items()
         }
 
     def __len__(self) -> int:
@@ -80,6 +81,11 @@ class Corpus:
     def targets(self, indices: Indices) -> IdArray:
         """The target ids of pairs, one after the other, without EOS; target_lengths[indices] are their counts."""
         return self._target.take(indices)
+
+    def rows(self, indices: Indices) -> tuple[list[IdArray], list[IdArray]]:
+        """The source and the target ids of each pair, without EOS. indices: (N,) at least one"""
+        sources = np.split(self.sources(indices), np.cumsum(self.source_lengths[indices][:-1], dtype=np.int64))
+        return sources, np.split(self.targets(indices), np.cumsum(self.target_lengths[indices][:-1], dtype=np.int64))
 
 
 @dataclass(frozen=True)
@@ -139,14 +145,14 @@ class PreparedData:
         return self._evaluation_sets("test")
 
     def _corpus(self, facts: SetFacts) -> Corpus:
-        return Corpus(self.artefact, facts, self.pipeline.source.size, self.pipeline.target.size)
+        return Corpus(self.artefact, facts, self.pipeline.sizes)
 
     def _evaluation_sets(self, kind: str) -> dict[str, EvaluationSet]:
-        return {facts.name: self._evaluation_set(facts) for facts in self._sets if facts.kind == kind}
-
-    def _evaluation_set(self, facts: SetFacts) -> EvaluationSet:
-        source, target = (self._text(f"{facts.stem}.{side}.txt", facts.pairs) for side in SIDES)
-        return EvaluationSet(facts.name, self._corpus(facts), source, target)
+        sets = {}
+        for facts in (facts for facts in self._sets if facts.kind == kind):
+            source, target = (self._text(f"{facts.stem}.{side}.txt", facts.pairs) for side in SIDES)
+            sets[facts.name] = EvaluationSet(facts.name, self._corpus(facts), source, target)
+        return sets
 
     def _text(self, name: str, pairs: int) -> list[str]:
         path = self.artefact.path(name)

@@ -7,7 +7,7 @@ training pairs. A search is then limited to the likeliest translations of its so
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from nmt.data.batching import Indices
 from nmt.data.shards import Corpus
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.symbols import BOS, SYMBOLS
+from nmt.text.vocabulary import expand_ranges
 
 CHUNK_CELLS: Final = 1 << 22  # source tokens times target tokens that are counted together
 NULL: Final = BOS  # the source of target tokens that translate nothing; no source holds it
@@ -79,13 +80,6 @@ class Shortlist:
         return shortlist
 
 
-class _Cells(NamedTuple):
-    """Every source token with every target token of its pair. keys: source * V + target; starts: of each target token's"""
-
-    keys: Indices
-    starts: Indices
-
-
 def learn_shortlist(
     corpus: Corpus,
     sizes: tuple[int, int],
@@ -112,11 +106,11 @@ def learn_shortlist(
         expected = np.zeros(len(keys))
         for indices in _chunks(corpus, pairs):
             check()
-            cells = _cells(corpus, indices, V)
-            places = np.searchsorted(keys, cells.keys)
+            cells, starts = _cells(corpus, indices, V)
+            places = np.searchsorted(keys, cells)
             shares = probabilities[places]
-            lengths = np.diff(np.append(cells.starts, len(shares)))
-            shares = shares / np.repeat(np.add.reduceat(shares, cells.starts), lengths)
+            lengths = np.diff(starts, append=len(shares))
+            shares = shares / np.repeat(np.add.reduceat(shares, starts), lengths)
             expected += np.bincount(places, shares, len(keys))
         probabilities = expected / np.bincount(keys // V, expected, sizes[0])[keys // V]
     best = np.lexsort((keys % V, -probabilities, keys // V))  # by source token, the likeliest first
@@ -135,7 +129,7 @@ def _counts_and_keys(corpus: Corpus, pairs: Indices, V: int, check: Callable[[],
     for indices in _chunks(corpus, pairs):
         check()
         counts += np.bincount(corpus.targets(indices), minlength=V)
-        waiting.append(np.unique(_cells(corpus, indices, V).keys))
+        waiting.append(np.unique(_cells(corpus, indices, V)[0]))
         if sum(map(len, waiting)) > len(keys):
             keys, waiting = np.unique(np.concatenate([keys, *waiting])), []
     return counts, np.unique(np.concatenate([keys, *waiting]))
@@ -147,8 +141,8 @@ def _chunks(corpus: Corpus, pairs: Indices) -> Iterator[Indices]:
     yield from np.split(pairs, np.flatnonzero(np.diff(np.cumsum(cells) // CHUNK_CELLS)) + 1)
 
 
-def _cells(corpus: Corpus, indices: Indices, V: int) -> _Cells:
-    """The cells of some pairs; NULL stands beside the source tokens of each."""
+def _cells(corpus: Corpus, indices: Indices, V: int) -> tuple[Indices, Indices]:
+    """source * V + target of each source token, or NULL, with each target token of its pair; where each target begins."""
     source_lengths = corpus.source_lengths[indices].astype(np.int64)
     target_lengths = corpus.target_lengths[indices].astype(np.int64)
     with_null = np.insert(corpus.sources(indices).astype(np.int64), np.cumsum(source_lengths) - source_lengths, NULL)
@@ -156,28 +150,18 @@ def _cells(corpus: Corpus, indices: Indices, V: int) -> _Cells:
     targets = corpus.targets(indices).astype(np.int64)
     counts = np.repeat(source_lengths, target_lengths)  # source tokens beside each target token
     first = np.repeat(np.cumsum(source_lengths) - source_lengths, target_lengths)
-    starts = np.cumsum(counts) - counts
-    places = np.arange(int(counts.sum())) - np.repeat(starts - first, counts)
-    return _Cells(with_null[places] * V + np.repeat(targets, counts), starts)
-
-
-class Coverage(NamedTuple):
-    """How well a shortlist covers some pairs.
-
-    share: part of the target tokens that are in the shortlist of their source sentence
-    tokens: mean size of the shortlist of a sentence
-    """
-
-    share: float
-    tokens: float
+    return with_null[expand_ranges(first, counts)] * V + np.repeat(targets, counts), np.cumsum(counts) - counts
 
 
 def measure_coverage(
     shortlist: Shortlist, sources: Sequence[NDArray[Any]], targets: Sequence[NDArray[Any]]
-) -> Coverage:
-    """The coverage of pairs. sources, targets: ids of each pair"""
+) -> tuple[float, float]:
+    """How well a shortlist covers some pairs. sources, targets: ids of each pair
+
+    returns: the share of target tokens in the shortlist of their source sentence, and the mean size of that shortlist
+    """
     covered = tokens = 0
     for source, target in zip(sources, targets, strict=True):
         allowed = shortlist.of(source.astype(np.int64))
         covered, tokens = covered + int(np.isin(target, allowed).sum()), tokens + len(allowed)
-    return Coverage(covered / max(1, sum(map(len, targets))), tokens / max(1, len(sources)))
+    return covered / max(1, sum(map(len, targets))), tokens / max(1, len(sources))

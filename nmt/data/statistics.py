@@ -12,8 +12,9 @@ from nmt.symbols import ColumnKind
 from nmt.text.filter import REASONS
 
 
-def _zeros() -> NDArray[np.int64]:
-    return np.zeros(2, dtype=np.int64)
+def zero_counts(*shape: int) -> Any:
+    """A field of a dataclass: counts that begin with 0."""
+    return field(default_factory=lambda: np.zeros(shape, dtype=np.int64))
 
 
 @dataclass
@@ -33,10 +34,10 @@ class SetStatistics:
     num_replaced: int = 0
     num_empty: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
-    tokens: NDArray[np.int64] = field(default_factory=_zeros)
-    longest: NDArray[np.int64] = field(default_factory=_zeros)
-    words: NDArray[np.int64] = field(default_factory=_zeros)
-    unknown: NDArray[np.int64] = field(default_factory=_zeros)
+    tokens: NDArray[np.int64] = zero_counts(2)
+    longest: NDArray[np.int64] = zero_counts(2)
+    words: NDArray[np.int64] = zero_counts(2)
+    unknown: NDArray[np.int64] = zero_counts(2)
 
     def add(self, encoded: Encoded) -> None:
         self.read += encoded.read

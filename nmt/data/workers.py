@@ -13,16 +13,16 @@ from typing import Any, Final, TypeVar
 from nmt.errors import ResourceError
 from nmt.signals import STOP_SIGNALS, Signals
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 WAITING_PER_WORKER: Final = 3
 LOOK_SECONDS: Final = 0.2  # between checks whether the work shall stop
 
 
 def in_order(
-    task: Callable[[Item], Result], items: Iterable[Item], workers: int, signals: Signals
-) -> Generator[Result, None, None]:
+    task: Callable[[_Item], _Result], items: Iterable[_Item], workers: int, signals: Signals
+) -> Generator[_Result, None, None]:
     """task(item) for each item, in their order; with one worker, in this process.
 
     task: picklable; sent to each worker once
@@ -35,7 +35,7 @@ def in_order(
             yield task(item)
         return
     waiting: deque[Future[Any]] = deque()
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), begin, (task,))
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), become_worker, (task,))
     done = False
     try:
         for item in items:
@@ -54,7 +54,7 @@ def in_order(
         pool.shutdown(cancel_futures=True)
 
 
-def wait_for_result(future: "Future[Result]", check: Callable[[], None]) -> Result:
+def wait_for_result(future: "Future[_Result]", check: Callable[[], None]) -> _Result:
     """The result of a future. check: called every LOOK_SECONDS; may raise to stop"""
     while True:
         check()
@@ -76,7 +76,7 @@ def kill_workers(pool: Executor) -> None:
 _task: Callable[[Any], Any] | None = None  # of a worker process
 
 
-def begin(task: Callable[[Any], Any]) -> None:
+def become_worker(task: Callable[[Any], Any]) -> None:
     """Make a process a worker: it leaves signals to its parent, and ends with it or, by SIGTERM, when another was lost."""
     global _task
     _task = task

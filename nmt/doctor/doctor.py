@@ -6,6 +6,7 @@ Lines are counted, then each pair is read once. Memory is 18 bytes a pair, for d
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -14,10 +15,11 @@ import numpy as np
 
 from nmt.data.duplicates import find_repeated
 from nmt.data.encode import CHUNK_PAIRS, FilePair
+from nmt.data.row_files import SIDES
 from nmt.data.sets import CorpusOptions, Kind, text_sets
 from nmt.data.shards import PreparedData, named_pipeline
 from nmt.data.workers import in_order
-from nmt.doctor.examine import SIDES, ExaminedPairs, ExaminePairs
+from nmt.doctor.examine import ExaminedPairs, ExaminePairs
 from nmt.doctor.findings import CHECKS, SEVERITIES, Example, Finding, FindingCounts
 from nmt.doctor.lengths import HistogramRows
 from nmt.doctor.repeats import TrainingOverlap, first_row_of_key
@@ -55,11 +57,10 @@ class DoctorOptions(CorpusOptions):
                 f"'{quoted(self.data)}' stands without a flag, as prepared data does, and files are named too (give one "
                 "of the two; of several files each has its flag: --train A --train B)"
             )
-        if self.data is None and not files:
-            raise ValueError(
-                "nothing to look at: name a prepared-data folder, or --train PREFIX, or --source and --target"
-            )
         if self.data is None:
+            if not files:
+                message = "nothing to look at: name a prepared-data folder, or --train PREFIX, or --source and --target"
+                raise ValueError(message)
             _ = self.languages
 
 
@@ -215,11 +216,8 @@ def _findings(pair_set: PairSet, examined: ExaminedPairs, signals: Signals) -> I
     ):
         rows = np.flatnonzero(repeated).tolist()
         if rows:
-            examples = [
-                Example(pair_set.place(row), f"as {pair_set.place(first_row_of_key(keys, row))}")
-                for row in rows[: examined.counts.max_examples]
-            ]
-            yield Finding(check, label, "pair", len(rows), num_pairs, "", examples)
+            earlier = {row: first_row_of_key(keys, row) for row in rows[: examined.counts.max_examples]}
+            yield Finding(check, label, "pair", len(rows), num_pairs, "", _examples(pair_set, earlier, pair_set))
     correlation = examined.lengths.correlation
     if num_pairs >= MIN_CORRELATION_PAIRS and correlation is not None and correlation < MIN_CORRELATION:
         yield Finding("lengths-unrelated", label, "pair", num_pairs, num_pairs, f"correlation {correlation:.2f}")
@@ -233,20 +231,24 @@ def _in_training(
 ) -> Iterator[Finding]:
     """The sentences of an evaluation set that occur in the training data. training_rows: by row of the set"""
     if training_rows:
-        examples = [
-            Example(pair_set.place(row), f"as {train.place(training_row)}")
-            for row, training_row in list(training_rows.items())[:max_examples]
-        ]
+        examples = _examples(pair_set, dict(islice(training_rows.items(), max_examples)), train)
         count = len(training_rows)
         yield Finding("in-training", pair_set.label, "source", count, pair_set.num_examined, "", examples)
 
 
+def _examples(pair_set: PairSet, earlier: dict[int, int], other: PairSet) -> list[Example]:
+    """The rows of a set that repeat rows of another."""
+    return [Example(pair_set.place(row), f"as {other.place(first)}") for row, first in earlier.items()]
+
+
 def _report(pair_set: PairSet, examined: ExaminedPairs) -> SetReport:
-    lengths: dict[str, HistogramRows] = {side: examined.lengths.side_rows(i) for i, side in enumerate(SIDES)}
     has_tokens = bool(examined.tokens.any())
+    lengths: dict[str, HistogramRows] = {}
     sides: dict[str, dict[str, Any]] = {}
-    for i, side in enumerate(SIDES):
-        tokens, words = int(examined.tokens[i]), int(examined.words[i])
+    for i, (side, tokens, words) in enumerate(
+        zip(SIDES, examined.tokens.tolist(), examined.words.tolist(), strict=True)
+    ):
+        lengths[side] = examined.lengths.side_rows(i)
         sides[side] = {
             "characters": int(examined.characters[i]),
             "words": words,

@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.data.duplicates import Keys
-from nmt.doctor.findings import FindingCounts, SideName
+from nmt.data.row_files import SIDES
+from nmt.data.statistics import zero_counts
+from nmt.doctor.findings import FindingCounts
 from nmt.doctor.languages import base_language, character_worth, foreign_script, guess_language, is_profiled, scripts_of
 from nmt.doctor.lengths import LengthHistograms
 from nmt.doctor.repeats import keys_of
 from nmt.text.corpus import decode_line
 from nmt.text.filter import KEPT, REASONS, LengthFilter
 from nmt.text.pipeline import Pipeline, Side
-
-SIDES: Final[tuple[SideName, SideName]] = ("source", "target")
 
 # A sentence of 256 tokens, nmt prepare's --max-length, has about 1,100 characters at 1.3 pieces a word.
 LONG_LINE_CHARACTERS: Final = 1500
@@ -56,10 +56,6 @@ def _no_keys() -> Any:
     return field(default_factory=lambda: keys_of(()))
 
 
-def _side_counts() -> Any:
-    return field(default_factory=lambda: np.zeros(2, dtype=np.int64))
-
-
 @dataclass
 class ExaminedPairs:
     """The findings and figures of N pairs.
@@ -73,9 +69,9 @@ class ExaminedPairs:
     num_pairs: int
     counts: FindingCounts
     lengths: LengthHistograms = field(default_factory=LengthHistograms)
-    tokens: NDArray[np.int64] = _side_counts()
-    words: NDArray[np.int64] = _side_counts()
-    characters: NDArray[np.int64] = _side_counts()
+    tokens: NDArray[np.int64] = zero_counts(2)
+    words: NDArray[np.int64] = zero_counts(2)
+    characters: NDArray[np.int64] = zero_counts(2)
     unknown: tuple[Counter[str], Counter[str]] = field(default_factory=lambda: (Counter(), Counter()))
     pair_keys: Keys = _no_keys()
     source_keys: Keys = _no_keys()

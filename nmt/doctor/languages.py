@@ -130,9 +130,6 @@ def foreign_script(text: str, scripts: tuple[str, ...]) -> str | None:
     if len(letters) < MIN_LETTERS:
         return None
     foreign = _letters_of(scripts).sub("", letters)
-    return script_of(foreign[0]) if 2 * len(foreign) > len(letters) else None
-
-
-def script_of(letter: str) -> str:
-    """The script of a letter by its name in Unicode, as "latin"; "cjk" is Han."""
-    return unicodedata.name(letter, "unknown").split()[0].lower()
+    if 2 * len(foreign) <= len(letters):
+        return None
+    return unicodedata.name(foreign[0], "unknown").split()[0].lower()  # "LATIN SMALL LETTER A"; "cjk" is Han

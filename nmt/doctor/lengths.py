@@ -8,6 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt.data.statistics import zero_counts
+
 MAX_COUNTED_LENGTH: Final = 1024  # greater lengths are counted together
 NUM_BARS: Final = 16  # of a drawn histogram, about
 BAR_WIDTHS: Final = (1, 2, 5, 10, 20, 50, 100)
@@ -16,10 +18,6 @@ EQUAL_BARS_SHARE: Final = 0.99  # of the lines; the longest lines share one bar
 RATIO_EDGES: Final = 2.0 ** (np.arange(-8, 9) / 4)
 
 HistogramRows = list[tuple[str, int]]  # label, count
-
-
-def _zeros(*shape: int) -> Any:
-    return field(default_factory=lambda: np.zeros(shape, dtype=np.int64))
 
 
 @dataclass
@@ -32,8 +30,8 @@ class LengthHistograms:
     sums: (6,) over pairs with s and t > 0 characters: number of pairs, s, t, s * s, t * t, s * t
     """
 
-    counts: NDArray[np.int64] = _zeros(2, MAX_COUNTED_LENGTH + 2)
-    ratios: NDArray[np.int64] = _zeros(len(RATIO_EDGES) + 2)
+    counts: NDArray[np.int64] = zero_counts(2, MAX_COUNTED_LENGTH + 2)
+    ratios: NDArray[np.int64] = zero_counts(len(RATIO_EDGES) + 2)
     sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(6))
 
     def add(self, lengths: NDArray[Any], characters: NDArray[Any]) -> None:

@@ -3,13 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress, count, islice
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nmt.data.encode import CHUNK_PAIRS, FilePair
-from nmt.data.row_files import IdArray
 from nmt.data.sets import Kind
 from nmt.data.shards import Corpus
 from nmt.doctor.examine import LinePairs
@@ -17,7 +14,7 @@ from nmt.doctor.findings import Example, Finding
 from nmt.errors import quoted
 from nmt.signals import Signals
 from nmt.text.corpus import count_lines, raw_lines
-from nmt.text.pipeline import Pipeline, Side
+from nmt.text.pipeline import Pipeline
 
 
 @dataclass(frozen=True)
@@ -47,16 +44,9 @@ class CorpusPart:
 def _decoded_rows(corpus: Corpus, pipeline: Pipeline) -> Iterator[tuple[bytes, bytes]]:
     """The training pairs of prepared data as text: normalised, and with UNK for unknown tokens."""
     for first in range(0, len(corpus), CHUNK_PAIRS):
-        rows = np.arange(first, min(first + CHUNK_PAIRS, len(corpus)))
-        sources = _decode(pipeline.source, corpus.sources(rows), corpus.source_lengths[rows])
-        targets = _decode(pipeline.target, corpus.targets(rows), corpus.target_lengths[rows])
-        yield from zip(sources, targets, strict=True)
-
-
-def _decode(side: Side, ids: IdArray, lengths: NDArray[Any]) -> list[bytes]:
-    """The texts of concatenated ids. lengths: (N,) of the texts"""
-    rows = np.split(ids, np.cumsum(lengths[:-1], dtype=np.int64))
-    return [side.decode(row.tolist()).encode() for row in rows]
+        rows = corpus.rows(np.arange(first, min(first + CHUNK_PAIRS, len(corpus))))
+        for source, target in zip(*rows, strict=True):
+            yield pipeline.source.decode(source.tolist()).encode(), pipeline.target.decode(target.tolist()).encode()
 
 
 class PairSet:

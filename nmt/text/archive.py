@@ -25,13 +25,13 @@ COMPRESSED_ENDINGS: Final = (".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz")
 ARCHIVE_ENDINGS: Final = (".tar", ".tgz", ".tar.gz", ".tbz2", ".tar.bz2", ".txz", ".tar.xz", ".zip")
 ZIP_MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")  # the second begins an empty archive
 MAX_MEMBERS: Final = 1_000_000  # corpora have tens; reading the headers of a million takes a minute
-MAX_HEADER_BYTES: Final = 1 << 20  # an extended header is held in memory; names are below 4 kB
+MAX_TAR_HEADER_BYTES: Final = 1 << 20  # an extended header is held in memory; names are below 4 kB
 MAX_NESTED_ARCHIVES: Final = 4  # levels that `check_whole` reads
 MAX_SUGGESTED_NAMES: Final = 1000  # names that a missing one is compared with
 LINK_TYPES: Final = (tarfile.LNKTYPE, tarfile.SYMTYPE)
 FILE_TYPES: Final = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 TYPES_WITHOUT_DATA: Final = (*LINK_TYPES, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE)
-FOLDER: Final = "is a folder"
+IS_FOLDER: Final = "is a folder"
 
 
 class MissingMember(UserError):
@@ -50,7 +50,7 @@ def _split_path(path: Path) -> tuple[Path, str]:
     return archive, path.relative_to(archive).as_posix()
 
 
-def exists(path: Path) -> bool:
+def text_exists(path: Path) -> bool:
     """Whether a path is a file or a member of an archive. Raises InputError for a damaged archive."""
     if path.exists() or not any(parent.is_file() for parent in path.parents):
         return path.exists()
@@ -104,7 +104,7 @@ def _read_whole(name: str, stream: io.BufferedReader, limit: ExpansionLimit, lev
     members = _members(name, stream, limit) if levels and not is_stream_of_zip else None
     for member in members or ():
         member_name = f"{name}/{member.name}"
-        if member.refused not in ("", FOLDER):
+        if member.refused not in ("", IS_FOLDER):
             raise _hostile(member_name, member.refused)
         if not member.refused:
             _read_whole(member_name, decompressed(member.data, member_name, limit), limit, levels - 1)
@@ -129,7 +129,7 @@ class _Member:
         name = posixpath.normpath(self.name).lstrip("/")
         if name == wanted:
             return ""
-        return wanted[len(name) + 1 :] if wanted.startswith(f"{name}/") and self.refused != FOLDER else None
+        return wanted[len(name) + 1 :] if wanted.startswith(f"{name}/") and self.refused != IS_FOLDER else None
 
 
 def _find_member(
@@ -146,7 +146,7 @@ def _find_member(
             names += [member.name] if len(names) < MAX_SUGGESTED_NAMES and not member.refused else []
             continue
         name = f"{place}/{member.name}"
-        if member.refused == FOLDER and not rest:
+        if member.refused == IS_FOLDER and not rest:
             raise UserError(f"{quoted(name)}: is a folder; wanted a file of text")
         if member.refused:
             raise _hostile(name, member.refused)
@@ -198,9 +198,9 @@ def _tar_members(place: str, stream: io.BufferedReader) -> Iterator[_Member]:
         data = _Slice(stream, 0 if info.type in TYPES_WITHOUT_DATA else size, f"{place}/{info.name}")
         padding = -size % tarfile.BLOCKSIZE if data.left else 0
         if info.type in (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME):
-            if size > MAX_HEADER_BYTES:
+            if size > MAX_TAR_HEADER_BYTES:
                 raise ArtefactError(
-                    f"{quoted(place)}: a header of {size:,} bytes; at most {MAX_HEADER_BYTES:,} are read"
+                    f"{quoted(place)}: a header of {size:,} bytes; at most {MAX_TAR_HEADER_BYTES:,} are read"
                 )
             content = data.readall()
             is_name = info.type == tarfile.GNUTYPE_LONGNAME
@@ -208,7 +208,7 @@ def _tar_members(place: str, stream: io.BufferedReader) -> Iterator[_Member]:
         elif info.type not in (tarfile.XGLTYPE, tarfile.GNUTYPE_LONGLINK):
             name = extended[b"path"].decode("utf-8", "surrogateescape") if b"path" in extended else info.name
             is_link, is_folder = info.type in LINK_TYPES, info.type == tarfile.DIRTYPE
-            kind = FOLDER if is_folder else "is a link" if is_link else "is no regular file"
+            kind = IS_FOLDER if is_folder else "is a link" if is_link else "is no regular file"
             yield _Member(name, _refused(name, "" if info.type in FILE_TYPES else kind), data)
             extended = {}
         data.skip(padding)
@@ -270,7 +270,7 @@ def _zip_members(place: str, stream: io.BufferedReader, limit: ExpansionLimit) -
         mode = stat.S_IFMT(info.external_attr >> 16)  # 0 in a zip made without modes
         kind = "" if mode in (0, stat.S_IFREG) else "is a link" if mode == stat.S_IFLNK else "is no regular file"
         name = f"{place}/{info.filename}"
-        refused = _refused(info.filename, FOLDER if info.is_dir() else kind)
+        refused = _refused(info.filename, IS_FOLDER if info.is_dir() else kind)
         yield _Member(info.filename, refused, _ZipMember(archive, info, name, limit))
 
 

@@ -7,6 +7,7 @@ import re
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -74,15 +75,11 @@ class _GzipDecompressor:
         return self._zlib.decompress(self._zlib.unconsumed_tail + data, max_length)
 
 
-def _xz_decompressor() -> lzma.LZMADecompressor:
-    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_XZ_MEMORY_BYTES)
-
-
 Decompressor = _GzipDecompressor | bz2.BZ2Decompressor | lzma.LZMADecompressor
 FORMATS: Final[dict[str, tuple[re.Pattern[bytes], Callable[[], Decompressor]]]] = {
     "gzip": (re.compile(GZIP_MAGIC), _GzipDecompressor),
     "bzip2": (re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"), bz2.BZ2Decompressor),
-    "xz": (re.compile(b"\xfd7zXZ\0"), _xz_decompressor),
+    "xz": (re.compile(b"\xfd7zXZ\0"), partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, MAX_XZ_MEMORY_BYTES)),
 }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, cast
 
 from nmt.errors import InputError, quoted
-from nmt.text import archive
+from nmt.text.archive import open_file
 from nmt.text.compression import COMPRESSED_NAME
 from nmt.text.sgm import SegmentReader, is_sgm
 
@@ -51,11 +51,6 @@ def decode_line(raw: bytes, first: bool = False) -> Line:
         return Line(clean(text), start + error.start + 1, num_bad)
 
 
-def text_exists(path: Path) -> bool:
-    """Whether a path is a file or a member of an archive. Raises InputError for a damaged archive."""
-    return archive.exists(path)
-
-
 @contextmanager
 def open_text(path: Path) -> Iterator[BinaryIO]:
     """The lines of a text as bytes, decompressed; an sgm file, recognised by its name, has a line for each segment.
@@ -63,7 +58,7 @@ def open_text(path: Path) -> Iterator[BinaryIO]:
     Opening and reading raise UserError for a missing file or member, InputError for a damaged one, ArtefactError for
     a hostile archive.
     """
-    with archive.open_file(path) as file:
+    with open_file(path) as file:
         yield cast(BinaryIO, io.BufferedReader(SegmentReader(file, path))) if is_sgm(path) else file
 
 
@@ -80,13 +75,18 @@ def bad_bytes(path: Path, number: int, line: Line) -> InputError:
     )
 
 
+def checked_line(path: Path, number: int, raw: bytes) -> str:
+    """The cleaned text of line `number`, counted from 1; InputError with FILE:LINE:BYTE for bytes that are not UTF-8."""
+    line = decode_line(raw, number == 1)
+    if line.bad_byte is not None:
+        raise bad_bytes(path, number, line)
+    return line.text
+
+
 def text_lines(path: Path) -> Iterator[str]:
-    """The lines of a text. Raises InputError with FILE:LINE:BYTE for bytes that are not UTF-8."""
+    """The lines of a text. Raises the errors of open_text and checked_line."""
     for number, raw in enumerate(raw_lines(path), 1):
-        line = decode_line(raw, number == 1)
-        if line.bad_byte is not None:
-            raise bad_bytes(path, number, line)
-        yield line.text
+        yield checked_line(path, number, raw)
 
 
 def read_lines(path: Path) -> list[str]:

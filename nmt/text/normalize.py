@@ -8,29 +8,18 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 NOT_TEXT_BUT_LF: Final = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")  # nmt.text.corpus.NOT_TEXT without LF
 
 
-def nfc(text: str) -> str:
-    """Canonical composition: `e` and a combining accent become one character."""
-    return unicodedata.normalize("NFC", text)
-
-
-def nfkc(text: str) -> str:
-    """Compatibility composition: NFC, and ligatures, full-width and circled characters become plain ones."""
-    return unicodedata.normalize("NFKC", text)
-
-
-def unchanged(text: str) -> str:
-    """The text itself."""
-    return text
-
-
-UNICODE_FORMS: Final[Mapping[str, Callable[[str], str]]] = {"nfc": nfc, "nfkc": nfkc, "none": unchanged}
+UNICODE_FORMS: Final[Mapping[str, Callable[[str], str]]] = {
+    "nfc": partial(unicodedata.normalize, "NFC"),  # `e` and a combining accent become one character
+    "nfkc": partial(unicodedata.normalize, "NFKC"),  # and ligatures, full-width and circled characters plain ones
+    "none": str,
+}
 if TYPE_CHECKING:
     UnicodeForm = str
 else:

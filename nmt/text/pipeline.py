@@ -20,7 +20,7 @@ from nmt.text.vocabulary import EncodedTexts, Vocabulary
 PIPELINE_FOLDER: Final = "pipeline"  # of a model, checkpoint or prepared-data folder
 PIPELINE_FILE: Final = "pipeline.json"
 
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Side:
         encoded = self.vocabulary.encode_batch(texts)
         return encoded.reversed() if self.settings.right_to_left else encoded
 
-    def in_reading_order(self, items: Sequence[Item]) -> list[Item]:
+    def in_reading_order(self, items: Sequence[_Item]) -> list[_Item]:
         """A text's tokens, or values of its tokens, from the model's order into that of reading, or back."""
         return list(reversed(items) if self.settings.right_to_left else items)
 
@@ -128,6 +128,11 @@ class Pipeline:
     @property
     def target_lang(self) -> str:
         return self.target.settings.language
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Entries of the source and the target vocabulary, control symbols counted."""
+        return self.source.size, self.target.size
 
     def right_to_left(self) -> "Pipeline":
         """The same pipeline with the target read from the last token to the first."""
@@ -175,22 +180,15 @@ class Pipeline:
             raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: not a text pipeline: {error}") from None
         if settings.joint and settings.source.subword != settings.target.subword:
             raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: a joint vocabulary of two kinds")
-
-        def vocabulary(name: str, side: SideSettings) -> Vocabulary:
+        sides: list[Side] = []
+        for name, side in (("source", settings.source), ("target", settings.target)):
             kind = VOCABULARIES[side.subword]
-            return kind.from_bytes(read(name + kind.suffix), f"{place}/{name}{kind.suffix}")
-
-        def truecaser(name: str, side: SideSettings) -> Truecaser | None:
-            file = name + Truecaser.suffix
-            return Truecaser.from_bytes(read(file), f"{place}/{file}") if side.truecase else None
-
-        source = vocabulary("joint" if settings.joint else "source", settings.source)
-        target = source if settings.joint else vocabulary("target", settings.target)
-        return cls(
-            Side(settings.source, source, truecaser("source", settings.source)),
-            Side(settings.target, target, truecaser("target", settings.target)),
-            settings.joint,
-        )
+            file, cases = ("joint" if settings.joint else name) + kind.suffix, name + Truecaser.suffix
+            shared = settings.joint and sides
+            vocabulary = sides[0].vocabulary if shared else kind.from_bytes(read(file), f"{place}/{file}")
+            truecaser = Truecaser.from_bytes(read(cases), f"{place}/{cases}") if side.truecase else None
+            sides.append(Side(side, vocabulary, truecaser))
+        return cls(sides[0], sides[1], settings.joint)
 
 
 class _PipelineFile(msgspec.Struct):

@@ -13,7 +13,15 @@ import sentencepiece
 
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
-from nmt.text.vocabulary import EncodedTexts, Numbers, Vocabulary, WordVocabulary, split_words, sum_by_text
+from nmt.text.vocabulary import (
+    EncodedTexts,
+    Numbers,
+    Vocabulary,
+    WordVocabulary,
+    expand_ranges,
+    split_words,
+    sum_by_text,
+)
 
 MAX_CACHED_WORDS: Final = 1 << 17
 MAX_CACHED_CHARACTERS: Final = 1 << 22  # of all cached words: what stands between two spaces may be as long as a line
@@ -86,8 +94,7 @@ class SentencepieceVocabulary:
         cache.add(new, self._model.encode(new, out_type=int, num_threads=1))
         rows = np.fromiter(map(cache.rows.__getitem__, numbers), dtype=np.int64, count=len(numbers))[number_of_word]
         lengths = cache.lengths[rows]
-        starts = cache.starts[rows] - (np.cumsum(lengths) - lengths)
-        ids = cache.ids[np.repeat(starts, lengths) + np.arange(int(lengths.sum()))]
+        ids = cache.ids[expand_ranges(cache.starts[rows], lengths)]
         unknown = sum_by_text(cache.unknown[rows], counts)
         if len(cache.rows) > MAX_CACHED_WORDS or cache.num_characters > MAX_CACHED_CHARACTERS:
             self._cache = _WordCache()

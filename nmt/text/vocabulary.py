@@ -58,6 +58,11 @@ def sum_by_text(values: NDArray[Any], counts: NDArray[np.int64]) -> Numbers:
     return np.add.reduceat(values, np.cumsum(counts) - counts).astype(np.uint32)
 
 
+def expand_ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The integers start, ..., start + length - 1 of each range, one range after the other. starts, lengths: (N,)"""
+    return np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(int(lengths.sum()))
+
+
 class Vocabulary(Protocol):
     """Text to ids and back. The only control symbol that text can give is UNK, for what has no entry."""
 

@@ -101,7 +101,7 @@ def build_translator(
             scorer.compile_steps()
     shortlist = None
     if options.shortlist is not None:
-        shortlist = Shortlist.load(Path(options.shortlist), pipeline.hash, (pipeline.source.size, pipeline.target.size))
+        shortlist = Shortlist.load(Path(options.shortlist), pipeline.hash, pipeline.sizes)
     n_best, replicas = decoder.n_best, options.replicas or 1
     if options.rerank:
         decoder = _with_candidates(decoder, options.rerank_candidates)

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from nmt.data.workers import begin, kill_workers, run_task, wait_for_result
+from nmt.data.workers import become_worker, kill_workers, run_task, wait_for_result
 from nmt.device import use_threads
 from nmt.errors import ResourceError
 
@@ -101,5 +101,5 @@ def _use_own_stream(device: torch.device) -> None:
 
 
 def _become_replica(work: Callable[[Any], Any], threads: int) -> None:
-    begin(work)
+    become_worker(work)
     use_threads(threads)

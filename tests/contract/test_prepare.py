@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import io
 import json
 import os
 import random
@@ -222,7 +223,8 @@ def test_lines_that_need_no_care_and_lines_that_do_are_read_alike(tmp_path):
         for content in (joined, joined + b"last", joined + b"last\r"):
             number = len(rows) + (not content.endswith(b"\n"))
             for first in (1, 5):
-                found = decode(Chunk(files, np.arange(first, first + number), content, content), "error")
+                lines = list(io.BytesIO(content))
+                found = decode(Chunk(files, np.arange(first, first + number), lines, lines), "error")
                 (tmp_path / "text").write_bytes(content)
                 assert found.source == found.target == list(read_lines(tmp_path / "text"))
 
@@ -549,7 +551,7 @@ def written(folder: Path, pipeline: Pipeline, rows: list[Row], lengths: list[tup
     with new_folder(folder, "prepared-data", {}) as temporary:
         (temporary / "pipeline").mkdir()
         pipeline.save(temporary / "pipeline")
-        writer = SetWriter(temporary, "train", pipeline.source.size, pipeline.target.size)
+        writer = SetWriter(temporary, "train", pipeline.sizes)
         source, target = (np.array([token for row in rows for token in row[side]], dtype=np.uint32) for side in (0, 1))
         writer.add(np.array(lengths, dtype=np.uint32).reshape(-1, 2), source, target)
         writer.finish()

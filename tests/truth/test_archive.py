@@ -17,8 +17,8 @@ import pytest
 
 from nmt.errors import ArtefactError, InputError, UserError
 from nmt.text import archive, compression
-from nmt.text.archive import check_whole
-from nmt.text.corpus import count_lines, open_text, raw_lines, read_lines, text_exists
+from nmt.text.archive import check_whole, text_exists
+from nmt.text.corpus import count_lines, open_text, raw_lines, read_lines
 from nmt.translate.windows import pairs
 
 CHANCE = random.Random(1)

@@ -200,7 +200,7 @@ def test_a_shortlist_finds_the_dictionary_that_a_corpus_was_made_with():
     )
     words = np.mean([len(SYMBOLS) + 1 + len(set(source.tolist())) for source in sources])
     assert measure_coverage(found, sources, targets) == (1.0, pytest.approx(words))
-    assert measure_coverage(found, sources, [np.full(3, 38)] * 20).share == 0.0
+    assert measure_coverage(found, sources, [np.full(3, 38)] * 20)[0] == 0.0
 
 
 def test_its_probabilities_are_those_of_ibm_model_1(monkeypatch):
