@@ -1,4 +1,4 @@
-"""Periods: what users write, and when it rings."""
+"""Periods: what users write, and when a timer is due."""
 
 import pytest
 
@@ -18,13 +18,13 @@ def test_what_is_no_period_is_refused_by_name(text):
         Period.parse(text)
 
 
-def test_updates_and_epochs_ring_at_their_multiples():
+def test_updates_and_epochs_are_due_at_their_multiples():
     assert [u for u in range(1, 10) if Timer(Period(3, "u")).is_due(u, None, 0)] == [3, 6, 9]
     ended = [None, 1, None, 2, None, 3, None, 4]
     assert [e for e in ended if Timer(Period(2, "e")).is_due(7, e, 0)] == [2, 4]
 
 
-def test_minutes_ring_when_they_have_passed_and_start_anew():
+def test_minutes_are_due_when_they_have_passed_and_start_anew():
     timer = Timer(Period(10, "m"))
     assert [minute for minute in range(1, 31) if timer.is_due(minute, None, 60 * minute)] == [10, 20, 30]
     assert timer.seconds_left(update=0, epochs=0, seconds=60 * 34, per_update=0, per_epoch=0) == 6 * 60
