@@ -38,7 +38,7 @@ RANDOM_INITIALIZERS: Final = {
     nn.init.kaiming_uniform_,
 }
 
-Weights = Literal["fp32", "int8"]
+WeightFormat = Literal["fp32", "int8"]
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,7 @@ class ModelFacts:
     model: str
     options: Mapping[str, Any]
     vocabularies: Mapping[str, Any]
-    weights: Weights = "fp32"
-
-    def to_json(self) -> dict[str, Any]:
-        sizes = dict(self.vocabularies)
-        return {"model": self.model, "options": dict(self.options), "vocabularies": sizes, "weights": self.weights}
+    weights: WeightFormat = "fp32"
 
     @classmethod
     def of(cls, name: str, options: Any, vocabularies: Vocabularies) -> "ModelFacts":
@@ -70,10 +66,10 @@ class ModelFacts:
             facts = cls(str(content["model"]), dict(content["options"]), dict(content["vocabularies"]), weights)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ArtefactError(f"{quoted(artefact.folder / OPTIONS)}: not a model's options: {error!r}") from None
-        if weights not in get_args(Weights):
+        if weights not in get_args(WeightFormat):
             raise ArtefactError(
                 f"{quoted(artefact.folder)}: has weights of '{quoted(weights)}', this nmt reads "
-                f"{' and '.join(get_args(Weights))} (use the nmt that wrote it)"
+                f"{' and '.join(get_args(WeightFormat))} (use the nmt that wrote it)"
             )
         return facts
 
@@ -144,18 +140,13 @@ def check_tensors(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], p
             raise ArtefactError(f"{quoted(place)}: '{quoted(name)}' is {shapes}")
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file into memory."""
-    try:
-        return load(path.read_bytes())
-    except SafetensorError as error:
-        raise ArtefactError(f"{quoted(path)}: not a safetensors file: {error}") from None
+def read_tensors(path: Path, mapped: bool = False) -> dict[str, Tensor]:
+    """Read a safetensors file into memory.
 
-
-def map_tensors(path: Path) -> dict[str, Tensor]:
-    """Map a safetensors file: pages are read at first use, and writing to a tensor copies its page."""
+    mapped: pages are read at first use instead, and writing to a tensor copies its page
+    """
     try:
-        return load_file(path)
+        return load_file(path) if mapped else load(path.read_bytes())
     except SafetensorError as error:
         raise ArtefactError(f"{quoted(path)}: not a safetensors file: {error}") from None
 
@@ -168,7 +159,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 def write_model(folder: Path, weights: Mapping[str, Tensor], facts: ModelFacts, pipeline: Pipeline) -> None:
     """Write weights, options and pipeline into a folder that is being made."""
     write_tensors(folder / WEIGHTS, weights)
-    write_file(folder / OPTIONS, to_json(facts.to_json()))
+    write_file(folder / OPTIONS, to_json(asdict(facts)))
     (folder / "pipeline").mkdir()
     pipeline.save(folder / "pipeline")
 
@@ -230,7 +221,7 @@ def load_model(folder: Path, device: torch.device) -> LoadedModel:
     sizes = {"source": pipeline.source.size, "target": pipeline.target.size, "joint": pipeline.joint}
     if sizes != dict(facts.vocabularies):
         raise ArtefactError(f"{quoted(folder)}: the model was built for {facts.vocabularies}, its pipeline has {sizes}")
-    weights = map_tensors(artefact.path(WEIGHTS))
+    weights = read_tensors(artefact.path(WEIGHTS), mapped=True)
     with _no_larger_than(weights, folder), _NoRandomWeights():
         model = facts.build(folder)
     if facts.weights == "int8":
@@ -241,19 +232,13 @@ def load_model(folder: Path, device: torch.device) -> LoadedModel:
 
 def flat_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """An optimizer's state as (tensors by "index.name", plain values)."""
-    state = optimizer.state_dict()
-    tensors: dict[str, Tensor] = {}
-    plain: dict[str, Any] = {}
-    for index, values in state["state"].items():
-        for name, value in values.items():
-            if isinstance(value, Tensor):
-                tensors[f"{index}.{name}"] = value
-            else:
-                plain[f"{index}.{name}"] = value
-    return tensors, plain
+    state = optimizer.state_dict()["state"]
+    flat = {f"{index}.{name}": value for index, values in state.items() for name, value in values.items()}
+    tensors = {key: value for key, value in flat.items() if isinstance(value, Tensor)}
+    return tensors, {key: value for key, value in flat.items() if key not in tensors}
 
 
-def begin(optimizer: torch.optim.Optimizer) -> None:
+def create_optimizer_state(optimizer: torch.optim.Optimizer) -> None:
     """Make an optimizer create its state by a step; the caller overwrites state and weights."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
@@ -275,7 +260,7 @@ def put_optimizer(
         raise ArtefactError(f"{quoted(place)}: the optimizer's values are not those of {type(optimizer).__name__}")
     state: dict[int, dict[str, Any]] = {}
     placed = {key: shard_like(tensors[key], own) for key, own in own_tensors.items()}  # all ranks in one order
-    for key, value in [*placed.items(), *plain.items()]:
+    for key, value in {**placed, **plain}.items():
         index, _, name = key.partition(".")
         state.setdefault(int(index), {})[name] = value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
@@ -298,11 +283,7 @@ def average_weights(folders: Sequence[Path], check: Callable[[], None]) -> dict[
                 sums[name] = tensor
             else:
                 sums[name] = sums[name] + tensor.double() if name in sums else tensor.double()
-    return {name: _mean(tensor, len(folders)) for name, tensor in sums.items()}
-
-
-def _mean(total: Tensor, count: int) -> Tensor:
-    return (total / count).float() if total.is_floating_point() else total
+    return {name: (t / len(folders)).float() if t.is_floating_point() else t for name, t in sums.items()}
 
 
 def save_model(

@@ -27,8 +27,7 @@ def run(options: TrainOptions, parts: Parts) -> int:
     if options.dry_run:
         estimate = dry_run_of(options, parts)
         if world.leads:
-            values = {**asdict(estimate), "hours": estimate.hours, "eflop": estimate.eflop}
-            lines = [json.dumps(values, indent=1)] if options.json else estimate.lines()
+            lines = [json.dumps(asdict(estimate), indent=1)] if options.json else estimate.lines()
             sys.stdout.writelines(f"{line}\n" for line in lines)
         return 0
     done = train(options, parts)

@@ -13,7 +13,7 @@ from torch import Tensor
 from nmt.artefact import Artefact, new_folder, remove_leftovers, to_json, write_file
 from nmt.checkpoint import (
     TRAINING_TENSORS,
-    begin,
+    create_optimizer_state,
     flat_optimizer,
     put_optimizer,
     put_weights,
@@ -80,7 +80,7 @@ def resume(run: Run) -> bool:
         raise ArtefactError(f"{quoted(checkpoint.folder / TRAINING)}: a loss scale belongs to fp16 alone")
     tensors = read_tensors(checkpoint.path(TRAINING_TENSORS))
     if state.progress.update > state.progress.skipped:
-        begin(run.optimizer)
+        create_optimizer_state(run.optimizer)
     put_optimizer(run.optimizer, tensors, state.optimizer, checkpoint.folder / TRAINING_TENSORS)
     put_weights(run.model, read_tensors(checkpoint.path(WEIGHTS)), checkpoint.folder)
     run.schedule.load_state_dict(state.schedule)

@@ -15,7 +15,7 @@ from nmt.train.parallel import gradients_shared, in_step, sum_of_trained
 MIN_PROBE_TOKENS: Final = 512
 MAX_MEMORY_SHARE: Final = 0.8  # of the free memory
 PRODUCT_ROWS: Final = 1024
-UNLIMITED_BYTES: Final = 1 << 60  # more than any device has
+OUT_OF_MEMORY_BYTES: Final = 1 << 60  # more than any device has
 OPTIMIZER_NUMBERS_PER_WEIGHT: Final = 2  # from the first update on
 
 
@@ -72,7 +72,7 @@ def _sizes(longest: int, largest: int) -> Iterator[int]:
 
 
 def _peak(objective: nn.Module, memory: Memory, batch: Batch, precision: Precision) -> int:
-    """Peak bytes of a gradient of this batch; UNLIMITED_BYTES when memory runs out."""
+    """Peak bytes of a gradient of this batch; OUT_OF_MEMORY_BYTES when memory runs out."""
     memory.watch()
     try:
         with gradients_shared(objective, last=in_step(objective)):  # FSDP frees only gradients that it has reduced
@@ -85,7 +85,7 @@ def _peak(objective: nn.Module, memory: Memory, batch: Batch, precision: Precisi
             raise
         if in_step(objective):
             raise ResourceError(f"out of memory in a trial of {batch.cells:,} tokens (give --max-tokens)") from None
-        return UNLIMITED_BYTES
+        return OUT_OF_MEMORY_BYTES
     finally:
         objective.zero_grad(set_to_none=True)
         release_memory()

@@ -12,7 +12,7 @@ import nmt
 ROOT = Path(nmt.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 MAX_FIRST_LINE_WORDS = 25
-FOLDERS_DONE = ["pictures", "export", "report"]
+FOLDERS_DONE = ["pictures", "export", "report", "train", "criteria", "optimizers", "schedules"]
 SHARED = {  # one meaning, several modules
     "COMMAND": "each module of a command has its Command",
     "run": "each command is a function of this name: options, and for some the parts, in; an exit code out",
@@ -22,7 +22,6 @@ TO_RENAME = {  # different meanings; empty it
     "FOLDER": ["runs.py", "text/archive.py"],
     "Item": ["data/loader.py", "data/workers.py", "text/pipeline.py", "translate/replicas.py"],
     "LOOK_SECONDS": ["data/learn.py", "data/workers.py"],
-    "Linear": ["nn/linear.py", "schedules/linear.py"],
     "MAX_HEADER_BYTES": ["report/history.py", "text/archive.py"],
     "MAX_TOKEN_CHARACTERS": ["pictures/beam_graph_page.py", "translate/translator.py"],
     "METRICS": ["cli/evaluate.py", "report/training.py"],
@@ -33,10 +32,7 @@ TO_RENAME = {  # different meanings; empty it
     "Result": ["data/workers.py", "translate/replicas.py", "translate/retry_split.py"],
     "SIDES": ["data/row_files.py", "doctor/examine.py"],
     "STDIN": ["cli/evaluate.py", "translate/windows.py"],
-    "UNLIMITED_BYTES": ["train/probe.py", "translate/windows.py"],
-    "Weights": ["checkpoint.py", "translate/alignment.py"],
     "Window": ["report/training.py", "translate/stream.py"],
-    "begin": ["checkpoint.py", "data/workers.py"],
     "choose": ["nn/matmul.py", "registry.py"],
     "prepare": ["data/prepare.py", "models/base.py"],
 }
