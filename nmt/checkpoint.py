@@ -67,10 +67,9 @@ class ModelFacts:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ArtefactError(f"{quoted(artefact.folder / OPTIONS)}: not a model's options: {error!r}") from None
         if weights not in get_args(WeightFormat):
-            raise ArtefactError(
-                f"{quoted(artefact.folder)}: has weights of '{quoted(weights)}', this nmt reads "
-                f"{' and '.join(get_args(WeightFormat))} (use the nmt that wrote it)"
-            )
+            known = " and ".join(get_args(WeightFormat))
+            found = f"has weights of '{quoted(weights)}', this nmt reads {known}"
+            raise ArtefactError(f"{quoted(artefact.folder)}: {found} (use the nmt that wrote it)")
         return facts
 
     def build(self, folder: Path) -> Model:
@@ -82,12 +81,9 @@ class ModelFacts:
             options = registry.options_within("model", self.model, registry.choice_from(self.options))
         except UserError as error:
             raise ArtefactError(f"{quoted(folder)}: its model cannot be built: {error}") from None
-        own = {option.key for option in options}
-        if own != set(self.options):
-            odd = ", ".join(sorted(own ^ set(self.options)))
-            raise ArtefactError(
-                f"{quoted(folder)}: was written by another version of {self.model}: options {quoted(odd)}"
-            )
+        if odd := {option.key for option in options} ^ set(self.options):
+            other = f"another version of {self.model}: options {quoted(', '.join(sorted(odd)))}"
+            raise ArtefactError(f"{quoted(folder)}: was written by {other}")
         try:
             part = registry.choose("model", self.model, self.options)
             return cast(Model, registry.build(part, Vocabularies(**self.vocabularies)))
@@ -166,11 +162,8 @@ def write_model(folder: Path, weights: Mapping[str, Tensor], facts: ModelFacts, 
 
 @contextlib.contextmanager
 def _no_larger_than(weights: Mapping[str, Tensor], folder: Path) -> Iterator[None]:
-    """Raise ArtefactError while a model is built that is far larger than its weights, before it takes the memory.
-
-    A table that is shared may be counted more than once during building, hence the factor.
-    """
-    limit, built = 4 * sum(tensor.numel() for tensor in weights.values()), 0
+    """Raise ArtefactError while a model is built that is far larger than its weights, before it takes the memory."""
+    limit, built = 4 * sum(tensor.numel() for tensor in weights.values()), 0  # a shared table may count more than once
 
     def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
         nonlocal built

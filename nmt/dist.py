@@ -33,7 +33,7 @@ class World:
     def from_environment(cls) -> "World":
         """The world of torchrun's variables, or of this process alone without them."""
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-        if any(name not in os.environ for name in names):
+        if not os.environ.keys() >= set(names):
             return cls()
         rank, size, local_rank = (int(os.environ[name]) for name in names)
         return cls(rank, size, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", 1)))

@@ -68,12 +68,12 @@ def _with_current_names(state: Any) -> Any:
     return {**state, "progress": renamed}
 
 
-def resume(run: Run) -> bool:
-    """Load the newest whole checkpoint into a run; False if there is none. Raises as check_same does."""
+def resume(run: Run) -> None:
+    """Load the newest whole checkpoint, if there is one, into a run. Raises as check_same does."""
     checkpoint = _newest_checkpoint(run)
     if checkpoint is None:
         run.report.cut(0)
-        return False
+        return
     state = SavedState.read(checkpoint)
     check_same(run, checkpoint.folder, state)
     if (state.progress.scale is None) != (run.progress.scale is None):
@@ -89,7 +89,6 @@ def resume(run: Run) -> bool:
     run.model.begin_update(run.progress.update)
     run.report.cut(state.metrics_offset)
     run.minutes_before, run.started = state.minutes, time.monotonic()
-    return True
 
 
 def _newest_checkpoint(run: Run) -> Artefact | None:

@@ -109,9 +109,8 @@ def report_validation(run: Run, result: ValidationResult, better: bool, sign: fl
     run.report.record({"update": progress.update, **{f"valid_{name}": value for name, value in values.items()}})
     text = f"loss {result.loss:.4f} nats/token : ppl {result.perplexity:.3f}"
     text += "".join(f" : {name} {mean:.4f}" for name, mean in parts.items())
-    text += "".join(
-        f" : {name.upper()} {score.value:.2f} ({score.signature})" for name, score in result.metrics.items()
-    )
+    scores = result.metrics.items()
+    text += "".join(f" : {name.upper()} {score.value:.2f} ({score.signature})" for name, score in scores)
     best = "none" if progress.best is None else f"{sign * progress.best:.4f}"
     state = "new best" if better else f"stalled {progress.stalled} times (best {run.options.best_by}: {best})"
     text = f"[valid] Ep. {progress.epoch} : Up. {progress.update} : {text} : {state}"
@@ -137,9 +136,8 @@ def announce(run: Run) -> None:
     if progress.update:
         report.line(f"going on after update {progress.update} (epoch {progress.position.epoch})")
     if run.finished and not progress.validation_due:
-        report.line(
-            f"nothing to do: the run ended at update {progress.update} (raise --max-updates, --max-epochs or --patience)"
-        )
+        how = "raise --max-updates, --max-epochs or --patience"
+        report.line(f"nothing to do: the run ended at update {progress.update} ({how})")
 
 
 def conclude(run: Run) -> None:

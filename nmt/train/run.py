@@ -55,9 +55,7 @@ class Progress:
     skipped: int = 0  # updates whose gradient was not finite
     skipped_in_a_row: int = 0
     validation_due: bool = False  # at this update, and not done yet
-    save_due: bool = (
-        True  # at this update; a checkpoint that only a signal asked for counts neither as last nor as best
-    )
+    save_due: bool = True  # at this update; a checkpoint only for a signal counts neither as last nor as best
     score: float | None = None  # of the validation at this update, if there was one
     epoch: int = 1  # of the last update
     flops: int = 0  # of all updates, skipped ones too

@@ -51,8 +51,7 @@ class RunSetup:
         device = choose_device(options.device, world.local_rank)
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        data = training_data(options)
-        validation = validation_of(options, data)
+        data, validation = open_data(options)
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{quoted(folder)}: is a file; a run is a folder (name another --output)")
         if (folder / MANIFEST).exists():
@@ -74,19 +73,14 @@ def matmul_precision(device: torch.device, precision: Precision) -> Iterator[Non
         torch.set_float32_matmul_precision(before)
 
 
-def training_data(options: TrainOptions) -> PreparedData:
-    """The prepared data. Raises UserError if it has no training pairs."""
+def open_data(options: TrainOptions) -> tuple[PreparedData, Validation | None]:
+    """The prepared data, and its development set with metrics and no translator; None without a development set.
+
+    Raises UserError for data without training pairs, and for a set or a metric that cannot be used.
+    """
     data = PreparedData(Path(options.data))
     if not len(data.train):
         raise UserError(f"{quoted(options.data)}: has no training pairs (nmt prepare --train)")
-    return data
-
-
-def validation_of(options: TrainOptions, data: PreparedData) -> Validation | None:
-    """The development set and the metrics, without a translator; None if the data has no development set.
-
-    Raises UserError for a set or a metric that cannot be used.
-    """
     sets, name = data.valid, options.valid_set
     if name is not None and name not in sets:
         raise unknown("development set", name, sets)
@@ -94,16 +88,14 @@ def validation_of(options: TrainOptions, data: PreparedData) -> Validation | Non
     if dev is None:
         if options.patience is not None:
             raise UserError(f"{quoted(options.data)}: has no development set for --patience (nmt prepare --valid)")
-        return None
+        return data, None
     if next(dev.batches(1), None) is None:
         raise UserError(f"{quoted(options.data)}: development set '{dev.name}' has no pair with text on both sides")
-    metrics = {
-        name: registry.build(registry.choose("metric", name, {"tokenize": options.bleu_tokenize}))
-        for name in options.metrics
-    }
+    settings = {"tokenize": options.bleu_tokenize}
+    metrics = {name: registry.build(registry.choose("metric", name, settings)) for name in options.metrics}
     for metric in metrics.values():
         metric.check()
-    return Validation(dev, metrics)
+    return data, Validation(dev, metrics)
 
 
 def build_run(options: TrainOptions, parts: Any, setup: RunSetup) -> Run:
@@ -208,16 +200,13 @@ def _max_tokens(run: Run) -> int:
     options, longest = run.options, run.loader.longest()
     if options.max_tokens == "auto":
         largest = run.loader.largest_micro_batch()
-        max_tokens = find_max_tokens(
-            run.updater.objective, longest, largest, options.precision, run.world, run.loader.column_kinds
-        )
+        max_tokens = find_max_tokens(run.updater.objective, run.loader, largest, options.precision, run.world)
         why = "the largest that the data asks for" if max_tokens >= largest else "memory holds no larger ones"
         run.report.line(f"micro-batches of at most {max_tokens:,} tokens, found by trial: {why}")
         return max_tokens
     if options.max_tokens < longest:
-        run.report.line(
-            f"--max-tokens {options.max_tokens:,}: longer pairs, of up to {longest:,}, are batches of their own"
-        )
+        longer = f"longer pairs, of up to {longest:,}, are batches of their own"
+        run.report.line(f"--max-tokens {options.max_tokens:,}: {longer}")
     return options.max_tokens
 
 

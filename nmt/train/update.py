@@ -89,10 +89,8 @@ class _DeviceSums:
         parts = tuple(loss.trained), tuple(loss.reported)
         if self.sums is None:
             if set(loss.trained) != set(self.names):
-                counted = f"the counts of a batch are of {sorted(self.names)}"
-                raise UserError(
-                    f"the trained parts of the loss are {sorted(loss.trained)}, {counted} (see `Criterion.counts`)"
-                )
+                counted = f"the counts of a batch are of {sorted(self.names)} (see `Criterion.counts`)"
+                raise UserError(f"the trained parts of the loss are {sorted(loss.trained)}, {counted}")
             self.parts = parts
             self.sums = torch.zeros(len(parts[0]) + 2 * len(parts[1]), dtype=torch.float64, device=self.device)
         elif parts != self.parts:

@@ -90,11 +90,10 @@ def validate(
             return ValidationResult(losses.means(), perplexity)
         translator.scorer = model
         outputs = merge_shares(_on_all_ranks(world, lambda: _translations(translator, dev, world, check)))
-        scores = {
-            name: metric(outputs, [dev.target_lines], dev.source_lines) for name, metric in validation.metrics.items()
-        }
+        sources, references, metrics = dev.source_lines, dev.target_lines, validation.metrics.items()
+        scores = {name: metric(outputs, [references], sources) for name, metric in metrics}
         step = max(1, len(outputs) // NUM_EXAMPLES)
-        lines = list(zip(dev.source_lines, outputs, dev.target_lines, strict=True))
+        lines = list(zip(sources, outputs, references, strict=True))
         return ValidationResult(losses.means(), perplexity, scores, lines[::step][:NUM_EXAMPLES])
     finally:
         model.train()

@@ -17,7 +17,7 @@ class Lengths:
     """A corpus of which only the lengths are asked."""
 
     def __init__(self, source, target) -> None:
-        self.source_lengths, self.target_lengths = source, target
+        self.source_lengths, self.target_lengths, self.columns = source, target, {}
 
     def __len__(self) -> int:
         return len(self.source_lengths)
@@ -44,7 +44,7 @@ def test_max_tokens_auto_is_the_largest_of_the_plan_or_the_largest_that_fits(max
     made = loader(5000)
     small = TooSmall(objective_of(), max_micro_batch_tokens, True)
     wanted = found or made.largest_micro_batch()
-    assert find_max_tokens(small, made.longest(), made.largest_micro_batch(), "fp32", World()) == wanted
+    assert find_max_tokens(small, made, made.largest_micro_batch(), "fp32", World()) == wanted
     assert all(parameter.grad is None for parameter in small.parameters())
 
 
@@ -63,9 +63,7 @@ def test_the_trial_stops_where_twice_as_many_tokens_would_not_fit(free, found, m
             return int((free + 2 * 4 * weights) / 0.8) + 1
 
     monkeypatch.setattr(probe, "Memory", Told)
-    assert find_max_tokens(small, made.longest(), made.largest_micro_batch(), "fp32", World()) == pytest.approx(
-        found, rel=0.2
-    )
+    assert find_max_tokens(small, made, made.largest_micro_batch(), "fp32", World()) == pytest.approx(found, rel=0.2)
     assert sum(small.tried) <= 3.1 * free / 1000  # nothing was tried that does not fit
 
 
