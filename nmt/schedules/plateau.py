@@ -25,16 +25,11 @@ class PlateauOptions:
 
 @dataclass
 class PlateauState:
-    """The state of a plateau schedule.
+    """The state of a plateau schedule."""
 
-    best: lowest validation loss so far, nats a token
-    since: validations since the best, or since the last cut
-    falls: cuts of the learning rate
-    """
-
-    best: float | None = None
-    since: int = 0
-    falls: int = 0
+    best: float | None = None  # lowest validation loss so far, nats a token
+    since: int = 0  # validations since the best, or since the last cut
+    falls: int = 0  # cuts of the learning rate
 
 
 @register("schedule", "plateau", PlateauOptions)

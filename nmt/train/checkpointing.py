@@ -152,11 +152,11 @@ def _write(run: Run, path: Path) -> None:
     if not run.world.leads:
         return
     refuse_not_finite(weights, path)
-    minutes = round(run.minutes, 3)
+    minutes, settings = round(run.minutes, 3), dict(run.settings)
     state = SavedState(
         progress=run.progress,
         minutes=minutes,
-        settings=dict(run.settings),
+        settings=settings,
         data=run.data.fingerprint,
         optimizer=plain,
         schedule=run.schedule.state_dict(),
@@ -167,7 +167,7 @@ def _write(run: Run, path: Path) -> None:
         "minutes": minutes,
         "flops": run.progress.flops,
         "cost_is_measured": run.model.cost_is_measured,
-        "settings": sha256(to_json(dict(run.settings))).hexdigest(),
+        "settings": sha256(to_json(settings)).hexdigest(),
         "torch": str(torch.__version__),
         "threads": torch.get_num_threads(),
         "matmul": run.progress.limit.matmul,

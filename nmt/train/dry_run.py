@@ -25,16 +25,7 @@ TIMED_UPDATES: Final = 3  # after a first one, which warms up
 
 @dataclass(frozen=True)
 class DryRun:
-    """An estimate of a run. Memory is in bytes of this rank's device; seconds, tokens and FLOPs are per update, of all ranks.
-
-    first, last: numbers of its first and last update; last is None if nothing but patience ends it
-    micro_batches: per update and rank
-    max_tokens: of a micro-batch, padding counted
-    padding: share of the positions that hold no token
-    memory: peak of the updates; free: before them
-    checkpoint: bytes on disk; kept: number of checkpoints kept, None for all
-    hours, eflop: of all updates; None if the run has no end
-    """
+    """An estimate of a run. Memory is in bytes of this rank's device; seconds, tokens and FLOPs are per update, of all ranks."""
 
     model: str
     parameters: int
@@ -42,19 +33,19 @@ class DryRun:
     ranks: int
     pairs: int
     updates_per_epoch: int
-    first: int
-    last: int | None
-    micro_batches: float
-    max_tokens: int
+    first: int  # update
+    last: int | None  # update; None if nothing but patience ends the run
+    micro_batches: float  # per update and rank
+    max_tokens: int  # of a micro-batch, padding counted
     target_tokens: float
-    padding: float
+    padding: float  # share of the positions that hold no token
     seconds: float
     flops: float
-    memory: int
-    free: int
-    checkpoint: int
-    kept: int | None
-    hours: float | None
+    memory: int  # peak of the updates
+    free: int  # before them
+    checkpoint: int  # bytes on disk
+    kept: int | None  # number of checkpoints; None for all
+    hours: float | None  # of all updates; None if the run has no end
     eflop: float | None
 
     def lines(self) -> Iterator[str]:

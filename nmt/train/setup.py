@@ -123,9 +123,8 @@ def build_run(options: TrainOptions, parts: Any, setup: RunSetup) -> Run:
     optimizer = parts.build("optimizer", parameter_groups(model))
     counts = part_counts(model, criterion)
     schedule = parts.build("schedule", model.width, options.max_updates)
-    settings: dict[str, Any] = {
-        key: getattr(options, key) for key in (*MUST_STAY, *getattr(schedule, "depends_on", ()))
-    }
+    must_stay = (*MUST_STAY, *getattr(schedule, "depends_on", ()))
+    settings: dict[str, Any] = {key: getattr(options, key) for key in must_stay}
     validation = setup.validation
     if validation is not None and validation.metrics:
         translating = TranslatorOptions(batch_tokens=options.valid_batch_tokens)

@@ -22,7 +22,7 @@ from nmt.translate.translator import Translator
 
 NUM_EXAMPLES = 3
 
-Check = Callable[[], None]
+_Check = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def validate(
     max_tokens: int,
     precision: Precision,
     world: World,
-    check: Check,
+    check: _Check,
 ) -> ValidationResult:
     """Score a model on a development set, each rank a share of it; the model is put back in training mode.
 
@@ -114,7 +114,7 @@ def _on_all_ranks(world: World, work: Callable[[], Any]) -> list[Any]:
 
 @torch.inference_mode()
 def _losses(
-    objective: Objective, dev: EvaluationSet, max_tokens: int, precision: Precision, world: World, check: Check
+    objective: Objective, dev: EvaluationSet, max_tokens: int, precision: Precision, world: World, check: _Check
 ) -> LossSums:
     """The parts of the loss over this rank's share of the set; pairs with an empty side are left out."""
     device, sums = next(objective.parameters()).device, LossSums()
@@ -130,7 +130,7 @@ def _losses(
     return sums
 
 
-def _translations(translator: Translator, dev: EvaluationSet, world: World, check: Check) -> list[str]:
+def _translations(translator: Translator, dev: EvaluationSet, world: World, check: _Check) -> list[str]:
     """The translations of this rank's share of the lines."""
     translations = translator.translate(world.share(dev.source_lines), check)
     LineWarnings(dev.name).add_translations(translations)
