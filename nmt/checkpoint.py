@@ -38,7 +38,7 @@ RANDOM_INITIALIZERS: Final = {
     nn.init.kaiming_uniform_,
 }
 
-Weights = Literal["fp32", "int8"]
+WeightFormat = Literal["fp32", "int8"]
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,7 @@ class ModelFacts:
     model: str
     options: Mapping[str, Any]
     vocabularies: Mapping[str, Any]
-    weights: Weights = "fp32"
-
-    def to_json(self) -> dict[str, Any]:
-        sizes = dict(self.vocabularies)
-        return {"model": self.model, "options": dict(self.options), "vocabularies": sizes, "weights": self.weights}
+    weights: WeightFormat = "fp32"
 
     @classmethod
     def of(cls, name: str, options: Any, vocabularies: Vocabularies) -> "ModelFacts":
@@ -70,11 +66,10 @@ class ModelFacts:
             facts = cls(str(content["model"]), dict(content["options"]), dict(content["vocabularies"]), weights)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ArtefactError(f"{quoted(artefact.folder / OPTIONS)}: not a model's options: {error!r}") from None
-        if weights not in get_args(Weights):
-            raise ArtefactError(
-                f"{quoted(artefact.folder)}: has weights of '{quoted(weights)}', this nmt reads "
-                f"{' and '.join(get_args(Weights))} (use the nmt that wrote it)"
-            )
+        if weights not in get_args(WeightFormat):
+            known = " and ".join(get_args(WeightFormat))
+            found = f"has weights of '{quoted(weights)}', this nmt reads {known}"
+            raise ArtefactError(f"{quoted(artefact.folder)}: {found} (use the nmt that wrote it)")
         return facts
 
     def build(self, folder: Path) -> Model:
@@ -86,12 +81,9 @@ class ModelFacts:
             options = registry.options_within("model", self.model, registry.choice_from(self.options))
         except UserError as error:
             raise ArtefactError(f"{quoted(folder)}: its model cannot be built: {error}") from None
-        own = {option.key for option in options}
-        if own != set(self.options):
-            odd = ", ".join(sorted(own ^ set(self.options)))
-            raise ArtefactError(
-                f"{quoted(folder)}: was written by another version of {self.model}: options {quoted(odd)}"
-            )
+        if odd := {option.key for option in options} ^ set(self.options):
+            other = f"another version of {self.model}: options {quoted(', '.join(sorted(odd)))}"
+            raise ArtefactError(f"{quoted(folder)}: was written by {other}")
         try:
             part = registry.choose("model", self.model, self.options)
             return cast(Model, registry.build(part, Vocabularies(**self.vocabularies)))
@@ -144,18 +136,13 @@ def check_tensors(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], p
             raise ArtefactError(f"{quoted(place)}: '{quoted(name)}' is {shapes}")
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file into memory."""
-    try:
-        return load(path.read_bytes())
-    except SafetensorError as error:
-        raise ArtefactError(f"{quoted(path)}: not a safetensors file: {error}") from None
+def read_tensors(path: Path, mapped: bool = False) -> dict[str, Tensor]:
+    """Read a safetensors file into memory.
 
-
-def map_tensors(path: Path) -> dict[str, Tensor]:
-    """Map a safetensors file: pages are read at first use, and writing to a tensor copies its page."""
+    mapped: pages are read at first use instead, and writing to a tensor copies its page
+    """
     try:
-        return load_file(path)
+        return load_file(path) if mapped else load(path.read_bytes())
     except SafetensorError as error:
         raise ArtefactError(f"{quoted(path)}: not a safetensors file: {error}") from None
 
@@ -168,18 +155,15 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 def write_model(folder: Path, weights: Mapping[str, Tensor], facts: ModelFacts, pipeline: Pipeline) -> None:
     """Write weights, options and pipeline into a folder that is being made."""
     write_tensors(folder / WEIGHTS, weights)
-    write_file(folder / OPTIONS, to_json(facts.to_json()))
+    write_file(folder / OPTIONS, to_json(asdict(facts)))
     (folder / "pipeline").mkdir()
     pipeline.save(folder / "pipeline")
 
 
 @contextlib.contextmanager
 def _no_larger_than(weights: Mapping[str, Tensor], folder: Path) -> Iterator[None]:
-    """Raise ArtefactError while a model is built that is far larger than its weights, before it takes the memory.
-
-    A table that is shared may be counted more than once during building, hence the factor.
-    """
-    limit, built = 4 * sum(tensor.numel() for tensor in weights.values()), 0
+    """Raise ArtefactError while a model is built that is far larger than its weights, before it takes the memory."""
+    limit, built = 4 * sum(tensor.numel() for tensor in weights.values()), 0  # a shared table may count more than once
 
     def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
         nonlocal built
@@ -230,7 +214,7 @@ def load_model(folder: Path, device: torch.device) -> LoadedModel:
     sizes = {"source": pipeline.source.size, "target": pipeline.target.size, "joint": pipeline.joint}
     if sizes != dict(facts.vocabularies):
         raise ArtefactError(f"{quoted(folder)}: the model was built for {facts.vocabularies}, its pipeline has {sizes}")
-    weights = map_tensors(artefact.path(WEIGHTS))
+    weights = read_tensors(artefact.path(WEIGHTS), mapped=True)
     with _no_larger_than(weights, folder), _NoRandomWeights():
         model = facts.build(folder)
     if facts.weights == "int8":
@@ -241,19 +225,13 @@ def load_model(folder: Path, device: torch.device) -> LoadedModel:
 
 def flat_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """An optimizer's state as (tensors by "index.name", plain values)."""
-    state = optimizer.state_dict()
-    tensors: dict[str, Tensor] = {}
-    plain: dict[str, Any] = {}
-    for index, values in state["state"].items():
-        for name, value in values.items():
-            if isinstance(value, Tensor):
-                tensors[f"{index}.{name}"] = value
-            else:
-                plain[f"{index}.{name}"] = value
-    return tensors, plain
+    state = optimizer.state_dict()["state"]
+    flat = {f"{index}.{name}": value for index, values in state.items() for name, value in values.items()}
+    tensors = {key: value for key, value in flat.items() if isinstance(value, Tensor)}
+    return tensors, {key: value for key, value in flat.items() if key not in tensors}
 
 
-def begin(optimizer: torch.optim.Optimizer) -> None:
+def create_optimizer_state(optimizer: torch.optim.Optimizer) -> None:
     """Make an optimizer create its state by a step; the caller overwrites state and weights."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
@@ -275,7 +253,7 @@ def put_optimizer(
         raise ArtefactError(f"{quoted(place)}: the optimizer's values are not those of {type(optimizer).__name__}")
     state: dict[int, dict[str, Any]] = {}
     placed = {key: shard_like(tensors[key], own) for key, own in own_tensors.items()}  # all ranks in one order
-    for key, value in [*placed.items(), *plain.items()]:
+    for key, value in {**placed, **plain}.items():
         index, _, name = key.partition(".")
         state.setdefault(int(index), {})[name] = value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
@@ -298,11 +276,7 @@ def average_weights(folders: Sequence[Path], check: Callable[[], None]) -> dict[
                 sums[name] = tensor
             else:
                 sums[name] = sums[name] + tensor.double() if name in sums else tensor.double()
-    return {name: _mean(tensor, len(folders)) for name, tensor in sums.items()}
-
-
-def _mean(total: Tensor, count: int) -> Tensor:
-    return (total / count).float() if total.is_floating_point() else total
+    return {name: (t / len(folders)).float() if t.is_floating_point() else t for name, t in sums.items()}
 
 
 def save_model(

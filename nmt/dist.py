@@ -33,7 +33,7 @@ class World:
     def from_environment(cls) -> "World":
         """The world of torchrun's variables, or of this process alone without them."""
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-        if any(name not in os.environ for name in names):
+        if not os.environ.keys() >= set(names):
             return cls()
         rank, size, local_rank = (int(os.environ[name]) for name in names)
         return cls(rank, size, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
@@ -51,9 +51,8 @@ class World:
             return
         import torch.distributed as dist
 
-        timeout = timedelta(minutes=minutes)
+        timeout, meeting = timedelta(minutes=minutes), timedelta(minutes=max(minutes, MIN_START_MINUTES))
         try:
-            meeting = timedelta(minutes=max(minutes, MIN_START_MINUTES))
             self._store = _store(self, meeting)
             self._store.set(f"here/{self.rank}", "")
             self._store.wait([f"here/{rank}" for rank in range(self.size)], meeting)
@@ -89,10 +88,7 @@ class World:
             return "time" not in str(error).lower()
 
     def _missing(self, message: str) -> Exception:
-        """The error for a missing rank. A thread asks for it, because an unreachable store may never answer.
-
-        message: of the failed wait
-        """
+        """The error for a missing rank. A thread asks for it, because an unreachable store may never answer."""
         answers: list[str | RankFailed] = []
         thread = threading.Thread(target=lambda: answers.append(self._ask()), daemon=True)
         thread.start()

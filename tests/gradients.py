@@ -6,6 +6,8 @@ from torch import nn
 from torch.nn import functional
 
 from nmt.batch import Batch
+from nmt.criteria.base import CriterionContext, Loss, Term
+from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
 from nmt.data.loader import Position, UpdateBatches
 from nmt.dist import World
 from nmt.models.base import Vocabularies
@@ -49,6 +51,40 @@ class Recorder(torch.optim.SGD):
 def transformer(options: TransformerOptions = OPTIONS) -> Transformer:
     torch.manual_seed(7)
     return Transformer(options, VOCABULARIES).train()
+
+
+def objective_of(options: TransformerOptions = OPTIONS) -> Objective:
+    model = transformer(options)
+    return Objective(model, CrossEntropy(CrossEntropyOptions(), CriterionContext(None, model))).train()
+
+
+class TooSmall(nn.Module):
+    """A device that holds so many tokens: memory runs out before or behind the work, as it does in real ones."""
+
+    def __init__(self, inner: Objective, tokens: int, behind: bool) -> None:
+        super().__init__()
+        self.inner, self.tokens, self.behind, self.tried = inner, tokens, behind, []
+
+    def forward(self, batch: Batch) -> Loss:
+        self.tried.append(batch.cells)
+        fits = batch.cells <= self.tokens
+        if not fits and not self.behind:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        trained, reported = self.inner(batch)
+        term = trained["loss"]
+        return Loss({"loss": Term(term.total if fits else _RunsOut.apply(term.total), term.count)}, reported)
+
+
+class _RunsOut(torch.autograd.Function):
+    """The identity, whose gradient does not fit."""
+
+    @staticmethod
+    def forward(ctx, value):
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
 
 
 def gradient(

@@ -10,7 +10,7 @@ from nmt.dist import World
 from nmt.log import log
 from nmt.train.dry_run import dry_run_of
 from nmt.train.options import TrainOptions
-from nmt.train.setup import training_data, validation_of
+from nmt.train.setup import open_data
 from nmt.train.trainer import train
 
 
@@ -18,7 +18,7 @@ def run(options: TrainOptions, parts: Parts) -> int:
     """Train, or estimate a training with --dry-run; with --json print the state of the run."""
     world = World.from_environment()
     if options.devices > 1 and world.size == 1:
-        validation_of(options, training_data(options))  # errors of the data are printed once
+        open_data(options)  # errors of the data are printed once
         rank_flags = flags_of_each(options.devices, options.device, options.threads)
         return launch(
             options.devices, ["train", *parts.argv, *rank_flags], "the same command goes on from the newest checkpoint"
@@ -27,8 +27,7 @@ def run(options: TrainOptions, parts: Parts) -> int:
     if options.dry_run:
         estimate = dry_run_of(options, parts)
         if world.leads:
-            values = {**asdict(estimate), "hours": estimate.hours, "eflop": estimate.eflop}
-            lines = [json.dumps(values, indent=1)] if options.json else estimate.lines()
+            lines = [json.dumps(asdict(estimate), indent=1)] if options.json else estimate.lines()
             sys.stdout.writelines(f"{line}\n" for line in lines)
         return 0
     done = train(options, parts)

@@ -16,9 +16,7 @@ from nmt.symbols import PAD
 
 # Logits of a chunk, of which two copies exist: they fit a CPU's cache, and fill a GPU.
 CHUNK_LOGITS: Final = {"cpu": 2**22, "cuda": 2**26}
-MIN_CHUNK_ROWS: Final = (
-    512  # each chunk adds to the whole gradient of the output's weights, however large the vocabulary
-)
+MIN_CHUNK_ROWS: Final = 512  # each chunk adds to the whole gradient of the output's weights
 
 
 @options_class

@@ -5,15 +5,12 @@ from typing import Any
 import torch
 
 from nmt import opt, options_class, register
+from nmt.optimizers.adam import AdamOptions
 from nmt.optimizers.base import UNSET_LR, Parameters, can_fuse
 
 
 @options_class
-class AdamWOptions:
-    adam_betas: tuple[float, float] = opt(
-        (0.9, 0.98), "decay of the gradient's first and second moments", minimum=0, below=1
-    )
-    adam_eps: float = opt(1e-9, "added to the root of the second moment", above=0)
+class AdamWOptions(AdamOptions):
     weight_decay: float = opt(
         0.01, "share of each weight subtracted an update, times the learning rate", aliases=("wd",), minimum=0
     )

@@ -19,6 +19,9 @@ class Schedule:
 
     depends_on: tuple[str, ...] = ()
 
+    def __init__(self, options: Any, width: int, max_updates: int | None) -> None:
+        self.options = options
+
     def __call__(self, update: int) -> float:
         """The learning rate of an update, counted from 1."""
         raise NotImplementedError
@@ -55,6 +58,7 @@ class Decay(Schedule):
     """
 
     name: ClassVar[str]
+    options: DecayOptions
     depends_on = ("max_updates",)
 
     def __init__(self, options: DecayOptions, width: int, max_updates: int | None) -> None:
@@ -65,7 +69,8 @@ class Decay(Schedule):
                 f"--schedule {self.name}: has {options.warmup_updates} warm-up updates, but the run ends at update "
                 f"{max_updates} (give fewer --warmup-updates or more --max-updates)"
             )
-        self.options, self.max_updates = options, max_updates
+        super().__init__(options, width, max_updates)
+        self.max_updates = max_updates
 
     def remaining(self, done: float) -> float:
         """The share of the decay that remains, 1 to 0. done: share of the updates after the warm-up, 0 to 1"""

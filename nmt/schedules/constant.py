@@ -14,9 +14,7 @@ class ConstantOptions:
 class Constant(Schedule):
     """The same learning rate at every update after the warm-up."""
 
-    def __init__(self, options: ConstantOptions, width: int, max_updates: int | None) -> None:
-        self.options = options
+    options: ConstantOptions
 
     def __call__(self, update: int) -> float:
-        """See Schedule."""
         return self.options.lr * warmup_factor(update, self.options.warmup_updates)

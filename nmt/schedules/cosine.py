@@ -7,11 +7,10 @@ from nmt.schedules.base import Decay, DecayOptions
 
 
 @register("schedule", "cosine", DecayOptions)
-class Cosine(Decay):
+class CosineDecay(Decay):
     """Linear growth to lr, then half a cosine over the rest of the run."""
 
     name = "cosine"
 
     def remaining(self, done: float) -> float:
-        """See Decay."""
         return (1 + math.cos(math.pi * done)) / 2

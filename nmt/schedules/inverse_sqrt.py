@@ -19,11 +19,9 @@ class InverseSqrtOptions:
 class InverseSqrt(Schedule):
     """Linear growth from warmup_init_lr to lr, then lr * sqrt(warmup / update)."""
 
-    def __init__(self, options: InverseSqrtOptions, width: int, max_updates: int | None) -> None:
-        self.options = options
+    options: InverseSqrtOptions
 
     def __call__(self, update: int) -> float:
-        """See Schedule."""
         o = self.options
         if update < o.warmup_updates:
             return o.warmup_init_lr + (o.lr - o.warmup_init_lr) * warmup_factor(update, o.warmup_updates)

@@ -5,11 +5,10 @@ from nmt.schedules.base import Decay, DecayOptions
 
 
 @register("schedule", "linear", DecayOptions)
-class Linear(Decay):
+class LinearDecay(Decay):
     """Linear growth to lr, then linear decay over the rest of the run."""
 
     name = "linear"
 
     def remaining(self, done: float) -> float:
-        """See Decay."""
         return 1 - done

@@ -17,9 +17,8 @@ class Noam(Schedule):
     """width^-0.5 * min(update^-0.5, update * warmup^-1.5): linear growth, then the inverse square root."""
 
     def __init__(self, options: NoamOptions, width: int, max_updates: int | None) -> None:
-        self.options = options
+        super().__init__(options, width, max_updates)
         self.scale = options.lr * width**-0.5
 
     def __call__(self, update: int) -> float:
-        """See Schedule."""
         return float(self.scale * min(update**-0.5, update * self.options.warmup_updates**-1.5))

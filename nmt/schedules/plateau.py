@@ -25,30 +25,25 @@ class PlateauOptions:
 
 @dataclass
 class PlateauState:
-    """The state of a plateau schedule.
+    """The state of a plateau schedule."""
 
-    best: lowest validation loss so far, nats a token
-    since: validations since the best, or since the last cut
-    falls: cuts of the learning rate
-    """
-
-    best: float | None = None
-    since: int = 0
-    falls: int = 0
+    best: float | None = None  # lowest validation loss so far, nats a token
+    since: int = 0  # validations since the best, or since the last cut
+    falls: int = 0  # cuts of the learning rate
 
 
 @register("schedule", "plateau", PlateauOptions)
 class Plateau(Schedule):
     """A constant that is cut each time the validation loss has not improved for some validations."""
 
+    options: PlateauOptions
     depends_on = ("valid_every", "valid_set")
 
     def __init__(self, options: PlateauOptions, width: int, max_updates: int | None) -> None:
-        self.options = options
+        super().__init__(options, width, max_updates)
         self.state = PlateauState()
 
     def __call__(self, update: int) -> float:
-        """See Schedule."""
         o = self.options
         return max(o.min_lr, o.lr * o.plateau_factor**self.state.falls) * warmup_factor(update, o.warmup_updates)
 
@@ -63,7 +58,6 @@ class Plateau(Schedule):
             state.falls, state.since = state.falls + 1, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """See Schedule."""
         return asdict(self.state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

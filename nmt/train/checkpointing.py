@@ -13,7 +13,7 @@ from torch import Tensor
 from nmt.artefact import Artefact, new_folder, remove_leftovers, to_json, write_file
 from nmt.checkpoint import (
     TRAINING_TENSORS,
-    begin,
+    create_optimizer_state,
     flat_optimizer,
     put_optimizer,
     put_weights,
@@ -68,19 +68,19 @@ def _with_current_names(state: Any) -> Any:
     return {**state, "progress": renamed}
 
 
-def resume(run: Run) -> bool:
-    """Load the newest whole checkpoint into a run; False if there is none. Raises as check_same does."""
+def resume(run: Run) -> None:
+    """Load the newest whole checkpoint, if there is one, into a run. Raises as check_same does."""
     checkpoint = _newest_checkpoint(run)
     if checkpoint is None:
         run.report.cut(0)
-        return False
+        return
     state = SavedState.read(checkpoint)
     check_same(run, checkpoint.folder, state)
     if (state.progress.scale is None) != (run.progress.scale is None):
         raise ArtefactError(f"{quoted(checkpoint.folder / TRAINING)}: a loss scale belongs to fp16 alone")
     tensors = read_tensors(checkpoint.path(TRAINING_TENSORS))
     if state.progress.update > state.progress.skipped:
-        begin(run.optimizer)
+        create_optimizer_state(run.optimizer)
     put_optimizer(run.optimizer, tensors, state.optimizer, checkpoint.folder / TRAINING_TENSORS)
     put_weights(run.model, read_tensors(checkpoint.path(WEIGHTS)), checkpoint.folder)
     run.schedule.load_state_dict(state.schedule)
@@ -89,7 +89,6 @@ def resume(run: Run) -> bool:
     run.model.begin_update(run.progress.update)
     run.report.cut(state.metrics_offset)
     run.minutes_before, run.started = state.minutes, time.monotonic()
-    return True
 
 
 def _newest_checkpoint(run: Run) -> Artefact | None:
@@ -153,11 +152,11 @@ def _write(run: Run, path: Path) -> None:
     if not run.world.leads:
         return
     refuse_not_finite(weights, path)
-    minutes = round(run.minutes, 3)
+    minutes, settings = round(run.minutes, 3), dict(run.settings)
     state = SavedState(
         progress=run.progress,
         minutes=minutes,
-        settings=dict(run.settings),
+        settings=settings,
         data=run.data.fingerprint,
         optimizer=plain,
         schedule=run.schedule.state_dict(),
@@ -168,7 +167,7 @@ def _write(run: Run, path: Path) -> None:
         "minutes": minutes,
         "flops": run.progress.flops,
         "cost_is_measured": run.model.cost_is_measured,
-        "settings": sha256(to_json(dict(run.settings))).hexdigest(),
+        "settings": sha256(to_json(settings)).hexdigest(),
         "torch": str(torch.__version__),
         "threads": torch.get_num_threads(),
         "matmul": run.progress.limit.matmul,

@@ -25,15 +25,7 @@ TIMED_UPDATES: Final = 3  # after a first one, which warms up
 
 @dataclass(frozen=True)
 class DryRun:
-    """An estimate of a run. Memory is in bytes of this rank's device; seconds, tokens and FLOPs are per update, of all ranks.
-
-    first, last: numbers of its first and last update; last is None if nothing but patience ends it
-    micro_batches: per update and rank
-    max_tokens: of a micro-batch, padding counted
-    padding: share of the positions that hold no token
-    memory: peak of the updates; free: before them
-    checkpoint: bytes on disk; kept: number of checkpoints kept, None for all
-    """
+    """An estimate of a run. Memory is in bytes of this rank's device; seconds, tokens and FLOPs are per update, of all ranks."""
 
     model: str
     parameters: int
@@ -41,28 +33,20 @@ class DryRun:
     ranks: int
     pairs: int
     updates_per_epoch: int
-    first: int
-    last: int | None
-    micro_batches: float
-    max_tokens: int
+    first: int  # update
+    last: int | None  # update; None if nothing but patience ends the run
+    micro_batches: float  # per update and rank
+    max_tokens: int  # of a micro-batch, padding counted
     target_tokens: float
-    padding: float
+    padding: float  # share of the positions that hold no token
     seconds: float
     flops: float
-    memory: int
-    free: int
-    checkpoint: int
-    kept: int | None
-
-    @property
-    def hours(self) -> float | None:
-        """Hours of all updates; None if the run has no end."""
-        return None if self.last is None else self.seconds * max(self.last - self.first + 1, 0) / 3600
-
-    @property
-    def eflop(self) -> float | None:
-        """EFLOP of all updates; None if the run has no end."""
-        return None if self.last is None else self.flops * max(self.last - self.first + 1, 0) / 1e18
+    memory: int  # peak of the updates
+    free: int  # before them
+    checkpoint: int  # bytes on disk
+    kept: int | None  # number of checkpoints; None for all
+    hours: float | None  # of all updates; None if the run has no end
+    eflop: float | None
 
     def lines(self) -> Iterator[str]:
         """The estimate as lines of text."""
@@ -95,21 +79,14 @@ def dry_run_of(options: TrainOptions, parts: Any) -> DryRun:
     free = memory.free()
     joined = setup.world.joined(setup.device.type, options.timeout)
     with joined, matmul_precision(setup.device, options.precision):
-        run = build_run(options, parts, setup)
-        done = _updates_done(run)
+        run, done = build_run(options, parts, setup), 0
+        if run.checkpoints.folder.is_dir() and (checkpoint := run.checkpoints.newest_valid()):
+            state = SavedState.read(checkpoint)
+            check_same(run, checkpoint.folder, state)
+            done = state.progress.update
         choose_kernels(run)
         memory.watch()
         return _estimate(run, done, memory, free)
-
-
-def _updates_done(run: Run) -> int:
-    """Updates of the run folder so far. Raises UserError or ArtefactError if the run cannot be continued like this."""
-    checkpoint = run.checkpoints.newest_valid() if run.checkpoints.folder.is_dir() else None
-    if checkpoint is None:
-        return 0
-    state = SavedState.read(checkpoint)
-    check_same(run, checkpoint.folder, state)
-    return state.progress.update
 
 
 def _estimate(run: Run, done: int, memory: Memory, free: int) -> DryRun:
@@ -130,6 +107,9 @@ def _estimate(run: Run, done: int, memory: Memory, free: int) -> DryRun:
     seconds, _, _ = run.world.agree(window.seconds / TIMED_UPDATES, None, 0)
     tensors, _ = flat_optimizer(run.optimizer)
     saved = [*tensors.values(), *weights_of(run.model).values()]
+    last = _last_update(options, loader.updates_per_epoch(), done, seconds)
+    to_do = None if last is None else max(last - done, 0)
+    flops = window.flops / TIMED_UPDATES
     return DryRun(
         model=run.facts.model,
         parameters=run.model.num_parameters(),
@@ -138,26 +118,27 @@ def _estimate(run: Run, done: int, memory: Memory, free: int) -> DryRun:
         pairs=len(run.data.train),
         updates_per_epoch=loader.updates_per_epoch(),
         first=done + 1,
-        last=_last_update(options, loader.updates_per_epoch(), done, seconds),
+        last=last,
         micro_batches=batches / TIMED_UPDATES,
         max_tokens=run.progress.limit.max_micro_batch_tokens,
         target_tokens=tokens / TIMED_UPDATES,
         padding=window.padding,
         seconds=seconds,
-        flops=window.flops / TIMED_UPDATES,
+        flops=flops,
         memory=memory.peak(),
         free=free,
         checkpoint=sum(tensor.numel() * tensor.element_size() for tensor in saved),
         kept=options.keep_last + options.keep_best if options.keep_last else None,
+        hours=None if to_do is None else seconds * to_do / 3600,
+        eflop=None if to_do is None else flops * to_do / 1e18,
     )
 
 
 def _last_update(options: TrainOptions, updates_per_epoch: int, done: int, seconds: float) -> int | None:
-    """The last update, by whichever of updates, epochs and minutes ends the run first."""
-    ends = [options.max_updates] if options.max_updates is not None else []
-    ends += [options.max_epochs * updates_per_epoch] if options.max_epochs is not None else []
-    ends += [done + math.ceil(60 * options.max_minutes / seconds)] if options.max_minutes is not None else []
-    return min(ends, default=None)
+    """The last update, by the limit that ends the run first."""
+    by_epochs = None if options.max_epochs is None else options.max_epochs * updates_per_epoch
+    by_minutes = None if options.max_minutes is None else done + math.ceil(60 * options.max_minutes / seconds)
+    return min((end for end in (options.max_updates, by_epochs, by_minutes) if end is not None), default=None)
 
 
 def _size(number: int) -> str:

@@ -23,13 +23,10 @@ def layers_of(module: nn.Module) -> list[nn.Module]:
 
 
 def recompute(model: nn.Module) -> None:
-    """Keep only the input of each layer and recompute the rest for the gradient: the same bits in less memory.
-
-    Raises UserError when the model has no layers.
-    """
+    """Keep only the input of each layer and recompute the rest for the gradient; UserError if the model has no layers."""
+    layer: Any
     for layer in _required_layers(model, "--activation-checkpointing"):
-        module: Any = layer
-        module.forward = partial(_checkpointed, layer.forward)
+        layer.forward = partial(_checkpointed, layer.forward)
 
 
 def _checkpointed(forward: Any, *inputs: Any, **named: Any) -> Any:

@@ -7,7 +7,7 @@ from nmt.device import Precision
 from nmt.dist import MAX_WAIT_MINUTES
 from nmt.options import REQUIRED
 from nmt.train.parallel import Engine
-from nmt.train.period import Period
+from nmt.train.period import parse_period
 
 # Options that a continued run must keep: they decide its mathematics and the meaning of its scores. So must all options of
 # its model, criterion, optimizer and schedule.
@@ -75,7 +75,7 @@ class TrainOptions:
     def __post_init__(self) -> None:
         for name in ("save_every", "valid_every", "log_every"):
             try:
-                Period.parse(getattr(self, name))
+                parse_period(getattr(self, name))
             except ValueError as error:
                 raise ValueError(f"--{name.replace('_', '-')} {error}") from None
         if self.best_by == "bleu" and "bleu" not in self.metrics:

@@ -93,9 +93,10 @@ def spread(model: Model, criterion: Criterion, world: World, engine: Engine, bat
 def _replicated(objective: Objective) -> nn.Module:
     from torch.nn.parallel import DistributedDataParallel
 
-    if "forward_sync_buffers" in signature(DistributedDataParallel).parameters:  # from torch 2.13 on
-        return DistributedDataParallel(objective, gradient_as_bucket_view=True, forward_sync_buffers=False)
-    return DistributedDataParallel(objective, gradient_as_bucket_view=True, broadcast_buffers=False)
+    known = signature(DistributedDataParallel).parameters
+    name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"  # before torch 2.13
+    no_buffers: dict[str, Any] = {name: False}
+    return DistributedDataParallel(objective, gradient_as_bucket_view=True, **no_buffers)
 
 
 def _sharded(objective: Objective, ranks: int) -> nn.Module:

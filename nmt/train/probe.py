@@ -1,21 +1,21 @@
 """Probing a device before the first update: shapes for measuring products, and the largest micro-batch that fits."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 from torch import nn
 
 from nmt.batch import Batch, dummy_batch
+from nmt.data.loader import Loader
 from nmt.device import Memory, Precision, autocast, release_memory
 from nmt.dist import World
 from nmt.errors import ResourceError, is_out_of_memory
-from nmt.symbols import ColumnKind
 from nmt.train.parallel import gradients_shared, in_step, sum_of_trained
 
 MIN_PROBE_TOKENS: Final = 512
 MAX_MEMORY_SHARE: Final = 0.8  # of the free memory
 PRODUCT_ROWS: Final = 1024
-UNLIMITED_BYTES: Final = 1 << 60  # more than any device has
+OUT_OF_MEMORY_BYTES: Final = 1 << 60  # more than any device has
 OPTIMIZER_NUMBERS_PER_WEIGHT: Final = 2  # from the first update on
 
 
@@ -25,23 +25,13 @@ def products(model: nn.Module) -> tuple[int, int, int]:
     return PRODUCT_ROWS, inputs, min(outputs, 4 * inputs)
 
 
-def find_max_tokens(
-    objective: nn.Module,
-    longest: int,
-    largest: int,
-    precision: Precision,
-    world: World,
-    columns: Mapping[str, ColumnKind] | None = None,
-) -> int:
-    """Tokens of the largest micro-batch that fits, padding counted; at most the largest one of the plan.
-
-    longest: tokens of the longest pair; largest: tokens of the plan's largest micro-batch (nmt.data.loader)
-    columns: the kind of each column of the data
+def find_max_tokens(objective: nn.Module, loader: Loader, largest: int, precision: Precision, world: World) -> int:
+    """Tokens of the largest micro-batch that fits, padding counted; at most `largest`, that of the plan.
 
     Probes batches of the longest pairs, each twice as large as the previous, while twice the memory is free. All ranks
     probe the same batches; the smallest device decides. Raises ResourceError when not even one pair fits.
     """
-    weights = list(objective.parameters())
+    weights, longest = list(objective.parameters()), loader.longest()
     memory = Memory(weights[0].device)
     optimizer_bytes = OPTIMIZER_NUMBERS_PER_WEIGHT * sum(weight.numel() * weight.element_size() for weight in weights)
     memory.watch()
@@ -50,7 +40,7 @@ def find_max_tokens(
     available = world.minimum(int(MAX_MEMORY_SHARE * memory.free() / processes) - optimizer_bytes)
     max_tokens = 0
     for tokens in _sizes(longest, largest):
-        batch = dummy_batch(max(tokens // longest, 1), longest, longest, columns)
+        batch = dummy_batch(max(tokens // longest, 1), longest, longest, loader.column_kinds)
         left = world.minimum(available - (_peak(objective, memory, batch, precision) - before))
         if left < 0:
             break
@@ -72,7 +62,7 @@ def _sizes(longest: int, largest: int) -> Iterator[int]:
 
 
 def _peak(objective: nn.Module, memory: Memory, batch: Batch, precision: Precision) -> int:
-    """Peak bytes of a gradient of this batch; UNLIMITED_BYTES when memory runs out."""
+    """Peak bytes of a gradient of this batch; OUT_OF_MEMORY_BYTES when memory runs out."""
     memory.watch()
     try:
         with gradients_shared(objective, last=in_step(objective)):  # FSDP frees only gradients that it has reduced
@@ -85,7 +75,7 @@ def _peak(objective: nn.Module, memory: Memory, batch: Batch, precision: Precisi
             raise
         if in_step(objective):
             raise ResourceError(f"out of memory in a trial of {batch.cells:,} tokens (give --max-tokens)") from None
-        return UNLIMITED_BYTES
+        return OUT_OF_MEMORY_BYTES
     finally:
         objective.zero_grad(set_to_none=True)
         release_memory()

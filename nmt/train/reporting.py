@@ -12,7 +12,6 @@ from nmt.models.base import Model
 from nmt.options import as_dict, toml_line
 from nmt.report.training import SHOWN_AS, LogWindow, RunStatus
 from nmt.train.layer_wrapping import graphs_compiled
-from nmt.train.options import TrainOptions
 from nmt.train.period import Timer
 from nmt.train.run import Run
 from nmt.train.update import Stats
@@ -42,13 +41,12 @@ class UpdateLog:
     def add(self, stats: Stats, data: UpdateBatches) -> None:
         """Record an update. Raises DivergedError after too many updates in a row that could not be applied."""
         run, progress = self.run, self.run.progress
-        if progress.limit.max_micro_batch_tokens < self.max_tokens:
+        if (max_tokens := progress.limit.max_micro_batch_tokens) < self.max_tokens:
             run.report.line(
                 f"update {progress.update}: out of memory with micro-batches of up to {self.max_tokens:,} tokens; it was made "
-                f"with at most {progress.limit.max_micro_batch_tokens:,} each, like those to come: the same gradient, but for "
-                "dropout's draws"
+                f"with at most {max_tokens:,} each, like those to come: the same gradient, but for dropout's draws"
             )
-            self.max_tokens = progress.limit.max_micro_batch_tokens
+            self.max_tokens = max_tokens
         flops = flops_of(run.model, data)
         progress.flops += flops
         progress.skipped += not stats.applied
@@ -56,18 +54,10 @@ class UpdateLog:
             progress.skipped_in_a_row = 0
         elif progress.scale is None or progress.scale.factor == 1:  # else the scale was to blame, and is smaller now
             progress.skipped_in_a_row += 1
-        run.report.record(
-            {
-                "update": progress.update,
-                "epoch": progress.epoch,
-                **stats.losses.means(),
-                "target_tokens": stats.tokens,
-                "eflop": progress.flops / 10**18,
-                "lr": run.schedule(progress.update),
-                "gradient_norm": stats.gradient_norm,
-                "skipped": progress.skipped,
-            }
-        )
+        sums = {"target_tokens": stats.tokens, "eflop": progress.flops / 10**18}
+        rates = {"lr": run.schedule(progress.update), "gradient_norm": stats.gradient_norm}
+        numbers = {**stats.losses.means(), **sums, **rates, "skipped": progress.skipped}
+        run.report.record({"update": progress.update, "epoch": progress.epoch, **numbers})
         if progress.skipped_in_a_row == MAX_SKIPPED_UPDATES:
             raise DivergedError(
                 f"update {progress.update}: loss or gradient not finite {MAX_SKIPPED_UPDATES} times in a row; the "
@@ -119,9 +109,8 @@ def report_validation(run: Run, result: ValidationResult, better: bool, sign: fl
     run.report.record({"update": progress.update, **{f"valid_{name}": value for name, value in values.items()}})
     text = f"loss {result.loss:.4f} nats/token : ppl {result.perplexity:.3f}"
     text += "".join(f" : {name} {mean:.4f}" for name, mean in parts.items())
-    text += "".join(
-        f" : {name.upper()} {score.value:.2f} ({score.signature})" for name, score in result.metrics.items()
-    )
+    scores = result.metrics.items()
+    text += "".join(f" : {name.upper()} {score.value:.2f} ({score.signature})" for name, score in scores)
     best = "none" if progress.best is None else f"{sign * progress.best:.4f}"
     state = "new best" if better else f"stalled {progress.stalled} times (best {run.options.best_by}: {best})"
     text = f"[valid] Ep. {progress.epoch} : Up. {progress.update} : {text} : {state}"
@@ -147,17 +136,15 @@ def announce(run: Run) -> None:
     if progress.update:
         report.line(f"going on after update {progress.update} (epoch {progress.position.epoch})")
     if run.finished and not progress.validation_due:
-        report.line(
-            f"nothing to do: the run ended at update {progress.update} (raise --max-updates, --max-epochs or --patience)"
-        )
+        how = "raise --max-updates, --max-epochs or --patience"
+        report.line(f"nothing to do: the run ended at update {progress.update} ({how})")
 
 
 def conclude(run: Run) -> None:
     """Log which checkpoint is the best, and how to use it."""
     if run.options.compile:
         run.report.line(f"torch.compile made {graphs_compiled()} graphs")
-    best = run.checkpoints.best()
-    if best is not None:
+    if (best := run.checkpoints.best()) is not None:
         score = run.checkpoints.score(best)
         sign = run.validation.sign(run.options.best_by) if run.validation else 1.0
         shown = "" if score is None else f" ({run.options.best_by} {sign * score:.4f})"
@@ -167,10 +154,6 @@ def conclude(run: Run) -> None:
 def save_settings(run: Run, parts: Any) -> None:
     """Write all settings as TOML, so that `nmt train --config RUN/settings.toml` continues the run."""
     if run.world.leads and not run.finished:
-        write_file(run.folder / SETTINGS, _settings_file(run.options, parts))
-
-
-def _settings_file(options: TrainOptions, parts: Any) -> bytes:
-    settings = as_dict(options) | parts.as_dict()
-    kept = {key: value for key, value in settings.items() if key not in NOT_SETTINGS}
-    return "".join(f"{toml_line(key, value)}\n" for key, value in kept.items()).encode()
+        settings = (as_dict(run.options) | parts.as_dict()).items()
+        lines = (f"{toml_line(key, value)}\n" for key, value in settings if key not in NOT_SETTINGS)
+        write_file(run.folder / SETTINGS, "".join(lines).encode())

@@ -55,9 +55,7 @@ class Progress:
     skipped: int = 0  # updates whose gradient was not finite
     skipped_in_a_row: int = 0
     validation_due: bool = False  # at this update, and not done yet
-    save_due: bool = (
-        True  # at this update; a checkpoint that only a signal asked for counts neither as last nor as best
-    )
+    save_due: bool = True  # at this update; a checkpoint only for a signal counts neither as last nor as best
     score: float | None = None  # of the validation at this update, if there was one
     epoch: int = 1  # of the last update
     flops: int = 0  # of all updates, skipped ones too
@@ -123,29 +121,19 @@ class Run:
         return self.progress.position.epoch - 1 + self.progress.position.pairs / len(self.data.train)
 
     @property
-    def out_of_patience(self) -> bool:
-        """Whether too many validations in a row brought no new best."""
-        return self.options.patience is not None and self.progress.stalled >= self.options.patience
+    def share(self) -> float | None:
+        """The share of the run that is done, 0 to 1; None when it has no end set."""
+        options = self.options
+        ends = options.max_updates, options.max_epochs, options.max_minutes
+        done = self.progress.update, self.epochs, self.seconds / 60
+        shares = [number / end for number, end in zip(done, ends, strict=True) if end is not None]
+        return min(max(shares), 1.0) if shares else None
 
     @property
     def finished(self) -> bool:
         """Whether updates, epochs, minutes or patience are used up."""
-        options, progress = self.options, self.progress
-        return (
-            (options.max_updates is not None and progress.update >= options.max_updates)
-            or (options.max_epochs is not None and progress.position.epoch > options.max_epochs)
-            or (options.max_minutes is not None and self.seconds >= 60 * options.max_minutes)
-            or self.out_of_patience
-        )
-
-    @property
-    def share(self) -> float | None:
-        """The share of the run that is done, 0 to 1; None when it has no end set."""
-        options = self.options
-        shares = [self.progress.update / options.max_updates] if options.max_updates else []
-        shares += [self.epochs / options.max_epochs] if options.max_epochs else []
-        shares += [self.seconds / 60 / options.max_minutes] if options.max_minutes else []
-        return min(max(shares), 1.0) if shares else None
+        patience = self.options.patience
+        return self.share == 1 or (patience is not None and self.progress.stalled >= patience)
 
     @property
     def device(self) -> torch.device:

@@ -1,6 +1,6 @@
 """Setting up a run: its data, device and parts, and what is measured before the first update."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from nmt import registry
-from nmt.artefact import MANIFEST, Lock
+from nmt.artefact import MANIFEST
 from nmt.batch import Batch
 from nmt.checkpoint import ModelFacts
 from nmt.criteria.base import Criterion, CriterionContext
@@ -24,7 +24,6 @@ from nmt.nn import matmul
 from nmt.optimizers.base import parameter_groups
 from nmt.report.training import LogOnlyReport, NoReport, Report
 from nmt.runs import Checkpoints
-from nmt.text.pipeline import Pipeline
 from nmt.train.layer_wrapping import compile_layers, recompute
 from nmt.train.options import MUST_STAY, TrainOptions
 from nmt.train.parallel import Objective, part_counts, spread
@@ -52,8 +51,7 @@ class RunSetup:
         device = choose_device(options.device, world.local_rank)
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        data = training_data(options)
-        validation = validation_of(options, data)
+        data, validation = open_data(options)
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{quoted(folder)}: is a file; a run is a folder (name another --output)")
         if (folder / MANIFEST).exists():
@@ -75,46 +73,29 @@ def matmul_precision(device: torch.device, precision: Precision) -> Iterator[Non
         torch.set_float32_matmul_precision(before)
 
 
-@contextmanager
-def run_folder_lock(options: TrainOptions, world: World) -> Iterator[None]:
-    """Lock the run folder; the leader holds the lock for all ranks."""
-    if not world.leads:
-        yield
-        return
-    with Lock(Path(options.output)):
-        yield
+def open_data(options: TrainOptions) -> tuple[PreparedData, Validation | None]:
+    """The prepared data, and its development set with metrics and no translator; None without a development set.
 
-
-def training_data(options: TrainOptions) -> PreparedData:
-    """The prepared data. Raises UserError if it has no training pairs."""
+    Raises UserError for data without training pairs, and for a set or a metric that cannot be used.
+    """
     data = PreparedData(Path(options.data))
     if not len(data.train):
         raise UserError(f"{quoted(options.data)}: has no training pairs (nmt prepare --train)")
-    return data
-
-
-def validation_of(options: TrainOptions, data: PreparedData) -> Validation | None:
-    """The development set and the metrics, without a translator; None if the data has no development set.
-
-    Raises UserError for a set or a metric that cannot be used.
-    """
     sets, name = data.valid, options.valid_set
     if name is not None and name not in sets:
         raise unknown("development set", name, sets)
     dev: EvaluationSet | None = sets[name] if name is not None else next(iter(sets.values()), None)
-    if dev is None and options.patience is not None:
-        raise UserError(f"{quoted(options.data)}: has no development set for --patience (nmt prepare --valid)")
-    if dev is not None and next(dev.batches(1), None) is None:
-        raise UserError(f"{quoted(options.data)}: development set '{dev.name}' has no pair with text on both sides")
     if dev is None:
-        return None
-    metrics = {
-        name: registry.build(registry.choose("metric", name, {"tokenize": options.bleu_tokenize}))
-        for name in options.metrics
-    }
+        if options.patience is not None:
+            raise UserError(f"{quoted(options.data)}: has no development set for --patience (nmt prepare --valid)")
+        return data, None
+    if next(dev.batches(1), None) is None:
+        raise UserError(f"{quoted(options.data)}: development set '{dev.name}' has no pair with text on both sides")
+    settings = {"tokenize": options.bleu_tokenize}
+    metrics = {name: registry.build(registry.choose("metric", name, settings)) for name in options.metrics}
     for metric in metrics.values():
         metric.check()
-    return Validation(dev, metrics)
+    return data, Validation(dev, metrics)
 
 
 def build_run(options: TrainOptions, parts: Any, setup: RunSetup) -> Run:
@@ -141,10 +122,18 @@ def build_run(options: TrainOptions, parts: Any, setup: RunSetup) -> Run:
     objective = spread(model, criterion, world, options.engine, first)
     optimizer = parts.build("optimizer", parameter_groups(model))
     counts = part_counts(model, criterion)
+    schedule = parts.build("schedule", model.width, options.max_updates)
+    must_stay = (*MUST_STAY, *getattr(schedule, "depends_on", ()))
+    settings: dict[str, Any] = {key: getattr(options, key) for key in must_stay}
+    validation = setup.validation
+    if validation is not None and validation.metrics:
+        translating = TranslatorOptions(batch_tokens=options.valid_batch_tokens)
+        translator = build_translator(pipeline, model, translating, parts.build("decoder"))
+        validation = replace(validation, translator=translator)
     plan = (options.batch_tokens, 1, options.seed)  # `choose_kernels` sets the tokens of a micro-batch
     return Run(
         options=options,
-        settings=_must_stay(options, parts),
+        settings=settings | parts.as_dict("model", "criterion", "optimizer", "schedule"),
         folder=Path(options.output),
         data=data,
         facts=ModelFacts.of(parts.chosen["model"], parts.options("model"), vocabularies),
@@ -154,9 +143,9 @@ def build_run(options: TrainOptions, parts: Any, setup: RunSetup) -> Run:
         context=context,
         updater=Updater(objective, optimizer, world, options.precision, options.clip_norm, counts),
         optimizer=optimizer,
-        schedule=parts.build("schedule", model.width, options.max_updates),
+        schedule=schedule,
         loader=Loader(data.train, *plan, world.rank, world.size, pinned=device.type == "cuda"),
-        validation=_with_translator(setup.validation, options, parts, model, pipeline),
+        validation=validation,
         report=_report(options, world),
         checkpoints=Checkpoints(Path(options.output)),
         progress=Progress(scale=LossScale() if options.precision == "fp16" else None),
@@ -170,19 +159,8 @@ def _check_best_by(options: TrainOptions, model: Model, criterion: Criterion, ba
         with torch.no_grad():
             trained, reported = Objective(model, criterion)(batch)
         known += [name for name in (*trained, *reported) if name not in known]
-        if options.best_by not in known:
-            raise unknown("score for --best-by", options.best_by, known)
-
-
-def _with_translator(
-    validation: Validation | None, options: TrainOptions, parts: Any, model: Model, pipeline: Pipeline
-) -> Validation | None:
-    """The validation with a translator for its metrics, if it has any."""
-    if validation is None or not validation.metrics:
-        return validation
-    settings = TranslatorOptions(batch_tokens=options.valid_batch_tokens)
-    translator = build_translator(pipeline, model, settings, parts.build("decoder"))
-    return replace(validation, translator=translator)
+    if options.best_by not in known:
+        raise unknown("score for --best-by", options.best_by, known)
 
 
 def _report(options: TrainOptions, world: World) -> Report | NoReport:
@@ -191,20 +169,14 @@ def _report(options: TrainOptions, world: World) -> Report | NoReport:
     return LogOnlyReport() if options.dry_run else Report(Path(options.output), options.tensorboard)
 
 
-def _must_stay(options: TrainOptions, parts: Any) -> Mapping[str, Any]:
-    """The settings that a continued run must keep, by key."""
-    schedule = registry.find("schedule", parts.chosen["schedule"]).cls
-    keys = (*MUST_STAY, *getattr(schedule, "depends_on", ()))
-    settings: dict[str, Any] = {key: getattr(options, key) for key in keys}
-    settings |= parts.as_dict("model", "criterion", "optimizer", "schedule")
-    return settings
-
-
 def choose_kernels(run: Run) -> None:
     """Choose the path of the products and the size of the micro-batches, by measuring where no option decides."""
     options, limit = run.options, run.progress.limit
     if run.device.type == "cpu" and options.precision in CAST_TO:
-        _warn_if_slow(run, options.precision)
+        ratio = matmul.speedup_of_type(CAST_TO[options.precision], *products(run.model))
+        if ratio < 1:
+            slower = f"this processor is {1 / ratio:.1f} times slower with it than with fp32"
+            run.report.line(f"--precision {options.precision}: {slower}")
     if options.matmul == "onednn" and not matmul.onednn_available():
         raise UserError("--matmul onednn: this torch was built without it (give auto or torch)")
     if options.matmul != "auto":
@@ -227,16 +199,13 @@ def _max_tokens(run: Run) -> int:
     options, longest = run.options, run.loader.longest()
     if options.max_tokens == "auto":
         largest = run.loader.largest_micro_batch()
-        max_tokens = find_max_tokens(
-            run.updater.objective, longest, largest, options.precision, run.world, run.loader.column_kinds
-        )
+        max_tokens = find_max_tokens(run.updater.objective, run.loader, largest, options.precision, run.world)
         why = "the largest that the data asks for" if max_tokens >= largest else "memory holds no larger ones"
         run.report.line(f"micro-batches of at most {max_tokens:,} tokens, found by trial: {why}")
         return max_tokens
     if options.max_tokens < longest:
-        run.report.line(
-            f"--max-tokens {options.max_tokens:,}: longer pairs, of up to {longest:,}, are batches of their own"
-        )
+        longer = f"longer pairs, of up to {longest:,}, are batches of their own"
+        run.report.line(f"--max-tokens {options.max_tokens:,}: {longer}")
     return options.max_tokens
 
 
@@ -248,11 +217,3 @@ def _faster_products(run: Run) -> matmul.Matmul:
     agreed: matmul.Matmul = "onednn" if run.world.gather(faster.encode())[0] == b"onednn" else "torch"
     run.report.line(f"products by {agreed}: oneDNN is {ratio:.2f} times as fast as torch's own here (--matmul)")
     return agreed
-
-
-def _warn_if_slow(run: Run, precision: Precision) -> None:
-    """Log when a CPU is slower in a 16-bit type than in float32, for lack of instructions."""
-    if (ratio := matmul.speedup_of_type(CAST_TO[precision], *products(run.model))) < 1:
-        run.report.line(
-            f"--precision {precision}: this processor is {1 / ratio:.1f} times slower with it than with fp32"
-        )

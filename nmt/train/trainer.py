@@ -1,8 +1,10 @@
 """The training loop."""
 
-from contextlib import closing
+from contextlib import closing, nullcontext
+from pathlib import Path
 from typing import Any
 
+from nmt.artefact import Lock
 from nmt.data.loader import UpdateBatches, ahead
 from nmt.errors import Interrupted
 from nmt.signals import Signals
@@ -11,7 +13,7 @@ from nmt.train.options import TrainOptions
 from nmt.train.period import Timer
 from nmt.train.reporting import SETTINGS, UpdateLog, announce, conclude, report_validation, save_settings
 from nmt.train.run import Run, update_seed
-from nmt.train.setup import RunSetup, build_run, choose_kernels, matmul_precision, run_folder_lock
+from nmt.train.setup import RunSetup, build_run, choose_kernels, matmul_precision
 from nmt.train.update import Stats
 from nmt.train.validation import validate
 
@@ -24,43 +26,44 @@ def train(options: TrainOptions, parts: Any) -> Run:
     setup = RunSetup.of(options)
     ranks = setup.world.joined(setup.device.type, options.timeout)
     precision = matmul_precision(setup.device, options.precision)
-    with ranks, run_folder_lock(options, setup.world), precision, Signals() as signals:
+    with ranks, Lock(Path(options.output)) if setup.world.leads else nullcontext(), precision, Signals() as signals:
         run = build_run(options, parts, setup)
-        try:
+        with closing(run.report):
             resume(run)
             choose_kernels(run)
             announce(run)
             save_settings(run, parts)
-            _validate_if_cut_short(run, signals)
+            if run.progress.validation_due:  # a signal cut it short in an earlier process
+                run.progress.save_due |= run.finished
+                validate_run(run, signals)
+                save(run, last=True)
+                if signal := run.agree(signals.received):
+                    raise Interrupted(signal)
             if not run.finished:
                 _make_updates(run, signals)
             conclude(run)
-        finally:
-            run.report.close()
         return run
 
 
 def _make_updates(run: Run, signals: Signals) -> None:
     """Update, validate and save until the run is finished or a signal asks to stop."""
     options, progress = run.options, run.progress
-    log_timer, valid_timer, save_timer = map(Timer.of, (options.log_every, options.valid_every, options.save_every))
+    log_timer, valid_timer, save_timer = map(Timer, (options.log_every, options.valid_every, options.save_every))
     update_log = UpdateLog(run, {"validation": valid_timer, "checkpoint": save_timer})
     run.model.train()
     with closing(ahead(run.loader.updates(progress.position))) as updates:
-        for data in updates:  # endless
+        for data in updates:  # endless; this rank's micro-batches of one update
             stats = make_update(run, data)
-            signal = run.agree(signals.received)
+            signal, finished = run.agree(signals.received), run.finished
             update_log.add(stats, data)
             now = (progress.update, progress.epoch if data.ends_epoch else None, run.seconds)
-            finished = run.finished
             if log_timer.is_due(*now) or progress.update == 1 or finished or signal:
                 update_log.write(stats)
             progress.validation_due = run.validation is not None and (valid_timer.is_due(*now) or finished)
             progress.save_due = save_timer.is_due(*now) or finished
             if progress.validation_due:
-                progress.save_due |= validate_run(run, signals)
-                finished, signal = finished or run.out_of_patience, run.agree(signals.received)
-            progress.save_due |= finished
+                validate_run(run, signals)
+                finished, signal = run.finished, run.agree(signals.received)
             if progress.save_due or signal:
                 save(run, last=finished or signal is not None)
             if signal:  # and not a signal that came since, which other ranks do not know
@@ -88,20 +91,20 @@ def make_update(run: Run, data: UpdateBatches) -> Stats:
     return stats
 
 
-def validate_run(run: Run, signals: Signals) -> bool:
-    """Validate and report it; returns whether the model is the best so far.
+def validate_run(run: Run, signals: Signals) -> None:
+    """Validate and report it; the best model so far, and the last one, are then due to be saved.
 
     A signal cuts the validation short; it stays due, and is made when the run continues.
     """
     options, progress, validation = run.options, run.progress, run.validation
     if validation is None:
-        return False
+        return
     run.context.scorer = model = run.full_model()
     limits = progress.limit.max_micro_batch_tokens, options.precision
     try:
         result = validate(model, run.criterion, validation, *limits, run.world, signals.check)
     except Interrupted:
-        return False
+        return
     finally:
         run.context.scorer = run.model
     progress.validation_due = False
@@ -109,14 +112,4 @@ def validate_run(run: Run, signals: Signals) -> bool:
     sign = validation.sign(options.best_by)
     better = progress.see(sign * result.value(options.best_by))
     report_validation(run, result, better, sign)
-    return better
-
-
-def _validate_if_cut_short(run: Run, signals: Signals) -> None:
-    """Make the validation that a signal cut short in an earlier process, and save."""
-    if run.progress.validation_due:
-        run.progress.save_due |= validate_run(run, signals)
-        run.progress.save_due |= run.finished
-        save(run, last=True)
-        if signal := run.agree(signals.received):
-            raise Interrupted(signal)
+    progress.save_due |= better or run.finished

@@ -18,7 +18,6 @@ from nmt.report.losses import LossSums
 from nmt.symbols import PAD
 from nmt.train.parallel import gradients_shared, in_step
 
-INITIAL_SCALE: Final = 2.0**15
 MAX_SCALE: Final = 2.0**24
 SCALE_GROWTH_UPDATES: Final = 2000  # without overflow
 
@@ -33,7 +32,7 @@ class LossScale:
     factor: the current one; good: updates since it changed
     """
 
-    factor: float = INITIAL_SCALE
+    factor: float = 2.0**15
     good: int = 0
 
     def __post_init__(self) -> None:
@@ -70,11 +69,7 @@ class Stats:
 
 
 class _OutOfMemory(Exception):
-    """Memory ran out in a micro-batch.
-
-    largest: tokens of the largest micro-batch of the update so far
-    alone: whether no other rank waits for this one
-    """
+    """Memory ran out in a micro-batch. alone: whether no other rank waits for this one"""
 
     def __init__(self, batch: Batch, largest: int, alone: bool) -> None:
         super().__init__()
@@ -94,10 +89,8 @@ class _DeviceSums:
         parts = tuple(loss.trained), tuple(loss.reported)
         if self.sums is None:
             if set(loss.trained) != set(self.names):
-                counted = f"the counts of a batch are of {sorted(self.names)}"
-                raise UserError(
-                    f"the trained parts of the loss are {sorted(loss.trained)}, {counted} (see `Criterion.counts`)"
-                )
+                counted = f"the counts of a batch are of {sorted(self.names)} (see `Criterion.counts`)"
+                raise UserError(f"the trained parts of the loss are {sorted(loss.trained)}, {counted}")
             self.parts = parts
             self.sums = torch.zeros(len(parts[0]) + 2 * len(parts[1]), dtype=torch.float64, device=self.device)
         elif parts != self.parts:
@@ -162,8 +155,8 @@ class Updater:
         if self.counts is None:
             return {"loss": float(data.tokens)}
         counts = [self.counts(batch) for batch in data.batches]
-        counted = counts[: len(counts) - data.idle]
-        sums = torch.tensor([sum(float(of[name]) for of in counted) for name in counts[0]], dtype=torch.float64)
+        own = counts[: len(counts) - data.idle]
+        sums = torch.tensor([sum(float(count[name]) for count in own) for name in counts[0]], dtype=torch.float64)
         self.world.sum(sums)
         return dict(zip(counts[0], sums.tolist(), strict=True))
 
@@ -171,20 +164,19 @@ class Updater:
         self, data: UpdateBatches, seed: int, max_micro_batch_tokens: int, factors: Mapping[str, float]
     ) -> tuple[_DeviceSums, list[Batch], int]:
         """Compute the gradient: (sums of the parts of the loss, micro-batches that count, tokens that a micro-batch may have)."""
+        first_idle = len(data.batches) - data.idle
         while True:
-            first_idle = len(data.batches) - data.idle
-            idle = data.batches[first_idle:]
             counted = [part for batch in data.batches[:first_idle] for part in batch.split(max_micro_batch_tokens)]
             torch.manual_seed(seed)
             try:
-                return self._backward(counted, idle, factors), counted, max_micro_batch_tokens
+                return self._backward(counted, data.batches[first_idle:], factors), counted, max_micro_batch_tokens
             except _OutOfMemory as error:
                 max_micro_batch_tokens = self._smaller(error)
             self.optimizer.zero_grad(set_to_none=True)
             release_memory()
 
     def _backward(self, counted: Sequence[Batch], idle: Sequence[Batch], factors: Mapping[str, float]) -> _DeviceSums:
-        """Sum the gradients of micro-batches. idle: those that do not count; factors: of each trained part"""
+        """Sum the gradients of micro-batches; idle ones do not count."""
         device = next(self.objective.parameters()).device
         sums = _DeviceSums(list(factors), device)
         passes = [*((batch, 1.0) for batch in counted), *((batch, 0.0) for batch in idle)]
@@ -201,10 +193,10 @@ class Updater:
                     )
                     sum(others, first).backward()
             except Exception as error:
-                if is_out_of_memory(error):
-                    tried = passes[: len(passes) - left]
-                    raise _OutOfMemory(batch, max(batch.cells for batch, _ in tried), alone) from None
-                raise
+                if not is_out_of_memory(error):
+                    raise
+                largest = max(tried.cells for tried, _ in passes[: len(passes) - left])
+                raise _OutOfMemory(batch, largest, alone) from None
         return sums
 
     def _smaller(self, error: _OutOfMemory) -> int:

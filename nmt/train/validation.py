@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import torch
 
@@ -20,6 +21,8 @@ from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.translator import Translator
 
 NUM_EXAMPLES = 3
+
+_Check = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def validate(
     max_tokens: int,
     precision: Precision,
     world: World,
-    check: Callable[[], None],
+    check: _Check,
 ) -> ValidationResult:
     """Score a model on a development set, each rank a share of it; the model is put back in training mode.
 
@@ -76,71 +79,59 @@ def validate(
     check: called before each batch; may raise Interrupted, which all ranks then raise together
     """
     model.eval()
+    dev, translator, objective = validation.dev, validation.translator, Objective(model, criterion)
     try:
-        losses = _losses(model, criterion, validation.dev, max_tokens, precision, world, check)
+        losses = LossSums()
+        for share in _on_all_ranks(world, lambda: asdict(_losses(objective, dev, max_tokens, precision, world, check))):
+            if share["totals"]:  # a rank may have no batch
+                losses.add(LossSums(tuple(share["trained"]), share["totals"], share["counts"]))
         perplexity = float(torch.tensor(losses.mean_nll).exp())
-        if validation.translator is None:
+        if translator is None:
             return ValidationResult(losses.means(), perplexity)
-        dev, translator = validation.dev, validation.translator
         translator.scorer = model
-        outputs = _translations(translator, dev, world, check)
-        scores = {
-            name: metric(outputs, [dev.target_lines], dev.source_lines) for name, metric in validation.metrics.items()
-        }
+        outputs = merge_shares(_on_all_ranks(world, lambda: _translations(translator, dev, world, check)))
+        sources, references, metrics = dev.source_lines, dev.target_lines, validation.metrics.items()
+        scores = {name: metric(outputs, [references], sources) for name, metric in metrics}
         step = max(1, len(outputs) // NUM_EXAMPLES)
-        lines = list(zip(dev.source_lines, outputs, dev.target_lines, strict=True))
+        lines = list(zip(sources, outputs, references, strict=True))
         return ValidationResult(losses.means(), perplexity, scores, lines[::step][:NUM_EXAMPLES])
     finally:
         model.train()
 
 
-@torch.inference_mode()
-def _losses(
-    model: Model,
-    criterion: Criterion,
-    dev: EvaluationSet,
-    max_tokens: int,
-    precision: Precision,
-    world: World,
-    check: Callable[[], None],
-) -> LossSums:
-    """The parts of the loss over the set; pairs with an empty side are left out."""
-    device, objective = next(model.parameters()).device, Objective(model, criterion)
-    sums, signal = LossSums(), 0
+def _on_all_ranks(world: World, work: Callable[[], Any]) -> list[Any]:
+    """The results of each rank's work, as JSON carries them. Raises Interrupted on all ranks if the work of any does."""
+    result, signal = None, 0
     try:
-        for indices in world.share(list(dev.batches(max_tokens))):
-            check()
-            batch = to_batch(dev.corpus, indices).to(device)
-            with autocast(device, precision):
-                trained, reported = objective(batch)
-            terms = {**trained, **reported}
-            values = torch.stack([value for term in terms.values() for value in term]).tolist()
-            totals, counts = (dict(zip(terms, values[i::2], strict=True)) for i in range(2))
-            sums.add(LossSums(tuple(trained), totals, counts))
+        result = work()
     except Interrupted as error:
         signal = error.signal_number
-    content = json.dumps([signal, sums.trained, list(sums.totals)]).encode()
-    shares = [json.loads(share) for share in world.gather(content)]
-    if stopped := max(share[0] for share in shares):
+    shares = [json.loads(share) for share in world.gather(json.dumps([signal, result]).encode())]
+    if stopped := max(signal for signal, _ in shares):
         raise Interrupted(stopped)
-    _, trained, names = next((share for share in shares if share[2]), shares[0])  # a rank may have no batch
-    values = [numbers.get(name, 0.0) for numbers in (sums.totals, sums.counts) for name in names]
-    total = torch.tensor(values, dtype=torch.float64)
-    world.sum(total)
-    totals, counts = (dict(zip(names, half.tolist(), strict=True)) for half in total.view(2, -1))
-    return LossSums(tuple(trained), totals, counts)
+    return [result for _, result in shares]
 
 
-def _translations(translator: Translator, dev: EvaluationSet, world: World, check: Callable[[], None]) -> list[str]:
-    """The translations of all lines; each rank makes a share of them."""
-    try:
-        translations = translator.translate(world.share(dev.source_lines), check)
-        LineWarnings(dev.name).add_translations(translations)
-        own = json.dumps([translation.text for translation in translations])
-    except Interrupted as error:
-        own = json.dumps(error.signal_number)
-    shares = [json.loads(share) for share in world.gather(own.encode())]
-    stopped = next((share for share in shares if isinstance(share, int)), None)
-    if stopped is not None:
-        raise Interrupted(stopped)
-    return merge_shares(shares)
+@torch.inference_mode()
+def _losses(
+    objective: Objective, dev: EvaluationSet, max_tokens: int, precision: Precision, world: World, check: _Check
+) -> LossSums:
+    """The parts of the loss over this rank's share of the set; pairs with an empty side are left out."""
+    device, sums = next(objective.parameters()).device, LossSums()
+    for indices in world.share(list(dev.batches(max_tokens))):
+        check()
+        batch = to_batch(dev.corpus, indices).to(device)
+        with autocast(device, precision):
+            trained, reported = objective(batch)
+        terms = {**trained, **reported}
+        values = torch.stack([value for term in terms.values() for value in term]).tolist()
+        totals, counts = (dict(zip(terms, values[i::2], strict=True)) for i in range(2))
+        sums.add(LossSums(tuple(trained), totals, counts))
+    return sums
+
+
+def _translations(translator: Translator, dev: EvaluationSet, world: World, check: _Check) -> list[str]:
+    """The translations of this rank's share of the lines."""
+    translations = translator.translate(world.share(dev.source_lines), check)
+    LineWarnings(dev.name).add_translations(translations)
+    return [translation.text for translation in translations]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import train_arguments
+from conftest import train_arguments, write_corpus
 from gradients import OPTIONS, VOCABULARIES, assert_close, data_of, gradient, sentences, transformer
 from safetensors.torch import load_file
 
@@ -202,9 +202,9 @@ class GuidedOptions(CrossEntropyOptions):
 class Guided(CrossEntropy):
     """Cross entropy, and the negative log-attention of the links, in nats a link."""
     def counts(self, batch):
-        return {**super().counts(batch), "links": (batch["links"][..., 0] >= 0).sum()}
+        return {**super().counts(batch), "links": (batch["alignment"][..., 0] >= 0).sum()}
     def __call__(self, model, batch):
-        loss, links = super().__call__(model, batch), batch["links"]
+        loss, links = super().__call__(model, batch), batch["alignment"]
         weights = model.attentions(batch)["cross"][model.alignment_layer].mean(1)  # B T S
         sources, targets = links.clamp(min=0).unbind(-1)
         rows = torch.arange(len(links), device=links.device)[:, None]
@@ -222,7 +222,7 @@ def linked(rows: int, longest: int, links: int) -> Batch:
     for row in range(rows):
         length = min(links, int((batch.source[row] != 0).sum()) - 1)
         pairs[row, :length] = torch.arange(length)[:, None]
-    return Batch(batch.source, batch.target, {"links": Column(pairs, "links")})
+    return Batch(batch.source, batch.target, {"alignment": Column(pairs, "links")})
 
 
 def guided_objective(tmp_path: Path) -> Objective:
@@ -237,7 +237,7 @@ def test_each_part_of_a_criterion_is_divided_by_its_own_count_however_the_batch_
     cut, found = gradient(guided_objective(tmp_path), data_of(*batch.split(30)))
     assert_close(found, wanted, 1e-5)
     assert cut.losses.means() == pytest.approx(whole.losses.means(), rel=1e-5)
-    assert whole.losses.counts["links"] == int((batch["links"][..., 0] >= 0).sum()) < whole.tokens
+    assert whole.losses.counts["links"] == int((batch["alignment"][..., 0] >= 0).sum()) < whole.tokens
     objective = guided_objective(tmp_path)
     trained, _ = objective(batch)
     sum(term.total / term.count for term in trained.values()).backward()
@@ -266,6 +266,22 @@ def test_parts_that_the_counts_do_not_name_are_refused():
     objective = Objective(model, Uncounted(CrossEntropyOptions(), CriterionContext(None, model)))
     with pytest.raises(UserError, match=r"\['other'\].*\['loss'\].*Criterion.counts"):
         gradient(objective, data_of(sentences(3, 4)))
+
+
+def test_guided_alignment_trains_from_the_links_that_prepare_reads(tmp_path, call):
+    write_corpus(tmp_path / "train", 300, 1)
+    lengths = [len(line.split()) for line in (tmp_path / "train.en").read_text().splitlines()]
+    links = (" ".join(f"{i}-{length - 1 - i}" for i in range(length)) for length in lengths)  # the target is in reverse
+    (tmp_path / "train.links").write_text("".join(f"{line}\n" for line in links))
+    prepare = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={tmp_path / 'train'}", "--subword=none"]
+    column = f"--column=alignment:links={tmp_path / 'train.links'}"
+    assert call(*prepare, column, "--hold-out=20", f"--output={tmp_path / 'data'}", "--quiet").code == 0
+    (tmp_path / "guided.py").write_text(GUIDED)
+    guided = [f"--plugin={tmp_path / 'guided.py'}", "--criterion=guided", "--no-valid-bleu", "--best-by=links"]
+    trained = call(*train_arguments(tmp_path / "data", tmp_path / "run", 80, *guided, "--link-weight=1"))
+    assert trained.code == 0, trained.err
+    first, *_, last = [record["valid_links"] for record in records(tmp_path / "run") if "valid_links" in record]
+    assert first > last and last < 0.9  # e^-0.9 = 0.4 of the attention; spread evenly it were 0.2
 
 
 MIN_RISK = '''

@@ -1,0 +1,124 @@
+"""Products of matrices are the same by every path, and the fastest exact path is taken."""
+
+import time
+
+import pytest
+import torch
+from gradients import (
+    assert_close,
+    data_of,
+    gradient,
+    objective_of,
+    sentences,
+)
+from torch.nn import functional
+
+from nmt.nn import linear, matmul
+
+needs_onednn = pytest.mark.skipif(not matmul.onednn_available(), reason="this torch has no oneDNN")
+
+
+@needs_onednn
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("inputs", "outputs", "rows"), [(24, 40, 15), (40, 24, 15), (3, 40, 60)])
+def test_a_product_and_its_gradient_are_the_same_by_either_path(inputs, outputs, rows, bias):
+    torch.manual_seed(1)
+    layer, states = linear.Linear(inputs, outputs, bias=bias), torch.randn(3, rows // 3, inputs, requires_grad=True)
+    upstream = torch.randn(3, outputs, rows // 3).transpose(1, 2)  # not contiguous
+    found = {}
+    for path in ("torch", "onednn"):
+        with matmul.using(path):
+            output = layer(states)
+        leaves = [states, *layer.parameters()]
+        found[path] = [output.detach(), *torch.autograd.grad(output, leaves, upstream)]
+    assert_close(found["onednn"], found["torch"], 2e-6)
+    assert all(gradient.is_contiguous() for gradient in found["onednn"][2:])
+    assert matmul.current() == "torch"
+
+
+@needs_onednn
+def test_a_product_of_nothing_is_nothing_by_either_path():
+    layer = linear.Linear(4, 6)
+    for path in ("torch", "onednn"):
+        with matmul.using(path):
+            layer(torch.zeros(0, 4, requires_grad=True)).sum().backward()
+        assert not layer.weight.grad.any() and not layer.bias.grad.any()
+
+
+@needs_onednn
+def test_a_whole_update_is_the_same_by_either_path_and_takes_the_one_asked_for(monkeypatch):
+    calls, product = [], matmul._onednn
+    monkeypatch.setattr(matmul, "_onednn", lambda *given: calls.append(1) or product(*given))
+    data = data_of(sentences(12, 9))
+    _, plain = gradient(objective_of(), data)
+    assert not calls
+    with matmul.using("onednn"):
+        _, other = gradient(objective_of(), data)
+        asked = len(calls)
+        gradient(objective_of(), data, precision="bf16")  # which has products of its own
+    # 3 products of each of 22 linear layers, 3 of the logits
+    assert asked == len(calls) == 3 * (2 * 4 + 2 * 7) + 3
+    assert_close(other, plain, 1e-5)
+
+
+@needs_onednn
+def test_the_faster_path_is_taken_and_never_one_of_another_precision(monkeypatch):
+    def slow(*given):
+        time.sleep(0.002)
+        return functional.linear(*given)
+
+    product = matmul._onednn
+    monkeypatch.setattr(matmul, "linear", slow)
+    path, ratio = matmul.measured(8, 16, 16)
+    assert path == "onednn" and ratio > 2
+    monkeypatch.setattr(matmul, "linear", functional.linear)
+    monkeypatch.setattr(matmul, "_onednn", slow)
+    assert matmul.measured(8, 16, 16)[0] == "torch"
+    monkeypatch.setattr(matmul, "linear", slow)
+    monkeypatch.setattr(matmul, "_onednn", lambda *given: product(*given).bfloat16().float())
+    assert matmul.measured(8, 16, 16) == ("torch", 0.0)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("path", ["torch", "onednn", "numpy"])
+@pytest.mark.parametrize("rows", [3, matmul.MIN_ROWS, 2 * matmul.MIN_ROWS + 1])
+def test_a_product_of_a_search_is_the_same_by_every_path_however_its_weights_lie(path, bias, rows):
+    if path == "onednn" and not matmul.onednn_available():
+        pytest.skip("this torch has no oneDNN")
+    layer, states = linear.Linear(24, 40, bias=bias), torch.randn(rows, 24)
+    plain = (states.double() @ layer.weight.double().t() + (layer.bias if bias else 0)).float()
+    for transposed in (False, True):
+        if transposed:
+            linear.transpose_weights(layer)
+            assert layer.weight.is_contiguous()  # it is trained
+            linear.transpose_weights(layer.requires_grad_(False))
+            assert layer.weight.t().is_contiguous()
+        with torch.inference_mode(), matmul.using(path):
+            for found in (layer(states), layer.prepared()(states), layer(states[None])[0]):
+                assert_close([found], [plain], 2e-6)
+
+
+def test_each_shape_is_multiplied_by_the_path_that_was_quickest_with_it(monkeypatch):
+    def slow(*given):
+        time.sleep(0.002)
+        return functional.linear(*given)
+
+    asked = []
+    quick = {"torch": slow, "numpy": lambda *given: asked.append("numpy") or functional.linear(*given)}
+    monkeypatch.setattr(matmul, "_IMPLEMENTATIONS", quick)
+    monkeypatch.setattr(matmul, "_fastest", {})
+    model, other = torch.nn.Sequential(linear.Linear(8, 16), linear.Linear(16, 16, bias=False)), linear.Linear(16, 24)
+    with torch.inference_mode(), matmul.using("auto"):
+        linear.choose_matmuls(model)
+        assert set(matmul._fastest.values()) == {"numpy"} and len(matmul._fastest) == 2
+        asked.clear()
+        model(torch.randn(matmul.MIN_ROWS, 8))
+        assert asked == ["numpy", "numpy"]
+        model(torch.randn(matmul.MIN_ROWS - 1, 8))  # too few rows
+        other(torch.randn(matmul.MIN_ROWS, 16))  # a shape that was not measured
+        assert asked == ["numpy", "numpy"]
+    monkeypatch.setattr(matmul, "_fastest", {})
+    monkeypatch.setitem(quick, "numpy", lambda *given: functional.linear(*given).bfloat16().float())
+    with matmul.using("auto"):
+        linear.choose_matmuls(model)
+    assert set(matmul._fastest.values()) == {"torch"}  # slower, but float32
