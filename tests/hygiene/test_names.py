@@ -12,10 +12,6 @@ import nmt
 ROOT = Path(nmt.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 MAX_FIRST_LINE_WORDS = 25
-<<<<<<< HEAD
-=======
-FOLDERS_DONE = ["pictures", "export", "report", "train", "criteria", "optimizers", "schedules"]
->>>>>>> s4
 SHARED = {  # one meaning, several modules
     "COMMAND": "each module of a command has its Command",
     "run": "each command is a function of this name: options, and for some the parts, in; an exit code out",
