@@ -114,7 +114,7 @@ class Texts:
 
 
 def decode(chunk: Chunk, on_bad_line: BadLine) -> Texts:
-    """The text of a chunk, cleaned by rule 4. Raises InputError with FILE:LINE:BYTE for bad bytes, unless they are allowed."""
+    """The text of a chunk, cleaned. Raises InputError with FILE:LINE:BYTE for bad bytes, unless they are allowed."""
     good = np.ones(len(chunk.numbers), dtype=bool)
     source, target = plain_lines(chunk.source), plain_lines(chunk.target)
     if source is not None and target is not None and chunk.numbers[0] > 1:
@@ -136,7 +136,7 @@ def decode(chunk: Chunk, on_bad_line: BadLine) -> Texts:
 
 
 def plain_lines(raw: bytes) -> list[str] | None:
-    """The lines of a chunk that rule 4 leaves as they are, all at once; None if it changes one, or bytes are bad."""
+    """The lines of a chunk that cleaning leaves as they are, all at once; None if it changes one, or bytes are bad."""
     if b"\r" in raw:
         return None
     try:
@@ -200,7 +200,7 @@ class Encoded:
     columns: the rows of each column
     digests: (N, 2) 128 bits of each pair, to find duplicates by; (0, 2) when not wanted
     read, dropped, num_replaced: pairs read, pairs left out by reason, lines with replaced bytes
-    raw: the source and target lines of evaluation sets, cleaned by rule 4
+    raw: the source and target lines of evaluation sets, cleaned
     """
 
     lengths: Numbers
