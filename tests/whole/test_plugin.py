@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -320,3 +321,26 @@ def test_files_beside_parts_and_files_of_several_parts_are_understood(tmp_path, 
     assert "noam" in rows and not {"helper", "base", "pair"} & set(rows)
     described = nmt("describe", "schedule", "Second", env=path, cwd=tmp_path)
     assert b"(nmt.schedules.pair)" in described.stdout, described.stderr
+
+
+def test_the_command_of_the_development_page_works_as_it_is_printed(trained, tmp_path, nmt):
+    text = (PAGE.parent / "development.md").read_text()
+    package = tmp_path / "nmt"
+    shutil.copytree(Path(registry.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "cli" / "pieces.py").write_text(re.findall(r"```python\n(.*?)```", text, re.S)[0])
+    [entry] = re.findall(r'^    "pieces": .*\n', text, re.M)
+    main = package / "cli" / "main.py"
+    main.write_text(main.read_text().replace("COMMANDS: Final = {\n", f"COMMANDS: Final = {{\n{entry}"))
+    shown = nmt("pieces", trained, "--limit", "4", env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.split() == [b"<pad>", b"<s>", b"</s>", b"<unk>"]
+
+
+def test_the_whole_settings_files_of_the_page_are_read(page_plugin, tmp_path, call):
+    text = (PAGE.parent / "settings.md").read_text()
+    *_, translating, training = re.findall(r"```toml\n(.*?)```", text, re.S)
+    for command, settings in (("translate", translating), ("train", training)):
+        (tmp_path / "settings.toml").write_text(settings)
+        dumped = call(command, "--plugin", page_plugin, "--config", tmp_path / "settings.toml", "--dump-config")
+        assert dumped.code == 0, dumped.err
+        assert ("mbr" if command == "translate" else "minimum-risk") in tomllib.loads(dumped.out).values()
