@@ -43,11 +43,11 @@ class SlowOptions(SearchOptions):
 @register("decoder", "slow", SlowOptions)
 class Slow(Greedy):
     """Greedy search, slowly."""
-    def decode(self, scorer, source, wishes):
+    def decode(self, scorer, source, constraints):
         (Path(__file__).parent / "validating").touch()
         if not (Path(__file__).parent / "go").exists():
             time.sleep(0.5)
-        return super().decode(scorer, source, wishes)
+        return super().decode(scorer, source, constraints)
 '''
 
 

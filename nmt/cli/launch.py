@@ -21,7 +21,7 @@ from nmt.errors import ResourceError, UserError
 from nmt.signals import STOP_SIGNALS
 
 HANDLES_SIGNALS: Final = "signals_to_handle" in signature(LaunchConfig).parameters  # not in the oldest supported torch
-REPORTED_CODES: Final = range(1, 8)  # exit codes of a rank that has printed its error (docs/contract.md, rule 1)
+REPORTED_CODES: Final = range(1, 8)  # exit codes of a rank that has printed its error
 
 
 def launch(devices: int, arguments: Sequence[str], after: str) -> int:

@@ -114,7 +114,7 @@ class Texts:
 
 
 def decode(chunk: Chunk, on_bad_line: BadLine) -> Texts:
-    """The text of a chunk, cleaned by rule 4. Raises InputError with FILE:LINE:BYTE for bad bytes, unless they are allowed."""
+    """The text of a chunk, cleaned. Raises InputError with FILE:LINE:BYTE for bad bytes, unless they are allowed."""
     good = np.ones(len(chunk.numbers), dtype=bool)
     source, target = _plain_texts(chunk.source), _plain_texts(chunk.target)
     if source is not None and target is not None and chunk.numbers[0] > 1:
@@ -136,7 +136,7 @@ def decode(chunk: Chunk, on_bad_line: BadLine) -> Texts:
 
 
 def _plain_texts(lines: list[bytes]) -> list[str] | None:
-    """Lines that rule 4 leaves as they are, decoded at once, which is faster; None if it changes one, or bytes are bad."""
+    """Lines that cleaning leaves as they are, decoded at once, which is faster; None if it changes one, or bytes are bad."""
     try:
         text = b"".join(lines).decode()
     except UnicodeDecodeError:
@@ -190,7 +190,7 @@ class Encoded:
     columns: the rows of each column
     digests: (N, 2) 128 bits of each pair, to find duplicates by; (0, 2) when not wanted
     read, dropped, num_replaced: pairs read, pairs left out by reason, lines with replaced bytes
-    raw: the source and target lines of evaluation sets, cleaned by rule 4
+    raw: the source and target lines of evaluation sets, cleaned
     """
 
     lengths: Numbers

@@ -90,7 +90,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class EvaluationSet:
-    """A development or test set: ids for the loss, raw text (cleaned by rule 4 only) for translating and scoring."""
+    """A development or test set: ids for the loss, raw text (cleaned only) for translating and scoring."""
 
     name: str
     corpus: Corpus

@@ -1,4 +1,4 @@
-"""Files and folders appear whole or not at all, and are checked before they are believed (contract 8-10, 18)."""
+"""Files and folders appear whole or not at all, and are checked before they are believed (contract: "Files and folders")."""
 
 import json
 import os

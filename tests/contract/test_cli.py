@@ -1,4 +1,4 @@
-"""Settings, flags, exit codes and streams of every command (contract 1-3, docs/settings.md)."""
+"""Settings, flags, exit codes and streams of every command (docs/contract.md, docs/settings.md)."""
 
 import importlib
 import json

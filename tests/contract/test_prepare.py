@@ -1,4 +1,4 @@
-"""`nmt prepare` keeps both sides together, is a function of its inputs, and leaves nothing half made (contract 4, 6-10, 16)."""
+"""`nmt prepare` keeps both sides together, is a function of its inputs, and leaves nothing half made (contract: "Text")."""
 
 import gzip
 import hashlib

@@ -1,29 +1,34 @@
 """One outside file adds a part of each kind, and the commands use them as their own."""
 
+import json
 import re
 import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
-from conftest import train_arguments
+from conftest import train_arguments, write_corpus
 
 from nmt import registry
+from nmt.cli.main import run
+
+PAGE = Path(__file__).parents[2] / "docs/plugins.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
 
 PLUGIN = '''
 """A part of each kind, written outside the package."""
-from dataclasses import dataclass
-
 import torch
 from torch import nn
 
-from nmt import opt, register
+from nmt import opt, options_class, register
 from nmt.criteria.base import Criterion, Loss, Term
 from nmt.decoders.base import Decoder, Hypothesis
+from nmt.metrics.base import Metric, Score
 from nmt.models.base import Model, Output, State
 from nmt.schedules.base import Schedule
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class BagOptions:
     bag_width: int = opt(16, "width of the embeddings")
 
@@ -55,7 +60,7 @@ class Bag(Model):
         return self.log_probs(rows + self.target(tokens)), State(state.sentences, {}, state.length + 1)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class SquaredOptions:
     pass
 
@@ -76,7 +81,7 @@ class Brier(Criterion):
         return Loss({"loss": Term(distance, real.sum())}, {"nll": Term(nll.detach(), real.sum())})
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class SignOptions:
     shrink: float = opt(0.0, "share of the weights that is lost a step")
 
@@ -96,7 +101,7 @@ class Sign(torch.optim.Optimizer):
                 parameter.mul_(1 - self.shrink).sub_(group["lr"] * parameter.grad.sign())
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class StairsOptions:
     height: float = opt(0.01, "learning rate of the first stair")
 
@@ -112,7 +117,7 @@ class Stairs(Schedule):
         return self.height / 2 ** (update // 20)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class
 class FixedOptions:
     words: int = opt(3, "words of every translation")
 
@@ -124,15 +129,33 @@ class Fixed(Decoder):
     def __init__(self, options):
         self.words = options.words
 
-    def decode(self, scorer, source, wishes):
+    def decode(self, scorer, source, constraints):
         state, tokens, rows = scorer.start(source), torch.ones(len(source), dtype=torch.long), []
         for _ in range(self.words):
             log_probs, state = scorer.step(tokens, state)
             tokens = log_probs[:, 4:].argmax(-1) + 4
             rows.append(tokens)
         return [[Hypothesis(row.tolist(), 0.0, 0.0)] for row in torch.stack(rows, 1)]
+
+
+@options_class
+class LengthOptions:
+    pass
+
+
+@register("metric", "length", LengthOptions)
+class Length(Metric):
+    """Words of the translations, in percent of those of the first reference."""
+
+    def __init__(self, options):
+        pass
+
+    def __call__(self, hypotheses, references, sources=None):
+        words, wanted = (sum(len(line.split()) for line in lines) for lines in (hypotheses, references[0]))
+        return Score(100 * words / wanted, "words:spaces")
 '''
 PARTS = ["--model=bag", "--criterion=brier", "--optimizer=sign", "--schedule=stairs", "--decoder=fixed"]
+BY_LENGTH = ["--valid-metrics=length", "--best-by=length"]
 
 
 @pytest.fixture
@@ -145,13 +168,20 @@ def plugin(tmp_path) -> Path:
 def test_a_model_of_outside_parts_is_trained_and_translates(plugin, data, tmp_path, nmt):
     run = tmp_path / "run"
     arguments = [a for a in train_arguments(data, run, 20) if a.split("=")[0] not in TINY_FLAGS]
-    trained = nmt(*arguments, f"--plugin={plugin}", *PARTS, "--bag-width=8", "--shrink=0.001", "--words=2")
+    trained = nmt(*arguments, f"--plugin={plugin}", *PARTS, "--bag-width=8", "--shrink=0.001", "--words=2", *BY_LENGTH)
     assert trained.returncode == 0, trained.stderr
+    assert b"valid_length" in (run / "metrics.jsonl").read_bytes()
     translated = nmt(
         "translate", "--model", run, "--plugin", plugin, "--decoder=fixed", "--words=5", input=b"ban kis\n"
     )
     assert translated.returncode == 0, translated.stderr
     assert len(translated.stdout.split()) == 5
+    (tmp_path / "output").write_bytes(translated.stdout)
+    (tmp_path / "reference").write_text("BAN KIS\n")
+    texts = ["--hypothesis", tmp_path / "output", "--reference", tmp_path / "reference"]
+    scored = nmt("evaluate", "--plugin", plugin, *texts, "--metrics=length", "--json")
+    assert scored.returncode == 0, scored.stderr
+    assert b"250" in scored.stdout and b"words:spaces" in scored.stdout
     without = nmt("translate", "--model", run, input=b"ban kis\n")
     assert without.returncode == 4
     assert b"--plugin" in without.stderr
@@ -177,15 +207,57 @@ def test_a_part_of_a_name_that_is_taken_is_refused_with_both_places(tmp_path, nm
     assert b"registered twice" in refused.stderr and b"nmt.models.transformer" in refused.stderr
 
 
-def test_the_documents_plug_in_works_as_it_is_printed(tmp_path, nmt):
-    text = (Path(__file__).parents[2] / "docs/plugins.md").read_text()
+@pytest.fixture
+def page_plugin(tmp_path) -> Path:
+    """The Python blocks of docs/plugins.md, as one plug-in."""
     path = tmp_path / "my_parts.py"
-    path.write_text("\n".join(re.findall(r"```python\n(.*?)```", text, re.S)))
-    assert b"triangle" in nmt("list", "schedule", "--plugin", path).stdout
-    dumped = nmt(
-        "train", "--plugin", path, "--preset", "steep", "--dump-config", "--data=d", "--output=o"
-    ).stdout.decode()
+    path.write_text("\n".join(BLOCKS))
+    return path
+
+
+def test_the_first_block_of_the_page_is_a_schedule_with_a_preset(page_plugin, nmt):
+    assert b"triangle" in nmt("list", "schedule", "--plugin", page_plugin).stdout
+    steep = ("--preset", "steep", "--dump-config", "--data=d", "--output=o")
+    dumped = nmt("train", "--plugin", page_plugin, *steep).stdout.decode()
     assert "height = 0.01  # preset steep" in dumped
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=[re.findall(r"^class (\w+)", block, re.M)[-1] for block in BLOCKS])
+def test_every_block_of_the_page_is_a_plug_in_on_its_own(block, tmp_path, call):
+    path = tmp_path / "block.py"
+    path.write_text(block)
+    [(kind, name)] = re.findall(r'@register\("(\w+)", "([\w-]+)"', block)
+    listed = call("list", kind, "--plugin", path)
+    assert listed.code == 0 and name in listed.out.split(), listed.err
+
+
+@pytest.fixture(scope="module")
+def weighted_data(tmp_path_factory) -> Path:
+    """Prepared data of 100 pairs with the column `weight`."""
+    folder = tmp_path_factory.mktemp("weighted")
+    write_corpus(folder / "train", 100, 1)
+    write_corpus(folder / "dev", 10, 2)
+    (folder / "train.weight").write_text("".join(f"{i % 3}\n" for i in range(100)))
+    texts = [f"--train={folder / 'train'}", f"--valid={folder / 'dev'}", f"--column=weight={folder / 'train.weight'}"]
+    more = ["--source-lang=en", "--target-lang=de", "--subword=none", f"--output={folder / 'data'}", "--quiet"]
+    assert run(["prepare", *texts, *more]) == 0
+    return folder / "data"
+
+
+@pytest.mark.parametrize(
+    "criterion", [["searching"], ["weighted"], ["minimum-risk", "--criterion.decoder.n-best=4"]], ids=lambda c: c[0]
+)
+def test_the_criteria_and_the_metric_of_the_page_train(criterion, page_plugin, weighted_data, tmp_path, call):
+    arguments = train_arguments(weighted_data, tmp_path / "run", 2, "--valid-every=2u", f"--plugin={page_plugin}")
+    trained = call(*arguments, "--criterion", *criterion, "--valid-metrics=exact", "--best-by=exact")
+    assert trained.code == 0, trained.err
+    last = json.loads((tmp_path / "run/metrics.jsonl").read_text().splitlines()[-1])
+    assert last["update"] == 2 and last["valid_ppl"] > 1 and last["valid_exact"] >= 0
+
+
+def test_minimum_risk_with_one_candidate_is_refused(page_plugin, data, tmp_path, call):
+    refused = call(*train_arguments(data, tmp_path / "run", 2), f"--plugin={page_plugin}", "--criterion=minimum-risk")
+    assert refused.code == 2 and "--criterion.decoder.n-best 4" in refused.err
 
 
 def test_a_plug_in_that_fails_or_is_not_there_is_a_clear_error(tmp_path, nmt):
@@ -203,7 +275,7 @@ def test_an_installed_plug_in_is_found_by_its_entry_point(tmp_path, nmt):
     assert listed.returncode == 0, listed.stderr
     for kind in registry.FOLDERS:
         assert set(registry.names(kind)) <= set(listed.stdout.decode().split())
-    assert {"bag", "brier", "sign", "stairs", "fixed"} <= set(listed.stdout.decode().split())
+    assert {"bag", "brier", "sign", "stairs", "fixed", "length"} <= set(listed.stdout.decode().split())
 
 
 def installed(folder: Path, name: str, text: str) -> None:
@@ -217,7 +289,7 @@ def installed(folder: Path, name: str, text: str) -> None:
 
 def test_of_installed_plug_ins_only_the_broken_one_is_missing_and_it_is_named(tmp_path, nmt):
     installed(tmp_path, "healthy", PLUGIN)
-    model, _, _ = PLUGIN.replace('"bag"', '"sack"').partition("@dataclass(frozen=True, kw_only=True)\nclass Squared")
+    model, _, _ = PLUGIN.replace('"bag"', '"sack"').partition("@options_class\nclass Squared")
     installed(tmp_path, "ill", f"{model}\n1 / 0\n")
     path = {"PYTHONPATH": str(tmp_path)}
     listed = nmt("list", env=path)
@@ -249,3 +321,26 @@ def test_files_beside_parts_and_files_of_several_parts_are_understood(tmp_path, 
     assert "noam" in rows and not {"helper", "base", "pair"} & set(rows)
     described = nmt("describe", "schedule", "Second", env=path, cwd=tmp_path)
     assert b"(nmt.schedules.pair)" in described.stdout, described.stderr
+
+
+def test_the_command_of_the_development_page_works_as_it_is_printed(trained, tmp_path, nmt):
+    text = (PAGE.parent / "development.md").read_text()
+    package = tmp_path / "nmt"
+    shutil.copytree(Path(registry.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "cli" / "pieces.py").write_text(re.findall(r"```python\n(.*?)```", text, re.S)[0])
+    [entry] = re.findall(r'^    "pieces": .*\n', text, re.M)
+    main = package / "cli" / "main.py"
+    main.write_text(main.read_text().replace("COMMANDS: Final = {\n", f"COMMANDS: Final = {{\n{entry}"))
+    shown = nmt("pieces", trained, "--limit", "4", env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.split() == [b"<pad>", b"<s>", b"</s>", b"<unk>"]
+
+
+def test_the_whole_settings_files_of_the_page_are_read(page_plugin, tmp_path, call):
+    text = (PAGE.parent / "settings.md").read_text()
+    *_, translating, training = re.findall(r"```toml\n(.*?)```", text, re.S)
+    for command, settings in (("translate", translating), ("train", training)):
+        (tmp_path / "settings.toml").write_text(settings)
+        dumped = call(command, "--plugin", page_plugin, "--config", tmp_path / "settings.toml", "--dump-config")
+        assert dumped.code == 0, dumped.err
+        assert ("mbr" if command == "translate" else "minimum-risk") in tomllib.loads(dumped.out).values()

@@ -1,4 +1,4 @@
-"""Translating as a user does it: a line for a line, whatever the lines are (contract 1-5 and 16)."""
+"""Translating as a user does it: a line for a line, whatever the lines are ("Text" in docs/contract.md)."""
 
 import copy
 import gzip
