@@ -94,8 +94,10 @@ def open_data(options: TrainOptions) -> tuple[PreparedData, Validation | None]:
         return data, None
     if next(dev.batches(1), None) is None:
         raise UserError(f"{quoted(options.data)}: development set '{dev.name}' has no pair with text on both sides")
-    settings = {"tokenize": options.bleu_tokenize}
-    metrics = {name: registry.build(registry.choose("metric", name, settings)) for name in options.metrics}
+    settings = {"bleu": {"tokenize": options.bleu_tokenize}}
+    metrics = {
+        name: registry.build(registry.choose("metric", name, settings.get(name, {}))) for name in options.metrics
+    }
     for metric in metrics.values():
         metric.check()
     return data, Validation(dev, metrics)

@@ -20,8 +20,9 @@ from nmt.models.base import ParameterGroup, Vocabularies
 from nmt.models.transformer import Transformer, TransformerOptions
 from nmt.optimizers.base import parameter_groups
 from nmt.options import make
+from nmt.train.options import TrainOptions
 from nmt.train.parallel import Objective
-from nmt.train.setup import _try_criterion
+from nmt.train.setup import _try_criterion, open_data
 from nmt.train.validation import Validation
 
 
@@ -421,3 +422,34 @@ def test_the_trial_of_the_criterion_changes_neither_random_state_nor_buffers(dat
     before = torch.get_rng_state()
     assert _try_criterion(model, criterion, prepared, Validation(dev), "fp32") == {"loss", "nll"}
     assert torch.equal(torch.get_rng_state(), before) and model.calls == 0 and model.training
+
+
+def test_best_by_adds_its_metric_and_the_tokenizer_is_of_bleu_alone(data, tmp_path):
+    plugin_part(
+        tmp_path,
+        "metric",
+        "own-words",
+        """
+from nmt import opt, options_class, register
+from nmt.metrics.base import Metric
+
+@options_class
+class OwnWordsOptions:
+    tokenize: str = opt("spaces", "where words end")
+
+@register("metric", "own-words", OwnWordsOptions)
+class OwnWords(Metric):
+    '''Shares of words.'''
+    def __init__(self, options):
+        self.options = options
+    def __call__(self, hypotheses, references, sources):
+        raise NotImplementedError
+""",
+    )
+    given = {"data": str(data), "output": str(tmp_path / "run"), "best_by": "own-words", "bleu_tokenize": "intl"}
+    options = TrainOptions(**given)
+    assert options.metrics == ["bleu", "own-words"]
+    _, validation = open_data(options)
+    assert validation.metrics["own-words"].options.tokenize == "spaces"
+    assert validation.metrics["bleu"].options.tokenize == "intl"
+    assert TrainOptions(data="d", output="o", best_by="loss").metrics == ["bleu"]
