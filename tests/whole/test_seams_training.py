@@ -335,14 +335,18 @@ def test_a_criterion_searches_with_a_decoder_of_its_own_options_and_knows_the_up
     arguments = [*train_arguments(data, tmp_path / "run", 2), f"--plugin={tmp_path / 'min_risk.py'}"]
     part = ["--criterion=min-risk", "--criterion.decoder=sampling", "--criterion.decoder.n-best=3"]
     part += ["--criterion.decoder.max-len-b=2", "--criterion.decoder.temperature=0.8"]
-    trained = call(*arguments, *part, "--no-valid-bleu", "--best-by=risk", "--max-tokens=200")
+    trained = call(*arguments, *part, "--no-valid-bleu", "--best-by=risk", "--max-tokens=200", "--no-quiet")
     assert trained.code == 0, trained.err
+    assert "loss 0." in trained.err and "ppl" not in trained.err and "nats" not in trained.err
     first, second, validation = records(tmp_path / "run")
     assert 0 < first["loss"] < 1 and first["loss"] == first["risk"]
     assert (first["at_update"], second["at_update"], validation["valid_at_update"]) == (1, 2, 2)
     assert "nll" not in first and validation["valid_loss"] == validation["valid_risk"]
     again = call(*arguments, *part, "--no-valid-bleu", "--best-by=risk", "--criterion.decoder.temperature=1.5")
     assert again.code == 2 and "temperature: 0.8 -> 1.5" in again.err
+    plain = call(*train_arguments(data, tmp_path / "run", 2, "--no-valid-bleu", "--best-by=loss"))
+    listed = plain.err.count(" -> ")
+    assert plain.code == 2 and listed == 5 and re.search(r" and \d+ more\); keep them", plain.err)
 
 
 def test_metrics_of_a_validation_are_chosen_by_name_and_one_decides(data, tmp_path, call):
@@ -352,6 +356,10 @@ def test_metrics_of_a_validation_are_chosen_by_name_and_one_decides(data, tmp_pa
     validation = records(tmp_path / "run")[-1]
     assert list(validation) == ["update", "valid_loss", "valid_ppl", "valid_bleu", "valid_ter"]
     assert f"TER {validation['valid_ter']:.2f} (" in trained.err
+    shown = f"loss {validation['valid_loss']:.4f} nats/token : ppl {validation['valid_ppl']:.3f} : BLEU"
+    assert shown in trained.err and re.search(
+        r"Up\. 20 : loss \d\.\d{4} nats/token : ppl \d+\.\d\d : words/s", trained.err
+    )
     state = json.loads((tmp_path / "run/checkpoints/update-20/training.json").read_text())
     assert state["progress"]["score"] == -validation["valid_ter"]  # lower is better
     unknown = call(*train_arguments(data, tmp_path / "other", 20, "--best-by=lukc"))
