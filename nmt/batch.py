@@ -34,6 +34,14 @@ class Column:
     kind: ColumnKind
 
 
+class MissingColumnError(UserError):
+    """A column that a criterion reads and the pairs do not have. name: of the column"""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
 @dataclass(frozen=True)
 class Batch:
     """Sentence pairs of ids (int64).
@@ -54,11 +62,10 @@ class Batch:
         return name in self.columns
 
     def __getitem__(self, name: str) -> Tensor:
-        """The values of a column; UserError if the data have no such column."""
+        """The values of a column; MissingColumnError if the data have no such column."""
         if name not in self.columns:
-            raise UserError(
-                f"the data have no column '{quoted(name)}' (nmt prepare --column {quoted(name)}=FILE adds it)"
-            )
+            message = f"the data have no column '{quoted(name)}' (nmt prepare --column {quoted(name)}=FILE adds it)"
+            raise MissingColumnError(name, message)
         return self.columns[name].values
 
     @property

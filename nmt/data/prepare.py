@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -28,15 +29,19 @@ from nmt.signals import Signals
 from nmt.text.normalize import UnicodeForm
 from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline, Side, SideSettings, TextPreparer
 from nmt.text.subword import SubwordName, SubwordSettings
-from nmt.text.tokenize import TokenizerName
+from nmt.text.tokenize import TOKENIZERS, TokenizerName
 from nmt.text.truecase import Truecaser
 from nmt.text.vocabulary import Vocabulary, WordVocabulary
 
 NOT_OF_THE_RESULT: Final = {"output", "workers", "overwrite", "json"}
-TEXT_SETTINGS: Final = (
-    "subword", "vocab_size", "min_frequency", "joint_vocabulary", "character_coverage", "byte_fallback", "subword_sample",
-    "normalization", "normalize_punctuation", "lowercase", "tokenizer", "truecase",
+SIDE_OPTIONS: Final = tuple(  # the options of both sides' text; right_to_left is of the target alone
+    field.name for field in fields(SideSettings) if field.name not in ("language", "right_to_left")
+)
+TEXT_SETTINGS: Final = (  # options that --vocabulary decides
+    *SIDE_OPTIONS, "vocab_size", "min_frequency", "joint_vocabulary", "character_coverage", "byte_fallback",
+    "subword_sample",
 )  # fmt: skip
+REAL_TOKENIZERS: Final = " or ".join(name for name in TOKENIZERS if name != "none")
 
 
 @options_class
@@ -77,9 +82,13 @@ class PrepareOptions(CorpusOptions):
     )
     normalize_punctuation: bool = opt(False, "Moses' normalisation of punctuation (sacremoses)")
     lowercase: bool = opt(False, "lower-case all text")
-    tokenizer: TokenizerName = opt("none", "none or moses (sacremoses); what comes out of the model is detokenised")
+    tokenizer: TokenizerName = opt(
+        "none", f"{' or '.join(TOKENIZERS)} (sacremoses); what comes out of the model is detokenised"
+    )
     truecase: bool = opt(
-        False, "write the first word of a sentence as it is mostly written inside one (Moses); with --tokenizer moses"
+        False,
+        "write the first word of a sentence as it is mostly written inside one (Moses); "
+        f"with --tokenizer {REAL_TOKENIZERS}",
     )
     right_to_left: bool = opt(
         False,
@@ -104,7 +113,7 @@ class PrepareOptions(CorpusOptions):
         if self.vocab_size < 5 and (self.subword != "none" or self.vocab_size):
             raise ValueError(f"--vocab-size {self.vocab_size}: must be at least 5")
         if self.truecase and (self.tokenizer == "none" or self.lowercase):
-            raise ValueError("--truecase needs words: give --tokenizer moses, and not --lowercase")
+            raise ValueError(f"--truecase needs words: give --tokenizer {REAL_TOKENIZERS}, and not --lowercase")
         if not self.names_training and not (self.vocabulary and self.names_evaluation):
             raise ValueError("nothing to prepare: give --train PREFIX, or --source FILE and --target FILE")
 
@@ -114,11 +123,10 @@ class PrepareOptions(CorpusOptions):
 
     def side(self, language: str) -> SideSettings:
         """The settings of the text of a language."""
-        automatic: UnicodeForm = "none" if self.subword == "none" else "nfkc"
-        form: UnicodeForm = automatic if self.normalization == "auto" else self.normalization
-        return SideSettings(
-            language, form, self.normalize_punctuation, self.lowercase, self.tokenizer, self.subword, self.truecase
-        )
+        values = {name: getattr(self, name) for name in SIDE_OPTIONS}
+        if self.normalization == "auto":
+            values["normalization"] = "none" if self.subword == "none" else "nfkc"
+        return SideSettings(language, **values)
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -32,9 +32,14 @@ class LossSums:
         return sum(map(self.mean, self.trained))
 
     @property
+    def has_nll(self) -> bool:
+        """Whether a part is the negative log-likelihood, which gives a perplexity."""
+        return "nll" in self.totals
+
+    @property
     def mean_nll(self) -> float:
         """Nats a target token: the mean of the part `nll`, or the loss where there is none."""
-        return self.mean("nll") if "nll" in self.totals else self.loss
+        return self.mean("nll") if self.has_nll else self.loss
 
     def means(self) -> dict[str, float]:
         """`loss`, then each part by name; a part named `loss` is `main_loss` beside other trained parts."""

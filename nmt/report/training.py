@@ -198,9 +198,11 @@ class Report:
 
     def training(self, status: RunStatus, window: LogWindow) -> None:
         """Log the updates of a window."""
+        perplexity, has_nll = f"ppl {window.perplexity:.2f}", window.losses.has_nll
+        nats, shown_nats = (f" nats/token : {perplexity}", f" nats a token ({perplexity})") if has_nll else ("", "")
         text = (
-            f"Ep. {status.epoch} : Up. {status.update} : loss {window.losses.loss:.4f} nats/token "
-            f": ppl {window.perplexity:.2f} : words/s {window.speed:.0f} : padding {100 * window.padding:.1f} % "
+            f"Ep. {status.epoch} : Up. {status.update} : loss {window.losses.loss:.4f}{nats} "
+            f": words/s {window.speed:.0f} : padding {100 * window.padding:.1f} % "
             f": gNorm {status.gradient_norm:.3f} : L.r. {status.learning_rate:.4e} : EFLOP {status.flops / 1e18:.3e}"
             + "".join(f" : {name} {mean:.4f}" for name, mean in window.losses.means().items() if name not in SHOWN_AS)
             + (f" : skipped {window.skipped}" if window.skipped else "")
@@ -213,7 +215,7 @@ class Report:
         self._log(text)
         self._rows = {
             "epoch, update": f"{status.epoch}, {status.update:,}",
-            "loss": f"{window.losses.loss:.4f} nats a token (ppl {window.perplexity:.2f})",
+            "loss": f"{window.losses.loss:.4f}{shown_nats}",
             "speed": f"{window.speed:,.0f} target tokens/s, {100 * window.padding:.1f} % padding",
             "cost": f"{status.flops / 1e18:.3e} EFLOP ({window.tflops:.3g} TFLOP/s)",
             "learning rate": f"{status.learning_rate:.3e} (gradient norm {status.gradient_norm:.3f})",

@@ -2,14 +2,14 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from nmt.artefact import Artefact, to_json, write_file
-from nmt.errors import ArtefactError, quoted
+from nmt.errors import ArtefactError, UserError, quoted
 from nmt.text.corpus import clean
 from nmt.text.normalize import Normalizer, UnicodeForm
 from nmt.text.subword import VOCABULARIES, SubwordName
@@ -19,6 +19,9 @@ from nmt.text.vocabulary import EncodedTexts, Vocabulary
 
 PIPELINE_FOLDER: Final = "pipeline"  # of a model, checkpoint or prepared-data folder
 PIPELINE_FILE: Final = "pipeline.json"
+ALWAYS_SAVED: Final = {
+    "truecase"
+}  # fields of SideSettings that pipelines have always had in their file and so in their hash
 
 _Item = TypeVar("_Item")
 
@@ -42,8 +45,9 @@ class SideSettings:
     right_to_left: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The saved settings. `right_to_left` is left out when false, as in pipelines saved before it existed."""
-        return {key: value for key, value in asdict(self).items() if value or key != "right_to_left"}
+        """The saved settings, without fields at their default, so that a new field changes no hash of older pipelines."""
+        defaults = {field.name: field.default for field in fields(self) if field.name not in ALWAYS_SAVED}
+        return {key: value for key, value in asdict(self).items() if key not in defaults or value != defaults[key]}
 
 
 class TextPreparer:
@@ -54,10 +58,13 @@ class TextPreparer:
         self._normalize = Normalizer(
             settings.language, settings.normalization, settings.normalize_punctuation, settings.lowercase
         )
-        self._tokenizer = TOKENIZERS[settings.tokenizer](settings.language)
+        self._name, self._tokenizer = settings.tokenizer, TOKENIZERS[settings.tokenizer](settings.language)
 
     def __call__(self, texts: Sequence[str]) -> list[str]:
+        """The prepared texts. Raises UserError for a tokenizer that gives a line break."""
         tokenized = list(map(self._tokenizer.tokenize, self._normalize(texts)))
+        if any("\n" in text for text in tokenized):  # the normaliser leaves none
+            raise UserError(f"tokenizer '{self._name}' gave a line break; it must give one line for a line")
         return tokenized if self.truecaser is None else list(map(self.truecaser, tokenized))
 
     def undo(self, text: str) -> str:
@@ -175,7 +182,9 @@ class Pipeline:
     def from_files(cls, read: Callable[[str], bytes], place: object) -> "Pipeline":
         """The pipeline of saved files. read: name -> content; place: where they are, for errors"""
         try:
-            settings = msgspec.json.decode(read(PIPELINE_FILE), type=_PipelineFile)
+            content = read(PIPELINE_FILE)
+            _refuse_unknown_tokenizer(content, place)
+            settings = msgspec.json.decode(content, type=_PipelineFile)
         except msgspec.DecodeError as error:
             raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: not a text pipeline: {error}") from None
         if settings.joint and settings.source.subword != settings.target.subword:
@@ -197,3 +206,25 @@ class _PipelineFile(msgspec.Struct):
     joint: bool
     source: SideSettings
     target: SideSettings
+
+
+class _TokenizerOfSide(msgspec.Struct):
+    """The tokenizer of a side of pipeline.json."""
+
+    tokenizer: str
+
+
+class _Tokenizers(msgspec.Struct):
+    """The tokenizers of pipeline.json."""
+
+    source: _TokenizerOfSide
+    target: _TokenizerOfSide
+
+
+def _refuse_unknown_tokenizer(content: bytes, place: object) -> None:
+    """Raises ArtefactError for a tokenizer that is not in TOKENIZERS. content: of pipeline.json"""
+    both = msgspec.json.decode(content, type=_Tokenizers)
+    for name in (both.source.tokenizer, both.target.tokenizer):
+        if name not in TOKENIZERS:
+            missing = f"tokenizer '{quoted(name)}' is not in this nmt (known: {', '.join(TOKENIZERS)})"
+            raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: {missing}")

@@ -30,6 +30,7 @@ from nmt.runs import TRAINING, WEIGHTS, update_of
 from nmt.train.run import Progress, Run
 
 MAX_FAILED_SAVES: Final = 2  # in a row
+MAX_LISTED_SETTINGS: Final = 5  # of those that differ from a checkpoint's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,8 +117,10 @@ def check_same(run: Run, folder: Path, state: SavedState) -> None:
     old, new = state.settings, dict(run.settings)
     rows = [f"{key}: {old.get(key)} -> {new.get(key)}" for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
     if rows:
+        listed, left = rows[:MAX_LISTED_SETTINGS], len(rows) - MAX_LISTED_SETTINGS
+        more = f" and {left} more" if left > 0 else ""
         raise UserError(
-            f"{quoted(run.folder)}: its settings differ from those it was trained with ({'; '.join(rows)}); "
+            f"{quoted(run.folder)}: its settings differ from those it was trained with ({'; '.join(listed)}{more}); "
             "keep them, or name another --output"
         )
     if state.data != run.data.fingerprint:

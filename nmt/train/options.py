@@ -2,7 +2,7 @@
 
 from typing import Final, Literal
 
-from nmt import opt, options_class
+from nmt import opt, options_class, registry
 from nmt.device import Precision
 from nmt.dist import MAX_WAIT_MINUTES
 from nmt.options import REQUIRED
@@ -38,7 +38,7 @@ class TrainOptions:
     log_every: str = opt("100u", "log every 100u, 1e or 1m", aliases=("log-freq",))
     keep_last: int = opt(10, "newest checkpoints to keep; 0 keeps all", minimum=0)
     keep_best: int = opt(1, "best checkpoints to keep", minimum=0)
-    best_by: str = opt("bleu", "score of the best checkpoint: one of --valid-metrics, loss, or a part of the loss")
+    best_by: str = opt("bleu", "score of the best checkpoint: a metric, loss, or a part of the loss")
     patience: int | None = opt(
         None, "stop after this many validations without a new best", aliases=("early-stopping",), minimum=1
     )
@@ -83,6 +83,8 @@ class TrainOptions:
 
     @property
     def metrics(self) -> list[str]:
-        """Names of the metrics of a validation."""
+        """Names of the metrics of a validation; the one that --best-by names is among them, but for BLEU, its default."""
         names = [name for text in self.valid_metrics for name in text.split(",") if name not in ("", "none")]
+        if self.best_by != "bleu" and self.best_by in registry.names("metric"):
+            names.append(self.best_by)
         return [name for name in dict.fromkeys(names) if self.valid_bleu or name != "bleu"]

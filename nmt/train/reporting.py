@@ -107,7 +107,9 @@ def report_validation(run: Run, result: ValidationResult, better: bool, sign: fl
     metrics = {"bleu": None, **{name: score.value for name, score in result.metrics.items()}}
     values = {"loss": result.loss, "ppl": result.perplexity, **metrics, **parts}
     run.report.record({"update": progress.update, **{f"valid_{name}": value for name, value in values.items()}})
-    text = f"loss {result.loss:.4f} nats/token : ppl {result.perplexity:.3f}"
+    text = f"loss {result.loss:.4f}"
+    if "nll" in result.losses:
+        text += f" nats/token : ppl {result.perplexity:.3f}"
     text += "".join(f" : {name} {mean:.4f}" for name, mean in parts.items())
     scores = result.metrics.items()
     text += "".join(f" : {name.upper()} {score.value:.2f} ({score.signature})" for name, score in scores)

@@ -1,22 +1,23 @@
 """Setting up a run: its data, device and parts, and what is measured before the first update."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
 
 from nmt import registry
 from nmt.artefact import MANIFEST
-from nmt.batch import Batch
+from nmt.batch import Batch, MissingColumnError
 from nmt.checkpoint import ModelFacts
-from nmt.criteria.base import Criterion, CriterionContext
+from nmt.criteria.base import Criterion, CriterionContext, Loss
 from nmt.data.loader import Loader, to_batch
 from nmt.data.shards import EvaluationSet, PreparedData
-from nmt.device import CAST_TO, Precision, choose_device, keep_pages, use_threads
+from nmt.device import CAST_TO, Precision, autocast, choose_device, keep_pages, use_threads
 from nmt.dist import World
 from nmt.errors import UserError, quoted, unknown
 from nmt.models.base import Model, Vocabularies
@@ -33,6 +34,8 @@ from nmt.train.update import LossScale, Updater
 from nmt.train.validation import Validation
 from nmt.translate.open import build_translator
 from nmt.translate.options import TranslatorOptions
+
+TRIED_PAIRS: Final = 2  # by the criterion at set-up: of two lengths, one has padding
 
 
 @dataclass(frozen=True)
@@ -91,8 +94,10 @@ def open_data(options: TrainOptions) -> tuple[PreparedData, Validation | None]:
         return data, None
     if next(dev.batches(1), None) is None:
         raise UserError(f"{quoted(options.data)}: development set '{dev.name}' has no pair with text on both sides")
-    settings = {"tokenize": options.bleu_tokenize}
-    metrics = {name: registry.build(registry.choose("metric", name, settings)) for name in options.metrics}
+    settings = {"bleu": {"tokenize": options.bleu_tokenize}}
+    metrics = {
+        name: registry.build(registry.choose("metric", name, settings.get(name, {}))) for name in options.metrics
+    }
     for metric in metrics.values():
         metric.check()
     return data, Validation(dev, metrics)
@@ -114,7 +119,8 @@ def build_run(options: TrainOptions, parts: Any, setup: RunSetup) -> Run:
     context = CriterionContext(pipeline, model)
     criterion = parts.build("criterion", context)
     first = to_batch(data.train, np.array([0])).to(device)
-    _check_best_by(options, model, criterion, first)
+    validation = setup.validation
+    _check_best_by(options, _try_criterion(model, criterion, data, validation, options.precision))
     if options.activation_checkpointing:
         recompute(model)
     if options.compile:
@@ -125,7 +131,6 @@ def build_run(options: TrainOptions, parts: Any, setup: RunSetup) -> Run:
     schedule = parts.build("schedule", model.width, options.max_updates)
     must_stay = (*MUST_STAY, *getattr(schedule, "depends_on", ()))
     settings: dict[str, Any] = {key: getattr(options, key) for key in must_stay}
-    validation = setup.validation
     if validation is not None and validation.metrics:
         translating = TranslatorOptions(batch_tokens=options.valid_batch_tokens)
         translator = build_translator(pipeline, model, translating, parts.build("decoder"))
@@ -152,13 +157,47 @@ def build_run(options: TrainOptions, parts: Any, setup: RunSetup) -> Run:
     )
 
 
-def _check_best_by(options: TrainOptions, model: Model, criterion: Criterion, batch: Batch) -> None:
+def _try_criterion(
+    model: Model, criterion: Criterion, data: PreparedData, validation: Validation | None, precision: Precision
+) -> Set[str]:
+    """Try the criterion on two training pairs and a development pair, without gradient; return the names of its parts.
+
+    Weights, buffers and random state stay as they were. Raises UserError for a column that a set does not have, and for
+    counts that are not those of `Criterion.counts`.
+    """
+    device, objective = next(model.parameters()).device, Objective(model, criterion)
+    buffers = [buffer.clone() for buffer in model.buffers()]
+    forked = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(forked), torch.no_grad(), autocast(device, precision):
+        pairs = to_batch(data.train, np.arange(min(TRIED_PAIRS, len(data.train)))).to(device)
+        loss: Loss = objective(pairs)
+        _check_counts(loss, criterion, pairs)
+        if validation is not None:
+            model.eval()
+            try:
+                objective(to_batch(validation.dev.corpus, next(validation.dev.batches(1))).to(device))
+            except MissingColumnError as error:
+                column, name = quoted(error.name), quoted(validation.dev.name)
+                mend = f'test `"{column}" in batch` in the criterion, or use nmt prepare --hold-out'
+                raise UserError(f"development set '{name}' has no column '{column}' ({mend})") from None
+            finally:
+                model.train()
+    for buffer, value in zip(model.buffers(), buffers, strict=True):
+        buffer.copy_(value)
+    return {*loss.trained, *loss.reported}
+
+
+def _check_counts(loss: Loss, criterion: Criterion, batch: Batch) -> None:
+    """Raises UserError where the count of a trained part is not the one that `Criterion.counts` gives."""
+    for name, count in criterion.counts(batch).items():
+        if name in loss.trained and not math.isclose(found := float(loss.trained[name].count), count, rel_tol=1e-4):
+            message = f"the count of part '{quoted(name)}' is {found:g}, counts() gives {float(count):g}"
+            raise UserError(f"{message} (make them the same, see `Criterion.counts`)")
+
+
+def _check_best_by(options: TrainOptions, parts: Set[str]) -> None:
     """Raises UserError unless --best-by is a metric of the validation, the loss, or one of its parts."""
-    known = ["loss", *options.metrics]
-    if options.best_by not in known:
-        with torch.no_grad():
-            trained, reported = Objective(model, criterion)(batch)
-        known += [name for name in (*trained, *reported) if name not in known]
+    known = ["loss", *options.metrics, *sorted(parts - {"loss", *options.metrics})]
     if options.best_by not in known:
         raise unknown("score for --best-by", options.best_by, known)
 

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tarfile
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from nmt.errors import ArtefactError, InputError, ResourceError, UserError
 from nmt.signals import Signals
 from nmt.symbols import UNK
 from nmt.text.corpus import read_lines
-from nmt.text.pipeline import Pipeline
+from nmt.text.pipeline import Pipeline, SideSettings
 
 NMT = [sys.executable, "-c", "from nmt.cli.main import main; main()"]
 NOUNS = ["house", "garden", "river", "mountain", "teacher", "student", "window", "letter", "kitchen", "market"]
@@ -654,3 +654,27 @@ def test_the_report_is_told_on_stderr_and_as_json_on_stdout(tmp_path):
     )  # fmt: skip
     assert json.loads(told.stdout) == json.loads((tmp_path / "data/report.json").read_bytes())
     assert b"20 pairs read, 20 kept" in told.stderr
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(SideSettings) if field.name != "language"])
+def test_every_text_step_has_an_option_that_reaches_the_pipeline_and_not_beside_a_vocabulary(name, tmp_path):
+    train = write(tmp_path / "t", sentences(60, 1), sentences(60, 2))
+    values = {
+        "normalization": "nfc", "normalize_punctuation": True, "lowercase": True, "tokenizer": "moses", "subword": "bpe",
+        "truecase": True, "right_to_left": True,
+    }  # fmt: skip
+    given = {name: values[name], **({"tokenizer": "moses"} if name == "truecase" else {})}
+    size = {"vocab_size": 60} if name == "subword" else {}
+    prepare(options(tmp_path, train=(train,), **size, **given))
+    saved = json.loads((tmp_path / "data/pipeline/pipeline.json").read_text())
+    assert saved["target"][name] == values[name]
+    assert saved["source"].get(name) == (None if name == "right_to_left" else values[name])
+    if name != "right_to_left":
+        changed = "unigram" if name == "subword" else values[name]
+        extra = {**given, name: changed}
+        reused = PrepareOptions(
+            source_lang="en", target_lang="de", train=(train,), vocabulary=str(tmp_path / "data"),
+            output=str(tmp_path / "other"), **extra,
+        )  # fmt: skip
+        with pytest.raises(UserError, match="and --vocabulary"):
+            prepare(reused)

@@ -16,12 +16,13 @@ from nmt.data.prepare import PrepareOptions
 from nmt.errors import ArtefactError, InputError, UserError
 from nmt.options import options_of
 from nmt.symbols import SYMBOLS, UNK
+from nmt.text import pipeline as pipeline_module
 from nmt.text.corpus import clean, decode_line, read_lines
 from nmt.text.filter import KEPT, REASONS, LengthFilter
 from nmt.text.normalize import UNICODE_FORMS, Normalizer
-from nmt.text.pipeline import Pipeline, Side, SideSettings
+from nmt.text.pipeline import Pipeline, Side, SideSettings, TextPreparer
 from nmt.text.subword import VOCABULARIES, SentencepieceVocabulary, SubwordSettings, learn_subwords
-from nmt.text.tokenize import TOKENIZERS
+from nmt.text.tokenize import TOKENIZERS, NoTokenizer
 from nmt.text.truecase import Truecaser, count_casings
 from nmt.text.vocabulary import WordVocabulary
 
@@ -338,3 +339,38 @@ def test_each_pair_is_left_out_for_the_first_reason_that_holds():
     found = [REASONS[reason] if reason != KEPT else "kept" for reason in lengths.reasons(source, target)]
     assert found == ["kept", "empty", "too short", "too long", "kept", "ratio", "kept"]
     assert set(LengthFilter(1, 0, 0.0).reasons(np.array([1]), np.array([9999]))) == {KEPT}
+
+
+def test_the_hash_of_a_pipeline_is_that_of_version_0_1():
+    words = WordVocabulary(["a", "b"])
+    source = Side(SideSettings("en", "nfkc", False, False, "none", "none"), words)
+    target = Side(SideSettings("de", "nfc", True, True, "moses", "none"), words)
+    pipeline = Pipeline(source, target, joint=True)
+    assert pipeline.hash == "e352b1047b8ff254830c36215022b089790dd3694683f7e81eaedc11be6f02e7"
+    assert pipeline.right_to_left().hash == "2eebee56575446389747ab40116f9392416305f197470db69d7453f2b4ceaf45"
+
+
+def test_a_tokenizer_that_gives_a_line_break_is_named(monkeypatch):
+    class Breaking(NoTokenizer):
+        """Puts each word on a line."""
+
+        def tokenize(self, text):
+            return text.replace(" ", "\n")
+
+    monkeypatch.setattr(pipeline_module, "TOKENIZERS", {**TOKENIZERS, "breaking": Breaking})
+    preparer = TextPreparer(SideSettings("en", "nfkc", False, False, "breaking", "none"))
+    assert preparer(["one", "two"]) == ["one", "two"]
+    with pytest.raises(UserError, match="tokenizer 'breaking' gave a line break"):
+        preparer(["one", "two words"])
+
+
+def test_a_tokenizer_that_this_nmt_does_not_have_is_named():
+    words = WordVocabulary(["a", "b"])
+    side = Side(SideSettings("en", "nfkc", False, False, "moses", "none"), words)
+    files = Pipeline(side, side, joint=True).files()
+    files["pipeline.json"] = files["pipeline.json"].replace(b"moses", b"joiner")
+    known = r"tokenizer 'joiner' is not in this nmt \(known: none, moses\)"
+    with pytest.raises(ArtefactError, match=known):
+        Pipeline.from_files(files.__getitem__, "model/pipeline")
+    with pytest.raises(ArtefactError, match="not a text pipeline"):
+        Pipeline.from_files({"pipeline.json": b"{}"}.__getitem__, "model/pipeline")

@@ -1,6 +1,7 @@
 """What plug-ins add to training: auxiliary losses, groups of parameters, criteria of several parts, searches inside."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,16 @@ from nmt import registry
 from nmt.batch import Batch, Column
 from nmt.criteria.base import CriterionContext
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
+from nmt.data.shards import PreparedData
 from nmt.errors import UserError
-from nmt.models.base import ParameterGroup
-from nmt.models.transformer import Transformer
+from nmt.models.base import ParameterGroup, Vocabularies
+from nmt.models.transformer import Transformer, TransformerOptions
 from nmt.optimizers.base import parameter_groups
 from nmt.options import make
+from nmt.train.options import TrainOptions
 from nmt.train.parallel import Objective
+from nmt.train.setup import _try_criterion, open_data
+from nmt.train.validation import Validation
 
 
 def plugin_part(tmp_path: Path, kind: str, name: str, text: str) -> registry.Entry:
@@ -330,14 +335,18 @@ def test_a_criterion_searches_with_a_decoder_of_its_own_options_and_knows_the_up
     arguments = [*train_arguments(data, tmp_path / "run", 2), f"--plugin={tmp_path / 'min_risk.py'}"]
     part = ["--criterion=min-risk", "--criterion.decoder=sampling", "--criterion.decoder.n-best=3"]
     part += ["--criterion.decoder.max-len-b=2", "--criterion.decoder.temperature=0.8"]
-    trained = call(*arguments, *part, "--no-valid-bleu", "--best-by=risk", "--max-tokens=200")
+    trained = call(*arguments, *part, "--no-valid-bleu", "--best-by=risk", "--max-tokens=200", "--no-quiet")
     assert trained.code == 0, trained.err
+    assert "loss 0." in trained.err and "ppl" not in trained.err and "nats" not in trained.err
     first, second, validation = records(tmp_path / "run")
     assert 0 < first["loss"] < 1 and first["loss"] == first["risk"]
     assert (first["at_update"], second["at_update"], validation["valid_at_update"]) == (1, 2, 2)
     assert "nll" not in first and validation["valid_loss"] == validation["valid_risk"]
     again = call(*arguments, *part, "--no-valid-bleu", "--best-by=risk", "--criterion.decoder.temperature=1.5")
     assert again.code == 2 and "temperature: 0.8 -> 1.5" in again.err
+    plain = call(*train_arguments(data, tmp_path / "run", 2, "--no-valid-bleu", "--best-by=loss"))
+    listed = plain.err.count(" -> ")
+    assert plain.code == 2 and listed == 5 and re.search(r" and \d+ more\); keep them", plain.err)
 
 
 def test_metrics_of_a_validation_are_chosen_by_name_and_one_decides(data, tmp_path, call):
@@ -347,9 +356,108 @@ def test_metrics_of_a_validation_are_chosen_by_name_and_one_decides(data, tmp_pa
     validation = records(tmp_path / "run")[-1]
     assert list(validation) == ["update", "valid_loss", "valid_ppl", "valid_bleu", "valid_ter"]
     assert f"TER {validation['valid_ter']:.2f} (" in trained.err
+    shown = f"loss {validation['valid_loss']:.4f} nats/token : ppl {validation['valid_ppl']:.3f} : BLEU"
+    assert shown in trained.err and re.search(
+        r"Up\. 20 : loss \d\.\d{4} nats/token : ppl \d+\.\d\d : words/s", trained.err
+    )
     state = json.loads((tmp_path / "run/checkpoints/update-20/training.json").read_text())
     assert state["progress"]["score"] == -validation["valid_ter"]  # lower is better
     unknown = call(*train_arguments(data, tmp_path / "other", 20, "--best-by=lukc"))
     assert unknown.code == 2 and "lukc" in unknown.err and "loss" in unknown.err
     missing = call(*train_arguments(data, tmp_path / "other", 20, "--valid-metrics=chrf"))
     assert missing.code == 2 and "--best-by bleu" in missing.err
+
+
+WEIGHTED = '''
+"""Cross entropy that reads a weight of each pair."""
+from nmt import opt, options_class, register
+from nmt.criteria.base import Loss, Term
+from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
+
+@options_class
+class WeightedOptions(CrossEntropyOptions):
+    count_factor: int = opt(1, "factor of the count that is announced")
+    dev_weights: bool = opt(True, "read weights in validation too")
+
+@register("criterion", "weighted", WeightedOptions)
+class Weighted(CrossEntropy):
+    """Cross entropy times the mean weight of a batch."""
+    def counts(self, batch):
+        return {"loss": batch.num_target_tokens * self.options.count_factor}
+    def __call__(self, model, batch):
+        loss = super().__call__(model, batch)
+        if not self.options.dev_weights and "weight" not in batch:
+            return loss
+        total, count = loss.trained["loss"]
+        return Loss({"loss": Term(total * batch["weight"].mean(), count)}, loss.reported)
+'''
+
+
+def test_a_column_that_the_development_set_lacks_and_a_wrong_count_are_told_at_set_up(tmp_path, call):
+    for name, count in (("train", 60), ("dev", 10)):
+        write_corpus(tmp_path / name, count, count)
+    (tmp_path / "weights").write_text("0.5\n" * 60)
+    (tmp_path / "weighted.py").write_text(WEIGHTED)
+    prepare = ["prepare", "--source-lang=en", "--target-lang=de", "--subword=none", f"--train={tmp_path / 'train'}"]
+    column, dev = f"--column=weight={tmp_path / 'weights'}", f"--valid={tmp_path / 'dev'}"
+    assert call(*prepare, column, dev, f"--output={tmp_path / 'data'}", "--quiet").code == 0
+    assert call(*prepare, dev, f"--output={tmp_path / 'without'}", "--quiet").code == 0
+    weighted = [f"--plugin={tmp_path / 'weighted.py'}", "--criterion=weighted", "--no-valid-bleu", "--best-by=loss"]
+    arguments = train_arguments(tmp_path / "data", tmp_path / "run", 2, *weighted)
+    wanted = "has no column 'weight' (test `\"weight\" in batch` in the criterion, or use nmt prepare --hold-out)"
+    for more in ([], ["--dry-run"]):
+        missing = call(*arguments, *more)
+        assert missing.code == 2 and "development set 'dev' " + wanted in missing.err
+        assert not (tmp_path / "run/checkpoints").exists()
+    untrained = call(*train_arguments(tmp_path / "without", tmp_path / "other", 2, *weighted))
+    assert untrained.code == 2 and "the data have no column 'weight' (nmt prepare --column" in untrained.err
+    counted = call(*arguments, "--no-dev-weights", "--count-factor=2")
+    found, given = re.search(r"the count of part 'loss' is (\d+), counts\(\) gives (\d+)", counted.err).groups()
+    assert counted.code == 2 and int(given) == 2 * int(found)
+    assert call(*arguments, "--no-dev-weights").code == 0
+
+
+def test_the_trial_of_the_criterion_changes_neither_random_state_nor_buffers(data):
+    prepared = PreparedData(data)
+    size = prepared.pipeline.source.size
+    options = TransformerOptions(**{**vars(OPTIONS), "dropout": 0.5})
+    model = Transformer(options, Vocabularies(size, size, True))
+    model.register_buffer("calls", torch.zeros(()))
+    model.register_forward_hook(lambda *_: model.calls.add_(1) and None)
+    dev = next(iter(prepared.valid.values()))
+    criterion = CrossEntropy(CrossEntropyOptions(), CriterionContext(None, model))
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    assert _try_criterion(model, criterion, prepared, Validation(dev), "fp32") == {"loss", "nll"}
+    assert torch.equal(torch.get_rng_state(), before) and model.calls == 0 and model.training
+
+
+def test_best_by_adds_its_metric_and_the_tokenizer_is_of_bleu_alone(data, tmp_path):
+    plugin_part(
+        tmp_path,
+        "metric",
+        "own-words",
+        """
+from nmt import opt, options_class, register
+from nmt.metrics.base import Metric
+
+@options_class
+class OwnWordsOptions:
+    tokenize: str = opt("spaces", "where words end")
+
+@register("metric", "own-words", OwnWordsOptions)
+class OwnWords(Metric):
+    '''Shares of words.'''
+    def __init__(self, options):
+        self.options = options
+    def __call__(self, hypotheses, references, sources):
+        raise NotImplementedError
+""",
+    )
+    given = {"data": str(data), "output": str(tmp_path / "run"), "best_by": "own-words", "bleu_tokenize": "intl"}
+    options = TrainOptions(**given)
+    assert options.metrics == ["bleu", "own-words"]
+    _, validation = open_data(options)
+    assert validation.metrics["own-words"].options.tokenize == "spaces"
+    assert validation.metrics["bleu"].options.tokenize == "intl"
+    assert TrainOptions(data="d", output="o", best_by="loss").metrics == ["bleu"]
