@@ -213,7 +213,8 @@ def options_within(kind: str, name: str, choice: Callable[[Option], str], path: 
 
 def choice_from(values: Mapping[str, Any] = NO_VALUES) -> Callable[[Option], str]:
     """A `choice` for `options_within` that reads names from values by key, and takes the defaults of the others."""
-    return lambda option: str(values.get(option.key, option.default))
+    given = {key: value.name if isinstance(value, Part) else value for key, value in values.items()}
+    return lambda option: str(given.get(option.key, option.default))
 
 
 def choose(kind: str, name: str, values: Mapping[str, Any] = NO_VALUES) -> Part:
@@ -230,6 +231,20 @@ def choose(kind: str, name: str, values: Mapping[str, Any] = NO_VALUES) -> Part:
             part_name = given if isinstance(given, str) else given.name
             inner[option.name] = choose(option.kind, part_name, values_below(option.name, values))
     return Part(kind, name, make(cls, {**values, **inner}))
+
+
+def choose_strictly(kind: str, name: str, values: Mapping[str, Any], source: str) -> Part:
+    """As `choose`, with UserError for a key that no option has.
+
+    values: as for `choose`; dashes count as underscores, and a mapping holds the values below its key, as in `flat`
+    source: of the values, as messages name it
+    """
+    values = flat(values)
+    known = {option.key for option in options_within(kind, name, choice_from(values))}
+    for key in values:
+        if key not in known:
+            raise UserError(f"{source}: {unknown(f'option of {kind} {name}', key, known)}")
+    return choose(kind, name, values)
 
 
 def values_below(path: str, values: Mapping[str, Any]) -> dict[str, Any]:
