@@ -196,8 +196,12 @@ def options_of(cls: type, path: str = "", positional: Collection[str] = ()) -> l
 
     path: where a part of that class stands: `criterion.decoder`
     positional: the names of options whose values stand without a flag
+    Raises UserError for a field that is not declared by `opt` or `part`.
     """
     hints = get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        if "help" not in field.metadata:
+            raise UserError(f"{cls.__name__}.{field.name}: must be declared by opt() or part()")
     return [
         Option(name, hints[name], field.default, **field.metadata, path=path, positional=name in positional)
         for field in dataclasses.fields(cls)

@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import re
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -34,7 +35,7 @@ PACKAGE: Final = Path(__file__).parent
 PRESETS_FILE: Final = PACKAGE / "presets.toml"
 NO_VALUES: Final[Mapping[str, Any]] = MappingProxyType({})
 _PART: Final = re.compile(  # kind, name, and the first line of the class's docstring
-    r'''^@register\(\s*["']([\w-]+)["'],\s*["']([^"'\n]+)["'].*?^class .*?^    r?"""(.*?)(?:"""|$)''',
+    r'''^@(?:nmt\.)?register\(\s*["']([\w-]+)["'],\s*["']([^"'\n]+)["'].*?^class .*?^    r?"""(.*?)(?:"""|$)''',
     re.MULTILINE | re.DOTALL,
 )
 
@@ -75,12 +76,14 @@ class _Shelf:
     """Everything registered so far in this process.
 
     plugins: the `--plugin` values that are loaded, by path or module
+    plugin_modules: the names of the modules that plug-ins begin with
     broken: why an installed plug-in could not be loaded, by entry point
     """
 
     parts: dict[tuple[str, str], Entry] = field(default_factory=dict)
     presets: dict[str, Preset] = field(default_factory=dict)
     plugins: dict[str, str] = field(default_factory=dict)
+    plugin_modules: set[str] = field(default_factory=set)
     broken: dict[str, str] = field(default_factory=dict)
     entry_points_loaded: bool = False
 
@@ -279,8 +282,10 @@ def load_plugin(given: str) -> None:
                 raise UserError(f"plug-in {given}: not a Python file")
             module = importlib.util.module_from_spec(spec)
             sys.modules[name] = module  # dataclasses look up their module here
+            _shelf.plugin_modules.add(name)
             spec.loader.exec_module(module)
         else:
+            _shelf.plugin_modules.add(given)
             importlib.import_module(given)
     except UserError:
         raise
@@ -305,6 +310,7 @@ def _load_entry_points() -> None:
     _shelf.entry_points_loaded = True
     for point in entry_points(group="nmt.plugins"):
         parts, presets = set(_shelf.parts), dict(_shelf.presets)
+        _shelf.plugin_modules.add(point.module)
         try:
             point.load()
         except Exception as error:
@@ -313,6 +319,17 @@ def _load_entry_points() -> None:
             cause = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
             message = _shelf.broken[point.name] = f"plug-in {point.name} ({point.value}) could not be loaded: {cause}"
             log.warn(f"{message}; the rest of nmt works without it")
+
+
+def place_in_plugin(error: BaseException) -> str | None:
+    """The innermost `FILE:LINE` of an error's traceback that belongs to a plug-in; None where no plug-in took part."""
+    places = [
+        f"{frame.f_code.co_filename}:{line}"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        for module in [f"{frame.f_globals.get('__name__')}."]
+        if any(module.startswith(f"{name}.") for name in _shelf.plugin_modules)
+    ]
+    return places[-1] if places else None
 
 
 def _broken_plugins() -> str:
