@@ -283,7 +283,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     except (IsADirectoryError, NotADirectoryError) as error:
         raise UserError(f"{quoted(path)}: no settings file: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{quoted(path)}: not valid TOML: {error}") from None
+        is_part = "Cannot overwrite a value" in str(error)
+        hint = ' (a part with options is a table: [decoder] with name = "mbr")' if is_part else ""
+        raise UserError(f"{quoted(path)}: not valid TOML: {error}{hint}") from None
 
 
 def toml_line(key: str, value: Any) -> str:

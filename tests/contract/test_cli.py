@@ -495,3 +495,23 @@ def test_metrics_are_divided_at_commas(call, tmp_path):
     assert [row["metric"] for row in json.loads(scored.out)] == ["bleu", "chrf"]
     assert "unknown metric 'chrff'" in call(*files, "bleu,chrff").err
     assert "--metrics names no metric" in call(*files, ",").err
+
+
+def test_a_part_that_is_described_without_its_kind_is_answered_with_the_kind(call):
+    assert "did you mean `nmt describe schedule noam`?" in call("describe", "noam").err
+    assert "`nmt describe model rnnsearch` or `nmt describe preset rnnsearch`?" in call("describe", "rnnsearch").err
+    assert "NAME is missing" in call("describe", "model").err and call("describe", "model").code == 2
+
+
+def test_a_part_given_as_a_value_and_as_a_table_is_answered_with_the_table(call, tmp_path):
+    config = tmp_path / "s.toml"
+    config.write_text('decoder = "mbr"\n[decoder]\nnum_candidates = 3\n')
+    assert 'a part with options is a table: [decoder] with name = "mbr"' in call("train", *RUN, "--config", config).err
+
+
+@pytest.mark.parametrize("key", ["confg", "debg", "dump_confg", "plugn"])
+def test_a_mistyped_key_is_never_answered_with_one_that_files_cannot_set(key, call, tmp_path):
+    config = tmp_path / "s.toml"
+    config.write_text(f"{key} = true\n")
+    refused = call("train", *RUN, "--config", config)
+    assert f"unknown setting '{key}'" in refused.err and "did you mean" not in refused.err
