@@ -199,18 +199,32 @@ def _built_in_presets() -> dict[str, Preset]:
 # Building
 
 
-def options_within(kind: str, name: str, choice: Callable[[Option], str], path: str = "") -> list[Option]:
+def options_within(
+    kind: str, name: str, choice: Callable[[Option], str], path: str = "", defaults: Mapping[str, Any] = NO_VALUES
+) -> list[Option]:
     """The options of a part, each followed by those of the part that it holds, if it holds one.
 
     choice: the name of the part that such an option chooses
     path: where the part stands, `criterion.decoder`: the options have it before their names
+    defaults: by name, in place of the options' own
+    Raises UserError for a default that no option has.
     """
     options = []
-    for option in options_of(find(kind, name).options, path):
+    own = options_of(find(kind, name).options, path)
+    names = [option.name for option in own]
+    for key in defaults:
+        if key.partition(".")[0] not in names:
+            raise UserError(f"{path}: a default is given for an {unknown(f'option of {kind} {name}', key, names)}")
+    for option in own:
         options.append(option)
         if option.kind:
-            option.default = option.default.name
-            options += options_within(option.kind, choice(option), choice, option.path_key)
+            held = option.default
+            option.default = defaults.get(option.name, held.name)
+            chosen = choice(option)
+            values = (held.values if chosen == held.name else {}) | values_below(option.name, defaults)
+            options += options_within(option.kind, chosen, choice, option.path_key, values)
+        else:
+            option.default = defaults.get(option.name, option.default)
     return options
 
 
@@ -232,7 +246,8 @@ def choose(kind: str, name: str, values: Mapping[str, Any] = NO_VALUES) -> Part:
         given = values.get(option.name, option.default)
         if option.kind and (isinstance(given, str) or option.name not in values):
             part_name = given if isinstance(given, str) else given.name
-            inner[option.name] = choose(option.kind, part_name, values_below(option.name, values))
+            defaults = option.default.values if part_name == option.default.name else {}
+            inner[option.name] = choose(option.kind, part_name, defaults | values_below(option.name, values))
     return Part(kind, name, make(cls, {**values, **inner}))
 
 
@@ -257,7 +272,7 @@ def values_below(path: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def build(part: Part, *context: Any) -> Any:
     """The object of a part. context: what its kind is built from besides the options (see the kind's base.py)."""
-    options = choose(part.kind, part.name).options if part.options is None else part.options
+    options = choose(part.kind, part.name, part.values).options if part.options is None else part.options
     return find(part.kind, part.name).cls(options, *context)
 
 
