@@ -49,22 +49,30 @@ def opt(
 
 @dataclass(frozen=True)
 class Part:
-    """A part by kind and name, with its options, ready for `registry.build`. options: None for the part's defaults"""
+    """A part by kind and name, with its options, ready for `registry.build`.
+
+    options: None for the part's defaults
+    values: with options None, those that replace the part's defaults, by key
+    """
 
     kind: str
     name: str
     options: Any = None
+    values: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
 
-def part(kind: str, default: str, help: str, aliases: Sequence[str] = ()) -> Any:
+def part(
+    kind: str, default: str, help: str, aliases: Sequence[str] = (), values: Mapping[str, Any] | None = None
+) -> Any:
     """A field of an options class that holds a part: `decoder: Part = part("decoder", "sampling", "search for samples")`.
 
     kind: of the part, as `register` has it
     default: the name of the part that is taken when none is given
     help, aliases: see `opt`
+    values: defaults of options of that part, by name, in place of its own: `{"n_best": 4}`
     """
     metadata = {"help": help, "aliases": tuple(aliases), "kind": kind}
-    return dataclasses.field(default=Part(kind, default), metadata=metadata)
+    return dataclasses.field(default=Part(kind, default, values=values or {}), metadata=metadata)
 
 
 def check_bounds(options: Any) -> None:
@@ -196,8 +204,12 @@ def options_of(cls: type, path: str = "", positional: Collection[str] = ()) -> l
 
     path: where a part of that class stands: `criterion.decoder`
     positional: the names of options whose values stand without a flag
+    Raises UserError for a field that is not declared by `opt` or `part`.
     """
     hints = get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        if "help" not in field.metadata:
+            raise UserError(f"{cls.__name__}.{field.name}: must be declared by opt() or part()")
     return [
         Option(name, hints[name], field.default, **field.metadata, path=path, positional=name in positional)
         for field in dataclasses.fields(cls)
@@ -247,7 +259,7 @@ def as_dict(options: Any) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, value in vars(options).items():
         if isinstance(value, Part):
-            inner = {} if value.options is None else as_dict(value.options)
+            inner = value.values if value.options is None else as_dict(value.options)
             values |= {key: value.name} | {f"{key}.{name}": setting for name, setting in inner.items()}
         else:
             values[key] = list(value) if isinstance(value, tuple) else value
@@ -279,7 +291,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     except (IsADirectoryError, NotADirectoryError) as error:
         raise UserError(f"{quoted(path)}: no settings file: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{quoted(path)}: not valid TOML: {error}") from None
+        is_part = "Cannot overwrite a value" in str(error)
+        hint = ' (a part with options is a table: [decoder] with name = "mbr")' if is_part else ""
+        raise UserError(f"{quoted(path)}: not valid TOML: {error}{hint}") from None
 
 
 def toml_line(key: str, value: Any) -> str:

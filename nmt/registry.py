@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import re
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -34,7 +35,7 @@ PACKAGE: Final = Path(__file__).parent
 PRESETS_FILE: Final = PACKAGE / "presets.toml"
 NO_VALUES: Final[Mapping[str, Any]] = MappingProxyType({})
 _PART: Final = re.compile(  # kind, name, and the first line of the class's docstring
-    r'''^@register\(\s*["']([\w-]+)["'],\s*["']([^"'\n]+)["'].*?^class .*?^    r?"""(.*?)(?:"""|$)''',
+    r'''^@(?:nmt\.)?register\(\s*["']([\w-]+)["'],\s*["']([^"'\n]+)["'].*?^class .*?^    r?"""(.*?)(?:"""|$)''',
     re.MULTILINE | re.DOTALL,
 )
 
@@ -75,12 +76,14 @@ class _Shelf:
     """Everything registered so far in this process.
 
     plugins: the `--plugin` values that are loaded, by path or module
+    plugin_modules: the names of the modules that plug-ins begin with
     broken: why an installed plug-in could not be loaded, by entry point
     """
 
     parts: dict[tuple[str, str], Entry] = field(default_factory=dict)
     presets: dict[str, Preset] = field(default_factory=dict)
     plugins: dict[str, str] = field(default_factory=dict)
+    plugin_modules: set[str] = field(default_factory=set)
     broken: dict[str, str] = field(default_factory=dict)
     entry_points_loaded: bool = False
 
@@ -196,24 +199,39 @@ def _built_in_presets() -> dict[str, Preset]:
 # Building
 
 
-def options_within(kind: str, name: str, choice: Callable[[Option], str], path: str = "") -> list[Option]:
+def options_within(
+    kind: str, name: str, choice: Callable[[Option], str], path: str = "", defaults: Mapping[str, Any] = NO_VALUES
+) -> list[Option]:
     """The options of a part, each followed by those of the part that it holds, if it holds one.
 
     choice: the name of the part that such an option chooses
     path: where the part stands, `criterion.decoder`: the options have it before their names
+    defaults: by name, in place of the options' own
+    Raises UserError for a default that no option has.
     """
     options = []
-    for option in options_of(find(kind, name).options, path):
+    own = options_of(find(kind, name).options, path)
+    names = [option.name for option in own]
+    for key in defaults:
+        if key.partition(".")[0] not in names:
+            raise UserError(f"{path}: a default is given for an {unknown(f'option of {kind} {name}', key, names)}")
+    for option in own:
         options.append(option)
         if option.kind:
-            option.default = option.default.name
-            options += options_within(option.kind, choice(option), choice, option.path_key)
+            held = option.default
+            option.default = defaults.get(option.name, held.name)
+            chosen = choice(option)
+            values = (held.values if chosen == held.name else {}) | values_below(option.name, defaults)
+            options += options_within(option.kind, chosen, choice, option.path_key, values)
+        else:
+            option.default = defaults.get(option.name, option.default)
     return options
 
 
 def choice_from(values: Mapping[str, Any] = NO_VALUES) -> Callable[[Option], str]:
     """A `choice` for `options_within` that reads names from values by key, and takes the defaults of the others."""
-    return lambda option: str(values.get(option.key, option.default))
+    given = {key: value.name if isinstance(value, Part) else value for key, value in values.items()}
+    return lambda option: str(given.get(option.key, option.default))
 
 
 def choose(kind: str, name: str, values: Mapping[str, Any] = NO_VALUES) -> Part:
@@ -228,8 +246,23 @@ def choose(kind: str, name: str, values: Mapping[str, Any] = NO_VALUES) -> Part:
         given = values.get(option.name, option.default)
         if option.kind and (isinstance(given, str) or option.name not in values):
             part_name = given if isinstance(given, str) else given.name
-            inner[option.name] = choose(option.kind, part_name, values_below(option.name, values))
+            defaults = option.default.values if part_name == option.default.name else {}
+            inner[option.name] = choose(option.kind, part_name, defaults | values_below(option.name, values))
     return Part(kind, name, make(cls, {**values, **inner}))
+
+
+def choose_strictly(kind: str, name: str, values: Mapping[str, Any], source: str) -> Part:
+    """As `choose`, with UserError for a key that no option has.
+
+    values: as for `choose`; dashes count as underscores, and a mapping holds the values below its key, as in `flat`
+    source: of the values, as messages name it
+    """
+    values = flat(values)
+    known = {option.key for option in options_within(kind, name, choice_from(values))}
+    for key in values:
+        if key not in known:
+            raise UserError(f"{source}: {unknown(f'option of {kind} {name}', key, known)}")
+    return choose(kind, name, values)
 
 
 def values_below(path: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -239,7 +272,7 @@ def values_below(path: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def build(part: Part, *context: Any) -> Any:
     """The object of a part. context: what its kind is built from besides the options (see the kind's base.py)."""
-    options = choose(part.kind, part.name).options if part.options is None else part.options
+    options = choose(part.kind, part.name, part.values).options if part.options is None else part.options
     return find(part.kind, part.name).cls(options, *context)
 
 
@@ -264,8 +297,10 @@ def load_plugin(given: str) -> None:
                 raise UserError(f"plug-in {given}: not a Python file")
             module = importlib.util.module_from_spec(spec)
             sys.modules[name] = module  # dataclasses look up their module here
+            _shelf.plugin_modules.add(name)
             spec.loader.exec_module(module)
         else:
+            _shelf.plugin_modules.add(given)
             importlib.import_module(given)
     except UserError:
         raise
@@ -290,6 +325,7 @@ def _load_entry_points() -> None:
     _shelf.entry_points_loaded = True
     for point in entry_points(group="nmt.plugins"):
         parts, presets = set(_shelf.parts), dict(_shelf.presets)
+        _shelf.plugin_modules.add(point.module)
         try:
             point.load()
         except Exception as error:
@@ -298,6 +334,17 @@ def _load_entry_points() -> None:
             cause = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
             message = _shelf.broken[point.name] = f"plug-in {point.name} ({point.value}) could not be loaded: {cause}"
             log.warn(f"{message}; the rest of nmt works without it")
+
+
+def place_in_plugin(error: BaseException) -> str | None:
+    """The innermost `FILE:LINE` of an error's traceback that belongs to a plug-in; None where no plug-in took part."""
+    places = [
+        f"{frame.f_code.co_filename}:{line}"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        for module in [f"{frame.f_globals.get('__name__')}."]
+        if any(module.startswith(f"{name}.") for name in _shelf.plugin_modules)
+    ]
+    return places[-1] if places else None
 
 
 def _broken_plugins() -> str:

@@ -9,19 +9,25 @@ from typing import Any
 
 from nmt import registry
 from nmt.cli.command import Command
-from nmt.errors import one_line
+from nmt.errors import UserError, one_line, quoted
 from nmt.options import REQUIRED, opt, options_class, toml_line
 
 
 @options_class
 class DescribeOptions:
     kind: str = opt(REQUIRED, f"{', '.join(registry.FOLDERS)} or preset; or folder")
-    name: str = opt(REQUIRED, "name of the part (nmt list KIND), or path of the model folder or of the run")
+    name: str | None = opt(None, "name of the part (nmt list KIND), or path of the model folder or of the run")
     json: bool = opt(False, "print JSON")
 
 
 def run(options: DescribeOptions) -> None:
     """Print the docstring of a part, its module, and each of its options with type, default and help."""
+    if options.name is None:
+        kinds = [kind for kind in registry.FOLDERS if options.kind in registry.names(kind)]
+        kinds += ["preset"] if options.kind in registry.presets() else []
+        likely = " or ".join(f"`nmt describe {kind} {options.kind}`" for kind in kinds)
+        hint = f"did you mean {likely}?" if likely else "nmt describe KIND NAME; nmt list shows the names"
+        raise UserError(f"NAME is missing after '{quoted(options.kind)}' ({hint})")
     if options.kind == "preset":
         preset = registry.find_preset(options.name)
         rows = [{"name": key, "default": value, "type": "", "help": ""} for key, value in preset.values.items()]

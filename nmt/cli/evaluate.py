@@ -35,7 +35,7 @@ class EvaluateOptions:
     source: str | None = opt(None, "the source file, for --model and for metrics that read it", aliases=("s",))
     data: str | None = opt(None, "with --model: prepared data whose raw test text is used, instead of files")
     set: str | None = opt(None, "with --data: the name of a test or development set; none is the first test set")
-    metrics: tuple[str, ...] = opt(DEFAULT_METRICS, "metrics by name (nmt list metric)")
+    metrics: tuple[str, ...] = opt(DEFAULT_METRICS, "metrics by name, `bleu,chrf` (nmt list metric)")
     tokenize: str = opt("13a", "BLEU's tokenizer (13a, intl, char, ...); none for files that are tokenised already")
     lowercase: bool = opt(False, "compare without case")
     case_sensitive: bool = opt(False, "TER compares with case; sacreBLEU's default is without")
@@ -79,12 +79,19 @@ class EvaluateOptions:
             raise ValueError("stdin can be read once: give - once")
         if self.significance != "none" and (len(self.hypothesis) < 2 or self.paper):
             raise ValueError("--significance compares the --metrics of two or more files of --hypothesis")
+        if not self.metric_names:
+            raise ValueError("--metrics names no metric (nmt list metric)")
         if self.trials and self.significance == "none":
             raise ValueError(f"--trials {self.trials}: is for --significance")
         if self.lowercase and self.case_sensitive:
             raise ValueError("--lowercase and --case-sensitive exclude each other: give one of them")
         if self.paper and (self.metrics != DEFAULT_METRICS or not self.metric_values().keys() <= {"target_lang"}):
             raise ValueError("--paper has definitions of its own: leave out --metrics and their options")
+
+    @property
+    def metric_names(self) -> list[str]:
+        """The names of --metrics, each once: texts are divided at commas, as in `nmt train --valid-metrics`."""
+        return list(dict.fromkeys(name for text in self.metrics for name in text.split(",") if name))
 
     def metric_values(self) -> dict[str, object]:
         """The options that are given to the metrics: those of METRIC_FLAGS that differ from their defaults."""
@@ -111,13 +118,13 @@ def run(options: EvaluateOptions, parts: Parts) -> int:
 def _build_metrics(options: EvaluateOptions) -> list[tuple[str, Metric]]:
     """The metrics by name, ready to be used. UserError for an unknown name, and for a flag that none of them has."""
     values = options.metric_values()
-    parts = [registry.choose("metric", name, values) for name in options.metrics]
+    parts = [registry.choose("metric", name, values) for name in options.metric_names]
     known = {option.name for part in parts for option in options_of(type(part.options))}
     for name in ("case_sensitive", "comet_model", "target_lang"):
         if name in values and name not in known:
             flag = "--" + name.replace("_", "-")
             hint = "give --paper" if name == "target_lang" else "nmt describe metric NAME shows the options of a metric"
-            raise UserError(f"{flag}: no option of --metrics {' '.join(options.metrics)} ({hint})")
+            raise UserError(f"{flag}: no option of --metrics {' '.join(options.metric_names)} ({hint})")
     metrics: list[tuple[str, Metric]] = [(part.name, registry.build(part)) for part in parts]
     for _, metric in metrics:
         metric.check()

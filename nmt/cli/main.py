@@ -10,6 +10,7 @@ from typing import Final
 
 from nmt import __version__
 from nmt.errors import Interrupted, RankFailed, UserError, is_out_of_memory, one_line, quoted, unknown
+from nmt.registry import place_in_plugin
 
 COMMANDS: Final = {
     "prepare": "Make training data from parallel text",
@@ -69,7 +70,10 @@ def run(arguments: list[str]) -> int:
             cause = quoted(str(error) or "an allocation failed")
             advice = "give a smaller --max-tokens, or --batch-tokens to nmt translate"
             return _fail(f"out of memory: {cause} ({advice})", 5, debug)
-        return _fail(f"a bug in nmt: {type(error).__name__}: {error} (--debug shows where; please report it)", 1, debug)
+        cause = f"{type(error).__name__}: {error}"
+        if location := place_in_plugin(error):
+            return _fail(f"plug-in {location} failed: {cause} (--debug shows where)", 2, debug)
+        return _fail(f"a bug in nmt: {cause} (--debug shows where; please report it)", 1, debug)
 
 
 def _fail(message: str, code: int, debug: bool) -> int:

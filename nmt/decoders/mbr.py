@@ -43,9 +43,8 @@ class MbrOptions:
         for name, option in own.items():
             if getattr(options, name) not in (option.default, required[name]):
                 flag = f"--candidates.{name}".replace("_", "-")
-                raise ValueError(
-                    f"{flag} {getattr(options, name)}: with mbr it is always {required[name]} (leave it out)"
-                )
+                always = required[name] if name == "length_penalty" else f"--num-candidates, {required[name]}"
+                raise ValueError(f"{flag} {getattr(options, name)}: with mbr it is always {always} (leave it out)")
         return replace(self.candidates, options=replace(options, **{name: required[name] for name in own}))
 
 

@@ -40,7 +40,7 @@ def load(
 ) -> Translator:
     """Load a model folder or run, or several as an ensemble, for translation and scoring from Python.
 
-    decoder, decoder_options: the search by name, and its options by name
+    decoder, decoder_options: the search by name, and its options by name, which are those of `nmt describe decoder NAME`
     device: auto, cpu, cuda or cuda:N; None: that of `options`
     options: how to translate; None: the defaults, in this process alone
     Raises UserError.
@@ -48,9 +48,8 @@ def load(
     options = options or TranslatorOptions(replicas=1)
     if device is not None:
         options = replace(options, device=device)
-    return open_translator(
-        [model, *more], options, registry.build(registry.choose("decoder", decoder, decoder_options or {}))
-    )
+    part = registry.choose_strictly("decoder", decoder, decoder_options or {}, "decoder_options")
+    return open_translator([model, *more], options, registry.build(part))
 
 
 def open_translator(

@@ -51,6 +51,16 @@ class EncodedLine(NamedTuple):
     is_cut: bool
 
 
+def check_lines(name: str, lines: Sequence[object], types: tuple[type, ...] = (str,)) -> None:
+    """Raise UserError unless lines are a list of items of the types. name: of the argument, for messages"""
+    if isinstance(lines, str | bytes):
+        raise UserError(f"{name} is 1 text of {len(lines):,} characters: give a list of lines, not a text")
+    for i, line in enumerate(lines):
+        if not isinstance(line, types):
+            wanted = " or ".join(kind.__name__ for kind in types)
+            raise UserError(f"{name}[{i}] is of type {type(line).__name__}: must be {wanted}")
+
+
 class Translator:
     """A text pipeline, a Scorer and a search that together translate lines.
 
@@ -105,6 +115,7 @@ class Translator:
         self, requests: Sequence[Request | str], check: Callable[[], None] = lambda: None
     ) -> list[Translation]:
         """A translation for each request or line, in their order. check: called before each batch; may raise to stop"""
+        check_lines("requests", requests, (str, Request))
         parsed = [Request(request) if isinstance(request, str) else request for request in requests]
         lines = self.encode(parsed)
         reasons = [request.error or self._refusal(line) for request, line in zip(parsed, lines, strict=True)]
@@ -134,6 +145,10 @@ class Translator:
         self, sources: Sequence[str], targets: Sequence[str], check: Callable[[], None] = lambda: None
     ) -> list[PairScore | Failure]:
         """Log-probabilities of given translations, a result for each pair of lines. check: see `translate`"""
+        check_lines("sources", sources)
+        check_lines("targets", targets)
+        if len(sources) != len(targets):
+            raise UserError(f"sources has {len(sources):,} lines but targets has {len(targets):,}: give pairs of lines")
         with autocast(self.device, self.precision):
             return score(self.scorer, self.pipeline, sources, targets, self.batch_tokens, self.max_source_length, check)
 

@@ -458,8 +458,60 @@ def test_a_missing_model_or_data_is_4_and_names_it(nmt, tmp_path):
 
 def test_a_bug_is_1_with_the_traceback_only_on_request(nmt, tmp_path):
     plugin = tmp_path / "bug.py"
-    broken = "def broken(kind):\n    raise KeyError('oops')\n"
-    plugin.write_text(f"import nmt.cli.list as command\n\n{broken}\ncommand._summaries = broken\n")
+    plugin.write_text("import nmt.cli.list as command\n\ncommand._summaries = None\n")
     bug = nmt("list", "--plugin", plugin)
-    assert bug.returncode == 1 and b"a bug in nmt: KeyError" in bug.stderr and b"Traceback" not in bug.stderr
+    assert bug.returncode == 1 and b"a bug in nmt: TypeError" in bug.stderr and b"Traceback" not in bug.stderr
     assert b"Traceback" in nmt("list", "--plugin", plugin, "--debug").stderr
+
+
+@pytest.mark.parametrize("failing", ["raise KeyError('x')", "{}['x']", "import os; os.environ['x']"])
+def test_an_error_within_a_plug_in_is_2_and_names_the_place(failing, nmt, tmp_path):
+    plugin = tmp_path / "faulty.py"
+    plugin.write_text(
+        f"import nmt.cli.list as command\n\ndef broken(kind):\n    {failing}\n\ncommand._summaries = broken\n"
+    )
+    failed = nmt("list", "--plugin", plugin)
+    assert failed.returncode == 2 and failed.stderr.count(b"\n") == 1
+    assert failed.stderr.decode() == f"nmt: error: plug-in {plugin}:4 failed: KeyError: 'x' (--debug shows where)\n"
+    assert b"Traceback" in nmt("list", "--plugin", plugin, "--debug").stderr
+
+
+def test_an_option_that_is_not_declared_is_named(call, tmp_path):
+    plugin = tmp_path / "plain.py"
+    plugin.write_text(
+        "import nmt\n\n@nmt.options_class\nclass MyOptions:\n    size: int = 3\n\n"
+        "@nmt.register('schedule', 'mine', MyOptions)\nclass Mine:\n    pass\n"
+    )
+    refused = call("list", "--plugin", plugin)
+    assert refused.code == 2 and "MyOptions.size: must be declared by opt() or part()" in refused.err
+
+
+def test_metrics_are_divided_at_commas(call, tmp_path):
+    file = tmp_path / "lines"
+    file.write_text("the cat sat on the mat\n")
+    files = ("evaluate", f"--hypothesis={file}", f"--reference={file}", "--json", "--metrics")
+    scored = call(*files, "bleu,chrf")
+    assert scored.code == 0 and scored.out == call(*files, "bleu", "chrf").out
+    assert [row["metric"] for row in json.loads(scored.out)] == ["bleu", "chrf"]
+    assert "unknown metric 'chrff'" in call(*files, "bleu,chrff").err
+    assert "--metrics names no metric" in call(*files, ",").err
+
+
+def test_a_part_that_is_described_without_its_kind_is_answered_with_the_kind(call):
+    assert "did you mean `nmt describe schedule noam`?" in call("describe", "noam").err
+    assert "`nmt describe model rnnsearch` or `nmt describe preset rnnsearch`?" in call("describe", "rnnsearch").err
+    assert "NAME is missing" in call("describe", "model").err and call("describe", "model").code == 2
+
+
+def test_a_part_given_as_a_value_and_as_a_table_is_answered_with_the_table(call, tmp_path):
+    config = tmp_path / "s.toml"
+    config.write_text('decoder = "mbr"\n[decoder]\nnum_candidates = 3\n')
+    assert 'a part with options is a table: [decoder] with name = "mbr"' in call("train", *RUN, "--config", config).err
+
+
+@pytest.mark.parametrize("key", ["confg", "debg", "dump_confg", "plugn"])
+def test_a_mistyped_key_is_never_answered_with_one_that_files_cannot_set(key, call, tmp_path):
+    config = tmp_path / "s.toml"
+    config.write_text(f"{key} = true\n")
+    refused = call("train", *RUN, "--config", config)
+    assert f"unknown setting '{key}'" in refused.err and "did you mean" not in refused.err

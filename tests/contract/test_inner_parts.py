@@ -180,3 +180,23 @@ def test_what_is_saved_of_a_part_builds_it_again():
     assert registry.build(Part("criterion", "outer-test"), registry.build).inner.size == 2
     with pytest.raises(UserError, match="--size 0: must be at least 1"):
         registry.choose("criterion", "outer-test", {"inner.size": 0})
+
+
+def test_a_part_may_have_defaults_of_its_own_for_the_part_that_it_holds(call, tmp_path, dumped):
+    values = 'aliases=("sampler",), values={"n_best": 4, "temperature": 0.6}'
+    (tmp_path / "inner.py").write_text(PLUGIN.replace('aliases=("sampler",)', values))
+    settings = dumped()
+    assert (settings["criterion.decoder.n_best"], settings["criterion.decoder.temperature"]) == (4, 0.6)
+    assert dumped("--criterion.decoder.n-best=2")["criterion.decoder.n_best"] == 2
+    assert dumped("--criterion.decoder=beam")["criterion.decoder.n_best"] == 1
+    for given, expected in (({}, (4, 0.6)), ({"decoder": "sampling", "decoder.n_best": 2}, (2, 0.6))):
+        options = registry.choose("criterion", "risk", given).options.decoder.options
+        assert (options.n_best, options.temperature) == expected
+    held = registry.find("criterion", "risk").options().decoder
+    assert registry.build(held).options.n_best == 4
+
+
+def test_a_default_that_the_held_part_has_no_option_for_is_refused(call, tmp_path):
+    (tmp_path / "wrong.py").write_text(PLUGIN.replace('aliases=("sampler",)', 'values={"n_bets": 4}'))
+    refused = call("train", *RUN, f"--plugin={tmp_path / 'wrong.py'}", "--criterion=risk")
+    assert refused.code == 2 and "did you mean 'n_best'?" in refused.err

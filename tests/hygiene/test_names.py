@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import nmt
+from nmt import registry
 
 ROOT = Path(nmt.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
@@ -57,3 +58,26 @@ def test_the_first_line_of_a_docstring_is_one_short_sentence(file):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and (docstring := ast.get_docstring(node)):
             first_line = docstring.partition("\n")[0]
             assert len(first_line.split()) <= MAX_FIRST_LINE_WORDS, first_line
+
+
+@pytest.mark.parametrize(
+    ("decorator", "name"),
+    [
+        ('@register("schedule", "flat", FlatOptions)', "flat"),
+        ('@nmt.register("schedule", "flat", FlatOptions)', "flat"),
+        ('@nmt.register(\n    "schedule",\n    "flat",\n    FlatOptions,\n)', "flat"),
+    ],
+)
+def test_the_scan_sees_each_way_of_writing_the_decorator(decorator, name):
+    text = f'{decorator}\nclass Flat(Schedule):\n    """A flat schedule."""\n'
+    assert registry._PART.findall(text) == [("schedule", name, "A flat schedule.")]
+
+
+@pytest.mark.parametrize("folder", registry.FOLDERS.values())
+def test_every_registered_class_is_seen_without_an_import(folder):
+    for file in (ROOT / folder).glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            for call in node.decorator_list if isinstance(node, ast.ClassDef) else []:
+                if isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[-1] == "register":
+                    kind, name = (ast.literal_eval(argument) for argument in call.args[:2])
+                    assert name in registry._built_in(kind), f"{file}: {kind} {name}"

@@ -101,8 +101,11 @@ def test_candidates_of_a_constrained_beam_contain_their_phrases():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"candidates.n_best": 3}, "--candidates.n-best 3: with mbr it is always 32"),
-        ({"candidates": "beam", "candidates.beam_size": 8}, "--candidates.beam-size 8: with mbr it is always 32"),
+        ({"candidates.n_best": 3}, "--candidates.n-best 3: with mbr it is always --num-candidates, 32"),
+        (
+            {"candidates": "beam", "candidates.beam_size": 8},
+            "--candidates.beam-size 8: with mbr it is always --num-candidates, 32",
+        ),
         ({"n_best": 33}, "--n-best 33: must be at most --num-candidates, 32"),
     ],
 )

@@ -66,3 +66,43 @@ def test_what_does_not_fit_the_model_is_refused(trained):
         nmt.load(trained, options=TranslatorOptions(model_weights=(1.0,)))
     with pytest.raises(UserError, match="--shortlist"):
         nmt.load(trained, decoder="sampling", options=TranslatorOptions(shortlist="x"))
+
+
+@pytest.mark.parametrize(
+    ("decoder", "values", "told"),
+    [
+        ("beam", {"baem_size": 7}, "did you mean 'beam_size'"),
+        ("beam", {"baem-size": 7}, "did you mean 'beam_size'"),
+        ("mbr", {"candidates.temprature": 2}, "did you mean 'candidates.temperature'"),
+        ("mbr", {"candidates": {"temprature": 2}}, "did you mean 'candidates.temperature'"),
+        ("mbr", {"candidates": "beam", "candidates.temperature": 2}, "unknown option of decoder mbr"),
+    ],
+)
+def test_a_decoder_option_that_does_not_exist_is_refused(decoder, values, told, trained):
+    with pytest.raises(UserError, match=re.escape("decoder_options: ")) as refused:
+        nmt.load(trained, decoder=decoder, decoder_options=values)
+    assert told in str(refused.value)
+
+
+def test_decoder_options_may_have_dashes_and_be_nested(trained):
+    translator = nmt.load(trained, decoder_options={"beam-size": 7})
+    assert translator.decoder.options.beam_size == 7
+    nested = {"num-candidates": 3, "utility": {"name": "bleu"}, "candidates": {"name": "sampling", "temperature": 2}}
+    options = nmt.load(trained, decoder="mbr", decoder_options=nested).decoder.options
+    assert (options.num_candidates, options.utility.name, options.candidates.options.temperature) == (3, "bleu", 2)
+
+
+def test_a_text_in_place_of_lines_is_refused(trained):
+    translator = nmt.load(trained)
+    for text in ("ban des", b"ban des"):
+        with pytest.raises(UserError, match="give a list of lines, not a text"):
+            translator.translate(text)
+        with pytest.raises(UserError, match="give a list of lines, not a text"):
+            translator.score(LINES, text)
+    with pytest.raises(UserError, match=re.escape("requests[1] is of type bytes: must be str or Request")):
+        translator.translate(["ban", b"des"])
+
+
+def test_unequal_numbers_of_sources_and_targets_are_refused_with_both_counts(trained):
+    with pytest.raises(UserError, match="sources has 3 lines but targets has 2"):
+        nmt.load(trained).score(LINES, LINES[:2])
