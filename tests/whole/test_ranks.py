@@ -150,7 +150,7 @@ def undisturbed(data, tmp_path_factory) -> Path:
     [
         ("kill", 5, r"rank 1 \(process \d+\) ended by signal 9"),
         ("stop", 5, "rank [02] waited in vain: rank 1 does not answer"),
-        ("raise", 1, "nmt: error: a bug in nmt: ArithmeticError: on purpose"),
+        ("raise", 2, r"nmt: error: plug-in .*held.py:\d+ failed: ArithmeticError: on purpose"),
         ("term", 143, "stopped by signal 15"),
     ],
 )
