@@ -8,8 +8,7 @@ from torch.nn.functional import pad
 
 from nmt import opt, options_class, register
 from nmt.decoders.beam import Beam, BeamOptions, Beams, Continuations
-from nmt.decoders.constraints import Constraints
-from nmt.decoders.filters import leave_only
+from nmt.decoders.filters import Constraints, leave_only
 from nmt.symbols import PAD
 
 MAX_ALTERNATIVES = 100  # beams of a sentence that have memory side by side

@@ -1,13 +1,12 @@
-"""A filter for texts that a translation must not contain as whole words, however they are cut into tokens.
+"""The text of target tokens, and texts that a translation must not contain as whole words, however they are cut.
 
 An automaton over characters (Aho and Corasick, 1975) reads the text that each token adds to the translation. In each of its
 states, every token that would complete a forbidden text gets minus infinity.
 Dimensions: N hypotheses, t tokens of each, V vocabulary, C characters of the longest token.
 """
 
-import math
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache
 from typing import Final
 
 import numpy as np
@@ -15,44 +14,52 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt.decoders.constraints import Filter, Prefixes
 from nmt.symbols import EOS
 
 CACHED_AUTOMATA: Final = 4  # each holds a table of all tokens' characters
 CACHED_TRANSITION_BYTES: Final = 1 << 25  # of an automaton's states, each with its transitions by all tokens
 
 
-class TokenTexts:
-    """The text that each token adds to a translation, as a table of characters.
+class Target:
+    """The target tokens as text.
 
-    texts: of each token, V of them
+    decode: ids of a translation -> its text
+    texts: a function that lists the text of each token of the vocabulary; called once, when it is needed
     automaton: texts to avoid -> Automaton; the last few are cached, because successive batches often avoid the same texts
     """
 
-    def __init__(self, texts: Sequence[str]) -> None:
-        texts = [" " if token == EOS else text for token, text in enumerate(texts)]  # an end borders words like a space
-        width = max(map(len, texts))
-        self.characters = np.zeros((len(texts), width), np.int32)  # V C code points, 0 after the end
-        for row, text in zip(self.characters, texts, strict=True):
-            row[: len(text)] = [ord(character) for character in text]
-        self.automaton = lru_cache(CACHED_AUTOMATA)(lambda avoided: Automaton(avoided, self))
+    def __init__(self, decode: Callable[[Sequence[int]], str], texts: Callable[[], Sequence[str]]) -> None:
+        self.decode, self._texts = decode, texts
+        self.automaton = lru_cache(CACHED_AUTOMATA)(lambda avoided: Automaton(avoided, self.characters))
+
+    @cached_property
+    def characters(self) -> NDArray[np.int32]:
+        """(V, C) code points of the text that each token adds to a translation, 0 after its end."""
+        texts = [
+            " " if token == EOS else text for token, text in enumerate(self._texts())
+        ]  # EOS ends a word as a space does
+        characters = np.zeros((len(texts), max(map(len, texts))), np.int32)
+        for row, text in zip(characters, texts, strict=True):
+            row[: len(text)] = list(map(ord, text))
+        return characters
 
 
 class Automaton:
     """A finite automaton that recognises forbidden texts in a sequence of tokens.
 
     Its states are the beginnings of the texts, each text between two spaces, and `matched`, once a text is complete.
+    characters: (V, C) code points of each token's text, 0 after its end
     """
 
-    def __init__(self, texts: Sequence[str], token_texts: TokenTexts) -> None:
+    def __init__(self, texts: Sequence[str], characters: NDArray[np.int32]) -> None:
         patterns = [f" {' '.join(text.split())} " for text in texts]
         beginnings = sorted({pattern[:n] for pattern in patterns for n in range(len(pattern))}, key=len)
         self.matched = len(beginnings)
         alphabet = sorted({ord(character) for pattern in patterns for character in pattern})
         # V C numbers of the characters in the alphabet; any other character has the number after the last
-        self._symbols = np.searchsorted(alphabet, token_texts.characters)
-        self._symbols[~np.isin(token_texts.characters, alphabet)] = len(alphabet)
-        self._is_character = token_texts.characters != 0  # V C
+        self._symbols = np.searchsorted(alphabet, characters)
+        self._symbols[~np.isin(characters, alphabet)] = len(alphabet)
+        self._is_character = characters != 0  # V C
         symbols = {chr(character): number for number, character in enumerate(alphabet)}
         self._transitions = self._built(beginnings, patterns, symbols)
         cached_states = max(1, CACHED_TRANSITION_BYTES // (4 * len(self._symbols)))
@@ -102,25 +109,3 @@ class Automaton:
         """
         after = self.after(state)
         return torch.from_numpy((after == self.matched) | ~self._allows_word_end[after])
-
-
-def avoid_filter(avoid: Sequence[tuple[str, ...]], prefix_lengths: Sequence[int], token_texts: TokenTexts) -> Filter:
-    """The filter that forbids each token that completes a text to avoid.
-
-    avoid: texts of each source row, normalised and tokenised by its text pipeline
-    prefix_lengths: forced first tokens of each row's translation; a forbidden text that ends within them is accepted
-    """
-    automata = [token_texts.automaton(texts) if texts else None for texts in avoid]
-
-    def forbid(log_probs: Tensor, prefixes: Prefixes) -> None:
-        rows = zip(prefixes.sentences.tolist(), prefixes.tokens.tolist(), strict=True)
-        for number, (sentence, tokens) in enumerate(rows):
-            if (automaton := automata[sentence]) is not None:
-                state = automaton.start
-                for length, token in enumerate(tokens, 1):
-                    state = int(automaton.after(state)[token])
-                    if length <= prefix_lengths[sentence] and automaton.is_forbidden(state):
-                        state = automaton.start
-                log_probs[number].masked_fill_(automaton.forbidden(state).to(log_probs.device), -math.inf)
-
-    return forbid

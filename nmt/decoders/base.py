@@ -6,16 +6,14 @@ Dimensions: B sentences, S source positions, W hypotheses per sentence, N = B * 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, Final
 
 import torch
 from torch import Tensor
 
 from nmt import opt, options_class
-from nmt.decoders.avoid import TokenTexts
-from nmt.decoders.constraints import Constraints, Prefixes
-from nmt.decoders.filters import FilterOptions, Filters
+from nmt.decoders.avoid import Target
+from nmt.decoders.filters import Constraints, FilterOptions, Filters, Prefixes
 from nmt.errors import UserError
 from nmt.models.base import Scorer, prepared_scorer
 from nmt.options import as_dict
@@ -37,22 +35,6 @@ class Hypothesis:
     tokens: list[int]
     log_prob: float
     score: float
-
-
-class Target:
-    """The target tokens as text.
-
-    decode: ids of a translation -> its text
-    texts: a function that lists the text of each token of the vocabulary; called once, when it is needed
-    """
-
-    def __init__(self, decode: Callable[[Sequence[int]], str], texts: Callable[[], Sequence[str]]) -> None:
-        self.decode, self._texts = decode, texts
-
-    @cached_property
-    def token_texts(self) -> TokenTexts:
-        """The text of each token, as a table of characters."""
-        return TokenTexts(self._texts())
 
 
 class Decoder(ABC):
@@ -99,11 +81,6 @@ class Decoder(ABC):
             raise UserError(f"--decoder {self.part_name}: does not take phrases (give --decoder constrained-beam)")
         with torch.inference_mode():
             return self.decode(prepared_scorer(scorer), source, constraints)
-
-    def filters(self, options: FilterOptions, constraints: Sequence[Constraints], device: torch.device) -> Filters:
-        """The filters of a search, by its options and the constraints of each source row."""
-        avoiding = any(constraint.avoid for constraint in constraints)
-        return Filters(options, constraints, device, self.target.token_texts if self.target and avoiding else None)
 
     @abstractmethod
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:

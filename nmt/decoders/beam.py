@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 
 from nmt import opt, options_class, register
 from nmt.decoders.base import Decoder, Hypothesis, SearchOptions, alive_sentences
-from nmt.decoders.constraints import Constraints, Prefixes
+from nmt.decoders.filters import Constraints, Filters, Prefixes
 from nmt.errors import UserError
 from nmt.models.base import Scorer
 from nmt.symbols import BOS, EOS, PAD
@@ -270,7 +270,8 @@ class Beam(Decoder):
         A hypothesis of the greatest length is ended there, and the log-probability of its EOS counts.
         """
         limits = self.options.limits(source, constraints)
-        beams, filters = self.beams(limits, source, constraints), self.filters(self.options, constraints, source.device)
+        beams = self.beams(limits, source, constraints)
+        filters = Filters(self.options, constraints, source.device, self.target)
         beams.observer = self.observer
         state, groups = scorer.start(source), torch.arange(beams.groups, device=source.device)
         state.watched = self.options.coverage_penalty > 0

@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 
 from nmt import register
 from nmt.decoders.beam import Beam, BeamOptions, Beams, Continuations
-from nmt.decoders.constraints import Constraints
+from nmt.decoders.filters import Constraints
 from nmt.symbols import EOS
 
 Phrase = tuple[int, ...]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nmt import opt, options_class, register
 from nmt.decoders.beam import Beam, BeamOptions, Beams, Continuations, best_continuations
-from nmt.decoders.constraints import Constraints
+from nmt.decoders.filters import Constraints
 
 
 @options_class

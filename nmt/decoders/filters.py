@@ -5,15 +5,48 @@ Dimensions: N hypotheses of all sentences, t tokens that each has so far, V voca
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from nmt import opt, options_class
-from nmt.decoders.avoid import TokenTexts, avoid_filter
-from nmt.decoders.constraints import Constraints, Filter, Prefixes
+from nmt.decoders.avoid import Automaton, Target
 from nmt.symbols import BOS, EOS, PAD, UNK
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """What one request demands of a translation.
+
+    prefix: target ids that it begins with
+    phrases: sequences of target ids that it contains, in any order; a part of another phrase is contained in that one
+    avoid: texts that it does not contain as whole words, however they are cut into tokens
+    """
+
+    prefix: tuple[int, ...] = ()
+    phrases: tuple[tuple[int, ...], ...] = ()
+    avoid: tuple[str, ...] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of prefix and phrases."""
+        return len(self.prefix) + sum(map(len, self.phrases))
+
+
+class Prefixes(NamedTuple):
+    """The hypotheses of a step, as filters read them.
+
+    tokens: (N, t) so far; sentences: (N,) source row of each; limits: (N,) most tokens of each
+    min_limit: a lower bound of `limits`, known without waiting for the device
+    """
+
+    tokens: Tensor
+    sentences: Tensor
+    limits: Tensor
+    min_limit: int
 
 
 @options_class
@@ -30,31 +63,26 @@ class FilterOptions:
 
 
 class Filters:
-    """All filters of a search, in their order.
+    """All filters of a search, which write minus infinity into log_probs (N, V) where a token must not come next.
 
     constraints: of each source row
-    token_texts: the text of each target token; needed if a request avoids texts
+    target: the text of target tokens; needed if a request avoids texts
     """
 
     def __init__(
-        self,
-        options: FilterOptions,
-        constraints: Sequence[Constraints],
-        device: torch.device,
-        token_texts: TokenTexts | None,
+        self, options: FilterOptions, constraints: Sequence[Constraints], device: torch.device, target: Target | None
     ) -> None:
         self.options = options
         prefixes = [constraint.prefix for constraint in constraints]
-        self._filters: list[Filter] = [self._forbid_symbols]
-        if options.no_repeat_ngram:
-            self._filters.append(self._forbid_repeated_ngrams)
-        if any(constraint.avoid for constraint in constraints):
-            if token_texts is None:
-                raise ValueError("avoiding texts needs the text of each token (Decoder.target)")
-            avoid = [constraint.avoid for constraint in constraints]
-            self._filters.append(avoid_filter(avoid, list(map(len, prefixes)), token_texts))
-        self._filters.append(_end_at_limit)
+        self._prefix_lengths = list(map(len, prefixes))
         self._prefix_tokens = torch.tensor(list(zip_longest(*prefixes, fillvalue=PAD)), device=device)  # P B
+        self._automata: list[Automaton | None] = [None] * len(constraints)
+        if any(constraint.avoid for constraint in constraints):
+            if target is None:
+                raise ValueError("avoiding texts needs the text of each token (Decoder.target)")
+            self._automata = [
+                target.automaton(constraint.avoid) if constraint.avoid else None for constraint in constraints
+            ]
 
     def __call__(self, log_probs: Tensor, prefixes: Prefixes) -> None:
         """Apply all filters; a constraint's prefix overrides what they forbid."""
@@ -62,29 +90,46 @@ class Filters:
         if position < len(self._prefix_tokens):
             tokens = self._prefix_tokens[position, prefixes.sentences]  # N
             forced = tokens, tokens != PAD, log_probs.gather(1, tokens[:, None])
-        for apply in self._filters:
-            apply(log_probs, prefixes)
+        self._forbid_symbols(log_probs, position)
+        if self.options.no_repeat_ngram:
+            self._forbid_repeated_ngrams(log_probs, prefixes.tokens)
+        if any(self._automata):
+            self._forbid_texts(log_probs, prefixes)
+        if position >= prefixes.min_limit:  # leave only EOS to hypotheses of their greatest length
+            leave_only(log_probs, torch.full_like(prefixes.limits, EOS), prefixes.limits <= position)
         if forced is not None:
             leave_only(log_probs, *forced)
 
-    def _forbid_symbols(self, log_probs: Tensor, prefixes: Prefixes) -> None:
+    def _forbid_symbols(self, log_probs: Tensor, length: int) -> None:
         """Forbid PAD and BOS, EOS before the minimum length, and UNK if the options say so."""
         forbidden = [PAD, BOS]
-        if prefixes.tokens.shape[1] < self.options.min_length:
+        if length < self.options.min_length:
             forbidden.append(EOS)
         if self.options.no_unk:
             forbidden.append(UNK)
         for token in forbidden:
             log_probs[:, token] = -math.inf
 
-    def _forbid_repeated_ngrams(self, log_probs: Tensor, prefixes: Prefixes) -> None:
+    def _forbid_repeated_ngrams(self, log_probs: Tensor, tokens: Tensor) -> None:
         """Forbid each token that already followed the last n - 1 tokens."""
-        tokens, n = prefixes.tokens, self.options.no_repeat_ngram
+        n = self.options.no_repeat_ngram
         if tokens.shape[1] < n:
             return
         ngrams = tokens.unfold(1, n, 1)  # N t-n+1 n
         matches = (ngrams[:, :, :-1] == tokens[:, None, tokens.shape[1] - n + 1 :]).all(2)  # N t-n+1
         log_probs.scatter_(1, torch.where(matches, ngrams[:, :, -1], PAD), -math.inf)
+
+    def _forbid_texts(self, log_probs: Tensor, prefixes: Prefixes) -> None:
+        """Forbid each token that completes a text to avoid; one that ends within the forced prefix is accepted."""
+        rows = zip(prefixes.sentences.tolist(), prefixes.tokens.tolist(), strict=True)
+        for number, (sentence, tokens) in enumerate(rows):
+            if (automaton := self._automata[sentence]) is not None:
+                state = automaton.start
+                for length, token in enumerate(tokens, 1):
+                    state = int(automaton.after(state)[token])
+                    if length <= self._prefix_lengths[sentence] and automaton.is_forbidden(state):
+                        state = automaton.start
+                log_probs[number].masked_fill_(automaton.forbidden(state).to(log_probs.device), -math.inf)
 
 
 def leave_only(log_probs: Tensor, tokens: Tensor, rows: Tensor, values: Tensor | None = None) -> None:
@@ -96,29 +141,3 @@ def leave_only(log_probs: Tensor, tokens: Tensor, rows: Tensor, values: Tensor |
     own = log_probs.gather(1, tokens[:, None])  # N 1
     log_probs.masked_fill_(rows[:, None], -math.inf)
     log_probs.scatter_(1, tokens[:, None], own if values is None else torch.where(rows[:, None], values, own))
-
-
-def _end_at_limit(log_probs: Tensor, prefixes: Prefixes) -> None:
-    """Leave only EOS to hypotheses of their greatest length."""
-    if prefixes.tokens.shape[1] < prefixes.min_limit:
-        return
-    leave_only(log_probs, torch.full_like(prefixes.limits, EOS), prefixes.limits <= prefixes.tokens.shape[1])
-
-
-def top_p(log_probs: Tensor, p: float) -> Tensor:
-    """Keep the smallest set of tokens with probability p or more (Holtzman et al., 2020); the others get -inf.
-
-    log_probs: (N, K), not necessarily normalised, in descending order; the first is always kept
-    """
-    probabilities = torch.softmax(log_probs, 1)
-    preceding = probabilities.cumsum(1) - probabilities
-    return log_probs.masked_fill(preceding >= p, -math.inf)
-
-
-def above_epsilon(log_probs: Tensor, epsilon: float) -> Tensor:
-    """Keep the tokens of probability epsilon or more (Hewitt et al., 2022), and the best; the others get -inf.
-
-    log_probs: (N, V), not necessarily normalised
-    """
-    log_probs = log_probs.log_softmax(1)
-    return log_probs.masked_fill(log_probs < log_probs.amax(1, keepdim=True).clamp(max=math.log(epsilon)), -math.inf)

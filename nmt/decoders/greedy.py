@@ -6,7 +6,7 @@ from torch import Tensor
 
 from nmt import register
 from nmt.decoders.base import Decoder, Hypothesis, SearchOptions, run_search
-from nmt.decoders.constraints import Constraints
+from nmt.decoders.filters import Constraints, Filters
 from nmt.models.base import Scorer
 
 
@@ -19,7 +19,7 @@ class Greedy(Decoder):
 
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
         """See Decoder; one hypothesis per sentence, scored by its log-probability."""
-        filters = self.filters(self.options, constraints, source.device)
+        filters = Filters(self.options, constraints, source.device, self.target)
         limits = self.options.limits(source, constraints)
         hypotheses = run_search(scorer, source, 1, limits, filters, lambda log_probs, rows, step: log_probs.argmax(1))
         return [[hypothesis] for hypothesis in hypotheses]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nmt import opt, options_class, register, registry
 from nmt.decoders.base import Decoder, Hypothesis
-from nmt.decoders.constraints import Constraints
+from nmt.decoders.filters import Constraints
 from nmt.decoders.sampling import Sampling
 from nmt.metrics.base import Metric
 from nmt.models.base import Scorer

@@ -7,6 +7,7 @@ Dimensions: B sentences, S source positions, N rows, V vocabulary, K tokens that
 """
 
 import hashlib
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,8 +17,7 @@ from torch import Tensor
 
 from nmt import opt, options_class, register
 from nmt.decoders.base import Choose, Decoder, Hypothesis, SearchOptions, run_search
-from nmt.decoders.constraints import Constraints
-from nmt.decoders.filters import above_epsilon, top_p
+from nmt.decoders.filters import Constraints, Filters
 from nmt.models.base import Scorer
 from nmt.symbols import PAD
 
@@ -61,7 +61,7 @@ class Sampling(Decoder):
 
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
         """See Decoder; n_best independent samples per sentence, with the Scorer's own log-probabilities."""
-        filters = self.filters(self.options, constraints, source.device)
+        filters = Filters(self.options, constraints, source.device, self.target)
         limits = self.options.limits(source, constraints)
         keys = _keys(self.options.sampling_seed, self.variation, source, self.n_best)  # B n_best
         samples: list[list[Hypothesis]] = [[] for _ in constraints]
@@ -115,3 +115,22 @@ def _gumbel(keys: Tensor, tokens: Tensor) -> Tensor:
     """Gumbel noise of each token, a function of its row's key: keys (N,), tokens (N, K) -> (N, K) float64"""
     uniform = (_hash(_hash(tokens) ^ keys[:, None]).double() + 0.5) / 2**32
     return -torch.log(-torch.log(uniform))
+
+
+def top_p(log_probs: Tensor, p: float) -> Tensor:
+    """Keep the smallest set of tokens with probability p or more (Holtzman et al., 2020); the others get -inf.
+
+    log_probs: (N, K), not necessarily normalised, in descending order; the first is always kept
+    """
+    probabilities = torch.softmax(log_probs, 1)
+    preceding = probabilities.cumsum(1) - probabilities
+    return log_probs.masked_fill(preceding >= p, -math.inf)
+
+
+def above_epsilon(log_probs: Tensor, epsilon: float) -> Tensor:
+    """Keep the tokens of probability epsilon or more (Hewitt et al., 2022), and the best; the others get -inf.
+
+    log_probs: (N, V), not necessarily normalised
+    """
+    log_probs = log_probs.log_softmax(1)
+    return log_probs.masked_fill(log_probs < log_probs.amax(1, keepdim=True).clamp(max=math.log(epsilon)), -math.inf)

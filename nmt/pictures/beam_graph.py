@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nmt.decoders.base import Decoder
 from nmt.decoders.beam import Beam, Continuations
-from nmt.decoders.constraints import Constraints
+from nmt.decoders.filters import Constraints
 from nmt.errors import UserError
 from nmt.models.base import Scorer
 from nmt.symbols import BOS, EOS

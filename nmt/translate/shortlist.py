@@ -9,7 +9,7 @@ from torch import Tensor
 
 from nmt.data.shortlist import Shortlist
 from nmt.decoders.base import Decoder, Hypothesis
-from nmt.decoders.constraints import Constraints
+from nmt.decoders.filters import Constraints
 from nmt.models.base import Model, PreparedScorer, State
 from nmt.nn.linear import Linear
 from nmt.nn.quantized import Int8Linear

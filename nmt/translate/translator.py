@@ -14,7 +14,7 @@ from nmt.batch import pad_rows
 from nmt.data.batching import micro_batches
 from nmt.data.shortlist import Shortlist
 from nmt.decoders.base import Decoder, Hypothesis
-from nmt.decoders.constraints import Constraints
+from nmt.decoders.filters import Constraints
 from nmt.device import Precision, autocast, device_of
 from nmt.errors import UserError, quoted
 from nmt.models.base import Model, Scorer

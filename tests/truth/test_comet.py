@@ -8,7 +8,7 @@ import pytest
 from scorers import RandomScorer, random_sources
 
 from nmt import UserError, registry
-from nmt.decoders.base import Target
+from nmt.decoders.avoid import Target
 from nmt.decoders.sampling import Sampling, SamplingOptions
 from nmt.metrics.comet import Comet, CometOptions
 from nmt.symbols import EOS

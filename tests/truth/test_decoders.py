@@ -9,9 +9,9 @@ from scorers import RandomScorer, random_sources
 
 from nmt.decoders.base import SearchOptions
 from nmt.decoders.beam import Beam, BeamOptions, Beams
-from nmt.decoders.filters import leave_only, top_p
+from nmt.decoders.filters import leave_only
 from nmt.decoders.greedy import Greedy
-from nmt.decoders.sampling import Sampling, SamplingOptions
+from nmt.decoders.sampling import Sampling, SamplingOptions, top_p
 from nmt.models.base import State
 from nmt.symbols import BOS, EOS, UNK
 

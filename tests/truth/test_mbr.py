@@ -6,7 +6,7 @@ import sacrebleu
 from scorers import RandomScorer, random_sources
 
 from nmt import UserError, registry
-from nmt.decoders.base import Target
+from nmt.decoders.avoid import Target
 from nmt.decoders.beam import Beam, BeamOptions
 from nmt.decoders.filters import Constraints
 from nmt.decoders.sampling import Sampling, SamplingOptions

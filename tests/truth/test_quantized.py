@@ -9,8 +9,8 @@ import torch
 
 from nmt import UserError, registry
 from nmt.data.shortlist import Shortlist, learn_shortlist, measure_coverage
-from nmt.decoders.base import Target
-from nmt.decoders.constraints import Constraints
+from nmt.decoders.avoid import Target
+from nmt.decoders.filters import Constraints
 from nmt.errors import ArtefactError
 from nmt.models.base import Vocabularies
 from nmt.nn.linear import Linear

@@ -11,12 +11,11 @@ from scorers import RandomScorer, random_sources
 
 from nmt import UserError, registry
 from nmt.decoders.alternatives import Alternatives, AlternativesOptions
-from nmt.decoders.avoid import Automaton, TokenTexts
-from nmt.decoders.base import Target
+from nmt.decoders.avoid import Automaton, Target
 from nmt.decoders.beam import Beam, BeamOptions
 from nmt.decoders.constrained_beam import ConstrainedBeam, PhraseProgress
-from nmt.decoders.constraints import Constraints
 from nmt.decoders.diverse_beam import DiverseBeam, DiverseBeamOptions
+from nmt.decoders.filters import Constraints
 from nmt.decoders.sampling import Sampling, SamplingOptions
 from nmt.symbols import BOS, EOS, PAD, UNK
 
@@ -139,9 +138,8 @@ def test_avoiding_leaves_everything_else_its_place():
 
 def test_the_automaton_finds_what_a_regular_expression_finds():
     chance = np.random.default_rng(4)
-    token_texts = TokenTexts(TEXTS)
     forbidden = ["ab a", "aba", "? ?", "bb"]
-    automaton = Automaton(forbidden, token_texts)
+    automaton = Automaton(forbidden, Target(str, lambda: TEXTS).characters)
     met = 0
     for _ in range(500):
         tokens = [*chance.integers(UNK, V, 6).tolist(), EOS]
