@@ -10,7 +10,7 @@ from nmt.log import log
 from nmt.options import REQUIRED, opt, options_class
 
 if TYPE_CHECKING:  # torch is imported when the command runs
-    from nmt.translate.forced_decoding import PairScore
+    from nmt.translate.results import PairScore
 
 WINDOW_LINES: Final = 10_000
 
@@ -42,7 +42,7 @@ def run(options: ScoreOptions) -> int:
     from nmt.signals import Signals
     from nmt.translate.forced_decoding import score
     from nmt.translate.line_warnings import RateLimitedWarnings
-    from nmt.translate.retry_split import Failure
+    from nmt.translate.results import Failure
     from nmt.translate.windows import pairs, place_of
 
     use_threads(options.threads)

@@ -9,8 +9,8 @@ from nmt.checkpoint import LoadedModel
 from nmt.export.comparison import MAX_SOURCE_TOKENS, CTranslate2Engine
 from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.translate.line_warnings import LineWarnings
-from nmt.translate.open import build_translator
 from nmt.translate.options import TranslatorOptions
+from nmt.translate.translator import Translator
 
 TUNED_BEAM_SIZE: Final = 4
 DEFAULT_PENALTY: Final = 0.5  # at n = 25 tokens it grows with n as GNMT's ((5 + n) / 6) ** 0.6: by 0.6 * n / (5 + n)
@@ -66,7 +66,7 @@ def tune_length_penalty(
     """
     pipeline, decoder = loaded.pipeline, registry.build(registry.choose("decoder", "beam"))
     options = TranslatorOptions(batch_tokens=TUNING_BATCH_TOKENS, max_source_length=MAX_SOURCE_TOKENS)
-    results = build_translator(pipeline, loaded.model, options, decoder).translate(dev.sources, check)
+    results = Translator(pipeline, loaded.model, options, decoder).translate(dev.sources, check)
     LineWarnings(dev.source).add_translations(results)
     translations = [translation.text for translation in results]
     bleu = Bleu(BleuOptions())

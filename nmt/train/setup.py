@@ -32,8 +32,8 @@ from nmt.train.probe import find_max_tokens, products
 from nmt.train.run import Progress, Run
 from nmt.train.update import LossScale, Updater
 from nmt.train.validation import Validation
-from nmt.translate.open import build_translator
 from nmt.translate.options import TranslatorOptions
+from nmt.translate.translator import Translator
 
 TRIED_PAIRS: Final = 2  # by the criterion at set-up: of two lengths, one has padding
 
@@ -133,7 +133,7 @@ def build_run(options: TrainOptions, parts: Any, setup: RunSetup) -> Run:
     settings: dict[str, Any] = {key: getattr(options, key) for key in must_stay}
     if validation is not None and validation.metrics:
         translating = TranslatorOptions(batch_tokens=options.valid_batch_tokens)
-        translator = build_translator(pipeline, model, translating, parts.build("decoder"))
+        translator = Translator(pipeline, model, translating, parts.build("decoder"))
         validation = replace(validation, translator=translator)
     plan = (options.batch_tokens, 1, options.seed)  # `choose_kernels` sets the tokens of a micro-batch
     return Run(

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from nmt.dist import World
 from nmt.errors import Interrupted, ResourceError
@@ -101,10 +102,7 @@ def _next_job(world: World, signals: Signals) -> bytes:
 
 def ranges(sizes: Sequence[int], ranks: int) -> list[tuple[int, int]]:
     """(first, end) of the consecutive items of each rank, with about equal sums of sizes."""
-    total, passed, cuts = sum(sizes), 0, [0]
-    for i, size in enumerate(sizes):
-        while len(cuts) < ranks and (passed + size / 2) * ranks >= len(cuts) * total:
-            cuts.append(i)
-        passed += size
-    cuts += [len(sizes)] * (ranks + 1 - len(cuts))
-    return list(pairwise(cuts))
+    ends = np.cumsum(sizes, dtype=np.int64)
+    middles, total = ends - np.array(sizes) / 2, sum(sizes)
+    cuts = np.searchsorted(ranks * middles, total * np.arange(1, ranks)).tolist()
+    return list(pairwise([0, *cuts, len(sizes)]))

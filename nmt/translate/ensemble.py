@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, field
 from typing import Literal, cast
 
 import torch
@@ -13,6 +13,21 @@ from nmt.batch import Batch
 from nmt.models.base import Model, Scorer, State, prepared_scorer
 
 Mean = Literal["log-probabilities", "probabilities"]
+
+
+@dataclass
+class EnsembleState(State):
+    """The states of the models of an ensemble, one a model."""
+
+    parts: list[State] = field(default_factory=list)
+
+    def reorder(self, rows: Tensor) -> None:
+        for part in self.parts:
+            part.reorder(rows)
+
+    def keep(self, sentences: Tensor, rows: Tensor) -> None:
+        for part in self.parts:
+            part.keep(sentences, rows)
 
 
 class Ensemble(nn.Module):
@@ -40,11 +55,14 @@ class Ensemble(nn.Module):
         return ensemble
 
     def start(self, source: Tensor) -> State:
-        return _joined([scorer.start(source) for scorer in self._scorers], False, None)
+        return EnsembleState(parts=[scorer.start(source) for scorer in self._scorers])
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """See Scorer. The attention is the weighted mean over the models that have attention."""
-        results = [scorer.step(tokens, part) for scorer, part in zip(self._scorers, self._parts(state), strict=True)]
+        results = []
+        for scorer, part in zip(self._scorers, cast(EnsembleState, state).parts, strict=True):
+            part.watched = state.watched
+            results.append(scorer.step(tokens, part))
         weighted = [
             log_probs.double() * weight if self.mean == "log-probabilities" else log_probs.double() + math.log(weight)
             for (log_probs, _), weight in zip(results, self.weights, strict=True)
@@ -53,7 +71,10 @@ class Ensemble(nn.Module):
         terms = torch.stack(weighted)
         log_probs = terms.sum(0).log_softmax(-1) if self.mean == "log-probabilities" else terms.logsumexp(0)
         parts = [part for _, part in results]
-        return log_probs.float(), _joined(parts, state.watched, self._mean_of([part.attention for part in parts]))
+        attention = self._mean_of([part.attention for part in parts])
+        return log_probs.float(), EnsembleState(
+            length=state.length + 1, watched=state.watched, attention=attention, parts=parts
+        )
 
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
         """See Model: the attention of `step` as one layer with one head. Only for models, not for other Scorers."""
@@ -73,12 +94,6 @@ class Ensemble(nn.Module):
         total = sum(weight for weight, _ in present)
         return torch.stack([attention * (weight / total) for weight, attention in present]).sum(0) if total else None
 
-    def _parts(self, state: State) -> list[State]:
-        return [
-            replace(state, sentences=_part(i, state.sentences), hypotheses=_part(i, state.hypotheses), attention=None)
-            for i in range(len(self._scorers))
-        ]
-
 
 def normalize_weights(weights: Sequence[float] | None, count: int) -> list[float]:
     """Weights divided by their sum; none: equal weights. ValueError unless there are `count`, at least 0, not all 0."""
@@ -86,17 +101,3 @@ def normalize_weights(weights: Sequence[float] | None, count: int) -> list[float
     if len(given) != count or not all(0 <= weight < math.inf for weight in given) or not 0 < sum(given) < math.inf:
         raise ValueError(f"must be {count} numbers, at least 0 and not all 0; given {given}")
     return [weight / sum(given) for weight in given]
-
-
-def _joined(states: Sequence[State], watched: bool, attention: Tensor | None) -> State:
-    """Several states as one. The names of their tensors begin with the number of the model: `0/memory`."""
-    numbered = list(enumerate(states))
-    sentences = {f"{i}/{name}": tensor for i, state in numbered for name, tensor in state.sentences.items()}
-    hypotheses = {f"{i}/{name}": tensor for i, state in numbered for name, tensor in state.hypotheses.items()}
-    record = max(states, key=lambda state: state.num_entries)  # a model that does not use ancestors appends no entries
-    return State(sentences, hypotheses, states[0].length, watched, attention, record.ancestors, record.num_entries)
-
-
-def _part(number: int, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    prefix = f"{number}/"
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -5,7 +5,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -18,38 +17,11 @@ from nmt.device import device_of
 from nmt.models.base import Model, Scorer, prepared_scorer
 from nmt.symbols import BOS, EOS, PAD
 from nmt.text.pipeline import Pipeline
-from nmt.translate.retry_split import Failure
+from nmt.translate.results import NOT_FINITE, Failure, ForcedDecoding, PairScore
 
 LOGIT_CHUNK_ROWS: Final = 1024  # logits of more positions never exist at once
-NOT_FINITE: Final = Failure("the model gives no finite probability")
 
 Ids = NDArray[Any]
-
-
-@dataclass(frozen=True)
-class ForcedDecoding:
-    """Log-probabilities and attention of one translation.
-
-    log_probs: nats of each token and of EOS
-    weights: (tokens + EOS, source tokens + EOS) attention; None for a Scorer without attention
-    """
-
-    log_probs: list[float]
-    weights: NDArray[np.float32] | None
-
-
-@dataclass(frozen=True)
-class PairScore:
-    """The score of a sentence pair.
-
-    log_prob: nats of all target tokens and EOS
-    pieces: target tokens in reading order, EOS last
-    log_probs: nats of each
-    """
-
-    log_prob: float
-    pieces: list[str]
-    log_probs: list[float]
 
 
 @torch.inference_mode()

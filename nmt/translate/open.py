@@ -1,30 +1,24 @@
-"""Assemble a Translator from models, a search and options."""
+"""Load models, and open a Translator of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import torch
 
 from nmt import registry
 from nmt.checkpoint import check_int8, load_model
-from nmt.data.shortlist import Shortlist
 from nmt.decoders.base import Decoder
-from nmt.device import Memory, Precision, autocast, choose_device, device_of, keep_pages, use_threads
+from nmt.device import Precision, choose_device, keep_pages, use_threads
 from nmt.dist import World
 from nmt.errors import UserError, quoted
 from nmt.models.base import Model
 from nmt.nn.quantized import quantize
-from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Pipeline
-from nmt.translate.alignment import read_dictionary
-from nmt.translate.batch_size import auto_batch_tokens
 from nmt.translate.ensemble import Ensemble, Mean
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.replicas import are_processes
-from nmt.translate.rerank import Reranker, RerankModel
-from nmt.translate.results import ResultOptions
 from nmt.translate.translator import Translator
 
 MAX_DEFAULT_REPLICAS: Final = 16  # each has the tensors of a batch in memory
@@ -74,74 +68,7 @@ def open_translator(
         list(map(Path, models)), device, options.model_weights, options.ensemble, options.precision
     )
     options = replace(options, replicas=replicas, threads=threads)
-    return build_translator(pipeline, scorer, options, decoder, world)
-
-
-def build_translator(
-    pipeline: Pipeline,
-    scorer: Model | Ensemble,
-    options: TranslatorOptions,
-    decoder: Decoder,
-    world: World | None = None,
-) -> Translator:
-    """Build a Translator around loaded models, on their device. replicas, threads: None is 1, and torch's setting
-
-    Raises UserError.
-    """
-    world, device = world or World(), device_of(scorer)
-    if options.shortlist is not None and not decoder.takes_shortlist:
-        raise UserError("--shortlist: not for sampling and mbr (give --decoder beam, or another)")
-    avoid = tuple(line for line in read_lines(Path(options.avoid)) if line.strip()) if options.avoid else ()
-    if avoid and pipeline.target.settings.right_to_left:
-        raise UserError("--avoid: the model writes from right to left, and takes no texts to avoid")
-    precision: Precision = "fp32" if options.precision == "int8" else options.precision
-    if options.compile:
-        with autocast(device, precision):
-            scorer.compile_steps()
-    shortlist = None
-    if options.shortlist is not None:
-        shortlist = Shortlist.load(Path(options.shortlist), pipeline.hash, pipeline.sizes)
-    n_best, replicas = decoder.n_best, options.replicas or 1
-    if options.rerank:
-        decoder = _with_candidates(decoder, options.rerank_candidates)
-    size = options.batch_tokens
-    if size == "auto":
-        sharing = world.local_size if device.type == "cpu" else 1  # ranks that have the same memory
-        size = auto_batch_tokens(scorer, Memory(device), decoder.paths, replicas * sharing)
-    reranker = None
-    if options.rerank:
-        models = [RerankModel.load(Path(folder), device, pipeline) for folder in options.rerank]
-        reranker = Reranker(models, options.rerank_weights, decoder, n_best, size, options.max_source_length)
-    dictionary = read_dictionary(Path(options.unk_dictionary)) if options.unk_dictionary else {}
-    has_alignment, replacements = options.alignment is not None, dictionary if options.replace_unk else None
-    result_options = ResultOptions(options.word_scores, has_alignment, options.raw_tokens, replacements)
-    return Translator(
-        pipeline,
-        scorer,
-        decoder,
-        size,
-        max_source_length=options.max_source_length,
-        precision=precision,
-        result_options=result_options,
-        avoid=avoid,
-        replicas=replicas,
-        threads=max(1, (options.threads or torch.get_num_threads()) // replicas),
-        shortlist=shortlist,
-        reranker=reranker,
-    )
-
-
-def _with_candidates(decoder: Decoder, num_candidates: int | None) -> Decoder:
-    """The same search with more candidates a line, to be re-ranked. num_candidates: None is the beam size"""
-    options: Any = getattr(decoder, "options", None)
-    count = max(decoder.n_best, num_candidates or getattr(options, "beam_size", 1))
-    if not hasattr(options, "n_best") or count == 1:
-        instead = "--rerank-candidates" if hasattr(options, "n_best") else "--decoder beam"
-        raise UserError(f"--rerank: the search gives one translation of a line, and needs several (give {instead})")
-    try:
-        return type(decoder)(replace(options, n_best=count))  # type: ignore[call-arg]  # a decoder is built by its options
-    except ValueError as error:
-        raise UserError(f"--rerank-candidates: {error}") from None
+    return Translator(pipeline, scorer, options, decoder, world)
 
 
 def load_scorer(

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -18,8 +19,8 @@ from nmt.errors import UserError, quoted
 from nmt.text.pipeline import Pipeline
 from nmt.translate.ensemble import normalize_weights
 from nmt.translate.forced_decoding import target_log_probs
-from nmt.translate.results import Candidate
-from nmt.translate.retry_split import Failure, retry_split
+from nmt.translate.options import TranslatorOptions
+from nmt.translate.results import Candidate, Failure, retry_split
 
 
 @dataclass(frozen=True)
@@ -60,29 +61,31 @@ class RerankModel:
 
 
 class Reranker:
-    """Reorders the candidates of a search.
+    """Reorders the candidates of a search by its score and those of the models of `--rerank`.
 
-    weights: of the search's score and of each model's, normalised to sum to 1; none: equal weights
     decoder: the search, which turns log-probabilities into scores
     n_best: candidates of a line that are kept, the best
-    max_tokens, max_length: see RerankModel.log_probs
+    max_tokens: tokens of a batch, padding counted
+    pipeline: of the model that the search reads
+    Raises UserError for a model of other languages, and for wrong weights.
     """
 
     def __init__(
         self,
-        models: Sequence[RerankModel],
-        weights: Sequence[float],
+        options: TranslatorOptions,
         decoder: Decoder,
         n_best: int,
         max_tokens: int,
-        max_length: int,
+        pipeline: Pipeline,
+        device: torch.device,
     ) -> None:
+        self.models = [RerankModel.load(Path(folder), device, pipeline) for folder in options.rerank]
         try:
-            self.weights = normalize_weights(weights, 1 + len(models))
+            self.weights = normalize_weights(options.rerank_weights, 1 + len(self.models))
         except ValueError as error:
             raise UserError(f"--rerank-weights: {error} (the first is that of the search)") from None
-        self.models, self.decoder, self.n_best = models, decoder, n_best
-        self.max_tokens, self.max_length = max_tokens, max_length
+        self.decoder, self.n_best = decoder, n_best
+        self.max_tokens, self.max_length = max_tokens, options.max_source_length
 
     def __call__(
         self, texts: Sequence[str], outcomes: Sequence[list[Candidate] | Failure]
@@ -127,3 +130,16 @@ class Reranker:
         finite = (candidate for candidate in candidates if math.isfinite(candidate.score))
         ordered = sorted(finite, key=lambda candidate: -candidate.score)
         return ordered[: self.n_best] or Failure("a model of --rerank gives no finite probability")
+
+
+def with_candidates(decoder: Decoder, num_candidates: int | None) -> Decoder:
+    """The same search with more candidates a line, to be re-ranked. num_candidates: None is the beam size"""
+    options: Any = getattr(decoder, "options", None)
+    count = max(decoder.n_best, num_candidates or getattr(options, "beam_size", 1))
+    if not hasattr(options, "n_best") or count == 1:
+        instead = "--rerank-candidates" if hasattr(options, "n_best") else "--decoder beam"
+        raise UserError(f"--rerank: the search gives one translation of a line, and needs several (give {instead})")
+    try:
+        return type(decoder)(replace(options, n_best=count))  # type: ignore[call-arg]  # a decoder is built by its options
+    except ValueError as error:
+        raise UserError(f"--rerank-candidates: {error}") from None

@@ -1,18 +1,56 @@
-"""Convert search results into text, alignments and scores."""
+"""Results of lines: translations with their details, scores of pairs, failures; and the retry of a failing batch."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nmt.decoders.base import Hypothesis
+from nmt.errors import UserError, quoted
 from nmt.symbols import UNK
 from nmt.text.pipeline import Pipeline
 from nmt.text.words import word_of_tokens, words_of
 from nmt.translate.alignment import replaced_unknown, word_weights
-from nmt.translate.forced_decoding import ForcedDecoding
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The result of a line that failed. message: the reason"""
+
+    message: str
+
+
+NOT_FINITE: Final = Failure("the model gives no finite probability")
+
+
+@dataclass(frozen=True)
+class ForcedDecoding:
+    """Log-probabilities and attention of one translation.
+
+    log_probs: nats of each token and of EOS
+    weights: (tokens + EOS, source tokens + EOS) attention; None for a Scorer without attention
+    """
+
+    log_probs: list[float]
+    weights: NDArray[np.float32] | None
+
+
+@dataclass(frozen=True)
+class PairScore:
+    """The score of a sentence pair.
+
+    log_prob: nats of all target tokens and EOS
+    pieces: target tokens in reading order, EOS last
+    log_probs: nats of each
+    """
+
+    log_prob: float
+    pieces: list[str]
+    log_probs: list[float]
 
 
 @dataclass(frozen=True)
@@ -70,46 +108,70 @@ class ResultOptions:
     raw_tokens: bool = False
     dictionary: Mapping[str, str] | None = None
 
-    @property
-    def needs_attention(self) -> bool:
-        """Whether the details come from attention weights."""
-        return self.alignment or self.dictionary is not None
-
     def needs_forced_decoding(self, tokens: Sequence[int]) -> bool:
         """Whether the details of a translation come from a forced decoding of it."""
         return self.word_scores or self.alignment or (self.dictionary is not None and UNK in tokens)
 
     def candidate(
-        self,
-        pipeline: Pipeline,
-        text: str,
-        source: NDArray[Any],
-        hypothesis: Hypothesis,
-        forced: ForcedDecoding | None,
+        self, pipeline: Pipeline, text: str, source: NDArray[Any], hypothesis: Hypothesis, forced: ForcedDecoding | None
     ) -> Candidate:
         """A hypothesis as text, with the requested details.
 
         text, source: the line and its ids, without EOS
         forced: the forced decoding of the hypothesis, if the details need it
+        Raises UserError if the details need attention and the model has none.
         """
         target, tokens = pipeline.target, pipeline.target.in_reading_order(hypothesis.tokens)
-        candidate = Candidate(target.decode(hypothesis.tokens), tokens, hypothesis.log_prob, hypothesis.score)
-        if forced is None:
-            return candidate
-        order = [*target.in_reading_order(range(len(tokens))), len(tokens)]  # EOS last
-        log_probs = [forced.log_probs[position] for position in order]
-        attention = None if forced.weights is None else forced.weights[order]
-        source_words, target_words = word_of_tokens(pipeline.source, source.tolist()), word_of_tokens(target, tokens)
-        if self.dictionary is not None and UNK in tokens and attention is not None:
-            words = words_of(pipeline.source, text)
-            numbers = word_weights(attention, source_words, range(len(tokens))).argmax(1)
-            aligned = [words[min(number, len(words) - 1)] for number in numbers.tolist()]
-            candidate = replace(candidate, text=replaced_unknown(target, tokens, aligned, self.dictionary))
-        if self.raw_tokens:
-            source_words, target_words = list(range(len(source))), list(range(len(tokens)))
-        if self.word_scores:
-            sums = np.bincount(target_words, log_probs[:-1]).tolist() if tokens else []
-            candidate = replace(candidate, word_scores=[*sums, log_probs[-1]])
-        if self.alignment and attention is not None:
-            candidate = replace(candidate, weights=word_weights(attention, source_words, target_words).tolist())
-        return candidate
+        translation, word_scores, weights = target.decode(hypothesis.tokens), [], []
+        if forced is not None:
+            order = [*target.in_reading_order(range(len(tokens))), len(tokens)]  # EOS last
+            log_probs = [forced.log_probs[position] for position in order]
+            source_words, target_words = (
+                word_of_tokens(pipeline.source, source.tolist()),
+                word_of_tokens(target, tokens),
+            )
+            attention = None if forced.weights is None else forced.weights[order]
+            if attention is None and (self.alignment or self.dictionary is not None):
+                raise UserError("--alignment and --replace-unk need a model with attention")
+            if self.dictionary is not None and UNK in tokens and attention is not None:
+                words = words_of(pipeline.source, text)
+                numbers = word_weights(attention, source_words, range(len(tokens))).argmax(1)
+                aligned = [words[min(number, len(words) - 1)] for number in numbers.tolist()]
+                translation = replaced_unknown(target, tokens, aligned, self.dictionary)
+            if self.raw_tokens:
+                source_words, target_words = list(range(len(source))), list(range(len(tokens)))
+            if self.word_scores:
+                sums = np.bincount(target_words, log_probs[:-1]).tolist() if tokens else []
+                word_scores = [*sums, log_probs[-1]]
+            if self.alignment and attention is not None:
+                weights = word_weights(attention, source_words, target_words).tolist()
+        return Candidate(translation, tokens, hypothesis.log_prob, hypothesis.score, word_scores, weights)
+
+
+def retry_split(
+    work: Callable[[slice], list[_Result | Failure]], num_lines: int
+) -> tuple[list[_Result | Failure], str | None]:
+    """The results of `work` for all lines. A batch that fails is retried in halves, down to the single failing line.
+
+    work: called with a slice of the lines; returns a result or a failure for each
+    returns: the outcome of each line, and a warning if the whole batch failed
+    Raises UserError if `work` does: it is not the fault of a line.
+    """
+    warning = None
+
+    def attempt(start: int, end: int) -> list[_Result | Failure]:
+        nonlocal warning
+        try:
+            return work(slice(start, end))
+        except UserError:
+            raise
+        except Exception as error:
+            # the exception itself would keep the tensors alive that filled the memory
+            reason = f"{type(error).__name__}: {quoted(error)}"
+        if end - start == 1:
+            return [Failure(reason)]
+        warning = warning or f"a batch of {end - start} sentences failed ({reason}) and was retried in halves"
+        middle = (start + end) // 2
+        return attempt(start, middle) + attempt(middle, end)
+
+    return attempt(0, num_lines), warning

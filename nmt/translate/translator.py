@@ -3,36 +3,39 @@
 import math
 from collections.abc import Callable, Sequence
 from copy import copy
+from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from nmt.batch import pad_rows
 from nmt.data.batching import micro_batches
 from nmt.data.shortlist import Shortlist
 from nmt.decoders.base import Decoder, Hypothesis
 from nmt.decoders.filters import Constraints
-from nmt.device import Precision, autocast, device_of
+from nmt.device import Memory, Precision, autocast, device_of
+from nmt.dist import World
 from nmt.errors import UserError, quoted
-from nmt.models.base import Model, Scorer
+from nmt.models.base import Model
 from nmt.nn.linear import choose_matmuls, transpose_weights
 from nmt.nn.quantized import Int8Linear
+from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Pipeline
-from nmt.translate.batch_size import even_batch_tokens
-from nmt.translate.forced_decoding import NOT_FINITE, ForcedDecoding, PairScore, force_decode, score
+from nmt.translate.alignment import read_dictionary
+from nmt.translate.batch_size import auto_batch_tokens, even_batch_tokens
+from nmt.translate.ensemble import Ensemble
+from nmt.translate.forced_decoding import force_decode, score
+from nmt.translate.options import TranslatorOptions
 from nmt.translate.replicas import Replicas
 from nmt.translate.requests import Request
-from nmt.translate.rerank import Reranker
-from nmt.translate.results import Candidate, ResultOptions, Translation
-from nmt.translate.retry_split import Failure, retry_split
+from nmt.translate.rerank import Reranker, with_candidates
+from nmt.translate.results import NOT_FINITE, Candidate, Failure, PairScore, ResultOptions, Translation, retry_split
 from nmt.translate.shortlist import search_shortlist
 
 CHARACTERS_PER_TOKEN: Final = 64  # far more than tokens of text have; a line's further characters are cut unread
 
-SearchResult = tuple[Hypothesis, ForcedDecoding | None]
 LineOutcome = list[Candidate] | Failure
 
 
@@ -64,47 +67,61 @@ def check_lines(name: str, lines: Sequence[object], types: tuple[type, ...] = (s
 class Translator:
     """A text pipeline, a Scorer and a search that together translate lines.
 
-    batch_tokens: source tokens of a batch at most, EOS and padding counted; fewer when replicas share a short text
-    max_source_length: tokens of a line; a longer line is cut
-    result_options: the details of each translation besides its text
-    avoid: texts that no translation contains as whole words
-    replicas, threads: batches that are searched side by side, and the threads of each
-    shortlist: target tokens to search among; only with one model
-    reranker: re-scores and reorders the candidates of the search
+    scorer: a model or an ensemble, on its device
+    options: replicas and threads: None is 1, and torch's setting; its model weights and devices are used by `open_translator`
+    world: the ranks that translate together; None: this process alone
+    Raises UserError for options that do not fit the models or the search.
     """
 
     def __init__(
         self,
         pipeline: Pipeline,
-        scorer: Scorer,
+        scorer: Model | Ensemble,
+        options: TranslatorOptions,
         decoder: Decoder,
-        batch_tokens: int,
-        max_source_length: int = 1024,
-        precision: Precision = "fp32",
-        result_options: ResultOptions | None = None,
-        avoid: tuple[str, ...] = (),
-        replicas: int = 1,
-        threads: int = 1,
-        shortlist: Shortlist | None = None,
-        reranker: Reranker | None = None,
+        world: World | None = None,
     ) -> None:
-        self.pipeline, self.scorer, self.decoder = pipeline, scorer, copy(decoder)  # it gets these languages below
-        self.batch_tokens, self.max_source_length, self.precision = batch_tokens, max_source_length, precision
-        self.result_options = result_options or ResultOptions()
-        self.shortlist, self.reranker = shortlist, reranker
+        self.pipeline, self.scorer, self.max_source_length = pipeline, scorer, options.max_source_length
+        self.precision: Precision = "fp32" if options.precision == "int8" else options.precision
+        if options.shortlist is not None and not decoder.takes_shortlist:
+            raise UserError("--shortlist: not for sampling and mbr (give --decoder beam, or another)")
+        avoid = [line for line in read_lines(Path(options.avoid)) if line.strip()] if options.avoid else []
+        if avoid and pipeline.target.settings.right_to_left:
+            raise UserError("--avoid: the model writes from right to left, and takes no texts to avoid")
         self._default_constraints = Constraints(avoid=self._prepared(avoid))
-        self._replicas = Replicas(self._translate_batch, replicas, self.device, threads, self._prepare_weights)
+        if options.compile:
+            with autocast(self.device, self.precision):
+                scorer.compile_steps()
+        self.shortlist: Shortlist | None = None
+        if options.shortlist is not None:
+            self.shortlist = Shortlist.load(Path(options.shortlist), pipeline.hash, pipeline.sizes)
+        searching = with_candidates(decoder, options.rerank_candidates) if options.rerank else decoder
+        self.decoder = copy(searching)  # it gets these languages
         self.decoder.use_pipeline(pipeline)
+        replicas, size = options.replicas or 1, options.batch_tokens
+        if size == "auto":
+            sharing = (
+                (world or World()).local_size if self.device.type == "cpu" else 1
+            )  # ranks that have the same memory
+            size = auto_batch_tokens(scorer, Memory(self.device), self.decoder.paths, replicas * sharing)
+        self.batch_tokens, self.n_best = size, decoder.n_best
+        self.reranker: Reranker | None = None
+        if options.rerank:
+            self.reranker = Reranker(options, self.decoder, self.n_best, size, pipeline, self.device)
+        dictionary = read_dictionary(Path(options.unk_dictionary)) if options.unk_dictionary else {}
+        self.result_options = ResultOptions(
+            options.word_scores,
+            options.alignment is not None,
+            options.raw_tokens,
+            dictionary if options.replace_unk else None,
+        )
+        threads = max(1, (options.threads or torch.get_num_threads()) // replicas)
+        self._replicas = Replicas(self._translate_batch, replicas, self.device, threads, self._prepare_weights)
 
     @property
     def device(self) -> torch.device:
         """The device of the model."""
         return device_of(self.scorer)
-
-    @property
-    def n_best(self) -> int:
-        """Candidates of a line at most."""
-        return self.decoder.n_best if self.reranker is None else self.reranker.n_best
 
     @property
     def max_characters(self) -> int:
@@ -207,15 +224,7 @@ class Translator:
         return outcomes, warning
 
     def _candidates(self, lines: list[EncodedLine]) -> list[LineOutcome]:
-        return [
-            results
-            if isinstance(results, Failure)
-            else [self.result_options.candidate(self.pipeline, line.text, line.source, *result) for result in results]
-            for line, results in zip(lines, self._search(lines), strict=True)
-        ]
-
-    def _search(self, lines: list[EncodedLine]) -> list[list[SearchResult] | Failure]:
-        """The hypotheses of each line, best first, with their forced decoding if the details need it."""
+        """The candidates of each line, best first; those whose details need it have been decoded by force."""
         constraints = [line.constraints for line in lines]
         with autocast(self.device, self.precision):
             source = pad_rows([line.source for line in lines]).to(self.device)
@@ -224,41 +233,26 @@ class Translator:
             else:
                 model = cast(Model, self.scorer)
                 hypotheses = search_shortlist(self.decoder, model, source, constraints, self.shortlist)
-            return self._force_decode(lines, [_finite(row) for row in hypotheses])
+            found = [
+                (line, [hypothesis for hypothesis in row if math.isfinite(hypothesis.score)])
+                for line, row in zip(lines, hypotheses, strict=True)
+            ]
+            needs = self.result_options.needs_forced_decoding
+            pairs = [(line.source, one.tokens) for line, row in found for one in row if needs(one.tokens)]
+            decodings = iter(force_decode(self.scorer, *zip(*pairs, strict=True)) if pairs else ())
 
-    def _force_decode(
-        self, lines: Sequence[EncodedLine], hypotheses: Sequence[list[Hypothesis] | Failure]
-    ) -> list[list[SearchResult] | Failure]:
-        """Add the forced decoding to the hypotheses whose details need it."""
-        needs = self.result_options.needs_forced_decoding
-        pairs = [
-            (line.source, hypothesis.tokens)
-            for line, row in zip(lines, hypotheses, strict=True)
-            for hypothesis in (row if not isinstance(row, Failure) else ())
-            if needs(hypothesis.tokens)
-        ]
-        sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
-        decodings = iter(force_decode(self.scorer, sources, targets) if pairs else ())
-
-        def with_forced_decoding(hypothesis: Hypothesis) -> SearchResult:
+        def candidate(line: EncodedLine, hypothesis: Hypothesis) -> Candidate:
             forced = next(decodings) if needs(hypothesis.tokens) else None
-            if forced is not None and forced.weights is None and self.result_options.needs_attention:
-                raise UserError("--alignment and --replace-unk need a model with attention")
-            return hypothesis, forced
+            return self.result_options.candidate(self.pipeline, line.text, line.source, hypothesis, forced)
 
-        return [row if isinstance(row, Failure) else list(map(with_forced_decoding, row)) for row in hypotheses]
+        return [[candidate(line, hypothesis) for hypothesis in row] or NOT_FINITE for line, row in found]
 
     def _prepare_weights(self) -> None:
         """Lay out the weights for many searches and choose the fastest matrix products; once, for all replicas."""
         rerank_models = [model.loaded.model for model in self.reranker.models] if self.reranker else []
-        for model in (self.scorer, *rerank_models):
-            if isinstance(model, nn.Module) and self.device.type == "cpu":
-                transpose_weights(model)
-                choose_matmuls(model)
-                for module in model.modules():
-                    if isinstance(module, Int8Linear):
-                        module.ready()
-
-
-def _finite(hypotheses: list[Hypothesis]) -> list[Hypothesis] | Failure:
-    return [hypothesis for hypothesis in hypotheses if math.isfinite(hypothesis.score)] or NOT_FINITE
+        for model in (self.scorer, *rerank_models) if self.device.type == "cpu" else ():
+            transpose_weights(model)
+            choose_matmuls(model)
+            for module in model.modules():
+                if isinstance(module, Int8Linear):
+                    module.ready()

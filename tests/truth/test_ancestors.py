@@ -66,7 +66,7 @@ def test_a_model_that_gathers_by_ancestors_equals_one_that_copies_its_past(name,
     assert DECODERS[name].search(Gathering(seed), source) == DECODERS[name].search(Copying(seed), source)
 
 
-def test_models_of_an_ensemble_share_one_record_of_ancestors():
+def test_each_model_of_an_ensemble_has_its_own_record_of_ancestors():
     source = random_sources(1, 12, V)
     kinds = [(Copying, Copying), (Copying, Gathering), (Gathering, Gathering)]
     found = [DECODERS["beam"].search(Ensemble([one(1), other(2)]), source) for one, other in kinds]

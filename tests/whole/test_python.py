@@ -7,9 +7,8 @@ import pytest
 
 import nmt
 from nmt.errors import UserError
-from nmt.translate.forced_decoding import PairScore
 from nmt.translate.options import TranslatorOptions
-from nmt.translate.retry_split import Failure
+from nmt.translate.results import Failure, PairScore
 
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
 LINES = ["ban des kit", "", "lora"]

@@ -14,7 +14,7 @@ import nmt.translate.forced_decoding
 from nmt.checkpoint import load_model
 from nmt.cli.score import ScoreOptions, _line
 from nmt.symbols import BOS, EOS
-from nmt.translate.forced_decoding import PairScore
+from nmt.translate.results import PairScore
 
 
 @pytest.fixture

@@ -37,6 +37,7 @@ from nmt.translate.batch_size import (
 from nmt.translate.distributed import serve
 from nmt.translate.ensemble import Ensemble
 from nmt.translate.line_warnings import LineWarnings
+from nmt.translate.options import TranslatorOptions
 from nmt.translate.replicas import Replicas
 from nmt.translate.requests import Request
 from nmt.translate.results import ResultOptions
@@ -313,7 +314,7 @@ def loaded(trained):
 
 
 def translator(loaded, decoder):
-    return Translator(loaded.pipeline, loaded.model, decoder, 1000)
+    return Translator(loaded.pipeline, loaded.model, TranslatorOptions(batch_tokens=1000), decoder)
 
 
 LINES = [" ".join(WORDS[i : i + 1 + i % 4]) for i in range(16)]
