@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from nmt.pictures.charts import Curve, line_chart
+from nmt.pictures.figures import Curve, line_chart
 from nmt.pictures.page import html_page
 
 NMT = [sys.executable, "-m", "nmt"]

@@ -15,8 +15,7 @@ from nmt.doctor.findings import CHECKS, SEVERITIES, Finding, worst
 from nmt.errors import InputError, quoted
 from nmt.log import log
 from nmt.options import opt, options_class
-from nmt.pictures.charts import bar_chart, text_bars
-from nmt.pictures.figures import check_matplotlib
+from nmt.pictures.figures import bar_chart, check_matplotlib, text_bars
 from nmt.pictures.page import html_page, html_table
 
 HEADER = ("severity", "set", "side", "what", "count", "share")

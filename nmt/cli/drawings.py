@@ -12,8 +12,7 @@ from nmt.log import log
 from nmt.models.base import Model
 from nmt.pictures.attention import check_picture, terminal_map, write_attention
 from nmt.pictures.attention_maps import AttentionMaps, attention_maps
-from nmt.pictures.beam_graph import BeamGraph, beam_graph, check_search
-from nmt.pictures.beam_graph_page import check_graph_file, write_graphs
+from nmt.pictures.beam_graph import BeamGraph, beam_graph, check_graph_file, check_search, write_graphs
 from nmt.translate.requests import Request
 from nmt.translate.results import Translation
 from nmt.translate.translator import Translator

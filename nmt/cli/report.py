@@ -3,22 +3,36 @@
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from nmt.artefact import write_file
 from nmt.cli.command import Command
-from nmt.cli.curves import report_page
-from nmt.cli.report_table import estimated_cost, report_table
+from nmt.cli.tables import table_lines
 from nmt.errors import UserError, quoted
 from nmt.log import log
 from nmt.options import opt, options_class
-from nmt.pictures.figures import check_matplotlib
-from nmt.report.history import History, read_run
-from nmt.report.scores import SavedScore, read_bleu
-from nmt.report.table2 import SUSTAINED_TFLOPS, TABLE_2
+from nmt.pictures.figures import Curve, check_matplotlib, line_chart
+from nmt.pictures.page import html_page, html_table
+from nmt.report.history import VALIDATION_PREFIX, History, Record, SavedScore, read_bleu, read_run
+from nmt.report.table2 import EN_DE, EN_FR, SUSTAINED_TFLOPS, TABLE_2, estimate
+
+COST_LEGEND: Final = (
+    "cost and counted are floating-point operations of training. cost: devices x sustained TFLOPS x seconds, as the paper "
+    "estimates it; counted: the matrix products of the model, 3 x forward, padding not counted."
+)
+VALIDATION_LEGEND: Final = "* the best BLEU of validation, on the development set: not to be compared with the others."
+MAX_POINTS: Final = 400  # of a curve; more are averaged
+CHARTS: Final = {  # title and unit by the name of a number in metrics.jsonl, in the order of the page
+    "loss": ("Training loss", "nats a target token"),
+    "valid_loss": ("Validation loss", "nats a target token"),
+    "valid_ppl": ("Validation perplexity", "per target token"),
+    "valid_bleu": ("Validation BLEU", "BLEU"),
+}
+WITHOUT_CHART: Final = ("epoch", "nll", "target_tokens", "lr", "gradient_norm", "skipped")
 
 
 @options_class
@@ -108,6 +122,132 @@ def _run_json(run: History, score: SavedScore | None, tflops: float | None) -> d
         "sustained_tflops": run.tflops,
         "estimate": estimated_cost(run, tflops),
     }
+
+
+@dataclass(frozen=True)
+class ReportTable:
+    """Texts of a table. num_published: the first rows, which are the paper's"""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    num_published: int
+    notes: Sequence[str]
+
+    def as_text(self) -> str:
+        header, *lines = table_lines([self.header, *self.rows], right=range(1, len(self.header)))
+        rule = "-" * max(map(len, [header, *lines]))
+        published, runs = lines[: self.num_published], lines[self.num_published :]
+        parts = [header, rule, *published, *([rule, *runs] if runs else []), "", *self.notes]
+        return "\n".join(parts) + "\n"
+
+
+def estimated_cost(run: History, tflops: float | None) -> float | None:
+    """The paper's estimate for a run until its newest checkpoint, in FLOPs; None without the TFLOPS of a device."""
+    return None if tflops is None else estimate(run.devices, tflops, 60 * run.minutes)
+
+
+def report_table(runs: Sequence[History], scores: Mapping[str, SavedScore], tflops: float | None) -> ReportTable:
+    """The table with its notes.
+
+    scores: by the folder of the run
+    tflops: 10^12 operations a second that a device of the runs sustains, if given
+    """
+    pairs = [EN_DE, EN_FR, *sorted({run.pair for run in runs} - {EN_DE, EN_FR})]
+    header = ["system", *(f"{kind} {pair.title()}" for kind in ("BLEU", "cost") for pair in pairs), "counted"]
+    rows: list[list[str]] = []
+
+    def add_row(system: str, cells: Mapping[str, tuple[str, float | None]], counted: float | None) -> None:
+        """cells: BLEU and cost in FLOPs by language pair; counted: FLOPs"""
+        bleu, cost = zip(*(cells.get(pair, ("-", None)) for pair in pairs), strict=True)
+        rows.append([system, *bleu, *map(_power, cost), _power(counted)])
+
+    for row in TABLE_2:
+        cells = {pair: (f"{cell.bleu:.2f}".removesuffix("0"), cell.cost) for pair, cell in row.cells.items()}
+        add_row(row.system, cells, row.counted)
+    for run in runs:
+        label = f"{quoted(run.folder)}: {run.preset or quoted(run.model)}, {run.parameters / 1e6:.1f}M"
+        cell = _bleu(run, scores.get(str(run.folder))), estimated_cost(run, tflops)
+        add_row(label, {run.pair: cell}, None if run.eflop is None else run.eflop * 1e18)
+    return ReportTable(header, rows, len(TABLE_2), _notes(runs, scores, tflops))
+
+
+def _bleu(run: History, score: SavedScore | None) -> str:
+    """The BLEU of a run, with a star if it is of validation."""
+    if score is not None:
+        return f"{score.value:.2f}"
+    return "-" if run.best_bleu is None else f"{run.best_bleu.values['valid_bleu']:.2f}*"
+
+
+def _power(flops: float | None) -> str:
+    """Floating-point operations as the paper prints them: 3.3e18."""
+    return "-" if flops is None else f"{flops:.1e}".replace("e+", "e")
+
+
+def _notes(runs: Sequence[History], scores: Mapping[str, SavedScore], tflops: float | None) -> list[str]:
+    notes = [COST_LEGEND]
+    if any(str(run.folder) not in scores and run.best_bleu is not None for run in runs):
+        notes.append(VALIDATION_LEGEND)
+    if runs and tflops is None:
+        notes.append("cost of the runs: give --device-tflops, what one of their devices sustains.")
+    return [*notes, *(f"{quoted(run.folder)}: {_note(run, scores.get(str(run.folder)))}" for run in runs)]
+
+
+def _note(run: History, score: SavedScore | None) -> str:
+    """How long a run was trained, at what cost, and the origin of its BLEU."""
+    spent = f"{run.minutes:,.1f} minutes on {run.devices} device{'s' if run.devices > 1 else ''}"
+    parts = [f"update {run.update:,}", spent]
+    if run.eflop is not None and run.updates:
+        measured = ", measured" if run.cost_is_measured else ""
+        parts.append(f"counted{measured} until update {run.updates[-1].update:,}: {run.eflop:.4g} EFLOP")
+    else:
+        parts.append("its metrics.jsonl has no cost yet: older updates are counted when the run goes on")
+    if run.tflops is not None:
+        parts.append(f"{run.tflops:.3g} TFLOP/s sustained, validation included")
+    if score is not None:
+        parts.append(f"BLEU ({score.metric}): {quoted(score.signature)}")
+    elif run.best_bleu is not None:
+        parts.append(f"BLEU of validation at update {run.best_bleu.update:,}")
+    return "; ".join(parts)
+
+
+def report_page(table: ReportTable, runs: Sequence[History]) -> str:
+    """HTML with everything in it."""
+    rows = [[escape(cell) for cell in row] for row in table.rows]
+    notes = [f"<p>{escape(note)}</p>" for note in table.notes]
+    return html_page("nmt report", [html_table(table.header, rows, table.num_published), *notes, *_charts(runs)])
+
+
+def _charts(runs: Sequence[History]) -> Iterator[str]:
+    """Two charts of each number, by updates and by cost; a chart without points is left out."""
+    recorded = dict.fromkeys(name for run in runs for record in _records(run) for name in record.values)
+    for name in [*CHARTS, *(name for name in recorded if name not in CHARTS and name not in WITHOUT_CHART)]:
+        title, unit = CHARTS.get(name) or _title(name)
+        for axis in ("updates", "EFLOP"):
+            curves = [Curve(str(run.folder), _points(run, axis, name)) for run in runs]
+            if any(curve.points for curve in curves):
+                yield line_chart(f"{title} by {axis}", axis, unit, curves)
+
+
+def _title(name: str) -> tuple[str, str]:
+    """Title and unit of a number that a criterion or a metric named."""
+    unit = name.removeprefix(VALIDATION_PREFIX)
+    return ("Training " if unit == name else "Validation ") + unit, unit
+
+
+def _records(run: History) -> list[Record]:
+    return [*run.updates, *run.validations]
+
+
+def _points(run: History, axis: str, name: str) -> list[tuple[float, float]]:
+    """Up to MAX_POINTS points (update or cost, value): the last place of a group of points, at their mean height."""
+    points = [
+        (place, record.values[name])
+        for record in _records(run)
+        if name in record.values and (place := record.update if axis == "updates" else record.eflop) is not None
+    ]
+    size = max(1, -(-len(points) // MAX_POINTS))
+    groups = [points[start : start + size] for start in range(0, len(points), size)]
+    return [(group[-1][0], sum(y for _, y in group) / len(group)) for group in groups]
 
 
 COMMAND = Command(

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rich.cells import cell_len, set_cell_size
 
 from nmt.batch import flatten, make_batch
 from nmt.device import device_of
@@ -58,19 +59,12 @@ class AttentionMaps:
         """The layer to show first: of cross-attention the one that aligns best, else the last."""
         return self.alignment_layer if kind == "cross" else len(self.weights[kind]) - 1
 
-    def map_of(self, kind: str, layer: int, head: int | None) -> NDArray[np.float32]:
-        """Weights (queries, keys) of a head, or the mean of all heads. layer, head: counted from 0; None is the mean"""
-        heads: NDArray[np.float32] = self.weights[kind][layer]
-        weights: NDArray[np.float32] = heads.mean(0) if head is None else heads[head]
-        return weights
-
-    def name_of(self, kind: str, layer: int, head: int | None) -> str:
-        """The name of a map, for a person: layers and heads counted from 1."""
-        layers, heads = self.weights[kind].shape[:2]
-        name = (
-            f"head {head + 1} of {heads}" if head is not None else f"mean of {heads} heads" if heads > 1 else "one head"
-        )
-        return f"{KINDS[kind]}, layer {layer + 1} of {layers}, {name}"
+    def mean_map(self, kind: str) -> tuple[str, NDArray[np.float32]]:
+        """The name and weights (queries, keys) of the layer to show first, the mean of its heads."""
+        num_layers, num_heads = self.weights[kind].shape[:2]
+        layer, heads = self.first_shown(kind), f"mean of {num_heads} heads" if num_heads > 1 else "one head"
+        weights: NDArray[np.float32] = self.weights[kind][layer].mean(0)
+        return f"{KINDS[kind]}, layer {layer + 1} of {num_layers}, {heads}", weights
 
 
 @torch.inference_mode()
@@ -93,8 +87,5 @@ def attention_maps(model: Model, pipeline: Pipeline, source: Sequence[int], targ
 
 def visible_token(token: str, max_cells: int) -> str:
     """A token as a person may safely see it: control characters escaped, cut at `max_cells` cells of a terminal."""
-    from rich.cells import cell_len, set_cell_size  # no translation needs it
-
-    safe = (c if c.isprintable() or c in JOINERS else c.encode("unicode_escape").decode() for c in token)
-    text = "".join(safe)
+    text = "".join(c if c.isprintable() or c in JOINERS else c.encode("unicode_escape").decode() for c in token)
     return text if cell_len(text) <= max_cells else set_cell_size(text, max_cells - 1) + "…"

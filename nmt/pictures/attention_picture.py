@@ -1,6 +1,6 @@
 """A picture of a sentence's attention for a paper: a large map with its tokens, and below it every head, small."""
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ CHARACTER_WIDTH: Final = 0.6  # by the size of the font, an upper estimate
 MAX_LABEL_CELLS: Final = 24  # characters of a terminal's width
 
 
-def render_attention(maps: AttentionMaps, file_format: Literal["svg", "png"]) -> bytes:
+def render_attention(maps: AttentionMaps, file_format: str) -> bytes:
     """The picture as a file: mean of the heads of the layer to show first, then all heads of each kind, a row a layer."""
 
     def draw(figure: "Figure") -> None:
@@ -76,8 +76,7 @@ class _Layout:
 
 
 def _draw_large(layout: _Layout, maps: AttentionMaps, kind: str) -> None:
-    layer = maps.first_shown(kind)
-    weights = maps.map_of(kind, layer, None)
+    name, weights = maps.mean_map(kind)
     queries, keys = ([visible_token(token, MAX_LABEL_CELLS) for token in tokens] for tokens in maps.labels(kind))
     cell = min(CELL_POINTS, MAX_MAP_POINTS / max(weights.shape))
     size = min(FONT_POINTS, cell)
@@ -85,10 +84,8 @@ def _draw_large(layout: _Layout, maps: AttentionMaps, kind: str) -> None:
     lengths = (max(map(cell_len, tokens)) for tokens in (queries, keys))
     beside, above = (CHARACTER_WIDTH * size * length + GAP_POINTS for length in lengths)
     x, y = MARGIN_POINTS + beside, MARGIN_POINTS + LINE_POINTS + above
-    layout.put_heading(
-        f"{maps.name_of(kind, layer, None)} (white is 0, full colour 1)", MARGIN_POINTS + LINE_POINTS / 2
-    )
-    layout.put_map(f"{kind}-layer-{layer + 1}-mean", x, y, cell, weights)
+    layout.put_heading(f"{name} (white is 0, full colour 1)", MARGIN_POINTS + LINE_POINTS / 2)
+    layout.put_map(f"{kind}-layer-{maps.first_shown(kind) + 1}-mean", x, y, cell, weights)
     for i, token in enumerate(queries):
         layout.put_text(token, x - GAP_POINTS / 2, y + cell * (i + 0.5), "right", size)
     for i, token in enumerate(keys):

@@ -1,6 +1,5 @@
-"""The history of a run, read from its folder without torch: its records, its newest checkpoint, its settings."""
+"""The history of a run, read without torch: its records, its newest checkpoint, its settings, and scores of its own."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
+from safetensors import SafetensorError, safe_open
 
 from nmt import registry
 from nmt.artefact import Artefact
@@ -16,9 +16,9 @@ from nmt.options import read_toml
 from nmt.report.training import METRICS_FILE
 from nmt.runs import WEIGHTS, Checkpoints
 
-MAX_WEIGHTS_HEADER_BYTES: Final = 100_000_000  # as safetensors itself allows
 LENGTH_SETTINGS: Final = ("max_updates", "max_epochs", "batch_tokens")  # a preset may be trained shorter or longer
 VALIDATION_PREFIX: Final = "valid_"
+PREFERRED_METRICS: Final = ("paper", "bleu")  # the paper's own BLEU, then sacreBLEU's
 
 
 @dataclass(frozen=True)
@@ -176,14 +176,13 @@ def _languages(checkpoint: Artefact) -> str:
 
 
 def _parameters(checkpoint: Artefact) -> int:
-    """The number of weights, by the header of their file: 8 bytes with its length, then JSON with a shape a tensor."""
+    """The number of weights, by the header of their file."""
     path = checkpoint.folder / WEIGHTS
     try:
-        with path.open("rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(min(size, MAX_WEIGHTS_HEADER_BYTES)))
-        return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
-    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        with safe_open(path, framework="numpy") as file:
+            names: list[str] = file.keys()
+            return sum(math.prod(file.get_slice(name).get_shape()) for name in names)
+    except (OSError, SafetensorError):
         raise ArtefactError(f"{quoted(path)}: not a safetensors file") from None
 
 
@@ -194,3 +193,31 @@ def _preset(settings: dict[str, Any]) -> str | None:
         if all(settings.get(key) == (list(v) if isinstance(v, tuple) else v) for key, v in values.items()):
             return name
     return None
+
+
+class SavedScore(msgspec.Struct):
+    """A row of `nmt evaluate --json`."""
+
+    metric: str
+    value: float
+    signature: str
+    system: str = ""
+
+
+def read_bleu(path: Path) -> SavedScore:
+    """The BLEU in a file of scores.
+
+    Raises UserError if the file cannot be read or has no BLEU of one system, ArtefactError if it holds something else.
+    """
+    try:
+        rows = msgspec.json.decode(path.read_bytes(), type=list[SavedScore])
+    except OSError as error:
+        raise UserError(f"{quoted(path)}: cannot be read: {error.strerror}") from None
+    except msgspec.DecodeError as error:
+        raise ArtefactError(f"{quoted(path)}: not the output of `nmt evaluate --json`: {quoted(error)}") from None
+    if len({row.system for row in rows}) > 1:
+        raise UserError(f"{quoted(path)}: has scores of several systems (name a file with those of this run alone)")
+    ranked = [row for metric in PREFERRED_METRICS for row in rows if row.metric == metric]
+    if not ranked:
+        raise UserError(f"{quoted(path)}: has no BLEU (nmt evaluate --json --metrics bleu, or --paper)")
+    return ranked[0]

@@ -56,12 +56,6 @@ class PublishedSystem:
     counted: float | None = None
 
 
-@dataclass(frozen=True)
-class _Table:
-    sustained_tflops: dict[str, float]
-    systems: tuple[PublishedSystem, ...]
-
-
-_TABLE: Final = msgspec.convert(tomllib.loads(files(__package__).joinpath("table2.toml").read_text("utf-8")), _Table)
-SUSTAINED_TFLOPS: Final = _TABLE.sustained_tflops  # by device
-TABLE_2: Final = _TABLE.systems
+_TABLE: Final = tomllib.loads(files(__package__).joinpath("table2.toml").read_text("utf-8"))
+SUSTAINED_TFLOPS: Final[dict[str, float]] = _TABLE["sustained_tflops"]  # by device
+TABLE_2: Final = msgspec.convert(_TABLE["systems"], tuple[PublishedSystem, ...])

@@ -10,8 +10,7 @@ from scorers import RandomScorer, random_sources
 
 from nmt import UserError, registry
 from nmt.decoders.filters import Constraints
-from nmt.pictures.beam_graph import beam_graph
-from nmt.pictures.beam_graph_page import graphs_json, graphs_page
+from nmt.pictures.beam_graph import beam_graph, graphs_json, graphs_page
 from nmt.symbols import BOS, EOS, PAD
 
 V, W = 9, 3

@@ -8,7 +8,7 @@ import pytest
 
 from nmt.errors import UserError
 from nmt.pictures import figures
-from nmt.pictures.charts import HEIGHT_PIXELS, WIDTH_PIXELS, Curve, bar_chart, line_chart
+from nmt.pictures.figures import HEIGHT_PIXELS, WIDTH_PIXELS, Curve, bar_chart, line_chart
 from nmt.pictures.page import html_page
 
 pytestmark = pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib")

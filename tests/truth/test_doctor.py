@@ -14,7 +14,7 @@ from nmt.doctor.findings import CHECKS, Finding, worst
 from nmt.doctor.languages import foreign_script, guess_language, language_tables, scripts_of
 from nmt.doctor.lengths import MAX_COUNTED_LENGTH, LengthHistograms
 from nmt.doctor.repeats import NO_KEY, TrainingOverlap, first_row_of_key, keys_of
-from nmt.pictures.charts import text_bar, text_bars
+from nmt.pictures.figures import text_bar, text_bars
 
 PAIRS = 60
 NAMES = [("dog", "Hund"), ("cook", "Koch"), ("lord", "Herr"), ("son", "Sohn"), ("guest", "Gast"), ("king", "König")]

@@ -289,25 +289,14 @@ def shade(weight):
     return next((shade for shade, least in (("█", 0.75), ("▓", 0.5), ("▒", 0.25), ("░", 0.1)) if weight >= least), " ")
 
 
-@pytest.mark.parametrize(
-    ("kind", "layer", "head", "name"),
-    [
-        ("cross", None, None, "cross-attention, layer 2 of 3, mean of 2 heads"),
-        ("encoder", None, 2, "encoder self-attention, layer 2 of 2, head 3 of 3"),
-        ("decoder", 2, 0, "decoder self-attention, layer 3 of 3, head 1 of 2"),
-    ],
-)
-def test_a_terminal_map_has_each_weight_at_its_tokens_whatever_their_width(kind, layer, head, name, attended):
-    text = terminal_map(attended, kind, layer, head)
-    assert text.startswith(f"{name}   ░ 0.1  ▒ 0.25  ▓ 0.5  █ 0.75\n")
+def test_a_terminal_map_has_each_weight_at_its_tokens_whatever_their_width(attended):
+    text = terminal_map(attended)
+    assert text.startswith("cross-attention, layer 2 of 3, mean of 2 heads   ░ 0.1  ▒ 0.25  ▓ 0.5  █ 0.75\n")
     [(queries, keys, shades)] = terminal_maps(text)
     cut = {"\x1b[2J": "\\x1b[2J", "a" * 60: "a" * 15 + "…", "</script><script>x()": "</script><scrip…"}
-    of_queries, of_keys = ([cut.get(label, label) for label in labels] for labels in attended.labels(kind))
+    of_queries, of_keys = ([cut.get(label, label) for label in labels] for labels in attended.labels("cross"))
     assert (queries, keys) == (of_queries, of_keys)
-    layers = attended.weights[kind]
-    weights = layers[1 if layer is None else layer]
-    weights = weights.mean(0) if head is None else weights[head]
-    assert shades == [[shade(weight) for weight in row] for row in weights]
+    assert shades == [[shade(weight) for weight in row] for row in attended.weights["cross"][1].mean(0)]
 
 
 def test_a_terminal_map_that_is_wider_than_the_terminal_goes_on_below(attended):
@@ -321,4 +310,4 @@ def test_a_terminal_map_that_is_wider_than_the_terminal_goes_on_below(attended):
 
 
 def test_what_a_terminal_is_given_has_no_control_characters(attended):
-    assert all(line.isprintable() for line in terminal_map(attended, "encoder").split("\n"))
+    assert all(line.isprintable() for line in terminal_map(attended).split("\n"))
