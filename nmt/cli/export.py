@@ -13,8 +13,8 @@ from nmt.options import REQUIRED, opt, options_class
 
 if TYPE_CHECKING:  # torch is imported when the command runs
     from nmt.checkpoint import LoadedModel
+    from nmt.export.comparison import DevelopmentSet
     from nmt.export.ctranslate2 import CTranslate2Export
-    from nmt.export.tuning import DevelopmentSet
 
 CTRANSLATE2_OPTIONS: Final = ("quantization", "check", "check_lines", "tune", "json")
 
@@ -112,7 +112,7 @@ def _export_ctranslate2(
 
 def _development_set(source: str, reference: str) -> "DevelopmentSet":
     """Raises InputError if the files have different numbers of lines."""
-    from nmt.export.tuning import DevelopmentSet
+    from nmt.export.comparison import DevelopmentSet
     from nmt.text.corpus import misaligned, read_lines
 
     sources, references = read_lines(Path(source)), read_lines(Path(reference))

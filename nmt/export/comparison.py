@@ -1,4 +1,4 @@
-"""Comparison of our searches with CTranslate2's: the same lines are translated by both."""
+"""Comparison of our searches with CTranslate2's: the same lines are translated by both, and its length penalty is tuned."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,10 +13,14 @@ from nmt import registry
 from nmt.batch import pad_rows
 from nmt.checkpoint import LoadedModel
 from nmt.errors import InputError, UserError, quoted
+from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.models.base import Model
 from nmt.symbols import EOS, SYMBOLS
 from nmt.text.pipeline import Pipeline
 from nmt.translate.forced_decoding import target_log_probs
+from nmt.translate.line_warnings import LineWarnings
+from nmt.translate.options import TranslatorOptions
+from nmt.translate.translator import Translator
 
 TIE_TOLERANCE_NATS: Final = 1e-4  # scores that differ by less are equal to float32
 MAX_SOURCE_TOKENS: Final = 1023  # without EOS: by default CTranslate2 reads 1,024 with it
@@ -24,6 +28,11 @@ MAX_INVENTED_TOKENS: Final = 20
 EXTRA_COMPARED_TOKENS: Final = 50  # that a translation may have beyond the longest source, as in our own searches
 TIED_BATCH_TOKENS: Final = 2000
 COMPARED_BATCH_SENTENCES: Final = 32  # a CPU gains nothing by more
+TUNED_BEAM_SIZE: Final = 4
+DEFAULT_PENALTY: Final = 0.5  # at n = 25 tokens it grows with n as GNMT's ((5 + n) / 6) ** 0.6: by 0.6 * n / (5 + n)
+PENALTIES: Final = tuple(tenths / 10 for tenths in range(0, 17, 2))
+MAX_TARGET_TOKENS: Final = 256  # of a translation: CTranslate2's own default
+TUNING_BATCH_TOKENS: Final = 2000
 
 TokenIds = NDArray[Any]
 
@@ -124,7 +133,7 @@ def compare_engines(
     ours = _search(loaded.model, lines, beam_size, limit, check)
     theirs = engine.translate(map(np.ndarray.tolist, lines), beam_size, 0.0, limit)
     check()
-    counts = {"equal": 0, "tied": 0, "different": 0, "endless": 0}
+    counts = dict.fromkeys(("equal", "tied", "different", "endless"), 0)
     example, text = "", loaded.pipeline.target.decode
     for number, (line, own, other) in enumerate(zip(lines, ours, theirs, strict=True), 1):
         if own == other:
@@ -145,12 +154,9 @@ def _search(
 ) -> list[list[int]]:
     """The translations by our greedy or beam search, as ids without EOS."""
     options: dict[str, Any] = {"max_len_a": 0, "max_len_b": max_length}
-    if beam_size == 1:
-        decoder = registry.build(registry.choose("decoder", "greedy", options))
-    else:
-        decoder = registry.build(
-            registry.choose("decoder", "beam", options | {"beam_size": beam_size, "length_penalty": "none"})
-        )
+    if beam_size > 1:
+        options |= {"beam_size": beam_size, "length_penalty": "none"}
+    decoder = registry.build(registry.choose("decoder", "beam" if beam_size > 1 else "greedy", options))
     translations: list[list[int]] = []
     for start in range(0, len(lines), COMPARED_BATCH_SENTENCES):
         check()
@@ -169,3 +175,68 @@ def _tied(model: Model, line: TokenIds, own: list[int], other: list[int], greedy
         ours, theirs = ours[parting : parting + 1], theirs[parting : parting + 1]
     difference: float = abs(sum(ours) - sum(theirs))
     return difference <= TIE_TOLERANCE_NATS
+
+
+@dataclass(frozen=True)
+class DevelopmentSet:
+    """Lines and their references, with the names of their files."""
+
+    source: str
+    reference: str
+    sources: list[str]
+    references: list[str]
+
+
+@dataclass(frozen=True)
+class TunedPenalty:
+    """Scores of a development set by length penalty.
+
+    source, reference: names of the files
+    lines: number of lines
+    decoder: signature of our default search
+    ours: BLEU of our search
+    bleu: BLEU of the engine's search, by penalty
+    likeness: BLEU of the engine's translations with ours as the references, by penalty
+    signature: of BLEU
+    """
+
+    source: str
+    reference: str
+    lines: int
+    decoder: str
+    ours: float
+    bleu: dict[float, float]
+    likeness: dict[float, float]
+    signature: str
+
+    @property
+    def best(self) -> float:
+        """The penalty whose translations are most like ours; of equals the nearest to DEFAULT_PENALTY."""
+        return max(self.likeness, key=lambda penalty: (self.likeness[penalty], -abs(penalty - DEFAULT_PENALTY)))
+
+
+def tune_length_penalty(
+    loaded: LoadedModel, engine: CTranslate2Engine, dev: DevelopmentSet, check: Callable[[], None]
+) -> TunedPenalty:
+    """Translate a development set by our default search, and by the engine's beam search with each of PENALTIES.
+
+    check: called now and then; may raise to stop
+    """
+    pipeline, decoder = loaded.pipeline, registry.build(registry.choose("decoder", "beam"))
+    options = TranslatorOptions(batch_tokens=TUNING_BATCH_TOKENS, max_source_length=MAX_SOURCE_TOKENS)
+    results = Translator(pipeline, loaded.model, options, decoder).translate(dev.sources, check)
+    LineWarnings(dev.source).add_translations(results)
+    translations = [translation.text for translation in results]
+    bleu = Bleu(BleuOptions())
+    ours = bleu(translations, [dev.references])
+    lines = [ids[:MAX_SOURCE_TOKENS].tolist() for ids in pipeline.source.encode_batch(dev.sources).rows()]
+    scores: dict[float, float] = {}
+    likeness: dict[float, float] = {}
+    for penalty in PENALTIES:
+        tokens = engine.translate(lines, TUNED_BEAM_SIZE, penalty, MAX_TARGET_TOKENS)
+        texts = list(map(pipeline.target.decode, tokens))
+        scores[penalty], likeness[penalty] = (bleu(texts, [others]).value for others in (dev.references, translations))
+        check()
+    return TunedPenalty(
+        dev.source, dev.reference, len(lines), decoder.signature, ours.value, scores, likeness, ours.signature
+    )

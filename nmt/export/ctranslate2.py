@@ -13,18 +13,16 @@ from nmt.artefact import new_folder, to_json, write_file
 from nmt.checkpoint import LoadedModel
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.export.comparison import (
-    CTranslate2Engine,
-    EngineComparison,
-    TokenIds,
-    compare_engines,
-    import_ctranslate2,
-)
-from nmt.export.tuning import (
     DEFAULT_PENALTY,
     MAX_TARGET_TOKENS,
     TUNED_BEAM_SIZE,
+    CTranslate2Engine,
     DevelopmentSet,
+    EngineComparison,
+    TokenIds,
     TunedPenalty,
+    compare_engines,
+    import_ctranslate2,
     tune_length_penalty,
 )
 from nmt.models.transformer import Transformer
@@ -86,20 +84,13 @@ def export_ctranslate2(
                     f"{agreement.different:,} otherwise than nmt does ({agreement.search}), first {agreement.example}"
                 )
         tuned = tune_length_penalty(loaded, engine, dev, check) if dev is not None else None
-        export = CTranslate2Export(agreements, tuned.best if tuned else DEFAULT_PENALTY, tuned)
-        write_file(folder / SEARCH_FILE, to_json(_search_settings(export)))
+        penalty = tuned.best if tuned else DEFAULT_PENALTY
+        # how to search with the model, by the names of CTranslate2's `translate_batch`
+        search = {"beam_size": TUNED_BEAM_SIZE, "length_penalty": penalty, "max_decoding_length": MAX_TARGET_TOKENS}
+        content = {"translate_batch": search, "tuned": asdict(tuned) if tuned else None}
+        write_file(folder / SEARCH_FILE, to_json(content))
         check()
-    return export
-
-
-def _search_settings(export: CTranslate2Export) -> dict[str, Any]:
-    """How CTranslate2 should search with the model, by the names of its translate_batch, and the scores of tuning."""
-    options = {
-        "beam_size": TUNED_BEAM_SIZE,
-        "length_penalty": export.length_penalty,
-        "max_decoding_length": MAX_TARGET_TOKENS,
-    }
-    return {"translate_batch": options, "tuned": asdict(export.tuned) if export.tuned else None}
+    return CTranslate2Export(agreements, penalty, tuned)
 
 
 def specification(loaded: LoadedModel) -> Any:
