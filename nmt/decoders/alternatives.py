@@ -1,6 +1,7 @@
 """Alternatives at a position: the most probable tokens after a given prefix, with the best translation of each."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,9 +35,13 @@ class _Alternatives(Beams):
     def __init__(
         self, options: BeamOptions, limits: Sequence[int], source: Tensor, constraints: Sequence[Constraints]
     ) -> None:
-        super().__init__(options, limits, source, options.n_best, options.beam_size, 1)
+        super().__init__(options, limits, source, constraints)
         lengths = torch.tensor([len(constraint.prefix) for constraint in constraints], device=source.device)
         self.prefix_lengths = lengths.repeat_interleave(self.groups)  # of all beams
+
+    @staticmethod
+    def shape(options: Any) -> tuple[int, int, int]:
+        return options.n_best, options.beam_size, 1
 
     def continuations(self, log_probs: Tensor) -> Continuations:
         """See Beams; right after the prefix each beam is left only its own token. log_probs: (B, W, V)"""
@@ -53,9 +58,4 @@ class _Alternatives(Beams):
 class Alternatives(Beam):
     """The best translation with each of the most probable words after a prefix."""
 
-    def __init__(self, options: BeamOptions) -> None:
-        super().__init__(options)
-        self.paths = options.n_best * options.beam_size
-
-    def beams(self, limits: Sequence[int], source: Tensor, constraints: Sequence[Constraints]) -> Beams:
-        return _Alternatives(self.options, limits, source, constraints)
+    beams = _Alternatives

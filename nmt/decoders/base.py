@@ -11,13 +11,13 @@ from typing import Any, ClassVar, Final
 import torch
 from torch import Tensor
 
-from nmt import opt, options_class
 from nmt.decoders.avoid import Target
-from nmt.decoders.filters import Constraints, FilterOptions, Filters, Prefixes
+from nmt.decoders.filters import Constraints, Filters, Prefixes
+from nmt.decoders.filters import SearchOptions as SearchOptions
 from nmt.errors import UserError
 from nmt.models.base import Scorer, prepared_scorer
 from nmt.options import as_dict
-from nmt.symbols import BOS, EOS, PAD
+from nmt.symbols import BOS, EOS
 from nmt.text.pipeline import Pipeline
 
 MIN_FINISHED_SHARE: Final = 1 / 8  # of a batch that is finished before it leaves: leaving copies the rest
@@ -95,26 +95,6 @@ class Decoder(ABC):
         """The search and every option, printed beside a score: `beam|beam_size:4|alpha:0.6`."""
         options = {} if self.options is None else as_dict(self.options)
         return "|".join([self.part_name, *(f"{key}:{value}" for key, value in options.items())])
-
-
-@options_class
-class SearchOptions(FilterOptions):
-    """The options of every search: how long a translation may be, and which tokens it may have."""
-
-    max_len_a: float = opt(
-        1.0, "a translation has at most a * source + b tokens, EOS not counted on either side", minimum=0
-    )
-    max_len_b: int = opt(
-        50, "b of a * source + b; a translation as long as that is ended there; 50 in the paper", minimum=0
-    )
-
-    def limits(self, source: Tensor, constraints: Sequence[Constraints]) -> list[int]:
-        """The most tokens of a translation of each row of source (B, S); prefix and phrases are allowed on top."""
-        lengths = ((source != PAD).sum(1) - 1).tolist()  # without EOS
-        return [
-            max(self.min_length, int(self.max_len_a * length + self.max_len_b)) + constraint.num_tokens
-            for length, constraint in zip(lengths, constraints, strict=True)
-        ]
 
 
 def alive_sentences(finished: list[bool]) -> list[int] | None:

@@ -7,7 +7,7 @@ Dimensions: B beams, W hypotheses of a beam, t tokens of each, S source position
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -89,11 +89,12 @@ class Beams:
     """
 
     def __init__(
-        self, options: BeamOptions, limits: Sequence[int], source: Tensor, groups: int, size: int, n_best: int
+        self, options: BeamOptions, limits: Sequence[int], source: Tensor, constraints: Sequence[Constraints]
     ) -> None:
-        """Begin a search. limits: of each source row; groups: beams per row; size: W; n_best: results per beam"""
-        self.options, self.groups, self.n_best, device = options, groups, n_best, source.device
-        B, W = len(limits) * groups, size
+        """Begin a search. limits, constraints: of each source row"""
+        self.options, device = options, source.device
+        groups, W, self.n_best = self.shape(options)
+        self.groups, B = groups, len(limits) * groups
         self.numbers = torch.arange(B, device=device)
         self.limits, self.min_limit = torch.tensor(limits, device=device).repeat_interleave(groups), min(limits)
         self.totals = torch.zeros((B, 1), device=device)
@@ -109,6 +110,11 @@ class Beams:
         self._divisors = torch.tensor([options.divisor(length) for length in lengths], device=device)
         self._results = self.scores.clone(), self.log_probs.clone(), self.finished.clone()
         self.observer: Observer | None = None
+
+    @staticmethod
+    def shape(options: Any) -> tuple[int, int, int]:
+        """Beams of a sentence, hypotheses of a beam (W), and results of a beam."""
+        return 1, options.beam_size, options.n_best
 
     def prefixes(self) -> Prefixes:
         """The live hypotheses, as filters read them."""
@@ -247,22 +253,21 @@ def _select(tensor: Tensor, hypotheses: Tensor) -> Tensor:
 class Beam(Decoder):
     """Beam search with a length penalty; stops when no better hypothesis is possible.
 
+    beams: the strategy of the search
     observer: called at each step; None for none
     """
 
+    beams: ClassVar[type[Beams]] = Beams
     observer: Observer | None = None
 
     def __init__(self, options: BeamOptions) -> None:
-        self.options = options
-        self.n_best, self.paths = options.n_best, options.beam_size
+        self.options, self.n_best = options, options.n_best
+        groups, size, _ = self.beams.shape(options)
+        self.paths = groups * size
 
     def normalised(self, log_prob: float, length: int) -> float:
         divisor: float = self.options.divisor(length)
         return log_prob / divisor
-
-    def beams(self, limits: Sequence[int], source: Tensor, constraints: Sequence[Constraints]) -> Beams:
-        """The beams of one batch, which hold the strategy."""
-        return Beams(self.options, limits, source, 1, self.options.beam_size, self.n_best)
 
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
         """See Decoder; up to n_best hypotheses per sentence.
@@ -270,7 +275,7 @@ class Beam(Decoder):
         A hypothesis of the greatest length is ended there, and the log-probability of its EOS counts.
         """
         limits = self.options.limits(source, constraints)
-        beams = self.beams(limits, source, constraints)
+        beams = self.beams(self.options, limits, source, constraints)
         filters = Filters(self.options, constraints, source.device, self.target)
         beams.observer = self.observer
         state, groups = scorer.start(source), torch.arange(beams.groups, device=source.device)

@@ -73,7 +73,7 @@ class _Banks(Beams):
     def __init__(
         self, options: BeamOptions, limits: Sequence[int], source: Tensor, constraints: Sequence[Constraints]
     ) -> None:
-        super().__init__(options, limits, source, 1, options.beam_size, options.n_best)
+        super().__init__(options, limits, source, constraints)
         self.progress = [[PhraseProgress.towards(constraint.phrases)] for constraint in constraints]
 
     def continuations(self, log_probs: Tensor) -> Continuations:
@@ -153,7 +153,4 @@ def _deal_by_banks(
 class ConstrainedBeam(Beam):
     """Beam search whose translations contain given phrases."""
 
-    takes_phrases = True
-
-    def beams(self, limits: Sequence[int], source: Tensor, constraints: Sequence[Constraints]) -> Beams:
-        return _Banks(self.options, limits, source, constraints)
+    beams, takes_phrases = _Banks, True

@@ -4,14 +4,13 @@ At each step a group ranks its continuations by log-probability minus `diversity
 of earlier groups that continue with that token (Hamming diversity). Log-probabilities and scores stay the model's.
 """
 
-from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from nmt import opt, options_class, register
 from nmt.decoders.beam import Beam, BeamOptions, Beams, Continuations, best_continuations
-from nmt.decoders.filters import Constraints
 
 
 @options_class
@@ -30,20 +29,20 @@ class DiverseBeamOptions(BeamOptions):
 class _Groups(Beams):
     """A beam per group, those of a sentence side by side."""
 
-    def __init__(self, options: DiverseBeamOptions, limits: Sequence[int], source: Tensor) -> None:
+    @staticmethod
+    def shape(options: Any) -> tuple[int, int, int]:
         size = options.beam_size // options.groups
-        super().__init__(options, limits, source, options.groups, size, min(size, options.n_best))
-        self.strength = options.diversity_strength
+        return options.groups, size, min(size, options.n_best)
 
     def continuations(self, log_probs: Tensor) -> Continuations:
         """See Beams; group by group, each penalised for the tokens of the groups before it."""
         size, penalty = self.scores.shape[1], log_probs.new_zeros(len(log_probs) // self.groups, log_probs.shape[2])
-        of_groups = []
+        strength, of_groups = cast(DiverseBeamOptions, self.options).diversity_strength, []
         for group in range(self.groups):
             of_group = best_continuations(
                 log_probs[group :: self.groups], self.totals[group :: self.groups], size, penalty
             )
-            penalty = penalty.scatter_add(1, of_group.tokens, torch.full_like(of_group.totals, self.strength))
+            penalty = penalty.scatter_add(1, of_group.tokens, torch.full_like(of_group.totals, strength))
             of_groups.append(of_group)
         return Continuations(*(torch.stack(parts, 1).flatten(0, 1) for parts in zip(*of_groups, strict=True)))
 
@@ -52,5 +51,4 @@ class _Groups(Beams):
 class DiverseBeam(Beam):
     """Beam search in groups that are penalised for equal words."""
 
-    def beams(self, limits: Sequence[int], source: Tensor, constraints: Sequence[Constraints]) -> Beams:
-        return _Groups(self.options, limits, source)
+    beams = _Groups

@@ -50,8 +50,8 @@ class Prefixes(NamedTuple):
 
 
 @options_class
-class FilterOptions:
-    """Which tokens a translation may have."""
+class SearchOptions:
+    """The options of every search: how long a translation may be, and which tokens it may have."""
 
     min_length: int = opt(
         1, "tokens that a translation has at least, EOS not counted, even where that is more than the most", minimum=0
@@ -60,6 +60,20 @@ class FilterOptions:
         0, "no sequence of this many tokens comes twice in a translation; 0 allows all", minimum=0
     )
     no_unk: bool = opt(False, "never say the unknown word")
+    max_len_a: float = opt(
+        1.0, "a translation has at most a * source + b tokens, EOS not counted on either side", minimum=0
+    )
+    max_len_b: int = opt(
+        50, "b of a * source + b; a translation as long as that is ended there; 50 in the paper", minimum=0
+    )
+
+    def limits(self, source: Tensor, constraints: Sequence[Constraints]) -> list[int]:
+        """The most tokens of a translation of each row of source (B, S); prefix and phrases are allowed on top."""
+        lengths = ((source != PAD).sum(1) - 1).tolist()  # without EOS
+        return [
+            max(self.min_length, int(self.max_len_a * length + self.max_len_b)) + constraint.num_tokens
+            for length, constraint in zip(lengths, constraints, strict=True)
+        ]
 
 
 class Filters:
@@ -70,7 +84,7 @@ class Filters:
     """
 
     def __init__(
-        self, options: FilterOptions, constraints: Sequence[Constraints], device: torch.device, target: Target | None
+        self, options: SearchOptions, constraints: Sequence[Constraints], device: torch.device, target: Target | None
     ) -> None:
         self.options = options
         prefixes = [constraint.prefix for constraint in constraints]
@@ -101,7 +115,6 @@ class Filters:
             leave_only(log_probs, *forced)
 
     def _forbid_symbols(self, log_probs: Tensor, length: int) -> None:
-        """Forbid PAD and BOS, EOS before the minimum length, and UNK if the options say so."""
         forbidden = [PAD, BOS]
         if length < self.options.min_length:
             forbidden.append(EOS)
