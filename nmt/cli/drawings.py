@@ -33,14 +33,13 @@ class Drawings:
         self.on_terminal = attention == TERMINAL
         self.picture = None if attention is None or self.on_terminal else Path(attention)
         self.graph = None if beam_graph is None else Path(beam_graph)
-        self.max_graphs = 0 if self.graph is None else max_lines
-        self.max_maps = 0 if attention is None else max_lines
+        self._maps_left = 0 if attention is None else max_lines
+        self._graphs_left = 0 if beam_graph is None else max_lines
         if self.picture is not None:
             check_picture(self.picture)
-            self.max_maps = max_lines if self.picture.suffix.lower() == ".html" else 1
+            self._maps_left = max_lines if self.picture.suffix.lower() == ".html" else 1
         if self.graph is not None:
             check_graph_file(self.graph)
-        self._num_maps = 0
         self._maps: list[AttentionMaps] = []
         self._graphs: list[BeamGraph] = []
 
@@ -51,7 +50,7 @@ class Drawings:
 
         def show_and_draw(number: int, request: Request, translation: Translation) -> str:
             try:
-                if translation.candidates:
+                if translation.candidates and (self._graphs_left or self._maps_left):
                     self._draw(translator, request, translation)
             except UserError:
                 raise
@@ -62,28 +61,25 @@ class Drawings:
         return show_and_draw
 
     def _draw(self, translator: Translator, request: Request, translation: Translation) -> None:
-        draws_graph, draws_maps = len(self._graphs) < self.max_graphs, self._num_maps < self.max_maps
-        if not draws_graph and not draws_maps:
-            return
-        pipeline, [line] = translator.pipeline, translator.encode([request])
+        pipeline, scorer, [line] = translator.pipeline, translator.scorer, translator.encode([request])
         source, target = line.source.tolist(), pipeline.target.in_reading_order(translation.candidates[0].tokens)
-        if draws_graph:
-            decoder, pieces = translator.decoder, (pipeline.source.piece, pipeline.target.piece)
+        if self._graphs_left:
+            pieces = pipeline.source.piece, pipeline.target.piece
             with autocast(translator.device, translator.precision):
-                self._graphs.append(
-                    beam_graph(decoder, translator.scorer, translator.device, source, line.constraints, target, pieces)
+                graph = beam_graph(
+                    translator.decoder, scorer, translator.device, source, line.constraints, target, pieces
                 )
-        if not draws_maps:
-            return
-        maps = attention_maps(cast(Model, translator.scorer), pipeline, source, target)
-        self._num_maps += 1
-        if self.on_terminal:
-            sys.stderr.write(terminal_map(maps, width=get_terminal_size().columns) + "\n")
-        else:
-            self._maps.append(maps)
+            self._graphs.append(graph)
+            self._graphs_left -= 1
+        if self._maps_left:
+            maps = attention_maps(cast(Model, scorer), pipeline, source, target)
+            self._maps_left -= 1
+            if self.on_terminal:
+                sys.stderr.write(terminal_map(maps, width=get_terminal_size().columns) + "\n")
+            else:
+                self._maps.append(maps)
 
     def write(self) -> None:
-        """Write the files."""
         if self.graph is not None:
             write_graphs(self.graph, self._graphs)
         if self.picture is not None:

@@ -118,7 +118,11 @@ def _run_json(run: History, score: SavedScore | None, tflops: float | None) -> d
         "metric": None if score is None else score.metric,
         "signature": None if score is None else score.signature,
         "best_valid_bleu": None if best is None else best.values["valid_bleu"],
-        **{name: getattr(run, name) for name in ("update", "minutes", "devices", "eflop", "cost_is_measured")},
+        "update": run.newest.update,
+        "minutes": run.newest.minutes,
+        "devices": run.newest.ranks,
+        "eflop": run.eflop,
+        "cost_is_measured": run.newest.cost_is_measured,
         "sustained_tflops": run.tflops,
         "estimate": estimated_cost(run, tflops),
     }
@@ -143,7 +147,7 @@ class ReportTable:
 
 def estimated_cost(run: History, tflops: float | None) -> float | None:
     """The paper's estimate for a run until its newest checkpoint, in FLOPs; None without the TFLOPS of a device."""
-    return None if tflops is None else estimate(run.devices, tflops, 60 * run.minutes)
+    return None if tflops is None else estimate(run.newest.ranks, tflops, 60 * run.newest.minutes)
 
 
 def report_table(runs: Sequence[History], scores: Mapping[str, SavedScore], tflops: float | None) -> ReportTable:
@@ -172,7 +176,6 @@ def report_table(runs: Sequence[History], scores: Mapping[str, SavedScore], tflo
 
 
 def _bleu(run: History, score: SavedScore | None) -> str:
-    """The BLEU of a run, with a star if it is of validation."""
     if score is not None:
         return f"{score.value:.2f}"
     return "-" if run.best_bleu is None else f"{run.best_bleu.values['valid_bleu']:.2f}*"
@@ -194,10 +197,11 @@ def _notes(runs: Sequence[History], scores: Mapping[str, SavedScore], tflops: fl
 
 def _note(run: History, score: SavedScore | None) -> str:
     """How long a run was trained, at what cost, and the origin of its BLEU."""
-    spent = f"{run.minutes:,.1f} minutes on {run.devices} device{'s' if run.devices > 1 else ''}"
-    parts = [f"update {run.update:,}", spent]
+    newest = run.newest
+    spent = f"{newest.minutes:,.1f} minutes on {newest.ranks} device{'s' if newest.ranks > 1 else ''}"
+    parts = [f"update {newest.update:,}", spent]
     if run.eflop is not None and run.updates:
-        measured = ", measured" if run.cost_is_measured else ""
+        measured = ", measured" if newest.cost_is_measured else ""
         parts.append(f"counted{measured} until update {run.updates[-1].update:,}: {run.eflop:.4g} EFLOP")
     else:
         parts.append("its metrics.jsonl has no cost yet: older updates are counted when the run goes on")
@@ -211,7 +215,6 @@ def _note(run: History, score: SavedScore | None) -> str:
 
 
 def report_page(table: ReportTable, runs: Sequence[History]) -> str:
-    """HTML with everything in it."""
     rows = [[escape(cell) for cell in row] for row in table.rows]
     notes = [f"<p>{escape(note)}</p>" for note in table.notes]
     return html_page("nmt report", [html_table(table.header, rows, table.num_published), *notes, *_charts(runs)])

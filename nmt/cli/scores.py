@@ -74,7 +74,6 @@ def compared_as_table(comparisons: Sequence[Comparison]) -> str:
 
 
 def as_json(rows: Iterable[object]) -> str:
-    """JSON with a row per object."""
     return json.dumps(list(rows), indent=1, ensure_ascii=False) + "\n"
 
 

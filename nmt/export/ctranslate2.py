@@ -28,7 +28,7 @@ from nmt.export.comparison import (
 from nmt.models.transformer import Transformer
 from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, Residual
 from nmt.symbols import BOS, EOS, SYMBOLS, UNK
-from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline, Side
+from nmt.text.pipeline import PIPELINE_FOLDER, Side
 
 MIN_POSITIONS: Final = 2048  # of the table of either side, at whose end the engine stops
 CTRANSLATE2_KIND: Final = "ctranslate2"  # of the folder, in its manifest
@@ -95,19 +95,17 @@ def export_ctranslate2(
 
 def specification(loaded: LoadedModel) -> Any:
     """A model as a ctranslate2.specs.TransformerSpec in float32; raises UserError for one that it cannot describe."""
-    model, pipeline = loaded.model, loaded.pipeline
+    model, pipeline, name = loaded.model, loaded.pipeline, quoted(loaded.folder)
     if type(model) is not Transformer:
-        raise UserError(
-            f"{quoted(loaded.folder)}: its model is '{quoted(loaded.facts.model)}'; CTranslate2 runs 'transformer' only"
-        )
+        raise UserError(f"{name}: its model is '{quoted(loaded.facts.model)}'; CTranslate2 runs 'transformer' only")
     if pipeline.target.settings.right_to_left:
         message = "was prepared with --right-to-left; CTranslate2 would give its words in reverse order"
-        raise UserError(f"{quoted(loaded.folder)}: {message}")
+        raise UserError(f"{name}: {message}")
     o = model.options
     shape = cast(EncoderLayer, model.encoder[0]).self_attention.shape
     if shape.keys != shape.values:
         raise UserError(
-            f"{quoted(loaded.folder)}: its heads have keys of width {shape.keys} and values of width {shape.values}; "
+            f"{name}: its heads have keys of width {shape.keys} and values of width {shape.values}; "
             "CTranslate2 has one width for both"
         )
     spec = import_ctranslate2().specs.TransformerSpec.from_config(
@@ -126,18 +124,13 @@ def specification(loaded: LoadedModel) -> Any:
         _set_norm(spec.encoder.layer_norm, model.encoder_norm)
         _set_norm(spec.decoder.layer_norm, model.decoder_norm)
     _set_linear(spec.decoder.projection, cast(nn.Linear, model.output))
-    _set_text(spec, pipeline, loaded.folder)
-    spec.config.layer_norm_epsilon = EPSILON
+    spec.register_source_vocabulary(_vocabulary(pipeline.source, loaded.folder))
+    spec.register_target_vocabulary(_vocabulary(pipeline.target, loaded.folder))
+    config = spec.config  # a sentence has EOS after its source, and BOS before its target
+    config.unk_token, config.bos_token, config.eos_token = SYMBOLS[UNK], SYMBOLS[BOS], SYMBOLS[EOS]
+    config.decoder_start_token, config.add_source_eos, config.layer_norm_epsilon = SYMBOLS[BOS], True, EPSILON
     spec.validate()
     return spec
-
-
-def _set_text(spec: Any, pipeline: Pipeline, folder: Path) -> None:
-    """Set the vocabularies and the symbols of a sentence: EOS after a source, BOS before a target."""
-    spec.register_source_vocabulary(_vocabulary(pipeline.source, folder))
-    spec.register_target_vocabulary(_vocabulary(pipeline.target, folder))
-    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = SYMBOLS[UNK], SYMBOLS[BOS], SYMBOLS[EOS]
-    spec.config.decoder_start_token, spec.config.add_source_eos = SYMBOLS[BOS], True
 
 
 def _vocabulary(side: Side, folder: Path) -> list[str]:

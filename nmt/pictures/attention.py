@@ -5,6 +5,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from string import Template
 from typing import Any, Final
@@ -92,11 +93,8 @@ def terminal_map(maps: AttentionMaps, width: int = 80) -> str:
 
 def _upright(labels: Sequence[str]) -> list[str]:
     """Labels side by side, each CELL_CHARACTERS wide and read downwards, to stand above their columns."""
-    columns = [_letters(label) for label in labels]
-    height = max(map(len, columns))
-    blank = " " * CELL_CHARACTERS
-    padded = [[blank] * (height - len(column)) + column for column in columns]
-    return ["".join(row).rstrip() for row in zip(*padded, strict=True)]
+    from_below = zip_longest(*(reversed(_letters(label)) for label in labels), fillvalue=" " * CELL_CHARACTERS)
+    return ["".join(row).rstrip() for row in from_below][::-1]
 
 
 def _letters(label: str) -> list[str]:

@@ -79,7 +79,6 @@ class Recorder:
         self._live: dict[int, list[int]] = {}
 
     def __call__(self, numbers: Tensor, on: Continuations) -> None:
-        """See `nmt.decoders.beam.Observer`."""
         columns = (on.ended, on.ended_from, on.totals, on.parents, on.tokens)
         for beam, ended, ended_from, totals, parents, words in zip(
             numbers.tolist(), *(column.tolist() for column in columns), strict=True
@@ -184,7 +183,6 @@ def graphs_page(graphs: Sequence[BeamGraph]) -> str:
 
 
 def _svg(graph: BeamGraph) -> str:
-    """The graph as an <svg> element, in a box that can be scrolled."""
     rows = [0] * (1 + max(node.step for node in graph.nodes))
     places: list[tuple[int, int]] = []
     texts = [""]  # of the hypotheses

@@ -37,8 +37,6 @@ class Record:
 
 
 class _RecordKeys(msgspec.Struct):
-    """The keys of a record whose types are checked."""
-
     update: int
     eflop: float | None = None
 
@@ -47,8 +45,13 @@ Minutes = Annotated[float, msgspec.Meta(ge=0, le=1e12)]  # no infinity
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class _CheckpointFacts(msgspec.Struct):
-    """What the manifest of a checkpoint holds besides its files."""
+class CheckpointFacts(msgspec.Struct):
+    """What the manifest of a checkpoint holds besides its files.
+
+    minutes: of training until then
+    ranks: devices of the training
+    cost_is_measured: whether the cost of an update was measured rather than counted by the model
+    """
 
     minutes: Minutes
     update: Count
@@ -67,10 +70,7 @@ class History:
     parameters: numbers in the weights
     updates: a record an update
     validations: a record a validation, with the cost of the update before it
-    minutes: of training, until the newest checkpoint
-    update: of the newest checkpoint
-    devices: number of devices of the training
-    cost_is_measured: whether the cost of an update was measured rather than counted by the model
+    newest: facts of the newest checkpoint
     """
 
     folder: Path
@@ -80,10 +80,7 @@ class History:
     parameters: int
     updates: Sequence[Record]
     validations: Sequence[Record]
-    minutes: float
-    update: int
-    devices: int
-    cost_is_measured: bool
+    newest: CheckpointFacts
 
     @property
     def eflop(self) -> float | None:
@@ -93,8 +90,9 @@ class History:
     @property
     def tflops(self) -> float | None:
         """10^12 floating-point operations a second, sustained until the newest checkpoint, with validations and saving."""
-        eflop = next((record.eflop for record in reversed(self.updates) if record.update == self.update), None)
-        return None if eflop is None or not self.minutes else eflop * 1e6 / (60 * self.minutes)
+        newest = self.newest
+        eflop = next((record.eflop for record in reversed(self.updates) if record.update == newest.update), None)
+        return None if eflop is None or not newest.minutes else eflop * 1e6 / (60 * newest.minutes)
 
     @property
     def best_bleu(self) -> Record | None:
@@ -116,22 +114,11 @@ def read_run(folder: Path) -> History:
     checkpoint = _newest(folder)
     settings = read_toml(folder / "settings.toml")
     try:
-        facts = msgspec.convert(checkpoint.manifest, _CheckpointFacts)
+        facts = msgspec.convert(checkpoint.manifest, CheckpointFacts)
     except msgspec.ValidationError as error:
         raise ArtefactError(f"{quoted(checkpoint.folder)}: not the manifest of a checkpoint: {error}") from None
-    return History(
-        folder=folder,
-        pair=_languages(checkpoint),
-        model=str(settings.get("model")),
-        preset=_preset(settings),
-        parameters=_parameters(checkpoint),
-        updates=updates,
-        validations=validations,
-        minutes=facts.minutes,
-        update=facts.update,
-        devices=facts.ranks,
-        cost_is_measured=facts.cost_is_measured,
-    )
+    model, preset = str(settings.get("model")), _preset(settings)
+    return History(folder, _languages(checkpoint), model, preset, _parameters(checkpoint), updates, validations, facts)
 
 
 def _records(path: Path) -> tuple[list[Record], list[Record]]:

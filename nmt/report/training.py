@@ -48,10 +48,6 @@ class LogWindow:
     seconds: float = 0.0
 
     @property
-    def perplexity(self) -> float:
-        return math.exp(min(self.losses.mean_nll, 700.0))
-
-    @property
     def speed(self) -> float:
         """Target tokens a second, padding not counted."""
         return self.target_tokens / self.seconds if self.seconds else 0.0
@@ -198,24 +194,26 @@ class Report:
 
     def training(self, status: RunStatus, window: LogWindow) -> None:
         """Log the updates of a window."""
-        perplexity, has_nll = f"ppl {window.perplexity:.2f}", window.losses.has_nll
-        nats, shown_nats = (f" nats/token : {perplexity}", f" nats a token ({perplexity})") if has_nll else ("", "")
+        losses = window.losses
+        perplexity = f"ppl {math.exp(min(losses.mean_nll, 700.0)):.2f}"
+        nats, shown_nats = (
+            (f" nats/token : {perplexity}", f" nats a token ({perplexity})") if losses.has_nll else ("", "")
+        )
         text = (
-            f"Ep. {status.epoch} : Up. {status.update} : loss {window.losses.loss:.4f}{nats} "
+            f"Ep. {status.epoch} : Up. {status.update} : loss {losses.loss:.4f}{nats} "
             f": words/s {window.speed:.0f} : padding {100 * window.padding:.1f} % "
             f": gNorm {status.gradient_norm:.3f} : L.r. {status.learning_rate:.4e} : EFLOP {status.flops / 1e18:.3e}"
-            + "".join(f" : {name} {mean:.4f}" for name, mean in window.losses.means().items() if name not in SHOWN_AS)
+            + "".join(f" : {name} {mean:.4f}" for name, mean in losses.means().items() if name not in SHOWN_AS)
             + (f" : skipped {window.skipped}" if window.skipped else "")
         )
-        scalars = {**window.losses.means(), "speed": window.speed, "lr": status.learning_rate}
-        self._scalars(status.update, scalars)
+        self._scalars(status.update, {**losses.means(), "speed": window.speed, "lr": status.learning_rate})
         if self._live is None:
             self.line(text)
             return
         self._log(text)
         self._rows = {
             "epoch, update": f"{status.epoch}, {status.update:,}",
-            "loss": f"{window.losses.loss:.4f}{shown_nats}",
+            "loss": f"{losses.loss:.4f}{shown_nats}",
             "speed": f"{window.speed:,.0f} target tokens/s, {100 * window.padding:.1f} % padding",
             "cost": f"{status.flops / 1e18:.3e} EFLOP ({window.tflops:.3g} TFLOP/s)",
             "learning rate": f"{status.learning_rate:.3e} (gradient norm {status.gradient_norm:.3f})",

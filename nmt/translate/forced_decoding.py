@@ -80,7 +80,6 @@ def target_log_probs(
 
 
 def _batch_log_probs(scorer: Scorer, sources: list[Ids], targets: list[Ids]) -> list[list[float]]:
-    """The same for one batch."""
     if not isinstance(scorer, Model):
         return [decoding.log_probs for decoding in force_decode(scorer, sources, [row.tolist() for row in targets])]
     device = device_of(scorer)
@@ -113,14 +112,9 @@ def score(
     results: list[PairScore | Failure] = [Failure(f"{length:,} tokens on a side (--max-length)") for length in lengths]
     short = np.flatnonzero(lengths <= max_length).tolist()
     rows = target_log_probs(scorer, [source_ids[i] for i in short], [target_ids[i] for i in short], max_tokens, check)
-    for i, log_probs in zip(short, rows, strict=True):
-        results[i] = _pair_score(pipeline, target_ids[i].tolist(), log_probs)
+    side = pipeline.target
+    for i, row in zip(short, rows, strict=True):
+        pieces = [side.piece(token) for token in [*side.in_reading_order(target_ids[i].tolist()), EOS]]
+        log_probs = [*side.in_reading_order(row[:-1]), row[-1]]
+        results[i] = PairScore(math.fsum(row), pieces, log_probs) if all(map(math.isfinite, row)) else NOT_FINITE
     return results
-
-
-def _pair_score(pipeline: Pipeline, target: list[int], log_probs: list[float]) -> PairScore | Failure:
-    if not all(map(math.isfinite, log_probs)):
-        return NOT_FINITE
-    side, total = pipeline.target, math.fsum(log_probs)
-    pieces = [side.piece(token) for token in [*side.in_reading_order(target), EOS]]
-    return PairScore(total, pieces, [*side.in_reading_order(log_probs[:-1]), log_probs[-1]])

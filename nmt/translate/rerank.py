@@ -8,6 +8,7 @@ Each model scores the text with its own vocabulary. Its log-probability (nats, E
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -99,35 +100,26 @@ class Reranker:
     def _ranked(
         self, texts: Sequence[str], outcomes: Sequence[list[Candidate] | Failure]
     ) -> list[list[Candidate] | Failure]:
-        pairs = [
-            (text, candidate)
-            for text, candidates in zip(texts, outcomes, strict=True)
-            if not isinstance(candidates, Failure)
-            for candidate in candidates
-        ]
-        scored = iter(self._scored([text for text, _ in pairs], [candidate for _, candidate in pairs]))
+        rows: list[list[Candidate]] = [[] if isinstance(outcome, Failure) else outcome for outcome in outcomes]
+        sources = [text for text, row in zip(texts, rows, strict=True) for _ in row]
+        hypotheses = [candidate.text for row in rows for candidate in row]
+        columns = [[candidate.score for row in rows for candidate in row]]
+        for model in self.models:
+            log_probs = model.log_probs(sources, hypotheses, self.max_tokens, self.max_length)
+            columns.append([self.decoder.normalised(math.fsum(row), len(row)) for row in log_probs])
+        scores = zip(*columns, strict=True)
         return [
-            outcome if isinstance(outcome, Failure) else self._ordered([next(scored) for _ in outcome])
+            outcome if isinstance(outcome, Failure) else self._ordered(outcome, list(islice(scores, len(outcome))))
             for outcome in outcomes
         ]
 
-    def _scored(self, texts: Sequence[str], candidates: Sequence[Candidate]) -> list[Candidate]:
-        columns = [[candidate.score for candidate in candidates]]
-        for model in self.models:
-            hypotheses = [candidate.text for candidate in candidates]
-            rows = model.log_probs(texts, hypotheses, self.max_tokens, self.max_length)
-            columns.append([self.decoder.normalised(math.fsum(row), len(row)) for row in rows])
-        return [
-            replace(
-                candidate,
-                score=sum(weight * score for weight, score in zip(self.weights, scores, strict=True) if weight),
-                scores=list(scores),
-            )
-            for candidate, scores in zip(candidates, zip(*columns, strict=True), strict=True)
-        ]
-
-    def _ordered(self, candidates: Sequence[Candidate]) -> list[Candidate] | Failure:
-        finite = (candidate for candidate in candidates if math.isfinite(candidate.score))
+    def _ordered(self, candidates: Sequence[Candidate], scores: Sequence[Sequence[float]]) -> list[Candidate] | Failure:
+        """The candidates of a line by the weighted mean of their scores, best first."""
+        scored = []
+        for candidate, row in zip(candidates, scores, strict=True):
+            mean = sum(weight * score for weight, score in zip(self.weights, row, strict=True) if weight)
+            scored.append(replace(candidate, score=mean, scores=list(row)))
+        finite = (candidate for candidate in scored if math.isfinite(candidate.score))
         ordered = sorted(finite, key=lambda candidate: -candidate.score)
         return ordered[: self.n_best] or Failure("a model of --rerank gives no finite probability")
 

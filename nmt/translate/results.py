@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -12,7 +13,8 @@ from nmt.errors import UserError, quoted
 from nmt.symbols import UNK
 from nmt.text.pipeline import Pipeline
 from nmt.text.words import word_of_tokens, words_of
-from nmt.translate.alignment import replaced_unknown, word_weights
+from nmt.translate.alignment import read_dictionary, replaced_unknown, word_weights
+from nmt.translate.options import TranslatorOptions
 
 _Result = TypeVar("_Result")
 
@@ -93,20 +95,18 @@ class Translation:
         return self.candidates[0].text if self.candidates else ""
 
 
-@dataclass(frozen=True)
 class ResultOptions:
     """The details of a translation that are requested besides its text.
 
-    word_scores: log-probabilities of words
-    alignment: attention weights of words
-    raw_tokens: give both for tokens instead of words
     dictionary: translations of source words, which replace unknown words; None leaves these
     """
 
-    word_scores: bool = False
-    alignment: bool = False
-    raw_tokens: bool = False
-    dictionary: Mapping[str, str] | None = None
+    def __init__(self, options: TranslatorOptions) -> None:
+        self.word_scores, self.raw_tokens = options.word_scores, options.raw_tokens
+        self.alignment = options.alignment is not None
+        self.dictionary: Mapping[str, str] | None = None
+        if options.replace_unk:
+            self.dictionary = read_dictionary(Path(options.unk_dictionary)) if options.unk_dictionary else {}
 
     def needs_forced_decoding(self, tokens: Sequence[int]) -> bool:
         """Whether the details of a translation come from a forced decoding of it."""
@@ -126,10 +126,8 @@ class ResultOptions:
         if forced is not None:
             order = [*target.in_reading_order(range(len(tokens))), len(tokens)]  # EOS last
             log_probs = [forced.log_probs[position] for position in order]
-            source_words, target_words = (
-                word_of_tokens(pipeline.source, source.tolist()),
-                word_of_tokens(target, tokens),
-            )
+            source_words = word_of_tokens(pipeline.source, source.tolist())
+            target_words = word_of_tokens(target, tokens)
             attention = None if forced.weights is None else forced.weights[order]
             if attention is None and (self.alignment or self.dictionary is not None):
                 raise UserError("--alignment and --replace-unk need a model with attention")

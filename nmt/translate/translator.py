@@ -23,7 +23,6 @@ from nmt.nn.linear import choose_matmuls, transpose_weights
 from nmt.nn.quantized import Int8Linear
 from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Pipeline
-from nmt.translate.alignment import read_dictionary
 from nmt.translate.batch_size import auto_batch_tokens, even_batch_tokens
 from nmt.translate.ensemble import Ensemble
 from nmt.translate.forced_decoding import force_decode, score
@@ -95,32 +94,23 @@ class Translator:
         self.shortlist: Shortlist | None = None
         if options.shortlist is not None:
             self.shortlist = Shortlist.load(Path(options.shortlist), pipeline.hash, pipeline.sizes)
-        searching = with_candidates(decoder, options.rerank_candidates) if options.rerank else decoder
-        self.decoder = copy(searching)  # it gets these languages
+        # a copy, which gets these languages
+        self.decoder = with_candidates(decoder, options.rerank_candidates) if options.rerank else copy(decoder)
         self.decoder.use_pipeline(pipeline)
         replicas, size = options.replicas or 1, options.batch_tokens
         if size == "auto":
-            sharing = (
-                (world or World()).local_size if self.device.type == "cpu" else 1
-            )  # ranks that have the same memory
+            sharing = world.local_size if world and self.device.type == "cpu" else 1  # ranks that have the same memory
             size = auto_batch_tokens(scorer, Memory(self.device), self.decoder.paths, replicas * sharing)
         self.batch_tokens, self.n_best = size, decoder.n_best
         self.reranker: Reranker | None = None
         if options.rerank:
             self.reranker = Reranker(options, self.decoder, self.n_best, size, pipeline, self.device)
-        dictionary = read_dictionary(Path(options.unk_dictionary)) if options.unk_dictionary else {}
-        self.result_options = ResultOptions(
-            options.word_scores,
-            options.alignment is not None,
-            options.raw_tokens,
-            dictionary if options.replace_unk else None,
-        )
+        self.result_options = ResultOptions(options)
         threads = max(1, (options.threads or torch.get_num_threads()) // replicas)
         self._replicas = Replicas(self._translate_batch, replicas, self.device, threads, self._prepare_weights)
 
     @property
     def device(self) -> torch.device:
-        """The device of the model."""
         return device_of(self.scorer)
 
     @property
@@ -238,7 +228,12 @@ class Translator:
                 for line, row in zip(lines, hypotheses, strict=True)
             ]
             needs = self.result_options.needs_forced_decoding
-            pairs = [(line.source, one.tokens) for line, row in found for one in row if needs(one.tokens)]
+            pairs = [
+                (line.source, hypothesis.tokens)
+                for line, row in found
+                for hypothesis in row
+                if needs(hypothesis.tokens)
+            ]
             decodings = iter(force_decode(self.scorer, *zip(*pairs, strict=True)) if pairs else ())
 
         def candidate(line: EncodedLine, hypothesis: Hypothesis) -> Candidate:

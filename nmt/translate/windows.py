@@ -1,12 +1,10 @@
 """Read lines as they come, in windows, so that a typed line is answered at once and a large file in bulk."""
 
 import contextlib
-import gzip
 import os
 import select
 import sys
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -51,19 +49,16 @@ class Pipe:
 
 
 class File:
-    """A file of text, plain or compressed; reading raises InputError for damaged gzip."""
+    """A file of text, decompressed by `open_text`, whose next bytes never have to be waited for."""
 
-    def __init__(self, file: BinaryIO, path: Path) -> None:
-        self._file, self._path = file, path
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
 
     def waiting(self, seconds: float) -> bool:
         return True
 
     def read(self) -> bytes:
-        try:
-            return self._file.read(STREAM_READ_BYTES)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise InputError(f"{quoted(self._path)}: damaged gzip: {error}") from None
+        return self._file.read(STREAM_READ_BYTES)
 
 
 Source = Pipe | File
@@ -87,7 +82,7 @@ def open_source(name: str) -> Iterator[Source]:
             yield Pipe(pipe.fileno())
     else:
         with open_text(path) as file:
-            yield File(file, path)
+            yield File(file)
 
 
 class _LineSplitter:
