@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from nmt.errors import ArtefactError, UserError, quoted
-from nmt.text.compression import READ_BYTES, CountingFile, DecompressedReader, ExpansionLimit, damaged, decompressed
+from nmt.text.compression import READ_BYTES, MeteredFile, damaged, decompressed, stream_of
 
 COMPRESSED_ENDINGS: Final = (".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz")
 ARCHIVE_ENDINGS: Final = (".tar", ".tgz", ".tar.gz", ".tbz2", ".tar.bz2", ".txz", ".tar.xz", ".zip")
@@ -71,12 +71,13 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
     file, member = _split_path(path)
     if ".." in member.split("/"):
         raise ArtefactError(f"{quoted(path)}: a name in an archive may not hold '..'")
-    with CountingFile(file) as disk:
-        limit = ExpansionLimit(disk)
-        name, stream = str(file), decompressed(disk, str(file), limit)
+    disk = MeteredFile(file)
+    stored: io.BufferedReader = io.BufferedReader(disk, READ_BYTES)
+    with stored:
+        name, stream = str(file), decompressed(stored, str(file), disk)
         while member:
-            name, stream, member = _find_member(name, stream, member, limit)
-        if members := _members(name, stream, limit):
+            name, stream, member = _find_member(name, stream, member, disk)
+        if members := _members(name, stream, disk):
             first = next((member.name for member in members if not member.refused), "NAME")
             raise UserError(f"{quoted(name)}: is an archive (name the text in it: {quoted(f'{name}/{first}')})")
         yield cast(BinaryIO, stream)
@@ -89,25 +90,26 @@ def check_whole(path: Path, name: str = "") -> None:
     Raises InputError for a damaged or cut file, ArtefactError for a hostile one.
     """
     name = (name or path.name).lower()
-    with CountingFile(path) as disk:
-        limit = ExpansionLimit(disk)
-        stream = decompressed(disk, str(path), limit)  # a variable, since the stream closes the file when collected
-        if name.endswith(COMPRESSED_ENDINGS) and not isinstance(stream.raw, DecompressedReader):
+    disk = MeteredFile(path)
+    stored: io.BufferedReader = io.BufferedReader(disk, READ_BYTES)
+    with stored:
+        stream = decompressed(stored, str(path), disk)
+        if name.endswith(COMPRESSED_ENDINGS) and stream is stored:
             raise damaged(str(path), "file", f"it is not compressed, as the name {quoted(name)} says")
-        if name.endswith(ARCHIVE_ENDINGS) and _members(str(path), stream, limit) is None:
+        if name.endswith(ARCHIVE_ENDINGS) and _members(str(path), stream, disk) is None:
             raise damaged(str(path), "file", f"it is no archive, as the name {quoted(name)} says")
-        _read_whole(str(path), stream, limit, MAX_NESTED_ARCHIVES)
+        _read_whole(str(path), stream, disk, MAX_NESTED_ARCHIVES)
 
 
-def _read_whole(name: str, stream: io.BufferedReader, limit: ExpansionLimit, levels: int) -> None:
+def _read_whole(name: str, stream: io.BufferedReader, disk: MeteredFile, levels: int) -> None:
     is_stream_of_zip = not stream.seekable() and stream.peek(4).startswith(ZIP_MAGIC)  # its table is at the end
-    members = _members(name, stream, limit) if levels and not is_stream_of_zip else None
+    members = _members(name, stream, disk) if levels and not is_stream_of_zip else None
     for member in members or ():
         member_name = f"{name}/{member.name}"
         if member.refused not in ("", IS_FOLDER):
             raise _hostile(member_name, member.refused)
         if not member.refused:
-            _read_whole(member_name, decompressed(member.data, member_name, limit), limit, levels - 1)
+            _read_whole(member_name, decompressed(stream_of(member.chunks), member_name, disk), disk, levels - 1)
     while stream.read(READ_BYTES):  # to the end, where the check sum of a compressed file stands
         pass
 
@@ -117,12 +119,12 @@ class _Member:
     """A member of an archive.
 
     refused: the reason why it may not be read, or ""
-    data: its bytes, to be read before the next member
+    chunks: its bytes, to be read before the next member
     """
 
     name: str
     refused: str
-    data: io.RawIOBase
+    chunks: Iterator[bytes]
 
     def name_within(self, wanted: str) -> str | None:
         """The rest of a wanted name in this member: "" for the member itself, None for a name that is not in it."""
@@ -133,10 +135,10 @@ class _Member:
 
 
 def _find_member(
-    place: str, stream: io.BufferedReader, wanted: str, limit: ExpansionLimit
+    place: str, stream: io.BufferedReader, wanted: str, disk: MeteredFile
 ) -> tuple[str, io.BufferedReader, str]:
     """The first member that is or contains a wanted name: its full name, its bytes, and the rest of the wanted name."""
-    members = _members(place, stream, limit)
+    members = _members(place, stream, disk)
     if members is None:
         raise MissingMember(f"{quoted(place)}: is no archive, so there is no '{quoted(wanted)}' in it")
     names: list[str] = []
@@ -150,7 +152,7 @@ def _find_member(
             raise UserError(f"{quoted(name)}: is a folder; wanted a file of text")
         if member.refused:
             raise _hostile(name, member.refused)
-        return name, decompressed(member.data, name, limit), rest
+        return name, decompressed(stream_of(member.chunks), name, disk), rest
     near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.5)
     hint = f"did you mean '{quoted(near[0])}'?" if near else f"there is: {quoted(', '.join(names) or 'nothing')}"
     raise MissingMember(f"{quoted(place)}: has no member '{quoted(wanted)}' ({hint})")
@@ -165,11 +167,11 @@ def _refused(name: str, reason: str) -> str:
     return "is a name that leaves the archive" if name.startswith("/") or ".." in name.split("/") else reason
 
 
-def _members(place: str, stream: io.BufferedReader, limit: ExpansionLimit) -> Iterator[_Member] | None:
+def _members(place: str, stream: io.BufferedReader, disk: MeteredFile) -> Iterator[_Member] | None:
     """The members of an archive in its order; None for a stream that is no archive."""
     start = stream.peek(tarfile.BLOCKSIZE)[: tarfile.BLOCKSIZE]
     if start.startswith(ZIP_MAGIC):
-        return _zip_members(place, stream, limit)
+        return _zip_members(place, stream, disk)
     try:
         tarfile.TarInfo.frombuf(start, "utf-8", "surrogateescape")  # compares the block with its check sum
     except tarfile.HeaderError:
@@ -202,7 +204,7 @@ def _tar_members(place: str, stream: io.BufferedReader) -> Iterator[_Member]:
                 raise ArtefactError(
                     f"{quoted(place)}: a header of {size:,} bytes; at most {MAX_TAR_HEADER_BYTES:,} are read"
                 )
-            content = data.readall()
+            content = b"".join(data)
             is_name = info.type == tarfile.GNUTYPE_LONGNAME
             extended |= {b"path": content.rstrip(b"\0")} if is_name else _pax_records(content, place)
         elif info.type not in (tarfile.XGLTYPE, tarfile.GNUTYPE_LONGLINK):
@@ -228,23 +230,22 @@ def _pax_records(content: bytes, place: str) -> dict[bytes, bytes]:
     return records
 
 
-class _Slice(io.RawIOBase):
-    """The next bytes of a stream. left: number of bytes not yet read"""
+class _Slice(Iterator[bytes]):
+    """The next bytes of a stream, in chunks. left: number of bytes not yet read"""
 
     def __init__(self, stream: io.BufferedReader, size: int, place: str) -> None:
         self._stream, self._place = stream, place
         self.left = size
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: "bytearray | memoryview") -> int:  # type: ignore[override]
-        view = memoryview(buffer)[: self.left]
-        count = self._stream.readinto(view)
-        self.left -= count
-        if count < len(view):
+    def __next__(self) -> bytes:
+        if not self.left:
+            raise StopIteration
+        size = min(self.left, READ_BYTES)
+        data = self._stream.read(size)
+        if len(data) < size:
             raise damaged(self._place, "archive", "it is cut")
-        return count
+        self.left -= size
+        return data
 
     def skip(self, padding: int) -> None:
         """Go to the end of the slice, and `padding` bytes further."""
@@ -252,11 +253,11 @@ class _Slice(io.RawIOBase):
         if self.left and self._stream.seekable():
             self._stream.seek(self.left - 1, io.SEEK_CUR)
             self.left = 1  # the last byte is read, since a seek past the end of a file is no error
-        while self.left:
-            self.read(min(self.left, READ_BYTES))
+        for _ in self:
+            pass
 
 
-def _zip_members(place: str, stream: io.BufferedReader, limit: ExpansionLimit) -> Iterator[_Member]:
+def _zip_members(place: str, stream: io.BufferedReader, disk: MeteredFile) -> Iterator[_Member]:
     """The members of a zip, which has to be seekable: its table of members stands at its end."""
     if not stream.seekable():
         raise UserError(f"{quoted(place)}: is a zip in another archive, which cannot be read as it comes (unpack it)")
@@ -271,26 +272,15 @@ def _zip_members(place: str, stream: io.BufferedReader, limit: ExpansionLimit) -
         kind = "" if mode in (0, stat.S_IFREG) else "is a link" if mode == stat.S_IFLNK else "is no regular file"
         name = f"{place}/{info.filename}"
         refused = _refused(info.filename, IS_FOLDER if info.is_dir() else kind)
-        yield _Member(info.filename, refused, _ZipMember(archive, info, name, limit))
+        yield _Member(info.filename, refused, _zip_chunks(archive, info, name, disk))
 
 
-class _ZipMember(io.RawIOBase):
-    """A member of a zip, opened at the first read."""
-
-    def __init__(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, limit: ExpansionLimit) -> None:
-        self._archive, self._info, self._name, self._limit = archive, info, name, limit
-        self._file: io.BufferedIOBase | None = None
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: "bytearray | memoryview") -> int:  # type: ignore[override]
-        try:
-            if self._file is None:
-                self._file = cast(io.BufferedIOBase, self._archive.open(self._info))
-            data = self._file.read(len(buffer))
-        except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError) as error:
-            raise damaged(self._name, "zip", error) from None  # RuntimeError: encrypted, or an unknown method
-        buffer[: len(data)] = data
-        self._limit.add(len(data))
-        return len(data)
+def _zip_chunks(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, disk: MeteredFile) -> Iterator[bytes]:
+    """The content of a member of a zip, which is opened at the first read."""
+    try:
+        with archive.open(info) as file:
+            while data := file.read(READ_BYTES):
+                disk.add_unpacked(len(data))
+                yield data
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError) as error:
+        raise damaged(name, "zip", error) from None  # RuntimeError: encrypted, or an unknown method

@@ -3,7 +3,6 @@
 A text is a plain file, a compressed file, an sgm file, or any of these in an archive.
 """
 
-import io
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,8 +11,8 @@ from typing import BinaryIO, Final, NamedTuple, cast
 
 from nmt.errors import InputError, quoted
 from nmt.text.archive import open_file
-from nmt.text.compression import COMPRESSED_NAME
-from nmt.text.sgm import SegmentReader, is_sgm
+from nmt.text.compression import COMPRESSED_NAME, stream_of
+from nmt.text.sgm import is_sgm, segments
 
 BOM: Final = b"\xef\xbb\xbf"
 COUNT_BLOCK_BYTES: Final = 1 << 20
@@ -59,7 +58,7 @@ def open_text(path: Path) -> Iterator[BinaryIO]:
     a hostile archive.
     """
     with open_file(path) as file:
-        yield cast(BinaryIO, io.BufferedReader(SegmentReader(file, path))) if is_sgm(path) else file
+        yield cast(BinaryIO, stream_of(segments(file, path))) if is_sgm(path) else file
 
 
 def raw_lines(path: Path) -> Iterator[bytes]:

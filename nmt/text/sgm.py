@@ -1,6 +1,5 @@
 """WMT's sgm test sets as lines: one `<seg>` a line (NIST's format of mteval)."""
 
-import io
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -77,21 +76,3 @@ def _decode_entities(segment: bytes, path: Path, number: int) -> bytes:
         return b" " if code == ord("\n") else chr(code).encode()  # a segment stays one line
 
     return ENTITY.sub(decoded, segment)
-
-
-class SegmentReader(io.RawIOBase):
-    """The segments of an sgm file as a stream of lines."""
-
-    def __init__(self, file: Iterable[bytes], path: Path) -> None:
-        self._segments = segments(file, path)
-        self._rest = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: "bytearray | memoryview") -> int:  # type: ignore[override]
-        self._rest = self._rest or next(self._segments, b"")
-        count = min(len(buffer), len(self._rest))
-        buffer[:count] = self._rest[:count]
-        self._rest = self._rest[count:]
-        return count
