@@ -17,7 +17,6 @@ from nmt.symbols import ColumnKind
 from nmt.text.corpus import checked_line
 from nmt.text.pipeline import Pipeline, Side
 from nmt.text.vocabulary import expand_ranges
-from nmt.text.words import tokens_per_word
 
 GIVEN: Final = re.compile(r"([a-z][a-z0-9_-]*)(?::([a-z]+))?=(.+)", re.DOTALL)
 RESERVED_NAMES: Final = ("source", "target", "lengths")  # of the files of a set
@@ -73,7 +72,10 @@ class SideWords:
 
     def __init__(self, side: Side, prepared: Sequence[str]) -> None:
         """prepared: (N,) lines, ready for subwords"""
-        self.num_words, self.tokens = tokens_per_word(side, prepared)
+        words = [side.words(line) for line in prepared]
+        self.num_words = np.array(list(map(len, words)), dtype=np.int64)
+        # no token crosses a space, so that a word has the same tokens wherever it stands
+        self.tokens = side.encode_prepared(list(chain.from_iterable(words))).lengths.astype(np.int64)
         ends = np.cumsum(self.tokens)
         self.offsets = np.cumsum(self.num_words) - self.num_words  # (N,) of each pair's first word
         bounds = np.concatenate([[0], ends])

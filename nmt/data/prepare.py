@@ -15,8 +15,8 @@ from typing import Any, Final, Literal
 from nmt import opt, options_class
 from nmt.artefact import check_output, new_folder, to_json, write_file
 from nmt.data.duplicates import without_duplicates
-from nmt.data.encode import CHUNK_PAIRS, BadLine, CasingTask, CountTask, EncodeTask, FilePair, TextTask
-from nmt.data.learn import count_words, learn_apart
+from nmt.data.encode import CHUNK_PAIRS, BadLine, CountTask, EncodeTask, FilePair, TextTask, count_words
+from nmt.data.learn import SubwordSettings, learn_apart, sum_counts
 from nmt.data.row_files import SIDES, SetWriter
 from nmt.data.sets import CorpusOptions, TextSet, text_sets, with_counts
 from nmt.data.shards import DATA_KIND, SetFacts, named_pipeline, write_facts
@@ -26,12 +26,9 @@ from nmt.errors import InputError, UserError, quoted
 from nmt.log import log
 from nmt.options import REQUIRED, as_dict
 from nmt.signals import Signals
-from nmt.text.normalize import UnicodeForm
 from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline, Side, SideSettings, TextPreparer
-from nmt.text.subword import SubwordName, SubwordSettings
-from nmt.text.tokenize import TOKENIZERS, TokenizerName
-from nmt.text.truecase import Truecaser
-from nmt.text.vocabulary import Vocabulary, WordVocabulary
+from nmt.text.steps import TOKENIZERS, TokenizerName, Truecaser, UnicodeForm, count_casings
+from nmt.text.vocabulary import SubwordName, Vocabulary, WordVocabulary
 
 NOT_OF_THE_RESULT: Final = {"output", "workers", "overwrite", "json"}
 SIDE_OPTIONS: Final = tuple(  # the options of both sides' text; right_to_left is of the target alone
@@ -196,8 +193,8 @@ def _text_tasks(options: PrepareOptions, source: TextPreparer, target: TextPrepa
 def _learn_casings(options: PrepareOptions, train: TextSet, texts: TextTask, signals: Signals) -> Truecaser:
     """How words are written inside the sentences that `texts` gives."""
     sample = train.sample(options.sample_size(train), options.seed)
-    with closing(in_order(CasingTask(texts), sample, options.workers, signals)) as counts:
-        return Truecaser.learn(count_words(counts))
+    with closing(in_order(CountTask(texts, count_casings), sample, options.workers, signals)) as counts:
+        return Truecaser.learn(sum_counts(counts))
 
 
 def _reused(options: PrepareOptions, name: str) -> Pipeline:
@@ -214,8 +211,8 @@ def _reused(options: PrepareOptions, name: str) -> Pipeline:
 def _learn_vocabulary(options: PrepareOptions, train: TextSet, task: TextTask, signals: Signals) -> Vocabulary:
     """A vocabulary of the text that `task` gives."""
     if options.subword == "none":
-        with closing(in_order(CountTask(task), train.chunks(), options.workers, signals)) as counts:
-            return WordVocabulary.learn(count_words(counts), options.vocab_size, options.min_frequency)
+        with closing(in_order(CountTask(task, count_words), train.chunks(), options.workers, signals)) as counts:
+            return WordVocabulary.learn(sum_counts(counts), options.vocab_size, options.min_frequency)
     settings = SubwordSettings(options.subword, options.vocab_size, options.character_coverage, options.byte_fallback)
     size = options.sample_size(train)
     log.info(f"learning {options.subword} from {size:,} of {train.num_pairs:,} pairs")

@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 from nmt import opt, options_class
 from nmt.data.batching import Indices
 from nmt.data.columns import ColumnFiles, parse_columns
-from nmt.data.encode import Chunk, FilePair, chunks
+from nmt.data.encode import Chunk, FilePair, LengthFilter, chunks
 from nmt.errors import InputError, UserError, quoted
 from nmt.log import log
 from nmt.signals import Signals
 from nmt.symbols import ColumnKind
 from nmt.text.archive import text_exists
 from nmt.text.corpus import count_lines, text_name
-from nmt.text.filter import LengthFilter
 
 HELD_OUT: Final = "held-out"
 

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.data.encode import Encoded
+from nmt.data.encode import REASONS, Encoded
 from nmt.symbols import ColumnKind
-from nmt.text.filter import REASONS
 
 
 def zero_counts(*shape: int) -> Any:

@@ -15,7 +15,7 @@ from nmt import UserError, opt, options_class, register
 from nmt.errors import unknown
 from nmt.metrics.base import Lines, Metric, Score
 from nmt.metrics.sacrebleu import Bleu, BleuOptions, corpus_score
-from nmt.text.tokenize import TOKENIZERS
+from nmt.text.steps import TOKENIZERS
 
 COMPOUND_LANGUAGES: Final = ("de",)  # the published BLEU of these languages is that of split compounds
 CACHED_LINES: Final = 65536  # references and hypotheses are tokenised once for several scores

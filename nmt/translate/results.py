@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from nmt.decoders.base import Hypothesis
 from nmt.symbols import UNK
 from nmt.text.pipeline import Pipeline
-from nmt.text.words import word_of_tokens, words_of
 from nmt.translate.alignment import replaced_unknown, word_weights
 from nmt.translate.forced_decoding import ForcedDecoding
 
@@ -99,9 +98,9 @@ class ResultOptions:
         order = [*target.in_reading_order(range(len(tokens))), len(tokens)]  # EOS last
         log_probs = [forced.log_probs[position] for position in order]
         attention = None if forced.weights is None else forced.weights[order]
-        source_words, target_words = word_of_tokens(pipeline.source, source.tolist()), word_of_tokens(target, tokens)
+        source_words, target_words = pipeline.source.word_of_tokens(source.tolist()), target.word_of_tokens(tokens)
         if self.dictionary is not None and UNK in tokens and attention is not None:
-            words = words_of(pipeline.source, text)
+            words = pipeline.source.words(pipeline.source.prepare([text])[0])
             numbers = word_weights(attention, source_words, range(len(tokens))).argmax(1)
             aligned = [words[min(number, len(words) - 1)] for number in numbers.tolist()]
             candidate = replace(candidate, text=replaced_unknown(target, tokens, aligned, self.dictionary))

@@ -12,19 +12,17 @@ import sentencepiece
 from sacremoses import MosesTruecaser
 
 from nmt.artefact import Artefact, new_folder
+from nmt.data.encode import KEPT, REASONS, LengthFilter
+from nmt.data.learn import SubwordSettings, learn_subwords
 from nmt.data.prepare import PrepareOptions
 from nmt.errors import ArtefactError, InputError, UserError
 from nmt.options import options_of
 from nmt.symbols import SYMBOLS, UNK
 from nmt.text import pipeline as pipeline_module
 from nmt.text.corpus import clean, decode_line, read_lines
-from nmt.text.filter import KEPT, REASONS, LengthFilter
-from nmt.text.normalize import UNICODE_FORMS, Normalizer
 from nmt.text.pipeline import Pipeline, Side, SideSettings, TextPreparer
-from nmt.text.subword import VOCABULARIES, SentencepieceVocabulary, SubwordSettings, learn_subwords
-from nmt.text.tokenize import TOKENIZERS, NoTokenizer
-from nmt.text.truecase import Truecaser, count_casings
-from nmt.text.vocabulary import WordVocabulary
+from nmt.text.steps import TOKENIZERS, UNICODE_FORMS, Normalizer, NoTokenizer, Truecaser, count_casings
+from nmt.text.vocabulary import VOCABULARIES, SentencepieceVocabulary, WordVocabulary
 
 SENTENCES = [
     "The European Parliament adopted the resolution by 312 votes to 45.",
@@ -188,7 +186,7 @@ def test_word_by_word_is_what_sentencepiece_gives_for_the_whole_line(subword):
 
 
 def test_the_cache_of_words_is_bounded_in_characters(monkeypatch):
-    monkeypatch.setattr("nmt.text.subword.MAX_CACHED_CHARACTERS", 1000)
+    monkeypatch.setattr("nmt.text.vocabulary.MAX_CACHED_CHARACTERS", 1000)
     side = pipeline_of("bpe", SENTENCES).source
     reference = sentencepiece.SentencePieceProcessor(model_proto=side.vocabulary.to_bytes())
     for number in range(20):
@@ -252,8 +250,9 @@ def test_the_choices_of_an_option_and_of_saved_settings_are_the_names_in_its_tab
     side |= {"normalization": "none", "tokenizer": "none", "subword": "none"}
     for name in table:
         assert getattr(msgspec.convert(side | {option: name}, SideSettings), option) == name
-    with pytest.raises(msgspec.ValidationError):
-        msgspec.convert(side | {option: "unknown"}, SideSettings)
+    if option != "tokenizer":  # whose error is not msgspec's: see below
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert(side | {option: "unknown"}, SideSettings)
 
 
 # Truecasing
