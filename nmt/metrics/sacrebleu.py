@@ -1,4 +1,4 @@
-"""The metrics of sacreBLEU (Post, 2018): BLEU, chrF2 and TER."""
+"""BLEU (Papineni et al., 2002), chrF2 (Popović, 2015; 2016) and TER (Snover et al., 2006) by sacreBLEU (Post, 2018)."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -58,10 +58,7 @@ class BleuOptions:
 
 @register("metric", "bleu", BleuOptions)
 class Bleu(SacreBleuMetric):
-    """BLEU, 0 to 100: n-gram precision with a brevity penalty.
-
-    Papineni et al. (2002); of sentences over the n-gram orders that a sentence has, as sacreBLEU advises.
-    """
+    """BLEU, 0 to 100: n-gram precision with a brevity penalty."""
 
     def __init__(self, options: BleuOptions) -> None:
         self.options = options
@@ -71,6 +68,7 @@ class Bleu(SacreBleuMetric):
         _ = self._corpus_metric
 
     def build(self, of_sentences: bool = False) -> Any:
+        """See SacreBleuMetric. BLEU of a sentence is over the n-gram orders that it has, as sacreBLEU advises."""
         from sacrebleu.metrics import BLEU
 
         name = self.options.tokenize
@@ -108,10 +106,7 @@ class ChrfOptions:
 
 @register("metric", "chrf", ChrfOptions)
 class Chrf(SacreBleuMetric):
-    """chrF2, 0 to 100: F-score of character n-grams, recall counted twice.
-
-    Popović (2015; 2016)
-    """
+    """chrF2, 0 to 100: F-score of character n-grams, recall counted twice."""
 
     def __init__(self, options: ChrfOptions) -> None:
         self.options = options
@@ -160,10 +155,7 @@ class TerOptions:
 
 @register("metric", "ter", TerOptions)
 class Ter(SacreBleuMetric):
-    """TER: edits and shifts of words per 100 words of the reference; 0 is best.
-
-    Translation edit rate (Snover et al., 2006)
-    """
+    """TER: edits and shifts of words per 100 words of the reference; 0 is best."""
 
     higher_is_better: ClassVar[bool] = False
 
