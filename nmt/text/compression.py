@@ -12,7 +12,6 @@ from typing import Final
 from nmt.errors import ArtefactError, InputError, quoted
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
-COMPRESSED_NAME: Final = r"(\.(gz|bz2|xz))?$"  # a pattern: how the name of a text ends that may be compressed
 READ_BYTES: Final = 1 << 17
 MAX_MAGIC_BYTES: Final = 10
 MAX_EXPANSION: Final = 250  # bytes that a byte on disk may unpack to: text gives 3 to 10, zeros in gzip 1,032
@@ -40,8 +39,8 @@ class MeteredFile(io.FileIO):
             )
 
 
-class _ChunkReader(io.RawIOBase):
-    """See stream_of."""
+class ChunkReader(io.RawIOBase):
+    """A stream of the bytes of chunks, none of which is empty."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks, self._rest = chunks, b""
@@ -55,6 +54,19 @@ class _ChunkReader(io.RawIOBase):
         buffer[:count] = self._rest[:count]
         self._rest = self._rest[count:]
         return count
+
+
+class Stream(io.BufferedReader):
+    """The bytes of a file on disk, or what is decompressed or taken from it. place: its name, for errors"""
+
+    def __init__(self, raw: io.RawIOBase, place: str, disk: MeteredFile) -> None:
+        super().__init__(raw, READ_BYTES)
+        self.place, self.disk = place, disk
+
+    def damaged(self, kind: str, error: object, member: str = "") -> InputError:
+        """The error for damage, of the stream or of a member of this archive. kind: "gzip", "tar"; error: the damage"""
+        place = f"{self.place}/{member}" if member else self.place
+        return InputError(f"{quoted(place)}: damaged {kind}: {error}")
 
 
 class _GzipDecompressor:
@@ -87,7 +99,7 @@ FORMATS: Final[dict[str, tuple[re.Pattern[bytes], Callable[[], Decompressor]]]] 
 }
 
 
-def _decompressed_chunks(compressed: io.BufferedReader, format: str, name: str, disk: MeteredFile) -> Iterator[bytes]:
+def _decompressed_chunks(compressed: Stream, format: str) -> Iterator[bytes]:
     """The content of a compressed file of one or more streams.
 
     The standard library's readers end without an error at a damaged second stream of bzip2 and xz; this one does not.
@@ -103,35 +115,25 @@ def _decompressed_chunks(compressed: io.BufferedReader, format: str, name: str, 
             if not data:
                 return
             if not magic.match(data):
-                raise damaged(name, format, "something else follows it")
+                raise compressed.damaged(format, "something else follows it")
             decompressor = new_decompressor()
         elif decompressor.needs_input:
             data = compressed.read(READ_BYTES)
         try:
             content = decompressor.decompress(data, READ_BYTES)
         except (zlib.error, lzma.LZMAError, OSError, EOFError) as error:
-            raise damaged(name, format, error) from None
+            raise compressed.damaged(format, error) from None
         if content:
-            disk.add_unpacked(len(content))
+            compressed.disk.add_unpacked(len(content))
             yield content
         elif not data and not decompressor.eof and decompressor.needs_input:
-            raise damaged(name, format, "it is cut")
+            raise compressed.damaged(format, "it is cut")
 
 
-def damaged(name: str, kind: str, error: object) -> InputError:
-    """The error for a damaged file. kind: "gzip", "tar"; error: the damage"""
-    return InputError(f"{quoted(name)}: damaged {kind}: {error}")
-
-
-def stream_of(chunks: Iterator[bytes]) -> io.BufferedReader:
-    """A stream of the bytes of chunks, none of which is empty."""
-    return io.BufferedReader(_ChunkReader(chunks), READ_BYTES)
-
-
-def decompressed(stream: io.BufferedReader, name: str, disk: MeteredFile) -> io.BufferedReader:
-    """A stream, or that of its content if it is compressed. name: for errors; disk: the file that it comes from"""
+def decompressed(stream: Stream) -> Stream:
+    """The content of a compressed stream; any other stream itself."""
     start = stream.peek(MAX_MAGIC_BYTES)
     for format, (magic, _) in FORMATS.items():
         if magic.match(start):
-            return stream_of(_decompressed_chunks(stream, format, name, disk))
+            return Stream(ChunkReader(_decompressed_chunks(stream, format)), stream.place, stream.disk)
     return stream

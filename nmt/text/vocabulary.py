@@ -35,11 +35,6 @@ class EncodedTexts:
     words: Numbers
     unknown: Numbers
 
-    @classmethod
-    def empty(cls) -> Self:
-        """The ids of no text."""
-        return cls(*(np.zeros(0, dtype=np.uint32) for _ in range(4)))
-
     def rows(self) -> list[Numbers]:
         """The ids of each text."""
         ends = np.cumsum(self.lengths, dtype=np.int64).tolist()
@@ -56,7 +51,7 @@ class EncodedTexts:
 def split_words(texts: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
     """The words between spaces of all texts, "" between two spaces, and (N,) the number of words of each text."""
     counts = np.fromiter(map(str.count, texts, repeat(" ")), dtype=np.int64, count=len(texts)) + 1
-    return " ".join(texts).split(" "), counts
+    return " ".join(texts).split(" ") if texts else [], counts
 
 
 def sum_by_text(values: NDArray[Any], counts: NDArray[np.int64]) -> Numbers:
@@ -135,8 +130,6 @@ class WordVocabulary:
         return len(self._words)
 
     def encode_batch(self, texts: Sequence[str]) -> EncodedTexts:
-        if not texts:
-            return EncodedTexts.empty()
         words, counts = split_words(texts)
         ids = np.fromiter(map(self._ids.get, words, repeat(UNK)), dtype=np.uint32, count=len(words))
         is_word = np.fromiter(map(len, words), dtype=np.int64, count=len(words)) > 0
@@ -189,8 +182,6 @@ class SentencepieceVocabulary:
 
     def encode_batch(self, texts: Sequence[str]) -> EncodedTexts:
         """Encode word by word: no piece crosses a space, so that a word has the same ids everywhere, and is cached."""
-        if not texts:
-            return EncodedTexts.empty()
         words, counts = split_words([text.replace(SPACE_MARK, " ") for text in texts])
         numbers: defaultdict[str, int] = defaultdict(count().__next__)  # each different word gets the next number
         number_of_word = np.fromiter(map(numbers.__getitem__, words), dtype=np.int64, count=len(words))
