@@ -24,18 +24,10 @@ NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 LINK: Final = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 
 
-@dataclass(frozen=True)
-class ColumnFiles:
-    """A column as the user names it. files: one for each pair of training files, in their order"""
+def parse_columns(given: Sequence[str], num_files: int) -> tuple[dict[str, ColumnKind], list[tuple[Path, ...]]]:
+    """The kind of each column that `NAME=FILE` or `NAME:KIND=FILE` names, and the files of all columns.
 
-    name: str
-    kind: ColumnKind
-    files: tuple[Path, ...]
-
-
-def parse_columns(given: Sequence[str], num_files: int) -> list[ColumnFiles]:
-    """The columns that `NAME=FILE` and `NAME:KIND=FILE` name. num_files: pairs of training files
-
+    num_files: pairs of training files; for each the result has a tuple of one file a column
     Raises UserError for anything else, and unless a column has a file for each pair of training files.
     """
     kinds: dict[str, ColumnKind] = {}
@@ -59,7 +51,7 @@ def parse_columns(given: Sequence[str], num_files: int) -> list[ColumnFiles]:
                 f"--column {name}: {len(paths)} files for {num_files} pairs of training files (give one for each, in their "
                 "order: --train, then --source)"
             )
-    return [ColumnFiles(name, kinds[name], tuple(paths)) for name, paths in files.items()]
+    return kinds, list(zip(*files.values(), strict=True)) or [()] * num_files
 
 
 class SideWords:

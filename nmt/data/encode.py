@@ -201,10 +201,7 @@ class LengthFilter:
             "too long": (longer > self.max_length) & (self.max_length > 0),
             "ratio": (longer > self.max_ratio * shorter) & (self.max_ratio > 0),
         }
-        reasons = np.full(len(shorter), KEPT, dtype=np.int8)
-        for reason in reversed(checks):
-            reasons[checks[reason]] = REASONS.index(reason)
-        return reasons
+        return np.select(list(checks.values()), [REASONS.index(reason) for reason in checks], KEPT).astype(np.int8)
 
 
 @dataclass

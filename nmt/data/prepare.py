@@ -18,9 +18,8 @@ from nmt.data.duplicates import without_duplicates
 from nmt.data.encode import CHUNK_PAIRS, BadLine, CountTask, EncodeTask, FilePair, TextTask, count_words
 from nmt.data.learn import SubwordSettings, learn_apart, sum_counts
 from nmt.data.row_files import SIDES, SetWriter
-from nmt.data.sets import CorpusOptions, TextSet, text_sets, with_counts
+from nmt.data.sets import CorpusOptions, SetStatistics, TextSet, text_sets, with_counts
 from nmt.data.shards import DATA_KIND, SetFacts, named_pipeline, write_facts
-from nmt.data.statistics import SetStatistics
 from nmt.data.workers import in_order
 from nmt.errors import InputError, UserError, quoted
 from nmt.log import log
@@ -159,7 +158,7 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
         sizes: dict[str, int] = dict(zip(SIDES, pipeline.sizes, strict=True))
         report = {
             "vocabulary": {"joint": pipeline.joint, **sizes, "sha256": pipeline.hash},
-            "sets": [statistics.to_json() for _, statistics in written],
+            "sets": [row for _, row in written],
             "settings": options.settings,
         }
         write_file(folder / "report.json", to_json(report))
@@ -225,14 +224,14 @@ def _learn_vocabulary(options: PrepareOptions, train: TextSet, task: TextTask, s
 
 def _write_set(
     text_set: TextSet, options: PrepareOptions, pipeline: Pipeline, folder: Path, signals: Signals
-) -> tuple[SetFacts, SetStatistics]:
-    """Write a set's ids and columns and, of evaluation sets, its raw text."""
-    training, kinds = text_set.kind == "train", text_set.column_kinds
+) -> tuple[SetFacts, dict[str, Any]]:
+    """Write a set's ids and columns and, of evaluation sets, its raw text; its facts, and its counts for the report."""
+    training, kinds = text_set.kind == "train", text_set.columns
     lengths = options.length_filter if training else None
     on_bad_line: BadLine = options.on_bad_line if training or options.on_bad_line == "error" else "replace"
     task = EncodeTask(pipeline, lengths, training and options.deduplicate, on_bad_line, tuple(kinds.values()))
     writer = SetWriter(folder, text_set.stem, pipeline.sizes, kinds)
-    statistics = SetStatistics(text_set.kind, text_set.name, kinds)
+    statistics = SetStatistics()
     raw: tuple[list[str], list[str]] = ([], [])
     workers = min(options.workers, -(-text_set.num_pairs // CHUNK_PAIRS))
     results = in_order(task, text_set.chunks(), workers, signals)
@@ -249,4 +248,4 @@ def _write_set(
     if training and not statistics.kept:
         first = quoted(text_set.files[0].source)
         raise InputError(f"{first}: no training pair is left ({statistics.dropped_by_reason()})")
-    return SetFacts(text_set.kind, text_set.name, text_set.stem, writer.pairs, kinds), statistics
+    return SetFacts(text_set.kind, text_set.name, text_set.stem, writer.pairs, kinds), statistics.to_json(text_set)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nmt.data.duplicates import Keys
 from nmt.data.encode import KEPT, REASONS, LengthFilter
 from nmt.data.row_files import SIDES
-from nmt.data.statistics import zero_counts
+from nmt.data.sets import zero_counts
 from nmt.doctor.findings import FindingCounts
 from nmt.doctor.languages import base_language, character_worth, foreign_script, guess_language, is_profiled, scripts_of
 from nmt.doctor.lengths import LengthHistograms
