@@ -3,7 +3,8 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from itertools import accumulate
+from functools import cached_property
+from itertools import accumulate, repeat
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -12,7 +13,7 @@ import msgspec
 from nmt.artefact import Artefact, to_json, write_file
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.text.corpus import clean
-from nmt.text.steps import TOKENIZERS, Normalizer, Truecaser, UnicodeForm
+from nmt.text.steps import NOT_TEXT_BUT_LF, TOKENIZERS, UNICODE_FORMS, Truecaser, UnicodeForm
 from nmt.text.vocabulary import SPACE_MARK, VOCABULARIES, EncodedTexts, SubwordName, Vocabulary
 
 PIPELINE_FOLDER: Final = "pipeline"  # of a model, checkpoint or prepared-data folder
@@ -26,9 +27,11 @@ _Item = TypeVar("_Item")
 class SideSettings:
     """The text steps of one language.
 
+    language: also of the rules for punctuation and of the tokenizer: "en"
     normalization: the Unicode form, a name in UNICODE_FORMS
+    normalize_punctuation: whether Moses' rules for punctuation are applied (sacremoses)
+    lowercase: whether all text is lower-cased
     tokenizer: a name in TOKENIZERS
-    normalize_punctuation: whether Moses' rules for punctuation are applied
     right_to_left: whether a model reads the tokens from the last to the first
     """
 
@@ -51,18 +54,34 @@ class TextPreparer:
     """The steps before subword splitting, for one language: normalise, tokenise, truecase."""
 
     def __init__(self, settings: SideSettings, truecaser: Truecaser | None = None) -> None:
-        self.truecaser = truecaser
-        self._normalize = Normalizer(
-            settings.language, settings.normalization, settings.normalize_punctuation, settings.lowercase
-        )
-        self._name, self._tokenizer = settings.tokenizer, TOKENIZERS[settings.tokenizer](settings.language)
+        self.truecaser, self._settings = truecaser, settings
+        self._tokenizer = TOKENIZERS[settings.tokenizer](settings.language)
 
     def __call__(self, texts: Sequence[str]) -> list[str]:
         """The prepared texts. Raises UserError for a tokenizer that gives a line break."""
-        tokenized = list(map(self._tokenizer.tokenize, self._normalize(texts)))
-        if any("\n" in text for text in tokenized):  # the normaliser leaves none
-            raise UserError(f"tokenizer '{self._name}' gave a line break; it must give one line for a line")
+        tokenized = list(map(self._tokenizer.tokenize, self.normalize(texts)))
+        if any("\n" in text for text in tokenized):  # `normalize` leaves none
+            raise UserError(
+                f"tokenizer '{self._settings.tokenizer}' gave a line break; it must give one line for a line"
+            )
         return tokenized if self.truecaser is None else list(map(self.truecaser, tokenized))
+
+    def normalize(self, texts: Sequence[str]) -> list[str]:
+        """Each text as one line: Unicode form, then punctuation, then case."""
+        if not texts:
+            return []
+        joined = "\n".join(map(str.replace, texts, repeat("\n"), repeat(" ")))
+        clean_lines = NOT_TEXT_BUT_LF.sub(" ", joined).split("\n")  # in all texts at once: much faster
+        lines = list(map(UNICODE_FORMS[self._settings.normalization], clean_lines))
+        if self._settings.normalize_punctuation:
+            lines = list(map(self._moses.normalize, lines))
+        return list(map(str.lower, lines)) if self._settings.lowercase else lines
+
+    @cached_property
+    def _moses(self) -> Any:
+        from sacremoses import MosesPunctNormalizer  # imported when used: it takes a second
+
+        return MosesPunctNormalizer(lang=self._settings.language)
 
     def undo(self, text: str) -> str:
         """The text before truecasing and tokenising; normalisation stays."""

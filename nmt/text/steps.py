@@ -1,4 +1,4 @@
-"""The text steps before subwords: Unicode form, punctuation and case; words divided by spaces; casing of sentence starts.
+"""The text steps before subwords: Unicode forms, tokenizers, and truecasing as in Moses.
 
 To add a Unicode form, write a function and name it in `UNICODE_FORMS`; to add a tokenizer, write a class with the methods of
 `Tokenizer` and name it in `TOKENIZERS`. sentencepiece's own normalisation is switched off, so that no other file alters text.
@@ -7,10 +7,9 @@ To add a Unicode form, write a function and name it in `UNICODE_FORMS`; to add a
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from nmt.errors import ArtefactError, quoted
@@ -29,38 +28,6 @@ if TYPE_CHECKING:
     UnicodeForm = str
 else:
     UnicodeForm = Literal[tuple(UNICODE_FORMS)]  # the choices of `--normalization`
-
-
-@dataclass(frozen=True)
-class Normalizer:
-    """The normalisation of the text of one language.
-
-    language: of the rules for punctuation: "en"
-    form: the Unicode form, a name in UNICODE_FORMS
-    punctuation: whether Moses' rules for punctuation follow (sacremoses)
-    lowercase: whether all text is lower-cased at last
-    """
-
-    language: str
-    form: UnicodeForm
-    punctuation: bool
-    lowercase: bool
-
-    def __call__(self, texts: Sequence[str]) -> list[str]:
-        """Each text normalised, as one line. Control characters are replaced in all texts at once: much faster."""
-        if not texts:
-            return []
-        joined = "\n".join(map(str.replace, texts, repeat("\n"), repeat(" ")))
-        lines = list(map(UNICODE_FORMS[self.form], NOT_TEXT_BUT_LF.sub(" ", joined).split("\n")))
-        if self.punctuation:
-            lines = list(map(self._moses.normalize, lines))
-        return list(map(str.lower, lines)) if self.lowercase else lines
-
-    @cached_property
-    def _moses(self) -> Any:
-        from sacremoses import MosesPunctNormalizer  # imported when used: it takes a second
-
-        return MosesPunctNormalizer(lang=self.language)
 
 
 class Tokenizer(Protocol):

@@ -3,6 +3,7 @@
 import gzip
 import pickle
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -21,7 +22,7 @@ from nmt.symbols import SYMBOLS, UNK
 from nmt.text import pipeline as pipeline_module
 from nmt.text.corpus import clean, decode_line, read_lines
 from nmt.text.pipeline import Pipeline, Side, SideSettings, TextPreparer
-from nmt.text.steps import TOKENIZERS, UNICODE_FORMS, Normalizer, NoTokenizer, Truecaser, count_casings
+from nmt.text.steps import TOKENIZERS, UNICODE_FORMS, NoTokenizer, Truecaser, count_casings
 from nmt.text.vocabulary import VOCABULARIES, SentencepieceVocabulary, WordVocabulary
 
 SENTENCES = [
@@ -122,11 +123,15 @@ def test_damaged_gzip_a_missing_file_and_a_folder_have_errors_of_their_own(tmp_p
 # Normalisation and subwords
 
 
+def normalizer(form: str, punctuation: bool, lowercase: bool) -> Callable[[list[str]], list[str]]:
+    return TextPreparer(SideSettings("en", form, punctuation, lowercase, "none", "none")).normalize
+
+
 def test_normalisation_goes_form_then_punctuation_then_case():
-    assert Normalizer("en", "nfkc", False, False)(["ﬁne\u00a0①\u2028x"]) == ["fine 1 x"]
-    assert Normalizer("en", "nfc", False, False)(["e\u0301 ﬁ"]) == ["é ﬁ"]
-    assert Normalizer("en", "none", False, True)(["A\u0301 ﬁ"]) == ["a\u0301 ﬁ"]
-    assert Normalizer("en", "none", True, True)(["“Hello” – ‘You’…"]) == ["\"hello\" - 'you'..."]
+    assert normalizer("nfkc", False, False)(["ﬁne\u00a0①\u2028x"]) == ["fine 1 x"]
+    assert normalizer("nfc", False, False)(["e\u0301 ﬁ"]) == ["é ﬁ"]
+    assert normalizer("none", False, True)(["A\u0301 ﬁ"]) == ["a\u0301 ﬁ"]
+    assert normalizer("none", True, True)(["“Hello” – ‘You’…"]) == ["\"hello\" - 'you'..."]
 
 
 @pytest.mark.parametrize("subword", ["bpe", "unigram", "none"])
@@ -230,14 +235,14 @@ def test_words_are_ordered_by_frequency_and_then_by_code_point():
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize("form", ["nfc", "nfkc", "none"])
 def test_each_text_of_a_batch_is_cleaned_then_brought_into_its_form_and_case(form, lowercase):
-    normalizer = Normalizer("en", form, False, lowercase)
+    normalize = normalizer(form, False, lowercase)
     texts = [f"a{chr(number)}\u0301 b" for number in range(0x30000) if not 0xD800 <= number < 0xE000]
     texts += ["ΑΣ", "ΑΣ ", "Σ", "", "two\nlines"]
     expected = list(map(clean, texts))
     if form != "none":
         expected = [unicodedata.normalize(form.upper(), text) for text in expected]
-    assert normalizer(texts) == ([text.lower() for text in expected] if lowercase else expected)
-    assert normalizer([]) == []
+    assert normalize(texts) == ([text.lower() for text in expected] if lowercase else expected)
+    assert normalize([]) == []
 
 
 @pytest.mark.parametrize(
