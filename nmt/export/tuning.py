@@ -7,7 +7,7 @@ from typing import Final
 from nmt import registry
 from nmt.checkpoint import LoadedModel
 from nmt.export.comparison import MAX_SOURCE_TOKENS, CTranslate2Engine
-from nmt.metrics.sacrebleu import Bleu, BleuOptions
+from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.open import build_translator
 from nmt.translate.options import TranslatorOptions

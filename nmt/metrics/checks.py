@@ -12,9 +12,14 @@ NEWSTEST2014: Final = re.compile(r"(?:newstest|wmt)[-_.]?(?:20)?14", re.IGNORECA
 FILTERED_LINES, FULL_LINES = 2737, 3003  # newstest2014 German-English: sacreBLEU's wmt14 and wmt14/full
 
 
+def count_subword_lines(lines: Sequence[str]) -> int:
+    """Count the lines with a subword: a token that ends in "@@" or begins with "\u2581"."""
+    return sum(SUBWORD.search(line) is not None for line in lines)
+
+
 def refuse_subwords(name: str, lines: Sequence[str]) -> None:
-    """Raise InputError if more than a tenth of the lines have a token that ends in "@@" or begins with "\u2581"."""
-    count = sum(SUBWORD.search(line) is not None for line in lines)
+    """Raise InputError if more than a tenth of the lines are split into subwords."""
+    count = count_subword_lines(lines)
     if count > MAX_SUBWORD_LINES * len(lines):
         raise InputError(
             f"{quoted(name)}: {count:,} of {len(lines):,} lines are split into subwords (tokens that end in @@ or begin "

@@ -14,7 +14,8 @@ from typing import Final
 from nmt import UserError, opt, options_class, register
 from nmt.errors import unknown
 from nmt.metrics.base import Lines, Metric, Score
-from nmt.metrics.sacrebleu import Bleu, BleuOptions, corpus_score
+from nmt.metrics.bleu import Bleu, BleuOptions
+from nmt.metrics.sacrebleu import corpus_score
 from nmt.text.steps import TOKENIZERS
 
 COMPOUND_LANGUAGES: Final = ("de",)  # the published BLEU of these languages is that of split compounds

@@ -10,7 +10,8 @@ from nmt.decoders.base import Target
 from nmt.decoders.beam import Beam, BeamOptions
 from nmt.decoders.filters import Constraints
 from nmt.decoders.sampling import Sampling, SamplingOptions
-from nmt.metrics.sacrebleu import Bleu, BleuOptions, Chrf, ChrfOptions
+from nmt.metrics.bleu import Bleu, BleuOptions
+from nmt.metrics.chrf import Chrf, ChrfOptions
 
 V = 7
 TOKEN_TEXTS = ["", "", "", " ?", " a", "b", " ab"]

@@ -1,0 +1,67 @@
+"""BLEU (Papineni et al., 2002) by sacreBLEU, with a check that the tokenizer can be used here."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from nmt import UserError, opt, options_class, register
+from nmt.errors import ResourceError, quoted, unknown
+from nmt.metrics.sacrebleu import SacreBleuMetric
+
+TOKENIZER_PACKAGES: Final = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
+
+
+@options_class
+class BleuOptions:
+    tokenize: str = opt("13a", "BLEU's tokenizer (13a, intl, char, ...); none for text that is tokenised already")
+    lowercase: bool = opt(False, "compare without case")
+
+
+@register("metric", "bleu", BleuOptions)
+class Bleu(SacreBleuMetric):
+    """BLEU, 0 to 100: n-gram precision with a brevity penalty."""
+
+    def __init__(self, options: BleuOptions) -> None:
+        self.options = options
+
+    def check(self) -> None:
+        """Raise UserError for an unknown tokenizer or a missing package, ResourceError for a missing tokenizer model."""
+        _ = self.corpus_metric
+
+    @cached_property
+    def sentence_metric(self) -> Any:
+        """BLEU over the n-gram orders that a sentence has, as sacreBLEU advises for sentences."""
+        return self._build(effective_order=True)
+
+    def build(self) -> Any:
+        return self._build(effective_order=False)
+
+    def _build(self, effective_order: bool) -> Any:
+        from sacrebleu.metrics import BLEU
+
+        name = self.options.tokenize
+        if name not in BLEU.TOKENIZERS:
+            raise unknown("tokenizer of BLEU", name, BLEU.TOKENIZERS)
+        _check_tokenizer_model(name)
+        try:
+            return BLEU(tokenize=name, lowercase=self.options.lowercase, force=True, effective_order=effective_order)
+        except (ImportError, RuntimeError, OSError) as error:
+            if name in TOKENIZER_PACKAGES:
+                raise UserError(
+                    f"BLEU's tokenizer '{name}' needs packages that are not installed "
+                    f"(pip install '{TOKENIZER_PACKAGES[name]}')"
+                ) from error
+            raise ResourceError(f"BLEU's tokenizer '{name}' cannot be used: {quoted(error)}") from error
+
+
+def _check_tokenizer_model(name: str) -> None:
+    """Raise ResourceError if a tokenizer's model file is missing: sacreBLEU's download is unpinned and has no time-out."""
+    from sacrebleu.tokenizers import tokenizer_spm
+
+    if name in tokenizer_spm.SPM_MODELS:
+        address = tokenizer_spm.SPM_MODELS[name]["url"]
+        file = Path(tokenizer_spm.SACREBLEU_DIR, "models", address.rpartition("/")[2])
+        if not file.is_file():
+            raise ResourceError(
+                f"{quoted(file)}: not there; BLEU's tokenizer '{name}' needs it (download it from {address})"
+            )

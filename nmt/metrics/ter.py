@@ -1,0 +1,26 @@
+"""Translation edit rate (Snover et al., 2006) by sacreBLEU."""
+
+from typing import Any, ClassVar
+
+from nmt import opt, options_class, register
+from nmt.metrics.sacrebleu import SacreBleuMetric
+
+
+@options_class
+class TerOptions:
+    case_sensitive: bool = opt(False, "TER compares with case; sacreBLEU's default is without")
+
+
+@register("metric", "ter", TerOptions)
+class Ter(SacreBleuMetric):
+    """TER: edits and shifts of words per 100 words of the reference; 0 is best."""
+
+    higher_is_better: ClassVar[bool] = False
+
+    def __init__(self, options: TerOptions) -> None:
+        self.options = options
+
+    def build(self) -> Any:
+        from sacrebleu.metrics import TER
+
+        return TER(case_sensitive=self.options.case_sensitive)
