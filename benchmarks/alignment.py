@@ -30,7 +30,6 @@ from nmt.checkpoint import LoadedModel, load_model
 from nmt.errors import InputError, quoted
 from nmt.symbols import BOS, EOS
 from nmt.text.corpus import read_lines, text_lines
-from nmt.text.words import word_of_tokens
 from nmt.translate.alignment import (
     AttentionWeights,
     Pair,
@@ -121,7 +120,7 @@ def word_attention(loaded: LoadedModel, source: str, target: str) -> AttentionWe
     batch = Batch(torch.tensor([[*tokens[0], EOS]]), torch.tensor([[BOS, *tokens[1], EOS]]))
     with torch.inference_mode():
         weights = loaded.model.attentions(batch)["cross"][:, 0].numpy()  # L H T S
-    words = [word_of_tokens(side, one) for side, one in zip(sides, tokens, strict=True)]
+    words = [side.word_of_tokens(one) for side, one in zip(sides, tokens, strict=True)]
     if [max(one) + 1 for one in words] != [len(text.split()) for text in (source, target)]:
         raise SystemExit(f"the model's pipeline has other words than the gold alignment: {source!r}, {target!r}")
     return np.stack([word_weights(weights[:, :, step:], *words) for step in (0, 1)])

@@ -17,7 +17,6 @@ from nmt.symbols import ColumnKind
 from nmt.text.corpus import checked_line
 from nmt.text.pipeline import Pipeline, Side
 from nmt.text.vocabulary import expand_ranges
-from nmt.text.words import tokens_per_word
 
 GIVEN: Final = re.compile(r"([a-z][a-z0-9_-]*)(?::([a-z]+))?=(.+)", re.DOTALL)
 RESERVED_NAMES: Final = ("source", "target", "lengths")  # of the files of a set
@@ -25,18 +24,10 @@ NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 LINK: Final = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 
 
-@dataclass(frozen=True)
-class ColumnFiles:
-    """A column as the user names it. files: one for each pair of training files, in their order"""
+def parse_columns(given: Sequence[str], num_files: int) -> tuple[dict[str, ColumnKind], list[tuple[Path, ...]]]:
+    """The kind of each column that `NAME=FILE` or `NAME:KIND=FILE` names, and the files of all columns.
 
-    name: str
-    kind: ColumnKind
-    files: tuple[Path, ...]
-
-
-def parse_columns(given: Sequence[str], num_files: int) -> list[ColumnFiles]:
-    """The columns that `NAME=FILE` and `NAME:KIND=FILE` name. num_files: pairs of training files
-
+    num_files: pairs of training files; for each the result has a tuple of one file a column
     Raises UserError for anything else, and unless a column has a file for each pair of training files.
     """
     kinds: dict[str, ColumnKind] = {}
@@ -60,7 +51,7 @@ def parse_columns(given: Sequence[str], num_files: int) -> list[ColumnFiles]:
                 f"--column {name}: {len(paths)} files for {num_files} pairs of training files (give one for each, in their "
                 "order: --train, then --source)"
             )
-    return [ColumnFiles(name, kinds[name], tuple(paths)) for name, paths in files.items()]
+    return kinds, list(zip(*files.values(), strict=True)) or [()] * num_files
 
 
 class SideWords:
@@ -73,7 +64,10 @@ class SideWords:
 
     def __init__(self, side: Side, prepared: Sequence[str]) -> None:
         """prepared: (N,) lines, ready for subwords"""
-        self.num_words, self.tokens = tokens_per_word(side, prepared)
+        words = [side.words(line) for line in prepared]
+        self.num_words = np.array(list(map(len, words)), dtype=np.int64)
+        # no token crosses a space, so that a word has the same tokens wherever it stands
+        self.tokens = side.encode_prepared(list(chain.from_iterable(words))).lengths.astype(np.int64)
         ends = np.cumsum(self.tokens)
         self.offsets = np.cumsum(self.num_words) - self.num_words  # (N,) of each pair's first word
         bounds = np.concatenate([[0], ends])

@@ -4,20 +4,19 @@ All pairs go to a file first, and 128 bits of each to another. These digests are
 enough to sort; the pairs then come back without those that equal an earlier one.
 """
 
+import pickle
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nmt.data.encode import Encoded
-from nmt.data.row_files import Rows
+from nmt.data.row_files import mapped
 
 SORTED_ROWS: Final = 1 << 21  # 24 bytes each, and as much again while they are sorted
 SCANNED_ROWS: Final = 1 << 20
-SPOOLED: Final = ("lengths", "words", "unknown", "source", "target")  # arrays of `Encoded`, beside the columns
 
 Keys = NDArray[np.uint64]
 
@@ -29,19 +28,20 @@ def without_duplicates(pairs: Iterator[Encoded], scratch: Path, check: Callable[
     check: called now and then; may raise to stop
     """
     spool, digests = scratch / "pairs.spool", scratch / "digests.spool"
+    num_chunks = first = 0
     try:
         with spool.open("w+b") as file, digests.open("w+b") as keys:
-            chunks: list[tuple[Encoded, int]] = []
             for encoded in pairs:
                 keys.write(encoded.digests.tobytes())
-                chunks.append((_spool(encoded, file), len(encoded.columns)))
+                encoded.digests = encoded.digests[:0]
+                pickle.dump(encoded, file, pickle.HIGHEST_PROTOCOL)
+                num_chunks += 1
             keys.flush()
-            repeated = find_repeated(_mapped(digests), check)
+            repeated = find_repeated(mapped(digests, np.dtype("<u8"), 2), check)
             file.seek(0)
-            first = 0
-            for chunk in chunks:
+            for _ in range(num_chunks):
                 check()
-                encoded = _unspool(*chunk, file)
+                encoded = pickle.load(file)
                 kept = ~repeated[first : first + len(encoded.lengths)]
                 first += len(encoded.lengths)
                 encoded.dropped["duplicate"] += int((~kept).sum())
@@ -75,25 +75,3 @@ def _of_part(keys: Keys, start: int, part: int, parts: int) -> NDArray[np.int64]
     """The indices of the rows of a part, among SCANNED_ROWS rows from `start` on."""
     rows = keys[start : start + SCANNED_ROWS]
     return start + np.flatnonzero((rows[:, 0] % np.uint64(parts) == part) & rows.any(axis=1))
-
-
-def _mapped(digests: Path) -> Keys:
-    """(N, 2) keys in a file."""
-    if not digests.stat().st_size:
-        return np.zeros((0, 2), dtype="<u8")
-    return np.memmap(digests, dtype="<u8", mode="r").reshape(-1, 2)
-
-
-def _spool(encoded: Encoded, file: BinaryIO) -> Encoded:
-    """Move the arrays of a chunk into a file; returns the rest of it."""
-    columns = [array for rows in encoded.columns for array in rows]
-    for array in (*(getattr(encoded, name) for name in SPOOLED), *columns):
-        np.save(file, array)
-    empty: dict[str, Any] = dict.fromkeys((*SPOOLED, "digests"), np.zeros((0, 2), np.uint32))
-    return replace(encoded, columns=[], **empty)
-
-
-def _unspool(rest: Encoded, num_columns: int, file: BinaryIO) -> Encoded:
-    """The chunk whose arrays come next in the file."""
-    arrays: dict[str, Any] = {name: np.load(file) for name in SPOOLED}
-    return replace(rest, **arrays, columns=[Rows(np.load(file), np.load(file)) for _ in range(num_columns)])

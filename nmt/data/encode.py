@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import compress, islice
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +16,14 @@ from nmt.data.row_files import Rows
 from nmt.errors import InputError, quoted
 from nmt.symbols import ColumnKind
 from nmt.text.corpus import bad_bytes, count_lines, decode_line, misaligned, raw_lines
-from nmt.text.filter import KEPT, REASONS, LengthFilter
-from nmt.text.normalize import NOT_TEXT_BUT_LF
 from nmt.text.pipeline import Pipeline, TextPreparer
-from nmt.text.truecase import count_casings
+from nmt.text.steps import NOT_TEXT_BUT_LF
 from nmt.text.vocabulary import Numbers
 
 CHUNK_PAIRS: Final = 2000
+# In the order of the checks: a pair is counted under the first reason that holds for it.
+REASONS: Final = ("bad bytes", "empty", "too short", "too long", "ratio", "duplicate")
+KEPT: Final = -1  # in place of the index of a reason
 
 BadLine = Literal["error", "skip", "replace"]
 
@@ -163,22 +164,44 @@ class TextTask:
 
 @dataclass(frozen=True)
 class CountTask:
-    """Chunk -> how often each word occurs in the texts that `texts` gives."""
+    """Chunk -> counts of words in the texts that `texts` gives. count: `count_words` or `count_casings`"""
 
     texts: TextTask
+    count: Callable[[Iterable[str]], Counter[str]]
 
     def __call__(self, chunk: Chunk) -> Counter[str]:
-        return Counter(word for text in self.texts(chunk) for word in text.split(" ") if word)
+        return self.count(self.texts(chunk))
+
+
+def count_words(texts: Iterable[str]) -> Counter[str]:
+    """Counts of the words between spaces."""
+    return Counter(word for text in texts for word in text.split(" ") if word)
 
 
 @dataclass(frozen=True)
-class CasingTask:
-    """Chunk -> how often each word stands inside a sentence of the texts that `texts` gives."""
+class LengthFilter:
+    """Bounds of the lengths of a pair, in tokens after subword splitting, the end symbol not counted.
 
-    texts: TextTask
+    min_length: tokens of the shorter side, at least
+    max_length: tokens of the longer side, at most; 0 for no maximum
+    max_ratio: longer side by shorter side, at most; 0 for no maximum
+    """
 
-    def __call__(self, chunk: Chunk) -> Counter[str]:
-        return count_casings(self.texts(chunk))
+    min_length: int = 1
+    max_length: int = 256
+    max_ratio: float = 0.0
+
+    def reasons(self, source: NDArray[Any], target: NDArray[Any]) -> NDArray[np.int8]:
+        """(N,) the index into REASONS of why each pair is left out, or KEPT. source, target: (N,) lengths"""
+        shorter = np.minimum(source, target).astype(np.int64)
+        longer = np.maximum(source, target).astype(np.int64)
+        checks = {
+            "empty": shorter == 0,
+            "too short": shorter < self.min_length,
+            "too long": (longer > self.max_length) & (self.max_length > 0),
+            "ratio": (longer > self.max_ratio * shorter) & (self.max_ratio > 0),
+        }
+        return np.select(list(checks.values()), [REASONS.index(reason) for reason in checks], KEPT).astype(np.int8)
 
 
 @dataclass

@@ -5,29 +5,52 @@ A process of its own can be ended at once, gives its memory back, and its loss i
 """
 
 import ctypes
+import io
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Final
 
 import msgspec
+import sentencepiece
 
 from nmt.data.workers import LOOK_SECONDS
-from nmt.errors import ResourceError, UserError
+from nmt.errors import ResourceError, UserError, quoted
 from nmt.signals import STOP_SIGNALS, Signals
-from nmt.text.subword import SentencepieceVocabulary, SubwordSettings, learn_subwords
+from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
+from nmt.text.vocabulary import SentencepieceVocabulary
 
 MAX_COUNTED_WORDS: Final = 5_000_000
 DIE_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 LEARNT, REFUSED = b"M", b"E"
+# sentencepiece cuts its control pieces out of the text it learns from. Their names in the model begin with a control
+# character, which no cleaned text holds.
+CONTROL_PIECES: Final = tuple(f"\x01{symbol}" for symbol in SYMBOLS)
 
 
-def count_words(counts: Iterable[Counter[str]]) -> Counter[str]:
+@dataclass(frozen=True)
+class SubwordSettings:
+    """The settings that a sentencepiece model is learnt with.
+
+    name: bpe or unigram
+    vocab_size: entries, the control symbols counted
+    character_coverage: share of the characters of the text that get an entry
+    byte_fallback: whether other characters are spelled in bytes
+    """
+
+    name: str
+    vocab_size: int
+    character_coverage: float
+    byte_fallback: bool
+
+
+def sum_counts(counts: Iterable[Counter[str]]) -> Counter[str]:
     """The sum of the counts. Memory is bounded: beyond MAX_COUNTED_WORDS, words with a count of 1 are dropped."""
     total: Counter[str] = Counter()
     for part in counts:
@@ -91,3 +114,50 @@ def _learn_from_stdin() -> None:
         answer = REFUSED + str(error).encode()
     with os.fdopen(os.dup(1), "wb") as out:
         out.write(answer)
+
+
+def learn_subwords(texts: Iterator[str], settings: SubwordSettings) -> SentencepieceVocabulary:
+    """Learn a model from normalised and tokenised texts, which are read once.
+
+    A corpus too small for vocab_size gives a smaller vocabulary. Raises UserError where no model can be learnt.
+    """
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=texts,
+            model_writer=model,
+            model_type=settings.name,
+            vocab_size=settings.vocab_size,
+            hard_vocab_limit=False,
+            character_coverage=settings.character_coverage,
+            byte_fallback=settings.byte_fallback,
+            normalization_rule_name="identity",
+            pad_id=PAD,
+            bos_id=BOS,
+            eos_id=EOS,
+            unk_id=UNK,
+            pad_piece=CONTROL_PIECES[PAD],
+            bos_piece=CONTROL_PIECES[BOS],
+            eos_piece=CONTROL_PIECES[EOS],
+            unk_piece=CONTROL_PIECES[UNK],
+            shuffle_input_sentence=False,
+            num_threads=1,  # several threads sum in another order, and give other models
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise _learning_error(str(error), settings) from None
+    return SentencepieceVocabulary(model.getvalue())
+
+
+def _learning_error(message: str, settings: SubwordSettings) -> UserError:
+    """The error for a message of sentencepiece."""
+    if sizes := re.search(r"smaller than required_chars\. (\d+) vs (\d+)", message):
+        return UserError(
+            f"--vocab-size {settings.vocab_size} is too small: the text has {sizes[2]} characters and control symbols "
+            f"(at least --vocab-size {sizes[2]}, or lower --character-coverage)"
+        )
+    if "!sentences_.empty()" in message:
+        return UserError(
+            "there is no text to learn a vocabulary from (every line is empty, or longer than 4,192 bytes)"
+        )
+    return UserError(f"no {settings.name} vocabulary can be learnt: {quoted(message)}")

@@ -15,23 +15,19 @@ from typing import Any, Final, Literal
 from nmt import opt, options_class
 from nmt.artefact import check_output, new_folder, to_json, write_file
 from nmt.data.duplicates import without_duplicates
-from nmt.data.encode import CHUNK_PAIRS, BadLine, CasingTask, CountTask, EncodeTask, FilePair, TextTask
-from nmt.data.learn import count_words, learn_apart
+from nmt.data.encode import CHUNK_PAIRS, BadLine, CountTask, EncodeTask, FilePair, TextTask, count_words
+from nmt.data.learn import SubwordSettings, learn_apart, sum_counts
 from nmt.data.row_files import SIDES, SetWriter
-from nmt.data.sets import CorpusOptions, TextSet, text_sets, with_counts
+from nmt.data.sets import CorpusOptions, SetStatistics, TextSet, text_sets, with_counts
 from nmt.data.shards import DATA_KIND, SetFacts, named_pipeline, write_facts
-from nmt.data.statistics import SetStatistics
 from nmt.data.workers import in_order
 from nmt.errors import InputError, UserError, quoted
 from nmt.log import log
 from nmt.options import REQUIRED, as_dict
 from nmt.signals import Signals
-from nmt.text.normalize import UnicodeForm
 from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline, Side, SideSettings, TextPreparer
-from nmt.text.subword import SubwordName, SubwordSettings
-from nmt.text.tokenize import TOKENIZERS, TokenizerName
-from nmt.text.truecase import Truecaser
-from nmt.text.vocabulary import Vocabulary, WordVocabulary
+from nmt.text.steps import TOKENIZERS, TokenizerName, Truecaser, UnicodeForm, count_casings
+from nmt.text.vocabulary import SubwordName, Vocabulary, WordVocabulary
 
 NOT_OF_THE_RESULT: Final = {"output", "workers", "overwrite", "json"}
 SIDE_OPTIONS: Final = tuple(  # the options of both sides' text; right_to_left is of the target alone
@@ -162,7 +158,7 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
         sizes: dict[str, int] = dict(zip(SIDES, pipeline.sizes, strict=True))
         report = {
             "vocabulary": {"joint": pipeline.joint, **sizes, "sha256": pipeline.hash},
-            "sets": [statistics.to_json() for _, statistics in written],
+            "sets": [row for _, row in written],
             "settings": options.settings,
         }
         write_file(folder / "report.json", to_json(report))
@@ -196,8 +192,8 @@ def _text_tasks(options: PrepareOptions, source: TextPreparer, target: TextPrepa
 def _learn_casings(options: PrepareOptions, train: TextSet, texts: TextTask, signals: Signals) -> Truecaser:
     """How words are written inside the sentences that `texts` gives."""
     sample = train.sample(options.sample_size(train), options.seed)
-    with closing(in_order(CasingTask(texts), sample, options.workers, signals)) as counts:
-        return Truecaser.learn(count_words(counts))
+    with closing(in_order(CountTask(texts, count_casings), sample, options.workers, signals)) as counts:
+        return Truecaser.learn(sum_counts(counts))
 
 
 def _reused(options: PrepareOptions, name: str) -> Pipeline:
@@ -214,8 +210,8 @@ def _reused(options: PrepareOptions, name: str) -> Pipeline:
 def _learn_vocabulary(options: PrepareOptions, train: TextSet, task: TextTask, signals: Signals) -> Vocabulary:
     """A vocabulary of the text that `task` gives."""
     if options.subword == "none":
-        with closing(in_order(CountTask(task), train.chunks(), options.workers, signals)) as counts:
-            return WordVocabulary.learn(count_words(counts), options.vocab_size, options.min_frequency)
+        with closing(in_order(CountTask(task, count_words), train.chunks(), options.workers, signals)) as counts:
+            return WordVocabulary.learn(sum_counts(counts), options.vocab_size, options.min_frequency)
     settings = SubwordSettings(options.subword, options.vocab_size, options.character_coverage, options.byte_fallback)
     size = options.sample_size(train)
     log.info(f"learning {options.subword} from {size:,} of {train.num_pairs:,} pairs")
@@ -228,14 +224,14 @@ def _learn_vocabulary(options: PrepareOptions, train: TextSet, task: TextTask, s
 
 def _write_set(
     text_set: TextSet, options: PrepareOptions, pipeline: Pipeline, folder: Path, signals: Signals
-) -> tuple[SetFacts, SetStatistics]:
-    """Write a set's ids and columns and, of evaluation sets, its raw text."""
-    training, kinds = text_set.kind == "train", text_set.column_kinds
+) -> tuple[SetFacts, dict[str, Any]]:
+    """Write a set's ids and columns and, of evaluation sets, its raw text; its facts, and its counts for the report."""
+    training, kinds = text_set.kind == "train", text_set.columns
     lengths = options.length_filter if training else None
     on_bad_line: BadLine = options.on_bad_line if training or options.on_bad_line == "error" else "replace"
     task = EncodeTask(pipeline, lengths, training and options.deduplicate, on_bad_line, tuple(kinds.values()))
     writer = SetWriter(folder, text_set.stem, pipeline.sizes, kinds)
-    statistics = SetStatistics(text_set.kind, text_set.name, kinds)
+    statistics = SetStatistics()
     raw: tuple[list[str], list[str]] = ([], [])
     workers = min(options.workers, -(-text_set.num_pairs // CHUNK_PAIRS))
     results = in_order(task, text_set.chunks(), workers, signals)
@@ -252,4 +248,4 @@ def _write_set(
     if training and not statistics.kept:
         first = quoted(text_set.files[0].source)
         raise InputError(f"{first}: no training pair is left ({statistics.dropped_by_reason()})")
-    return SetFacts(text_set.kind, text_set.name, text_set.stem, writer.pairs, kinds), statistics
+    return SetFacts(text_set.kind, text_set.name, text_set.stem, writer.pairs, kinds), statistics.to_json(text_set)

@@ -47,6 +47,12 @@ def id_type(size: int) -> np.dtype[Any]:
     return np.dtype("<u2" if size <= 1 << 16 else "<u4")
 
 
+def mapped(path: Path, kind: np.dtype[Any], width: int = 1) -> NDArray[Any]:
+    """The numbers of a file, memory-mapped: (N, width), or (N,) where width is 1."""
+    numbers = np.asarray(np.memmap(path, dtype=kind, mode="r") if path.stat().st_size else np.zeros(0, kind))
+    return numbers if width == 1 else numbers.reshape(-1, width)
+
+
 class Rows(NamedTuple):
     """Values of some pairs, one pair after the other. values: (sum of lengths, ...); lengths: (N,) values of each pair"""
 
@@ -129,8 +135,7 @@ class RowFile:
             raise ArtefactError(
                 f"{quoted(self._path)}: {size:,} bytes; its lengths say {expected:,} (prepare it again)"
             )
-        values = np.asarray(np.memmap(self._path, dtype=kind, mode="r")) if size else np.zeros(0, dtype=kind)
-        self._values: NDArray[Any] = values if width == 1 else values.reshape(-1, width)
+        self._values = mapped(self._path, kind, width)
         self._sums = artefact.path(f"{name}.sums").read_bytes()
         self._checked = np.zeros(-(-size // BLOCK_BYTES), dtype=bool)
         if len(self._sums) != SHA256_BYTES * len(self._checked):
@@ -196,5 +201,4 @@ def read_lengths(artefact: Artefact, name: str, rows: int, width: int = 1) -> ND
     size = path.stat().st_size
     if size != LENGTH.itemsize * rows * width:
         raise ArtefactError(f"{quoted(path)}: {size:,} bytes; {rows:,} pairs have {LENGTH.itemsize * rows * width:,}")
-    counts = np.asarray(np.memmap(path, dtype=LENGTH, mode="r") if size else np.zeros(0, LENGTH))
-    return counts if width == 1 else counts.reshape(-1, width)
+    return mapped(path, LENGTH, width)

@@ -1,25 +1,24 @@
-"""The sets of pairs that a command works on: files by prefix or side by side, for training and evaluation."""
+"""The sets of pairs that a command works on, by prefix or side by side, for training and evaluation; counts over a set."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nmt import opt, options_class
 from nmt.data.batching import Indices
-from nmt.data.columns import ColumnFiles, parse_columns
-from nmt.data.encode import Chunk, FilePair, chunks
+from nmt.data.columns import parse_columns
+from nmt.data.encode import REASONS, Chunk, Encoded, FilePair, LengthFilter, chunks
 from nmt.errors import InputError, UserError, quoted
 from nmt.log import log
 from nmt.signals import Signals
 from nmt.symbols import ColumnKind
 from nmt.text.archive import text_exists
 from nmt.text.corpus import count_lines, text_name
-from nmt.text.filter import LengthFilter
 
 HELD_OUT: Final = "held-out"
 
@@ -88,7 +87,7 @@ class TextSet:
     """The training pairs of all files, or one evaluation set.
 
     hold_out: every such pair of the files belongs to the held-out set and not to the training set; 0 is none
-    columns: the columns of the files
+    columns: the kind of each column of the files by name
     num_lines: lines of each side of the files
     """
 
@@ -96,17 +95,13 @@ class TextSet:
     name: str
     files: Sequence[FilePair]
     hold_out: int = 0
-    columns: tuple[ColumnFiles, ...] = ()
+    columns: dict[str, ColumnKind] = field(default_factory=dict)
     num_lines: int = 0
 
     @property
     def num_pairs(self) -> int:
         held_out = self.num_lines // self.hold_out if self.hold_out else 0
         return held_out if self.hold_out and self.kind != "train" else self.num_lines - held_out
-
-    @property
-    def column_kinds(self) -> dict[str, ColumnKind]:
-        return {column.name: column.kind for column in self.columns}
 
     def holds(self, indices: Indices) -> NDArray[np.bool_]:
         """(N,) whether pairs belong to this set. indices: (N,) counted from 0 over all files"""
@@ -153,15 +148,15 @@ def text_sets(options: CorpusOptions, hold_out: int = 0, columns: Sequence[str] 
     languages = options.languages
     files = [_of_prefix(prefix, *languages) for prefix in options.train]
     files += [FilePair(Path(s), Path(t)) for s, t in zip(options.source, options.target, strict=True)]
-    parsed = tuple(parse_columns(columns, len(files)))
-    files = [replace(pair, columns=tuple(column.files[i] for column in parsed)) for i, pair in enumerate(files)]
-    sets = [TextSet("train", "train", files, hold_out, parsed)] if files else []
+    column_kinds, paths_of_columns = parse_columns(columns, len(files))
+    files = [replace(pair, columns=paths) for pair, paths in zip(files, paths_of_columns, strict=True)]
+    sets = [TextSet("train", "train", files, hold_out, column_kinds)] if files else []
     kinds: tuple[Kind, Kind] = ("valid", "test")
     for kind in kinds:
         prefixes = getattr(options, kind)
         named = [TextSet(kind, Path(prefix).name, [_of_prefix(prefix, *languages)]) for prefix in prefixes]
         if kind == "valid" and hold_out:
-            named.append(TextSet(kind, HELD_OUT, files, hold_out, parsed))
+            named.append(TextSet(kind, HELD_OUT, files, hold_out, column_kinds))
         for source, target in zip(getattr(options, f"{kind}_source"), getattr(options, f"{kind}_target"), strict=True):
             name = text_name(Path(source)).removesuffix(f".{languages[0]}")
             named.append(TextSet(kind, name, [FilePair(Path(source), Path(target))]))
@@ -208,3 +203,67 @@ def with_counts(text_set: TextSet, counts: dict[FilePair, int], signals: Signals
     if not counted.num_pairs:
         raise InputError(f"--hold-out {text_set.hold_out}: the training files have {counted.num_lines:,} pairs only")
     return counted
+
+
+def zero_counts(*shape: int) -> Any:
+    """A field of a dataclass: counts that begin with 0."""
+    return field(default_factory=lambda: np.zeros(shape, dtype=np.int64))
+
+
+@dataclass
+class SetStatistics:
+    """Counts of `nmt prepare` over a set.
+
+    read, kept, dropped: pairs; num_replaced: lines with replaced bytes; num_empty: pairs with an empty side
+    counts: (3, 2) tokens, words and unknown tokens of source and target, over the pairs kept
+    longest: (2,) tokens of the longest source and target, over the pairs kept
+    """
+
+    read: int = 0
+    kept: int = 0
+    num_replaced: int = 0
+    num_empty: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    counts: NDArray[np.int64] = zero_counts(3, 2)
+    longest: NDArray[np.int64] = zero_counts(2)
+
+    def add(self, encoded: Encoded) -> None:
+        self.read += encoded.read
+        self.kept += len(encoded.lengths)
+        self.num_replaced += encoded.num_replaced
+        self.num_empty += int((encoded.lengths == 0).any(axis=1).sum())
+        self.dropped.update(encoded.dropped)
+        self.counts += [of.sum(axis=0, dtype=np.int64) for of in (encoded.lengths, encoded.words, encoded.unknown)]
+        self.longest = np.maximum(self.longest, encoded.lengths.max(axis=0, initial=0).astype(np.int64))
+
+    def dropped_by_reason(self) -> str:
+        """The number of pairs dropped for each reason, as text."""
+        return ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.items()) or "none dropped"
+
+    def to_json(self, text_set: TextSet) -> dict[str, Any]:
+        """The counts for report.json: read = kept + all of dropped."""
+        columns = {"columns": text_set.columns} if text_set.columns else {}
+        return {
+            "kind": text_set.kind,
+            "name": text_set.name,
+            **columns,
+            "read": self.read,
+            "kept": self.kept,
+            "dropped": {reason: self.dropped[reason] for reason in REASONS},
+            "lines_with_replaced_bytes": self.num_replaced,
+            "pairs_with_an_empty_side": self.num_empty,
+            "source": self._side(0),
+            "target": self._side(1),
+        }
+
+    def _side(self, side: int) -> dict[str, Any]:
+        tokens, words, unknown = self.counts[:, side].tolist()
+        return {
+            "tokens": tokens,
+            "tokens_per_sentence": round(tokens / max(self.kept, 1), 3),
+            "longest": int(self.longest[side]),
+            "unknown": unknown,
+            "unknown_percent": round(100 * unknown / max(tokens, 1), 4),
+            "words": words,
+            "tokens_per_word": round(tokens / max(words, 1), 4),
+        }

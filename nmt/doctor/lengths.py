@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.data.statistics import zero_counts
+from nmt.data.sets import zero_counts
 
 MAX_COUNTED_LENGTH: Final = 1024  # greater lengths are counted together
 NUM_BARS: Final = 16  # of a drawn histogram, about

@@ -16,7 +16,7 @@ from nmt.errors import unknown
 from nmt.metrics.base import Lines, Metric, Score
 from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.metrics.sacrebleu import corpus_score
-from nmt.text.tokenize import TOKENIZERS
+from nmt.text.steps import TOKENIZERS
 
 COMPOUND_LANGUAGES: Final = ("de",)  # the published BLEU of these languages is that of split compounds
 CACHED_LINES: Final = 65536  # references and hypotheses are tokenised once for several scores

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from nmt.errors import ArtefactError, UserError, quoted
-from nmt.text.compression import READ_BYTES, CountingFile, DecompressedReader, ExpansionLimit, damaged, decompressed
+from nmt.text.compression import READ_BYTES, ChunkReader, MeteredFile, Stream, decompressed
 
 COMPRESSED_ENDINGS: Final = (".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz")
 ARCHIVE_ENDINGS: Final = (".tar", ".tgz", ".tar.gz", ".tbz2", ".tar.bz2", ".txz", ".tar.xz", ".zip")
@@ -71,14 +71,14 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
     file, member = _split_path(path)
     if ".." in member.split("/"):
         raise ArtefactError(f"{quoted(path)}: a name in an archive may not hold '..'")
-    with CountingFile(file) as disk:
-        limit = ExpansionLimit(disk)
-        name, stream = str(file), decompressed(disk, str(file), limit)
+    with _open_stored(file) as stored:
+        stream = decompressed(stored)
         while member:
-            name, stream, member = _find_member(name, stream, member, limit)
-        if members := _members(name, stream, limit):
+            stream, member = _find_member(stream, member)
+        if members := _members(stream):
             first = next((member.name for member in members if not member.refused), "NAME")
-            raise UserError(f"{quoted(name)}: is an archive (name the text in it: {quoted(f'{name}/{first}')})")
+            text = quoted(f"{stream.place}/{first}")
+            raise UserError(f"{quoted(stream.place)}: is an archive (name the text in it: {text})")
         yield cast(BinaryIO, stream)
 
 
@@ -89,25 +89,26 @@ def check_whole(path: Path, name: str = "") -> None:
     Raises InputError for a damaged or cut file, ArtefactError for a hostile one.
     """
     name = (name or path.name).lower()
-    with CountingFile(path) as disk:
-        limit = ExpansionLimit(disk)
-        stream = decompressed(disk, str(path), limit)  # a variable, since the stream closes the file when collected
-        if name.endswith(COMPRESSED_ENDINGS) and not isinstance(stream.raw, DecompressedReader):
-            raise damaged(str(path), "file", f"it is not compressed, as the name {quoted(name)} says")
-        if name.endswith(ARCHIVE_ENDINGS) and _members(str(path), stream, limit) is None:
-            raise damaged(str(path), "file", f"it is no archive, as the name {quoted(name)} says")
-        _read_whole(str(path), stream, limit, MAX_NESTED_ARCHIVES)
+    with _open_stored(path) as stored:
+        stream = decompressed(stored)
+        if name.endswith(COMPRESSED_ENDINGS) and stream is stored:
+            raise stream.damaged("file", f"it is not compressed, as the name {quoted(name)} says")
+        if name.endswith(ARCHIVE_ENDINGS) and _members(stream) is None:
+            raise stream.damaged("file", f"it is no archive, as the name {quoted(name)} says")
+        _read_whole(stream, MAX_NESTED_ARCHIVES)
 
 
-def _read_whole(name: str, stream: io.BufferedReader, limit: ExpansionLimit, levels: int) -> None:
+def _open_stored(path: Path) -> Stream:
+    disk = MeteredFile(path)
+    return Stream(disk, str(path), disk)
+
+
+def _read_whole(stream: Stream, levels: int) -> None:
     is_stream_of_zip = not stream.seekable() and stream.peek(4).startswith(ZIP_MAGIC)  # its table is at the end
-    members = _members(name, stream, limit) if levels and not is_stream_of_zip else None
+    members = _members(stream) if levels and not is_stream_of_zip else None
     for member in members or ():
-        member_name = f"{name}/{member.name}"
-        if member.refused not in ("", IS_FOLDER):
-            raise _hostile(member_name, member.refused)
-        if not member.refused:
-            _read_whole(member_name, decompressed(member.data, member_name, limit), limit, levels - 1)
+        if member.refused != IS_FOLDER:
+            _read_whole(member.open(stream), levels - 1)
     while stream.read(READ_BYTES):  # to the end, where the check sum of a compressed file stands
         pass
 
@@ -117,12 +118,19 @@ class _Member:
     """A member of an archive.
 
     refused: the reason why it may not be read, or ""
-    data: its bytes, to be read before the next member
+    chunks: its bytes, to be read before the next member
     """
 
     name: str
     refused: str
-    data: io.RawIOBase
+    chunks: Iterator[bytes]
+
+    def open(self, archive: Stream) -> Stream:
+        """Its content, decompressed if it is compressed. Raises ArtefactError if it may not be read."""
+        place = f"{archive.place}/{self.name}"
+        if self.refused:
+            raise ArtefactError(f"{quoted(place)}: {self.refused}; only regular files of an archive are read")
+        return decompressed(Stream(ChunkReader(self.chunks), place, archive.disk))
 
     def name_within(self, wanted: str) -> str | None:
         """The rest of a wanted name in this member: "" for the member itself, None for a name that is not in it."""
@@ -132,32 +140,23 @@ class _Member:
         return wanted[len(name) + 1 :] if wanted.startswith(f"{name}/") and self.refused != IS_FOLDER else None
 
 
-def _find_member(
-    place: str, stream: io.BufferedReader, wanted: str, limit: ExpansionLimit
-) -> tuple[str, io.BufferedReader, str]:
-    """The first member that is or contains a wanted name: its full name, its bytes, and the rest of the wanted name."""
-    members = _members(place, stream, limit)
+def _find_member(archive: Stream, wanted: str) -> tuple[Stream, str]:
+    """The first member that is or contains a wanted name: its content, and the rest of the wanted name."""
+    members = _members(archive)
     if members is None:
-        raise MissingMember(f"{quoted(place)}: is no archive, so there is no '{quoted(wanted)}' in it")
+        raise MissingMember(f"{quoted(archive.place)}: is no archive, so there is no '{quoted(wanted)}' in it")
     names: list[str] = []
     for member in members:
         rest = member.name_within(wanted)
         if rest is None:
             names += [member.name] if len(names) < MAX_SUGGESTED_NAMES and not member.refused else []
             continue
-        name = f"{place}/{member.name}"
-        if member.refused == IS_FOLDER and not rest:
-            raise UserError(f"{quoted(name)}: is a folder; wanted a file of text")
-        if member.refused:
-            raise _hostile(name, member.refused)
-        return name, decompressed(member.data, name, limit), rest
+        if member.refused == IS_FOLDER:  # and the wanted member itself
+            raise UserError(f"{quoted(f'{archive.place}/{member.name}')}: is a folder; wanted a file of text")
+        return member.open(archive), rest
     near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.5)
     hint = f"did you mean '{quoted(near[0])}'?" if near else f"there is: {quoted(', '.join(names) or 'nothing')}"
-    raise MissingMember(f"{quoted(place)}: has no member '{quoted(wanted)}' ({hint})")
-
-
-def _hostile(name: str, reason: str) -> ArtefactError:
-    return ArtefactError(f"{quoted(name)}: {reason}; only regular files of an archive are read")
+    raise MissingMember(f"{quoted(archive.place)}: has no member '{quoted(wanted)}' ({hint})")
 
 
 def _refused(name: str, reason: str) -> str:
@@ -165,19 +164,19 @@ def _refused(name: str, reason: str) -> str:
     return "is a name that leaves the archive" if name.startswith("/") or ".." in name.split("/") else reason
 
 
-def _members(place: str, stream: io.BufferedReader, limit: ExpansionLimit) -> Iterator[_Member] | None:
+def _members(stream: Stream) -> Iterator[_Member] | None:
     """The members of an archive in its order; None for a stream that is no archive."""
     start = stream.peek(tarfile.BLOCKSIZE)[: tarfile.BLOCKSIZE]
     if start.startswith(ZIP_MAGIC):
-        return _zip_members(place, stream, limit)
+        return _zip_members(stream)
     try:
         tarfile.TarInfo.frombuf(start, "utf-8", "surrogateescape")  # compares the block with its check sum
     except tarfile.HeaderError:
         return None
-    return _tar_members(place, stream)
+    return _tar_members(stream)
 
 
-def _tar_members(place: str, stream: io.BufferedReader) -> Iterator[_Member]:
+def _tar_members(stream: Stream) -> Iterator[_Member]:
     """The members of a tar.
 
     `tarfile` parses the header blocks. Its own iteration is not used: it takes a damaged header for the end of the
@@ -192,19 +191,19 @@ def _tar_members(place: str, stream: io.BufferedReader) -> Iterator[_Member]:
             info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
             size = int(extended.get(b"size", info.size))
         except (tarfile.HeaderError, ValueError) as error:
-            raise damaged(place, "tar", error if block else "it is cut") from None
+            raise stream.damaged("tar", error if block else "it is cut") from None
         if size < 0 or info.type == tarfile.GNUTYPE_SPARSE:
-            raise damaged(place, "tar", "a member of a size below 0" if size < 0 else "a sparse file is not read")
-        data = _Slice(stream, 0 if info.type in TYPES_WITHOUT_DATA else size, f"{place}/{info.name}")
+            raise stream.damaged("tar", "a member of a size below 0" if size < 0 else "a sparse file is not read")
+        data = _Slice(stream, 0 if info.type in TYPES_WITHOUT_DATA else size, info.name)
         padding = -size % tarfile.BLOCKSIZE if data.left else 0
         if info.type in (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME):
             if size > MAX_TAR_HEADER_BYTES:
                 raise ArtefactError(
-                    f"{quoted(place)}: a header of {size:,} bytes; at most {MAX_TAR_HEADER_BYTES:,} are read"
+                    f"{quoted(stream.place)}: a header of {size:,} bytes; at most {MAX_TAR_HEADER_BYTES:,} are read"
                 )
-            content = data.readall()
+            content = b"".join(data)
             is_name = info.type == tarfile.GNUTYPE_LONGNAME
-            extended |= {b"path": content.rstrip(b"\0")} if is_name else _pax_records(content, place)
+            extended |= {b"path": content.rstrip(b"\0")} if is_name else _pax_records(content, stream)
         elif info.type not in (tarfile.XGLTYPE, tarfile.GNUTYPE_LONGLINK):
             name = extended[b"path"].decode("utf-8", "surrogateescape") if b"path" in extended else info.name
             is_link, is_folder = info.type in LINK_TYPES, info.type == tarfile.DIRTYPE
@@ -212,39 +211,37 @@ def _tar_members(place: str, stream: io.BufferedReader) -> Iterator[_Member]:
             yield _Member(name, _refused(name, "" if info.type in FILE_TYPES else kind), data)
             extended = {}
         data.skip(padding)
-    raise ArtefactError(f"{quoted(place)}: has more than {MAX_MEMBERS:,} members")
+    raise ArtefactError(f"{quoted(stream.place)}: has more than {MAX_MEMBERS:,} members")
 
 
-def _pax_records(content: bytes, place: str) -> dict[bytes, bytes]:
+def _pax_records(content: bytes, stream: Stream) -> dict[bytes, bytes]:
     """The records of an extended header, "LENGTH KEY=VALUE\\n" each (POSIX pax)."""
     records, start = {}, 0
     while start < len(content):
         length, space, _ = content[start : start + 20].partition(b" ")
         if not (space and length.isdigit() and len(length) < int(length) <= len(content) - start):
-            raise damaged(place, "tar", "an extended header that is none")
+            raise stream.damaged("tar", "an extended header that is none")
         key, _, value = content[start + len(length) + 1 : start + int(length) - 1].partition(b"=")
         records[key] = value
         start += int(length)
     return records
 
 
-class _Slice(io.RawIOBase):
-    """The next bytes of a stream. left: number of bytes not yet read"""
+class _Slice(Iterator[bytes]):
+    """The next bytes of a stream, in chunks. left: number of bytes not yet read"""
 
-    def __init__(self, stream: io.BufferedReader, size: int, place: str) -> None:
-        self._stream, self._place = stream, place
-        self.left = size
+    def __init__(self, stream: Stream, size: int, name: str) -> None:
+        self._stream, self._name, self.left = stream, name, size
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: "bytearray | memoryview") -> int:  # type: ignore[override]
-        view = memoryview(buffer)[: self.left]
-        count = self._stream.readinto(view)
-        self.left -= count
-        if count < len(view):
-            raise damaged(self._place, "archive", "it is cut")
-        return count
+    def __next__(self) -> bytes:
+        if not self.left:
+            raise StopIteration
+        size = min(self.left, READ_BYTES)
+        data = self._stream.read(size)
+        if len(data) < size:
+            raise self._stream.damaged("archive", "it is cut", self._name)
+        self.left -= size
+        return data
 
     def skip(self, padding: int) -> None:
         """Go to the end of the slice, and `padding` bytes further."""
@@ -252,45 +249,36 @@ class _Slice(io.RawIOBase):
         if self.left and self._stream.seekable():
             self._stream.seek(self.left - 1, io.SEEK_CUR)
             self.left = 1  # the last byte is read, since a seek past the end of a file is no error
-        while self.left:
-            self.read(min(self.left, READ_BYTES))
+        for _ in self:
+            pass
 
 
-def _zip_members(place: str, stream: io.BufferedReader, limit: ExpansionLimit) -> Iterator[_Member]:
+def _zip_members(stream: Stream) -> Iterator[_Member]:
     """The members of a zip, which has to be seekable: its table of members stands at its end."""
     if not stream.seekable():
-        raise UserError(f"{quoted(place)}: is a zip in another archive, which cannot be read as it comes (unpack it)")
+        raise UserError(
+            f"{quoted(stream.place)}: is a zip in another archive, which cannot be read as it comes (unpack it)"
+        )
     try:
         archive = zipfile.ZipFile(stream)
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise damaged(place, "zip", error) from None
+        raise stream.damaged("zip", error) from None
     if len(archive.infolist()) > MAX_MEMBERS:
-        raise ArtefactError(f"{quoted(place)}: has more than {MAX_MEMBERS:,} members")
+        raise ArtefactError(f"{quoted(stream.place)}: has more than {MAX_MEMBERS:,} members")
     for info in archive.infolist():
         mode = stat.S_IFMT(info.external_attr >> 16)  # 0 in a zip made without modes
         kind = "" if mode in (0, stat.S_IFREG) else "is a link" if mode == stat.S_IFLNK else "is no regular file"
-        name = f"{place}/{info.filename}"
         refused = _refused(info.filename, IS_FOLDER if info.is_dir() else kind)
-        yield _Member(info.filename, refused, _ZipMember(archive, info, name, limit))
+        yield _Member(info.filename, refused, _zip_chunks(archive, info, stream))
 
 
-class _ZipMember(io.RawIOBase):
-    """A member of a zip, opened at the first read."""
-
-    def __init__(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, limit: ExpansionLimit) -> None:
-        self._archive, self._info, self._name, self._limit = archive, info, name, limit
-        self._file: io.BufferedIOBase | None = None
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: "bytearray | memoryview") -> int:  # type: ignore[override]
-        try:
-            if self._file is None:
-                self._file = cast(io.BufferedIOBase, self._archive.open(self._info))
-            data = self._file.read(len(buffer))
-        except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError) as error:
-            raise damaged(self._name, "zip", error) from None  # RuntimeError: encrypted, or an unknown method
-        buffer[: len(data)] = data
-        self._limit.add(len(data))
-        return len(data)
+def _zip_chunks(archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: Stream) -> Iterator[bytes]:
+    """The content of a member of a zip, which is opened at the first read."""
+    try:
+        with archive.open(info) as file:
+            while data := file.read(READ_BYTES):
+                stream.disk.add_unpacked(len(data))
+                yield data
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError) as error:
+        # RuntimeError: encrypted, or an unknown method
+        raise stream.damaged("zip", error, info.filename) from None

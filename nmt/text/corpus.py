@@ -1,24 +1,32 @@
 """Lines of text files as every command reads them: bytes that end at LF and nowhere else (docs/contract.md).
 
-A text is a plain file, a compressed file, an sgm file, or any of these in an archive.
+A text is a plain file, a compressed file, any of these in an archive, or a test set of WMT in sgm (NIST's format of mteval),
+which has a line for each `<seg>`.
 """
 
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, cast
 
 from nmt.errors import InputError, quoted
 from nmt.text.archive import open_file
-from nmt.text.compression import COMPRESSED_NAME
-from nmt.text.sgm import SegmentReader, is_sgm
+from nmt.text.compression import ChunkReader
 
 BOM: Final = b"\xef\xbb\xbf"
 COUNT_BLOCK_BYTES: Final = 1 << 20
+COMPRESSED_NAME: Final = r"(\.(gz|bz2|xz))?$"  # how the name of a text ends that may be compressed
 STORAGE_ENDINGS: Final = re.compile(rf"(\.sgm)?{COMPRESSED_NAME}", re.IGNORECASE)
+SGM_NAME: Final = re.compile(rf"\.sgm{COMPRESSED_NAME}", re.IGNORECASE)
 NOT_TEXT: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # categories Cc, Zl and Zp
+# The only tags that matter: segments, and sets (srcset, refset, tstset), whose end shows that the file is whole.
+TAG: Final = re.compile(rb"</?(?:seg|[a-z]+set)\b[^<>]*>", re.IGNORECASE)
+TAG_IN_SEGMENT: Final = re.compile(rb"</seg\s*>|<seg\b[^<>]*>", re.IGNORECASE)
+ENTITY: Final = re.compile(rb"&(?:(amp|lt|gt|quot|apos)|#([0-9]{1,7})|#[xX]([0-9a-fA-F]{1,6}));")
+NAMED_ENTITIES: Final = {b"amp": b"&", b"lt": b"<", b"gt": b">", b"quot": b'"', b"apos": b"'"}
+MAX_SEGMENT_BYTES: Final = 1 << 20  # the longest of WMT's are some thousand
 
 
 def clean(text: str) -> str:
@@ -59,7 +67,11 @@ def open_text(path: Path) -> Iterator[BinaryIO]:
     a hostile archive.
     """
     with open_file(path) as file:
-        yield cast(BinaryIO, io.BufferedReader(SegmentReader(file, path))) if is_sgm(path) else file
+        yield (
+            cast(BinaryIO, io.BufferedReader(ChunkReader(_segments(file, path))))
+            if SGM_NAME.search(path.name)
+            else file
+        )
 
 
 def raw_lines(path: Path) -> Iterator[bytes]:
@@ -116,3 +128,60 @@ def count_lines(path: Path, check: Callable[[], None] = lambda: None) -> int:
 def text_name(path: Path) -> str:
     """The name of a text without the endings of its storage: `dev.en` for `dev.en.sgm.gz`."""
     return STORAGE_ENDINGS.sub("", path.name)
+
+
+def _segments(lines: Iterable[bytes], path: Path) -> Iterator[bytes]:
+    """The text of each segment in order, as one line with LF; a segment without text is an empty line.
+
+    Entities are decoded once. The lines of a segment are joined by spaces. Text outside of segments is skipped.
+    Raises InputError with FILE:LINE for nested segments, an end without a beginning, and a file that is cut.
+    """
+    parts: list[bytes] | None = None  # the lines of the open segment
+    in_set, num_segments, number = False, 0, 0
+    first_line, size = 0, 0  # of the open segment, size in bytes
+    for number, line in enumerate(lines, 1):
+        start = 0
+        while True:
+            tag = (TAG if parts is None else TAG_IN_SEGMENT).search(line, start)
+            if parts is not None:
+                parts.append(line[start : tag.start() if tag else None].strip())
+                size += len(parts[-1])
+                if size > MAX_SEGMENT_BYTES:
+                    raise _malformed(path, first_line, f"a segment of more than {MAX_SEGMENT_BYTES:,} bytes")
+            if tag is None:
+                break
+            start, is_end = tag.end(), tag[0].startswith(b"</")
+            if not tag[0].lower().startswith((b"<seg", b"</seg")):
+                in_set = not is_end
+            elif is_end == (parts is None):
+                problem = "</seg> without <seg>" if is_end else f"<seg> in that of line {first_line}"
+                raise _malformed(path, number, problem)
+            elif parts is None:
+                parts, first_line, size = [], number, 0
+            else:
+                yield _decode_entities(b" ".join(filter(None, parts)), path, number) + b"\n"
+                parts, num_segments = None, num_segments + 1
+    if parts is not None or in_set:
+        line_number = number if parts is None else first_line
+        raise _malformed(path, line_number, "the file ends before </seg> or the set's end")
+    if not num_segments:
+        raise _malformed(path, max(number, 1), "no <seg> in the file")
+
+
+def _malformed(path: Path, number: int, problem: str) -> InputError:
+    return InputError(f"{quoted(path)}:{number}: not sgm: {problem}")
+
+
+def _decode_entities(segment: bytes, path: Path, number: int) -> bytes:
+    """A segment with XML's entities decoded; other text that looks like an entity stays."""
+
+    def decoded(entity: re.Match[bytes]) -> bytes:
+        name, decimal, hexadecimal = entity.groups()
+        if name:
+            return NAMED_ENTITIES[name]
+        code = int(decimal) if decimal else int(hexadecimal, 16)
+        if not code or code > 0x10FFFF or 0xD800 <= code < 0xE000:
+            raise _malformed(path, number, f"{entity.group().decode()} is no character")
+        return b" " if code == ord("\n") else chr(code).encode()  # a segment stays one line
+
+    return ENTITY.sub(decoded, segment)

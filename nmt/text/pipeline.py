@@ -3,6 +3,8 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from itertools import accumulate, repeat
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -11,17 +13,12 @@ import msgspec
 from nmt.artefact import Artefact, to_json, write_file
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.text.corpus import clean
-from nmt.text.normalize import Normalizer, UnicodeForm
-from nmt.text.subword import VOCABULARIES, SubwordName
-from nmt.text.tokenize import TOKENIZERS, TokenizerName
-from nmt.text.truecase import Truecaser
-from nmt.text.vocabulary import EncodedTexts, Vocabulary
+from nmt.text.steps import NOT_TEXT_BUT_LF, TOKENIZERS, UNICODE_FORMS, Truecaser, UnicodeForm
+from nmt.text.vocabulary import SPACE_MARK, VOCABULARIES, EncodedTexts, SubwordName, Vocabulary
 
 PIPELINE_FOLDER: Final = "pipeline"  # of a model, checkpoint or prepared-data folder
 PIPELINE_FILE: Final = "pipeline.json"
-ALWAYS_SAVED: Final = {
-    "truecase"
-}  # fields of SideSettings that pipelines have always had in their file and so in their hash
+ALWAYS_SAVED: Final = {"truecase"}  # fields of SideSettings that every pipeline has had in its file, and so in its hash
 
 _Item = TypeVar("_Item")
 
@@ -30,8 +27,11 @@ _Item = TypeVar("_Item")
 class SideSettings:
     """The text steps of one language.
 
+    language: also of the rules for punctuation and of the tokenizer: "en"
     normalization: the Unicode form, a name in UNICODE_FORMS
-    normalize_punctuation: whether Moses' rules for punctuation are applied
+    normalize_punctuation: whether Moses' rules for punctuation are applied (sacremoses)
+    lowercase: whether all text is lower-cased
+    tokenizer: a name in TOKENIZERS
     right_to_left: whether a model reads the tokens from the last to the first
     """
 
@@ -39,7 +39,7 @@ class SideSettings:
     normalization: UnicodeForm
     normalize_punctuation: bool
     lowercase: bool
-    tokenizer: TokenizerName
+    tokenizer: str
     subword: SubwordName
     truecase: bool = False
     right_to_left: bool = False
@@ -54,18 +54,34 @@ class TextPreparer:
     """The steps before subword splitting, for one language: normalise, tokenise, truecase."""
 
     def __init__(self, settings: SideSettings, truecaser: Truecaser | None = None) -> None:
-        self.truecaser = truecaser
-        self._normalize = Normalizer(
-            settings.language, settings.normalization, settings.normalize_punctuation, settings.lowercase
-        )
-        self._name, self._tokenizer = settings.tokenizer, TOKENIZERS[settings.tokenizer](settings.language)
+        self.truecaser, self._settings = truecaser, settings
+        self._tokenizer = TOKENIZERS[settings.tokenizer](settings.language)
 
     def __call__(self, texts: Sequence[str]) -> list[str]:
         """The prepared texts. Raises UserError for a tokenizer that gives a line break."""
-        tokenized = list(map(self._tokenizer.tokenize, self._normalize(texts)))
-        if any("\n" in text for text in tokenized):  # the normaliser leaves none
-            raise UserError(f"tokenizer '{self._name}' gave a line break; it must give one line for a line")
+        tokenized = list(map(self._tokenizer.tokenize, self.normalize(texts)))
+        if any("\n" in text for text in tokenized):  # `normalize` leaves none
+            raise UserError(
+                f"tokenizer '{self._settings.tokenizer}' gave a line break; it must give one line for a line"
+            )
         return tokenized if self.truecaser is None else list(map(self.truecaser, tokenized))
+
+    def normalize(self, texts: Sequence[str]) -> list[str]:
+        """Each text as one line: Unicode form, then punctuation, then case."""
+        if not texts:
+            return []
+        joined = "\n".join(map(str.replace, texts, repeat("\n"), repeat(" ")))
+        clean_lines = NOT_TEXT_BUT_LF.sub(" ", joined).split("\n")  # in all texts at once: much faster
+        lines = list(map(UNICODE_FORMS[self._settings.normalization], clean_lines))
+        if self._settings.normalize_punctuation:
+            lines = list(map(self._moses.normalize, lines))
+        return list(map(str.lower, lines)) if self._settings.lowercase else lines
+
+    @cached_property
+    def _moses(self) -> Any:
+        from sacremoses import MosesPunctNormalizer  # imported when used: it takes a second
+
+        return MosesPunctNormalizer(lang=self._settings.language)
 
     def undo(self, text: str) -> str:
         """The text before truecasing and tokenising; normalisation stays."""
@@ -120,6 +136,17 @@ class Side:
     def pieces(self, text: str) -> list[str]:
         """The names of the tokens of a line of raw text."""
         return [self.piece(token) for token in self.in_reading_order(self.encode(text))]
+
+    def word_of_tokens(self, tokens: Sequence[int]) -> list[int]:
+        """The number of the word that each token belongs to: a word begins where a token brings a space."""
+        begins = (int(i > 0 and self.surface(token).startswith(" ")) for i, token in enumerate(tokens))
+        return list(accumulate(begins))
+
+    def words(self, prepared: str) -> list[str]:
+        """The words between spaces of a text that the TextPreparer gave, as `word_of_tokens` numbers them."""
+        if self.settings.subword != "none":  # sentencepiece takes this character for a space
+            prepared = prepared.replace(SPACE_MARK, " ")
+        return [word for word in prepared.split(" ") if word]
 
 
 class Pipeline:
@@ -182,15 +209,16 @@ class Pipeline:
     def from_files(cls, read: Callable[[str], bytes], place: object) -> "Pipeline":
         """The pipeline of saved files. read: name -> content; place: where they are, for errors"""
         try:
-            content = read(PIPELINE_FILE)
-            _refuse_unknown_tokenizer(content, place)
-            settings = msgspec.json.decode(content, type=_PipelineFile)
+            settings = msgspec.json.decode(read(PIPELINE_FILE), type=_PipelineFile)
         except msgspec.DecodeError as error:
             raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: not a text pipeline: {error}") from None
         if settings.joint and settings.source.subword != settings.target.subword:
             raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: a joint vocabulary of two kinds")
         sides: list[Side] = []
         for name, side in (("source", settings.source), ("target", settings.target)):
+            if side.tokenizer not in TOKENIZERS:
+                missing = f"tokenizer '{quoted(side.tokenizer)}' is not in this nmt (known: {', '.join(TOKENIZERS)})"
+                raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: {missing}")
             kind = VOCABULARIES[side.subword]
             file, cases = ("joint" if settings.joint else name) + kind.suffix, name + Truecaser.suffix
             shared = settings.joint and sides
@@ -206,25 +234,3 @@ class _PipelineFile(msgspec.Struct):
     joint: bool
     source: SideSettings
     target: SideSettings
-
-
-class _TokenizerOfSide(msgspec.Struct):
-    """The tokenizer of a side of pipeline.json."""
-
-    tokenizer: str
-
-
-class _Tokenizers(msgspec.Struct):
-    """The tokenizers of pipeline.json."""
-
-    source: _TokenizerOfSide
-    target: _TokenizerOfSide
-
-
-def _refuse_unknown_tokenizer(content: bytes, place: object) -> None:
-    """Raises ArtefactError for a tokenizer that is not in TOKENIZERS. content: of pipeline.json"""
-    both = msgspec.json.decode(content, type=_Tokenizers)
-    for name in (both.source.tokenizer, both.target.tokenizer):
-        if name not in TOKENIZERS:
-            missing = f"tokenizer '{quoted(name)}' is not in this nmt (known: {', '.join(TOKENIZERS)})"
-            raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: {missing}")

@@ -12,7 +12,6 @@ from nmt.decoders.base import Hypothesis
 from nmt.errors import UserError, quoted
 from nmt.symbols import UNK
 from nmt.text.pipeline import Pipeline
-from nmt.text.words import word_of_tokens, words_of
 from nmt.translate.alignment import read_dictionary, replaced_unknown, word_weights
 from nmt.translate.options import TranslatorOptions
 
@@ -126,13 +125,13 @@ class ResultOptions:
         if forced is not None:
             order = [*target.in_reading_order(range(len(tokens))), len(tokens)]  # EOS last
             log_probs = [forced.log_probs[position] for position in order]
-            source_words = word_of_tokens(pipeline.source, source.tolist())
-            target_words = word_of_tokens(target, tokens)
+            source_words = pipeline.source.word_of_tokens(source.tolist())
+            target_words = target.word_of_tokens(tokens)
             attention = None if forced.weights is None else forced.weights[order]
             if attention is None and (self.alignment or self.dictionary is not None):
                 raise UserError("--alignment and --replace-unk need a model with attention")
             if self.dictionary is not None and UNK in tokens and attention is not None:
-                words = words_of(pipeline.source, text)
+                words = pipeline.source.words(pipeline.source.prepare([text])[0])
                 numbers = word_weights(attention, source_words, range(len(tokens))).argmax(1)
                 aligned = [words[min(number, len(words) - 1)] for number in numbers.tolist()]
                 translation = replaced_unknown(target, tokens, aligned, self.dictionary)

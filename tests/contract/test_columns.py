@@ -11,12 +11,12 @@ import pytest
 
 from nmt.artefact import Artefact
 from nmt.cli.main import run
+from nmt.data.columns import SideWords
 from nmt.data.loader import Loader, Position
 from nmt.data.prepare import PrepareOptions, prepare
 from nmt.data.shards import Corpus, PreparedData
 from nmt.errors import ArtefactError, InputError, UserError
 from nmt.symbols import EOS, PAD
-from nmt.text.words import tokens_per_word, word_of_tokens, words_of
 
 LETTERS = "abcdefghij"
 
@@ -80,7 +80,7 @@ def expected(data: PreparedData, source: list[int], target: list[int]) -> tuple[
     sides = data.pipeline.source, data.pipeline.target
     texts = [side.decode(ids) for side, ids in zip(sides, (source, target), strict=True)]
     words = [  # of each token in the model's order
-        side.in_reading_order(word_of_tokens(side, side.in_reading_order(ids)))
+        side.in_reading_order(side.word_of_tokens(side.in_reading_order(ids)))
         for side, ids in zip(sides, (source, target), strict=True)
     ]
     numbers = importance_of(*texts)
@@ -208,9 +208,11 @@ def test_tokens_are_numbered_by_word_as_alignments_number_them(tmp_path):
     prepare(options(tmp_path, train=texts.write(tmp_path)["train"], character_coverage=0.98))
     for side in (PreparedData(tmp_path / "data").pipeline.source, PreparedData(tmp_path / "data").pipeline.target):
         for text in [text for pair in texts.pairs for text in pair]:
-            num_words, counts = tokens_per_word(side, side.prepare([text]))
-            assert num_words.tolist() == [len(words_of(side, text))]
-            assert np.repeat(np.arange(len(counts)), counts).tolist() == word_of_tokens(side, side.encode(text))
+            prepared = side.prepare([text])
+            words = SideWords(side, prepared)
+            assert words.num_words.tolist() == [len(side.words(prepared[0]))]
+            numbers = np.repeat(np.arange(len(words.tokens)), words.tokens)
+            assert numbers.tolist() == side.word_of_tokens(side.encode(text))
 
 
 BAD = [

@@ -16,7 +16,7 @@ from nmt.batch import Batch
 from nmt.errors import InputError
 from nmt.models.base import Vocabularies
 from nmt.symbols import BOS, EOS, UNK
-from nmt.text.words import words_of
+from nmt.text.pipeline import Side
 from nmt.translate.alignment import hard_alignment, pharaoh, threshold_alignment, word_weights
 from nmt.translate.forced_decoding import force_decode
 
@@ -25,8 +25,8 @@ benchmark = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[2] / "be
 
 @pytest.mark.parametrize(("subword", "words"), [("none", ["a\u2581b", "\u2581"]), ("bpe", ["a", "b"])])
 def test_words_are_divided_as_the_vocabulary_divides_them(subword, words):
-    side = SimpleNamespace(settings=SimpleNamespace(subword=subword), prepare=list)
-    assert words_of(side, "a\u2581b  \u2581") == words
+    side = SimpleNamespace(settings=SimpleNamespace(subword=subword))
+    assert Side.words(side, "a\u2581b  \u2581") == words
 
 
 def gold(sure, possible):

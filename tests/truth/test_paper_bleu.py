@@ -22,7 +22,7 @@ from nmt.metrics.paper_bleu import (
     replace_punctuation,
     split_compounds,
 )
-from nmt.text.tokenize import TOKENIZERS
+from nmt.text.steps import TOKENIZERS
 
 SCORING = Path(__file__).parents[3] / "shared/data/scoring"
 LINES = 200  # of each real output

@@ -3,6 +3,7 @@
 import gzip
 import pickle
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -12,19 +13,17 @@ import sentencepiece
 from sacremoses import MosesTruecaser
 
 from nmt.artefact import Artefact, new_folder
+from nmt.data.encode import KEPT, REASONS, LengthFilter
+from nmt.data.learn import SubwordSettings, learn_subwords
 from nmt.data.prepare import PrepareOptions
 from nmt.errors import ArtefactError, InputError, UserError
 from nmt.options import options_of
 from nmt.symbols import SYMBOLS, UNK
 from nmt.text import pipeline as pipeline_module
 from nmt.text.corpus import clean, decode_line, read_lines
-from nmt.text.filter import KEPT, REASONS, LengthFilter
-from nmt.text.normalize import UNICODE_FORMS, Normalizer
 from nmt.text.pipeline import Pipeline, Side, SideSettings, TextPreparer
-from nmt.text.subword import VOCABULARIES, SentencepieceVocabulary, SubwordSettings, learn_subwords
-from nmt.text.tokenize import TOKENIZERS, NoTokenizer
-from nmt.text.truecase import Truecaser, count_casings
-from nmt.text.vocabulary import WordVocabulary
+from nmt.text.steps import TOKENIZERS, UNICODE_FORMS, NoTokenizer, Truecaser, count_casings
+from nmt.text.vocabulary import VOCABULARIES, SentencepieceVocabulary, WordVocabulary
 
 SENTENCES = [
     "The European Parliament adopted the resolution by 312 votes to 45.",
@@ -124,11 +123,15 @@ def test_damaged_gzip_a_missing_file_and_a_folder_have_errors_of_their_own(tmp_p
 # Normalisation and subwords
 
 
+def normalizer(form: str, punctuation: bool, lowercase: bool) -> Callable[[list[str]], list[str]]:
+    return TextPreparer(SideSettings("en", form, punctuation, lowercase, "none", "none")).normalize
+
+
 def test_normalisation_goes_form_then_punctuation_then_case():
-    assert Normalizer("en", "nfkc", False, False)(["ﬁne\u00a0①\u2028x"]) == ["fine 1 x"]
-    assert Normalizer("en", "nfc", False, False)(["e\u0301 ﬁ"]) == ["é ﬁ"]
-    assert Normalizer("en", "none", False, True)(["A\u0301 ﬁ"]) == ["a\u0301 ﬁ"]
-    assert Normalizer("en", "none", True, True)(["“Hello” – ‘You’…"]) == ["\"hello\" - 'you'..."]
+    assert normalizer("nfkc", False, False)(["ﬁne\u00a0①\u2028x"]) == ["fine 1 x"]
+    assert normalizer("nfc", False, False)(["e\u0301 ﬁ"]) == ["é ﬁ"]
+    assert normalizer("none", False, True)(["A\u0301 ﬁ"]) == ["a\u0301 ﬁ"]
+    assert normalizer("none", True, True)(["“Hello” – ‘You’…"]) == ["\"hello\" - 'you'..."]
 
 
 @pytest.mark.parametrize("subword", ["bpe", "unigram", "none"])
@@ -188,7 +191,7 @@ def test_word_by_word_is_what_sentencepiece_gives_for_the_whole_line(subword):
 
 
 def test_the_cache_of_words_is_bounded_in_characters(monkeypatch):
-    monkeypatch.setattr("nmt.text.subword.MAX_CACHED_CHARACTERS", 1000)
+    monkeypatch.setattr("nmt.text.vocabulary.MAX_CACHED_CHARACTERS", 1000)
     side = pipeline_of("bpe", SENTENCES).source
     reference = sentencepiece.SentencePieceProcessor(model_proto=side.vocabulary.to_bytes())
     for number in range(20):
@@ -232,14 +235,14 @@ def test_words_are_ordered_by_frequency_and_then_by_code_point():
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize("form", ["nfc", "nfkc", "none"])
 def test_each_text_of_a_batch_is_cleaned_then_brought_into_its_form_and_case(form, lowercase):
-    normalizer = Normalizer("en", form, False, lowercase)
+    normalize = normalizer(form, False, lowercase)
     texts = [f"a{chr(number)}\u0301 b" for number in range(0x30000) if not 0xD800 <= number < 0xE000]
     texts += ["ΑΣ", "ΑΣ ", "Σ", "", "two\nlines"]
     expected = list(map(clean, texts))
     if form != "none":
         expected = [unicodedata.normalize(form.upper(), text) for text in expected]
-    assert normalizer(texts) == ([text.lower() for text in expected] if lowercase else expected)
-    assert normalizer([]) == []
+    assert normalize(texts) == ([text.lower() for text in expected] if lowercase else expected)
+    assert normalize([]) == []
 
 
 @pytest.mark.parametrize(
@@ -252,8 +255,9 @@ def test_the_choices_of_an_option_and_of_saved_settings_are_the_names_in_its_tab
     side |= {"normalization": "none", "tokenizer": "none", "subword": "none"}
     for name in table:
         assert getattr(msgspec.convert(side | {option: name}, SideSettings), option) == name
-    with pytest.raises(msgspec.ValidationError):
-        msgspec.convert(side | {option: "unknown"}, SideSettings)
+    if option != "tokenizer":  # whose error is not msgspec's: see below
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert(side | {option: "unknown"}, SideSettings)
 
 
 # Truecasing
