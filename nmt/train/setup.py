@@ -35,7 +35,7 @@ from nmt.train.validation import Validation
 from nmt.translate.open import build_translator
 from nmt.translate.options import TranslatorOptions
 
-TRIED_PAIRS: Final = 2  # by the criterion at set-up: of two lengths, one has padding
+TRIED_PAIRS: Final = 2  # at set-up: of two lengths, one has padding
 
 
 @dataclass(frozen=True)
@@ -118,14 +118,14 @@ def build_run(options: TrainOptions, parts: Any, setup: RunSetup) -> Run:
         model.flops(*torch.ones(2, 1, dtype=torch.int64, device=device))
     context = CriterionContext(pipeline, model)
     criterion = parts.build("criterion", context)
-    first = to_batch(data.train, np.array([0])).to(device)
+    pairs = to_batch(data.train, np.arange(min(TRIED_PAIRS, len(data.train)))).to(device)
     validation = setup.validation
-    _check_best_by(options, _try_criterion(model, criterion, data, validation, options.precision))
+    _check_best_by(options, _try_criterion(model, criterion, pairs, validation, options.precision))
     if options.activation_checkpointing:
         recompute(model)
     if options.compile:
         compile_layers(model)
-    objective = spread(model, criterion, world, options.engine, first)
+    objective = spread(model, criterion, world, options.engine, pairs)
     optimizer = parts.build("optimizer", parameter_groups(model))
     counts = part_counts(model, criterion)
     schedule = parts.build("schedule", model.width, options.max_updates)
@@ -158,18 +158,17 @@ def build_run(options: TrainOptions, parts: Any, setup: RunSetup) -> Run:
 
 
 def _try_criterion(
-    model: Model, criterion: Criterion, data: PreparedData, validation: Validation | None, precision: Precision
+    model: Model, criterion: Criterion, pairs: Batch, validation: Validation | None, precision: Precision
 ) -> Set[str]:
-    """Try the criterion on two training pairs and a development pair, without gradient; return the names of its parts.
+    """Try the criterion on training pairs and a development pair, without gradient; return the names of its parts.
 
     Weights, buffers and random state stay as they were. Raises UserError for a column that a set does not have, and for
     counts that are not those of `Criterion.counts`.
     """
-    device, objective = next(model.parameters()).device, Objective(model, criterion)
+    device, objective = pairs.source.device, Objective(model, criterion)
     buffers = [buffer.clone() for buffer in model.buffers()]
     forked = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(forked), torch.no_grad(), autocast(device, precision):
-        pairs = to_batch(data.train, np.arange(min(TRIED_PAIRS, len(data.train)))).to(device)
         loss: Loss = objective(pairs)
         _check_counts(loss, criterion, pairs)
         if validation is not None:
