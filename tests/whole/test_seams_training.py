@@ -24,7 +24,7 @@ from nmt.optimizers.base import parameter_groups
 from nmt.options import make
 from nmt.train.options import TrainOptions
 from nmt.train.parallel import Objective
-from nmt.train.setup import _try_criterion, open_data
+from nmt.train.setup import open_data, try_criterion
 from nmt.train.validation import Validation
 
 
@@ -412,7 +412,7 @@ def test_the_trial_of_the_criterion_changes_neither_random_state_nor_buffers(dat
     torch.manual_seed(3)
     before = torch.get_rng_state()
     pairs = to_batch(prepared.train, np.arange(2))
-    assert _try_criterion(model, criterion, pairs, Validation(dev), "fp32") == {"loss", "nll"}
+    assert try_criterion(model, criterion, pairs, Validation(dev), "fp32") == {"loss", "nll"}
     assert torch.equal(torch.get_rng_state(), before) and model.calls == 0 and model.training
 
 
