@@ -75,11 +75,11 @@ class DryRun:
 
 def dry_run_of(options: TrainOptions, parts: Any) -> DryRun:
     """Make a few updates from fresh weights, and estimate the run. Raises the errors of `train`."""
-    setup = RunSetup.of(options)
+    setup = RunSetup(options)
     memory = Memory(setup.device)
     free = memory.free()
-    with setup.joined(options):
-        run, done = Run(options, parts, setup), 0
+    with setup.joined():
+        run, done = Run(setup, parts), 0
         if run.checkpoints.folder.is_dir() and (checkpoint := run.checkpoints.newest_valid()):
             state = SavedState.read(checkpoint)
             check_same(run, checkpoint.folder, state)

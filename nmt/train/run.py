@@ -22,7 +22,7 @@ from nmt.optimizers.base import parameter_groups
 from nmt.report.training import LogOnlyReport, NoReport, Report
 from nmt.runs import Checkpoints
 from nmt.schedules.base import Schedule
-from nmt.train.options import MUST_STAY, TrainOptions
+from nmt.train.options import MUST_STAY
 from nmt.train.parallel import compile_layers, part_counts, recompute, spread
 from nmt.train.setup import RunSetup, try_criterion
 from nmt.train.update import LossScale, Updater
@@ -93,11 +93,12 @@ class Run:
     seconds: of training in this process until the last update, by the leader's clock
     """
 
-    def __init__(self, options: TrainOptions, parts: Any, setup: RunSetup) -> None:
+    def __init__(self, setup: RunSetup, parts: Any) -> None:
         """Build it with fresh weights. parts: the chosen ones (nmt.cli.command.Parts)"""
+        self.options = options = setup.options
         use_threads(options.threads)
         keep_pages()
-        self.options, self.folder, self.checkpoints = options, Path(options.output), Checkpoints(Path(options.output))
+        self.folder, self.checkpoints = Path(options.output), Checkpoints(Path(options.output))
         self.world, self.device, self.data, self.validation = setup.world, setup.device, setup.data, setup.validation
         pipeline, train, precision = self.data.pipeline, self.data.train, options.precision
         vocabularies = Vocabularies(pipeline.source.size, pipeline.target.size, pipeline.joint)

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -24,38 +23,30 @@ from nmt.train.parallel import Objective
 from nmt.train.validation import Validation
 
 
-@dataclass(frozen=True)
 class RunSetup:
     """What a run is built from, known before its ranks meet. validation: None without a development set"""
 
-    world: World
-    device: torch.device
-    data: PreparedData
-    validation: Validation | None
-
-    @classmethod
-    def of(cls, options: TrainOptions) -> "RunSetup":
+    def __init__(self, options: TrainOptions) -> None:
         """Raises UserError for an output that cannot be a run, and for a device or data that cannot be used."""
-        world, folder = World.from_environment(), Path(options.output)
-        device = choose_device(options.device, world.local_rank)
-        if device.type == "cuda":
-            torch.cuda.set_device(device)
-        data, validation = open_data(options)
+        self.options, self.world, folder = options, World.from_environment(), Path(options.output)
+        self.device = choose_device(options.device, self.world.local_rank)
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+        self.data, self.validation = open_data(options)
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{quoted(folder)}: is a file; a run is a folder (name another --output)")
         if (folder / MANIFEST).exists():
             raise UserError(f"{quoted(folder)}: is a finished artefact, not a run (name another --output)")
-        return cls(world, device, data, validation)
 
     @contextmanager
-    def joined(self, options: TrainOptions) -> Iterator[None]:
+    def joined(self) -> Iterator[None]:
         """Join the ranks, with tf32 products if asked for; the choice of products is undone at the end."""
-        before = torch.get_float32_matmul_precision()
-        with self.world.joined(self.device.type, options.timeout), matmul.using("torch"):
-            if options.precision == "tf32" and self.device.type != "cuda":
+        before, precision = torch.get_float32_matmul_precision(), self.options.precision
+        with self.world.joined(self.device.type, self.options.timeout), matmul.using("torch"):
+            if precision == "tf32" and self.device.type != "cuda":
                 kind = f"a number format of NVIDIA's GPUs, and this is {self.device}"
                 raise UserError(f"--precision tf32: {kind} (fp32, or bf16)")
-            torch.set_float32_matmul_precision("high" if options.precision == "tf32" else "highest")
+            torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
             try:
                 yield
             finally:

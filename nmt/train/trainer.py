@@ -23,13 +23,13 @@ def train(options: TrainOptions, parts: Any) -> Run:
 
     Raises Interrupted after saving, when a signal asked to stop.
     """
-    setup = RunSetup.of(options)
+    setup = RunSetup(options)
     with (
-        setup.joined(options),
+        setup.joined(),
         Lock(Path(options.output)) if setup.world.leads else nullcontext(),
         Signals() as signals,
     ):
-        run = Run(options, parts, setup)
+        run = Run(setup, parts)
         with closing(run.report):
             resume(run)
             choose_kernels(run)
