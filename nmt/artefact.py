@@ -165,8 +165,13 @@ def _remove(path: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder, which loses its name before its files; a link is removed and not followed."""
-    if folder.is_dir() and not folder.is_symlink() and not folder.name.endswith(".partial"):
+    """Remove a folder, which loses its name before its files; a link to one is removed and not followed.
+
+    Raises NotADirectoryError for anything else.
+    """
+    if not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+    if not folder.is_symlink():
         removed = folder.with_name(f".{folder.name}.removed.partial")
         _remove(removed)
         folder = folder.rename(removed)
@@ -176,7 +181,7 @@ def remove_folder(folder: Path) -> None:
 def _put_in_place(temporary: Path, final: Path) -> None:
     """Rename a complete folder to its final name. The folder it replaces is deleted last, or restored on an error."""
     old = final.with_name(f".{final.name}{REPLACED_ENDING}")
-    remove_folder(old)
+    _remove(old)
     if final.exists():
         final.rename(old)
     try:
@@ -187,7 +192,7 @@ def _put_in_place(temporary: Path, final: Path) -> None:
         raise
     (final / LOCK).unlink()
     _sync(final.parent)
-    remove_folder(old)
+    _remove(old)
 
 
 def remove_leftovers(parent: Path) -> None:

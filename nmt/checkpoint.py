@@ -8,8 +8,9 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, cast, get_args
+from typing import Any, Final, cast
 
+import msgspec
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, load_file, save
@@ -38,7 +39,7 @@ RANDOM_INITIALIZERS: Final = {
     nn.init.kaiming_uniform_,
 }
 
-WeightFormat = Literal["fp32", "int8"]
+WEIGHT_FORMATS: Final = ("fp32", "int8")
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,13 @@ class ModelFacts:
     """The content of options.json, which builds the network again.
 
     model: registered name; options: of its options class; vocabularies: source and target size, and joint
-    weights: number format; int8 is that of nmt.nn.quantized
+    weights: number format, of WEIGHT_FORMATS; int8 is that of nmt.nn.quantized
     """
 
     model: str
     options: Mapping[str, Any]
     vocabularies: Mapping[str, Any]
-    weights: WeightFormat = "fp32"
+    weights: str = "fp32"  # absent in older folders
 
     @classmethod
     def of(cls, name: str, options: Any, vocabularies: Vocabularies) -> "ModelFacts":
@@ -60,15 +61,12 @@ class ModelFacts:
 
     @classmethod
     def read(cls, artefact: Artefact) -> "ModelFacts":
-        content = artefact.json(OPTIONS)
         try:
-            weights = content.get("weights", "fp32")  # absent in older folders
-            facts = cls(str(content["model"]), dict(content["options"]), dict(content["vocabularies"]), weights)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ArtefactError(f"{quoted(artefact.folder / OPTIONS)}: not a model's options: {error!r}") from None
-        if weights not in get_args(WeightFormat):
-            known = " and ".join(get_args(WeightFormat))
-            found = f"has weights of '{quoted(weights)}', this nmt reads {known}"
+            facts = msgspec.convert(artefact.json(OPTIONS), cls)
+        except msgspec.ValidationError as error:
+            raise ArtefactError(f"{quoted(artefact.folder / OPTIONS)}: not a model's options: {error}") from None
+        if facts.weights not in WEIGHT_FORMATS:
+            found = f"has weights of '{quoted(facts.weights)}', this nmt reads {' and '.join(WEIGHT_FORMATS)}"
             raise ArtefactError(f"{quoted(artefact.folder)}: {found} (use the nmt that wrote it)")
         return facts
 

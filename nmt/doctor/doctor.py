@@ -156,16 +156,12 @@ def _prepared_sets(folder: Path, prepared: PreparedData) -> list[PairSet]:
 
 
 class _PreparedSet(msgspec.Struct):
-    """A set in report.json of prepared data."""
-
     kind: str
     read: int
     dropped: dict[str, int]
 
 
 class _PrepareReport(msgspec.Struct):
-    """report.json of prepared data."""
-
     sets: list[_PreparedSet]
 
 
@@ -205,7 +201,6 @@ def _examine(
 
 
 def _findings(pair_set: PairSet, examined: ExaminedPairs, signals: Signals) -> Iterator[Finding]:
-    """The findings within a set."""
     label, num_pairs = pair_set.label, examined.num_pairs
     yield from examined.counts.findings(label, num_pairs)
     duplicates = find_repeated(examined.pair_keys[:, None], signals.check)
@@ -243,12 +238,9 @@ def _examples(pair_set: PairSet, earlier: dict[int, int], other: PairSet) -> lis
 
 def _report(pair_set: PairSet, examined: ExaminedPairs) -> SetReport:
     has_tokens = bool(examined.tokens.any())
-    lengths: dict[str, HistogramRows] = {}
     sides: dict[str, dict[str, Any]] = {}
-    for i, (side, tokens, words) in enumerate(
-        zip(SIDES, examined.tokens.tolist(), examined.words.tolist(), strict=True)
-    ):
-        lengths[side] = examined.lengths.side_rows(i)
+    for i, side in enumerate(SIDES):
+        tokens, words = int(examined.tokens[i]), int(examined.words[i])
         sides[side] = {
             "characters": int(examined.characters[i]),
             "words": words,
@@ -262,7 +254,7 @@ def _report(pair_set: PairSet, examined: ExaminedPairs) -> SetReport:
         pairs=pair_set.num_pairs,
         examined=examined.num_pairs,
         unit="tokens" if has_tokens else "words",
-        lengths={**lengths, "ratio": examined.lengths.ratio_rows()},
+        lengths=examined.lengths.rows(),
         correlation=examined.lengths.correlation,
         sides=sides,
     )

@@ -63,7 +63,7 @@ class ExaminedPairs:
     tokens, words, characters: (2,) of both sides; tokens are 0 without a vocabulary
     unknown: for each side the count of each character without an entry in the vocabulary
     pair_keys, source_keys: (N,) of the exact texts
-    loose_keys: (N,) of the source without case, spaces and punctuation
+    loose_keys: (N,) of the source without case, spaces and punctuation, which copies of a corpus differ in
     """
 
     num_pairs: int
@@ -115,7 +115,7 @@ class ExaminePairs:
         examined.pair_keys = keys_of(f"{s}\n{t}" if s else "" for s, t in full)
         examined.source_keys = keys_of(s for s, _ in full)
         if self.loose:
-            examined.loose_keys = keys_of(loosely(text) for text in texts[0])
+            examined.loose_keys = keys_of(NOT_WORDS.sub("", text.casefold()) for text in texts[0])
         return examined
 
     def _check_side(self, lines: LinePairs, side: int, counts: FindingCounts) -> list[str]:
@@ -221,11 +221,6 @@ class ExaminePairs:
             for i in np.flatnonzero(reasons != KEPT).tolist():
                 place = f"{lines.places[0]}:{lines.numbers[i]}"
                 examined.counts.add("dropped", "pair", place, texts[0][i], texts[1][i], detail=REASONS[reasons[i]])
-
-
-def loosely(text: str) -> str:
-    """A text without case, spaces and punctuation, which copies of a corpus differ in."""
-    return NOT_WORDS.sub("", text.casefold())
 
 
 def _characters_without_entry(side: Side, text: str) -> Counter[str]:

@@ -196,8 +196,8 @@ class FindingCounts:
             kept += examples[: self.max_examples - len(kept)]
 
     def findings(self, name: str, num_pairs: int) -> Iterator[Finding]:
-        """The findings of the set `name`, in the order of CHECKS."""
-        for key in sorted(self.counts, key=lambda key: (list(CHECKS).index(key[0]), key[1:])):
+        """The findings of the set `name`; those of a check by side and detail."""
+        for key, count in sorted(self.counts.items()):
             check, side, detail = key
             of = self.of.get((check, side), num_pairs)
-            yield Finding(check, name, side, self.counts[key], of, detail, self.examples.get(key, []))
+            yield Finding(check, name, side, count, of, detail, self.examples[key])

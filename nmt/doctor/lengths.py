@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt.data.row_files import SIDES
 from nmt.data.sets import zero_counts
 
 MAX_COUNTED_LENGTH: Final = 1024  # greater lengths are counted together
@@ -58,23 +59,24 @@ class LengthHistograms:
         spread = (n * ss - s * s) * (n * tt - t * t)
         return (n * st - s * t) / math.sqrt(spread) if n and spread > 1e-9 * n * ss * n * tt else None
 
-    def side_rows(self, side: int) -> HistogramRows:
-        """Lines of a side by length: 0, bars of equal width such as "1-5", and one bar for the longest lines."""
-        counts = self.counts[side]
-        total = int(counts.sum())
-        typical = int(np.searchsorted(np.cumsum(counts), EQUAL_BARS_SHARE * total))
-        width = next((width for width in BAR_WIDTHS if typical <= NUM_BARS * width), BAR_WIDTHS[-1])
-        rows = [("0", int(counts[0]))]
-        start = 1
-        while start <= min(typical, MAX_COUNTED_LENGTH):
-            end = min(start + width - 1, MAX_COUNTED_LENGTH)
-            rows.append((str(start) if width == 1 else f"{start}-{end}", int(counts[start : end + 1].sum())))
-            start = end + 1
-        return [*rows, (f"{start} and more", int(counts[start:].sum()))]
-
-    def ratio_rows(self) -> HistogramRows:
-        """Pairs by the ratio of target to source length."""
+    def rows(self) -> dict[str, HistogramRows]:
+        """The histograms by name: lines of each side by length, and pairs by the ratio of target to source length."""
         edges = [f"{edge:.2f}" for edge in RATIO_EDGES]
         inner = [f"{low}-{high}" for low, high in pairwise(edges)]
         labels = [f"below {edges[0]}", *inner, f"{edges[-1]} and more", "one side empty"]
-        return list(zip(labels, self.ratios.tolist(), strict=True))
+        sides = zip(SIDES, map(_length_rows, self.counts), strict=True)
+        return dict([*sides, ("ratio", list(zip(labels, self.ratios.tolist(), strict=True)))])
+
+
+def _length_rows(counts: NDArray[np.int64]) -> HistogramRows:
+    """Lines by length: 0, bars of equal width such as "1-5", and one bar for the longest lines."""
+    total = int(counts.sum())
+    typical = int(np.searchsorted(np.cumsum(counts), EQUAL_BARS_SHARE * total))
+    width = next((width for width in BAR_WIDTHS if typical <= NUM_BARS * width), BAR_WIDTHS[-1])
+    rows = [("0", int(counts[0]))]
+    start = 1
+    while start <= min(typical, MAX_COUNTED_LENGTH):
+        end = min(start + width - 1, MAX_COUNTED_LENGTH)
+        rows.append((str(start) if width == 1 else f"{start}-{end}", int(counts[start : end + 1].sum())))
+        start = end + 1
+    return [*rows, (f"{start} and more", int(counts[start:].sum()))]

@@ -4,7 +4,7 @@ Dimensions: B sentences, S source and T target positions, D width, V target voca
 N = B * W rows, the hypotheses of one sentence next to each other.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -131,12 +131,14 @@ class State:
 class Scorer(Protocol):
     """The distribution of the next token, one step at a time. Models, ensembles and plug-ins' own objects are Scorers."""
 
+    @abstractmethod
     def start(self, source: Tensor) -> State:
         """The state before the first step, with one hypothesis per sentence.
 
         source: (B, S) ids; each row ends with EOS, then PAD
         """
 
+    @abstractmethod
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Read one token of each hypothesis and predict the next.
 
@@ -162,7 +164,7 @@ def prepared_scorer(scorer: Scorer) -> Scorer:
     return prepared()
 
 
-class Model(nn.Module, ABC):
+class Model(nn.Module, Scorer):
     """A trainable network and a Scorer.
 
     A registered model is built as `cls(options, vocabularies)`.
@@ -180,14 +182,6 @@ class Model(nn.Module, ABC):
     @abstractmethod
     def forward(self, batch: Batch) -> Output:
         """Features of each target position, given the source and the earlier target tokens."""
-
-    @abstractmethod
-    def start(self, source: Tensor) -> State:
-        """See Scorer."""
-
-    @abstractmethod
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """See Scorer."""
 
     def prepared(self, output: Callable[[Tensor], Tensor] | None = None) -> Scorer:
         """The model as the Scorer of one search, with its weights looked up once; by default the model itself.

@@ -168,12 +168,7 @@ class DecoderLayer(nn.Module):
         feed_forward_input, feed_forward_result = self.feed_forward_residual.prepared()
 
         def step(
-            states: Tensor,
-            cache: KeysValues,
-            used: int,
-            bias: Tensor,
-            memory: KeysValues,
-            padding_bias: Tensor,
+            states: Tensor, cache: KeysValues, used: int, bias: Tensor, memory: KeysValues, padding_bias: Tensor
         ) -> tuple[Tensor, KeysValues]:
             change, cache = attend(attention_input(states), cache, used, bias)
             states = attention_result(states, change)

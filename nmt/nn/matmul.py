@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
 Matmul = Literal["torch", "onednn"]
-# Without gradients numpy is possible too, and `auto`: for each shape the implementation that was measured as fastest.
+# Without gradients also numpy, and `auto`: for each shape the implementation that was measured as fastest.
 InferenceMatmul = Literal["auto", "torch", "onednn", "numpy"]
 Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
@@ -98,7 +98,7 @@ def add_product(sums: Tensor, left: Tensor, right: Tensor) -> None:
     """sums (E, D) += the transpose of left (N, E) times right (N, D), without gradient."""
     if torch.is_autocast_enabled(sums.device.type):
         sums += left.t() @ right
-    elif _by_onednn(right):
+    elif _current == "onednn" and _has_choice(right):
         sums += _onednn_of_rows(left, right)
     else:
         sums.addmm_(left.t(), right)
@@ -106,11 +106,8 @@ def add_product(sums: Tensor, left: Tensor, right: Tensor) -> None:
 
 def product_back(gradient: Tensor, weight: Tensor) -> Tensor:
     """gradient (N, E) times weight (E, D), without gradient: (N, D)"""
-    return _onednn(gradient, weight.t(), None) if _by_onednn(gradient) else gradient @ weight
-
-
-def _by_onednn(states: Tensor) -> bool:
-    return _current == "onednn" and _has_choice(states)
+    by_onednn = _current == "onednn" and _has_choice(gradient)
+    return _onednn(gradient, weight.t(), None) if by_onednn else gradient @ weight
 
 
 def _has_choice(states: Tensor) -> bool:
@@ -174,13 +171,10 @@ class _OnednnProduct(torch.autograd.Function):
 # Measurements
 
 
-def measured(
-    rows: int, inputs: int, outputs: int, gradients: bool = True, seconds: float = TRAINING_MEASUREMENT_SECONDS
-) -> tuple[Matmul, float]:
-    """The faster implementation of (rows, inputs) x (inputs, outputs), and the speedup of oneDNN over torch.
+def measured(rows: int, inputs: int, outputs: int) -> tuple[Matmul, float]:
+    """The faster implementation of (rows, inputs) x (inputs, outputs) with gradients, and the speedup of oneDNN over torch.
 
     Each round has another number of rows, as micro-batches have: oneDNN generates code for each shape.
-    gradients: whether they are computed too; seconds: of the measurement
     """
     if not onednn_available():
         return "torch", 0.0
@@ -190,12 +184,11 @@ def measured(
             return "torch", 0.0
 
     def multiply(implementation: Matmul, number: int) -> None:
-        with using(implementation), torch.set_grad_enabled(gradients):
+        with using(implementation), torch.enable_grad():
             output = product(states[: rows - number % (rows // 2)], weight)
-        if gradients:
-            torch.autograd.grad(output, (states, weight), output)
+        torch.autograd.grad(output, (states, weight), output)
 
-    speedup = _speedup(lambda number: multiply("torch", number), lambda number: multiply("onednn", number), seconds)
+    speedup = _speedup(lambda number: multiply("torch", number), lambda number: multiply("onednn", number))
     return ("onednn" if speedup >= MIN_SPEEDUP else "torch"), speedup
 
 
@@ -206,14 +199,10 @@ def speedup_of_type(dtype: torch.dtype, rows: int, inputs: int, outputs: int) ->
     return _speedup(lambda number: linear(states, weight), lambda number: linear(cast_states, cast_weight))
 
 
-def _speedup(
-    baseline: Callable[[int], object],
-    other: Callable[[int], object],
-    seconds: float = TRAINING_MEASUREMENT_SECONDS,
-) -> float:
+def _speedup(baseline: Callable[[int], object], other: Callable[[int], object]) -> float:
     """The speedup of `other`, as the median of alternating rounds. Both are called with the number of the round."""
     ratios: list[float] = []
-    end = time.perf_counter() + seconds
+    end = time.perf_counter() + TRAINING_MEASUREMENT_SECONDS
     while len(ratios) < MIN_TRAINING_ROUNDS or time.perf_counter() < end:
         start = time.perf_counter()
         baseline(len(ratios))

@@ -49,7 +49,9 @@ class Int8Linear(nn.Module):
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.scale = nn.Parameter(scale, requires_grad=False)
         self.register_buffer("bias", bias)
-        self.max_input = MAX_INT8 if _sums_in_32_bits() else MAX_INPUT_16_BIT_SUMS
+        # VNNI multiplies bytes without 16-bit sums in between
+        has_vnni = bool(getattr(torch.cpu, "_is_vnni_supported", lambda: False)())
+        self.max_input = MAX_INT8 if has_vnni else MAX_INPUT_16_BIT_SUMS
 
     @classmethod
     def of(cls, linear: nn.Linear, rounding: Rounding = rounded) -> "Int8Linear":
@@ -58,7 +60,12 @@ class Int8Linear(nn.Module):
     @cached_property
     def _packed(self) -> Any:
         """The weights in torch's layout, at first use: a model that is being loaded gets its weights after its layers."""
-        return _packed(self.weight, self.scale)
+        # torch has deprecated quantized tensors, with a warning, but there is no other way to pack weights yet
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            zeros = torch.zeros(len(self.scale), dtype=torch.int64)
+            quantized = torch._make_per_channel_quantized_tensor(self.weight, self.scale.double(), zeros, 0)
+            return torch.ops.quantized.linear_prepack(quantized, None)
 
     @cached_property
     def _widened(self) -> Linear:
@@ -97,20 +104,6 @@ def int8_available() -> bool:
     return hasattr(torch, "_make_per_channel_quantized_tensor") and all(
         hasattr(torch.ops.quantized, name) for name in names
     )
-
-
-def _packed(weight: Tensor, scale: Tensor) -> Any:
-    # torch has deprecated quantized tensors, with a warning, but there is no other way to pack weights yet
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        zeros = torch.zeros(len(scale), dtype=torch.int64)
-        quantized = torch._make_per_channel_quantized_tensor(weight, scale.double(), zeros, 0)
-        return torch.ops.quantized.linear_prepack(quantized, None)
-
-
-def _sums_in_32_bits() -> bool:
-    """Whether the processor multiplies bytes without 16-bit sums in between (VNNI), as far as torch can tell."""
-    return bool(getattr(torch.cpu, "_is_vnni_supported", lambda: False)())
 
 
 class Int8Embedding(nn.Module):

@@ -1,12 +1,11 @@
 """Adafactor: Adam's second moment as the product of two vectors (Shazeer and Stern, 2018, algorithms 4 and 5)."""
 
-from typing import Any, Final
+from typing import Final
 
 import torch
 
 from nmt import UserError, opt, options_class, register
-from nmt.dist import is_sharded
-from nmt.optimizers.base import UNSET_LR, Parameters, tensors_of
+from nmt.optimizers.base import UNSET_LR, Groups, has_sharded
 
 MIN_MOMENT_EPS: Final = 1e-18  # torch squares it in float32: a smaller one would divide 0 by 0 for unused embeddings
 
@@ -41,14 +40,13 @@ class Adafactor(torch.optim.Adafactor):
     The step of a matrix is min(lr, update^-0.5) times its root mean square, so a learning rate near 0.01 is usual.
     """
 
-    def __init__(self, options: AdafactorOptions, parameters: Parameters) -> None:
-        groups: list[Any] = list(parameters)
-        if any(map(is_sharded, tensors_of(groups))):
+    def __init__(self, options: AdafactorOptions, parameters: Groups) -> None:
+        if has_sharded(parameters):
             raise UserError(
                 "--optimizer adafactor: needs whole matrices, and --engine fsdp shards them (give ddp, or adam)"
             )
         super().__init__(
-            groups,
+            parameters,
             lr=UNSET_LR,
             beta2_decay=options.adafactor_beta2_decay,
             eps=options.adafactor_eps,

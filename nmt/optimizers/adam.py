@@ -1,11 +1,12 @@
-"""Adam (Kingma and Ba, 2015), by default with the values of "Attention Is All You Need", section 5.3."""
+"""Adam (Kingma and Ba, 2015), by default with the values of "Attention Is All You Need", section 5.3.
 
-from typing import Any
+AdamW decouples the weight decay (Loshchilov and Hutter, 2019).
+"""
 
 import torch
 
 from nmt import opt, options_class, register
-from nmt.optimizers.base import UNSET_LR, Parameters, can_fuse
+from nmt.optimizers.base import UNSET_LR, Groups, can_fuse
 
 
 @options_class
@@ -21,13 +22,22 @@ class AdamOptions:
 class Adam(torch.optim.Adam):
     """Adam: the mean gradient of each weight over the root of its mean squared gradient."""
 
-    def __init__(self, options: AdamOptions, parameters: Parameters) -> None:
-        groups: list[Any] = list(parameters)
-        super().__init__(
-            groups,
-            lr=UNSET_LR,
-            betas=options.adam_betas,
-            eps=options.adam_eps,
-            weight_decay=options.weight_decay,
-            fused=can_fuse(groups),
-        )
+    def __init__(self, options: AdamOptions, parameters: Groups) -> None:
+        betas, eps, decay = options.adam_betas, options.adam_eps, options.weight_decay
+        super().__init__(parameters, UNSET_LR, betas, eps, decay, fused=can_fuse(parameters))
+
+
+@options_class
+class AdamWOptions(AdamOptions):
+    weight_decay: float = opt(
+        0.01, "share of each weight subtracted an update, times the learning rate", aliases=("wd",), minimum=0
+    )
+
+
+@register("optimizer", "adamw", AdamWOptions)
+class AdamW(torch.optim.AdamW):
+    """Adam whose weight decay is not part of the gradient."""
+
+    def __init__(self, options: AdamWOptions, parameters: Groups) -> None:
+        betas, eps, decay = options.adam_betas, options.adam_eps, options.weight_decay
+        super().__init__(parameters, UNSET_LR, betas, eps, decay, fused=can_fuse(parameters))

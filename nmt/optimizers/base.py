@@ -6,26 +6,24 @@ option for the learning rate: `group["lr"]` of each of its `param_groups` is a p
 times `group["lr_factor"]`.
 """
 
-from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from torch import nn
-
+from nmt.dist import is_sharded
 from nmt.errors import UserError
 from nmt.models.base import Model
 
 UNSET_LR: Final = 0.0  # until the schedule sets it, so that a forgotten schedule changes no weight
 FUSED_DEVICES: Final = {"cpu", "cuda"}
 
-Parameters = Iterable[nn.Parameter] | Iterable[dict[str, Any]]
+Groups = list[dict[str, Any]]
 
 
-def parameter_groups(model: Model) -> list[dict[str, Any]]:
+def parameter_groups(model: Model) -> Groups:
     """A model's groups of trainable parameters as torch's optimizers take them.
 
     Raises UserError unless each trainable parameter is in one group.
     """
-    groups: list[dict[str, Any]] = []
+    groups: Groups = []
     for group in model.parameter_groups():
         trainable = [parameter for parameter in group.parameters if parameter.requires_grad]
         decay = {} if group.weight_decay is None else {"weight_decay": group.weight_decay}
@@ -33,21 +31,19 @@ def parameter_groups(model: Model) -> list[dict[str, Any]]:
             groups.append({"params": trainable, "name": group.name, "lr_factor": group.lr_factor, **decay})
     grouped = [id(parameter) for group in groups for parameter in group["params"]]
     for name, parameter in model.named_parameters():
-        if parameter.requires_grad and grouped.count(id(parameter)) != 1:
-            count = grouped.count(id(parameter))
+        if parameter.requires_grad and (count := grouped.count(id(parameter))) != 1:
             raise UserError(f"{type(model).__name__}: parameter '{name}' is in {count} parameter groups, not in one")
     if not groups:
         raise UserError(f"{type(model).__name__}: has no trainable parameters")
     return groups
 
 
-def tensors_of(parameters: Sequence[Any]) -> list[nn.Parameter]:
-    """The parameters of a sequence of parameters or of torch's parameter groups."""
-    groups = (group["params"] if isinstance(group, dict) else [group] for group in parameters)
-    return [parameter for group in groups for parameter in group]
-
-
-def can_fuse(parameters: Sequence[Any]) -> bool:
+def can_fuse(groups: Groups) -> bool:
     """Whether torch has a fused kernel for these parameters: the fastest, and bit-reproducible."""
-    tensors = tensors_of(parameters)
+    tensors = [parameter for group in groups for parameter in group["params"]]
     return all(tensor.device.type in FUSED_DEVICES and tensor.is_floating_point() for tensor in tensors)
+
+
+def has_sharded(groups: Groups) -> bool:
+    """Whether FSDP has sharded some of these parameters."""
+    return any(is_sharded(parameter) for group in groups for parameter in group["params"])

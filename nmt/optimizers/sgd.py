@@ -1,12 +1,9 @@
 """Stochastic gradient descent, optionally with momentum (Sutskever et al., 2013)."""
 
-from typing import Any
-
 import torch
 
 from nmt import opt, options_class, register
-from nmt.dist import is_sharded
-from nmt.optimizers.base import UNSET_LR, Parameters, can_fuse, tensors_of
+from nmt.optimizers.base import UNSET_LR, Groups, can_fuse, has_sharded
 
 
 @options_class
@@ -24,13 +21,12 @@ class SgdOptions:
 class Sgd(torch.optim.SGD):
     """Gradient descent: the step of each weight is its gradient, or a running sum of gradients."""
 
-    def __init__(self, options: SgdOptions, parameters: Parameters) -> None:
-        groups: list[Any] = list(parameters)
+    def __init__(self, options: SgdOptions, parameters: Groups) -> None:
         super().__init__(
-            groups,
+            parameters,
             lr=UNSET_LR,
             momentum=options.momentum,
             nesterov=options.nesterov,
             weight_decay=options.weight_decay,
-            fused=can_fuse(groups) and not any(map(is_sharded, tensors_of(groups))),
+            fused=can_fuse(parameters) and not has_sharded(parameters),
         )

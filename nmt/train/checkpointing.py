@@ -3,6 +3,7 @@
 import time
 from dataclasses import asdict, dataclass
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -101,15 +102,10 @@ def _newest_checkpoint(run: Run) -> Artefact | None:
         checkpoint = run.checkpoints.newest_valid()
         for newer in run.checkpoints.all():  # never to be mistaken for what follows from here
             if checkpoint is not None and update_of(newer) > update_of(checkpoint.folder):
-                newer.rename(_unused_name(newer))
+                names = (newer.with_name(f"damaged-{newer.name}{f'.{i}' if i else ''}") for i in count())
+                newer.rename(next(name for name in names if not name.exists()))
     name = run.world.gather(checkpoint.folder.name.encode() if checkpoint else b"")[0].decode()
     return checkpoint or (Artefact(run.checkpoints.folder / name, "checkpoint") if name else None)
-
-
-def _unused_name(folder: Path) -> Path:
-    """A new name for a damaged checkpoint, beside it."""
-    names = (folder.with_name(f"damaged-{folder.name}{end}") for end in ("", *(f".{i}" for i in range(1, 1000))))
-    return next(name for name in names if not name.exists())
 
 
 def check_same(run: Run, folder: Path, state: SavedState) -> None:

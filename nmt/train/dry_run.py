@@ -15,9 +15,10 @@ from nmt.device import Memory
 from nmt.report.training import LogWindow
 from nmt.train.checkpointing import SavedState, check_same
 from nmt.train.options import TrainOptions
+from nmt.train.probe import choose_kernels
 from nmt.train.reporting import add_update, flops_of
 from nmt.train.run import Run
-from nmt.train.setup import RunSetup, build_run, choose_kernels, matmul_precision
+from nmt.train.setup import RunSetup
 from nmt.train.trainer import make_update
 
 TIMED_UPDATES: Final = 3  # after a first one, which warms up
@@ -74,12 +75,11 @@ class DryRun:
 
 def dry_run_of(options: TrainOptions, parts: Any) -> DryRun:
     """Make a few updates from fresh weights, and estimate the run. Raises the errors of `train`."""
-    setup = RunSetup.of(options)
+    setup = RunSetup(options)
     memory = Memory(setup.device)
     free = memory.free()
-    joined = setup.world.joined(setup.device.type, options.timeout)
-    with joined, matmul_precision(setup.device, options.precision):
-        run, done = build_run(options, parts, setup), 0
+    with setup.joined():
+        run, done = Run(setup, parts), 0
         if run.checkpoints.folder.is_dir() and (checkpoint := run.checkpoints.newest_valid()):
             state = SavedState.read(checkpoint)
             check_same(run, checkpoint.folder, state)

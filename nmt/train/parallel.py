@@ -1,22 +1,26 @@
-"""Training over many devices by PyTorch's engines: DDP, and FSDP2 for a model that does not fit one device.
+"""Wrapping a model for training: activation checkpointing, compilation, and PyTorch's engines for many devices.
 
-Both average the gradients of all ranks; the loss of each rank is multiplied by the number of ranks, which gives the sum.
+A layer is an item of an nn.ModuleList that is called as a module. The engines are DDP, and FSDP2 for a model that does not
+fit one device. Both average the gradients of all ranks; the loss of each rank is multiplied by their number, which gives the
+sum.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from inspect import signature
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from nmt.batch import Batch
 from nmt.criteria.base import Criterion, Loss
+from nmt.device import allow_graphs
 from nmt.dist import World
 from nmt.errors import UserError
 from nmt.models.base import Model, Output, Term
-from nmt.train.layer_wrapping import layers_of
 
 Engine = Literal["ddp", "fsdp"]
 
@@ -72,6 +76,43 @@ def part_counts(model: Model, criterion: Criterion) -> Callable[[Batch], dict[st
     if type(criterion).counts is Criterion.counts and type(model).extra_counts is Model.extra_counts:
         return None
     return lambda batch: {**criterion.counts(batch), **model.extra_counts(batch)}
+
+
+def layers_of(module: nn.Module) -> list[nn.Module]:
+    """The layers of a module, each once, without the layers inside a layer."""
+    layers: list[nn.Module] = []
+    for child in module.children():
+        layers += list(child) if isinstance(child, nn.ModuleList) else layers_of(child)
+    return list(dict.fromkeys(layers))
+
+
+def recompute(model: nn.Module) -> None:
+    """Keep only the input of each layer and recompute the rest for the gradient; UserError if the model has no layers."""
+    layer: Any
+    for layer in _required_layers(model, "--activation-checkpointing"):
+        layer.forward = partial(_checkpointed, layer.forward)
+
+
+def _checkpointed(forward: Any, *inputs: Any, **named: Any) -> Any:
+    if not torch.is_grad_enabled():
+        return forward(*inputs, **named)
+    return checkpoint(forward, *inputs, use_reentrant=False, **named)
+
+
+def compile_layers(model: nn.Module) -> None:
+    """Compile each layer for varying lengths and batch sizes, one graph for each kind of layer.
+
+    A batch or a length of 1, and validation, need further graphs. Raises UserError when the model has no layers.
+    """
+    allow_graphs()
+    for layer in _required_layers(model, "--compile"):
+        layer.compile(dynamic=True)
+
+
+def _required_layers(model: nn.Module, flag: str) -> list[nn.Module]:
+    if not (layers := layers_of(model)):
+        raise UserError(f"{flag}: needs a model whose layers are in an nn.ModuleList (leave it out)")
+    return layers
 
 
 def spread(model: Model, criterion: Criterion, world: World, engine: Engine, batch: Batch) -> nn.Module:

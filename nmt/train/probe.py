@@ -1,4 +1,4 @@
-"""Probing a device before the first update: shapes for measuring products, and the largest micro-batch that fits."""
+"""Probing a device before the first update: the faster products, and the largest micro-batch that fits."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -7,10 +7,12 @@ from torch import nn
 
 from nmt.batch import Batch, dummy_batch
 from nmt.data.loader import Loader
-from nmt.device import Memory, Precision, autocast, release_memory
+from nmt.device import CAST_TO, Memory, Precision, autocast, release_memory
 from nmt.dist import World
-from nmt.errors import ResourceError, is_out_of_memory
+from nmt.errors import ResourceError, UserError, is_out_of_memory
+from nmt.nn import matmul
 from nmt.train.parallel import gradients_shared, in_step, sum_of_trained
+from nmt.train.run import Run
 
 MIN_PROBE_TOKENS: Final = 512
 MAX_MEMORY_SHARE: Final = 0.8  # of the free memory
@@ -19,10 +21,60 @@ OUT_OF_MEMORY_BYTES: Final = 1 << 60  # more than any device has
 OPTIMIZER_NUMBERS_PER_WEIGHT: Final = 2  # from the first update on
 
 
+def choose_kernels(run: Run) -> None:
+    """Choose the path of the products and the size of the micro-batches, by measuring where no option decides."""
+    options, limit = run.options, run.progress.limit
+    if run.device.type == "cpu" and options.precision in CAST_TO:
+        ratio = matmul.speedup_of_type(CAST_TO[options.precision], *products(run.model))
+        if ratio < 1:
+            slower = f"this processor is {1 / ratio:.1f} times slower with it than with fp32"
+            run.report.line(f"--precision {options.precision}: {slower}")
+    if options.matmul == "onednn" and not matmul.onednn_available():
+        raise UserError("--matmul onednn: this torch was built without it (give auto or torch)")
+    if options.matmul != "auto":
+        limit.matmul = options.matmul
+    elif limit.matmul is None or (limit.matmul == "onednn" and not matmul.onednn_available()):
+        limit.matmul = _faster_products(run)
+    matmul.use(limit.matmul)
+    asked = f"{options.max_tokens} on {run.world.size} x {run.device.type}"
+    if limit.asked != asked:
+        if limit.asked is not None:
+            same = "the same gradients, but for their last bits and dropout's draws"
+            run.report.line(f"micro-batches: {asked}, before {limit.asked}: {same}")
+        limit.asked = asked
+        limit.max_tokens = limit.max_micro_batch_tokens = _max_tokens(run)
+    run.loader.max_tokens = limit.max_tokens
+
+
+def _faster_products(run: Run) -> matmul.Matmul:
+    """The faster path of float32 products on a CPU, as the leader measures it."""
+    if run.device.type != "cpu" or run.options.precision in CAST_TO:
+        return "torch"
+    faster, ratio = matmul.measured(*products(run.model))
+    agreed: matmul.Matmul = "onednn" if run.world.gather(faster.encode())[0] == b"onednn" else "torch"
+    run.report.line(f"products by {agreed}: oneDNN is {ratio:.2f} times as fast as torch's own here (--matmul)")
+    return agreed
+
+
 def products(model: nn.Module) -> tuple[int, int, int]:
     """(rows, inputs, outputs) of the most common kind of product in the model's layers."""
     outputs, inputs = max((weight.shape for weight in model.parameters() if weight.ndim == 2), key=min)
     return PRODUCT_ROWS, inputs, min(outputs, 4 * inputs)
+
+
+def _max_tokens(run: Run) -> int:
+    """Tokens of a micro-batch, padding counted: as the option says, or as many as the device holds."""
+    options, longest = run.options, run.loader.longest()
+    if options.max_tokens == "auto":
+        largest = run.loader.largest_micro_batch()
+        max_tokens = find_max_tokens(run.updater.objective, run.loader, largest, options.precision, run.world)
+        why = "the largest that the data asks for" if max_tokens >= largest else "memory holds no larger ones"
+        run.report.line(f"micro-batches of at most {max_tokens:,} tokens, found by trial: {why}")
+        return max_tokens
+    if options.max_tokens < longest:
+        longer = f"longer pairs, of up to {longest:,}, are batches of their own"
+        run.report.line(f"--max-tokens {options.max_tokens:,}: {longer}")
+    return options.max_tokens
 
 
 def find_max_tokens(objective: nn.Module, loader: Loader, largest: int, precision: Precision, world: World) -> int:

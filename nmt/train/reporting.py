@@ -11,8 +11,7 @@ from nmt.errors import DivergedError
 from nmt.models.base import Model
 from nmt.options import as_dict, toml_line
 from nmt.report.training import SHOWN_AS, LogWindow, RunStatus
-from nmt.train.layer_wrapping import graphs_compiled
-from nmt.train.period import Timer
+from nmt.train.options import Timer
 from nmt.train.run import Run
 from nmt.train.update import Stats
 from nmt.train.validation import ValidationResult
@@ -145,7 +144,9 @@ def announce(run: Run) -> None:
 def conclude(run: Run) -> None:
     """Log which checkpoint is the best, and how to use it."""
     if run.options.compile:
-        run.report.line(f"torch.compile made {graphs_compiled()} graphs")
+        from torch._dynamo.utils import counters
+
+        run.report.line(f"torch.compile made {counters['stats']['unique_graphs']} graphs")
     if (best := run.checkpoints.best()) is not None:
         score = run.checkpoints.score(best)
         sign = run.validation.sign(run.options.best_by) if run.validation else 1.0

@@ -2,27 +2,34 @@
 
 import math
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 import torch
 
 from nmt.checkpoint import ModelFacts, weights_of
 from nmt.criteria.base import Criterion, CriterionContext
-from nmt.data.loader import Loader, Position, UpdateBatches
-from nmt.data.shards import PreparedData
-from nmt.dist import World, full_tensor, is_sharded
-from nmt.models.base import Model
+from nmt.data.loader import Loader, Position, UpdateBatches, to_batch
+from nmt.device import keep_pages, use_threads
+from nmt.dist import full_tensor, is_sharded
+from nmt.errors import UserError, unknown
+from nmt.models.base import Model, Vocabularies
 from nmt.nn.matmul import Matmul
-from nmt.report.training import NoReport, Report
+from nmt.optimizers.base import parameter_groups
+from nmt.report.training import LogOnlyReport, NoReport, Report
 from nmt.runs import Checkpoints
 from nmt.schedules.base import Schedule
-from nmt.train.options import TrainOptions
+from nmt.train.options import MUST_STAY
+from nmt.train.parallel import compile_layers, part_counts, recompute, spread
+from nmt.train.setup import RunSetup, try_criterion
 from nmt.train.update import LossScale, Updater
-from nmt.train.validation import Validation
+from nmt.translate.translator import Translator
+from nmt.translate.options import TranslatorOptions
+
+TRIED_PAIRS: Final = 2  # at set-up: of two lengths, one has padding
 
 
 @dataclass
@@ -76,7 +83,6 @@ class Progress:
         return better
 
 
-@dataclass
 class Run:
     """Everything that a training run works with.
 
@@ -87,28 +93,54 @@ class Run:
     seconds: of training in this process until the last update, by the leader's clock
     """
 
-    options: TrainOptions
-    settings: Mapping[str, Any]
-    folder: Path
-    data: PreparedData
-    facts: ModelFacts
-    world: World
-    model: Model
-    criterion: Criterion
-    context: CriterionContext
-    updater: Updater
-    optimizer: torch.optim.Optimizer
-    schedule: Schedule
-    loader: Loader
-    validation: Validation | None
-    report: Report | NoReport
-    checkpoints: Checkpoints
-    progress: Progress
-    failed_saves: int = 0
-    saved: dict[str, Any] | None = None
-    minutes_before: float = 0.0
-    started: float = field(default_factory=time.monotonic)
-    seconds: float = 0.0
+    def __init__(self, setup: RunSetup, parts: Any) -> None:
+        """Build it with fresh weights. parts: the chosen ones (nmt.cli.command.Parts)"""
+        self.options = options = setup.options
+        use_threads(options.threads)
+        keep_pages()
+        self.folder, self.checkpoints = Path(options.output), Checkpoints(Path(options.output))
+        self.world, self.device, self.data, self.validation = setup.world, setup.device, setup.data, setup.validation
+        pipeline, train, precision = self.data.pipeline, self.data.train, options.precision
+        vocabularies = Vocabularies(pipeline.source.size, pipeline.target.size, pipeline.joint)
+        torch.manual_seed(options.seed)
+        self.model: Model = parts.build("model", vocabularies).to(self.device)
+        if options.metrics and not self.model.reads_source:
+            raise UserError(f"model {parts.chosen['model']} translates nothing (give --no-valid-bleu --best-by loss)")
+        if self.model.cost_is_measured:  # an error of the measurement comes before any work
+            self.model.flops(*torch.ones(2, 1, dtype=torch.int64, device=self.device))
+        self.facts = ModelFacts.of(parts.chosen["model"], parts.options("model"), vocabularies)
+        self.context = CriterionContext(pipeline, self.model)
+        self.criterion: Criterion = parts.build("criterion", self.context)
+        pairs = to_batch(train, np.arange(min(TRIED_PAIRS, len(train)))).to(self.device)
+        scores = try_criterion(self.model, self.criterion, pairs, self.validation, precision)
+        known = ["loss", *options.metrics, *sorted(scores - {"loss", *options.metrics})]
+        if options.best_by not in known:
+            raise unknown("score for --best-by", options.best_by, known)
+        if options.activation_checkpointing:
+            recompute(self.model)
+        if options.compile:
+            compile_layers(self.model)
+        objective = spread(self.model, self.criterion, self.world, options.engine, pairs)
+        self.optimizer: torch.optim.Optimizer = parts.build("optimizer", parameter_groups(self.model))
+        counts = part_counts(self.model, self.criterion)
+        self.updater = Updater(objective, self.optimizer, self.world, precision, options.clip_norm, counts)
+        self.schedule: Schedule = parts.build("schedule", self.model.width, options.max_updates)
+        must_stay = (*MUST_STAY, *getattr(self.schedule, "depends_on", ()))
+        self.settings: dict[str, Any] = {key: getattr(options, key) for key in must_stay}
+        self.settings |= parts.as_dict("model", "criterion", "optimizer", "schedule")
+        if self.validation is not None and self.validation.metrics:
+            translating = TranslatorOptions(batch_tokens=options.valid_batch_tokens)
+            translator = Translator(pipeline, self.model, translating, parts.build("decoder"))
+            self.validation = replace(self.validation, translator=translator)
+        plan = (options.batch_tokens, 1, options.seed)  # `choose_kernels` sets the tokens of a micro-batch
+        pinned = self.device.type == "cuda"
+        self.loader = Loader(train, *plan, self.world.rank, self.world.size, pinned)
+        self.report: Report | NoReport = NoReport()
+        if self.world.leads:
+            self.report = LogOnlyReport() if options.dry_run else Report(self.folder, options.tensorboard)
+        self.progress = Progress(scale=LossScale() if precision == "fp16" else None)
+        self.failed_saves, self.minutes_before, self.seconds, self.started = 0, 0.0, 0.0, time.monotonic()
+        self.saved: dict[str, Any] | None = None
 
     @property
     def minutes(self) -> float:
@@ -134,10 +166,6 @@ class Run:
         """Whether updates, epochs, minutes or patience are used up."""
         patience = self.options.patience
         return self.share == 1 or (patience is not None and self.progress.stalled >= patience)
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.model.parameters()).device
 
     def agree(self, signal: int | None) -> int | None:
         """Set the clock, and return the signal that any rank received: all ranks stop, save and log at the same update."""

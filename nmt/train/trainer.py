@@ -9,11 +9,11 @@ from nmt.data.loader import UpdateBatches, ahead
 from nmt.errors import Interrupted
 from nmt.signals import Signals
 from nmt.train.checkpointing import resume, save
-from nmt.train.options import TrainOptions
-from nmt.train.period import Timer
+from nmt.train.options import Timer, TrainOptions
+from nmt.train.probe import choose_kernels
 from nmt.train.reporting import SETTINGS, UpdateLog, announce, conclude, report_validation, save_settings
 from nmt.train.run import Run, update_seed
-from nmt.train.setup import RunSetup, build_run, choose_kernels, matmul_precision
+from nmt.train.setup import RunSetup
 from nmt.train.update import Stats
 from nmt.train.validation import validate
 
@@ -23,11 +23,13 @@ def train(options: TrainOptions, parts: Any) -> Run:
 
     Raises Interrupted after saving, when a signal asked to stop.
     """
-    setup = RunSetup.of(options)
-    ranks = setup.world.joined(setup.device.type, options.timeout)
-    precision = matmul_precision(setup.device, options.precision)
-    with ranks, Lock(Path(options.output)) if setup.world.leads else nullcontext(), precision, Signals() as signals:
-        run = build_run(options, parts, setup)
+    setup = RunSetup(options)
+    with (
+        setup.joined(),
+        Lock(Path(options.output)) if setup.world.leads else nullcontext(),
+        Signals() as signals,
+    ):
+        run = Run(setup, parts)
         with closing(run.report):
             resume(run)
             choose_kernels(run)

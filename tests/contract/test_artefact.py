@@ -164,6 +164,9 @@ def test_removing_never_follows_a_link(tmp_path):
     make(tmp_path / "m")
     (tmp_path / "link").symlink_to(tmp_path / "m")
     remove_folder(tmp_path / "link")
+    assert os.listdir(tmp_path) == ["m"]
+    with pytest.raises(NotADirectoryError):
+        remove_folder(tmp_path / "m/manifest.json")
     assert (tmp_path / "m/manifest.json").exists()
 
 

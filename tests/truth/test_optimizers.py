@@ -15,7 +15,7 @@ LR = 0.01
 
 
 def build(name, parameters, **options):
-    optimizer = registry.build(registry.choose("optimizer", name, options), parameters)
+    optimizer = registry.build(registry.choose("optimizer", name, options), [{"params": parameters}])
     for group in optimizer.param_groups:
         assert type(group["lr"]) is float
         group["lr"] = LR
@@ -105,7 +105,7 @@ def test_a_row_without_a_gradient_and_very_small_gradients_leave_all_weights_fin
 def test_no_weight_moves_before_a_schedule_gives_a_learning_rate(name):
     parameters = weights((3, 4), (4,))
     before = [parameter.detach().clone() for parameter in parameters]
-    optimizer = registry.build(registry.choose("optimizer", name), iter(parameters))
+    optimizer = registry.build(registry.choose("optimizer", name), [{"params": parameters}])
     set_gradients(parameters, 3)
     optimizer.step()
     assert all(torch.equal(parameter, old) for parameter, old in zip(parameters, before, strict=True))

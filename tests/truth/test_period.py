@@ -2,7 +2,7 @@
 
 import pytest
 
-from nmt.train.period import Timer, parse_period
+from nmt.train.options import Timer, parse_period
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_what_is_made_ready_is_not_made_again(small, monkeypatch):
     expected = layer(states)
     other = Int8Linear(layer.weight, layer.scale, layer.bias)
     other.ready()
-    monkeypatch.delattr("nmt.nn.quantized._packed")
+    monkeypatch.delattr("nmt.nn.quantized.Int8Linear._packed")
     monkeypatch.delattr("nmt.nn.quantized.Linear")
     torch.testing.assert_close(other(states), expected)
 

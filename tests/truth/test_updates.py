@@ -23,7 +23,7 @@ from nmt.criteria.base import Loss, Term
 from nmt.dist import World
 from nmt.errors import ResourceError, UserError
 from nmt.models.rnnsearch import RnnSearch, RnnSearchOptions
-from nmt.train.layer_wrapping import recompute
+from nmt.train.parallel import recompute
 from nmt.train.update import SCALE_GROWTH_UPDATES, LossScale, Updater
 
 

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from conftest import train_arguments, write_corpus
@@ -14,6 +15,7 @@ from nmt import registry
 from nmt.batch import Batch, Column
 from nmt.criteria.base import CriterionContext
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
+from nmt.data.loader import to_batch
 from nmt.data.shards import PreparedData
 from nmt.errors import UserError
 from nmt.models.base import ParameterGroup, Vocabularies
@@ -22,7 +24,7 @@ from nmt.optimizers.base import parameter_groups
 from nmt.options import make
 from nmt.train.options import TrainOptions
 from nmt.train.parallel import Objective
-from nmt.train.setup import _try_criterion, open_data
+from nmt.train.setup import open_data, try_criterion
 from nmt.train.validation import Validation
 
 
@@ -202,14 +204,20 @@ from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
 @options_class
 class GuidedOptions(CrossEntropyOptions):
     link_weight: float = opt(0.5, "weight of the negative log-attention of a link", minimum=0)
+    count_factor: int = opt(1, "factor of the number of links that is announced")
+    dev_links: bool = opt(True, "read links in validation too")
 
 @register("criterion", "guided", GuidedOptions)
 class Guided(CrossEntropy):
     """Cross entropy, and the negative log-attention of the links, in nats a link."""
     def counts(self, batch):
-        return {**super().counts(batch), "links": (batch["alignment"][..., 0] >= 0).sum()}
+        links = (batch["alignment"][..., 0] >= 0).sum()
+        return {**super().counts(batch), "links": self.options.count_factor * links}
     def __call__(self, model, batch):
-        loss, links = super().__call__(model, batch), batch["alignment"]
+        loss = super().__call__(model, batch)
+        if not self.options.dev_links and "alignment" not in batch:
+            return loss
+        links = batch["alignment"]
         weights = model.attentions(batch)["cross"][model.alignment_layer].mean(1)  # B T S
         sources, targets = links.clamp(min=0).unbind(-1)
         rows = torch.arange(len(links), device=links.device)[:, None]
@@ -368,53 +376,28 @@ def test_metrics_of_a_validation_are_chosen_by_name_and_one_decides(data, tmp_pa
     assert missing.code == 2 and "--best-by bleu" in missing.err
 
 
-WEIGHTED = '''
-"""Cross entropy that reads a weight of each pair."""
-from nmt import opt, options_class, register
-from nmt.criteria.base import Loss, Term
-from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
-
-@options_class
-class WeightedOptions(CrossEntropyOptions):
-    count_factor: int = opt(1, "factor of the count that is announced")
-    dev_weights: bool = opt(True, "read weights in validation too")
-
-@register("criterion", "weighted", WeightedOptions)
-class Weighted(CrossEntropy):
-    """Cross entropy times the mean weight of a batch."""
-    def counts(self, batch):
-        return {"loss": batch.num_target_tokens * self.options.count_factor}
-    def __call__(self, model, batch):
-        loss = super().__call__(model, batch)
-        if not self.options.dev_weights and "weight" not in batch:
-            return loss
-        total, count = loss.trained["loss"]
-        return Loss({"loss": Term(total * batch["weight"].mean(), count)}, loss.reported)
-'''
-
-
 def test_a_column_that_the_development_set_lacks_and_a_wrong_count_are_told_at_set_up(tmp_path, call):
     for name, count in (("train", 60), ("dev", 10)):
         write_corpus(tmp_path / name, count, count)
-    (tmp_path / "weights").write_text("0.5\n" * 60)
-    (tmp_path / "weighted.py").write_text(WEIGHTED)
+    (tmp_path / "links").write_text("0-0\n" * 60)
+    (tmp_path / "guided.py").write_text(GUIDED)
     prepare = ["prepare", "--source-lang=en", "--target-lang=de", "--subword=none", f"--train={tmp_path / 'train'}"]
-    column, dev = f"--column=weight={tmp_path / 'weights'}", f"--valid={tmp_path / 'dev'}"
+    column, dev = f"--column=alignment:links={tmp_path / 'links'}", f"--valid={tmp_path / 'dev'}"
     assert call(*prepare, column, dev, f"--output={tmp_path / 'data'}", "--quiet").code == 0
     assert call(*prepare, dev, f"--output={tmp_path / 'without'}", "--quiet").code == 0
-    weighted = [f"--plugin={tmp_path / 'weighted.py'}", "--criterion=weighted", "--no-valid-bleu", "--best-by=loss"]
-    arguments = train_arguments(tmp_path / "data", tmp_path / "run", 2, *weighted)
-    wanted = "has no column 'weight' (test `\"weight\" in batch` in the criterion, or use nmt prepare --hold-out)"
+    guided = [f"--plugin={tmp_path / 'guided.py'}", "--criterion=guided", "--no-valid-bleu", "--best-by=loss"]
+    arguments = train_arguments(tmp_path / "data", tmp_path / "run", 2, *guided)
+    wanted = "has no column 'alignment' (test `\"alignment\" in batch` in the criterion, or use nmt prepare --hold-out)"
     for more in ([], ["--dry-run"]):
         missing = call(*arguments, *more)
         assert missing.code == 2 and "development set 'dev' " + wanted in missing.err
         assert not (tmp_path / "run/checkpoints").exists()
-    untrained = call(*train_arguments(tmp_path / "without", tmp_path / "other", 2, *weighted))
-    assert untrained.code == 2 and "the data have no column 'weight' (nmt prepare --column" in untrained.err
-    counted = call(*arguments, "--no-dev-weights", "--count-factor=2")
-    found, given = re.search(r"the count of part 'loss' is (\d+), counts\(\) gives (\d+)", counted.err).groups()
+    untrained = call(*train_arguments(tmp_path / "without", tmp_path / "other", 2, *guided))
+    assert untrained.code == 2 and "the data have no column 'alignment' (nmt prepare --column" in untrained.err
+    counted = call(*arguments, "--no-dev-links", "--count-factor=2")
+    found, given = re.search(r"the count of part 'links' is (\d+), counts\(\) gives (\d+)", counted.err).groups()
     assert counted.code == 2 and int(given) == 2 * int(found)
-    assert call(*arguments, "--no-dev-weights").code == 0
+    assert call(*arguments, "--no-dev-links").code == 0
 
 
 def test_the_trial_of_the_criterion_changes_neither_random_state_nor_buffers(data):
@@ -428,7 +411,8 @@ def test_the_trial_of_the_criterion_changes_neither_random_state_nor_buffers(dat
     criterion = CrossEntropy(CrossEntropyOptions(), CriterionContext(None, model))
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    assert _try_criterion(model, criterion, prepared, Validation(dev), "fp32") == {"loss", "nll"}
+    pairs = to_batch(prepared.train, np.arange(2))
+    assert try_criterion(model, criterion, pairs, Validation(dev), "fp32") == {"loss", "nll"}
     assert torch.equal(torch.get_rng_state(), before) and model.calls == 0 and model.training
 
 
