@@ -11,10 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from typer.core import TyperCommand
+from typer.exceptions import TyperException
+
 from nmt import registry
-from nmt.cli.arguments import FLAG, Arguments, flags_of, parse
+from nmt.cli.parameters import FLAG, LETTER, Flag, flags_of, name_of, spread_values, typer_parameters
 from nmt.cli.settings import HELP, Layer, OptionTable, Settings, choice_by, option_table, settings_file
 from nmt.cli.unknown_words import stray_word, unknown_flag
+from nmt.errors import UserError
 from nmt.log import log
 from nmt.options import COMMAND_LINE, Option, Part, as_dict, make, opt, options_class, options_of
 
@@ -102,20 +106,24 @@ class Command:
     kinds: Sequence[str] = ()
     positional: Sequence[str] = ()
 
-    def invoke(self, argv: Sequence[str]) -> int:
-        """Parse, merge settings (preset < --config < flags), and run."""
-        given = parse(argv, flags_of(self.own_options()), not self.positional)
-        for plugin in given.texts("plugin"):
-            registry.load_plugin(plugin)
-        files = [settings_file(path) for path in given.texts("config")]
-        table, settings = self._merge(argv, self._preset(given, files), files)
-        arguments = parse(argv, table.flags, not self.positional)
-        if any(word in HELP for word in arguments.words):
-            from nmt.cli.help import show_help  # rich takes its time to import
+    def own_groups(self) -> dict[str, list[Option]]:
+        """The options that do not belong to a part, by heading of --help."""
+        kinds = [
+            Option(kind, str, DEFAULTS[kind], f"{kind} by name (nmt list {kind})", ALIASES.get(kind, ()), kind=kind)
+            for kind in self.kinds
+        ]
+        return {
+            "Options": options_of(self.options, positional=self.positional),
+            "Parts": [*kinds, *options_of(PresetOption)] if kinds else [],
+            "Common": options_of(CommonOptions),
+        }
 
-            show_help(self.name, self.help, table.groups, settings.values)
-            return 0
-        settings.overlay(Layer(COMMAND_LINE, self._values(arguments, table)), table)
+    def own_options(self) -> list[Option]:
+        """The options that do not belong to a part."""
+        return [option for options in self.own_groups().values() for option in options]
+
+    def call(self, table: OptionTable, settings: Settings, argv: Sequence[str]) -> int:
+        """Run the command with its settings, or print them, and return the exit code."""
         settings.convert(table.options)
         values = settings.values
         common = make(CommonOptions, values)
@@ -136,63 +144,100 @@ class Command:
             gc.enable()
         return (self.run(options, Parts(parts, argv, table.taken)) if self.kinds else self.run(options)) or 0
 
-    def own_options(self) -> list[Option]:
-        """The options that do not belong to a part."""
-        return [option for options in self._own_groups().values() for option in options]
 
-    def _own_groups(self) -> dict[str, list[Option]]:
-        kinds = [
-            Option(kind, str, DEFAULTS[kind], f"{kind} by name (nmt list {kind})", ALIASES.get(kind, ()), kind=kind)
-            for kind in self.kinds
-        ]
-        return {
-            "Options": options_of(self.options, positional=self.positional),
-            "Parts": [*kinds, *options_of(PresetOption)] if kinds else [],
-            "Common": options_of(CommonOptions),
-        }
+class ShellCommand(TyperCommand):
+    """A command as typer calls it. The chosen parts decide which parameters it has, so its arguments are read twice."""
 
-    def _preset(self, given: Arguments, files: Sequence[Layer]) -> Layer | None:
+    def __init__(self, command: Command) -> None:
+        settings = {"help_option_names": HELP, "ignore_unknown_options": True, "allow_extra_args": True}
+        super().__init__(command.name, help=command.help, context_settings=settings)
+        self.command = command
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the settings. With --help print the help, and exit."""
+        self.argv = list(args)
+        try:
+            self._read(ctx)
+        except UserError:
+            if not ctx.resilient_parsing:  # while a shell completes a word, the others may be wrong
+                raise
+        ctx.args = []
+        return []
+
+    def invoke(self, ctx: Any) -> int:
+        return self.command.call(self.table, self.settings, self.argv)
+
+    def _read(self, ctx: Any) -> None:
+        command, groups = self.command, self.command.own_groups()
+        own = command.own_options()
+        options, taken = [option for option in own if not option.positional], {option.name for option in own}
+        values, _ = self._parse(ctx, options, flags_of(options))
+        for plugin in values.get("plugin", ()):
+            registry.load_plugin(plugin)
+        files = [settings_file(path) for path in values.get("config", ())]
+        preset = self._preset(values, files)
+        layers, chosen = [*([preset] if preset else []), *files], None
+        while True:  # a part may hold parts, whose names further flags choose
+            choice = choice_by(layers, taken, values)
+            self.table = option_table(command.name, groups, choice)
+            if chosen == (chosen := self.table.chosen(choice)):
+                break
+            values, words = self._parse(ctx, self.table.options, self.table.flags)
+        self.settings = self._settings(preset, files, chosen)
+        if values.pop("help", False) and not ctx.resilient_parsing:
+            from nmt.cli.help import show_help  # rich takes its time to import
+
+            show_help(command.name, command.help, self.table.groups, self.settings.values)
+            ctx.exit()
+        self._refuse_unknown(values, words)
+        self.settings.overlay(Layer(COMMAND_LINE, values), self.table)
+
+    def _parse(
+        self, ctx: Any, options: Sequence[Option], flags: Mapping[str, Flag]
+    ) -> tuple[dict[str, Any], list[str]]:
+        """The values of the options that the command line gives, as text by path key, and the words that belong to none."""
+        self.params = [*typer_parameters(options, flags)]
+        greedy = not self.command.positional
+        argv = [word for word in self.argv if not LETTER.match(word) or word[:2] in (*flags, *HELP)]
+        try:
+            found, words, _ = self.make_parser(ctx).parse_args(
+                spread_values(argv, flags, greedy, ctx.resilient_parsing)
+            )
+        except TyperException as error:
+            raise UserError(error.format_message()) from None
+        keys = {name_of(option): option.path_key for option in options} | {"help": "help"}
+        return {keys[name]: value for name, value in found.items() if value not in (None, ())}, words
+
+    def _preset(self, values: Mapping[str, Any], files: Sequence[Layer]) -> Layer | None:
         """The preset that the last flag or file names."""
         [option] = options_of(PresetOption)
         names = [option.convert(file.values["preset"], file.origin) for file in files if "preset" in file.values]
-        names += map(option.convert, given.texts("preset"))
-        if not self.kinds or not names or not names[-1]:
+        names += [option.convert(values["preset"])] if "preset" in values else []
+        if not self.command.kinds or not names or not names[-1]:
             return None
         preset = registry.find_preset(names[-1])
         return Layer(preset.origin, preset.values)
 
-    def _merge(self, argv: Sequence[str], preset: Layer | None, files: Sequence[Layer]) -> tuple[OptionTable, Settings]:
-        """The options with the chosen parts, and the settings of preset and files."""
-        groups, own = self._own_groups(), self.own_options()
-        taken, flags = frozenset(option.name for option in own), flags_of(own)
-
-        def given(option: Option) -> list[str]:
-            return parse(argv, flags_of([option], taken=taken) | flags, not self.positional).texts(option.path_key)
-
-        presets = [preset] if preset else []
-        choice = choice_by([*presets, *files], taken, given)
-        table, settings = option_table(self.name, groups, choice), Settings()
+    def _settings(self, preset: Layer | None, files: Sequence[Layer], chosen: Mapping[str, str]) -> Settings:
+        """The settings of preset and files."""
+        settings = Settings()
         if preset:
-            chosen = table.chosen(choice)
-            of_preset = choice_by([Layer("the chosen parts", chosen), preset], taken, lambda option: ())
-            preset_table = option_table(self.name, groups, of_preset)
+            layers = [Layer("the chosen parts", chosen), preset]
+            of_preset = choice_by(layers, self.table.taken, {})
+            preset_table = option_table(self.command.name, self.command.own_groups(), of_preset)
             settings.overlay_preset(preset, preset_table, preset_table.chosen(of_preset), chosen)
         for file in files:
-            settings.overlay(file, table)
-        return table, settings
+            settings.overlay(file, self.table)
+        return settings
 
-    def _values(self, arguments: Arguments, table: OptionTable) -> dict[str, Any]:
-        """The values of flags and of words without a flag, as text, by path key. UserError for a word without meaning."""
-        values, words = dict(arguments.values), arguments.words
-        for word in words:
-            if FLAG.match(word):
-                raise unknown_flag(self.name, word.partition("=")[0], words, table)
-        plain = [*words, *arguments.after_dashes]
-        for option in table.options:
-            taken = plain[: option.count] if option.positional else []
-            plain = plain[len(taken) :]
-            if taken:
-                values[option.path_key] = taken[0] if option.count == 1 else taken
-        if plain:
-            raise stray_word(self.name, plain[0], [*words, *arguments.after_dashes], table)
-        return values
+    def _refuse_unknown(self, values: Mapping[str, Any], words: Sequence[str]) -> None:
+        """Raise UserError for a flag that the command does not have, and for a word without meaning."""
+        after_dashes = self.argv[self.argv.index("--") :] if "--" in self.argv else []
+        positional = [values.get(option.path_key, ()) for option in self.table.options if option.positional]
+        plain = [word for value in positional for word in ([value] if isinstance(value, str) else value)]
+        letters = [word for word in self.argv if LETTER.match(word) and word[:2] not in (*self.table.flags, *HELP)]
+        for word in [*plain, *words, *letters]:
+            if FLAG.match(word) and word not in after_dashes:
+                raise unknown_flag(self.command.name, word.partition("=")[0], self.argv, self.table)
+        if words:
+            raise stray_word(self.command.name, words[0], self.argv, self.table)

@@ -1,18 +1,19 @@
-"""The text of `nmt COMMAND --help`: every flag whole, however narrow the terminal is."""
+"""The text of `nmt COMMAND --help`: a panel for each part, with every flag whole, however narrow the terminal is."""
 
-import shutil
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
 from typing import Any, Final
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.panel import Panel
 from rich.text import Text
 
 from nmt.options import REQUIRED, Option
 
 FLAG_COLUMNS: Final = 30
-MIN_TEXT_COLUMNS: Final = 30
+MIN_TEXT_COLUMNS: Final = 26
 MAX_COLUMNS: Final = 110
+BORDER_COLUMNS: Final = 4  # of a panel, left and right
 
 
 def show_help(name: str, summary: str, groups: Mapping[str, Sequence[Option]], values: Mapping[str, Any]) -> None:
@@ -21,16 +22,22 @@ def show_help(name: str, summary: str, groups: Mapping[str, Sequence[Option]], v
     groups: options by heading
     values: of a preset and of settings files by path key, shown as defaults
     """
-    console = Console(highlight=False, soft_wrap=True)
-    columns = min(shutil.get_terminal_size().columns, MAX_COLUMNS)
+    console = Console(highlight=False)
+    columns = min(console.width, MAX_COLUMNS) - BORDER_COLUMNS
     words = "".join(f" [{option.label}]" for options in groups.values() for option in options if option.positional)
-    lines = [Text(f"usage: nmt {name}{words} [OPTIONS]"), Text(), *map(Text, wrap(summary, columns))]
-    for heading, options in groups.items():
-        lines += [Text(), Text(heading, style="bold")] if options else []
-        for option in options:
-            lines += _rows(option, values.get(option.path_key, option.default), columns)
-    for line in lines:
-        console.print(line)
+    panels = {
+        heading: [
+            row for option in options for row in _rows(option, values.get(option.path_key, option.default), columns)
+        ]
+        for heading, options in groups.items()
+    }
+    width = max(columns, *(len(row) for rows in panels.values() for row in rows)) + BORDER_COLUMNS
+    console.width = max(console.width, width)
+    console.print(Text(f"\n Usage: nmt {name}{words} [OPTIONS]\n"))
+    console.print(*(Text(f" {line}\n") for line in wrap(summary, columns)), sep="")
+    for heading, rows in panels.items():
+        if rows:
+            console.print(Panel(Group(*rows), title=Text(heading), title_align="left", border_style="dim", width=width))
 
 
 def _rows(option: Option, default: Any, columns: int) -> list[Text]:
@@ -45,10 +52,10 @@ def _rows(option: Option, default: Any, columns: int) -> list[Text]:
     ]
     also = f"; also {', '.join(others)}" if others else ""
     text = wrap(f"{option.help} [{shown}{also}]", max(columns - FLAG_COLUMNS, MIN_TEXT_COLUMNS), break_on_hyphens=False)
-    left = f"  {option.label if option.positional else ', '.join([option.flag, *letters])}"
+    left = option.label if option.positional else ", ".join([option.flag, *letters])
     if option.type is not bool and not option.positional:
         left += f" {option.type_name}"
-    rows = [Text(left, style="cyan")]
+    rows = [Text(left, style="bold cyan")]
     if len(left) <= FLAG_COLUMNS - 2:
         rows[0].append(" " * (FLAG_COLUMNS - len(left)) + text.pop(0), style="default")
     return [*rows, *(Text(" " * FLAG_COLUMNS + line) for line in text)]

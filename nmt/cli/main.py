@@ -6,12 +6,17 @@ import os
 import sys
 import traceback
 from io import TextIOWrapper
-from typing import Final
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.exceptions import TyperException
 
 from nmt import __version__
 from nmt.errors import Interrupted, RankFailed, UserError, is_out_of_memory, one_line, quoted, unknown
 from nmt.registry import place_in_plugin
 
+COMPLETION: Final = "_NMT_COMPLETE"  # the variable by which typer's script for a shell asks for the words that fit
 COMMANDS: Final = {
     "prepare": "Make training data from parallel text",
     "doctor": "Find the faults of a parallel corpus",
@@ -60,8 +65,10 @@ def run(arguments: list[str]) -> int:
         return error.code
     except KeyboardInterrupt:
         return 130
-    except (BrokenPipeError, SystemExit):  # rich, which prints the help, exits when the reader has closed the pipe
+    except BrokenPipeError:
         return 141
+    except SystemExit as error:  # typer has completed a word; or rich, which prints the help, has lost its reader
+        return 141 if error.code else 0
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         return _fail(f"{place}{error.strerror or error}", 5, debug)
@@ -83,20 +90,57 @@ def _fail(message: str, code: int, debug: bool) -> int:
     return code
 
 
-def _dispatch(arguments: list[str]) -> int:
-    name = arguments[0] if arguments else "--help"
-    if name in ("--help", "-h"):
-        rows = "\n".join(f"  {name:<10} {summary}" for name, summary in COMMANDS.items())
-        print(f"nmt {__version__}: neural machine translation\n\nusage: nmt COMMAND [OPTIONS]\n\n{rows}\n")
-        print("nmt COMMAND --help shows the options of a command, nmt --version the version.")
-        return 0
-    if name in ("--version", "-V"):
-        print(f"nmt {__version__}")
-        return 0
+class CommandGroup(TyperGroup):
+    """The commands, each imported when it is called. The listing of `nmt --help` imports none."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, name: str) -> TyperCommand | None:
+        return TyperCommand(name, help=COMMANDS[name]) if name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str, TyperCommand, list[str]]:
+        return args[0], _shell_command(args[0]), args[1:]
+
+
+def _shell_command(name: str) -> TyperCommand:
     if name not in COMMANDS:
         raise unknown("command", name, COMMANDS)
-    command = importlib.import_module(f"nmt.cli.{name}").COMMAND
-    return int(command.invoke(arguments[1:]))
+    from nmt.cli.command import ShellCommand
+
+    return ShellCommand(importlib.import_module(f"nmt.cli.{name}").COMMAND)
+
+
+app = typer.Typer(
+    name="nmt", cls=CommandGroup, rich_markup_mode="rich", context_settings={"help_option_names": ["--help", "-h"]}
+)
+
+
+def _show_version(given: bool) -> None:
+    if given:
+        print(f"nmt {__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog="`nmt COMMAND --help` shows the options of a command.")
+def nmt(
+    version: Annotated[
+        bool, typer.Option("--version", "-V", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Neural machine translation, from parallel text to a translation."""
+
+
+def _dispatch(arguments: list[str]) -> int:
+    name, *rest = arguments or ["--help"]
+    try:
+        if (
+            name in COMMANDS and COMPLETION not in os.environ
+        ):  # the group's options would cost 0.15 s to import pydantic
+            return _shell_command(name).main(rest, prog_name=f"nmt {name}", standalone_mode=False) or 0
+        return app([name, *rest], prog_name="nmt", standalone_mode=False) or 0
+    except TyperException as error:
+        raise UserError(f"{error.format_message()} (nmt --help)") from None
 
 
 def _close_stdout(code: int) -> int:

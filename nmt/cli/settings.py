@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from nmt import registry
-from nmt.cli.arguments import Flag, flags_of
+from nmt.cli.parameters import Flag, flags_of
 from nmt.errors import UserError, quoted, unknown
 from nmt.options import REQUIRED, Option, read_toml, to_toml, toml_line
 
@@ -178,16 +178,16 @@ class Settings:
         return "\n".join(lines) + "\n"
 
 
-def choice_by(layers: Sequence[Layer], taken: Container[str], given: Callable[[Option], Sequence[str]]) -> Choice:
+def choice_by(layers: Sequence[Layer], taken: Container[str], given: Mapping[str, str]) -> Choice:
     """The choice of parts by the command line, else by the last layer that names one, else by default.
 
     taken: the names of the command's own options
-    given: the names that the command line gives for an option, the last of which counts
+    given: the names on the command line by path key
     """
 
     def choice(option: Option) -> str:
         keys = setting_keys(option, taken)
         names = [layer.values[key] for layer in layers for key in reversed(keys) if key in layer.values]
-        return str([option.default, *names, *given(option)][-1])
+        return str(given.get(option.path_key, [option.default, *names][-1]))
 
     return choice

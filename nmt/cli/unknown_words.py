@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from nmt import registry
-from nmt.cli.arguments import flags_of
+from nmt.cli.parameters import flags_of
 from nmt.cli.settings import OptionTable
 from nmt.errors import UserError, quoted, unknown
 

@@ -14,12 +14,13 @@ from typing import Literal
 import pytest
 import torch
 from conftest import ENVIRONMENT, NMT
+from typer.testing import CliRunner
 
 from nmt import registry
 from nmt.cli import main
-from nmt.cli.arguments import Arguments, flags_of, parse
 from nmt.cli.command import Command, CommonOptions
 from nmt.cli.main import COMMANDS
+from nmt.cli.parameters import flags_of, spread_values
 from nmt.cli.prepare import PrepareCommandOptions
 from nmt.cli.unknown_words import peers
 from nmt.errors import quoted
@@ -116,8 +117,8 @@ def test_help_shows_every_flag_whole_however_narrow_the_terminal(columns, call, 
     monkeypatch.setenv("COLUMNS", columns)
     shown = call("prepare", "--help").out
     for option in options_of(PrepareCommandOptions):
-        assert re.search(rf"^  {option.flag}\b", shown, re.M) and all(alias in shown for alias in option.aliases)
-    longest = max(len(option.flag + option.type_name) + 8 for option in options_of(PrepareCommandOptions))
+        assert re.search(rf"^│ {option.flag}\b", shown, re.M) and all(alias in shown for alias in option.aliases)
+    longest = max(len(option.flag + option.type_name) + 10 for option in options_of(PrepareCommandOptions))
     assert max(map(len, shown.splitlines())) <= max(int(columns), 60, longest)
 
 
@@ -176,7 +177,7 @@ def test_a_flag_that_says_yes_or_no_has_one_word_for_each(call, dumped):
     assert dumped("--no-valid-bleu", "--best-by=loss")["valid_bleu"] is False
     assert dumped("--no-valid-bleu", "--valid-bleu")["valid_bleu"] is True
     refused = call("train", *RUN, "--valid-bleu=no")
-    assert refused.code == 2 and "--valid-bleu takes no value, and was given 'no'" in refused.err
+    assert refused.code == 2 and "'--valid-bleu' does not take a value" in refused.err
     assert call("prepare", "--help").out.count("shared-vocab") == 1
 
 
@@ -189,25 +190,62 @@ def test_a_plugin_that_is_not_there_is_told_from_one_that_fails(call, tmp_path):
     assert failed.code == 2 and "could not be loaded: ModuleNotFoundError" in failed.err
 
 
-def test_all_forms_of_a_flag_are_one():
+def test_all_forms_of_a_flag_are_one(call, tmp_path):
+    file = tmp_path / "s.toml"
+    file.write_text("heads = 16\n")
+    other = tmp_path / "t.toml"
+    other.write_text("d-ff = 7\n")
+    shown = call("train", *RUN, "--config", file, other, "--dump-config").out
+    assert "heads = 16 " in shown and "d_ff = 7 " in shown
+    for given in (["-c", file, "-c", other], [f"--config={file}", f"--config={other}"], [f"-qc{file}", f"-c={other}"]):
+        assert call("train", *RUN, *given, "--dump-config").out == shown
+
+
+def test_flags_of_several_words_are_spread_over_flags_of_one():
     options = [
         *options_of(CommonOptions),
-        Option("adam_betas", tuple[float, float], (), "", ()),
+        Option("betas", tuple[float, float], (), "", ()),
         Option("output", str, "", "", ("o",)),
     ]
     flags = flags_of(options)
-    for form in (["-cA"], ["-c=A"], ["-c", "A"], ["--config=A"], ["--config", "A"]):
-        assert parse(form, flags, greedy=True) == Arguments({"config": ["A"]})
-    assert parse(["-qcA", "x"], flags, greedy=False) == Arguments({"quiet": True, "config": ["A"]}, ["x"])
-    assert parse(["--quiet", "--no-quiet"], flags, greedy=False) == Arguments({"quiet": False})
-    several = Arguments({"config": ["A", "B"], "quiet": True})
-    assert parse(["--config", "A", "B", "-q"], flags, greedy=True) == several
-    assert parse(["--config", "A", "--config", "B", "-q"], flags, greedy=False) == several
-    assert parse(["--config", "A", "B"], flags, greedy=False) == Arguments({"config": ["A"]}, ["B"])
-    betas = ["--adam-betas", "0.5", "0.6", "--adam-betas", "-1", "-.5", "x"]
-    assert parse(betas, flags, greedy=True) == Arguments({"adam_betas": ["-1", "-.5"]}, ["x"])
-    dashes = parse(["-o", "-", "-x", "--", "-cA"], flags, greedy=True)
-    assert dashes == Arguments({"output": "-"}, ["-x"], ["-cA"])
+    assert spread_values(["--config", "A", "B", "-q"], flags, greedy=True) == ["--config", "A", "--config", "B", "-q"]
+    assert spread_values(["--config", "A", "B"], flags, greedy=False) == ["--config", "A", "B"]
+    assert spread_values(["--betas", "-1", "-.5", "x"], flags, greedy=True) == ["--betas", "-1,-.5", "x"]
+    assert spread_values(["-o", "-", "-x", "--", "--config", "A", "B"], flags, greedy=True) == [
+        *("-o", "-", "-x", "--", "--config", "A", "B")
+    ]
+
+
+def completed(words: str) -> list[str]:
+    """The words that a shell offers at the end of a command line."""
+    environment = {
+        "_NMT_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+    }
+    done = CliRunner().invoke(main.app, env=environment, prog_name="nmt")
+    assert done.exit_code == 0
+    return done.stdout.split()
+
+
+def test_a_shell_completes_commands_flags_parts_presets_and_choices(tmp_path):
+    assert completed("nmt tr") == ["train", "translate"]
+    assert completed("nmt train --model rnn") == ["rnnsearch"]
+    assert completed("nmt train --preset table3-b") == ["table3-b-dk16", "table3-b-dk32"]
+    assert completed("nmt train --norm-position p") == ["post", "pre"]
+    assert completed("nmt train --warmup-") == ["--warmup-updates"]
+    assert "--d-ff" not in completed("nmt train --model rnnsearch --d") and "--d-ff" in completed("nmt train --d")
+    assert "--candidates.temperature" in completed("nmt translate --decoder mbr --candidates.t")
+    assert completed("nmt translate --input ") == []  # the shell lists files
+    plugin = tmp_path / "mine.py"
+    plugin.write_text("import nmt\n\nnmt.preset('table3-mine', 'of a plug-in', heads=2)\n")
+    assert completed(f"nmt train --plugin {plugin} --preset table3-m") == ["table3-mine"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_of_each_shell_can_be_shown(shell):
+    shown = CliRunner().invoke(main.app, env={"_NMT_COMPLETE": f"source_{shell}"}, prog_name="nmt")
+    assert shown.exit_code == 0 and "_NMT_COMPLETE" in shown.stdout
 
 
 def test_a_flag_without_its_value_is_told(call):
@@ -325,9 +363,9 @@ def test_two_options_of_one_part_with_one_flag_are_refused(call, tmp_path):
 def test_a_flag_that_a_command_and_a_part_have_is_the_commands(field, flag, key, call, dumped, tmp_path):
     clash = optimizer_with(tmp_path, field)
     full = f"--optimizer.{key.removeprefix('optimizer.')}".replace("_", "-")
-    assert "usage: nmt train" in call("train", *RUN, *clash, "--help").out
+    assert "Usage: nmt train" in call("train", *RUN, *clash, "--help").out
     if flag == "-h":
-        assert "usage: nmt train" in call("train", *RUN, *clash, flag).out
+        assert "Usage: nmt train" in call("train", *RUN, *clash, flag).out
     else:
         assert dumped(*clash, flag)[key] in (False, "part")
     value = [full] if "bool" in field else [full, "mine"]
@@ -357,7 +395,7 @@ def test_a_flag_that_two_parts_have_is_ambiguous_and_their_full_spellings_are_no
     assert '"model.dropout" or "optimizer.dropout"' in refused.err
     assert dumped(*clash, "--preset=transformer-big")["model.dropout"] == 0.3
     shown = call("train", *RUN, *clash, "--help").out
-    assert "--model.dropout" in shown and "--optimizer.dropout" in shown and "  --d-model" in shown
+    assert "--model.dropout" in shown and "--optimizer.dropout" in shown and "│ --d-model" in shown
 
 
 def test_what_a_list_says_of_a_part_is_what_the_part_says_of_itself(call, monkeypatch):

@@ -1,0 +1,136 @@
+"""Options as typer's parameters, and what typer cannot express of a command line: flags that take several words."""
+
+import inspect
+import re
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
+
+import typer
+import typer.main
+from typer.core import TyperArgument, TyperOption
+
+from nmt import registry
+from nmt.errors import UserError
+from nmt.options import Option
+
+FLAG: Final = re.compile(r"-[^\d.]")  # a word that begins so is a flag; -, -1 and -.5 are values
+LETTER: Final = re.compile(r"-[^-\d.]")  # a flag of one letter, perhaps with its value attached
+
+Parameter = TyperOption | TyperArgument
+
+
+class Flag(NamedTuple):
+    """A spelling of an option. negated: it sets the option to no, as `--no-overwrite`"""
+
+    option: Option
+    negated: bool
+
+
+def flags_of(options: Iterable[Option], owner: str = "", taken: Container[str] = ()) -> dict[str, Flag]:
+    """The flags of one owner's options by spelling; UserError where two options have one.
+
+    owner: the name of the command or of the part, for the error
+    taken: names that a path without the kind at its front must not begin with
+    """
+    flags: dict[str, Flag] = {}
+    for option in options:
+        short = option.path.partition(".")[2]
+        paths = [option.path] if short.partition(".")[0] in taken else dict.fromkeys([option.path, short])
+        for path in paths if not option.positional else ():
+            for spelling, negated in option.spellings(path).items():
+                if spelling in flags:
+                    raise UserError(f"flag '{spelling}' of {owner} is also another option of it (rename one of them)")
+                flags[spelling] = Flag(option, negated)
+    return flags
+
+
+def typer_parameters(options: Sequence[Option], flags: Mapping[str, Flag]) -> list[Parameter]:
+    """The parameters of typer for the options of a command line, each named by `name_of`. Values stay text.
+
+    flags: by spelling; an option without a flag there is left out, unless it is given without one
+    """
+    spellings: dict[str, list[str]] = {option.path_key: [] for option in options}
+    for spelling, flag in flags.items():
+        if flag.negated:  # typer's spelling of a flag and its opposite
+            spellings[flag.option.path_key][0] += f"/{spelling}"
+        else:
+            spellings[flag.option.path_key].append(spelling)
+    parameters = []
+    for option in options:
+        declared = spellings[option.path_key]
+        if option.positional or declared:
+            complete = completion(option)
+            settings: Any = (
+                typer.Argument(metavar=option.label, autocompletion=complete)
+                if option.positional
+                else typer.Option(*declared, help=option.help, autocompletion=complete)
+            )
+            kind = bool if option.type is bool else list[str] if option.count is None else str
+            parameters.append(
+                inspect.Parameter(
+                    name_of(option),
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=None,
+                    annotation=Annotated[kind | None, settings],
+                )
+            )
+
+    def command(**values: object) -> None:
+        """Typer reads a command's parameters from a function."""
+
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    app = typer.Typer(add_completion=False)
+    app.command()(command)
+    return typer.main.get_command(app).params  # type: ignore[return-value]
+
+
+def name_of(option: Option) -> str:
+    """The name of an option's parameter: its path key as an identifier."""
+    return option.path_key.replace(".", "__")
+
+
+def completion(option: Option) -> Callable[[str], list[tuple[str, str]]] | None:
+    """The function that lists the values that an option may have, each with its help; None where the shell lists files."""
+    if option.kind:
+        return lambda incomplete: list(registry.summaries(option.kind).items())
+    if option.name == "preset" and not option.path:
+        return lambda incomplete: [(preset.name, preset.help) for preset in registry.presets().values()]
+    choices = [
+        value
+        for kind in (option.type, *get_args(option.type))
+        if get_origin(kind) is Literal
+        for value in get_args(kind)
+    ]
+    return (lambda incomplete: [(str(value), "") for value in choices]) if choices else None
+
+
+def spread_values(argv: Sequence[str], flags: Mapping[str, Flag], greedy: bool, unfinished: bool = False) -> list[str]:
+    """A command line whose flags take one word each: `--train A B` is `--train A --train B`, `--x 1 2` is `--x 1,2`.
+
+    greedy: whether a flag of any number of values takes all words up to the next flag, or one word, as it must where
+        words without a flag have a meaning
+    unfinished: whether the last flag may be without its value, which a shell is about to complete
+    Words after `--` stay as they are. Raises UserError for a flag without its value.
+    """
+    words, result = deque(argv), list[str]()
+    while words and words[0] != "--":
+        word = words.popleft()
+        spelling, equals, _ = word.partition("=")
+        if LETTER.match(word):
+            word, equals = word[:2] + word[2:].removeprefix("="), word[2:]  # -c=FILE is -cFILE
+            spelling = word[:2]
+        option = flags[spelling].option if spelling in flags else None
+        if option is None or option.type is bool or equals:
+            result.append(word)
+            continue
+        count = option.count or (len(words) if greedy else 1)
+        values: list[str] = []
+        while words and len(values) < count and not FLAG.match(words[0]):
+            values.append(words.popleft())
+        if not values and not (unfinished and not words):
+            raise UserError(f"{option.flag} needs a value: {option.type_name} ({option.help})")
+        for value in values if option.count is None else [",".join(values)]:
+            result += [spelling, value]
+    return [*result, *words]
