@@ -26,8 +26,8 @@ from nmt.train.options import MUST_STAY
 from nmt.train.parallel import compile_layers, part_counts, recompute, spread
 from nmt.train.setup import RunSetup, try_criterion
 from nmt.train.update import LossScale, Updater
-from nmt.translate.translator import Translator
 from nmt.translate.options import TranslatorOptions
+from nmt.translate.translator import Translator
 
 TRIED_PAIRS: Final = 2  # at set-up: of two lengths, one has padding
 
