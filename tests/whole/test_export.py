@@ -19,7 +19,7 @@ from nmt import registry
 from nmt.artefact import Artefact
 from nmt.checkpoint import ModelFacts, load_model, save_model, weights_of
 from nmt.export.ctranslate2 import MIN_POSITIONS
-from nmt.metrics.sacrebleu import Bleu, BleuOptions
+from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.models.base import Vocabularies
 from nmt.models.transformer import Transformer, TransformerOptions
 from nmt.nn.layers import EPSILON
