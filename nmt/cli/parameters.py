@@ -4,6 +4,7 @@ import inspect
 import re
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
 
 import typer
@@ -55,19 +56,19 @@ def typer_parameters(options: Sequence[Option], flags: Mapping[str, Flag]) -> li
     flags: by spelling; an option without a flag there is left out, unless it is given without one. An option of any
         number of words may be given both ways, `FILE --input FILE`: it has two parameters.
     """
-    spellings: dict[str, list[str]] = {option.path_key: [] for option in options}
+    spellings: dict[str, tuple[list[str], list[str]]] = {
+        option.path_key: ([], []) for option in options
+    }  # that set it, and that set it to no
     for spelling, flag in flags.items():
-        if flag.negated:  # typer's spelling of a flag and its opposite
-            spellings[flag.option.path_key][0] += f"/{spelling}"
-        else:
-            spellings[flag.option.path_key].append(spelling)
+        spellings[flag.option.path_key][flag.negated].append(spelling)
     parameters = []
     for option in options:
         complete = completion(option)
         settings: dict[str, Any] = {}
         if option.positional:
             settings[name_of(option)] = typer.Argument(metavar=option.label, autocompletion=complete)
-        if declared := spellings[option.path_key]:
+        given, negated = spellings[option.path_key]
+        if declared := [f"{yes}/{no}" if no else yes for yes, no in zip_longest(given, negated)]:
             name = name_of(option) + (OF_FLAG if option.positional else "")
             settings[name] = typer.Option(*declared, help=option.help, autocompletion=complete)
         kind = bool if option.type is bool else list[str] if option.count is None else str
