@@ -68,7 +68,7 @@ def typer_parameters(options: Sequence[Option], flags: Mapping[str, Flag]) -> li
         if option.positional:
             settings[name_of(option)] = typer.Argument(metavar=option.label, autocompletion=complete)
         given, negated = spellings[option.path_key]
-        if declared := [f"{yes}/{no}" if no else yes for yes, no in zip_longest(given, negated)]:
+        if declared := [f"{yes}/{no}" if no else yes for yes, no in zip_longest(given, negated, fillvalue="")]:
             name = name_of(option) + (OF_FLAG if option.positional else "")
             settings[name] = typer.Option(*declared, help=option.help, autocompletion=complete)
         kind = bool if option.type is bool else list[str] if option.count is None else str
