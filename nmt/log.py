@@ -13,10 +13,14 @@ FILE_WIDTH_COLUMNS: Final = 160  # of a table where stderr is no terminal
 
 
 class Log:
-    """Messages to stderr. quiet: whether only warnings and errors are written"""
+    """Messages to stderr.
+
+    quiet: whether only warnings and errors are written
+    verbose: whether details are written too
+    """
 
     def __init__(self) -> None:
-        self.quiet = False
+        self.quiet = self.verbose = False
         self._console: Console | None = None
 
     @property
@@ -36,6 +40,10 @@ class Log:
     def info(self, message: str) -> None:
         if not self.quiet:
             self._line(message)
+
+    def detail(self, message: str) -> None:
+        if self.verbose:
+            self.info(message)
 
     def warn(self, message: str) -> None:
         self._line(f"nmt: warning: {one_line(message)}")

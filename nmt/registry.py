@@ -15,7 +15,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from nmt.errors import UserError, quoted, unknown
 from nmt.log import log
@@ -34,10 +34,18 @@ FOLDERS: Final = {
 PACKAGE: Final = Path(__file__).parent
 PRESETS_FILE: Final = PACKAGE / "presets.toml"
 NO_VALUES: Final[Mapping[str, Any]] = MappingProxyType({})
-_PART: Final = re.compile(  # kind, name, and the first line of the class's docstring
-    r'''^@(?:nmt\.)?register\(\s*["']([\w-]+)["'],\s*["']([^"'\n]+)["'].*?^class .*?^    r?"""(.*?)(?:"""|$)''',
+_PART: Final = re.compile(  # kind, name, options class, and the first line of the class's docstring
+    r'''^@(?:nmt\.)?register\(\s*["']([\w-]+)["'],\s*["']([^"'\n]+)["'],\s*(\w+).*?^class .*?^    r?"""(.*?)(?:"""|$)''',
     re.MULTILINE | re.DOTALL,
 )
+
+
+class _BuiltIn(NamedTuple):
+    """What the file of a built-in part says of it. options: the name of its options class"""
+
+    module: str
+    options: str
+    summary: str
 
 
 @dataclass(frozen=True)
@@ -104,7 +112,8 @@ def register(kind: str, name: str, options: type) -> Callable[[PartClass], PartC
     def enter(cls: PartClass) -> PartClass:
         place = cls.__module__
         other = _shelf.parts.get((kind, name))
-        taken = other.place if other else _built_in(kind).get(name, (place, ""))[0]
+        built_in = _built_in(kind).get(name)
+        taken = other.place if other else built_in.module if built_in else place
         if other or taken != place:
             raise UserError(f"{kind} '{name}' is registered twice: in {taken} and in {place}; rename one of them")
         options_of(options)
@@ -138,7 +147,7 @@ def find(kind: str, name: str) -> Entry:
     """The part of that kind and name; UserError with the nearest name if there is none."""
     _check_kind(kind)
     if (kind, name) not in _shelf.parts and name in _built_in(kind):
-        importlib.import_module(_built_in(kind)[name][0])
+        importlib.import_module(_built_in(kind)[name].module)
     if (kind, name) not in _shelf.parts:
         _load_entry_points()
     if (kind, name) not in _shelf.parts:
@@ -146,10 +155,23 @@ def find(kind: str, name: str) -> Entry:
     return _shelf.parts[kind, name]
 
 
+def options_class_of(kind: str, name: str) -> type:
+    """The options class of a part; UserError if there is no such part.
+
+    Those of built-in parts that need torch stand in the `options.py` of their folder, so that the part is not imported.
+    """
+    built_in = _built_in(kind).get(name) if kind in FOLDERS and (kind, name) not in _shelf.parts else None
+    if built_in and (PACKAGE / FOLDERS[kind] / "options.py").exists():
+        module = importlib.import_module(f"nmt.{FOLDERS[kind]}.options")
+        if hasattr(module, built_in.options):
+            return getattr(module, built_in.options)  # type: ignore[no-any-return]
+    return find(kind, name).options
+
+
 def summaries(kind: str) -> dict[str, str]:
     """The first line of the docstring of each part of a kind, by name. Imports no built-in part."""
     entries = {name: _shelf.parts.get((kind, name)) for name in names(kind)}
-    return {name: entry.summary if entry else _built_in(kind)[name][1] for name, entry in entries.items()}
+    return {name: entry.summary if entry else _built_in(kind)[name].summary for name, entry in entries.items()}
 
 
 def presets() -> dict[str, Preset]:
@@ -172,12 +194,12 @@ def _check_kind(kind: str) -> None:
 
 
 @cache
-def _built_in(kind: str) -> dict[str, tuple[str, str]]:
-    """Module and summary of the built-in parts of a kind, by part name: read from the files, which are not imported."""
+def _built_in(kind: str) -> dict[str, _BuiltIn]:
+    """The built-in parts of a kind by name: read from the files, which are not imported."""
     return {
-        name: (f"nmt.{FOLDERS[kind]}.{file.stem}", summary)
+        name: _BuiltIn(f"nmt.{FOLDERS[kind]}.{file.stem}", options, summary)
         for file in sorted((PACKAGE / FOLDERS[kind]).glob("*.py"))
-        for registered, name, summary in _PART.findall(file.read_text(encoding="utf-8"))
+        for registered, name, options, summary in _PART.findall(file.read_text(encoding="utf-8"))
         if registered == kind
     }
 
@@ -210,7 +232,7 @@ def options_within(
     Raises UserError for a default that no option has.
     """
     options = []
-    own = options_of(find(kind, name).options, path)
+    own = options_of(options_class_of(kind, name), path)
     names = [option.name for option in own]
     for key in defaults:
         if key.partition(".")[0] not in names:
@@ -240,7 +262,7 @@ def choose(kind: str, name: str, values: Mapping[str, Any] = NO_VALUES) -> Part:
     values: by key below the part: `beam_size`, `decoder`, `decoder.beam_size`; other keys are ignored
     Raises UserError for an unknown name and for a value that does not fit.
     """
-    cls = find(kind, name).options
+    cls = options_class_of(kind, name)
     inner = {}
     for option in options_of(cls):
         given = values.get(option.name, option.default)

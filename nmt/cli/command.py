@@ -9,13 +9,14 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
 from nmt import registry
-from nmt.cli.parameters import FLAG, LETTER, Flag, flags_of, name_of, spread_values, typer_parameters
+from nmt.cli.parameters import FLAG, LETTER, OF_FLAG, Flag, flags_of, name_of, spread_values, typer_parameters
 from nmt.cli.settings import HELP, Layer, OptionTable, Settings, choice_by, option_table, settings_file
 from nmt.cli.unknown_words import stray_word, unknown_flag
 from nmt.errors import UserError
@@ -42,6 +43,7 @@ class CommonOptions:
     plugin: tuple[str, ...] = opt((), "Python file or module that registers parts", aliases=("user-dir",))
     dump_config: bool = opt(False, "print the settings as TOML, each with its origin, and stop")
     quiet: bool = opt(False, "write only warnings and errors to stderr", aliases=("q",))
+    verbose: bool = opt(False, "also write details to stderr: the search with its options, device, batch sizes")
     debug: bool = opt(False, "show the traceback of an error")
 
 
@@ -127,7 +129,7 @@ class Command:
         settings.convert(table.options)
         values = settings.values
         common = make(CommonOptions, values)
-        log.quiet = common.quiet
+        log.quiet, log.verbose = common.quiet, common.verbose
         for line in settings.left_out:
             log.info(line)
         if common.dump_config:
@@ -205,8 +207,13 @@ class ShellCommand(TyperCommand):
             )
         except TyperException as error:
             raise UserError(error.format_message()) from None
-        keys = {name_of(option): option.path_key for option in options} | {"help": "help"}
-        return {keys[name]: value for name, value in found.items() if value not in (None, ())}, words
+        values = {"help": found["help"]} if "help" in found else {}
+        for option in options:
+            name = name_of(option)
+            given = [value for value in (found.get(name + OF_FLAG), found.get(name)) if value not in (None, ())]
+            if given:
+                values[option.path_key] = given[0] if option.count is not None else [*chain(*given)]
+        return values, words
 
     def _preset(self, values: Mapping[str, Any], files: Sequence[Layer]) -> Layer | None:
         """The preset that the last flag or file names."""

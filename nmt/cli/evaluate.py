@@ -200,7 +200,7 @@ def _translate(options: EvaluateOptions, parts: Parts, model: str, source: Syste
     language = translator.pipeline.target_lang
     if options.paper:
         check_language(options.target_lang or language)
-    log.info(f"{model}: {translator.decoder.signature} on {translator.device}")
+    log.detail(f"{model}: {translator.decoder.signature} on {translator.device}")
     with Signals() as signals:
         translations = translator.translate(source.lines, signals.check)
     warnings = LineWarnings(source.name)

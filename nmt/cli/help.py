@@ -24,7 +24,12 @@ def show_help(name: str, summary: str, groups: Mapping[str, Sequence[Option]], v
     """
     console = Console(highlight=False)
     columns = min(console.width, MAX_COLUMNS) - BORDER_COLUMNS
-    words = "".join(f" [{option.label}]" for options in groups.values() for option in options if option.positional)
+    words = "".join(
+        f" [{option.label}]{'...' if option.count is None else ''}"
+        for options in groups.values()
+        for option in options
+        if option.positional
+    )
     panels = {
         heading: [
             row for option in options for row in _rows(option, values.get(option.path_key, option.default), columns)

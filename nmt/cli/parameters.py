@@ -4,6 +4,7 @@ import inspect
 import re
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
 
 import typer
@@ -16,6 +17,8 @@ from nmt.options import Option
 
 FLAG: Final = re.compile(r"-[^\d.]")  # a word that begins so is a flag; -, -1 and -.5 are values
 LETTER: Final = re.compile(r"-[^-\d.]")  # a flag of one letter, perhaps with its value attached
+
+OF_FLAG: Final = "__of_flag"  # ends the name of the parameter by which an option without a flag may also be given
 
 Parameter = TyperOption | TyperArgument
 
@@ -35,9 +38,11 @@ def flags_of(options: Iterable[Option], owner: str = "", taken: Container[str] =
     """
     flags: dict[str, Flag] = {}
     for option in options:
+        if option.positional and option.count == 1:
+            continue
         short = option.path.partition(".")[2]
         paths = [option.path] if short.partition(".")[0] in taken else dict.fromkeys([option.path, short])
-        for path in paths if not option.positional else ():
+        for path in paths:
             for spelling, negated in option.spellings(path).items():
                 if spelling in flags:
                     raise UserError(f"flag '{spelling}' of {owner} is also another option of it (rename one of them)")
@@ -48,33 +53,31 @@ def flags_of(options: Iterable[Option], owner: str = "", taken: Container[str] =
 def typer_parameters(options: Sequence[Option], flags: Mapping[str, Flag]) -> list[Parameter]:
     """The parameters of typer for the options of a command line, each named by `name_of`. Values stay text.
 
-    flags: by spelling; an option without a flag there is left out, unless it is given without one
+    flags: by spelling; an option without a flag there is left out, unless it is given without one. An option of any
+        number of words may be given both ways, `FILE --input FILE`: it has two parameters.
     """
-    spellings: dict[str, list[str]] = {option.path_key: [] for option in options}
+    spellings: dict[str, tuple[list[str], list[str]]] = {
+        option.path_key: ([], []) for option in options
+    }  # that set it, and that set it to no
     for spelling, flag in flags.items():
-        if flag.negated:  # typer's spelling of a flag and its opposite
-            spellings[flag.option.path_key][0] += f"/{spelling}"
-        else:
-            spellings[flag.option.path_key].append(spelling)
+        spellings[flag.option.path_key][flag.negated].append(spelling)
     parameters = []
     for option in options:
-        declared = spellings[option.path_key]
-        if option.positional or declared:
-            complete = completion(option)
-            settings: Any = (
-                typer.Argument(metavar=option.label, autocompletion=complete)
-                if option.positional
-                else typer.Option(*declared, help=option.help, autocompletion=complete)
+        complete = completion(option)
+        settings: dict[str, Any] = {}
+        if option.positional:
+            settings[name_of(option)] = typer.Argument(metavar=option.label, autocompletion=complete)
+        given, negated = spellings[option.path_key]
+        if declared := [f"{yes}/{no}" if no else yes for yes, no in zip_longest(given, negated, fillvalue="")]:
+            name = name_of(option) + (OF_FLAG if option.positional else "")
+            settings[name] = typer.Option(*declared, help=option.help, autocompletion=complete)
+        kind = bool if option.type is bool else list[str] if option.count is None else str
+        parameters += [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, setting]
             )
-            kind = bool if option.type is bool else list[str] if option.count is None else str
-            parameters.append(
-                inspect.Parameter(
-                    name_of(option),
-                    inspect.Parameter.KEYWORD_ONLY,
-                    default=None,
-                    annotation=Annotated[kind | None, settings],
-                )
-            )
+            for name, setting in settings.items()
+        ]
 
     def command(**values: object) -> None:
         """Typer reads a command's parameters from a function."""

@@ -15,7 +15,7 @@ from nmt.options import REQUIRED, Option, read_toml, to_toml, toml_line
 HELP: Final = ("--help", "-h")
 # A settings file is read after these. A plug-in runs code, so only a person may name it (docs/contract.md, "Files and folders").
 NOT_IN_FILES: Final = ("config", "dump_config", "debug", "plugin")
-NOT_DUMPED: Final = (*NOT_IN_FILES, "quiet", "preset")
+NOT_DUMPED: Final = (*NOT_IN_FILES, "quiet", "verbose", "preset")
 
 Choice = Callable[[Option], str]
 """The name of the part that an option chooses."""

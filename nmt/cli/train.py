@@ -5,17 +5,18 @@ import sys
 from dataclasses import asdict
 
 from nmt.cli.command import Command, Parts
-from nmt.cli.launch import flags_of_each, launch
 from nmt.dist import World
 from nmt.log import log
-from nmt.train.dry_run import dry_run_of
 from nmt.train.options import TrainOptions
-from nmt.train.setup import open_data
-from nmt.train.trainer import train
 
 
 def run(options: TrainOptions, parts: Parts) -> int:
     """Train, or estimate a training with --dry-run; with --json print the state of the run."""
+    from nmt.cli.launch import flags_of_each, launch  # these import torch
+    from nmt.train.dry_run import dry_run_of
+    from nmt.train.setup import open_data
+    from nmt.train.trainer import train
+
     world = World.from_environment()
     if options.devices > 1 and world.size == 1:
         open_data(options)  # errors of the data are printed once

@@ -8,19 +8,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from nmt.cli.command import Command, Parts
+from nmt.cli.prompt import Prompt, is_terminal
 from nmt.dist import MAX_WAIT_MINUTES, World
 from nmt.errors import UserError, quoted
 from nmt.log import log
 from nmt.options import REQUIRED, opt, options_class
 from nmt.signals import Signals
+from nmt.text.archive import text_exists
 from nmt.translate.options import TranslatorOptions
+from nmt.translate.windows import STDIN_NAME, open_source, place_of
 
 if TYPE_CHECKING:  # torch is imported when the command runs
     from nmt.cli.drawings import Drawings
     from nmt.cli.translations import Show
     from nmt.translate.translator import Translator
 
-FILES: Final = "input", "output", "attention", "beam_graph"
+WRITTEN: Final = "output", "attention", "beam_graph"
 PACKED: Final = ".gz", ".xz", ".bz2", ".zst"
 
 
@@ -30,10 +33,12 @@ class FileOptions:
 
     model: tuple[str, ...] = opt(
         REQUIRED,
-        "model folder, or run folder (its best checkpoint); several are an ensemble",
+        "model folder, or run folder (its best checkpoint); given several times: an ensemble",
         aliases=("m", "path", "models"),
     )
-    input: str = opt("-", "file to translate, plain or compressed; - is stdin", aliases=("i",))
+    input: tuple[str, ...] = opt(
+        (), "files to translate one after another, plain or compressed; - is stdin, as is no file", aliases=("i",)
+    )
     output: str = opt("-", "file for the translations; - is stdout", aliases=("o",))
 
 
@@ -44,14 +49,16 @@ class TranslateOptions(TranslatorOptions, FileOptions):
     input_form: Literal["text", "prefix", "phrases", "json"] = opt(
         "text",
         "form of a line: text; text ||| beginning of its translation; text ||| phrase ||| phrase that it contains (with "
-        "--decoder constrained-beam); or a JSON object with text, target_prefix, constraints, avoid, whose other fields are "
+        "--decoder constrained-beam); or a JSON object with source, target_prefix, constraints, avoid, whose other fields are "
         "copied to the output",
     )
     buffer_size: int = opt(
         2000, "lines that are read ahead and sorted by length; fewer where no line is waiting", minimum=1
     )
     strict: bool = opt(False, "end with code 3 at bytes that are not UTF-8, instead of replacing them")
-    json: bool = opt(False, "print a JSON object a line: text, and candidates with tokens, log_prob (nats) and score")
+    json: bool = opt(
+        False, "print a JSON object a line: source, translation, and candidates with tokens, log_prob (nats) and score"
+    )
     attention: str | None = opt(
         None,
         "draw the attention: as a page (FILE.html); of the first line, as a picture (.svg, .png); or `terminal`, a map of "
@@ -74,10 +81,11 @@ class TranslateOptions(TranslatorOptions, FileOptions):
             raise ValueError("--attention: is drawn on one device (leave --devices out)")
         if self.beam_graph is not None and (self.devices > 1 or self.shortlist is not None):
             raise ValueError("--beam-graph: is drawn on one device, of a search without --shortlist")
-        files = {name: realpath(getattr(self, name)) for name in FILES if getattr(self, name) not in (None, "-")}
-        for name, other in combinations(files, 2):
-            if files[name] == files[other]:
-                raise ValueError(f"{name} and {other} are one file, {quoted(getattr(self, name))}")
+        written = [(name, getattr(self, name)) for name in WRITTEN]
+        files = [(name, file) for name, file in [*(("input", file) for file in self.input), *written] if file != "-"]
+        for (name, file), (other, other_file) in combinations(files, 2):
+            if other != "input" and None not in (file, other_file) and realpath(file) == realpath(other_file):
+                raise ValueError(f"{name} and {other} are one file, {quoted(file)}")
         if self.output.endswith(PACKED):
             raise ValueError(
                 f"--output {quoted(self.output)}: translations are written plain (pipe stdout through a packer)"
@@ -121,27 +129,41 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
     from nmt.translate.distributed import leading
     from nmt.translate.line_warnings import LineWarnings
     from nmt.translate.stream import new_output, translate_stream
-    from nmt.translate.windows import open_source, place_of
 
-    warnings = LineWarnings(place_of(options.input))
-    with open_source(options.input) as source:
-        drawings = _drawings(options)
-        translator = _open(options, parts, world)
-        show = _show(options, translator)
-        show = drawings.beside(show, translator) if drawings else show
-        device = f"{world.size} x {translator.device.type}" if world.size > 1 else f"{translator.device}"
-        batches = f"batches of {translator.batch_tokens:,} tokens"
-        models = " + ".join(options.model)
-        log.info(f"{models}: {translator.decoder.signature} on {device}, {options.precision}, {batches}")
-        shared = leading(translator, world, 60 * options.timeout) if world.size > 1 else nullcontext(translator)
-        opened = new_output(Path(options.output)) if options.output != "-" else nullcontext(sys.stdout.buffer)
-        settings = options.input_form, show, options.buffer_size, warnings, options.strict
-        with opened as output, shared as line_translator:
-            translate_stream(line_translator, source, output, *settings)
-    warnings.log_counts()
+    names = options.input or (STDIN_NAME,)
+    for name in names:
+        _check_text(name)
+    drawings = _drawings(options)
+    translator = _open(options, parts, world)
+    show = _show(options, translator)
+    show = drawings.beside(show, translator) if drawings else show
+    device = f"{world.size} x {translator.device.type}" if world.size > 1 else f"{translator.device}"
+    batches = f"batches of {translator.batch_tokens:,} tokens"
+    models = " + ".join(options.model)
+    log.detail(f"{models}: {translator.decoder.signature} on {device}, {options.precision}, {batches}")
+    shared = leading(translator, world, 60 * options.timeout) if world.size > 1 else nullcontext(translator)
+    opened = new_output(Path(options.output)) if options.output != "-" else nullcontext(sys.stdout.buffer)
+    mark = f"{translator.pipeline.source_lang}> " if not options.input and is_terminal() else ""
+    number = num_failed = 0
+    with opened as output, shared as line_translator:
+        for name in names:
+            warnings = LineWarnings(place_of(name))
+            with nullcontext(Prompt(mark)) if mark else open_source(name) as source:
+                settings = options.input_form, show, options.buffer_size, warnings, options.strict, number
+                number = translate_stream(line_translator, source, output, *settings)
+            warnings.log_counts()
+            num_failed += warnings.num_failed
     if drawings:
         drawings.write()
-    return 5 if warnings.num_failed else 0
+    return 5 if num_failed else 0
+
+
+def _check_text(name: str) -> None:
+    """Raise UserError for a file that cannot be read, before any model is loaded."""
+    if name != STDIN_NAME and Path(name).is_dir():
+        raise UserError(f"{quoted(name)}: is a folder; wanted a file of text (several models are --model A --model B)")
+    if name != STDIN_NAME and not text_exists(Path(name)):
+        raise UserError(f"{quoted(name)}: no such file")
 
 
 def _drawings(options: TranslateOptions) -> "Drawings | None":
@@ -169,4 +191,5 @@ COMMAND = Command(
     TranslateOptions,
     run,
     kinds=("decoder",),
+    positional=("input",),
 )

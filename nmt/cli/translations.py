@@ -41,10 +41,11 @@ class Printer:
         return "".join(f"{line}\n" for line in lines)
 
     def as_json(self, number: int, request: Request, translation: Translation) -> str:
-        """An object with the further fields of the request, the text, and all candidates."""
+        """An object with the further fields of the request, its source, the translation, and all candidates."""
         candidates = [self._fields(candidate) for candidate in translation.candidates]
         error = {"error": translation.error} if translation.error else {}
-        fields = {**request.others, "text": translation.text, "candidates": candidates, **error}
+        texts = {"source": request.text, "translation": translation.text}
+        fields = {**request.others, **texts, "candidates": candidates, **error}
         # some readers take other separators for the end of a line
         return NOT_TEXT.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(fields, ensure_ascii=False)) + "\n"
 
@@ -58,7 +59,7 @@ class Printer:
 
     def _fields(self, candidate: Candidate) -> dict[str, Any]:
         fields: dict[str, Any] = {
-            "text": candidate.text,
+            "translation": candidate.text,
             "tokens": [self.target.piece(token) for token in candidate.tokens],
             "log_prob": candidate.log_prob,
             "score": candidate.score,

@@ -37,8 +37,7 @@ def stray_word(command: str, word: str, words: Sequence[str], table: OptionTable
         return error
     if any(option.positional for option in table.options):
         return UserError(f"'{quoted(word)}' is a word too many (nmt {command} --help)")
-    file = "name a file with --input; " if table.find("input") else ""
-    return UserError(f"'{quoted(word)}' stands without a flag ({file}nmt {command} --help)")
+    return UserError(f"'{quoted(word)}' stands without a flag (nmt {command} --help)")
 
 
 @cache

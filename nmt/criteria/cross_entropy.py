@@ -1,14 +1,15 @@
 """Cross entropy with label smoothing (Szegedy et al., 2016, section 7; "Attention Is All You Need", section 5.4)."""
 
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from nmt import opt, options_class, register
+from nmt import register
 from nmt.batch import Batch
 from nmt.criteria.base import Criterion, CriterionContext, Loss, Term
+from nmt.criteria.options import CrossEntropyOptions
 from nmt.models.base import Model
 from nmt.nn.linear import Linear
 from nmt.nn.matmul import add_product, product, product_back
@@ -17,17 +18,6 @@ from nmt.symbols import PAD
 # Logits of a chunk, of which two copies exist: they fit a CPU's cache, and fill a GPU.
 CHUNK_LOGITS: Final = {"cpu": 2**22, "cuda": 2**26}
 MIN_CHUNK_ROWS: Final = 512  # each chunk adds to the whole gradient of the output's weights
-
-
-@options_class
-class CrossEntropyOptions:
-    label_smoothing: float = opt(
-        0.1, "probability taken from the reference and spread over the vocabulary", minimum=0, below=1
-    )
-    smoothing_over: Literal["others", "all"] = opt(
-        "others",
-        "tokens that share it: the V - 1 others (the paper's code, fairseq) or all V (Szegedy, PyTorch, Marian)",
-    )
 
 
 @register("criterion", "cross-entropy", CrossEntropyOptions)

@@ -7,26 +7,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from nmt import opt, options_class, register
-from nmt.decoders.beam import Beam, BeamOptions, Beams, Continuations
+from nmt import register
+from nmt.decoders.beam import Beam, Beams, Continuations
 from nmt.decoders.filters import Constraints, leave_only
+from nmt.decoders.options import AlternativesOptions, BeamOptions
 from nmt.symbols import PAD
-
-MAX_ALTERNATIVES = 100  # beams of a sentence that have memory side by side
-
-
-@options_class
-class AlternativesOptions(BeamOptions):
-    n_best: int = opt(
-        5,
-        "words to try behind the prefix; each gives one translation",
-        aliases=("nbest",),
-        minimum=1,
-        maximum=MAX_ALTERNATIVES,
-    )
-
-    def __post_init__(self) -> None:
-        """Each alternative has a beam of its own, so `beam_size` does not bound `n_best`."""
 
 
 class _Alternatives(Beams):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nmt.decoders.avoid import Target
 from nmt.decoders.filters import Constraints, Filters, Prefixes
-from nmt.decoders.filters import SearchOptions as SearchOptions
+from nmt.decoders.options import SearchOptions as SearchOptions
 from nmt.errors import UserError
 from nmt.models.base import Scorer, prepared_scorer
 from nmt.options import as_dict

@@ -7,53 +7,21 @@ Dimensions: B beams, W hypotheses of a beam, t tokens of each, S source position
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from nmt import opt, options_class, register
-from nmt.decoders.base import Decoder, Hypothesis, SearchOptions, alive_sentences
-from nmt.decoders.filters import Constraints, Filters, Prefixes
+from nmt import register
+from nmt.decoders.base import Decoder, Hypothesis, alive_sentences
+from nmt.decoders.filters import Constraints, Filters, Prefixes, token_limits
+from nmt.decoders.options import BeamOptions
 from nmt.errors import UserError
 from nmt.models.base import Scorer
 from nmt.symbols import BOS, EOS, PAD
 
 TOPK_BLOCK_SIZE: Final = 64  # numbers of a row whose maximum is compared first
-
-
-@options_class
-class BeamOptions(SearchOptions):
-    beam_size: int = opt(
-        4, "hypotheses that are kept for each sentence; 4 in the paper", aliases=("b", "beam"), minimum=1
-    )
-    length_penalty: Literal["gnmt", "average", "none"] = opt(
-        "gnmt",
-        "divides the log-probability: gnmt ((5 + n) / 6)^alpha, average n^alpha (fairseq's lenpen); n counts EOS",
-    )
-    alpha: float = opt(0.6, "strength of the length penalty; 0.6 in the paper", minimum=0)
-    coverage_penalty: float = opt(
-        0.0,
-        "beta of GNMT's: adds beta * sum of log(min(attention a source word got, 1)); 0.2 in GNMT, 0 in the paper",
-        minimum=0,
-    )
-    stop: Literal["best", "full"] = opt(
-        "best",
-        "a sentence is done when no better hypothesis can come (best), or when beam_size of them have ended (full, as in "
-        "fairseq and CTranslate2: quicker)",
-    )
-    n_best: int = opt(1, "translations to give for each sentence, at most beam_size", aliases=("nbest",), minimum=1)
-
-    def __post_init__(self) -> None:
-        if self.n_best > self.beam_size:
-            raise ValueError(f"--n-best {self.n_best}: must be at most --beam-size, {self.beam_size}")
-
-    def divisor(self, length: int) -> float:
-        """The length penalty (equation 14), which divides a log-probability. length: tokens, EOS counted"""
-        if self.length_penalty == "gnmt":
-            return float(((5 + length) / 6) ** self.alpha)
-        return float(length**self.alpha) if self.length_penalty == "average" else 1.0
 
 
 class Continuations(NamedTuple):
@@ -274,7 +242,7 @@ class Beam(Decoder):
 
         A hypothesis of the greatest length is ended there, and the log-probability of its EOS counts.
         """
-        limits = self.options.limits(source, constraints)
+        limits = token_limits(self.options, source, constraints)
         beams = self.beams(self.options, limits, source, constraints)
         filters = Filters(self.options, constraints, source.device, self.target)
         beams.observer = self.observer

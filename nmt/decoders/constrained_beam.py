@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from nmt import register
-from nmt.decoders.beam import Beam, BeamOptions, Beams, Continuations
+from nmt.decoders.beam import Beam, Beams, Continuations
 from nmt.decoders.filters import Constraints
+from nmt.decoders.options import BeamOptions
 from nmt.symbols import EOS
 
 Phrase = tuple[int, ...]

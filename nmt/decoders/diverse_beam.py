@@ -9,21 +9,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from nmt import opt, options_class, register
-from nmt.decoders.beam import Beam, BeamOptions, Beams, Continuations, best_continuations
-
-
-@options_class
-class DiverseBeamOptions(BeamOptions):
-    groups: int = opt(2, "groups that the beam is divided into, of equal size", minimum=1)
-    diversity_strength: float = opt(
-        0.5, "nats that a word loses for each hypothesis of a group before that says it now", minimum=0
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.beam_size % self.groups:
-            raise ValueError(f"--groups {self.groups}: must divide --beam-size, {self.beam_size}")
+from nmt import register
+from nmt.decoders.beam import Beam, Beams, Continuations, best_continuations
+from nmt.decoders.options import DiverseBeamOptions
 
 
 class _Groups(Beams):

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nmt import opt, options_class
 from nmt.decoders.avoid import Automaton, Target
+from nmt.decoders.options import SearchOptions
 from nmt.symbols import BOS, EOS, PAD, UNK
 
 
@@ -49,31 +49,13 @@ class Prefixes(NamedTuple):
     min_limit: int
 
 
-@options_class
-class SearchOptions:
-    """The options of every search: how long a translation may be, and which tokens it may have."""
-
-    min_length: int = opt(
-        1, "tokens that a translation has at least, EOS not counted, even where that is more than the most", minimum=0
-    )
-    no_repeat_ngram: int = opt(
-        0, "no sequence of this many tokens comes twice in a translation; 0 allows all", minimum=0
-    )
-    no_unk: bool = opt(False, "never say the unknown word")
-    max_len_a: float = opt(
-        1.0, "a translation has at most a * source + b tokens, EOS not counted on either side", minimum=0
-    )
-    max_len_b: int = opt(
-        50, "b of a * source + b; a translation as long as that is ended there; 50 in the paper", minimum=0
-    )
-
-    def limits(self, source: Tensor, constraints: Sequence[Constraints]) -> list[int]:
-        """The most tokens of a translation of each row of source (B, S); prefix and phrases are allowed on top."""
-        lengths = ((source != PAD).sum(1) - 1).tolist()  # without EOS
-        return [
-            max(self.min_length, int(self.max_len_a * length + self.max_len_b)) + constraint.num_tokens
-            for length, constraint in zip(lengths, constraints, strict=True)
-        ]
+def token_limits(options: SearchOptions, source: Tensor, constraints: Sequence[Constraints]) -> list[int]:
+    """The most tokens of a translation of each row of source (B, S); prefix and phrases are allowed on top."""
+    lengths = ((source != PAD).sum(1) - 1).tolist()  # without EOS
+    return [
+        max(options.min_length, int(options.max_len_a * length + options.max_len_b)) + constraint.num_tokens
+        for length, constraint in zip(lengths, constraints, strict=True)
+    ]
 
 
 class Filters:

@@ -8,44 +8,17 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from nmt import opt, options_class, register, registry
+from nmt import register, registry
 from nmt.decoders.base import Decoder, Hypothesis
 from nmt.decoders.filters import Constraints
+from nmt.decoders.options import MbrOptions
 from nmt.decoders.sampling import Sampling
 from nmt.metrics.base import Metric
 from nmt.models.base import Scorer
-from nmt.options import Part, options_of, part
-
-
-@options_class
-class MbrOptions:
-    n_best: int = opt(1, "different translations shown, with the greatest expected utility first", minimum=1)
-    num_candidates: int = opt(32, "candidates of a sentence: samples, or the size of a beam", minimum=1)
-    candidates: Part = part("decoder", "sampling", "search for candidates; a beam has no length penalty")
-    utility: Part = part("metric", "chrf", "metric of a candidate with another as the reference")
-
-    def __post_init__(self) -> None:
-        if self.n_best > self.num_candidates:
-            raise ValueError(f"--n-best {self.n_best}: must be at most --num-candidates, {self.num_candidates}")
-        self.inner_search()
-
-    def inner_search(self) -> Part:
-        """The search for candidates, which finds num_candidates. ValueError for options of it that say otherwise."""
-        options = self.candidates.options or registry.choose("decoder", self.candidates.name).options
-        required: dict[str, Any] = {"n_best": self.num_candidates, "beam_size": self.num_candidates}
-        required["length_penalty"] = "none"  # the weight of a hypothesis is its probability
-        own = {option.name: option for option in options_of(type(options)) if option.name in required}
-        for name, option in own.items():
-            if getattr(options, name) not in (option.default, required[name]):
-                flag = f"--candidates.{name}".replace("_", "-")
-                always = required[name] if name == "length_penalty" else f"--num-candidates, {required[name]}"
-                raise ValueError(f"{flag} {getattr(options, name)}: with mbr it is always {always} (leave it out)")
-        return replace(self.candidates, options=replace(options, **{name: required[name] for name in own}))
 
 
 @register("decoder", "mbr", MbrOptions)

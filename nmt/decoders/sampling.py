@@ -15,38 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt import opt, options_class, register
-from nmt.decoders.base import Choose, Decoder, Hypothesis, SearchOptions, run_search
-from nmt.decoders.filters import Constraints, Filters
+from nmt import register
+from nmt.decoders.base import Choose, Decoder, Hypothesis, run_search
+from nmt.decoders.filters import Constraints, Filters, token_limits
+from nmt.decoders.options import SamplingOptions
 from nmt.models.base import Scorer
 from nmt.symbols import PAD
 
 MAX_SAMPLES_AT_ONCE: Final = 16  # of a sentence: each attends to the cache of all that are drawn side by side
 _32_BITS: Final = 0xFFFFFFFF
-
-
-@options_class
-class SamplingOptions(SearchOptions):
-    temperature: float = opt(
-        1.0, "divides the log-probabilities; below 1 is bolder in what is likely, above 1 wilder", above=0
-    )
-    top_k: int = opt(0, "draw from this many most probable words; 0 draws from all", minimum=0)
-    top_p: float = opt(
-        1.0,
-        "draw from the fewest words that have this probability together (after temperature and top_k)",
-        above=0,
-        maximum=1,
-    )
-    epsilon: float = opt(
-        0.0, "never draw a word of less probability than this (Hewitt et al., 2022); 0 allows all", minimum=0, below=1
-    )
-    sampling_seed: int = opt(1, "with the source sentence it decides what is drawn; equal lines give equal samples")
-    n_best: int = opt(
-        1,
-        "independent samples for each sentence, shown with the most probable first",
-        aliases=("nbest",),
-        minimum=1,
-    )
 
 
 @register("decoder", "sampling", SamplingOptions)
@@ -62,7 +39,7 @@ class Sampling(Decoder):
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
         """See Decoder; n_best independent samples per sentence, with the Scorer's own log-probabilities."""
         filters = Filters(self.options, constraints, source.device, self.target)
-        limits = self.options.limits(source, constraints)
+        limits = token_limits(self.options, source, constraints)
         keys = _keys(self.options.sampling_seed, self.variation, source, self.n_best)  # B n_best
         samples: list[list[Hypothesis]] = [[] for _ in constraints]
         for some_keys in keys.split(MAX_SAMPLES_AT_ONCE, 1):

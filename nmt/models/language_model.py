@@ -5,36 +5,21 @@ It is trained on sentence pairs like any model, and scores a translation as a te
 
 import math
 from collections.abc import Callable
-from typing import Literal, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from nmt import opt, options_class, register
+from nmt import register
 from nmt.batch import Batch
 from nmt.models.base import FLOAT32_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies
+from nmt.models.options import LanguageModelOptions
 from nmt.nn.attention import AttentionShape
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
 from nmt.nn.layers import EPSILON, CausalLayer, LayerShape
 from nmt.nn.linear import Linear
 from nmt.nn.positions import SinusoidalPositions
-
-
-@options_class
-class LanguageModelOptions:
-    layers: int = opt(6, "layers", minimum=1)
-    d_model: int = opt(512, "width of every layer's output", minimum=1)
-    d_ff: int = opt(2048, "inner width of the feed-forward networks", minimum=1)
-    heads: int = opt(8, "attention heads", minimum=1)
-    dropout: float = opt(
-        0.1, "probability, on each sub-layer's output and on the sums of embeddings and positions", minimum=0, below=1
-    )
-    norm_position: Literal["post", "pre"] = opt("post", "post: norm(x + f(x)); pre: x + f(norm(x)) and a final norm")
-
-    def __post_init__(self) -> None:
-        if self.d_model % 2 or self.d_model % self.heads:
-            raise ValueError(f"--d-model {self.d_model}: must be even, and a multiple of --heads {self.heads}")
 
 
 @register("model", "language-model", LanguageModelOptions)

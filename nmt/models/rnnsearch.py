@@ -12,33 +12,15 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from nmt import opt, options_class, register
+from nmt import register
 from nmt.batch import Batch
 from nmt.models.base import FLOAT32_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies
+from nmt.models.options import RnnSearchOptions
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import Linear
 from nmt.nn.recurrent import AttentiveGruCell, BidirectionalGru
 from nmt.symbols import PAD
-
-
-@options_class
-class RnnSearchOptions:
-    embedding_size: int = opt(620, "width of the word embeddings, m in the paper", minimum=1)
-    hidden_size: int = opt(
-        1000, "width of a GRU's state in each direction and in the decoder, n in the paper", minimum=1
-    )
-    attention_size: int = opt(1000, "width of the attention's hidden layer, n' in the paper", minimum=1)
-    maxout_size: int = opt(500, "width of the read-out after maxout, l in the paper", minimum=1)
-    output_rank: int | None = opt(
-        None, "factorise the output matrix to this width; none is the paper, 620 the authors' code", minimum=1
-    )
-    dropout: float = opt(
-        0.0,
-        "probability, on embeddings, annotations and the read-out; 0 in the paper, 0.2 to 0.5 for small data",
-        minimum=0,
-        below=1,
-    )
 
 
 @register("model", "rnnsearch", RnnSearchOptions)

@@ -7,15 +7,16 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
-from typing import Literal, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from nmt import UserError, opt, options_class, register
+from nmt import UserError, register
 from nmt.batch import Batch
 from nmt.device import allow_graphs
 from nmt.models.base import FLOAT32_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies
+from nmt.models.options import TransformerOptions
 from nmt.nn.attention import AttentionShape, recording
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
@@ -24,44 +25,6 @@ from nmt.nn.linear import Linear
 from nmt.nn.positions import LearnedPositions, SinusoidalPositions
 from nmt.nn.quantized import Int8Linear
 from nmt.symbols import PAD
-
-
-@options_class
-class TransformerOptions:
-    encoder_layers: int = opt(6, "layers of the encoder, N in the paper", minimum=1)
-    decoder_layers: int = opt(6, "layers of the decoder, N in the paper", minimum=1)
-    d_model: int = opt(512, "width of every layer's output", minimum=1)
-    d_ff: int = opt(2048, "inner width of the feed-forward networks", minimum=1)
-    heads: int = opt(8, "attention heads, h in the paper", minimum=1)
-    d_k: int | None = opt(None, "width of a head's queries and keys; none is d_model / heads", minimum=1)
-    d_v: int | None = opt(None, "width of a head's values; none is d_model / heads", minimum=1)
-    dropout: float = opt(
-        0.1, "probability, on each sub-layer's output and on the sums of embeddings and positions", minimum=0, below=1
-    )
-    attention_dropout: float = opt(0.0, "probability, on attention weights; 0 in the paper", minimum=0, below=1)
-    activation_dropout: float = opt(
-        0.0, "probability, inside the feed-forward networks; 0 in the paper", minimum=0, below=1
-    )
-    norm_position: Literal["post", "pre"] = opt(
-        "post", "post: norm(x + f(x)), the paper; pre: x + f(norm(x)) and a final norm"
-    )
-    positions: Literal["sinusoidal", "t2t-sinusoidal", "learned"] = opt(
-        "sinusoidal", "the paper's sinusoids, the reference code's and fairseq's variant, or learned vectors"
-    )
-    max_positions: int = opt(1024, "learned positions; a longer sentence repeats the last", minimum=1)
-    attention_bias: bool = opt(False, "biases in the attention projections, as fairseq has; the paper has none")
-    output_bias: bool = opt(False, "a bias on the logits; the paper has none")
-    tie: Literal["all", "target", "none"] = opt(
-        "all", "what shares one embedding table: source, target and output; target and output; nothing"
-    )
-
-    def __post_init__(self) -> None:
-        if self.d_model % 2:
-            raise ValueError(f"--d-model {self.d_model}: must be even, because sines and cosines come in pairs")
-        if self.d_model % self.heads and (self.d_k is None or self.d_v is None):
-            raise ValueError(
-                f"--d-model {self.d_model}: must be a multiple of --heads {self.heads}, or give --d-k and --d-v"
-            )
 
 
 @register("model", "transformer", TransformerOptions)

@@ -1,13 +1,11 @@
-"""The options of `nmt train`, and periods as users write them: `500u` updates, `1e` epochs, `10m` minutes."""
+"""The options of `nmt train` and `nmt average`, and periods as users write them: `500u` updates, `1e` epochs, `10m` minutes."""
 
 import re
 from typing import Final, Literal
 
 from nmt import opt, options_class, registry
-from nmt.device import Precision
 from nmt.dist import MAX_WAIT_MINUTES
 from nmt.options import REQUIRED
-from nmt.train.parallel import Engine
 
 # Options that a continued run must keep: they decide its mathematics and the meaning of its scores. So must all options of
 # its model, criterion, optimizer and schedule.
@@ -64,7 +62,9 @@ class TrainOptions:
     valid_batch_tokens: int = opt(2000, "source tokens of a batch when the development set is translated", minimum=1)
     bleu_tokenize: str = opt("13a", "sacreBLEU's tokenizer for validation; none for text that is tokenised already")
     clip_norm: float = opt(0.0, "largest 2-norm of the gradient; 0 does not clip, as the paper", minimum=0)
-    precision: Precision = opt("fp32", "fp32, or bf16 or fp16 products with fp32 weights, or tf32 products (GPUs)")
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = opt(
+        "fp32", "fp32, or bf16 or fp16 products with fp32 weights, or tf32 products (GPUs)"
+    )
     matmul: Literal["auto", "torch", "onednn"] = opt(
         "auto", "fp32 products on a CPU, by torch or by oneDNN, both exact; auto takes the faster"
     )
@@ -81,7 +81,9 @@ class TrainOptions:
     devices: int = opt(
         1, "processes on this machine, one device each, started by torchrun (or start torchrun yourself)", minimum=1
     )
-    engine: Engine = opt("ddp", "for several devices: ddp, or fsdp for a model that does not fit on one")
+    engine: Literal["ddp", "fsdp"] = opt(
+        "ddp", "for several devices: ddp, or fsdp for a model that does not fit on one"
+    )
     timeout: float = opt(10.0, "minutes to wait for another device", above=0, maximum=MAX_WAIT_MINUTES)
     threads: int | None = opt(None, "threads for CPU work; none leaves the number to torch", minimum=1)
     seed: int = opt(1, "seed of weights, dropout and the order of data", minimum=0, below=2**63)
@@ -136,3 +138,31 @@ class Timer:
             return max(0.0, 60 * self.count - (seconds - self._last_due))
         done, each = (update, per_update) if self.unit == "u" else (epochs, per_epoch)
         return (self.count - done % self.count) * each
+
+
+@options_class
+class AverageOptions:
+    output: str = opt(REQUIRED, "model folder to write", aliases=("o",))
+    run: str | None = opt(None, "run folder whose checkpoints are averaged")
+    last: int | None = opt(None, "the newest N checkpoints", minimum=1)
+    best: int | None = opt(None, "the best N checkpoints by their validation score", minimum=1)
+    every_minutes: float = opt(0.0, "with --last: take only checkpoints this many minutes of training apart", minimum=0)
+    checkpoint: tuple[str, ...] = opt((), "named checkpoint or model folders, instead of --run")
+    score: str | None = opt(
+        None, "prepared data: show the loss on its development set of each checkpoint and of the mean"
+    )
+    max_tokens: int = opt(4096, "tokens of a batch while scoring, padding counted", minimum=1)
+    device: str = opt("auto", "device for scoring: auto, cpu, cuda or cuda:N")
+    threads: int | None = opt(None, "threads for CPU work; none leaves the number to torch", minimum=1)
+    overwrite: bool = opt(False, "replace an existing model")
+    json: bool = opt(False, "print the averaged folders and the scores (null if not finite) as JSON")
+
+    def __post_init__(self) -> None:
+        if (self.run is None) == (not self.checkpoint):
+            raise ValueError("give either --run or --checkpoint")
+        if self.run is not None and (self.last is None) == (self.best is None):
+            raise ValueError("give one of --last N and --best N")
+        if self.run is None and (self.last is not None or self.best is not None):
+            raise ValueError("--last and --best choose checkpoints of a --run")
+        if self.every_minutes and self.last is None:
+            raise ValueError("--every-minutes belongs to --last")

@@ -30,9 +30,10 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class _Fields(msgspec.Struct):
-    """The fields of a JSON object, by Sockeye's names."""
+    """The fields of a JSON object, by Sockeye's names. text: the name of `source` before version 0.2"""
 
-    text: str
+    source: str | None = None
+    text: str | None = None
     target_prefix: str = ""
     constraints: list[str] = []
     avoid: list[str] = []
@@ -40,7 +41,9 @@ class _Fields(msgspec.Struct):
 
 MAX_LINE_BYTES: Final = 1 << 22  # of a line with more than a text
 MAX_NESTED_LEVELS: Final = 100  # of lists and objects: Python's stack bounds those that can be written
-RESERVED: Final = frozenset((*_Fields.__struct_fields__, "candidates", "error"))  # fields that are read or written here
+RESERVED: Final = frozenset(
+    (*_Fields.__struct_fields__, "translation", "candidates", "error")
+)  # fields that are read or written here
 
 
 def read_request(line: str, form: Form) -> Request:
@@ -71,13 +74,16 @@ def _read_json(line: str) -> Request:
             error = f"fields are nested more than {MAX_NESTED_LEVELS} deep: {quoted(nested[0])}"
             return Request("", others=others, error=error)
         fields = msgspec.convert(value, _Fields)
+        source = fields.text if fields.source is None else fields.source
+        if source is None:
+            return Request("", others=others, error="not an object with a source: the field `source` is missing")
     except msgspec.ValidationError as error:
-        return Request("", others=others, error=f"not an object with a text and its constraints: {quoted(error)}")
+        return Request("", others=others, error=f"not an object with a source and its constraints: {quoted(error)}")
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         limit = f" (a line has {MAX_LINE_BYTES >> 20} MiB at most)" if len(line) >= MAX_LINE_BYTES // 4 else ""
         return Request("", error=f"not JSON: {quoted(error)}{limit}")
     phrases, avoid = (tuple(filter(None, map(clean, texts))) for texts in (fields.constraints, fields.avoid))
-    return Request(clean(fields.text), clean(fields.target_prefix), phrases, avoid, others)
+    return Request(clean(source), clean(fields.target_prefix), phrases, avoid, others)
 
 
 def _is_nested(value: Any, levels: int) -> bool:

@@ -67,14 +67,17 @@ def translate_stream(
     max_lines: int,
     warnings: LineWarnings,
     strict: bool,
-) -> None:
+    first_number: int = 0,
+) -> int:
     """Translate every line of source to output, window by window, until the end or a signal (Interrupted).
 
     form: the form of a line, see `read_request`
-    show: (line number from 0, request, translation) -> output lines, each with its LF
+    show: (number of the line, request, translation) -> output lines, each with its LF
     max_lines: lines of a window, which is sorted by length; the first windows are smaller if a reader waits
     warnings: receives the warnings about lines
     strict: bytes that are not UTF-8 are an InputError
+    first_number: what `show` gets as the number of the first line
+    returns: that number for a text that follows this one
     """
     results = TranslationOutput(output)
     sizes = growing(max_lines) if results.is_awaited else repeat(max_lines)
@@ -96,8 +99,10 @@ def translate_stream(
             translations = translator.translate(requests, check)
             warnings.add_translations(translations, first)
             rows = zip(requests, translations, strict=True)
-            results.write("".join(show(number, *row) for number, row in enumerate(rows, first - 1)))
+            results.write("".join(show(number, *row) for number, row in enumerate(rows, first_number)))
+            first_number += len(lines)
             signals.check()
+    return first_number
 
 
 def _decoded(

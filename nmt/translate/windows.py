@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, Protocol
 
 from nmt.errors import InputError, ResourceError, UserError, quoted
 from nmt.text.compression import GZIP_MAGIC
@@ -61,7 +61,12 @@ class File:
         return self._file.read(STREAM_READ_BYTES)
 
 
-Source = Pipe | File
+class Source(Protocol):
+    """Where a text comes from; see Pipe."""
+
+    def waiting(self, seconds: float) -> bool: ...
+
+    def read(self) -> bytes: ...
 
 
 def place_of(name: str) -> str:

@@ -165,17 +165,20 @@ def all_flags(command: Command) -> set[str]:
     """The flags of a command, with those of every part it can take."""
     parts = [registry.find(kind, name).options for kind in command.kinds for name in registry.names(kind)]
     options = [*command.own_options(), *(option for part in parts for option in options_of(part))]
-    return {flag for option in options if not option.positional for flag in option.spellings()}
+    return {flag for option in options if not option.positional or option.count is None for flag in option.spellings()}
 
 
 def test_a_word_without_its_flag_is_named(call):
-    refused = call("translate", "--model=m", "text.en")
-    assert refused.code == 2 and "'text.en' stands without a flag (name a file with --input" in refused.err
+    refused = call("score", "--model=m", "text.en")
+    assert refused.code == 2 and "'text.en' stands without a flag (nmt score --help)" in refused.err
 
 
 def test_a_flag_that_says_yes_or_no_has_one_word_for_each(call, dumped):
     assert dumped("--no-valid-bleu", "--best-by=loss")["valid_bleu"] is False
     assert dumped("--no-valid-bleu", "--valid-bleu")["valid_bleu"] is True
+    for flag in ("--output-bias", "--model.output-bias"):
+        assert dumped(flag)["output_bias"] is True
+        assert dumped("--output-bias", f"--no-{flag[2:]}")["output_bias"] is False
     refused = call("train", *RUN, "--valid-bleu=no")
     assert refused.code == 2 and "'--valid-bleu' does not take a value" in refused.err
     assert call("prepare", "--help").out.count("shared-vocab") == 1

@@ -116,12 +116,22 @@ def test_torch_is_not_imported_where_it_is_not_needed(module):
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["prepare", "--help"], ["list"], ["score", "--help"]])
-def test_help_answers_without_torch(arguments):
-    code = (
-        f"import sys\nfrom nmt.cli.main import run\ncode = run({arguments!r})\nsys.exit(code or 'torch' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+def test_help_a_mistyped_flag_and_a_completion_answer_without_torch_and_without_pydantic():
+    code = """
+import os, sys
+from nmt.cli.main import COMMANDS, run
+for words in [["--version"], ["list"], *([name, flag] for name in COMMANDS for flag in ("--help", "--no-such-flag"))]:
+    code = run(words)
+    assert code == (2 if words[-1] == "--no-such-flag" else 0), (words, code)
+    found = [name for name in ("torch", "pydantic") if name in sys.modules]
+    assert not found or words == ["--version"] and found == ["pydantic"], (words, found)
+    sys.modules.pop("pydantic", None)
+os.environ |= {"_NMT_COMPLETE": "complete_bash", "COMP_WORDS": "nmt train --model rnnsearch --", "COMP_CWORD": "4"}
+run([])
+assert "torch" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_translation_imports_nothing_that_it_does_not_use(tmp_path):

@@ -70,7 +70,7 @@ def test_the_first_line_of_a_docstring_is_one_short_sentence(file):
 )
 def test_the_scan_sees_each_way_of_writing_the_decorator(decorator, name):
     text = f'{decorator}\nclass Flat(Schedule):\n    """A flat schedule."""\n'
-    assert registry._PART.findall(text) == [("schedule", name, "A flat schedule.")]
+    assert registry._PART.findall(text) == [("schedule", name, "FlatOptions", "A flat schedule.")]
 
 
 @pytest.mark.parametrize("folder", registry.FOLDERS.values())

@@ -218,7 +218,7 @@ def test_score_is_the_log_probability_that_beam_search_reports(trained, corpus, 
     source = corpus.with_suffix(".en")
     found = call("translate", "--model", trained, "--json", "--input", source).out.splitlines()
     best = [json.loads(line) for line in found]
-    (tmp_path / "out").write_text("".join(one["text"] + "\n" for one in best))
+    (tmp_path / "out").write_text("".join(one["translation"] + "\n" for one in best))
     given = ["score", "--model", trained, "--source", source, "--target", tmp_path / "out"]
     scores = [float(line) for line in call(*given).out.split()]
     assert scores == pytest.approx([one["candidates"][0]["log_prob"] for one in best], abs=1e-4)

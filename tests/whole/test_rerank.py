@@ -103,7 +103,7 @@ def test_the_output_of_a_model_from_right_to_left_is_in_reading_order(models, ca
     [one] = result.json["candidates"]
     target = loaded.pipeline.target
     said = [target.encode(token)[0] for token in reversed(one["tokens"])]
-    assert one["text"] == " ".join(one["tokens"]) and len(one["tokens"]) >= 3
+    assert one["translation"] == " ".join(one["tokens"]) and len(one["tokens"]) >= 3
     *backwards, end = word_by_word(loaded.model, loaded.pipeline.source.encode("ban des kit lora"), said)
     assert one["word_scores"] == pytest.approx([*backwards[::-1], end], abs=1e-4)
     assert len(one["alignment"]) == len(one["tokens"])
@@ -140,16 +140,16 @@ def test_the_order_is_that_of_the_weighted_mean_of_scores_that_nmt_score_gives(m
         for one in old:
             scores = [one["score"]]
             for name, direction in JUDGES.items():
-                pair = ([line], [one["text"]]) if direction == "forward" else ([one["text"]], [line])
+                pair = ([line], [one["translation"]]) if direction == "forward" else ([one["translation"]], [line])
                 [(log_prob, tokens)] = score(models / name, *pair)
                 scores.append(log_prob / ((5 + len(tokens)) / 6) ** 0.6)
-            expected[one["text"]] = scores
+            expected[one["translation"]] = scores
         whole = {text: sum(w * s for w, s in zip(share, scores, strict=True)) for text, scores in expected.items()}
-        assert [one["text"] for one in new] == sorted(whole, key=lambda text: -whole[text])
+        assert [one["translation"] for one in new] == sorted(whole, key=lambda text: -whole[text])
         for one in new:
-            assert one["score"] == pytest.approx(whole[one["text"]], abs=1e-4)
-            assert one["scores"] == pytest.approx(expected[one["text"]], abs=1e-4)
-        changed |= [one["text"] for one in new] != [one["text"] for one in old]
+            assert one["score"] == pytest.approx(whole[one["translation"]], abs=1e-4)
+            assert one["scores"] == pytest.approx(expected[one["translation"]], abs=1e-4)
+        changed |= [one["translation"] for one in new] != [one["translation"] for one in old]
     assert changed
 
 

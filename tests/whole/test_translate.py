@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import pty
 import random
 import signal
 import subprocess
@@ -157,7 +158,7 @@ def test_json_and_raw_tokens_show_the_same_translation(translate):
     content = b"ban des\n\n[/b] lora\n"
     _, text = translate(content)
     records = [json.loads(line) for line in translate(content, "--json")[1].splitlines()]
-    assert [record["text"] for record in records] == text.decode().splitlines()
+    assert [record["translation"] for record in records] == text.decode().splitlines()
     assert [len(record["candidates"]) for record in records] == [1, 0, 1]
     tokens = [" ".join(token for one in record["candidates"] for token in one["tokens"]) for record in records]
     assert translate(content, "--raw-tokens")[1].decode().splitlines() == tokens
@@ -481,7 +482,7 @@ def test_no_translation_contains_words_to_avoid(translate, tmp_path):
 
 def test_json_lines_keep_their_further_fields_and_a_line_that_is_no_object_is_named(translate, capsys):
     lines = [
-        '{"text": "ban des", "id": 7, "meta": {"a": [1]}}',
+        '{"source": "ban des", "id": 7, "meta": {"a": [1]}}',
         '{"text": "kit", "target_prefix": "MULI", "avoid": ["KIT"]}',
         "",
         "ban",
@@ -497,22 +498,69 @@ def test_json_lines_keep_their_further_fields_and_a_line_that_is_no_object_is_na
     assert code == 5
     assert len(records) == len(lines)
     assert records[0]["id"] == 7 and records[0]["meta"] == {"a": [1]}
-    assert records[0]["text"] == translate(b"ban des")[1].decode().strip()
-    assert records[1]["text"].startswith("MULI") and "KIT" not in records[1]["text"].split()
-    assert records[2] == {"text": "", "candidates": []}
-    assert all(record["error"] and record["text"] == "" for record in [*records[3:7], records[8]])
+    assert records[0]["translation"] == translate(b"ban des")[1].decode().strip()
+    assert records[1]["translation"].startswith("MULI") and "KIT" not in records[1]["translation"].split()
+    assert records[2] == {"source": "", "translation": "", "candidates": []}
+    assert all(record["error"] and record["translation"] == "" for record in [*records[3:7], records[8]])
     assert [records[number].get("id") for number in (3, 4, 5, 6, 8)] == [None, 3, 4, 6, 8]
-    assert records[9].keys() == {"text", "candidates"} and len(records[9]["candidates"]) == 1
+    assert records[9].keys() == {"source", "translation", "candidates"} and len(records[9]["candidates"]) == 1
     assert "nested more than 100 deep" in records[6]["error"]
     assert (
-        records[7]["text"] == translate(b"kit")[1].decode().strip()
+        records[7]["translation"] == translate(b"kit")[1].decode().strip()
         and str(records[7]["deep"]) == "[" * 99 + "1" + "]" * 99
     )
     messages = capsys.readouterr().err
     assert "source:4: not translated: not JSON" in messages
-    assert all(f"source:{number}: not translated: not an object with a text" in messages for number in (5, 6))
+    assert all(f"source:{number}: not translated: not an object with a source" in messages for number in (5, 6))
     assert "source:9: not translated: a line without words" in messages
     assert messages.endswith("lines not translated: 5\n")  # and no zeros
+
+
+def test_several_files_are_translated_as_one_after_another(call, trained, tmp_path):
+    first, second = tmp_path / "first.en", tmp_path / "second.en.gz"
+    first.write_bytes(b"ban des\nkit")  # without an LF at its end
+    second.write_bytes(gzip.compress(b"muli\n\xff\n"))
+    alone = [call("translate", "--model", trained, file) for file in (first, second)]
+    both = call("translate", "--model", trained, first, "--input", second)
+    assert both.code == 0 and sorted(both.out.splitlines()) == sorted("".join(done.out for done in alone).splitlines())
+    assert both.out.count("\n") == 4 and f"{second}:2:1: not UTF-8" in both.err
+    n_best = call("translate", "--model", trained, "--n-best=2", first, second).out.splitlines()
+    assert [int(line.split(" ||| ")[0]) for line in n_best] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert call("translate", "--model", trained, first, tmp_path / "none").code == 2
+
+
+def test_a_second_model_that_stands_without_its_flag_is_not_read_as_text(call, trained, tmp_path):
+    refused = call("translate", "--model", trained, trained, tmp_path / "text")
+    assert refused.code == 2 and f"{trained}: is a folder" in refused.err and "--model A --model B" in refused.err
+
+
+def test_the_search_is_told_with_verbose_only(call, trained, tmp_path):
+    (tmp_path / "text").write_text("ban\n")
+    assert call("translate", "--model", trained, tmp_path / "text").err == ""
+    assert "beam_size:4" in call("translate", "--model", trained, tmp_path / "text", "--verbose").err
+
+
+@pytest.mark.parametrize(("key", "code"), [(b"\x04", 0), (b"\x03", 130)])
+def test_a_terminal_gets_a_prompt_whose_history_is_kept(key, code, trained):
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ |= ENVIRONMENT | {"TERM": "dumb"}
+        os.execv(NMT[0], [*NMT, "translate", "--model", str(trained)])
+
+    def shown_until(text: bytes) -> bytes:
+        shown = b""
+        while not shown.endswith(text):
+            shown += os.read(terminal, 4096)
+        return shown
+
+    assert shown_until(b"en> ") == b"en> "
+    os.write(terminal, b"ban des\n")
+    first = shown_until(b"en> ")
+    os.write(terminal, b"\x1b[A\n")  # the line before
+    assert shown_until(b"en> ") == first and first.startswith(b"ban des\r\n") and first.count(b"\n") == 2
+    os.write(terminal, key)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == code
+    os.close(terminal)
 
 
 def test_word_scores_sum_to_the_log_probability_and_words_are_aligned_within_the_line(translate, trained, loaded):
@@ -520,10 +568,10 @@ def test_word_scores_sum_to_the_log_probability_and_words_are_aligned_within_the
     records = [
         json.loads(line) for line in translate(content, "--json", "--word-scores", "--alignment=hard")[1].splitlines()
     ]
-    assert [record["text"] for record in records] == translate(content)[1].decode().splitlines()
+    assert [record["translation"] for record in records] == translate(content)[1].decode().splitlines()
     for line, record in zip(content.decode().splitlines(), records, strict=True):
         for one in record["candidates"]:
-            words = one["text"].split()
+            words = one["translation"].split()
             assert len(one["word_scores"]) == len(words) + 1
             assert sum(one["word_scores"]) == pytest.approx(one["log_prob"], abs=1e-3)
             pairs = [tuple(map(int, pair.split("-"))) for pair in one["alignment"].split()]
@@ -562,7 +610,7 @@ def test_a_model_with_itself_translates_as_it_does_alone_and_one_of_another_voca
         code, together = translate(content, "--json", f"--model={trained}", f"--model={trained}", f"--ensemble={mean}")
         assert code == 0
         for one, other in zip(plain.splitlines(), together.splitlines(), strict=True):
-            assert json.loads(one)["text"] == json.loads(other)["text"]
+            assert json.loads(one)["translation"] == json.loads(other)["translation"]
     assert translate(content, f"--model={trained}", "--model-weights=1,0")[0] == 0
     assert translate(content, f"--model={trained}", "--model-weights=1,2,3")[0] == 2
     assert translate(content, "--model-weights=1")[0] == 2
@@ -621,7 +669,7 @@ def test_constraints_that_cannot_be_met_cost_their_own_line_only(translate, caps
     content = "\n".join([nested, long, phrases, extra, '{"text": "ban"}']).encode()
     code, output = translate(content, "--input-form=json", "--max-source-length=16")
     records = [json.loads(line) for line in output.decode().splitlines()]
-    assert code == 5 and [bool(record["text"]) for record in records] == [False, False, False, True, True]
+    assert code == 5 and [bool(record["translation"]) for record in records] == [False, False, False, True, True]
     assert [bool(record.get("error")) for record in records] == [True, True, True, False, False]
     assert records[3]["notes"] == "x" * 5000
     messages = capsys.readouterr().err

@@ -1,0 +1,78 @@
+"""The options of the built-in models. Without torch, so that `--help` answers at once."""
+
+from typing import Literal
+
+from nmt import opt, options_class
+
+
+@options_class
+class TransformerOptions:
+    encoder_layers: int = opt(6, "layers of the encoder, N in the paper", minimum=1)
+    decoder_layers: int = opt(6, "layers of the decoder, N in the paper", minimum=1)
+    d_model: int = opt(512, "width of every layer's output", minimum=1)
+    d_ff: int = opt(2048, "inner width of the feed-forward networks", minimum=1)
+    heads: int = opt(8, "attention heads, h in the paper", minimum=1)
+    d_k: int | None = opt(None, "width of a head's queries and keys; none is d_model / heads", minimum=1)
+    d_v: int | None = opt(None, "width of a head's values; none is d_model / heads", minimum=1)
+    dropout: float = opt(
+        0.1, "probability, on each sub-layer's output and on the sums of embeddings and positions", minimum=0, below=1
+    )
+    attention_dropout: float = opt(0.0, "probability, on attention weights; 0 in the paper", minimum=0, below=1)
+    activation_dropout: float = opt(
+        0.0, "probability, inside the feed-forward networks; 0 in the paper", minimum=0, below=1
+    )
+    norm_position: Literal["post", "pre"] = opt(
+        "post", "post: norm(x + f(x)), the paper; pre: x + f(norm(x)) and a final norm"
+    )
+    positions: Literal["sinusoidal", "t2t-sinusoidal", "learned"] = opt(
+        "sinusoidal", "the paper's sinusoids, the reference code's and fairseq's variant, or learned vectors"
+    )
+    max_positions: int = opt(1024, "learned positions; a longer sentence repeats the last", minimum=1)
+    attention_bias: bool = opt(False, "biases in the attention projections, as fairseq has; the paper has none")
+    output_bias: bool = opt(False, "a bias on the logits; the paper has none")
+    tie: Literal["all", "target", "none"] = opt(
+        "all", "what shares one embedding table: source, target and output; target and output; nothing"
+    )
+
+    def __post_init__(self) -> None:
+        if self.d_model % 2:
+            raise ValueError(f"--d-model {self.d_model}: must be even, because sines and cosines come in pairs")
+        if self.d_model % self.heads and (self.d_k is None or self.d_v is None):
+            raise ValueError(
+                f"--d-model {self.d_model}: must be a multiple of --heads {self.heads}, or give --d-k and --d-v"
+            )
+
+
+@options_class
+class RnnSearchOptions:
+    embedding_size: int = opt(620, "width of the word embeddings, m in the paper", minimum=1)
+    hidden_size: int = opt(
+        1000, "width of a GRU's state in each direction and in the decoder, n in the paper", minimum=1
+    )
+    attention_size: int = opt(1000, "width of the attention's hidden layer, n' in the paper", minimum=1)
+    maxout_size: int = opt(500, "width of the read-out after maxout, l in the paper", minimum=1)
+    output_rank: int | None = opt(
+        None, "factorise the output matrix to this width; none is the paper, 620 the authors' code", minimum=1
+    )
+    dropout: float = opt(
+        0.0,
+        "probability, on embeddings, annotations and the read-out; 0 in the paper, 0.2 to 0.5 for small data",
+        minimum=0,
+        below=1,
+    )
+
+
+@options_class
+class LanguageModelOptions:
+    layers: int = opt(6, "layers", minimum=1)
+    d_model: int = opt(512, "width of every layer's output", minimum=1)
+    d_ff: int = opt(2048, "inner width of the feed-forward networks", minimum=1)
+    heads: int = opt(8, "attention heads", minimum=1)
+    dropout: float = opt(
+        0.1, "probability, on each sub-layer's output and on the sums of embeddings and positions", minimum=0, below=1
+    )
+    norm_position: Literal["post", "pre"] = opt("post", "post: norm(x + f(x)); pre: x + f(norm(x)) and a final norm")
+
+    def __post_init__(self) -> None:
+        if self.d_model % 2 or self.d_model % self.heads:
+            raise ValueError(f"--d-model {self.d_model}: must be even, and a multiple of --heads {self.heads}")

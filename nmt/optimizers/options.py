@@ -1,0 +1,57 @@
+"""The options of the built-in optimizers. Without torch, so that `--help` answers at once."""
+
+from typing import Final
+
+from nmt import opt, options_class
+
+MIN_MOMENT_EPS: Final = 1e-18  # torch squares it in float32: a smaller one would divide 0 by 0 for unused embeddings
+
+
+@options_class
+class AdamOptions:
+    adam_betas: tuple[float, float] = opt(
+        (0.9, 0.98), "decay of the gradient's first and second moments", minimum=0, below=1
+    )
+    adam_eps: float = opt(1e-9, "added to the root of the second moment; 1e-9 in the paper", above=0)
+    weight_decay: float = opt(0.0, "L2 penalty added to the gradient; 0 in the paper", aliases=("wd",), minimum=0)
+
+
+@options_class
+class AdamWOptions(AdamOptions):
+    weight_decay: float = opt(
+        0.01, "share of each weight subtracted an update, times the learning rate", aliases=("wd",), minimum=0
+    )
+
+
+@options_class
+class SgdOptions:
+    momentum: float = opt(0.0, "share of the last step kept in the next; 0 is plain descent", minimum=0, below=1)
+    nesterov: bool = opt(False, "look ahead along the momentum before the step (Nesterov, 1983)")
+    weight_decay: float = opt(0.0, "L2 penalty added to the gradient", aliases=("wd",), minimum=0)
+
+    def __post_init__(self) -> None:
+        if self.nesterov and self.momentum == 0:
+            raise ValueError("--nesterov: looks ahead along the momentum, which is 0 (give --momentum 0.9)")
+
+
+@options_class
+class AdafactorOptions:
+    adafactor_beta2_decay: float = opt(
+        -0.8, "power c of 1 - update^c, the decay of the second moment; -0.8 in the paper", maximum=0
+    )
+    adafactor_eps: tuple[float, float] = opt(
+        (1e-15, 1e-3),
+        "least root of the second moment (1e-15 is the paper's 1e-30 before the root), "
+        "and least root mean square of a matrix that scales its step",
+        above=0,
+    )
+    adafactor_clip: float = opt(
+        1.0, "greatest root mean square of a matrix's step before scaling, d in the paper", minimum=1
+    )
+    weight_decay: float = opt(
+        0.0, "share of each weight subtracted an update, times the learning rate", aliases=("wd",), minimum=0
+    )
+
+    def __post_init__(self) -> None:
+        if self.adafactor_eps[0] < MIN_MOMENT_EPS:
+            raise ValueError(f"--adafactor-eps {self.adafactor_eps[0]}: the first must be at least {MIN_MOMENT_EPS}")

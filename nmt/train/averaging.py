@@ -1,0 +1,127 @@
+"""Average checkpoints into a model (Vaswani et al., 2017, section 6.1)."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nmt.artefact import Artefact, check_output
+from nmt.checkpoint import LoadedModel, ModelFacts, average_weights, load_model, put_weights, save_model
+from nmt.criteria.base import CriterionContext
+from nmt.data.shards import EvaluationSet, PreparedData
+from nmt.device import choose_device, use_threads
+from nmt.dist import World
+from nmt.errors import ArtefactError, UserError, one_line, quoted
+from nmt.log import log
+from nmt.runs import Checkpoints, update_of
+from nmt.signals import Signals
+from nmt.text.pipeline import Pipeline
+from nmt.train.options import AverageOptions
+from nmt.train.validation import Validation, validate
+
+
+def average(options: AverageOptions, parts: Any) -> tuple[list[str], dict[str, dict[str, float]]]:
+    """Average, score and write the model, in this order, so that a failure leaves nothing.
+
+    parts: the chosen ones (nmt.cli.command.Parts)
+    returns: the averaged folders; with --score loss and perplexity of each and of the mean, by path
+    """
+    use_threads(options.threads)
+    output, device = Path(options.output), choose_device(options.device)
+    check_output(output, options.overwrite)
+    folders = chosen(options)
+    facts, pipeline = _common_model(folders, output)
+    dev = _development_set(options.score, pipeline, options.max_tokens) if options.score else None
+    names = [one_line(str(folder)) for folder in folders]
+    with Signals() as signals:
+        weights = average_weights(folders, signals.check)
+        signals.check()
+        scores = _scores(options, parts, device, dev, folders, weights, signals.check) if dev is not None else {}
+        save_model(output, weights, facts, pipeline, {"averaged": names}, signals.check)
+    log.info(f"{output}: the mean of {len(folders)} checkpoints ({', '.join(names)})")
+    return names, scores
+
+
+def chosen(options: AverageOptions) -> list[Path]:
+    """The folders to average: a run's checkpoints oldest first, or named folders in their order."""
+    if options.run is None:
+        return [Path(folder) for folder in options.checkpoint]
+    checkpoints = Checkpoints(Path(options.run))
+    ranked = checkpoints.ranked() if options.best is not None else list(reversed(checkpoints.due()))
+    if options.every_minutes:
+        ranked = _apart(ranked, options.every_minutes)
+    count = options.best or options.last or 0
+    if len(ranked) < count:
+        kind = "scored checkpoints" if options.best else "checkpoints"
+        apart = f" {options.every_minutes:g} minutes apart" if options.every_minutes else ""
+        raise UserError(f"{quoted(options.run)}: has {len(ranked)} {kind}{apart}, not {count} (see --keep-last)")
+    return sorted(ranked[:count], key=update_of)
+
+
+def _apart(newest_first: list[Path], minutes: float) -> list[Path]:
+    """The newest, and each checkpoint at least `minutes` of training before the previous one taken."""
+    taken: list[tuple[float, Path]] = []
+    for folder in newest_first:
+        at = Artefact(folder, "checkpoint").manifest.get("minutes")
+        if not isinstance(at, int | float) or not math.isfinite(at):
+            raise ArtefactError(f"{quoted(folder)}: its manifest has minutes: {quoted(at)}, not a number")
+        if not taken or taken[-1][0] - at >= minutes:
+            taken.append((at, folder))
+    return [folder for _, folder in taken]
+
+
+def _common_model(folders: Sequence[Path], output: Path) -> tuple[ModelFacts, Pipeline]:
+    """The model facts and the pipeline that all folders share. Raises an error if `output` is one of them."""
+    first = Artefact(folders[0], "model", "checkpoint")
+    facts, pipeline = ModelFacts.read(first), Pipeline.load(first)
+    for folder in folders:
+        if folder.resolve() == output.resolve():
+            raise UserError(f"{quoted(output)}: is one of the folders to average (name another --output)")
+        other = Artefact(folder, "model", "checkpoint")
+        other_facts = ModelFacts.read(other)
+        if other_facts.weights == "int8":
+            raise UserError(
+                f"{quoted(folder)}: has 8-bit weights, which cannot be averaged (name the model it was exported from)"
+            )
+        if other_facts != facts or Pipeline.load(other).hash != pipeline.hash:
+            raise ArtefactError(
+                f"{quoted(folder)}: is another model than {quoted(folders[0])}; they cannot be averaged"
+            )
+    return facts, pipeline
+
+
+def _development_set(folder: str, pipeline: Pipeline, max_tokens: int) -> EvaluationSet:
+    """The first development set of prepared data. Raises an error if its vocabulary is not the model's."""
+    data = PreparedData(Path(folder))
+    if data.pipeline.hash != pipeline.hash:
+        raise ArtefactError(f"{quoted(folder)}: was prepared with another vocabulary than the checkpoints")
+    dev = next(iter(data.valid.values()), None)
+    if dev is None or next(dev.batches(max_tokens), None) is None:
+        raise UserError(f"{quoted(folder)}: has no development set to score (nmt prepare --valid)")
+    return dev
+
+
+def _scores(
+    options: AverageOptions,
+    parts: Any,
+    device: torch.device,
+    dev: EvaluationSet,
+    folders: Sequence[Path],
+    weights: Mapping[str, Tensor],
+    check: Callable[[], None],
+) -> dict[str, dict[str, float]]:
+    """Loss and perplexity of each folder's model and of their mean, by path. weights: of the mean"""
+
+    def score(loaded: LoadedModel) -> dict[str, float]:
+        criterion, model = parts.build("criterion", CriterionContext(loaded.pipeline, loaded.model)), loaded.model
+        with torch.inference_mode():
+            result = validate(model, criterion, Validation(dev), options.max_tokens, "fp32", World(), check)
+        return {"loss": result.loss, "ppl": result.perplexity}
+
+    rows = {one_line(str(folder)): score(load_model(folder, device)) for folder in folders}
+    mean = load_model(folders[0], device)
+    put_weights(mean.model, weights, options.output)
+    return {**rows, one_line(options.output): score(mean)}
