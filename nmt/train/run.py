@@ -108,6 +108,7 @@ class Run:
             raise UserError(f"model {parts.chosen['model']} translates nothing (give --no-valid-bleu --best-by loss)")
         if self.model.cost_is_measured:  # an error of the measurement comes before any work
             self.model.flops(*torch.ones(2, 1, dtype=torch.int64, device=self.device))
+        self._saved_names = set(self.model.state_dict())
         self.facts = ModelFacts.of(parts.chosen["model"], parts.options("model"), vocabularies)
         self.context = CriterionContext(pipeline, self.model)
         self.criterion: Criterion = parts.build("criterion", self.context)
@@ -173,6 +174,10 @@ class Run:
         agreed = self.world.agree(time.monotonic() - self.started, signal, limit.max_micro_batch_tokens)
         self.seconds, signal, limit.max_micro_batch_tokens = agreed
         return signal
+
+    def saved_buffers(self) -> dict[str, torch.Tensor]:
+        """The model's persistent buffers by name: what a forward pass may change of a checkpoint."""
+        return {name: buffer for name, buffer in self.model.named_buffers() if name in self._saved_names}
 
     def full_model(self) -> Model:
         """The model with all its parameters on each rank: itself, or a temporary copy where they are sharded."""

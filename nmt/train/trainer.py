@@ -1,14 +1,16 @@
 """The training loop."""
 
 from contextlib import closing, nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from nmt.artefact import Lock
 from nmt.data.loader import UpdateBatches, ahead
 from nmt.errors import Interrupted
 from nmt.signals import Signals
 from nmt.train.checkpointing import resume, save
+from nmt.train.interruption import SignalWatch, UpdateGivenUp
 from nmt.train.options import Timer, TrainOptions
 from nmt.train.probe import choose_kernels
 from nmt.train.reporting import SETTINGS, UpdateLog, announce, conclude, report_validation, save_settings
@@ -31,6 +33,7 @@ def train(options: TrainOptions, parts: Any) -> Run:
     ):
         run = Run(setup, parts)
         with closing(run.report):
+            run.updater = replace(run.updater, watch=SignalWatch(run.world, signals))
             resume(run)
             choose_kernels(run)
             announce(run)
@@ -55,7 +58,10 @@ def _make_updates(run: Run, signals: Signals) -> None:
     run.model.train()
     with closing(ahead(run.loader.updates(progress.position))) as updates:
         for data in updates:  # endless; this rank's micro-batches of one update
-            stats = make_update(run, data)
+            try:
+                stats = make_update(run, data)
+            except UpdateGivenUp:
+                _leave(run, signals)
             signal, finished = run.agree(signals.received), run.finished
             update_log.add(stats, data)
             now = (progress.update, progress.epoch if data.ends_epoch else None, run.seconds)
@@ -69,25 +75,48 @@ def _make_updates(run: Run, signals: Signals) -> None:
             if progress.save_due or signal:
                 save(run, last=finished or signal is not None)
             if signal:  # and not a signal that came since, which other ranks do not know
-                stopped = f"stopped by signal {signal} after update {progress.update}, which is saved"
-                run.report.line(f"{stopped}; the same command, or --config {run.folder / SETTINGS}, goes on")
-                run.agree(signal)  # all ranks leave together, after the save
-                raise Interrupted(signal)
+                _stop(run, signal, "")
             if finished:
                 break
             update_log.start_clock()
 
 
+def _leave(run: Run, signals: Signals) -> NoReturn:
+    """Save the last complete update, after one that was given up."""
+    signal = run.agree(signals.received)
+    assert signal is not None
+    if run.progress.update:
+        save(run, last=True)
+    _stop(run, signal, f"; update {run.progress.update + 1} was given up, and is made again from its beginning")
+
+
+def _stop(run: Run, signal: int, given_up: str) -> NoReturn:
+    """Say where the run stopped, and raise Interrupted on all ranks together, after the save."""
+    update = run.progress.update
+    state = f"after update {update}, which is saved" if update else "before the first update was made; nothing is saved"
+    how = f"the same command, or --config {run.folder / SETTINGS}, goes on"
+    run.report.line(f"stopped by signal {signal} {state}{given_up}; {how}")
+    run.agree(signal)
+    raise Interrupted(signal)
+
+
 def make_update(run: Run, data: UpdateBatches) -> Stats:
-    """Make the next update on this rank's share of its data."""
+    """Make the next update on this rank's share of its data. Raises UpdateGivenUp after a signal; nothing has changed then."""
     progress, number = run.progress, run.progress.update + 1
     learning_rate = run.schedule(number)
     for group in run.optimizer.param_groups:
         group["lr"] = learning_rate * group["lr_factor"]
+    buffers = {name: buffer.clone() for name, buffer in run.saved_buffers().items()}
     run.context.update = number
     run.model.begin_update(number)
     seed = update_seed(run.options.seed, number, run.world.rank)
-    stats = run.updater(data, seed, progress.limit.max_micro_batch_tokens, progress.scale)
+    try:
+        stats = run.updater(data, seed, progress.limit.max_micro_batch_tokens, progress.scale)
+    except UpdateGivenUp:
+        run.optimizer.zero_grad(set_to_none=True)
+        for name, buffer in run.saved_buffers().items():
+            buffer.copy_(buffers[name])
+        raise
     progress.limit.max_micro_batch_tokens = stats.max_micro_batch_tokens
     progress.advance(data)
     return stats

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ENVIRONMENT, NMT, SLOW, TINY, small_disk, train_arguments, wait_for, write_corpus
+from conftest import ENVIRONMENT, NMT, SLOW, SLOW_UPDATE, TINY, small_disk, train_arguments, wait_for, write_corpus
 from safetensors.numpy import load_file
 from safetensors.torch import load, save
 
@@ -81,6 +81,39 @@ def test_a_signal_finishes_the_update_saves_and_says_which(data, undisturbed, tm
     assert len(saved) == 1
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     assert f"update-{lines[-1]['update']}" == saved[0].name
+
+
+def test_an_update_that_would_take_too_long_after_a_signal_is_given_up_and_made_again_bit_for_bit(data, tmp_path, nmt):
+    (tmp_path / "slow.py").write_text(SLOW_UPDATE)
+    slow = ["--model=slow", f"--plugin={tmp_path / 'slow.py'}", "--max-tokens=20"]
+    run = start([*train_arguments(data, tmp_path / "cut", 20), *slow])
+    wait_for(lambda: (tmp_path / "slow-0").exists(), run, 120)
+    run.send_signal(signal.SIGTERM)
+    run.communicate(timeout=60)
+    assert run.returncode == 143
+    assert [path.name for path in Checkpoints(tmp_path / "cut").all()] == ["update-10", "update-12"]
+    assert [path.name for path in Checkpoints(tmp_path / "cut").due()] == ["update-10"]
+    told = (tmp_path / "cut/train.log").read_text()
+    assert "stopped by signal 15 after update 12, which is saved; update 13 was given up" in told
+    (tmp_path / "go").touch()
+    for name in ("cut", "whole"):
+        assert nmt(*train_arguments(data, tmp_path / name, 20), *slow).returncode == 0
+    assert_same_run(tmp_path / "cut", tmp_path / "whole", 20)
+
+
+def test_a_first_update_that_is_given_up_leaves_nothing_to_go_on_from(data, tmp_path, nmt):
+    (tmp_path / "slow.py").write_text(SLOW_UPDATE.replace("self.number == 13", "self.number == 1"))
+    slow = ["--model=slow", f"--plugin={tmp_path / 'slow.py'}", "--max-tokens=20"]
+    run = start([*train_arguments(data, tmp_path / "cut", 10), *slow])
+    wait_for(lambda: (tmp_path / "slow-0").exists(), run, 120)
+    run.send_signal(signal.SIGTERM)
+    run.communicate(timeout=60)
+    assert run.returncode == 143 and not Checkpoints(tmp_path / "cut").all()
+    assert "before the first update was made; nothing is saved" in (tmp_path / "cut/train.log").read_text()
+    (tmp_path / "go").touch()
+    for name in ("cut", "whole"):
+        assert nmt(*train_arguments(data, tmp_path / name, 10), *slow).returncode == 0
+    assert_same_run(tmp_path / "cut", tmp_path / "whole", 10)
 
 
 def test_a_checkpoint_that_only_a_signal_asked_for_counts_among_no_last_and_leaves_with_the_next(data, tmp_path, nmt):
