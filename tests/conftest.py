@@ -52,7 +52,7 @@ class Slow(Greedy):
 
 
 SLOW_UPDATE = '''
-"""The Transformer, which counts its passes in a saved buffer, and of whose update 13 each pass takes a second until `go` exists."""
+"""The Transformer. It counts its passes in a saved buffer, and each of update 13 takes a second until `go` exists."""
 import os, time
 from pathlib import Path
 import torch

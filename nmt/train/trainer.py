@@ -11,7 +11,7 @@ from nmt.errors import Interrupted
 from nmt.signals import Signals
 from nmt.train.checkpointing import resume, save
 from nmt.train.interruption import SignalWatch, UpdateGivenUp
-from nmt.train.options import Timer, TrainOptions
+from nmt.train.options import AUTO, MIN_BLEU, Timer, TrainOptions
 from nmt.train.probe import choose_kernels
 from nmt.train.reporting import SETTINGS, UpdateLog, announce, conclude, report_validation, save_settings
 from nmt.train.run import Run, update_seed
@@ -140,7 +140,18 @@ def validate_run(run: Run, signals: Signals) -> None:
         run.context.scorer = run.model
     progress.validation_due = False
     run.schedule.see(result.loss)
-    sign = validation.sign(options.best_by)
-    better = progress.see(sign * result.value(options.best_by))
+    score = result.metrics.get("bleu")
+    if (
+        run.settings["best_by"] == AUTO
+        and progress.judged_by != "bleu"
+        and score is not None
+        and score.value > MIN_BLEU
+    ):
+        progress.judged_by, progress.best = "bleu", None
+        run.report.line(
+            f"BLEU is above {MIN_BLEU:g}: from now on it decides which checkpoint is the best, not the loss"
+        )
+    sign = validation.sign(progress.judged_by)
+    better = progress.see(sign * result.value(progress.judged_by))
     report_validation(run, result, better, sign)
     progress.save_due |= better or run.finished
