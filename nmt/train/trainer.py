@@ -1,5 +1,6 @@
 """The training loop."""
 
+import time
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from nmt.data.loader import UpdateBatches, ahead
 from nmt.errors import Interrupted
 from nmt.signals import Signals
 from nmt.train.checkpointing import resume, save
+from nmt.train.estimate import RunEstimate
 from nmt.train.interruption import SignalWatch, UpdateGivenUp
 from nmt.train.options import AUTO, MIN_BLEU, Timer, TrainOptions
 from nmt.train.probe import choose_kernels
@@ -54,6 +56,7 @@ def _make_updates(run: Run, signals: Signals) -> None:
     """Update, validate and save until the run is finished or a signal asks to stop."""
     options, progress = run.options, run.progress
     log_timer, valid_timer, save_timer = map(Timer, (options.log_every, options.valid_every, options.save_every))
+    estimate = RunEstimate(run)
     update_log = UpdateLog(run, {"validation": valid_timer, "checkpoint": save_timer})
     run.model.train()
     with closing(ahead(run.loader.updates(progress.position))) as updates:
@@ -64,6 +67,7 @@ def _make_updates(run: Run, signals: Signals) -> None:
                 _leave(run, signals)
             signal, finished = run.agree(signals.received), run.finished
             update_log.add(stats, data)
+            estimate.see(data, time.monotonic() - update_log.began)
             now = (progress.update, progress.epoch if data.ends_epoch else None, run.seconds)
             if log_timer.is_due(*now) or progress.update == 1 or finished or signal:
                 update_log.write(stats)
