@@ -101,7 +101,7 @@ def _state(folder: Path) -> dict[str, Any]:
     """The progress in a checkpoint; empty if it is unreadable. One of before has its `judged_by` from the settings."""
     try:
         training = read_json(folder / TRAINING)
-        return {"judged_by": training["settings"].get("best_by"), **training["progress"]}
+        return {"judged_by": training.get("settings", {}).get("best_by"), **training["progress"]}
     except (ArtefactError, OSError, KeyError, TypeError, AttributeError):
         return {}
 
