@@ -121,6 +121,10 @@ class World:
         """Store content for another rank to fetch. Raises RuntimeError when the store is gone."""
         self._store.set(key, content)
 
+    def posted(self, key: str) -> bool:
+        """Whether a rank posted content that nobody fetched. Raises RuntimeError when the store is gone."""
+        return bool(self._store.check([key]))
+
     def fetch(self, key: str, seconds: float) -> bytes | None:
         """Take the content that a rank posted; None if there is none within `seconds`."""
         try:
@@ -152,6 +156,10 @@ class World:
         agreed = torch.tensor([seconds if self.leads else 0.0, signal or 0, -tokens], dtype=torch.float64)
         torch.distributed.all_reduce(agreed, torch.distributed.ReduceOp.MAX)
         return float(agreed[0]), int(agreed[1]) or None, -int(agreed[2])
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag of any rank is set."""
+        return self.agree(0.0, int(flag), 0)[1] is not None
 
     def gather(self, content: bytes) -> list[bytes]:
         """The content of each rank, in the order of ranks, on every rank."""

@@ -50,14 +50,23 @@ class Checkpoints:
         score = _state(folder).get("score")
         return score if isinstance(score, float) and math.isfinite(score) else None
 
+    def judged_by(self, folder: Path) -> str | None:
+        """The name of a checkpoint's score; None if it is unreadable."""
+        return _state(folder).get("judged_by")
+
     def best(self) -> Path | None:
         """The best-scored checkpoint; the newest when none has a score."""
         return next(iter(self.ranked() or self.all()[-1:]), None)
 
     def ranked(self) -> list[Path]:
-        """Checkpoints with a score, best first; of equal scores the older is first."""
-        scored = [(score, update_of(path), path) for path in self.due() if (score := self.score(path)) is not None]
-        return [path for _, _, path in sorted(scored, key=lambda row: (-row[0], row[1]))]
+        """Checkpoints with a score, best first; of equal scores the older is first.
+
+        Scores of two names, of `--best-by auto`, do not compare: those of the newest checkpoint's name are first.
+        """
+        scored = [(path, score) for path in self.due() if (score := self.score(path)) is not None]
+        names = {path: self.judged_by(path) for path, _ in scored}
+        newest = names[scored[-1][0]] if scored else None
+        return [path for path, score in sorted(scored, key=lambda row: (names[row[0]] != newest, -row[1]))]
 
     def newest_valid(self) -> Artefact | None:
         """The newest whole checkpoint, with a warning for each damaged newer one; None without any checkpoint.
@@ -89,12 +98,12 @@ class Checkpoints:
 
 
 def _state(folder: Path) -> dict[str, Any]:
-    """The progress in a checkpoint; empty if it is unreadable."""
+    """The progress in a checkpoint; empty if it is unreadable. One of before has its `judged_by` from the settings."""
     try:
-        state = read_json(folder / TRAINING)["progress"]
-    except (ArtefactError, OSError, KeyError, TypeError):
+        training = read_json(folder / TRAINING)
+        return {"judged_by": training.get("settings", {}).get("best_by"), **training["progress"]}
+    except (ArtefactError, OSError, KeyError, TypeError, AttributeError):
         return {}
-    return state if isinstance(state, dict) else {}
 
 
 def update_of(folder: Path) -> int:

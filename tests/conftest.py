@@ -51,6 +51,32 @@ class Slow(Greedy):
 '''
 
 
+SLOW_UPDATE = '''
+"""The Transformer. It counts its passes in a saved buffer, and each of update 13 takes a second until `go` exists."""
+import os, time
+from pathlib import Path
+import torch
+from nmt import register
+from nmt.models.transformer import Transformer, TransformerOptions
+
+@register("model", "slow", TransformerOptions)
+class Slow(Transformer):
+    """A slow Transformer."""
+    def __init__(self, options, vocabularies):
+        super().__init__(options, vocabularies)
+        self.register_buffer("passes", torch.zeros(()))
+        self.number = 0
+    def begin_update(self, number):
+        self.number = number
+    def forward(self, batch):
+        self.passes += self.training
+        if self.number == 13 and not (Path(__file__).parent / "go").exists():
+            (Path(__file__).parent / f"slow-{os.environ.get('RANK', 0)}").touch()
+            time.sleep(1)
+        return super().forward(batch)
+'''
+
+
 def write_corpus(prefix: Path, pairs: int, seed: int) -> None:
     """Write sentences of invented words; the target is the source in reverse order and in capitals."""
     chance = random.Random(seed)

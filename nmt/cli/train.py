@@ -38,7 +38,7 @@ def run(options: TrainOptions, parts: Parts) -> int:
             "update": done.progress.update,
             "epochs": done.progress.position.epoch - 1,
             "best": str(best),
-            "best_by": options.best_by,
+            "best_by": done.progress.judged_by,
             "score": None if best is None else done.checkpoints.score(best),
             "skipped": done.progress.skipped,
         }

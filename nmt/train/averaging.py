@@ -16,6 +16,7 @@ from nmt.device import choose_device, use_threads
 from nmt.dist import World
 from nmt.errors import ArtefactError, UserError, one_line, quoted
 from nmt.log import log
+from nmt.options import read_toml
 from nmt.runs import Checkpoints, update_of
 from nmt.signals import Signals
 from nmt.text.pipeline import Pipeline
@@ -42,6 +43,8 @@ def average(options: AverageOptions, parts: Any) -> tuple[list[str], dict[str, d
         scores = _scores(options, parts, device, dev, folders, weights, signals.check) if dev is not None else {}
         save_model(output, weights, facts, pipeline, {"averaged": names}, signals.check)
     log.info(f"{output}: the mean of {len(folders)} checkpoints ({', '.join(names)})")
+    if scores:
+        _warn_if_worse(scores[one_line(options.output)]["loss"], scores[names[-1]]["loss"], output, folders[-1])
     return names, scores
 
 
@@ -57,8 +60,26 @@ def chosen(options: AverageOptions) -> list[Path]:
     if len(ranked) < count:
         kind = "scored checkpoints" if options.best else "checkpoints"
         apart = f" {options.every_minutes:g} minutes apart" if options.every_minutes else ""
-        raise UserError(f"{quoted(options.run)}: has {len(ranked)} {kind}{apart}, not {count} (see --keep-last)")
+        number = f"--{'best' if options.best else 'last'} {len(ranked)}"
+        instead = f"; {number} takes them all" if ranked else ""
+        why = _why_fewer(Path(options.run), checkpoints.due(), options.best is not None)
+        raise UserError(f"{quoted(options.run)}: has {len(ranked)} {kind}{apart}, not {count} ({why}{instead})")
     return sorted(ranked[:count], key=update_of)
+
+
+def _why_fewer(run: Path, kept: Sequence[Path], by_score: bool) -> str:
+    """Why a run has no more checkpoints: others were deleted, or the run is too short. kept: oldest first"""
+    settings = read_toml(run / "settings.toml") if (run / "settings.toml").is_file() else {}
+    keep_last = settings.get("keep_last")
+    if isinstance(keep_last, int) and 0 < keep_last <= len(kept):
+        best = f" and --keep-best {settings.get('keep_best')}" if by_score else ""
+        return quoted(f"the run keeps no more: nmt train --keep-last {keep_last}{best}")
+    if not kept:
+        return "the run has saved none yet, see nmt train --save-every"
+    periods = [
+        f"--{name.replace('_', '-')} {settings[name]}" for name in ("save_every", "valid_every") if name in settings
+    ]
+    return quoted(f"the run is at update {update_of(kept[-1])}: nmt train {' '.join(periods[: 1 + by_score])}".rstrip())
 
 
 def _apart(newest_first: list[Path], minutes: float) -> list[Path]:
@@ -125,3 +146,12 @@ def _scores(
     mean = load_model(folders[0], device)
     put_weights(mean.model, weights, options.output)
     return {**rows, one_line(options.output): score(mean)}
+
+
+def _warn_if_worse(mean: float, last: float, output: Path, last_folder: Path) -> None:
+    """Warn if the mean has a higher loss than the last checkpoint, as at the beginning of a training."""
+    if math.isfinite(last) and not mean <= last:
+        worse = f"worse than {quoted(last_folder)} alone, loss {mean:.4f} against {last:.4f}"
+        log.warn(
+            f"{quoted(output)}: the mean is {worse} (use that one, train longer, or average fewer that are closer together)"
+        )

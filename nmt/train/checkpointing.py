@@ -28,6 +28,7 @@ from nmt.dist import full_tensor
 from nmt.errors import ArtefactError, ResourceError, UserError, quoted
 from nmt.log import log
 from nmt.runs import TRAINING, WEIGHTS, update_of
+from nmt.train.options import AUTO
 from nmt.train.run import Progress, Run
 
 MAX_FAILED_SAVES: Final = 2  # in a row
@@ -61,13 +62,17 @@ class SavedState:
 
 
 def _with_current_names(state: Any) -> Any:
-    """The content of training.json with the names of fields that version 0.1 wrote differently at first."""
+    """The content of training.json with the fields that version 0.1 lacked, or named differently, at first."""
     progress = state.get("progress") if isinstance(state, dict) else None
-    if not isinstance(progress, dict) or not isinstance(progress.get("found"), dict):
+    if not isinstance(progress, dict):
         return state
-    limit = {{"holds": "max_micro_batch_tokens"}.get(key, key): value for key, value in progress["found"].items()}
-    renamed = {key: value for key, value in progress.items() if key != "found"} | {"limit": limit}
-    return {**state, "progress": renamed}
+    settings = state.get("settings")
+    if isinstance(settings, dict) and "judged_by" not in progress:
+        progress = progress | {"judged_by": settings.get("best_by")}
+    if isinstance(found := progress.get("found"), dict):
+        limit = {{"holds": "max_micro_batch_tokens"}.get(key, key): value for key, value in found.items()}
+        progress = {key: value for key, value in progress.items() if key != "found"} | {"limit": limit}
+    return {**state, "progress": progress}
 
 
 def resume(run: Run) -> None:
@@ -78,6 +83,9 @@ def resume(run: Run) -> None:
         return
     state = SavedState.read(checkpoint)
     check_same(run, checkpoint.folder, state)
+    if (by := state.progress.judged_by) not in run.scores:
+        missing = f"its best checkpoint is judged by {quoted(by)}, which these settings do not compute"
+        raise UserError(f"{quoted(run.folder)}: {missing} (add --config {run.folder / 'settings.toml'})")
     if (state.progress.scale is None) != (run.progress.scale is None):
         raise ArtefactError(f"{quoted(checkpoint.folder / TRAINING)}: a loss scale belongs to fp16 alone")
     tensors = read_tensors(checkpoint.path(TRAINING_TENSORS))
@@ -87,6 +95,7 @@ def resume(run: Run) -> None:
     put_weights(run.model, read_tensors(checkpoint.path(WEIGHTS)), checkpoint.folder)
     run.schedule.load_state_dict(state.schedule)
     run.progress, run.saved = state.progress, asdict(state.progress)
+    run.settings["best_by"] = state.settings["best_by"]
     run.context.update = run.progress.update
     run.model.begin_update(run.progress.update)
     run.report.cut(state.metrics_offset)
@@ -111,6 +120,8 @@ def _newest_checkpoint(run: Run) -> Artefact | None:
 def check_same(run: Run, folder: Path, state: SavedState) -> None:
     """Raises UserError if options that change the mathematics differ from a checkpoint's, ArtefactError if the data does."""
     old, new = state.settings, dict(run.settings)
+    if new["best_by"] == AUTO:  # whatever the run was begun with
+        new["best_by"] = old.get("best_by")
     rows = [f"{key}: {old.get(key)} -> {new.get(key)}" for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
     if rows:
         listed, left = rows[:MAX_LISTED_SETTINGS], len(rows) - MAX_LISTED_SETTINGS

@@ -1,6 +1,5 @@
 """`nmt train --dry-run`: a few updates of a run, of which nothing is kept, and an estimate of the run's time and cost."""
 
-import math
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,6 +13,7 @@ from nmt.data.loader import ahead
 from nmt.device import Memory
 from nmt.report.training import LogWindow
 from nmt.train.checkpointing import SavedState, check_same
+from nmt.train.estimate import duration, last_update, size
 from nmt.train.options import TrainOptions
 from nmt.train.probe import choose_kernels
 from nmt.train.reporting import add_update, flops_of
@@ -58,9 +58,9 @@ class DryRun:
             f"{self.max_tokens:,}, {self.padding:.1%} padding; {self.seconds:.3g} s, {self.target_tokens / self.seconds:,.0f} "
             f"target tokens/s, {self.flops / self.seconds / 1e12:.3g} TFLOP/s"
         )
-        yield f"memory: {_size(self.memory)} at the peak; {_size(self.free)} were free before"
-        kept = "all kept" if self.kept is None else f"up to {self.kept} kept: {_size(self.checkpoint * self.kept)}"
-        yield f"a checkpoint: {_size(self.checkpoint)} on disk, {kept}"
+        yield f"memory: {size(self.memory)} at the peak; {size(self.free)} were free before"
+        kept = "all kept" if self.kept is None else f"up to {self.kept} kept: {size(self.checkpoint * self.kept)}"
+        yield f"a checkpoint: {size(self.checkpoint)} on disk, {kept}"
         if self.last is None:
             yield f"the run: from update {self.first:,} on, with no end set"
         elif self.last < self.first:
@@ -68,7 +68,7 @@ class DryRun:
         else:
             yield (
                 f"the run: updates {self.first:,} to {self.last:,} ({self.last / self.updates_per_epoch:.1f} epochs in all), "
-                f"{_duration(self.hours or 0)} and {self.eflop:.3g} EFLOP; validation and checkpoints come on top"
+                f"{duration(self.hours or 0)} and {self.eflop:.3g} EFLOP; validation and checkpoints come on top"
             )
         yield "nothing was kept"
 
@@ -107,7 +107,7 @@ def _estimate(run: Run, done: int, memory: Memory, free: int) -> DryRun:
     seconds, _, _ = run.world.agree(window.seconds / TIMED_UPDATES, None, 0)
     tensors, _ = flat_optimizer(run.optimizer)
     saved = [*tensors.values(), *weights_of(run.model).values()]
-    last = _last_update(options, loader.updates_per_epoch(), done, seconds)
+    last = last_update(options, loader.updates_per_epoch(), done, seconds)
     to_do = None if last is None else max(last - done, 0)
     flops = window.flops / TIMED_UPDATES
     return DryRun(
@@ -132,18 +132,3 @@ def _estimate(run: Run, done: int, memory: Memory, free: int) -> DryRun:
         hours=None if to_do is None else seconds * to_do / 3600,
         eflop=None if to_do is None else flops * to_do / 1e18,
     )
-
-
-def _last_update(options: TrainOptions, updates_per_epoch: int, done: int, seconds: float) -> int | None:
-    """The last update, by the limit that ends the run first."""
-    by_epochs = None if options.max_epochs is None else options.max_epochs * updates_per_epoch
-    by_minutes = None if options.max_minutes is None else done + math.ceil(60 * options.max_minutes / seconds)
-    return min((end for end in (options.max_updates, by_epochs, by_minutes) if end is not None), default=None)
-
-
-def _size(number: int) -> str:
-    return f"{number / 1e9:.2f} GB" if number >= 1e8 else f"{number / 1e6:.1f} MB"
-
-
-def _duration(hours: float) -> str:
-    return f"{hours / 24:.1f} days" if hours >= 48 else f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.1f} min"

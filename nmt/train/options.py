@@ -11,6 +11,9 @@ from nmt.options import REQUIRED
 # its model, criterion, optimizer and schedule.
 MUST_STAY: Final = ("batch_tokens", "clip_norm", "precision", "seed", "best_by", "valid_set", "bleu_tokenize")
 
+AUTO: Final = "auto"
+MIN_BLEU: Final = 5.0  # below it, more BLEU is mostly chance, and the loss tells better checkpoints from worse
+
 UNITS: Final = {"u": "updates", "e": "epochs", "m": "minutes"}
 
 
@@ -52,9 +55,16 @@ class TrainOptions:
     log_every: str = opt("100u", "log every 100u, 1e or 1m", aliases=("log-freq",))
     keep_last: int = opt(10, "newest checkpoints to keep; 0 keeps all", minimum=0)
     keep_best: int = opt(1, "best checkpoints to keep", minimum=0)
-    best_by: str = opt("bleu", "score of the best checkpoint: a metric, loss, or a part of the loss")
+    best_by: str = opt(
+        AUTO,
+        "score of the best checkpoint, and of --patience: a metric, loss, or a part of the loss; "
+        f"auto is loss until BLEU is above {MIN_BLEU:g}, then BLEU",
+    )
     patience: int | None = opt(
-        None, "stop after this many validations without a new best", aliases=("early-stopping",), minimum=1
+        None,
+        "stop after this many validations without a new best, by the score of --best-by",
+        aliases=("early-stopping",),
+        minimum=1,
     )
     valid_set: str | None = opt(None, "name of the development set in the data; none takes the first")
     valid_metrics: tuple[str, ...] = opt(("bleu",), "metrics of each validation, `bleu,chrf`; none translates nothing")
@@ -101,7 +111,7 @@ class TrainOptions:
 
     @property
     def metrics(self) -> list[str]:
-        """Names of the metrics of a validation; the one that --best-by names is among them, but for BLEU, its default."""
+        """Names of the metrics of a validation; the one that --best-by names is among them, but for BLEU."""
         names = [name for text in self.valid_metrics for name in text.split(",") if name not in ("", "none")]
         if self.best_by != "bleu" and self.best_by in registry.names("metric"):
             names.append(self.best_by)

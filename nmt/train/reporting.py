@@ -11,7 +11,7 @@ from nmt.errors import DivergedError
 from nmt.models.base import Model
 from nmt.options import as_dict, toml_line
 from nmt.report.training import SHOWN_AS, LogWindow, RunStatus
-from nmt.train.options import Timer
+from nmt.train.options import AUTO, MIN_BLEU, Timer
 from nmt.train.run import Run
 from nmt.train.update import Stats
 from nmt.train.validation import ValidationResult
@@ -58,9 +58,11 @@ class UpdateLog:
         numbers = {**stats.losses.means(), **sums, **rates, "skipped": progress.skipped}
         run.report.record({"update": progress.update, "epoch": progress.epoch, **numbers})
         if progress.skipped_in_a_row == MAX_SKIPPED_UPDATES:
+            why = f"loss or gradient not finite {MAX_SKIPPED_UPDATES} times in a row"
+            run.report.line(f"stopped: diverged at update {progress.update}")
             raise DivergedError(
-                f"update {progress.update}: loss or gradient not finite {MAX_SKIPPED_UPDATES} times in a row; the "
-                "checkpoints are kept (lower --lr, longer --warmup-updates, or --clip-norm 1)"
+                f"update {progress.update}: {why}; the checkpoints are kept (begin anew in another --output, with a lower --lr, "
+                "more --warmup-updates or --clip-norm 1: this run cannot change them)"
             )
         add_update(self.window, stats, flops, time.monotonic() - self.began)
 
@@ -113,7 +115,7 @@ def report_validation(run: Run, result: ValidationResult, better: bool, sign: fl
     scores = result.metrics.items()
     text += "".join(f" : {name.upper()} {score.value:.2f} ({score.signature})" for name, score in scores)
     best = "none" if progress.best is None else f"{sign * progress.best:.4f}"
-    state = "new best" if better else f"stalled {progress.stalled} times (best {run.options.best_by}: {best})"
+    state = "new best" if better else f"stalled {progress.stalled} times (best {progress.judged_by}: {best})"
     text = f"[valid] Ep. {progress.epoch} : Up. {progress.update} : {text} : {state}"
     numbers = {name: value for name, value in values.items() if value is not None}
     run.report.validation(progress.update, text, numbers, result.examples)
@@ -132,26 +134,39 @@ def announce(run: Run) -> None:
         report.line(f"the cost of a pair is measured at a few lengths and interpolated: {name} has no flops of its own")
     if run.validation is None:
         report.line(
-            "no development set: nothing tells when to stop, and no checkpoint is the best (nmt prepare --valid)"
+            "no development set: nothing tells which checkpoint is the best, and the newest is used (nmt prepare --valid)"
         )
+    elif run.settings["best_by"] == AUTO and "bleu" in run.validation.metrics and progress.judged_by == "loss":
+        report.line(f"the best checkpoint is judged by loss until BLEU is above {MIN_BLEU:g}, then by BLEU (--best-by)")
     if progress.update:
         report.line(f"going on after update {progress.update} (epoch {progress.position.epoch})")
-    if run.finished and not progress.validation_due:
-        how = "raise --max-updates, --max-epochs or --patience"
-        report.line(f"nothing to do: the run ended at update {progress.update} ({how})")
+    if run.end is not None and not progress.validation_due:
+        report.line(f"nothing to do: the run ended at update {progress.update} (raise {run.end[0]} to go on)")
 
 
 def conclude(run: Run) -> None:
-    """Log which checkpoint is the best, and how to use it."""
+    """Log why the run ended, which checkpoint is the best, and how to use it."""
     if run.options.compile:
         from torch._dynamo.utils import counters
 
         run.report.line(f"torch.compile made {counters['stats']['unique_graphs']} graphs")
-    if (best := run.checkpoints.best()) is not None:
-        score = run.checkpoints.score(best)
-        sign = run.validation.sign(run.options.best_by) if run.validation else 1.0
-        shown = "" if score is None else f" ({run.options.best_by} {sign * score:.4f})"
-        run.report.line(f"best checkpoint: {best}{shown}; nmt translate --model {run.folder} uses it")
+    progress = run.progress
+    if run.end is not None:
+        best = "" if progress.best is None else f"; best {_score_text(run, progress.judged_by, progress.best)}"
+        at = f" at update {progress.best_update}" if best and progress.best_update else ""
+        run.report.line(f"stopped: {run.end[1]}{best}{at}")
+    if (chosen := run.checkpoints.best()) is not None:
+        score, name = run.checkpoints.score(chosen), run.checkpoints.judged_by(chosen)
+        text = f"newest checkpoint: {chosen}"
+        if score is not None and name is not None:
+            text = f"best checkpoint: {chosen} ({_score_text(run, name, score)})"
+        run.report.line(f"{text}; nmt translate --model {run.folder} uses it")
+
+
+def _score_text(run: Run, name: str, score: float) -> str:
+    """A score by name, as the metric or the loss has it. score: higher is better"""
+    sign = run.validation.sign(name) if run.validation else 1.0
+    return f"{name} {sign * score:.4f}"
 
 
 def save_settings(run: Run, parts: Any) -> None:

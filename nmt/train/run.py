@@ -22,7 +22,7 @@ from nmt.optimizers.base import parameter_groups
 from nmt.report.training import LogOnlyReport, NoReport, Report
 from nmt.runs import Checkpoints
 from nmt.schedules.base import Schedule
-from nmt.train.options import MUST_STAY
+from nmt.train.options import AUTO, MUST_STAY
 from nmt.train.parallel import compile_layers, part_counts, recompute, spread
 from nmt.train.setup import RunSetup, try_criterion
 from nmt.train.update import LossScale, Updater
@@ -57,7 +57,9 @@ class Progress:
 
     update: int = 0
     position: Position = Position()
+    judged_by: str = "loss"  # name of the score of the best checkpoint; `--best-by auto` changes it once
     best: float | None = None  # best score of a validation; higher is better: a loss has its sign changed
+    best_update: int = 0  # of the best score; 0 if not known
     stalled: int = 0  # validations since the best
     skipped: int = 0  # updates whose gradient was not finite
     skipped_in_a_row: int = 0
@@ -78,7 +80,7 @@ class Progress:
         """Keep the score of a validation, higher is better; return whether it is the best. One that is not finite never is."""
         better = math.isfinite(score) and (self.best is None or score > self.best)
         self.score = score if math.isfinite(score) else None
-        self.best = score if better else self.best
+        self.best, self.best_update = (score, self.update) if better else (self.best, self.best_update)
         self.stalled = 0 if better else self.stalled + 1
         return better
 
@@ -105,17 +107,18 @@ class Run:
         torch.manual_seed(options.seed)
         self.model: Model = parts.build("model", vocabularies).to(self.device)
         if options.metrics and not self.model.reads_source:
-            raise UserError(f"model {parts.chosen['model']} translates nothing (give --no-valid-bleu --best-by loss)")
+            raise UserError(f"model {parts.chosen['model']} translates nothing (give --no-valid-bleu)")
         if self.model.cost_is_measured:  # an error of the measurement comes before any work
             self.model.flops(*torch.ones(2, 1, dtype=torch.int64, device=self.device))
+        self._saved_names = set(self.model.state_dict())
         self.facts = ModelFacts.of(parts.chosen["model"], parts.options("model"), vocabularies)
         self.context = CriterionContext(pipeline, self.model)
         self.criterion: Criterion = parts.build("criterion", self.context)
         pairs = to_batch(train, np.arange(min(TRIED_PAIRS, len(train)))).to(self.device)
         scores = try_criterion(self.model, self.criterion, pairs, self.validation, precision)
-        known = ["loss", *options.metrics, *sorted(scores - {"loss", *options.metrics})]
-        if options.best_by not in known:
-            raise unknown("score for --best-by", options.best_by, known)
+        self.scores = ["loss", *options.metrics, *sorted(scores - {"loss", *options.metrics})]
+        if options.best_by not in (AUTO, *self.scores):
+            raise unknown("score for --best-by", options.best_by, [AUTO, *self.scores])
         if options.activation_checkpointing:
             recompute(self.model)
         if options.compile:
@@ -138,7 +141,8 @@ class Run:
         self.report: Report | NoReport = NoReport()
         if self.world.leads:
             self.report = LogOnlyReport() if options.dry_run else Report(self.folder, options.tensorboard)
-        self.progress = Progress(scale=LossScale() if precision == "fp16" else None)
+        judged_by = "loss" if options.best_by == AUTO else options.best_by
+        self.progress = Progress(judged_by=judged_by, scale=LossScale() if precision == "fp16" else None)
         self.failed_saves, self.minutes_before, self.seconds, self.started = 0, 0.0, 0.0, time.monotonic()
         self.saved: dict[str, Any] | None = None
 
@@ -164,8 +168,20 @@ class Run:
     @property
     def finished(self) -> bool:
         """Whether updates, epochs, minutes or patience are used up."""
-        patience = self.options.patience
-        return self.share == 1 or (patience is not None and self.progress.stalled >= patience)
+        return self.end is not None
+
+    @property
+    def end(self) -> tuple[str, str] | None:
+        """The option that ends the run, and a sentence why; None while the run is to go on."""
+        options, progress = self.options, self.progress
+        if options.patience is not None and progress.stalled >= options.patience:
+            return "--patience", f"no new best by {progress.judged_by} in {progress.stalled} validations"
+        if self.share == 1:
+            done = {"max_updates": progress.update, "max_epochs": self.epochs, "max_minutes": self.seconds / 60}
+            name = max(done, key=lambda name: done[name] / (getattr(options, name) or math.inf))
+            flag = f"--{name.replace('_', '-')}"
+            return flag, f"{flag} {getattr(options, name)} is reached"
+        return None
 
     def agree(self, signal: int | None) -> int | None:
         """Set the clock, and return the signal that any rank received: all ranks stop, save and log at the same update."""
@@ -173,6 +189,10 @@ class Run:
         agreed = self.world.agree(time.monotonic() - self.started, signal, limit.max_micro_batch_tokens)
         self.seconds, signal, limit.max_micro_batch_tokens = agreed
         return signal
+
+    def saved_buffers(self) -> dict[str, torch.Tensor]:
+        """The model's persistent buffers by name: what a forward pass may change of a checkpoint."""
+        return {name: buffer for name, buffer in self.model.named_buffers() if name in self._saved_names}
 
     def full_model(self) -> Model:
         """The model with all its parameters on each rank: itself, or a temporary copy where they are sharded."""

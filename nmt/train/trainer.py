@@ -1,15 +1,19 @@
 """The training loop."""
 
+import time
 from contextlib import closing, nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from nmt.artefact import Lock
 from nmt.data.loader import UpdateBatches, ahead
 from nmt.errors import Interrupted
 from nmt.signals import Signals
 from nmt.train.checkpointing import resume, save
-from nmt.train.options import Timer, TrainOptions
+from nmt.train.estimate import RunEstimate
+from nmt.train.interruption import SignalWatch, UpdateGivenUp
+from nmt.train.options import AUTO, MIN_BLEU, Timer, TrainOptions
 from nmt.train.probe import choose_kernels
 from nmt.train.reporting import SETTINGS, UpdateLog, announce, conclude, report_validation, save_settings
 from nmt.train.run import Run, update_seed
@@ -31,6 +35,7 @@ def train(options: TrainOptions, parts: Any) -> Run:
     ):
         run = Run(setup, parts)
         with closing(run.report):
+            run.updater = replace(run.updater, watch=SignalWatch(run.world, signals))
             resume(run)
             choose_kernels(run)
             announce(run)
@@ -51,13 +56,18 @@ def _make_updates(run: Run, signals: Signals) -> None:
     """Update, validate and save until the run is finished or a signal asks to stop."""
     options, progress = run.options, run.progress
     log_timer, valid_timer, save_timer = map(Timer, (options.log_every, options.valid_every, options.save_every))
+    estimate = RunEstimate(run)
     update_log = UpdateLog(run, {"validation": valid_timer, "checkpoint": save_timer})
     run.model.train()
     with closing(ahead(run.loader.updates(progress.position))) as updates:
         for data in updates:  # endless; this rank's micro-batches of one update
-            stats = make_update(run, data)
+            try:
+                stats = make_update(run, data)
+            except UpdateGivenUp:
+                _leave(run, signals)
             signal, finished = run.agree(signals.received), run.finished
             update_log.add(stats, data)
+            estimate.see(data, time.monotonic() - update_log.began)
             now = (progress.update, progress.epoch if data.ends_epoch else None, run.seconds)
             if log_timer.is_due(*now) or progress.update == 1 or finished or signal:
                 update_log.write(stats)
@@ -69,25 +79,48 @@ def _make_updates(run: Run, signals: Signals) -> None:
             if progress.save_due or signal:
                 save(run, last=finished or signal is not None)
             if signal:  # and not a signal that came since, which other ranks do not know
-                stopped = f"stopped by signal {signal} after update {progress.update}, which is saved"
-                run.report.line(f"{stopped}; the same command, or --config {run.folder / SETTINGS}, goes on")
-                run.agree(signal)  # all ranks leave together, after the save
-                raise Interrupted(signal)
+                _stop(run, signal, "")
             if finished:
                 break
             update_log.start_clock()
 
 
+def _leave(run: Run, signals: Signals) -> NoReturn:
+    """Save the last complete update, after one that was given up."""
+    signal = run.agree(signals.received)
+    assert signal is not None
+    if run.progress.update:
+        save(run, last=True)
+    _stop(run, signal, f"; update {run.progress.update + 1} was given up, and is made again from its beginning")
+
+
+def _stop(run: Run, signal: int, given_up: str) -> NoReturn:
+    """Say where the run stopped, and raise Interrupted on all ranks together, after the save."""
+    update = run.progress.update
+    state = f"after update {update}, which is saved" if update else "before the first update was made; nothing is saved"
+    how = f"the same command, or --config {run.folder / SETTINGS}, goes on"
+    run.report.line(f"stopped by signal {signal} {state}{given_up}; {how}")
+    run.agree(signal)
+    raise Interrupted(signal)
+
+
 def make_update(run: Run, data: UpdateBatches) -> Stats:
-    """Make the next update on this rank's share of its data."""
+    """Make the next update on this rank's share of its data. Raises UpdateGivenUp after a signal; nothing has changed then."""
     progress, number = run.progress, run.progress.update + 1
     learning_rate = run.schedule(number)
     for group in run.optimizer.param_groups:
         group["lr"] = learning_rate * group["lr_factor"]
+    buffers = {name: buffer.clone() for name, buffer in run.saved_buffers().items()}
     run.context.update = number
     run.model.begin_update(number)
     seed = update_seed(run.options.seed, number, run.world.rank)
-    stats = run.updater(data, seed, progress.limit.max_micro_batch_tokens, progress.scale)
+    try:
+        stats = run.updater(data, seed, progress.limit.max_micro_batch_tokens, progress.scale)
+    except UpdateGivenUp:
+        run.optimizer.zero_grad(set_to_none=True)
+        for name, buffer in run.saved_buffers().items():
+            buffer.copy_(buffers[name])
+        raise
     progress.limit.max_micro_batch_tokens = stats.max_micro_batch_tokens
     progress.advance(data)
     return stats
@@ -111,7 +144,18 @@ def validate_run(run: Run, signals: Signals) -> None:
         run.context.scorer = run.model
     progress.validation_due = False
     run.schedule.see(result.loss)
-    sign = validation.sign(options.best_by)
-    better = progress.see(sign * result.value(options.best_by))
+    score = result.metrics.get("bleu")
+    if (
+        run.settings["best_by"] == AUTO
+        and progress.judged_by != "bleu"
+        and score is not None
+        and score.value > MIN_BLEU
+    ):
+        progress.judged_by, progress.best = "bleu", None
+        run.report.line(
+            f"BLEU is above {MIN_BLEU:g}: from now on it decides which checkpoint is the best, not the loss"
+        )
+    sign = validation.sign(progress.judged_by)
+    better = progress.see(sign * result.value(progress.judged_by))
     report_validation(run, result, better, sign)
     progress.save_due |= better or run.finished

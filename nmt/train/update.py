@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import torch
@@ -15,7 +15,9 @@ from nmt.device import Precision, autocast, release_memory
 from nmt.dist import World, full_tensor
 from nmt.errors import ResourceError, UserError, is_out_of_memory
 from nmt.report.losses import LossSums
+from nmt.signals import Signals
 from nmt.symbols import PAD
+from nmt.train.interruption import SignalWatch
 from nmt.train.parallel import gradients_shared, in_step
 
 MAX_SCALE: Final = 2.0**24
@@ -113,6 +115,7 @@ class Updater:
 
     clip_norm: the largest 2-norm of the gradient; 0 leaves it as it is
     counts: the counts of the trained parts of a batch; None for a single part `loss` over target tokens
+    watch: gives an update up after a signal; the default knows of none
     """
 
     objective: nn.Module
@@ -121,6 +124,7 @@ class Updater:
     precision: Precision
     clip_norm: float
     counts: Callable[[Batch], Mapping[str, Tensor]] | None = None
+    watch: SignalWatch = field(default_factory=lambda: SignalWatch(World(), Signals()))
 
     def __call__(self, data: UpdateBatches, seed: int, max_micro_batch_tokens: int, scale: LossScale | None) -> Stats:
         """Make one update of the weights. Each part of the loss is divided once, by its count over all ranks.
@@ -129,8 +133,9 @@ class Updater:
         seed: of the random draws
         max_micro_batch_tokens: larger micro-batches are cut; an update that runs out of memory restarts with smaller ones
         scale: of fp16; adapts to the gradient
-        Raises ResourceError when memory runs out and nothing can be cut.
+        Raises ResourceError when memory runs out and nothing can be cut, and UpdateGivenUp after a signal.
         """
+        self.watch.begin()
         factor = scale.factor if scale else 1.0
         counts = self._counts(data)
         factors = {name: factor / count if count else 0.0 for name, count in counts.items()}
@@ -148,6 +153,7 @@ class Updater:
             scale.see(applied)
         sides = [side for batch in batches for side in (batch.source, batch.target_output)]
         real, cells = sum(int((side != PAD).sum()) for side in sides), sum(side.numel() for side in sides)
+        self.watch.end(sum(batch.cells for batch in batches))
         return Stats(losses, data.tokens, real, cells, gradient_norm, applied, max_micro_batch_tokens)
 
     def _counts(self, data: UpdateBatches) -> dict[str, float]:
@@ -180,7 +186,11 @@ class Updater:
         device = next(self.objective.parameters()).device
         sums = _DeviceSums(list(factors), device)
         passes = [*((batch, 1.0) for batch in counted), *((batch, 0.0) for batch in idle)]
-        for left, (batch, share) in zip(reversed(range(len(passes))), passes, strict=True):
+        cells = [batch.cells for batch, _ in passes]
+        for number, (batch, share) in enumerate(passes):
+            left = len(passes) - 1 - number
+            together = left == 0 or in_step(self.objective)
+            self.watch.check(sum(cells[:number]), sum(cells[number:]), together, left == 0)
             alone = True  # no other rank waits for this pass
             try:
                 with gradients_shared(self.objective, last=left == 0):
@@ -195,7 +205,7 @@ class Updater:
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
-                largest = max(tried.cells for tried, _ in passes[: len(passes) - left])
+                largest = max(cells[: number + 1])
                 raise _OutOfMemory(batch, largest, alone) from None
         return sums
 

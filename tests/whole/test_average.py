@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from conftest import write_corpus
+from conftest import train_arguments, write_corpus
 from safetensors.numpy import load_file
 
 import nmt.cli.average
@@ -30,6 +30,50 @@ def test_average_is_the_mean_of_the_last_checkpoints_and_shows_their_losses(data
     assert made.json["scores"][folders[2]]["loss"] == pytest.approx(last["valid_loss"], rel=1e-6)
     alone = call("average", "--checkpoint", tmp_path / "m", "--output", tmp_path / "n", "--score", data, "--json")
     assert alone.json["scores"][str(tmp_path / "n")] == made.json["scores"][str(tmp_path / "m")]
+
+
+def test_a_mean_that_is_worse_than_the_last_checkpoint_is_told(data, trained, tmp_path, call):
+    """Update 10 of a run that still learns fast pulls the mean back; the last two alone do better than the last but one."""
+    folders = [trained / f"checkpoints/update-{update}" for update in (10, 40)]
+    for order in (folders, folders[::-1]):
+        asked = [
+            "--checkpoint",
+            *order,
+            "--output",
+            tmp_path / "m",
+            "--overwrite",
+            "--score",
+            data,
+            "--json",
+            "--quiet",
+        ]
+        made = call("average", *asked)
+        losses = {name: row["loss"] for name, row in made.json["scores"].items()}
+        mean, last = losses[str(tmp_path / "m")], losses[str(order[-1])]
+        told = f"the mean is worse than {order[-1]} alone, loss {mean:.4f} against {last:.4f}"
+        assert (told in made.err) == (mean > last) and ("warning" in made.err) == (mean > last)
+    assert losses[str(folders[0])] > mean > losses[str(folders[1])]  # so both cases were there
+
+
+def test_why_there_are_fewer_checkpoints_than_asked_for_is_told(data, trained, tmp_path, call):
+    asked = ["average", "--output", tmp_path / "m", "--run"]
+    short = call(*asked, trained, "--last=5")
+    assert (
+        short.code == 2 and "has 4 checkpoints, not 5 (the run is at update 40: nmt train --save-every 10u" in short.err
+    )
+    assert "--last 4 takes them all" in short.err and "keep-last" not in short.err
+    scored = call(*asked, trained, "--best=9")
+    assert "has 2 scored checkpoints, not 9" in scored.err and "--save-every 10u --valid-every 20u" in scored.err
+    pruned = tmp_path / "run"
+    shutil.copytree(trained, pruned)
+    assert call(*train_arguments(data, pruned, 50, "--keep-last=2")).code == 0
+    kept = len(Checkpoints(pruned).due())
+    told = call(*asked, pruned, "--last=5")
+    assert f"has {kept} checkpoints, not 5 (the run keeps no more: nmt train --keep-last 2; " in told.err
+    told = call(*asked, pruned, "--best=5")
+    assert "the run keeps no more: nmt train --keep-last 2 and --keep-best 1" in told.err
+    (tmp_path / "new/checkpoints").mkdir(parents=True)
+    assert "the run has saved none yet" in call(*asked, tmp_path / "new", "--last=1").err
 
 
 def test_average_takes_named_or_best_checkpoints_and_refuses_what_is_not_there(trained, tmp_path, call):

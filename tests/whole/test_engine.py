@@ -4,14 +4,18 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from conftest import train_arguments
 
+from nmt import registry
 from nmt.data.shards import PreparedData
+from nmt.models.base import Vocabularies
 from nmt.nn import matmul
+from nmt.train.estimate import RunEstimate, estimate_lines
 
 
 def records(run):
@@ -26,7 +30,7 @@ def newest(run):
     return (run / "checkpoints" / "update-20" / "model.safetensors").read_bytes()
 
 
-DRY = ["--dropout=0", "--no-valid-bleu", "--best-by=loss"]
+DRY = ["--dropout=0", "--no-valid-bleu"]
 
 
 @pytest.fixture(scope="module")
@@ -209,3 +213,37 @@ sys.exit(run(["train", f"--data={{folder / 'data'}}", f"--output={{folder / 'run
     assert (found["max_micro_batch_tokens"] == found["max_tokens"]) == (
         asked == "auto"
     )  # a probed limit did not run out
+
+
+def test_a_run_says_after_its_first_updates_how_long_it_takes_and_which_presets_would_end_sooner(
+    data, call, tmp_path, monkeypatch
+):
+    seen = {}
+
+    class Kept(RunEstimate):
+        def see(self, batches, seconds):
+            seen.update(run=self.run, batches=batches)
+            super().see(batches, seconds)
+
+    monkeypatch.setattr("nmt.train.trainer.RunEstimate", Kept)
+    done = call(*train_arguments(data, tmp_path / "run", 3), "--no-quiet")
+    [told] = [line for line in done.err.splitlines() if "estimate: about" in line]
+    assert " to update 3, at " in told and "GB at the peak so far" in told
+    assert "within a week" not in done.err
+    run, batches = seen["run"], seen["batches"]
+    run.options = replace(run.options, max_updates=10**9)
+    first, second = estimate_lines(run, batches, 0.001)
+    assert "about 11.6 days to update 1,000,000,000, at 0.001 s an update" in first
+    lengths = torch.from_numpy(batches.source_lengths), torch.from_numpy(batches.target_lengths)
+    preset = registry.find_preset("transformer-tiny").values
+    pipeline = PreparedData(data).pipeline
+    sizes = Vocabularies(pipeline.source.size, pipeline.target.size, pipeline.joint)
+    tiny = registry.build(registry.choose("model", "transformer", preset), sizes)
+    updates = preset["max_updates"] * preset["batch_tokens"] / batches.tokens
+    hours = 0.001 / 3600 * updates * tiny.training_flops(*lengths) / run.model.training_flops(*lengths)
+    assert f"would here: --preset transformer-tiny (about {hours:.1f} h)." in second
+    _, second = estimate_lines(run, batches, 1000.0)
+    assert "no preset would either: give fewer --max-updates" in second
+    run.options = replace(run.options, max_updates=None)
+    [only] = estimate_lines(run, batches, 1000.0)
+    assert "no end is set" in only

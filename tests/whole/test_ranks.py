@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import ENVIRONMENT, NMT, SLOW, train_arguments, wait_for
+from conftest import ENVIRONMENT, NMT, SLOW, SLOW_UPDATE, train_arguments, wait_for
 
 from nmt.artefact import Artefact, Lock
 from nmt.translate.distributed import ranges
@@ -181,6 +181,24 @@ def test_a_lost_rank_ends_all_with_its_name_and_the_run_goes_on_bit_for_bit(
         for run in (tmp_path / "run", undisturbed)
     ]
     assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
+@pytest.mark.parametrize("engine", ["ddp", "fsdp"])
+def test_a_signal_to_one_rank_in_a_long_update_gives_it_up_on_all_and_it_is_made_again(engine, data, tmp_path):
+    (tmp_path / "slow.py").write_text(SLOW_UPDATE)
+    slow = ["--model=slow", f"--plugin={tmp_path / 'slow.py'}", "--max-tokens=10", f"--engine={engine}"]
+    process = start([*train_arguments(data, tmp_path / "cut", 20), *slow])
+    for rank in range(2):
+        wait_for((tmp_path / f"slow-{rank}").exists, process, 120)
+    os.kill(ranks_of(process)[1], signal.SIGTERM)
+    code, told = ended(process)
+    assert code == 143, told
+    assert "after update 12, which is saved; update 13 was given up" in (tmp_path / "cut/train.log").read_text()
+    (tmp_path / "go").touch()
+    for name in ("cut", "whole"):
+        assert ended(start([*train_arguments(data, tmp_path / name, 20), *slow])) == (0, "")
+    for file in ("metrics.jsonl", "checkpoints/update-20/model.safetensors"):
+        assert (tmp_path / "cut" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
 
 def test_a_signal_to_one_rank_while_all_validate_ends_all_and_the_validation_is_done_later(data, tmp_path):

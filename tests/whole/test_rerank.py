@@ -185,7 +185,7 @@ def test_what_cannot_rank_is_refused_with_the_reason(models, translate, trained)
             write_corpus(corpus, 50, 3)
             files = [f"--source={corpus}.en", f"--target={corpus}.de", f"--output={models / 'fd'}", "--quiet"]
             assert run(["prepare", "--source-lang=de", "--target-lang=fr", "--vocab-size=60", *files]) == 0
-            assert run(train_arguments(models / "fd", models / "foreign", 1, "--no-valid-bleu", "--best-by=loss")) == 0
+            assert run(train_arguments(models / "fd", models / "foreign", 1, "--no-valid-bleu")) == 0
         result = translate(*flags)
         assert (result.code, result.out) == (2, "")
         assert reason in result.err
@@ -224,4 +224,4 @@ def test_a_language_model_is_refused_as_a_translator(data, tmp_path, call):
         "train", f"--data={data}", f"--output={tmp_path / 'run'}", *LANGUAGE_MODEL[1:], "--model=language-model"
     )
     assert result.code == 2
-    assert "language-model translates nothing (give --no-valid-bleu --best-by loss)" in result.err
+    assert "language-model translates nothing (give --no-valid-bleu)" in result.err

@@ -372,7 +372,7 @@ def test_metrics_of_a_validation_are_chosen_by_name_and_one_decides(data, tmp_pa
     assert state["progress"]["score"] == -validation["valid_ter"]  # lower is better
     unknown = call(*train_arguments(data, tmp_path / "other", 20, "--best-by=lukc"))
     assert unknown.code == 2 and "lukc" in unknown.err and "loss" in unknown.err
-    missing = call(*train_arguments(data, tmp_path / "other", 20, "--valid-metrics=chrf"))
+    missing = call(*train_arguments(data, tmp_path / "other", 20, "--valid-metrics=chrf", "--best-by=bleu"))
     assert missing.code == 2 and "--best-by bleu" in missing.err
 
 

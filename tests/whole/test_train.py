@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ENVIRONMENT, NMT, SLOW, TINY, small_disk, train_arguments, wait_for, write_corpus
+from conftest import ENVIRONMENT, NMT, SLOW, SLOW_UPDATE, TINY, small_disk, train_arguments, wait_for, write_corpus
 from safetensors.numpy import load_file
 from safetensors.torch import load, save
 
@@ -83,6 +83,39 @@ def test_a_signal_finishes_the_update_saves_and_says_which(data, undisturbed, tm
     assert f"update-{lines[-1]['update']}" == saved[0].name
 
 
+def test_an_update_that_would_take_too_long_after_a_signal_is_given_up_and_made_again_bit_for_bit(data, tmp_path, nmt):
+    (tmp_path / "slow.py").write_text(SLOW_UPDATE)
+    slow = ["--model=slow", f"--plugin={tmp_path / 'slow.py'}", "--max-tokens=20"]
+    run = start([*train_arguments(data, tmp_path / "cut", 20), *slow])
+    wait_for(lambda: (tmp_path / "slow-0").exists(), run, 120)
+    run.send_signal(signal.SIGTERM)
+    run.communicate(timeout=60)
+    assert run.returncode == 143
+    assert [path.name for path in Checkpoints(tmp_path / "cut").all()] == ["update-10", "update-12"]
+    assert [path.name for path in Checkpoints(tmp_path / "cut").due()] == ["update-10"]
+    told = (tmp_path / "cut/train.log").read_text()
+    assert "stopped by signal 15 after update 12, which is saved; update 13 was given up" in told
+    (tmp_path / "go").touch()
+    for name in ("cut", "whole"):
+        assert nmt(*train_arguments(data, tmp_path / name, 20), *slow).returncode == 0
+    assert_same_run(tmp_path / "cut", tmp_path / "whole", 20)
+
+
+def test_a_first_update_that_is_given_up_leaves_nothing_to_go_on_from(data, tmp_path, nmt):
+    (tmp_path / "slow.py").write_text(SLOW_UPDATE.replace("self.number == 13", "self.number == 1"))
+    slow = ["--model=slow", f"--plugin={tmp_path / 'slow.py'}", "--max-tokens=20"]
+    run = start([*train_arguments(data, tmp_path / "cut", 10), *slow])
+    wait_for(lambda: (tmp_path / "slow-0").exists(), run, 120)
+    run.send_signal(signal.SIGTERM)
+    run.communicate(timeout=60)
+    assert run.returncode == 143 and not Checkpoints(tmp_path / "cut").all()
+    assert "before the first update was made; nothing is saved" in (tmp_path / "cut/train.log").read_text()
+    (tmp_path / "go").touch()
+    for name in ("cut", "whole"):
+        assert nmt(*train_arguments(data, tmp_path / name, 10), *slow).returncode == 0
+    assert_same_run(tmp_path / "cut", tmp_path / "whole", 10)
+
+
 def test_a_checkpoint_that_only_a_signal_asked_for_counts_among_no_last_and_leaves_with_the_next(data, tmp_path, nmt):
     output = tmp_path / "run"
     run = start(train_arguments(data, output, 100_000))
@@ -148,7 +181,7 @@ def test_a_finished_run_says_so_and_does_nothing(data, undisturbed, tmp_path, nm
     arguments = [argument for argument in train_arguments(data, undisturbed, 20) if argument != "--quiet"]
     again = nmt(*arguments)
     assert again.returncode == 0
-    assert b"nothing to do" in again.stderr
+    assert b"nothing to do: the run ended at update 20 (raise --max-updates to go on)" in again.stderr
     assert (undisturbed / "metrics.jsonl").read_bytes() == before
 
 
@@ -160,7 +193,7 @@ def test_numbers_that_are_no_longer_finite_end_the_run_with_7_and_keep_the_check
     plugin.write_text(CLIFF)
     diverged = nmt(*train_arguments(data, output, 1000), f"--plugin={plugin}", "--schedule=cliff")
     assert diverged.returncode == 7, diverged.stderr
-    assert b"10 times in a row" in diverged.stderr
+    assert b"10 times in a row" in diverged.stderr and b"begin anew in another --output" in diverged.stderr
     Artefact(output / "checkpoints/update-10", "checkpoint").check()
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["skipped"] == 10 and lines[-1]["loss"] is None
@@ -190,7 +223,12 @@ def test_micro_batches_and_their_size_change_no_result(data, tmp_path, nmt):
 
 def test_the_best_and_the_last_checkpoints_are_kept(data, tmp_path, nmt):
     output = tmp_path / "run"
-    assert nmt(*train_arguments(data, output, 60), "--keep-last=2", "--dropout=0.5", "--lr=0.05").returncode == 0
+    assert (
+        nmt(
+            *train_arguments(data, output, 60), "--keep-last=2", "--dropout=0.5", "--lr=0.05", "--best-by=bleu"
+        ).returncode
+        == 0
+    )
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     bleu = {f"update-{line['update']}": line["valid_bleu"] for line in lines if "valid_bleu" in line}
     assert set(bleu) == {"update-20", "update-40", "update-60"}
@@ -364,7 +402,8 @@ def test_wrong_values_are_told_before_anything_is_done(wrong, data, tmp_path, ca
 
 def test_patience_ends_a_run_and_needs_something_to_look_at(data, tmp_path, capfd):
     frozen = ["--schedule=constant", "--lr=1e-30", "--warmup-updates=0", "--valid-every=5u", "--patience=2"]
-    assert run_in_process(train_arguments(data, tmp_path / "run", 1000, *frozen)) == 0
+    assert run_in_process(train_arguments(data, tmp_path / "run", 1000, *frozen, "--no-quiet")) == 0
+    assert "stopped: no new best by loss in 2 validations; best loss " in capfd.readouterr().err
     assert Checkpoints(tmp_path / "run").all()[-1].name == "update-15"
     write_corpus(tmp_path / "train", 30, 1)
     prepare = [
@@ -380,6 +419,66 @@ def test_patience_ends_a_run_and_needs_something_to_look_at(data, tmp_path, capf
     assert run_in_process(train_arguments(tmp_path / "alone", tmp_path / "other", 20)) == 0
 
 
+def validations(run: Path) -> list[dict]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if "valid_loss" in line]
+
+
+def test_by_default_the_loss_decides_until_bleu_is_above_the_threshold_and_then_bleu(
+    data, tmp_path, monkeypatch, capfd
+):
+    arguments = ["--valid-every=10u", "--keep-last=0", "--lr=0.02", "--dropout=0.3", "--no-quiet"]
+    assert run_in_process(train_arguments(data, tmp_path / "loss", 80, *arguments, "--best-by=loss")) == 0
+    scores = validations(tmp_path / "loss")
+    threshold = sorted(row["valid_bleu"] for row in scores)[len(scores) // 2]
+    switch = next(i for i, row in enumerate(scores) if row["valid_bleu"] > threshold)
+    assert 0 < switch < len(scores) - 1
+    monkeypatch.setattr("nmt.train.trainer.MIN_BLEU", threshold)
+    for updates in (40, 80):  # going on keeps the state
+        assert run_in_process(train_arguments(data, tmp_path / "auto", updates, *arguments)) == 0
+    assert (tmp_path / "auto/metrics.jsonl").read_bytes() == (tmp_path / "loss/metrics.jsonl").read_bytes()
+    best = max(scores[switch:], key=lambda row: row["valid_bleu"])
+    checkpoints = Checkpoints(tmp_path / "auto")
+    assert checkpoints.best() == checkpoints.path(best["update"])
+    lowest = min(scores[:switch], key=lambda row: row["valid_loss"])
+    of_loss = [path for path in checkpoints.ranked() if checkpoints.judged_by(path) == "loss"]
+    assert of_loss[0] == checkpoints.path(lowest["update"]) and len(of_loss) == switch
+    assert checkpoints.ranked()[-switch:] == of_loss  # though a score of -loss may be above one of BLEU
+    told = capfd.readouterr().err
+    assert "judged by loss until BLEU is above 5, then by BLEU" in told
+    reason = f"stopped: --max-updates 80 is reached; best bleu {best['valid_bleu']:.4f} at update {best['update']}"
+    assert reason in told
+    state = json.loads((checkpoints.path(80) / "training.json").read_text())["progress"]
+    assert (state["judged_by"], state["best_update"]) == ("bleu", best["update"])
+    assert state["stalled"] == (80 - best["update"]) // 10
+
+
+def test_a_run_of_before_goes_on_judged_as_it_was(data, undisturbed, tmp_path, capfd):
+    """Its state names no score; its settings do."""
+    output = tmp_path / "run"
+    shutil.copytree(undisturbed, output)
+    newest = output / "checkpoints/update-20"
+    state = json.loads((newest / "training.json").read_bytes())
+    del state["progress"]["judged_by"], state["progress"]["best_update"]
+    state["settings"]["best_by"] = "bleu"
+    reseal(newest, "training.json", json.dumps(state).encode())
+    assert going_on(output, data, capfd, "--valid-every=5u")[0] == 0
+    after = json.loads((output / "checkpoints/update-30/training.json").read_bytes())
+    assert (after["progress"]["judged_by"], after["settings"]["best_by"]) == ("bleu", "bleu")
+    code, told = going_on(output, data, capfd, "--no-valid-bleu")
+    assert code == 2 and "judged by bleu, which these settings do not compute" in told
+
+
+def test_without_bleu_the_loss_decides(data, tmp_path, capfd):
+    assert run_in_process(train_arguments(data, tmp_path / "run", 20, "--no-valid-bleu", "--no-quiet")) == 0
+    [row] = validations(tmp_path / "run")
+    assert row["valid_bleu"] is None
+    assert (
+        f"stopped: --max-updates 20 is reached; best loss {row['valid_loss']:.4f} at update 20"
+        in capfd.readouterr().err
+    )
+
+
 def test_a_run_that_cannot_begin_leaves_no_folder_and_one_without_development_set_says_so(data, tmp_path, capfd):
     write_corpus(tmp_path / "train", 100, 1)
     prepared = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={tmp_path / 'train'}", "--quiet"]
@@ -388,7 +487,8 @@ def test_a_run_that_cannot_begin_leaves_no_folder_and_one_without_development_se
     assert run_in_process(arguments) == 2
     assert "--tie all: " in capfd.readouterr().err and not (tmp_path / "run").exists()
     assert run_in_process([*arguments, "--tie=none"]) == 0
-    assert "no development set" in capfd.readouterr().err
+    told = capfd.readouterr().err
+    assert "no development set" in told and "newest checkpoint: " in told and "best checkpoint: " not in told
     assert run_in_process([*train_arguments(data, tmp_path / "other", 1)]) == 0
     assert "no development set" not in (tmp_path / "other/train.log").read_text()
 

@@ -1,0 +1,102 @@
+"""An estimate of a run from its first updates: how long it takes, how much memory, and which presets would end sooner."""
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+import torch
+
+from nmt import registry
+from nmt.data.loader import UpdateBatches
+from nmt.device import Memory
+from nmt.errors import UserError
+from nmt.models.base import Model, Vocabularies
+from nmt.train.options import TrainOptions
+from nmt.train.run import Run
+
+LONG_HOURS: Final = 168.0  # a week
+SLOW_SECONDS: Final = 10.0  # a first update that takes longer is measured as it is; else the second, after the warm-up
+MAX_NAMED_PRESETS: Final = 3
+VARIATIONS: Final = "table3-"  # presets that repeat a published ablation: none is meant to be cheap
+
+
+class RunEstimate:
+    """Logs once, after the first update or two of this process, how long the run would take."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.logged = run, not run.world.leads
+        self.first = run.progress.update + 1
+
+    def see(self, data: UpdateBatches, seconds: float) -> None:
+        """Look at an update. seconds: that it took"""
+        run = self.run
+        if self.logged or (run.progress.update == self.first and seconds < SLOW_SECONDS):
+            return
+        self.logged = True
+        for line in estimate_lines(run, data, seconds):
+            run.report.line(line)
+
+
+def estimate_lines(run: Run, data: UpdateBatches, seconds: float) -> Iterator[str]:
+    """Time and memory of the run, and what would end within a week if the run would not. seconds: of the update of `data`"""
+    done = run.progress.update
+    last = last_update(run.options, run.loader.updates_per_epoch(), done, seconds)
+    memory = f"memory {size(Memory(run.device).peak())} at the peak so far"
+    if last is None:
+        yield f"estimate: {seconds:.3g} s an update, and no end is set; {memory}"
+        return
+    hours = seconds * max(last - done, 0) / 3600
+    yield f"estimate: about {duration(hours)} to update {last:,}, at {seconds:.3g} s an update; {memory}"
+    if hours > LONG_HOURS:
+        flops_a_second = run.model.training_flops(*_lengths(data)) / max(seconds, 1e-9)
+        shorter = dict(
+            sorted(_shorter(run, data, flops_a_second).items(), key=lambda item: -item[1])[:MAX_NAMED_PRESETS]
+        )
+        named = ", ".join(f"--preset {name} (about {duration(hours)})" for name, hours in shorter.items())
+        what = f"would here: {named}" if named else "no preset would either: give fewer --max-updates"
+        yield f"this run does not end within a week on this machine; {what}. It goes on; Ctrl-C stops it and saves"
+
+
+def _shorter(run: Run, data: UpdateBatches, flops_a_second: float) -> dict[str, float]:
+    """Hours of the presets of the run's model that would end within a week on its data and devices, by name."""
+    hours = {}
+    pipeline = run.data.pipeline
+    vocabularies = Vocabularies(pipeline.source.size, pipeline.target.size, pipeline.joint)
+    for name, preset in registry.presets().items():
+        values = preset.values
+        if values.get("model") != run.facts.model or name.startswith(VARIATIONS) or not values.get("max_updates"):
+            continue
+        updates = values["max_updates"] * values.get("batch_tokens", run.options.batch_tokens) / data.tokens
+        try:
+            with torch.random.fork_rng([]), torch.device("meta"):
+                part = registry.choose("model", run.facts.model, values)
+                model: Model = registry.build(part, vocabularies)
+        except UserError:  # not for this data's vocabularies
+            continue
+        if not model.cost_is_measured:
+            hours[name] = model.training_flops(*_lengths(data)) * updates / flops_a_second / 3600
+    return {name: needed for name, needed in hours.items() if needed <= LONG_HOURS}
+
+
+def _lengths(data: UpdateBatches) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.from_numpy(data.source_lengths), torch.from_numpy(data.target_lengths)
+
+
+def last_update(options: TrainOptions, updates_per_epoch: int, done: int, seconds: float) -> int | None:
+    """The last update, by the limit that ends the run first; None if nothing but patience ends it.
+
+    done: updates made so far; seconds: of an update
+    """
+    by_epochs = None if options.max_epochs is None else options.max_epochs * updates_per_epoch
+    by_minutes = None if options.max_minutes is None else done + math.ceil(60 * options.max_minutes / seconds)
+    return min((end for end in (options.max_updates, by_epochs, by_minutes) if end is not None), default=None)
+
+
+def size(number: int) -> str:
+    """Bytes as text."""
+    return f"{number / 1e9:.2f} GB" if number >= 1e8 else f"{number / 1e6:.1f} MB"
+
+
+def duration(hours: float) -> str:
+    """Hours as text, in minutes or days where those read better."""
+    return f"{hours / 24:.1f} days" if hours >= 48 else f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.1f} min"
