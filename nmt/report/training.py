@@ -25,6 +25,7 @@ from nmt.log import log
 from nmt.report.losses import LossSums
 
 METRICS_FILE: Final = "metrics.jsonl"
+MAX_EXPONENT: Final = 700.0  # e to the power of more than 709 is no double
 SHOWN_AS: Final = {"loss": "loss", "nll": "ppl"}  # parts of the loss that a log line has under these names
 
 
@@ -65,10 +66,12 @@ class LogWindow:
 
 @dataclass
 class RunStatus:
-    """The state of a run, for the display.
+    """The state of a run, for the log and the display.
 
+    total: updates of the whole run, an estimate where epochs or minutes end it; None when the run has no end set
     flops: of all updates
-    share: of this process's work that is done, 0 to 1, or None when the run has no end set
+    memory: peak of this process, in bytes: on a GPU its tensors, on a CPU its resident memory
+    seconds_left: until the run ends, at its speed so far; None when that is unknown
     events: seconds until each, by name
     """
 
@@ -77,7 +80,9 @@ class RunStatus:
     learning_rate: float
     gradient_norm: float
     flops: int
-    share: float | None = None
+    memory: int
+    total: int | None = None
+    seconds_left: float | None = None
     events: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -194,14 +199,12 @@ class Report:
 
     def training(self, status: RunStatus, window: LogWindow) -> None:
         """Log the updates of a window."""
-        losses = window.losses
-        perplexity = f"ppl {math.exp(min(losses.mean_nll, 700.0)):.2f}"
-        nats, shown_nats = (
-            (f" nats/token : {perplexity}", f" nats a token ({perplexity})") if losses.has_nll else ("", "")
-        )
+        losses, total = window.losses, "" if status.total is None else f"/{status.total}"
+        left = "unknown" if status.seconds_left is None else clock(status.seconds_left)
         text = (
-            f"Ep. {status.epoch} : Up. {status.update} : loss {losses.loss:.4f}{nats} "
-            f": words/s {window.speed:.0f} : padding {100 * window.padding:.1f} % "
+            f"Ep. {status.epoch} : Up. {status.update}{total} : {loss_text(losses.loss, losses.nll, digits=2)} "
+            f": tokens/s {window.speed:.0f} : ETA {left} : memory {status.memory / 1e9:.2f} GB "
+            f": padding {100 * window.padding:.1f} % "
             f": gNorm {status.gradient_norm:.3f} : L.r. {status.learning_rate:.4e} : EFLOP {status.flops / 1e18:.3e}"
             + "".join(f" : {name} {mean:.4f}" for name, mean in losses.means().items() if name not in SHOWN_AS)
             + (f" : skipped {window.skipped}" if window.skipped else "")
@@ -213,12 +216,12 @@ class Report:
         self._log(text)
         self._rows = {
             "epoch, update": f"{status.epoch}, {status.update:,}",
-            "loss": f"{losses.loss:.4f}{shown_nats}",
+            "loss": loss_text(losses.loss, losses.nll, digits=2),
             "speed": f"{window.speed:,.0f} target tokens/s, {100 * window.padding:.1f} % padding",
             "cost": f"{status.flops / 1e18:.3e} EFLOP ({window.tflops:.3g} TFLOP/s)",
             "learning rate": f"{status.learning_rate:.3e} (gradient norm {status.gradient_norm:.3f})",
-            "next": ", ".join(f"{name} in {_clock(seconds)}" for name, seconds in status.events.items()),
-            "time": self._times(status.share),
+            "next": ", ".join(f"{name} in {clock(seconds)}" for name, seconds in status.events.items()),
+            "time": f"{clock(time.monotonic() - self._started)} so far, {left} to go",
         }
         self._draw()
 
@@ -230,12 +233,6 @@ class Report:
         self._valid, self._examples = text, examples
         self.line(text)
         self._draw()
-
-    def _times(self, share: float | None) -> str:
-        spent = time.monotonic() - self._started
-        if not share:
-            return f"{_clock(spent)} so far"
-        return f"{_clock(spent)} so far, about {_clock(spent / share * (1 - share))} to go"
 
     def _draw(self) -> None:
         if self._live is None:
@@ -257,7 +254,18 @@ class Report:
                 self._writer.add_scalar(name, value, update)
 
 
-def _clock(seconds: float) -> str:
+def loss_text(loss: float, nll: float | None, digits: int) -> str:
+    """The loss, and the negative log-likelihood with its own perplexity where the criterion has one.
+
+    nll: nats a target token; digits: of the perplexity
+    """
+    if nll is None:
+        return f"loss {loss:.4f}"
+    return f"loss {loss:.4f} : nll {nll:.4f} nats/token (ppl {math.exp(min(nll, MAX_EXPONENT)):.{digits}f})"
+
+
+def clock(seconds: float) -> str:
+    """A duration as hours:minutes:seconds."""
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}"

@@ -7,10 +7,11 @@ import torch
 
 from nmt.artefact import write_file
 from nmt.data.loader import UpdateBatches
+from nmt.device import Memory
 from nmt.errors import DivergedError
 from nmt.models.base import Model
 from nmt.options import as_dict, toml_line
-from nmt.report.training import SHOWN_AS, LogWindow, RunStatus
+from nmt.report.training import SHOWN_AS, LogWindow, RunStatus, loss_text
 from nmt.train.options import Timer
 from nmt.train.run import Run
 from nmt.train.update import Stats
@@ -29,7 +30,8 @@ class UpdateLog:
 
     def __init__(self, run: Run, timers: dict[str, Timer]) -> None:
         self.run, self.timers = run, timers
-        self.window, self.share_before = LogWindow(), run.share or 0.0
+        self.window, self.share_before, self.first = LogWindow(), run.share or 0.0, run.progress.update
+        self.memory, self.started = Memory(run.device), time.monotonic()
         self.max_tokens = run.progress.limit.max_micro_batch_tokens
         self.start_clock()
 
@@ -66,13 +68,30 @@ class UpdateLog:
 
     def write(self, stats: Stats) -> None:
         """Log the updates since the last call. stats: of the last update"""
-        run, progress, share = self.run, self.run.progress, self.run.share
-        to_do = None if share is None else (share - self.share_before) / max(1 - self.share_before, 1e-9)
-        left = {name: self._seconds_left(timer) for name, timer in self.timers.items()}
-        rate = run.schedule(progress.update)
-        status = RunStatus(progress.update, progress.epoch, rate, stats.gradient_norm, progress.flops, to_do, left)
+        run, progress = self.run, self.run.progress
+        total, seconds_left = self._end()
+        status = RunStatus(
+            update=progress.update,
+            epoch=progress.epoch,
+            learning_rate=run.schedule(progress.update),
+            gradient_norm=stats.gradient_norm,
+            flops=progress.flops,
+            memory=self.memory.peak(),
+            total=total,
+            seconds_left=seconds_left,
+            events={name: self._seconds_left(timer) for name, timer in self.timers.items()},
+        )
         run.report.training(status, self.window)
         self.window = LogWindow()
+
+    def _end(self) -> tuple[int | None, float | None]:
+        """(updates of the whole run, seconds until its end), at the speed of this process; None when there is no end."""
+        share, update = self.run.share, self.run.progress.update
+        done = 0.0 if share is None else (share - self.share_before) / max(1 - self.share_before, 1e-9)
+        if done <= 0:
+            return None, None
+        seconds = time.monotonic() - self.started
+        return self.first + round((update - self.first) / done), seconds / done * (1 - done)
 
     def _seconds_left(self, timer: Timer) -> float:
         """Seconds until a timer is due, at the speed of the last updates."""
@@ -106,9 +125,7 @@ def report_validation(run: Run, result: ValidationResult, better: bool, sign: fl
     metrics = {"bleu": None, **{name: score.value for name, score in result.metrics.items()}}
     values = {"loss": result.loss, "ppl": result.perplexity, **metrics, **parts}
     run.report.record({"update": progress.update, **{f"valid_{name}": value for name, value in values.items()}})
-    text = f"loss {result.loss:.4f}"
-    if "nll" in result.losses:
-        text += f" nats/token : ppl {result.perplexity:.3f}"
+    text = loss_text(result.loss, result.losses.get("nll"), digits=3)
     text += "".join(f" : {name} {mean:.4f}" for name, mean in parts.items())
     scores = result.metrics.items()
     text += "".join(f" : {name.upper()} {score.value:.2f} ({score.signature})" for name, score in scores)
