@@ -1,6 +1,7 @@
 """What a training run reports: a record of each update, log lines, and its settings file."""
 
 import time
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -11,7 +12,7 @@ from nmt.device import Memory
 from nmt.errors import DivergedError
 from nmt.models.base import Model
 from nmt.options import as_dict, toml_line
-from nmt.report.training import SHOWN_AS, LogWindow, RunStatus, loss_text
+from nmt.report.status import LOSS_TEXT_PARTS, LogWindow, RunStatus, loss_text
 from nmt.train.options import Timer
 from nmt.train.run import Run
 from nmt.train.update import Stats
@@ -20,6 +21,7 @@ from nmt.train.validation import ValidationResult
 SETTINGS: Final = "settings.toml"
 NOT_SETTINGS: Final = ("json", "dry_run")  # options of one call of the command, not of the run
 MAX_SKIPPED_UPDATES: Final = 10  # in a row
+MIN_SHOWN_UPDATES: Final = 5  # fewer have no steady loss and speed: the display then has those of the last log line
 
 
 class UpdateLog:
@@ -31,7 +33,8 @@ class UpdateLog:
     def __init__(self, run: Run, timers: dict[str, Timer]) -> None:
         self.run, self.timers = run, timers
         self.window, self.share_before, self.first = LogWindow(), run.share or 0.0, run.progress.update
-        self.memory, self.started = Memory(run.device), time.monotonic()
+        self.memory, self.started, self.best = Memory(run.device), time.monotonic(), best_checkpoint(run)
+        self.shown = self.window
         self.max_tokens = run.progress.limit.max_micro_batch_tokens
         self.start_clock()
 
@@ -65,14 +68,28 @@ class UpdateLog:
                 "checkpoints are kept (lower --lr, longer --warmup-updates, or --clip-norm 1)"
             )
         add_update(self.window, stats, flops, time.monotonic() - self.began)
+        if run.report.is_due():
+            if self.window.updates >= MIN_SHOWN_UPDATES:
+                self.shown = self.window
+            run.report.show(self._status(stats), self.shown)
+
+    def checkpoint_saved(self) -> None:
+        """Look for the best checkpoint, for the display."""
+        self.best = best_checkpoint(self.run)
 
     def write(self, stats: Stats) -> None:
         """Log the updates since the last call. stats: of the last update"""
+        self.shown = self.window
+        self.run.report.training(self._status(stats), self.window)
+        self.window = LogWindow()
+
+    def _status(self, stats: Stats) -> RunStatus:
         run, progress = self.run, self.run.progress
         total, seconds_left = self._end()
-        status = RunStatus(
+        return RunStatus(
             update=progress.update,
             epoch=progress.epoch,
+            epochs=run.epochs,
             learning_rate=run.schedule(progress.update),
             gradient_norm=stats.gradient_norm,
             flops=progress.flops,
@@ -80,9 +97,8 @@ class UpdateLog:
             total=total,
             seconds_left=seconds_left,
             events={name: self._seconds_left(timer) for name, timer in self.timers.items()},
+            best=None if self.best is None else self.best[0].name + self.best[1],
         )
-        run.report.training(status, self.window)
-        self.window = LogWindow()
 
     def _end(self) -> tuple[int | None, float | None]:
         """(updates of the whole run, seconds until its end), at the speed of this process; None when there is no end."""
@@ -121,7 +137,7 @@ def add_update(window: LogWindow, stats: Stats, flops: int, seconds: float) -> N
 def report_validation(run: Run, result: ValidationResult, better: bool, sign: float) -> None:
     """Record and log a validation. better: whether it is the best so far; sign: of the score that is compared"""
     progress = run.progress
-    parts = {name: mean for name, mean in result.losses.items() if name not in SHOWN_AS}
+    parts = {name: mean for name, mean in result.losses.items() if name not in LOSS_TEXT_PARTS}
     metrics = {"bleu": None, **{name: score.value for name, score in result.metrics.items()}}
     values = {"loss": result.loss, "ppl": result.perplexity, **metrics, **parts}
     run.report.record({"update": progress.update, **{f"valid_{name}": value for name, value in values.items()}})
@@ -164,11 +180,18 @@ def conclude(run: Run) -> None:
         from torch._dynamo.utils import counters
 
         run.report.line(f"torch.compile made {counters['stats']['unique_graphs']} graphs")
-    if (best := run.checkpoints.best()) is not None:
-        score = run.checkpoints.score(best)
-        sign = run.validation.sign(run.options.best_by) if run.validation else 1.0
-        shown = "" if score is None else f" ({run.options.best_by} {sign * score:.4f})"
-        run.report.line(f"best checkpoint: {best}{shown}; nmt translate --model {run.folder} uses it")
+    if best := best_checkpoint(run):
+        folder, shown = best
+        run.report.line(f"best checkpoint: {folder}{shown}; nmt translate --model {run.folder} uses it")
+
+
+def best_checkpoint(run: Run) -> tuple[Path, str] | None:
+    """The best checkpoint, and the text of its score in parentheses; None before the first."""
+    if not run.world.leads or (best := run.checkpoints.best()) is None:
+        return None
+    score = run.checkpoints.score(best)
+    sign = run.validation.sign(run.options.best_by) if run.validation else 1.0
+    return best, "" if score is None else f" ({run.options.best_by} {sign * score:.4f})"
 
 
 def save_settings(run: Run, parts: Any) -> None:
