@@ -36,9 +36,10 @@ class Bar:
         if self._task is not None and self._log.bars is not None:
             self._log.bars.update(self._task, completed=self.count)
         elif time.monotonic() >= self._due:
-            self._task = self._log.open_bars().add_task(
-                self._label, total=self._total, completed=self.count, unit=self._unit
-            )
+            bars = self._log.open_bars()
+            self._task = bars.add_task(self._label, total=self._total, completed=self.count, unit=self._unit)
+            with contextlib.suppress(OSError):  # the terminal is gone, and SIGHUP is on its way
+                bars.refresh()
 
     def close(self) -> None:
         if self._task is not None and self._log.bars is not None:
