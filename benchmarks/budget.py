@@ -41,7 +41,7 @@ def measured(data: Path, preset: str, given: argparse.Namespace, flags: list[str
     asked = [f"--data={data}", f"--output={run}", f"--preset={preset}", f"--max-updates={given.updates + 1}"]
     asked += [f"--batch-tokens={given.batch_tokens}", "--log-every=1u", "--no-valid-bleu", "--best-by=loss"]
     subprocess.run([sys.executable, "-m", "nmt", "train", *asked, *flags, "--quiet"], check=True)
-    told = re.findall(r": Up\. \d+ .*words/s (\d+)", (run / "train.log").read_text())[1:]
+    told = re.findall(r": Up\. \d+\S* .*tokens/s (\d+)", (run / "train.log").read_text())[1:]
     updates = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     updates = [record for record in updates if "target_tokens" in record]
     tokens = [record["target_tokens"] for record in updates[1:]]

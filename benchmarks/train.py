@@ -92,7 +92,7 @@ def nmt(given: argparse.Namespace, size: str, flags: Sequence[str]) -> Speed:
         f"--threads={given.threads}",
     ]
     _, peak = finished([*command, "--no-valid-bleu", "--best-by=loss", "--valid-every=1000000u", "--quiet", *flags])
-    told = re.findall(r": Up\. \d+ .*words/s (\d+)", (run / "train.log").read_text())[3:]
+    told = re.findall(r": Up\. \d+\S* .*tokens/s (\d+)", (run / "train.log").read_text())[3:]
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     updates = [record for record in records if "target_tokens" in record]
     flops = 1e18 * updates[-1]["eflop"] / sum(record["target_tokens"] for record in updates)
@@ -128,7 +128,7 @@ def as_a_user(given: argparse.Namespace, size: str, flags: Sequence[str]) -> tup
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     tokens = [record["target_tokens"] for record in records if "target_tokens" in record][1:]
     last = max(now for now, _ in told)
-    speeds = [float(speed) for speed in re.findall(r"words/s (\d+)", "\n".join(lines))][1:]
+    speeds = [float(speed) for speed in re.findall(r"tokens/s (\d+)", "\n".join(lines))][1:]
     saved = max(path.stat().st_mtime for path in (run / "checkpoints").glob("update-*/manifest.json"))
     return statistics.median(speeds), sum(tokens) / (max(saved, last) - told[0][0] - validation)
 

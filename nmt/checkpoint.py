@@ -22,6 +22,7 @@ from nmt import registry
 from nmt.artefact import Artefact, new_folder, to_json, write_file
 from nmt.dist import shard_like
 from nmt.errors import ArtefactError, DivergedError, UserError, quoted
+from nmt.log import log
 from nmt.models.base import Model, Vocabularies
 from nmt.nn.quantized import empty_rounded, int8_available, quantize
 from nmt.options import as_dict
@@ -264,16 +265,18 @@ def average_weights(folders: Sequence[Path], check: Callable[[], None]) -> dict[
     Raises ArtefactError if names or shapes differ.
     """
     sums: dict[str, Tensor] = {}
-    for folder in folders:
-        check()
-        weights = read_tensors(Artefact(folder, "model", "checkpoint").path(WEIGHTS))
-        if sums and {k: v.shape for k, v in sums.items()} != {k: v.shape for k, v in weights.items()}:
-            raise ArtefactError(f"{quoted(folder)}: its tensors differ from those of {quoted(folders[0])}")
-        for name, tensor in weights.items():
-            if not tensor.is_floating_point():
-                sums[name] = tensor
-            else:
-                sums[name] = sums[name] + tensor.double() if name in sums else tensor.double()
+    with log.progress("averaging", len(folders), "checkpoints") as bar:
+        for folder in folders:
+            check()
+            weights = read_tensors(Artefact(folder, "model", "checkpoint").path(WEIGHTS))
+            if sums and {k: v.shape for k, v in sums.items()} != {k: v.shape for k, v in weights.items()}:
+                raise ArtefactError(f"{quoted(folder)}: its tensors differ from those of {quoted(folders[0])}")
+            for name, tensor in weights.items():
+                if not tensor.is_floating_point():
+                    sums[name] = tensor
+                else:
+                    sums[name] = sums[name] + tensor.double() if name in sums else tensor.double()
+            bar.advance()
     return {name: (t / len(folders)).float() if t.is_floating_point() else t for name, t in sums.items()}
 
 

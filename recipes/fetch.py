@@ -180,15 +180,15 @@ class Fetcher:
                 part.begin(address, answer.validator)
             if needed is not None and needed > shutil.disk_usage(self.to).free:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            with part.path.open("ab", buffering=0) as file, log.progress() as progress:
-                bar = progress.add_task(f"{part.name}, MiB", total=answer.size and answer.size / MIB)
+            total = answer.size and answer.size // MIB
+            with part.path.open("ab", buffering=0) as file, log.progress(part.name, total, "MiB") as bar:
                 while data := memoryview(answer.read(READ_BYTES)):
                     while data:
                         data = data[file.write(data) :]
                     if pin is not None and file.tell() > pin.size:
                         part.remove()
                         raise ArtefactError(f"more than the {pin.size:,} bytes that {quoted(self.pins.path)} demands")
-                    progress.update(bar, completed=file.tell() / MIB)
+                    bar.advance(file.tell() // MIB - bar.count)
                     self.signals.check()
                 os.fsync(file.fileno())
         except OSError as error:

@@ -77,6 +77,27 @@ class Slow(Transformer):
 '''
 
 
+CLIFF = '''
+"""A learning rate that is as usual for 15 updates, and then beyond all numbers."""
+from dataclasses import dataclass
+from nmt import opt, register
+from nmt.schedules.base import Schedule
+
+@dataclass(frozen=True, kw_only=True)
+class CliffOptions:
+    lr: float = opt(0.005, "before the cliff")
+    warmup_updates: int = opt(0, "not looked at")
+
+@register("schedule", "cliff", CliffOptions)
+class Cliff(Schedule):
+    """A cliff."""
+    def __init__(self, options, width, max_updates):
+        self.lr = options.lr
+    def __call__(self, update):
+        return self.lr if update < 15 else 1e30
+'''
+
+
 def write_corpus(prefix: Path, pairs: int, seed: int) -> None:
     """Write sentences of invented words; the target is the source in reverse order and in capitals."""
     chance = random.Random(seed)

@@ -17,7 +17,8 @@ from nmt.log import log
 from nmt.options import opt, options_class
 from nmt.pictures.figures import Curve, check_matplotlib, line_chart
 from nmt.pictures.page import html_page, html_table
-from nmt.report.history import VALIDATION_PREFIX, History, Record, SavedScore, read_bleu, read_run
+from nmt.report.history import History, Record, SavedScore, read_bleu, read_run
+from nmt.report.status import VALIDATION_PREFIX
 from nmt.report.table2 import EN_DE, EN_FR, SUSTAINED_TFLOPS, TABLE_2, estimate
 
 COST_LEGEND: Final = (

@@ -131,11 +131,10 @@ class TextSet:
 
 def _with_progress(stream: Iterator[Chunk], name: str, total: int) -> Iterator[Chunk]:
     """The chunks, with a progress bar of their pairs and an estimate of the time left."""
-    with log.progress() as progress:
-        bar = progress.add_task(name, total=total)
+    with log.progress(name, total, "pairs") as bar:
         for chunk in stream:
             yield chunk
-            progress.advance(bar, len(chunk.numbers))
+            bar.advance(len(chunk.numbers))
 
 
 def text_sets(options: CorpusOptions, hold_out: int = 0, columns: Sequence[str] = ()) -> list[TextSet]:

@@ -18,6 +18,7 @@ from nmt.artefact import write_file
 from nmt.data.batching import Indices
 from nmt.data.shards import Corpus
 from nmt.errors import ArtefactError, UserError, quoted
+from nmt.log import Bar, log
 from nmt.symbols import BOS, SYMBOLS
 from nmt.text.vocabulary import expand_ranges
 
@@ -100,8 +101,24 @@ def learn_shortlist(
     """
     V = sizes[1]
     pairs = np.unique(np.linspace(0, len(corpus) - 1, min(max_pairs, len(corpus))).astype(np.int64))
-    counts, keys = _counts_and_keys(corpus, pairs, V, check)
-    probabilities = np.ones(len(keys))  # of the target token, given the source token
+    with log.progress("learning a shortlist", len(pairs) * (1 + rounds), "pairs") as bar:
+        keys, counts, probabilities = _translation_model(corpus, pairs, sizes, rounds, bar, check)
+    best = np.lexsort((keys % V, -probabilities, keys // V))  # by source token, the likeliest first
+    sources = keys[best] // V
+    rank = np.arange(len(best)) - np.searchsorted(sources, sources)
+    kept = best[(rank < max_translations) & (sources != NULL)]
+    starts = np.searchsorted(keys[kept] // V, np.arange(sizes[0] + 1))
+    frequent = np.sort(np.argsort(-counts, kind="stable")[:max_frequent])
+    return Shortlist(starts, keys[kept] % V, frequent[counts[frequent] > 0])
+
+
+def _translation_model(
+    corpus: Corpus, pairs: Indices, sizes: tuple[int, int], rounds: int, bar: Bar, check: Callable[[], None]
+) -> tuple[Indices, Indices, NDArray[np.float64]]:
+    """The keys source * V + target that occur, how often each target token does, and its probability given the source."""
+    V = sizes[1]
+    counts, keys = _counts_and_keys(corpus, pairs, V, bar, check)
+    probabilities = np.ones(len(keys))
     for _ in range(rounds):
         expected = np.zeros(len(keys))
         for indices in _chunks(corpus, pairs):
@@ -112,17 +129,14 @@ def learn_shortlist(
             lengths = np.diff(starts, append=len(shares))
             shares = shares / np.repeat(np.add.reduceat(shares, starts), lengths)
             expected += np.bincount(places, shares, len(keys))
+            bar.advance(len(indices))
         probabilities = expected / np.bincount(keys // V, expected, sizes[0])[keys // V]
-    best = np.lexsort((keys % V, -probabilities, keys // V))  # by source token, the likeliest first
-    sources = keys[best] // V
-    rank = np.arange(len(best)) - np.searchsorted(sources, sources)
-    kept = best[(rank < max_translations) & (sources != NULL)]
-    starts = np.searchsorted(keys[kept] // V, np.arange(sizes[0] + 1))
-    frequent = np.sort(np.argsort(-counts, kind="stable")[:max_frequent])
-    return Shortlist(starts, keys[kept] % V, frequent[counts[frequent] > 0])
+    return keys, counts, probabilities
 
 
-def _counts_and_keys(corpus: Corpus, pairs: Indices, V: int, check: Callable[[], None]) -> tuple[Indices, Indices]:
+def _counts_and_keys(
+    corpus: Corpus, pairs: Indices, V: int, bar: Bar, check: Callable[[], None]
+) -> tuple[Indices, Indices]:
     """(V,) how often each target token occurs, and the different keys of all cells, sorted."""
     counts, keys = np.zeros(V, np.int64), np.zeros(0, np.int64)
     waiting: list[Indices] = []
@@ -132,6 +146,7 @@ def _counts_and_keys(corpus: Corpus, pairs: Indices, V: int, check: Callable[[],
         waiting.append(np.unique(_cells(corpus, indices, V)[0]))
         if sum(map(len, waiting)) > len(keys):
             keys, waiting = np.unique(np.concatenate([keys, *waiting])), []
+        bar.advance(len(indices))
     return counts, np.unique(np.concatenate([keys, *waiting]))
 
 

@@ -187,8 +187,7 @@ def _examine(
     examined.loose_keys = np.zeros(size if keep_loose else 0, dtype=np.uint64)
     num_chunks = -(-size // CHUNK_PAIRS)
     results = in_order(task, pair_set.chunks(), max(min(workers, num_chunks), 1), signals)
-    with closing(results), log.progress() as progress:
-        bar = progress.add_task(pair_set.label, total=size)
+    with closing(results), log.progress(pair_set.label, size, "pairs") as bar:
         for chunk in results:
             rows = slice(examined.num_pairs, examined.num_pairs + chunk.num_pairs)
             examined.pair_keys[rows], examined.source_keys[rows] = chunk.pair_keys, chunk.source_keys
@@ -196,7 +195,7 @@ def _examine(
                 examined.loose_keys[rows] = chunk.loose_keys
             overlap.add_training(chunk.loose_keys, examined.num_pairs)
             examined.merge(chunk)
-            progress.advance(bar, chunk.num_pairs)
+            bar.advance(chunk.num_pairs)
     return examined
 
 

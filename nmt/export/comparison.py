@@ -13,6 +13,7 @@ from nmt import registry
 from nmt.batch import pad_rows
 from nmt.checkpoint import LoadedModel
 from nmt.errors import InputError, UserError, quoted
+from nmt.log import log
 from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.models.base import Model
 from nmt.symbols import EOS, SYMBOLS
@@ -158,10 +159,12 @@ def _search(
         options |= {"beam_size": beam_size, "length_penalty": "none"}
     decoder = registry.build(registry.choose("decoder", "beam" if beam_size > 1 else "greedy", options))
     translations: list[list[int]] = []
-    for start in range(0, len(lines), COMPARED_BATCH_SENTENCES):
-        check()
-        results = decoder.search(model, pad_rows(lines[start : start + COMPARED_BATCH_SENTENCES]))
-        translations += [hypotheses[0].tokens for hypotheses in results]
+    with log.progress("translating", len(lines), "lines") as bar:
+        for start in range(0, len(lines), COMPARED_BATCH_SENTENCES):
+            check()
+            results = decoder.search(model, pad_rows(lines[start : start + COMPARED_BATCH_SENTENCES]))
+            translations += [hypotheses[0].tokens for hypotheses in results]
+            bar.advance(len(results))
     return translations
 
 
@@ -232,11 +235,15 @@ def tune_length_penalty(
     lines = [ids[:MAX_SOURCE_TOKENS].tolist() for ids in pipeline.source.encode_batch(dev.sources).rows()]
     scores: dict[float, float] = {}
     likeness: dict[float, float] = {}
-    for penalty in PENALTIES:
-        tokens = engine.translate(lines, TUNED_BEAM_SIZE, penalty, MAX_TARGET_TOKENS)
-        texts = list(map(pipeline.target.decode, tokens))
-        scores[penalty], likeness[penalty] = (bleu(texts, [others]).value for others in (dev.references, translations))
-        check()
+    with log.progress("tuning", len(PENALTIES), "length penalties") as bar:
+        for penalty in PENALTIES:
+            tokens = engine.translate(lines, TUNED_BEAM_SIZE, penalty, MAX_TARGET_TOKENS)
+            texts = list(map(pipeline.target.decode, tokens))
+            scores[penalty], likeness[penalty] = (
+                bleu(texts, [others]).value for others in (dev.references, translations)
+            )
+            bar.advance()
+            check()
     return TunedPenalty(
         dev.source, dev.reference, len(lines), decoder.signature, ours.value, scores, likeness, ours.signature
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.util import find_spec
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from nmt.errors import missing_package
@@ -36,6 +37,7 @@ COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e
 LINE_STYLES: Final = ("-", "--", ":")  # each with all colours
 EIGHTHS: Final = " ▏▎▍▌▋▊▉"  # a cell filled by 0 to 7 eighths from the left
 FULL_CELL: Final = "█"
+LEVELS: Final = " ▁▂▃▄▅▆▇█"  # a cell filled by 0 to 8 eighths from below
 
 Bars = Sequence[tuple[str, int]]  # labels and counts
 
@@ -140,6 +142,25 @@ def text_bar(count: int, largest: int, width: int) -> str:
         return ""
     eighths = max(1, round(8 * width * count / largest))
     return FULL_CELL * (eighths // 8) + EIGHTHS[eighths % 8].strip()
+
+
+def text_curve(values: Sequence[float], width: int, height: int, low: float, high: float) -> list[str]:
+    """An area chart as `height` lines of up to `width` cells; neighbours are averaged where there are more values.
+
+    low, high: values at the bottom, which still fills an eighth of a cell, and at the top
+    """
+    size, rest = divmod(len(values), max(min(width, len(values)), 1))
+    ends = [number * size + min(number, rest) for number in range(min(width, len(values)) + 1)]
+    means = [sum(values[start:end]) / (end - start) for start, end in pairwise(ends)]
+    steps = 8 * height - 1
+    eighths = [1 + round(steps * min(max((mean - low) / ((high - low) or 1.0), 0.0), 1.0)) for mean in means]
+    rows = reversed(range(height))
+    return ["".join(LEVELS[min(max(filled - 8 * row, 0), 8)] for filled in eighths) for row in rows]
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """A curve in one line of up to `width` cells, from its least to its greatest value."""
+    return text_curve(values, width, 1, min(values), max(values))[0] if values else ""
 
 
 def text_bars(bars: Bars, width: int = 40) -> list[str]:

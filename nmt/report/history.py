@@ -13,11 +13,10 @@ from nmt import registry
 from nmt.artefact import Artefact
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.options import read_toml
-from nmt.report.training import METRICS_FILE
+from nmt.report.status import METRICS_FILE, VALIDATION_PREFIX
 from nmt.runs import WEIGHTS, Checkpoints
 
 LENGTH_SETTINGS: Final = ("max_updates", "max_epochs", "batch_tokens")  # a preset may be trained shorter or longer
-VALIDATION_PREFIX: Final = "valid_"
 PREFERRED_METRICS: Final = ("paper", "bleu")  # the paper's own BLEU, then sacreBLEU's
 
 

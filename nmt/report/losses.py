@@ -32,14 +32,14 @@ class LossSums:
         return sum(map(self.mean, self.trained))
 
     @property
-    def has_nll(self) -> bool:
-        """Whether a part is the negative log-likelihood, which gives a perplexity."""
-        return "nll" in self.totals
+    def nll(self) -> float | None:
+        """The negative log-likelihood in nats a target token, which gives a perplexity; None without that part."""
+        return self.mean("nll") if "nll" in self.totals else None
 
     @property
     def mean_nll(self) -> float:
-        """Nats a target token: the mean of the part `nll`, or the loss where there is none."""
-        return self.mean("nll") if self.has_nll else self.loss
+        """Nats a target token: the part `nll`, or the loss where there is none."""
+        return self.loss if self.nll is None else self.nll
 
     def means(self) -> dict[str, float]:
         """`loss`, then each part by name; a part named `loss` is `main_loss` beside other trained parts."""

@@ -10,75 +10,18 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
-
-from rich.console import Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any, Final
 
 from nmt.artefact import storage_error
 from nmt.errors import ResourceError, missing_package, quoted
 from nmt.log import log
-from nmt.report.losses import LossSums
+from nmt.report.status import LOSS_TEXT_PARTS, METRICS_FILE, LogWindow, RunStatus, clock, loss_text
 
-METRICS_FILE: Final = "metrics.jsonl"
-SHOWN_AS: Final = {"loss": "loss", "nll": "ppl"}  # parts of the loss that a log line has under these names
+if TYPE_CHECKING:  # rich is imported on a terminal only
+    from nmt.report.display import TrainingDisplay
 
-
-@dataclass
-class LogWindow:
-    """Sums since the last log line.
-
-    skipped: updates that were not applied; they count in neither losses nor target_tokens
-    real_tokens, cells: tokens of both sides, without and with padding
-    flops: floating-point operations, padding not counted
-    seconds: of training, without validation and saving
-    """
-
-    updates: int = 0
-    skipped: int = 0
-    losses: LossSums = field(default_factory=LossSums)
-    target_tokens: int = 0
-    real_tokens: int = 0
-    cells: int = 0
-    flops: int = 0
-    seconds: float = 0.0
-
-    @property
-    def speed(self) -> float:
-        """Target tokens a second, padding not counted."""
-        return self.target_tokens / self.seconds if self.seconds else 0.0
-
-    @property
-    def tflops(self) -> float:
-        """10^12 floating-point operations a second."""
-        return self.flops / self.seconds / 1e12 if self.seconds else 0.0
-
-    @property
-    def padding(self) -> float:
-        """The share of the cells that hold no token."""
-        return 1 - self.real_tokens / self.cells if self.cells else 0.0
-
-
-@dataclass
-class RunStatus:
-    """The state of a run, for the display.
-
-    flops: of all updates
-    share: of this process's work that is done, 0 to 1, or None when the run has no end set
-    events: seconds until each, by name
-    """
-
-    update: int
-    epoch: int
-    learning_rate: float
-    gradient_norm: float
-    flops: int
-    share: float | None = None
-    events: Mapping[str, float] = field(default_factory=dict)
+SHOW_SECONDS: Final = 1.0
 
 
 class NoReport:
@@ -88,6 +31,10 @@ class NoReport:
     def cut(self, offset: int) -> None: ...
     def record(self, values: Mapping[str, Any]) -> None: ...
     def line(self, text: str) -> None: ...
+    def is_due(self) -> bool:
+        return False
+
+    def show(self, status: RunStatus, window: LogWindow) -> None: ...
     def training(self, status: RunStatus, window: LogWindow) -> None: ...
     def validation(
         self, update: int, text: str, scores: Mapping[str, float], examples: Sequence[tuple[str, str, str]]
@@ -119,17 +66,17 @@ class Report:
         self._size = self._path.stat().st_size
         self._pending: list[bytes] = []  # lines not yet in the file: a full disk loses none while the run lives
         self._writer = _tensorboard(run / "tensorboard") if tensorboard else None
-        self._started = time.monotonic()
-        self._rows: dict[str, str] = {}  # of the display
-        self._valid = ""
-        self._examples: Sequence[tuple[str, str, str]] = ()
-        self._live = Live(console=log.console, auto_refresh=False, transient=True) if log.live else None
-        if self._live:
-            self._live.start()
+        self._shown = -math.inf  # when `show` was called last
+        self._display: TrainingDisplay | None = None
+        if log.live:
+            from nmt.report import display
+
+            self._display = display.TrainingDisplay()
+            self._display.start()
 
     def close(self) -> None:
-        if self._live:
-            self._live.stop()
+        if self._display:
+            self._display.stop()
         with contextlib.suppress(OSError, ResourceError):  # what a checkpoint needs was written with it
             self._flush()
             self._metrics.close()
@@ -160,6 +107,8 @@ class Report:
         """Add a line to metrics.jsonl; floats that are not finite are null."""
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
         self._pending.append((json.dumps(finite, allow_nan=False) + "\n").encode())
+        if self._display:
+            self._display.add(finite)
 
     def _flush(self) -> None:
         """Write the pending lines, all or none."""
@@ -175,92 +124,54 @@ class Report:
         self._pending.clear()
 
     def line(self, text: str) -> None:
-        """Log a line with the time, on stderr (above the live display) and in train.log."""
-        stamped = self._log(text)
-        if self._live:
-            self._live.console.print(Text(stamped))
-        else:
-            log.info(stamped)
-
-    def _log(self, text: str) -> str:
-        """Add a line to train.log, unless the disk is full, and write the pending lines of metrics.jsonl."""
+        """Log a line with the time, on stderr (above the live display) and in train.log, and write metrics.jsonl."""
         stamped = f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] {text}"
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # a full disk ends no training
             self._text.write(stamped + "\n")
             self._text.flush()
         with contextlib.suppress(ResourceError):
             self._flush()
-        return stamped
+        log.info(stamped)
+
+    def is_due(self) -> bool:
+        """Whether `show` has something to do: at most once a second, and with a display only."""
+        return self._display is not None and time.monotonic() - self._shown >= SHOW_SECONDS
+
+    def show(self, status: RunStatus, window: LogWindow) -> None:
+        """Give the display the state of the run."""
+        if self._display:
+            self._shown = time.monotonic()
+            self._display.show(status, window)
 
     def training(self, status: RunStatus, window: LogWindow) -> None:
         """Log the updates of a window."""
-        losses = window.losses
-        perplexity = f"ppl {math.exp(min(losses.mean_nll, 700.0)):.2f}"
-        nats, shown_nats = (
-            (f" nats/token : {perplexity}", f" nats a token ({perplexity})") if losses.has_nll else ("", "")
-        )
+        losses, total = window.losses, "" if status.total is None else f"/{status.total}"
+        left = "unknown" if status.seconds_left is None else clock(status.seconds_left)
         text = (
-            f"Ep. {status.epoch} : Up. {status.update} : loss {losses.loss:.4f}{nats} "
-            f": words/s {window.speed:.0f} : padding {100 * window.padding:.1f} % "
+            f"Ep. {status.epoch} : Up. {status.update}{total} : {loss_text(losses.loss, losses.nll, digits=2)} "
+            f": tokens/s {window.speed:.0f} : ETA {left} : memory {status.memory / 1e9:.2f} GB "
+            f": padding {100 * window.padding:.1f} % "
             f": gNorm {status.gradient_norm:.3f} : L.r. {status.learning_rate:.4e} : EFLOP {status.flops / 1e18:.3e}"
-            + "".join(f" : {name} {mean:.4f}" for name, mean in losses.means().items() if name not in SHOWN_AS)
+            + "".join(f" : {name} {mean:.4f}" for name, mean in losses.means().items() if name not in LOSS_TEXT_PARTS)
             + (f" : skipped {window.skipped}" if window.skipped else "")
         )
         self._scalars(status.update, {**losses.means(), "speed": window.speed, "lr": status.learning_rate})
-        if self._live is None:
-            self.line(text)
-            return
-        self._log(text)
-        self._rows = {
-            "epoch, update": f"{status.epoch}, {status.update:,}",
-            "loss": f"{losses.loss:.4f}{shown_nats}",
-            "speed": f"{window.speed:,.0f} target tokens/s, {100 * window.padding:.1f} % padding",
-            "cost": f"{status.flops / 1e18:.3e} EFLOP ({window.tflops:.3g} TFLOP/s)",
-            "learning rate": f"{status.learning_rate:.3e} (gradient norm {status.gradient_norm:.3f})",
-            "next": ", ".join(f"{name} in {_clock(seconds)}" for name, seconds in status.events.items()),
-            "time": self._times(status.share),
-        }
-        self._draw()
+        self.line(text)
+        self.show(status, window)
 
     def validation(
         self, update: int, text: str, scores: Mapping[str, float], examples: Sequence[tuple[str, str, str]]
     ) -> None:
         """Log the scores of a validation, and show a few examples: (source, translation, reference)."""
         self._scalars(update, {f"valid/{name}": score for name, score in scores.items()})
-        self._valid, self._examples = text, examples
+        if self._display:
+            self._display.show_examples(examples)
         self.line(text)
-        self._draw()
-
-    def _times(self, share: float | None) -> str:
-        spent = time.monotonic() - self._started
-        if not share:
-            return f"{_clock(spent)} so far"
-        return f"{_clock(spent)} so far, about {_clock(spent / share * (1 - share))} to go"
-
-    def _draw(self) -> None:
-        if self._live is None:
-            return
-        table = Table.grid(padding=(0, 2))
-        validation = {"validation": self._valid} if self._valid else {}
-        for name, value in (self._rows | validation).items():
-            table.add_row(Text(name, style="bold"), Text(value))
-        lines = [
-            Text(f"{label}  {text}", style=style, overflow="ellipsis", no_wrap=True)
-            for source, output, reference in self._examples
-            for label, text, style in (("src", source, "dim"), ("out", output, "green"), ("ref", reference, "dim"))
-        ]
-        self._live.update(Group(table, *lines), refresh=True)
 
     def _scalars(self, update: int, values: Mapping[str, float]) -> None:
         if self._writer:
             for name, value in values.items():
                 self._writer.add_scalar(name, value, update)
-
-
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}"
 
 
 def _tensorboard(folder: Path) -> Any:

@@ -142,10 +142,14 @@ def _scores(
             result = validate(model, criterion, Validation(dev), options.max_tokens, "fp32", World(), check)
         return {"loss": result.loss, "ppl": result.perplexity}
 
-    rows = {one_line(str(folder)): score(load_model(folder, device)) for folder in folders}
-    mean = load_model(folders[0], device)
-    put_weights(mean.model, weights, options.output)
-    return {**rows, one_line(options.output): score(mean)}
+    rows = {}
+    with log.progress("scoring", len(folders) + 1, "models") as bar:
+        for folder in folders:
+            rows[one_line(str(folder))] = score(load_model(folder, device))
+            bar.advance()
+        mean = load_model(folders[0], device)
+        put_weights(mean.model, weights, options.output)
+        return {**rows, one_line(options.output): score(mean)}
 
 
 def _warn_if_worse(mean: float, last: float, output: Path, last_folder: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 from nmt.checkpoint import flat_optimizer, weights_of
 from nmt.data.loader import ahead
 from nmt.device import Memory
-from nmt.report.training import LogWindow
+from nmt.report.status import LogWindow
 from nmt.train.checkpointing import SavedState, check_same
 from nmt.train.estimate import duration, last_update, size
 from nmt.train.options import TrainOptions

@@ -1,16 +1,18 @@
 """What a training run reports: a record of each update, log lines, and its settings file."""
 
 import time
+from pathlib import Path
 from typing import Any, Final
 
 import torch
 
 from nmt.artefact import write_file
 from nmt.data.loader import UpdateBatches
+from nmt.device import Memory
 from nmt.errors import DivergedError
 from nmt.models.base import Model
 from nmt.options import as_dict, toml_line
-from nmt.report.training import SHOWN_AS, LogWindow, RunStatus
+from nmt.report.status import LOSS_TEXT_PARTS, LogWindow, RunStatus, loss_text
 from nmt.train.options import AUTO, MIN_BLEU, Timer
 from nmt.train.run import Run
 from nmt.train.update import Stats
@@ -19,6 +21,7 @@ from nmt.train.validation import ValidationResult
 SETTINGS: Final = "settings.toml"
 NOT_SETTINGS: Final = ("json", "dry_run")  # options of one call of the command, not of the run
 MAX_SKIPPED_UPDATES: Final = 10  # in a row
+MIN_SHOWN_UPDATES: Final = 5  # fewer have no steady loss and speed: the display then has those of the last log line
 
 
 class UpdateLog:
@@ -29,7 +32,9 @@ class UpdateLog:
 
     def __init__(self, run: Run, timers: dict[str, Timer]) -> None:
         self.run, self.timers = run, timers
-        self.window, self.share_before = LogWindow(), run.share or 0.0
+        self.window, self.share_before, self.first = LogWindow(), run.share or 0.0, run.progress.update
+        self.memory, self.started, self.best = Memory(run.device), time.monotonic(), best_checkpoint(run)
+        self.shown = self.window
         self.max_tokens = run.progress.limit.max_micro_batch_tokens
         self.start_clock()
 
@@ -65,16 +70,46 @@ class UpdateLog:
                 "more --warmup-updates or --clip-norm 1: this run cannot change them)"
             )
         add_update(self.window, stats, flops, time.monotonic() - self.began)
+        if run.report.is_due():
+            if self.window.updates >= MIN_SHOWN_UPDATES:
+                self.shown = self.window
+            run.report.show(self._status(stats), self.shown)
+
+    def checkpoint_saved(self) -> None:
+        """Look for the best checkpoint, for the display."""
+        self.best = best_checkpoint(self.run)
 
     def write(self, stats: Stats) -> None:
         """Log the updates since the last call. stats: of the last update"""
-        run, progress, share = self.run, self.run.progress, self.run.share
-        to_do = None if share is None else (share - self.share_before) / max(1 - self.share_before, 1e-9)
-        left = {name: self._seconds_left(timer) for name, timer in self.timers.items()}
-        rate = run.schedule(progress.update)
-        status = RunStatus(progress.update, progress.epoch, rate, stats.gradient_norm, progress.flops, to_do, left)
-        run.report.training(status, self.window)
+        self.shown = self.window
+        self.run.report.training(self._status(stats), self.window)
         self.window = LogWindow()
+
+    def _status(self, stats: Stats) -> RunStatus:
+        run, progress = self.run, self.run.progress
+        total, seconds_left = self._end()
+        return RunStatus(
+            update=progress.update,
+            epoch=progress.epoch,
+            epochs=run.epochs,
+            learning_rate=run.schedule(progress.update),
+            gradient_norm=stats.gradient_norm,
+            flops=progress.flops,
+            memory=self.memory.peak(),
+            total=total,
+            seconds_left=seconds_left,
+            events={name: self._seconds_left(timer) for name, timer in self.timers.items()},
+            best=None if self.best is None else " ".join(filter(None, (self.best[0].name, self.best[1]))),
+        )
+
+    def _end(self) -> tuple[int | None, float | None]:
+        """(updates of the whole run, seconds until its end), at the speed of this process; None when there is no end."""
+        share, update = self.run.share, self.run.progress.update
+        done = 0.0 if share is None else (share - self.share_before) / max(1 - self.share_before, 1e-9)
+        if done <= 0:
+            return None, None
+        seconds = time.monotonic() - self.started
+        return self.first + round((update - self.first) / done), seconds / done * (1 - done)
 
     def _seconds_left(self, timer: Timer) -> float:
         """Seconds until a timer is due, at the speed of the last updates."""
@@ -104,13 +139,11 @@ def add_update(window: LogWindow, stats: Stats, flops: int, seconds: float) -> N
 def report_validation(run: Run, result: ValidationResult, better: bool, sign: float) -> None:
     """Record and log a validation. better: whether it is the best so far; sign: of the score that is compared"""
     progress = run.progress
-    parts = {name: mean for name, mean in result.losses.items() if name not in SHOWN_AS}
+    parts = {name: mean for name, mean in result.losses.items() if name not in LOSS_TEXT_PARTS}
     metrics = {"bleu": None, **{name: score.value for name, score in result.metrics.items()}}
     values = {"loss": result.loss, "ppl": result.perplexity, **metrics, **parts}
     run.report.record({"update": progress.update, **{f"valid_{name}": value for name, value in values.items()}})
-    text = f"loss {result.loss:.4f}"
-    if "nll" in result.losses:
-        text += f" nats/token : ppl {result.perplexity:.3f}"
+    text = loss_text(result.loss, result.losses.get("nll"), digits=3)
     text += "".join(f" : {name} {mean:.4f}" for name, mean in parts.items())
     scores = result.metrics.items()
     text += "".join(f" : {name.upper()} {score.value:.2f} ({score.signature})" for name, score in scores)
@@ -155,12 +188,18 @@ def conclude(run: Run) -> None:
         best = "" if progress.best is None else f"; best {_score_text(run, progress.judged_by, progress.best)}"
         at = f" at update {progress.best_update}" if best and progress.best_update else ""
         run.report.line(f"stopped: {run.end[1]}{best}{at}")
-    if (chosen := run.checkpoints.best()) is not None:
-        score, name = run.checkpoints.score(chosen), run.checkpoints.judged_by(chosen)
-        text = f"newest checkpoint: {chosen}"
-        if score is not None and name is not None:
-            text = f"best checkpoint: {chosen} ({_score_text(run, name, score)})"
-        run.report.line(f"{text}; nmt translate --model {run.folder} uses it")
+    if found := best_checkpoint(run):
+        folder, score = found
+        named = f"best checkpoint: {folder} ({score})" if score else f"newest checkpoint: {folder}"
+        run.report.line(f"{named}; nmt translate --model {run.folder} uses it")
+
+
+def best_checkpoint(run: Run) -> tuple[Path, str] | None:
+    """The checkpoint that a run's folder stands for, and its score as text, if it has one; None before the first."""
+    if not run.world.leads or (folder := run.checkpoints.best()) is None:
+        return None
+    score, name = run.checkpoints.score(folder), run.checkpoints.judged_by(folder)
+    return folder, "" if score is None or name is None else _score_text(run, name, score)
 
 
 def _score_text(run: Run, name: str, score: float) -> str:

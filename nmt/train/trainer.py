@@ -78,6 +78,7 @@ def _make_updates(run: Run, signals: Signals) -> None:
                 finished, signal = run.finished, run.agree(signals.received)
             if progress.save_due or signal:
                 save(run, last=finished or signal is not None)
+                update_log.checkpoint_saved()
             if signal:  # and not a signal that came since, which other ranks do not know
                 _stop(run, signal, "")
             if finished:

@@ -13,6 +13,7 @@ from nmt.data.shards import EvaluationSet
 from nmt.device import Precision, autocast
 from nmt.dist import World, merge_shares
 from nmt.errors import Interrupted
+from nmt.log import log
 from nmt.metrics.base import Metric, Score
 from nmt.models.base import Model
 from nmt.report.losses import LossSums
@@ -118,15 +119,18 @@ def _losses(
 ) -> LossSums:
     """The parts of the loss over this rank's share of the set; pairs with an empty side are left out."""
     device, sums = next(objective.parameters()).device, LossSums()
-    for indices in world.share(list(dev.batches(max_tokens))):
-        check()
-        batch = to_batch(dev.corpus, indices).to(device)
-        with autocast(device, precision):
-            trained, reported = objective(batch)
-        terms = {**trained, **reported}
-        values = torch.stack([value for term in terms.values() for value in term]).tolist()
-        totals, counts = (dict(zip(terms, values[i::2], strict=True)) for i in range(2))
-        sums.add(LossSums(tuple(trained), totals, counts))
+    batches = world.share(list(dev.batches(max_tokens)))
+    with log.progress(f"loss on {dev.name}", sum(map(len, batches)), "pairs") as bar:
+        for indices in batches:
+            check()
+            batch = to_batch(dev.corpus, indices).to(device)
+            with autocast(device, precision):
+                trained, reported = objective(batch)
+            terms = {**trained, **reported}
+            values = torch.stack([value for term in terms.values() for value in term]).tolist()
+            totals, counts = (dict(zip(terms, values[i::2], strict=True)) for i in range(2))
+            sums.add(LossSums(tuple(trained), totals, counts))
+            bar.advance(len(indices))
     return sums
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from nmt.batch import flatten, make_batch, pad_rows
 from nmt.data.batching import micro_batches
 from nmt.device import device_of
+from nmt.log import log
 from nmt.models.base import Model, Scorer, prepared_scorer
 from nmt.symbols import BOS, EOS, PAD
 from nmt.text.pipeline import Pipeline
@@ -69,13 +70,15 @@ def target_log_probs(
     )
     results: list[list[float]] = [[]] * len(sources)
     order = np.lexsort((source_lengths, target_lengths))
-    for indices in micro_batches([order], source_lengths, target_lengths, max_tokens):
-        if len(indices) == 0:
-            break
-        check()
-        rows = _batch_log_probs(scorer, [sources[i] for i in indices], [targets[i] for i in indices])
-        for i, log_probs in zip(indices.tolist(), rows, strict=True):
-            results[i] = log_probs
+    with log.progress("scoring", len(sources), "pairs") as bar:
+        for indices in micro_batches([order], source_lengths, target_lengths, max_tokens):
+            if len(indices) == 0:
+                break
+            check()
+            rows = _batch_log_probs(scorer, [sources[i] for i in indices], [targets[i] for i in indices])
+            for i, log_probs in zip(indices.tolist(), rows, strict=True):
+                results[i] = log_probs
+            bar.advance(len(indices))
     return results
 
 

@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 from nmt.artefact import new_file
 from nmt.errors import InputError
+from nmt.log import log
 from nmt.signals import Signals
 from nmt.text.corpus import decode_line
 from nmt.translate.distributed import SharedTranslator
@@ -84,7 +85,7 @@ def translate_stream(
     max_bytes = MAX_CHARACTER_BYTES * (translator.max_characters + 1)  # more than the translator reads
     if form != "text":
         max_bytes = max(max_bytes, MAX_LINE_BYTES)  # the rest of such a line must not be cut
-    with Signals() as signals:
+    with Signals() as signals, log.progress("translated", None, "lines") as bar:
 
         def check() -> None:
             signals.check()
@@ -101,6 +102,8 @@ def translate_stream(
             rows = zip(requests, translations, strict=True)
             results.write("".join(show(number, *row) for number, row in enumerate(rows, first_number)))
             first_number += len(lines)
+            if not output.isatty():  # on a terminal the bar and the translations would write over each other
+                bar.advance(len(lines))
             signals.check()
     return first_number
 

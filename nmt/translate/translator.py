@@ -18,6 +18,7 @@ from nmt.decoders.filters import Constraints
 from nmt.device import Memory, Precision, autocast, device_of
 from nmt.dist import World
 from nmt.errors import UserError, quoted
+from nmt.log import log
 from nmt.models.base import Model
 from nmt.nn.linear import choose_matmuls, transpose_weights
 from nmt.nn.quantized import Int8Linear
@@ -138,11 +139,13 @@ class Translator:
         cut_warning = "cut to {:,} tokens (--max-source-length)"
         warnings = [{"cut": cut_warning.format(len(line.source))} if line.is_cut else {} for line in lines]
         work = self._replicas.in_order([[lines[i] for i in batch] for batch in batches], check)
-        for batch, (batch_outcomes, warning) in zip(batches, work, strict=True):
-            for i, outcome in zip(batch, batch_outcomes, strict=True):
-                outcomes[i] = outcome
-            if warning is not None:
-                warnings[batch[0]]["retried"] = warning
+        with log.progress("translating", len(order), "lines") as bar:
+            for batch, (batch_outcomes, warning) in zip(batches, work, strict=True):
+                for i, outcome in zip(batch, batch_outcomes, strict=True):
+                    outcomes[i] = outcome
+                if warning is not None:
+                    warnings[batch[0]]["retried"] = warning
+                bar.advance(len(batch))
         return [
             Translation([], outcome.message, kinds) if isinstance(outcome, Failure) else Translation(outcome, "", kinds)
             for outcome, kinds in zip(outcomes, warnings, strict=True)

@@ -10,10 +10,11 @@ import pytest
 from conftest import train_arguments, write_corpus
 from safetensors.numpy import load_file
 
-import nmt.cli.average
+import nmt.train.averaging
 from nmt.artefact import new_folder, to_json
-from nmt.cli.average import AverageOptions, chosen
 from nmt.runs import Checkpoints
+from nmt.train.averaging import chosen
+from nmt.train.options import AverageOptions
 
 
 def test_average_is_the_mean_of_the_last_checkpoints_and_shows_their_losses(data, trained, tmp_path, call):
@@ -171,13 +172,13 @@ def test_checkpoints_of_one_name_are_told_apart(data, trained, tmp_path, call):
 
 @pytest.mark.parametrize("step", ["average_weights", "load_model", "validate"])
 def test_average_leaves_nothing_when_a_signal_ends_it(step, data, trained, tmp_path, call, monkeypatch):
-    plain = getattr(nmt.cli.average, step)
+    plain = getattr(nmt.train.averaging, step)
 
     def interrupted(*arguments: object) -> object:
         os.kill(os.getpid(), signal.SIGTERM)
         return plain(*arguments)
 
-    monkeypatch.setattr(nmt.cli.average, step, interrupted)
+    monkeypatch.setattr(nmt.train.averaging, step, interrupted)
     asked = ["average", "--run", trained, "--last=2", "--output", tmp_path / "m", "--score", data]
     assert call(*asked) == (128 + signal.SIGTERM, "", "")
     assert list(tmp_path.iterdir()) == []

@@ -10,7 +10,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ENVIRONMENT, NMT, SLOW, SLOW_UPDATE, TINY, small_disk, train_arguments, wait_for, write_corpus
+from conftest import (
+    CLIFF,
+    ENVIRONMENT,
+    NMT,
+    SLOW,
+    SLOW_UPDATE,
+    TINY,
+    small_disk,
+    train_arguments,
+    wait_for,
+    write_corpus,
+)
 from safetensors.numpy import load_file
 from safetensors.torch import load, save
 
@@ -256,27 +267,6 @@ def test_a_signal_during_validation_ends_at_once_and_the_validation_is_done_on_g
         Checkpoints(tmp_path / name).score(tmp_path / name / "checkpoints/update-10") for name in ("cut", "whole")
     ]
     assert scores[0] == scores[1] is not None
-
-
-CLIFF = '''
-"""A learning rate that is as usual for 15 updates, and then beyond all numbers."""
-from dataclasses import dataclass
-from nmt import opt, register
-from nmt.schedules.base import Schedule
-
-@dataclass(frozen=True, kw_only=True)
-class CliffOptions:
-    lr: float = opt(0.005, "before the cliff")
-    warmup_updates: int = opt(0, "not looked at")
-
-@register("schedule", "cliff", CliffOptions)
-class Cliff(Schedule):
-    """A cliff."""
-    def __init__(self, options, width, max_updates):
-        self.lr = options.lr
-    def __call__(self, update):
-        return self.lr if update < 15 else 1e30
-'''
 
 
 def reseal(checkpoint: Path, name: str, content: bytes) -> None:

@@ -1,0 +1,129 @@
+"""What a user sees of a training run: log lines, the live display, `nmt status` and `nmt plot`."""
+
+import json
+import math
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from conftest import CLIFF, train_arguments
+from terminal import HIDE_CURSOR, SHOW_CURSOR, Terminal, plain
+
+from nmt.runs import Checkpoints, update_of
+
+LINE = re.compile(
+    r"Ep\. (?P<epoch>\d+) : Up\. (?P<update>\d+)/(?P<total>\d+) : loss (?P<loss>\S+) "
+    r": nll (?P<nll>\S+) nats/token \(ppl (?P<ppl>\S+)\) : tokens/s (?P<speed>\d+) "
+    r": ETA (?P<hours>\d+):(?P<minutes>\d\d):(?P<seconds>\d\d) : memory (?P<memory>\d+\.\d\d) GB"
+)
+
+
+def records(run: Path) -> dict[int, dict]:
+    """The records of updates by number."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return {row["update"]: row for row in rows if "loss" in row}
+
+
+def lines(text: str) -> list[dict[str, float]]:
+    """The numbers of each training line."""
+    return [{name: float(value) for name, value in found.groupdict().items()} for found in LINE.finditer(text)]
+
+
+def test_a_line_carries_update_and_total_both_losses_speed_time_left_and_memory(data, tmp_path, call):
+    arguments = train_arguments(data, tmp_path / "run", 10, "--log-every=1u", "--label-smoothing=0.1", "--no-quiet")
+    trained = call(*arguments)
+    assert trained.code == 0, trained.err
+    recorded, shown = records(tmp_path / "run"), lines(trained.err)
+    assert [row["update"] for row in shown] == list(range(1, 11))
+    for row in shown:
+        record = recorded[int(row["update"])]
+        assert (row["total"], row["epoch"]) == (10, record["epoch"])
+        assert row["loss"] == pytest.approx(record["loss"], abs=1e-4)
+        assert row["nll"] == pytest.approx(record["nll"], abs=1e-4) and row["nll"] != row["loss"]
+        assert row["ppl"] == pytest.approx(math.exp(record["nll"]), rel=1e-3)
+        assert row["speed"] > 0 and row["memory"] > 0.05
+    assert [shown[-1][name] for name in ("hours", "minutes", "seconds")] == [0, 0, 0]
+
+
+def test_the_total_is_the_last_update_also_of_a_resumed_run_and_of_one_that_epochs_end(data, tmp_path, call):
+    for updates in (10, 20):
+        trained = call(*train_arguments(data, tmp_path / "run", updates, "--no-quiet"))
+        assert [row["total"] for row in lines(trained.err)][-1] == updates
+    trained = call(*train_arguments(data, tmp_path / "epochs", 1000, "--max-epochs=2", "--no-quiet"))
+    last = max(records(tmp_path / "epochs"))
+    rows = lines(trained.err)
+    assert rows[-1]["update"] == rows[-1]["total"] == last < 1000
+    assert all(abs(row["total"] - last) <= 2 for row in rows if row["update"] > 1)
+
+
+FRAME = ("run", "epoch", "loss", "speed", "memory", "next", "best")  # what the lines of the live display begin with
+
+
+def long_run(data: Path, output: Path, *more: str) -> Terminal:
+    arguments = train_arguments(data, output, 100_000, "--valid-every=10u", "--no-quiet", *more)
+    return Terminal(*arguments)
+
+
+def frame_lines(text: str) -> list[str]:
+    return [line.rstrip() for line in plain(text).splitlines() if line.split(" ")[0] in FRAME]
+
+
+def test_a_terminal_shows_the_run_live_at_any_width_and_is_restored_by_a_signal(data, tmp_path):
+    with long_run(data, tmp_path / "run") as run:
+        run.wait_for(lambda: re.search(r"^best .*update-\d+ \(bleu \d", plain(run.text), re.M))
+        run.resize(60)
+        resized = len(run.text)
+        run.wait_for(lambda: len(frame_lines(run.text[resized:])) > 4 * len(FRAME))
+        run.process.send_signal(signal.SIGTERM)
+        code, out = run.end()
+    assert (code, out) == (143, b"")
+    last = {line.split(" ")[0]: line for line in frame_lines(run.text[:resized])}
+    assert re.search(r"━.* [\d,]+/100,000 updates, \d:\d\d:\d\d so far, ETA \d+:\d\d:\d\d$", last["run"])
+    assert re.search(r"━.* \d+, \d+ %$", last["epoch"])
+    assert re.search(r"[▁▂▃▄▅▆▇█]{2}.* loss \d\.\d+ : nll \d\.\d+ nats/token \(ppl \d", last["loss"])
+    assert re.search(r"^valid bleu +[▁▂▃▄▅▆▇█]+ +\d", plain(run.text), re.M)
+    assert re.search(r"[\d,]+ tokens/s", last["speed"]) and re.search(r"0\.\d\d GB", last["memory"])
+    assert re.search(r"validation in 0:00:\d\d, checkpoint in 0:00:\d\d", last["next"])
+    width = max(map(len, frame_lines(run.text[resized:])[len(FRAME) :]))
+    assert 40 < width <= 60
+    assert any(LINE.search(line) for line in run.lines), "log lines stand above the display"
+    assert run.text.count(HIDE_CURSOR) == 1 and run.text.rindex(SHOW_CURSOR) > run.text.rindex(HIDE_CURSOR)
+    assert frame_lines(run.text[run.text.rindex(SHOW_CURSOR) :]) == []
+    stopped = next(i for i, line in enumerate(run.lines) if "stopped by signal 15" in line)
+    assert re.match(r"\[[\d :-]+\] stopped by signal 15", run.lines[stopped])
+
+
+def test_an_error_stands_on_a_line_of_its_own_below_the_last_frame(data, tmp_path):
+    (tmp_path / "cliff.py").write_text(CLIFF)
+    with long_run(data, tmp_path / "run", f"--plugin={tmp_path / 'cliff.py'}", "--schedule=cliff") as run:
+        code, _ = run.end()
+    assert code == 7, run.text
+    error = plain(run.text[run.text.rindex(SHOW_CURSOR) :]).strip()
+    assert re.fullmatch(r"nmt: error: update \d+: loss or gradient not finite 10 times in a row.*", error)
+
+
+def test_a_terminal_that_hangs_up_costs_nothing(data, tmp_path):
+    never = ("--save-every=100000u", "--valid-every=100000u")
+    with long_run(data, tmp_path / "run", *never, "--log-every=1u") as run:
+        run.wait_for(lambda: "tokens/s" in run.text)
+        run.hang_up()
+        time.sleep(1.5)  # it draws and logs into nothing
+        assert run.process.poll() is None
+        run.process.send_signal(signal.SIGHUP)
+        code, _ = run.end()
+    assert code == 129
+    assert "stopped by signal 1 " in (tmp_path / "run/train.log").read_text()
+    assert [update_of(path) for path in Checkpoints(tmp_path / "run").all()] == [max(records(tmp_path / "run"))]
+
+
+def test_results_go_to_stdout_alone_and_a_pipe_gets_no_display(data, tmp_path, nmt):
+    arguments = train_arguments(data, tmp_path / "run", 20, "--no-quiet", "--json")
+    with Terminal(*arguments) as shown:
+        code, out = shown.end()
+    assert code == 0 and json.loads(out)["update"] == 20
+    assert "best checkpoint" in shown.text
+    piped = nmt(*train_arguments(data, tmp_path / "piped", 20, "--no-quiet"), env={"FORCE_COLOR": "1"})
+    assert piped.returncode == 0 and b"\x1b" not in piped.stderr and b"\r" not in piped.stderr
+    assert lines(piped.stderr.decode())
