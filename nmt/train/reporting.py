@@ -99,7 +99,7 @@ class UpdateLog:
             total=total,
             seconds_left=seconds_left,
             events={name: self._seconds_left(timer) for name, timer in self.timers.items()},
-            best=None if self.best is None else " ".join(filter(None, (self.best[0].name, self.best[1]))),
+            best=None if self.best is None else self.best[0].name + (f" ({self.best[1]})" if self.best[1] else ""),
         )
 
     def _end(self) -> tuple[int | None, float | None]:

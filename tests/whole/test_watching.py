@@ -72,7 +72,7 @@ def frame_lines(text: str) -> list[str]:
 
 def test_a_terminal_shows_the_run_live_at_any_width_and_is_restored_by_a_signal(data, tmp_path):
     with long_run(data, tmp_path / "run") as run:
-        run.wait_for(lambda: re.search(r"^best .*update-\d+ \(bleu \d", plain(run.text), re.M))
+        run.wait_for(lambda: re.search(r"^best .*update-\d+ \(loss \d", plain(run.text), re.M))
         run.resize(60)
         resized = len(run.text)
         run.wait_for(lambda: len(frame_lines(run.text[resized:])) > 4 * len(FRAME))
