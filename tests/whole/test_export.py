@@ -19,7 +19,7 @@ from nmt import registry
 from nmt.artefact import Artefact
 from nmt.checkpoint import ModelFacts, load_model, save_model, weights_of
 from nmt.export.ctranslate2 import MIN_POSITIONS
-from nmt.metrics.sacrebleu import Bleu, BleuOptions
+from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.models.base import Vocabularies
 from nmt.models.transformer import Transformer, TransformerOptions
 from nmt.nn.layers import EPSILON
@@ -362,7 +362,7 @@ def test_a_model_is_not_replaced_by_its_export(export, tmp_path):
 
 
 def test_the_program_of_the_document_runs(model, call, tmp_path, monkeypatch, capsysbinary):
-    program = re.search(r"```python\n(.*?)```", (DOCUMENTS / "export.md").read_text(), re.S)
+    program = re.search(r"```python\n(.*?)```", (DOCUMENTS / "how-to/export.md").read_text(), re.S)
     monkeypatch.chdir(tmp_path)
     assert program and call("export", "--model", model, "--output", "model-ct2", "--threads=1").code == 0
     capsysbinary.readouterr()
