@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-scaling format clean
+.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-scaling docs format clean
 
 setup: $(VENV)/ready
 
@@ -58,6 +58,10 @@ bench-growth: setup
 
 bench-scaling: setup
 	$(BIN)/python benchmarks/scaling.py $(FLAGS)
+
+# The pages of docs/ that are made from code.
+docs: setup
+	$(BIN)/python docs/generate.py
 
 format: setup
 	$(BIN)/ruff format .

@@ -1,7 +1,7 @@
 """Atomic files and folders, manifests with check sums, and locks.
 
 An artefact is a folder with a `manifest.json`, which has the size and the sha256 of each of its files. It is filled
-under a temporary name beside its final one, and renamed when it is complete (docs/contract.md).
+under a temporary name beside its final one, and renamed when it is complete (docs/reference/contract.md).
 """
 
 import contextlib

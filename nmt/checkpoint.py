@@ -1,7 +1,7 @@
 """Model folders and checkpoints: reading and writing weights, optimizer state and what builds the model again.
 
 A model folder holds `model.safetensors`, `options.json` and `pipeline/`; a checkpoint is a model folder with
-`training.safetensors` and `training.json` beside them. Nothing is pickled ("Files and folders" in docs/contract.md).
+`training.safetensors` and `training.json` beside them. Nothing is pickled ("Files and folders" in docs/reference/contract.md).
 """
 
 import contextlib

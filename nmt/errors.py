@@ -1,4 +1,4 @@
-"""Errors that a user can mend, each with its exit code (docs/contract.md), and how messages quote and hint."""
+"""Errors that a user can mend, each with its exit code (docs/reference/contract.md), and how messages quote and hint."""
 
 import difflib
 import sys

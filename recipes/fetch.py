@@ -295,7 +295,7 @@ def is_mirror(name: str) -> bool:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Fetch the files of the command line; returns the exit code (docs/contract.md)."""
+    """Fetch the files of the command line; returns the exit code (docs/reference/contract.md)."""
     given = arguments(argv)
     try:
         with Lock(Path(given.to)), Signals() as signals:

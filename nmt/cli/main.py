@@ -34,7 +34,7 @@ COMMANDS: Final = {
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run a command and exit with its code ("Exit codes and streams" in docs/contract.md)."""
+    """Run a command and exit with its code ("Exit codes and streams" in docs/reference/contract.md)."""
     arguments = sys.argv[1:] if argv is None else argv
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # prepare runs numpy in one process per core
     gc.disable()  # until the command runs: imports leave no garbage, and collections would only take time

@@ -13,7 +13,7 @@ from nmt.errors import UserError, quoted, unknown
 from nmt.options import REQUIRED, Option, read_toml, to_toml, toml_line
 
 HELP: Final = ("--help", "-h")
-# A settings file is read after these. A plug-in runs code, so only a person may name it (docs/contract.md, "Files and folders").
+# A settings file is read after these. A plug-in runs code, so only a person may name it (docs/reference/contract.md).
 NOT_IN_FILES: Final = ("config", "dump_config", "debug", "plugin")
 NOT_DUMPED: Final = (*NOT_IN_FILES, "quiet", "verbose", "preset")
 

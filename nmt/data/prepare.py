@@ -1,7 +1,7 @@
 """Prepared data from parallel text: `nmt prepare` as one call.
 
 Everything written is a function of the texts, the settings and the seed; the number of workers changes nothing
-("Text" in docs/contract.md).
+("Text" in docs/reference/contract.md).
 """
 
 import hashlib

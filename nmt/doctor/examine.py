@@ -27,7 +27,7 @@ LONG_LINE_CHARACTERS: Final = 1500
 UNLIKE_RATIO: Final = 3.0
 MIN_UNLIKE_CHARACTERS: Final = 30  # of the longer side
 
-# Characters that docs/contract.md makes a space, except the tab: control characters, C1 and U+2028 and U+2029.
+# Characters that docs/reference/contract.md makes a space, except the tab: control characters, C1 and U+2028 and U+2029.
 CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 MARKUP: Final = re.compile(r"&(?:[A-Za-z]{2,8}|#\d{2,7}|#x[0-9A-Fa-f]{2,6});|</?[A-Za-z][^<>]{0,200}>")
 # UTF-8 decoded as Latin-1 or Windows-1252 gives the letter for C2 or C3, and then one for 80 to BF. U+FFFD stands in

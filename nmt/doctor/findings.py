@@ -69,7 +69,7 @@ CHECKS: Final[dict[str, Check]] = {
     ),
     # Of the kinds of noise that Khayrallah and Koehn (2018) added, copies did most harm, from 5 % on.
     "copy": Check("target is a copy of the source", 0.01, 0.05, "drop them: a model learns to copy"),
-    # The guess is wrong for about 1 line of 1,000 (docs/doctor.md), so that fewer than ten times as many are a note.
+    # The guess is wrong for about 1 line of 1,000 (docs/measurements.md), so that fewer than ten times as many are a note.
     "swapped": Check("source and target swapped", 0.01, 0.3, "exchange the files, or --source-lang and --target-lang"),
     "wrong-language": Check("line in another language", 0.01, 0.3, "drop them, or look which file is there"),
     # Scripts are certain; quotations and names in other scripts are rarely half of a line.

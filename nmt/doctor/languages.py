@@ -1,6 +1,6 @@
 """The script and the language of a line, by its letters and function words; the tables are in languages.toml.
 
-What the check cannot recognise is in docs/doctor.md. Cavnar and Trenkle (1994) count all n-grams for the same purpose;
+What the check cannot recognise is in docs/reference/doctor.md. Cavnar and Trenkle (1994) count all n-grams for the same purpose;
 a table of words can be read and corrected.
 """
 

@@ -1,7 +1,7 @@
 """BLEU as Vaswani et al. (2017) report it: Moses tokens, German compounds split, multi-bleu.perl.
 
 The paper does not say how its BLEU was computed; tensor2tensor's get_ende_bleu.sh, by its authors, does. Each step here is
-a step of that script, applied to translations and raw references alike (docs/scoring.md lists the differences).
+a step of that script, applied to translations and raw references alike (docs/explanation/bleu.md lists the differences).
 """
 
 import re

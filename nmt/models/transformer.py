@@ -34,7 +34,7 @@ class Transformer(Model):
     def __init__(self, options: TransformerOptions, vocabularies: Vocabularies) -> None:
         super().__init__()
         self.compiled_layers: list[LayerStep] = []
-        self.alignment_layer = options.decoder_layers - 1  # benchmarks/alignment.py measured it (docs/translate.md)
+        self.alignment_layer = options.decoder_layers - 1  # benchmarks/alignment.py measured it (docs/measurements.md)
         if options.tie == "all" and not vocabularies.joint:
             raise UserError("--tie all: source and target have separate vocabularies (give --tie target or none)")
         o, self.options, self.width = options, options, options.d_model

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from nmt.nn.linear import Linear
 
-MIN_INT8_WEIGHTS: Final = 2**18  # of a layer from which 8-bit products are the faster ones (docs/performance.md)
+MIN_INT8_WEIGHTS: Final = 2**18  # of a layer from which 8-bit products are the faster ones (docs/measurements.md)
 MAX_INT8: Final = 127  # of a weight; and of an input, if the processor sums pairs of products in 32 bits
 MAX_INPUT_16_BIT_SUMS: Final = 63  # of an input, if it sums them in 16 bits, which more would overflow
 TINY: Final = torch.finfo(torch.float32).tiny

@@ -1,7 +1,7 @@
 """Members of tar and zip archives as streams, compressed and nested ones too; nothing is unpacked to disk.
 
 A member is named as if the archive were a folder: `europarl.tgz/training/europarl-v7.de-en.de`. Archives are untrusted
-(docs/contract.md): only regular files are read, under their exact name, and decompression bombs are refused.
+(docs/reference/contract.md): only regular files are read, under their exact name, and decompression bombs are refused.
 """
 
 import difflib

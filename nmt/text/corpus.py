@@ -1,4 +1,4 @@
-"""Lines of text files as every command reads them: bytes that end at LF and nowhere else (docs/contract.md).
+"""Lines of text files as every command reads them: bytes that end at LF and nowhere else (docs/reference/contract.md).
 
 A text is a plain file, a compressed file, any of these in an archive, or a test set of WMT in sgm (NIST's format of mteval),
 which has a line for each `<seg>`.

@@ -22,7 +22,7 @@ MIN_BATCH_SHARE: Final = 4  # a text is shared out in batches of at least this p
 def auto_batch_tokens(scorer: nn.Module, memory: Memory, paths: int, replicas: int) -> int:
     """Source tokens of a batch, padding counted, a power of two.
 
-    On a CPU 2^20 by the width of the model, at most 2^12 (measured in docs/translate.md); on a GPU 2^15; less if half of
+    On a CPU 2^20 by the width of the model, at most 2^12 (measured in docs/measurements.md); on a GPU 2^15; less if half of
     the free memory would not hold all batches.
     paths: hypotheses of a sentence
     replicas: batches side by side

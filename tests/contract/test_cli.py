@@ -1,9 +1,10 @@
-"""Settings, flags, exit codes and streams of every command (docs/contract.md, docs/settings.md)."""
+"""Settings, flags, exit codes and streams of every command (docs/reference/contract.md, docs/reference/settings.md)."""
 
 import importlib
 import json
 import os
 import re
+import shlex
 import subprocess
 import tomllib
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Literal
 import pytest
 import torch
 from conftest import ENVIRONMENT, NMT
+from pages import DOCUMENTS, PAGES, ROOT, code_blocks
 from typer.testing import CliRunner
 
 from nmt import registry
@@ -26,7 +28,6 @@ from nmt.cli.unknown_words import peers
 from nmt.errors import quoted
 from nmt.options import Option, convert, options_of
 
-DOCUMENTS = Path(__file__).parents[2] / "docs"
 RUN = ("--data=d", "--output=o")
 
 
@@ -418,18 +419,34 @@ def test_presets_are_listed_and_described(call):
     assert described.code == 0 and values["d_model"] == 512 and values["adam_betas"] == [0.9, 0.98]
 
 
-@pytest.mark.parametrize("document", ["../README.md", "settings.md", "plugins.md", "doctor.md"])
-def test_the_commands_of_a_document_run_as_they_are_printed(document, call, tmp_path, monkeypatch):
-    text = (DOCUMENTS / document).read_text()
-    (tmp_path / "my_parts.py").write_text("\n".join(re.findall(r"```python\n(.*?)```", text, re.S)))
+def commands_of(text: str) -> list[list[str]]:
+    """The calls of `nmt` in the code blocks of a page, as words. A call that shows an error is left out."""
+    lines = re.sub(r"^.*\nnmt: error.*\n", "", "\n".join(code_blocks(text)), flags=re.M)
+    lines = re.sub(r"\\\n\s*", "", lines)
+    parts = [part for line in lines.splitlines() for part in re.split(r" \| ", re.split(r" #", line)[0])]
+    calls = [found[1] for part in parts if (found := re.search(r"(?:^|[\s/])nmt +([a-z].*)", part))]
+    return [shlex.split(re.split(r" [<>] ", call)[0]) for call in calls]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page.read_text())], ids=lambda page: page.stem)
+def test_the_commands_of_a_document_run_as_they_are_printed(page, call, tmp_path, monkeypatch):
+    plugin = code_blocks((DOCUMENTS / "how-to/plugins.md").read_text(), "python")
+    (tmp_path / "my_parts.py").write_text("\n".join(plugin))
     (tmp_path / "my.toml").write_text("heads = 4\n")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/settings.toml").write_text(call("train", *RUN, "--dump-config").out)
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     monkeypatch.chdir(tmp_path)
-    commands = [re.split(r" [<>|#]", line)[0].split() for line in text.splitlines() if line.startswith("nmt ")]
-    assert commands
-    for _, *words in commands:
+    for words in commands_of(page.read_text()):
         dump = [] if words[0] in ("list", "describe") else ["--dump-config"]
         done = call(*[word for word in words if word != "..."], *dump)
-        assert done.code == 0, done.err
+        assert done.code == 0, (words, done.err)
+
+
+def test_the_commands_of_a_page_are_found_in_pipes_and_over_lines():
+    lines = ["X=1 .venv/bin/nmt a < b | nmt c d  # nmt e", "x \\", "    -m nmt f 'g h' > i", "$ nmt j", "nmt: error: k"]
+    text = "\n".join(["```", *lines, "```", "nmt l"])
+    assert commands_of(text) == [["a"], ["c", "d"], ["f", "g h"]]
 
 
 def test_a_reader_that_leaves_while_help_is_shown_is_141():

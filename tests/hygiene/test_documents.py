@@ -1,14 +1,22 @@
-"""The documents name what there is: every command of nmt, and pages and places that exist."""
+"""The documents name what there is, are easy to read, and are current."""
 
+import importlib.util
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
+from pages import BLOCK, DOCUMENTS, PAGES, ROOT, code_blocks
 
 from nmt.cli.main import COMMANDS
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PROSE = [*PAGES, *sorted((ROOT / "recipes").rglob("*.md"))]
+MAX_README_LINES = 120
+MAX_MEAN_WORDS, MAX_WORDS = 18, 40  # of a sentence
+
+
+def page_name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
 def anchors(page: Path) -> set[str]:
@@ -17,21 +25,79 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def sentences(text: str) -> list[str]:
+    """The sentences of a page's prose: no code blocks, tables, headings and link targets. Code within a line is a word."""
+    text = re.sub(r"<!--.*?-->", "", BLOCK.sub("", text), flags=re.S)
+    text = re.sub(r"^(#|\|).*$", "", text, flags=re.M)
+    text = re.sub(r"^\s*([-*]|\d+\.) ", "\n\n", text, flags=re.M)  # an item of a list is a paragraph
+    text = re.sub(r"`[^`]*`", "code", re.sub(r"\]\([^)]*\)", "]", text))
+    parts = [
+        part for paragraph in re.split(r"\n\s*\n", text) for part in re.split(r"(?<=[.!?])[\"')*\]]*\s", paragraph)
+    ]
+    return [" ".join(part.split()) for part in parts if re.search(r"\w", part)]
+
+
 def test_the_readmes_table_has_a_row_for_every_command():
     rows = re.findall(r"^\| `nmt ([\w-]+)` \|", (ROOT / "README.md").read_text(), re.M)
     assert sorted(rows) == sorted(COMMANDS)
 
 
-def test_the_readme_links_every_page():
+def test_the_readme_is_short_and_names_the_first_commands():
     text = (ROOT / "README.md").read_text()
-    assert [page.name for page in PAGES[1:] if f"](docs/{page.name})" not in text] == []
+    assert len(text.splitlines()) < MAX_README_LINES
+    assert "make demo" in text and "make test" in text and "docs/README.md" in text
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_index_of_the_documents_links_every_page():
+    text = (DOCUMENTS / "README.md").read_text()
+    names = [page.relative_to(DOCUMENTS) for page in DOCUMENTS.rglob("*.md")]
+    assert [str(name) for name in names if name != Path("README.md") and f"]({name})" not in text] == []
+
+
+@pytest.mark.parametrize("page", PROSE, ids=page_name)
 def test_a_link_leads_to_a_file_and_a_heading(page):
-    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+    for link in re.findall(r"\]\(([^)\s]+)\)", BLOCK.sub("", page.read_text())):
         if not link.startswith("http"):
             file, _, anchor = link.partition("#")
             target = page.parent / file if file else page
             assert target.exists(), link
             assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("page", PROSE, ids=page_name)
+def test_sentences_are_short(page):
+    counts = {sentence: len(sentence.split()) for sentence in sentences(page.read_text())}
+    assert sum(counts.values()) < MAX_MEAN_WORDS * len(counts)
+    assert [sentence for sentence, count in counts.items() if count > MAX_WORDS] == []
+
+
+def test_a_sentence_is_counted_without_tables_code_and_targets():
+    text = "# A\n\nTwo words. See [the\nlist](a/b.md#c)\n`nmt a b c`:\n\n- one item\n  goes on\n- two\n\n| a |\n\n```\nx\n```\n"
+    assert sentences(text) == ["Two words.", "See [the list] code:", "one item goes on", "two"]
+
+
+def test_a_page_made_from_code_is_current():
+    specification = importlib.util.spec_from_file_location("generate", DOCUMENTS / "generate.py")
+    assert specification and specification.loader
+    generate = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(generate)
+    for path, text in generate.pages().items():
+        assert path.read_text() == text, f"run `make docs`: {path.name} is not current"
+
+
+@pytest.mark.parametrize("page", PROSE, ids=page_name)
+def test_the_scripts_and_targets_of_a_page_exist(page):
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
+    blocks = "".join(code_blocks(page.read_text()))
+    named = re.findall(r"(?<![\w/.])(?:bash|python) ([\w/.-]+\.\w+)", blocks)
+    assert [script for script in named if not (ROOT / script).exists()] == []
+    assert set(re.findall(r"^make ([\w-]+)", blocks, re.M)) - targets == set()
+
+
+def test_nothing_tells_to_install_a_name_that_is_not_published():
+    name = "nmt-" + "toolkit"
+    search = ["git", "grep", "-l", "-E", f"install.*{name}", "--", "*.md", "*.py", "*.toml", "Makefile"]
+    found = subprocess.run(search, cwd=ROOT, capture_output=True, text=True)
+    if found.returncode > 1:
+        pytest.skip("not a checkout of git")
+    assert found.stdout == ""

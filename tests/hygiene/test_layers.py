@@ -148,9 +148,9 @@ def test_a_translation_imports_nothing_that_it_does_not_use(tmp_path):
     assert [name for name in found if any(f"{name}.".startswith(f"{unused}.") for unused in UNUSED)] == []
 
 
-def test_the_readme_shows_the_tree_that_is_there():
-    readme = (ROOT.parent / "README.md").read_text()
+def test_the_page_of_the_design_shows_the_tree_that_is_there():
+    page = (ROOT.parent / "docs/explanation/design.md").read_text()
     for path in sorted(ROOT.iterdir()):
         if path.name not in ("__pycache__", "py.typed", "__init__.py"):
             name = path.name + "/" if path.is_dir() else path.name
-            assert name in readme, f"README.md does not name {name}"
+            assert name in page, f"docs/explanation/design.md does not name {name}"

@@ -150,7 +150,7 @@ def test_text_becomes_the_tokens_that_moses_gives(language, text, tokens):
 
 
 def test_a_stop_that_ends_a_line_stays_with_an_abbreviation():
-    # Where sacremoses is tokenizer.perl 1.1 as it was: later ones cut the stop off every last word (docs/scoring.md).
+    # Where sacremoses is tokenizer.perl 1.1 as it was: later ones cut the stop off every last word (docs/explanation/bleu.md).
     assert TOKENIZERS["moses"]("de").tokenize("Sport usw.") == "Sport usw."
     assert TOKENIZERS["moses"]("de").tokenize("Sport usw. und Musik.") == "Sport usw. und Musik ."
 

@@ -362,7 +362,7 @@ def test_a_model_is_not_replaced_by_its_export(export, tmp_path):
 
 
 def test_the_program_of_the_document_runs(model, call, tmp_path, monkeypatch, capsysbinary):
-    program = re.search(r"```python\n(.*?)```", (DOCUMENTS / "export.md").read_text(), re.S)
+    program = re.search(r"```python\n(.*?)```", (DOCUMENTS / "how-to/export.md").read_text(), re.S)
     monkeypatch.chdir(tmp_path)
     assert program and call("export", "--model", model, "--output", "model-ct2", "--threads=1").code == 0
     capsysbinary.readouterr()

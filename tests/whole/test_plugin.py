@@ -12,7 +12,7 @@ from conftest import train_arguments, write_corpus
 from nmt import registry
 from nmt.cli.main import run
 
-PAGE = Path(__file__).parents[2] / "docs/plugins.md"
+PAGE = Path(__file__).parents[2] / "docs/how-to/plugins.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
 
 PLUGIN = '''
@@ -209,7 +209,7 @@ def test_a_part_of_a_name_that_is_taken_is_refused_with_both_places(tmp_path, nm
 
 @pytest.fixture
 def page_plugin(tmp_path) -> Path:
-    """The Python blocks of docs/plugins.md, as one plug-in."""
+    """The Python blocks of docs/how-to/plugins.md, as one plug-in."""
     path = tmp_path / "my_parts.py"
     path.write_text("\n".join(BLOCKS))
     return path
@@ -337,7 +337,7 @@ def test_the_command_of_the_development_page_works_as_it_is_printed(trained, tmp
 
 
 def test_the_whole_settings_files_of_the_page_are_read(page_plugin, tmp_path, call):
-    text = (PAGE.parent / "settings.md").read_text()
+    text = (PAGE.parents[1] / "reference/settings.md").read_text()
     *_, translating, training = re.findall(r"```toml\n(.*?)```", text, re.S)
     for command, settings in (("translate", translating), ("train", training)):
         (tmp_path / "settings.toml").write_text(settings)

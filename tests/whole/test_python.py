@@ -1,4 +1,4 @@
-"""The Python API: the examples of docs/python.md run, and what it returns is what the commands print."""
+"""The Python API: the examples of docs/how-to/python.md run, and what it returns is what the commands print."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from nmt.errors import UserError
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.results import Failure, PairScore
 
-PAGE = Path(__file__).parents[2] / "docs" / "python.md"
+PAGE = Path(__file__).parents[2] / "docs/how-to/python.md"
 LINES = ["ban des kit", "", "lora"]
 
 

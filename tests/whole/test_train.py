@@ -1,4 +1,4 @@
-"""Training as a user runs it: an interrupted run goes on bit for bit, and nothing is lost ("Training" in docs/contract.md)."""
+"""Training as a user runs it: an interrupted run goes on bit for bit, and nothing is lost (docs/reference/contract.md)."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Translating as a user does it: a line for a line, whatever the lines are ("Text" in docs/contract.md)."""
+"""Translating as a user does it: a line for a line, whatever the lines are ("Text" in docs/reference/contract.md)."""
 
 import copy
 import gzip

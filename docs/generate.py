@@ -1,0 +1,112 @@
+"""Write the pages that are made from code and data: `make docs`.
+
+docs/reference/commands.md comes from the options classes of the commands and of the parts. The second half of
+docs/peers.md comes from nmt/cli/peers.toml. tests/hygiene/test_documents.py checks that both pages are current.
+"""
+
+import importlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from nmt import registry
+from nmt.cli.command import Command, CommonOptions
+from nmt.cli.main import COMMANDS
+from nmt.cli.unknown_words import peers
+from nmt.options import REQUIRED, Option, options_of
+
+FOLDER = Path(__file__).parent
+MARKER = "<!-- From here on `make docs` writes this page, from nmt/cli/peers.toml. -->\n"
+
+
+def table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table, a blank line after it."""
+    cells = [heading, *([cell.replace("|", "\\|") or "-" for cell in row] for row in rows)]
+    lines = [f"| {' | '.join(row)} |\n" for row in cells]
+    return "".join([lines[0], f"|{'---|' * len(heading)}\n", *lines[1:]]) + "\n"
+
+
+def option_table(options: Iterable[Option]) -> str:
+    """A table with a row for each option."""
+    return table(("flag", "also", "value", "default", "meaning"), map(option_row, options))
+
+
+def option_row(option: Option) -> tuple[str, ...]:
+    negations = [flag for flag, negated in option.spellings().items() if negated and not option.default]
+    others = [flag for flag in option.spellings() if flag != option.flag and flag not in negations]
+    flag = option.label if option.positional else option.flag
+    value = "" if option.type is bool else option.type_name
+    also = "" if option.positional else ", ".join(f"`{other}`" for other in others)
+    return f"`{flag}`", also, value, default_of(option), option.help
+
+
+def default_of(option: Option) -> str:
+    default: Any = option.default
+    if default is REQUIRED:
+        return "required"
+    if default is None or default == ():
+        return "none"
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    if isinstance(default, tuple):
+        return " ".join(map(str, default))
+    return default.name if option.kind and not isinstance(default, str) else str(default)
+
+
+def command_section(name: str) -> str:
+    """A command: its words without a flag, and its own options."""
+    command: Command = importlib.import_module(f"nmt.cli.{name}").COMMAND
+    common = {option.name for option in options_of(CommonOptions)}
+    options = [option for option in command.own_options() if option.name not in common]
+    words = "".join(f" [{option.label}]" for option in options if option.positional)
+    kinds = ", ".join(f"[{kind}](#{kind})" for kind in command.kinds)
+    parts = f"It also has the options of the chosen parts: {kinds}.\n\n" if kinds else ""
+    return f"### nmt {name}\n\n{command.help}\n\n`nmt {name}{words} [OPTIONS]`\n\n{parts}{option_table(options)}"
+
+
+def part_section(kind: str) -> str:
+    """The parts of a kind, each with its options."""
+    sections = [f"### {kind}\n\n"]
+    for name, summary in registry.summaries(kind).items():
+        options = options_of(registry.find(kind, name).options)
+        told = option_table(options) if options else "No options.\n\n"
+        sections.append(f"#### {kind} {name}\n\n{summary}\n\n{told}")
+    return "".join(sections)
+
+
+def commands_page() -> str:
+    """The text of docs/reference/commands.md."""
+    presets = table(("preset", "what it is"), ((f"`{p.name}`", p.help) for p in registry.presets().values()))
+    return (
+        "# Commands, parts and presets\n\n"
+        "`make docs` writes this page from the code. `nmt COMMAND --help` shows the same in a terminal.\n"
+        "[Settings](settings.md) says how values are written, and how files, presets and flags go together.\n\n"
+        f"## Commands\n\n{''.join(map(command_section, COMMANDS))}"
+        f"### Options of every command\n\n{option_table(options_of(CommonOptions))}"
+        "## Parts\n\nThe spelling with the kind always works too: `--model.dropout`.\n\n"
+        f"{''.join(map(part_section, registry.FOLDERS))}## Presets\n\n{presets}"
+    ).rstrip("\n") + "\n"
+
+
+def peers_page(page: str) -> str:
+    """docs/peers.md with its second half written anew."""
+    before, marker, _ = page.partition(MARKER)
+    sections = [
+        f"### nmt {command}\n\n" + table(("flag there", "here"), ((f"`{flag}`", told) for flag, told in flags.items()))
+        for command, flags in peers().items()
+    ]
+    return before + marker + "\n## Flag by flag\n\n" + "".join(sections).rstrip("\n") + "\n"
+
+
+def pages() -> dict[Path, str]:
+    """The text of each page that is written here."""
+    other_toolkits = FOLDER / "peers.md"
+    return {
+        FOLDER / "reference/commands.md": commands_page(),
+        other_toolkits: peers_page(other_toolkits.read_text(encoding="utf-8")),
+    }
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
