@@ -11,7 +11,15 @@ from nmt.signals import Signals
 from nmt.train.checkpointing import resume, save
 from nmt.train.options import Timer, TrainOptions
 from nmt.train.probe import choose_kernels
-from nmt.train.reporting import SETTINGS, UpdateLog, announce, conclude, report_validation, save_settings
+from nmt.train.reporting import (
+    SETTINGS,
+    UpdateLog,
+    announce,
+    conclude,
+    recorded_end,
+    report_validation,
+    save_settings,
+)
 from nmt.train.run import Run, update_seed
 from nmt.train.setup import RunSetup
 from nmt.train.update import Stats
@@ -32,18 +40,19 @@ def train(options: TrainOptions, parts: Any) -> Run:
         run = Run(setup, parts)
         with closing(run.report):
             resume(run)
-            choose_kernels(run)
-            announce(run)
-            save_settings(run, parts)
-            if run.progress.validation_due:  # a signal cut it short in an earlier process
-                run.progress.save_due |= run.finished
-                validate_run(run, signals)
-                save(run, last=True)
-                if signal := run.agree(signals.received):
-                    raise Interrupted(signal)
-            if not run.finished:
-                _make_updates(run, signals)
-            conclude(run)
+            with recorded_end(run):
+                choose_kernels(run)
+                announce(run)
+                save_settings(run, parts)
+                if run.progress.validation_due:  # a signal cut it short in an earlier process
+                    run.progress.save_due |= run.finished
+                    validate_run(run, signals)
+                    save(run, last=True)
+                    if signal := run.agree(signals.received):
+                        raise Interrupted(signal)
+                if not run.finished:
+                    _make_updates(run, signals)
+                conclude(run)
         return run
 
 
