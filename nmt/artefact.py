@@ -23,6 +23,7 @@ from nmt.version import __version__
 FORMAT_VERSION: Final = 1
 MANIFEST: Final = "manifest.json"
 LOCK: Final = ".lock"
+MAX_HOLDER_BYTES: Final = 200  # of the text in a lock
 REPLACED_ENDING: Final = ".replaced.partial"  # of a folder's name while its successor takes its place
 
 
@@ -128,7 +129,7 @@ class Lock:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             file.seek(0)
-            holder = quoted(file.read(200).decode(errors="replace").strip() or "unknown")
+            holder = quoted(file.read(MAX_HOLDER_BYTES).decode(errors="replace").strip() or "unknown")
             file.close()
             raise LockedError(f"{quoted(self._path.parent)}: in use by {holder} (wait for it, or end it)") from None
         return file
@@ -154,6 +155,22 @@ class Lock:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def lock_holder(folder: Path) -> str | None:
+    """The host and process id of the process that holds the lock of a folder; None if it is free.
+
+    Do not call it in that process: the end of the look would end its lock, as POSIX demands.
+    """
+    try:
+        with (folder / LOCK).open("rb") as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return file.read(MAX_HOLDER_BYTES).decode(errors="replace").strip() or "unknown"
+    except FileNotFoundError:
+        pass
+    return None
 
 
 def _remove(path: Path) -> None:

@@ -1,9 +1,9 @@
-"""`nmt report`: Table 2 of "Attention Is All You Need" with runs of ours below it, and their learning curves."""
+"""`nmt report`: Table 2 of "Attention Is All You Need" with runs of ours below it."""
 
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
@@ -15,10 +15,8 @@ from nmt.cli.tables import table_lines
 from nmt.errors import UserError, quoted
 from nmt.log import log
 from nmt.options import opt, options_class
-from nmt.pictures.figures import Curve, check_matplotlib, line_chart
 from nmt.pictures.page import html_page, html_table
-from nmt.report.history import History, Record, SavedScore, read_bleu, read_run
-from nmt.report.status import VALIDATION_PREFIX
+from nmt.report.history import History, SavedScore, read_bleu, read_run
 from nmt.report.table2 import EN_DE, EN_FR, SUSTAINED_TFLOPS, TABLE_2, estimate
 
 COST_LEGEND: Final = (
@@ -26,14 +24,6 @@ COST_LEGEND: Final = (
     "estimates it; counted: the matrix products of the model, 3 x forward, padding not counted."
 )
 VALIDATION_LEGEND: Final = "* the best BLEU of validation, on the development set: not to be compared with the others."
-MAX_POINTS: Final = 400  # of a curve; more are averaged
-CHARTS: Final = {  # title and unit by the name of a number in metrics.jsonl, in the order of the page
-    "loss": ("Training loss", "nats a target token"),
-    "valid_loss": ("Validation loss", "nats a target token"),
-    "valid_ppl": ("Validation perplexity", "per target token"),
-    "valid_bleu": ("Validation BLEU", "BLEU"),
-}
-WITHOUT_CHART: Final = ("epoch", "nll", "target_tokens", "lr", "gradient_norm", "skipped")
 
 
 @options_class
@@ -46,9 +36,7 @@ class ReportOptions:
         None,
         f"what a device of the runs sustains, for the paper's estimate: a number, or {', '.join(SUSTAINED_TFLOPS)}",
     )
-    html: str | None = opt(
-        None, "also write the table and learning curves to this file: one page, no script (needs matplotlib)"
-    )
+    html: str | None = opt(None, "also write the table to this file: one page, no script (nmt plot has the curves)")
     json: bool = opt(False, "print JSON")
 
     def __post_init__(self) -> None:
@@ -58,16 +46,14 @@ class ReportOptions:
 
 def run(options: ReportOptions) -> None:
     """Print the table, or all of it as JSON, and write the page if one is asked for."""
-    if options.html is not None:
-        check_matplotlib("--html")
     runs = [read_run(Path(name)) for name in options.runs]
     scores = _scores(options)
     tflops = None if options.device_tflops is None else _tflops(options.device_tflops)
     table = report_table(runs, scores, tflops)
     sys.stdout.write(_json(runs, scores, tflops) if options.json else table.as_text())
     if options.html is not None:
-        write_file(Path(options.html), report_page(table, runs).encode())
-        log.info(f"{options.html}: the table and the learning curves of {len(runs)} runs")
+        write_file(Path(options.html), report_page(table).encode())
+        log.info(f"{options.html}: the table")
 
 
 def _tflops(text: str) -> float:
@@ -215,48 +201,15 @@ def _note(run: History, score: SavedScore | None) -> str:
     return "; ".join(parts)
 
 
-def report_page(table: ReportTable, runs: Sequence[History]) -> str:
+def report_page(table: ReportTable) -> str:
     rows = [[escape(cell) for cell in row] for row in table.rows]
     notes = [f"<p>{escape(note)}</p>" for note in table.notes]
-    return html_page("nmt report", [html_table(table.header, rows, table.num_published), *notes, *_charts(runs)])
-
-
-def _charts(runs: Sequence[History]) -> Iterator[str]:
-    """Two charts of each number, by updates and by cost; a chart without points is left out."""
-    recorded = dict.fromkeys(name for run in runs for record in _records(run) for name in record.values)
-    for name in [*CHARTS, *(name for name in recorded if name not in CHARTS and name not in WITHOUT_CHART)]:
-        title, unit = CHARTS.get(name) or _title(name)
-        for axis in ("updates", "EFLOP"):
-            curves = [Curve(str(run.folder), _points(run, axis, name)) for run in runs]
-            if any(curve.points for curve in curves):
-                yield line_chart(f"{title} by {axis}", axis, unit, curves)
-
-
-def _title(name: str) -> tuple[str, str]:
-    """Title and unit of a number that a criterion or a metric named."""
-    unit = name.removeprefix(VALIDATION_PREFIX)
-    return ("Training " if unit == name else "Validation ") + unit, unit
-
-
-def _records(run: History) -> list[Record]:
-    return [*run.updates, *run.validations]
-
-
-def _points(run: History, axis: str, name: str) -> list[tuple[float, float]]:
-    """Up to MAX_POINTS points (update or cost, value): the last place of a group of points, at their mean height."""
-    points = [
-        (place, record.values[name])
-        for record in _records(run)
-        if name in record.values and (place := record.update if axis == "updates" else record.eflop) is not None
-    ]
-    size = max(1, -(-len(points) // MAX_POINTS))
-    groups = [points[start : start + size] for start in range(0, len(points), size)]
-    return [(group[-1][0], sum(y for _, y in group) / len(group)) for group in groups]
+    return html_page("nmt report", [html_table(table.header, rows, table.num_published), *notes])
 
 
 COMMAND = Command(
     "report",
-    "Table 2 of the paper with runs of yours below it: BLEU and the cost of training; learning curves as HTML.",
+    "Table 2 of the paper with runs of yours below it: BLEU and the cost of training.",
     ReportOptions,
     run,
     positional=("runs",),

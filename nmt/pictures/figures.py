@@ -33,6 +33,8 @@ MATPLOTLIB_SETTINGS: Final[dict[Any, object]] = {
 NO_METADATA: Final = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 WIDTH_PIXELS, HEIGHT_PIXELS = 560, 320  # a chart of curves
 BARS_WIDTH_PIXELS, BAR_PIXELS, TITLE_PIXELS = 620, 22, 40  # a chart of bars: its width, a bar, its title
+CHART_COLUMNS: Final = 2
+TEXT_CHART_ROWS: Final = 6
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito: for every eye
 LINE_STYLES: Final = ("-", "--", ":")  # each with all colours
 EIGHTHS: Final = " ▏▎▍▌▋▊▉"  # a cell filled by 0 to 7 eighths from the left
@@ -84,20 +86,30 @@ class Curve:
     name: str
     points: Sequence[tuple[float, float]]
 
+    @property
+    def finite_points(self) -> list[tuple[float, float]]:
+        return [point for point in self.points if all(map(math.isfinite, point))]
 
-def line_chart(title: str, x_label: str, y_label: str, curves: Sequence[Curve]) -> str:
-    """An <svg> element with a line a curve; points that are not finite are left out, a single point is a dot.
 
-    The number of a curve decides its colour, counting curves without points too.
+@dataclass(frozen=True)
+class LineChart:
+    """Curves in one coordinate system.
+
+    Points that are not finite are left out, a single point is a dot. The number of a curve decides its colour, counting
+    curves without points too.
     """
 
-    def draw(figure: "Figure") -> None:
-        axes = _axes(figure, title, WIDTH_PIXELS, HEIGHT_PIXELS)
-        axes.set(xlabel=x_label, ylabel=y_label)
+    title: str
+    x_label: str
+    y_label: str
+    curves: Sequence[Curve]
+
+    def draw(self, axes: Any) -> None:
+        """Draw the curves into axes of matplotlib."""
+        axes.set(xlabel=self.x_label, ylabel=self.y_label)
         axes.grid(alpha=0.3)
-        for number, curve in enumerate(curves):
-            points = [point for point in curve.points if all(map(math.isfinite, point))]
-            if points:
+        for number, curve in enumerate(self.curves):
+            if points := curve.finite_points:
                 style = LINE_STYLES[number // len(COLOURS) % len(LINE_STYLES)] if len(points) > 1 else "o"
                 # a label that begins with _ would be left out of the legend
                 axes.plot(
@@ -106,7 +118,44 @@ def line_chart(title: str, x_label: str, y_label: str, curves: Sequence[Curve]) 
         if axes.lines:
             axes.legend()
 
-    return inline_svg(title, draw)
+    def as_svg(self) -> str:
+        """An <svg> element for a page."""
+        return inline_svg(self.title, lambda figure: self.draw(_axes(figure, self.title, WIDTH_PIXELS, HEIGHT_PIXELS)))
+
+    def as_text(self, width: int) -> list[str]:
+        """The chart as lines of at most `width` cells: an area chart a curve, all on the same scales."""
+        drawn = [(curve.name, points) for curve in self.curves if (points := curve.finite_points)]
+        last = max((points[-1][0] for _, points in drawn), default=0.0)
+        heights = [y for _, points in drawn for _, y in points]
+        low, high = min(heights, default=0.0), max(heights, default=0.0)
+        labels = f"{high:.4g}", f"{low:.4g}"
+        margin = max(map(len, labels))
+        lines = [f"{self.title} ({self.y_label}) by {self.x_label}, to {last:,g}"]
+        for name, points in drawn:
+            values = [y for _, y in points]
+            cells = max(1, round((width - margin - 2) * points[-1][0] / (last or 1)))
+            stretched = values if len(values) >= cells else [values[i * len(values) // cells] for i in range(cells)]
+            rows = text_curve(stretched, cells, TEXT_CHART_ROWS, low, high)
+            margins = [labels[0], *[""] * (TEXT_CHART_ROWS - 2), labels[1]]
+            lines.append(f"{name}: last {values[-1]:.4g}, least {min(values):.4g}, greatest {max(values):.4g}")
+            lines += [f"{label:>{margin}} |{row}".rstrip() for label, row in zip(margins, rows, strict=True)]
+        return lines
+
+
+def draw_charts(charts: Sequence[LineChart], file_format: str) -> bytes:
+    """The file of one figure with all charts, in two columns. file_format: svg or png"""
+
+    def draw(figure: "Figure") -> None:
+        columns = min(len(charts), CHART_COLUMNS)
+        rows = -(-len(charts) // CHART_COLUMNS)
+        figure.set_size_inches(columns * WIDTH_PIXELS / POINTS_PER_INCH, rows * HEIGHT_PIXELS / POINTS_PER_INCH)
+        figure.set_layout_engine("constrained")
+        for number, chart in enumerate(charts, 1):
+            axes = figure.add_subplot(rows, columns, number)
+            axes.set_title(chart.title, loc="left", fontweight="bold")
+            chart.draw(axes)
+
+    return render_figure(draw, file_format)
 
 
 def bar_chart(title: str, bars: Bars) -> str:

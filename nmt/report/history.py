@@ -105,11 +105,7 @@ def read_run(folder: Path) -> History:
 
     Raises UserError if the folder is no run, ArtefactError if it is damaged or has no complete checkpoint.
     """
-    if not (folder / METRICS_FILE).is_file():
-        raise UserError(
-            f"{quoted(folder)}: is not a run: it has no {METRICS_FILE} (name a folder that `nmt train --output` wrote)"
-        )
-    updates, validations = _records(folder / METRICS_FILE)
+    updates, validations = read_records(folder)
     checkpoint = _newest(folder)
     settings = read_toml(folder / "settings.toml")
     try:
@@ -120,8 +116,16 @@ def read_run(folder: Path) -> History:
     return History(folder, _languages(checkpoint), model, preset, _parameters(checkpoint), updates, validations, facts)
 
 
-def _records(path: Path) -> tuple[list[Record], list[Record]]:
-    """The records of updates and those of validations; a last line without its end, which is being written, is left out."""
+def read_records(folder: Path) -> tuple[list[Record], list[Record]]:
+    """The records of the updates and of the validations of a run; a last line that is being written is left out.
+
+    Raises UserError if the folder is no run, ArtefactError for a line that is no record.
+    """
+    path = folder / METRICS_FILE
+    if not path.is_file():
+        raise UserError(
+            f"{quoted(folder)}: is not a run: it has no {METRICS_FILE} (name a folder that `nmt train --output` wrote)"
+        )
     decoder = msgspec.json.Decoder(dict[str, Any])
     updates: list[Record] = []
     validations: list[Record] = []

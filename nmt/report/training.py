@@ -13,15 +13,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from nmt.artefact import storage_error
 from nmt.errors import ResourceError, missing_package, quoted
 from nmt.log import log
+from nmt.report.saved_status import STATUS_FILE, EndReason, RunEnd, SavedStatus, save_status
 from nmt.report.status import LOSS_TEXT_PARTS, METRICS_FILE, LogWindow, RunStatus, clock, loss_text
 
 if TYPE_CHECKING:  # rich is imported on a terminal only
     from nmt.report.display import TrainingDisplay
 
 SHOW_SECONDS: Final = 1.0
+STATUS_SECONDS: Final = 5.0  # between two writes of the status: each waits for the disk
 
 
 class NoReport:
@@ -35,6 +39,8 @@ class NoReport:
         return False
 
     def show(self, status: RunStatus, window: LogWindow) -> None: ...
+    def begin(self) -> None: ...
+    def end(self, reason: EndReason, message: str) -> None: ...
     def training(self, status: RunStatus, window: LogWindow) -> None: ...
     def validation(
         self, update: int, text: str, scores: Mapping[str, float], examples: Sequence[tuple[str, str, str]]
@@ -66,6 +72,8 @@ class Report:
         self._size = self._path.stat().st_size
         self._pending: list[bytes] = []  # lines not yet in the file: a full disk loses none while the run lives
         self._writer = _tensorboard(run / "tensorboard") if tensorboard else None
+        self._status, self._status_file = SavedStatus(), run / STATUS_FILE
+        self._status_written = -math.inf
         self._shown = -math.inf  # when `show` was called last
         self._display: TrainingDisplay | None = None
         if log.live:
@@ -158,6 +166,27 @@ class Report:
         self._scalars(status.update, {**losses.means(), "speed": window.speed, "lr": status.learning_rate})
         self.line(text)
         self.show(status, window)
+        self._status = SavedStatus(
+            total=status.total,
+            tokens_per_second=round(window.speed, 1),
+            seconds_left=status.seconds_left,
+            memory=status.memory,
+        )
+        if time.monotonic() - self._status_written >= STATUS_SECONDS:
+            self._write_status()
+
+    def begin(self) -> None:
+        """Save that the run goes on, for `nmt status`."""
+        self._write_status()
+
+    def end(self, reason: EndReason, message: str) -> None:
+        """Save why the run ends, for `nmt status`."""
+        self._status = msgspec.structs.replace(self._status, seconds_left=None, end=RunEnd(reason, message))
+        self._write_status()
+
+    def _write_status(self) -> None:
+        self._status_written = time.monotonic()
+        save_status(self._status_file, self._status)
 
     def validation(
         self, update: int, text: str, scores: Mapping[str, float], examples: Sequence[tuple[str, str, str]]

@@ -1,6 +1,10 @@
 """What a training run reports: a record of each update, log lines, and its settings file."""
 
+import errno
+import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,9 +13,10 @@ import torch
 from nmt.artefact import write_file
 from nmt.data.loader import UpdateBatches
 from nmt.device import Memory
-from nmt.errors import DivergedError
+from nmt.errors import DivergedError, Interrupted, UserError, is_out_of_memory, one_line
 from nmt.models.base import Model
 from nmt.options import as_dict, toml_line
+from nmt.report.saved_status import EndReason
 from nmt.report.status import LOSS_TEXT_PARTS, LogWindow, RunStatus, loss_text
 from nmt.train.options import AUTO, MIN_BLEU, Timer
 from nmt.train.run import Run
@@ -206,6 +211,45 @@ def _score_text(run: Run, name: str, score: float) -> str:
     """A score by name, as the metric or the loss has it. score: higher is better"""
     sign = run.validation.sign(name) if run.validation else 1.0
     return f"{name} {sign * score:.4f}"
+
+
+@contextmanager
+def recorded_end(run: Run) -> Iterator[None]:
+    """Save in the run folder that the run goes on and, in the end, why it ended."""
+    run.report.begin()
+    try:
+        yield
+    except BaseException as error:
+        run.report.end(*_reason_of_error(error, run.progress.update))
+        raise
+    run.report.end(*_reason_of_finish(run))
+
+
+def _reason_of_error(error: BaseException, update: int) -> tuple[EndReason, str]:
+    if isinstance(error, Interrupted):
+        return "signal", f"stopped by {signal.Signals(error.signal_number).name} after update {update}, which is saved"
+    if isinstance(error, KeyboardInterrupt):
+        return "signal", f"stopped at once by a second SIGINT after update {update}"
+    message = one_line(str(error) or type(error).__name__)
+    if isinstance(error, DivergedError):
+        return "diverged", message
+    causes = (error, error.__cause__)
+    if any(isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT) for cause in causes):
+        return "full disk", message
+    if isinstance(error, Exception) and is_out_of_memory(error):
+        return "out of memory", message
+    return "error", message if isinstance(error, UserError) else f"{type(error).__name__}: {message}"
+
+
+def _reason_of_finish(run: Run) -> tuple[EndReason, str]:
+    options, update = run.options, run.progress.update
+    if run.share != 1:
+        return "patience", f"--patience {options.patience} is used up: no better {options.best_by}"
+    if options.max_updates is not None and update >= options.max_updates:
+        return "finished", f"--max-updates {options.max_updates} is reached"
+    if options.max_epochs is not None and run.epochs >= options.max_epochs:
+        return "finished", f"--max-epochs {options.max_epochs} is reached"
+    return "finished", f"--max-minutes {options.max_minutes:g} is reached"
 
 
 def save_settings(run: Run, parts: Any) -> None:

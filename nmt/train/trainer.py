@@ -15,7 +15,15 @@ from nmt.train.estimate import RunEstimate
 from nmt.train.interruption import SignalWatch, UpdateGivenUp
 from nmt.train.options import AUTO, MIN_BLEU, Timer, TrainOptions
 from nmt.train.probe import choose_kernels
-from nmt.train.reporting import SETTINGS, UpdateLog, announce, conclude, report_validation, save_settings
+from nmt.train.reporting import (
+    SETTINGS,
+    UpdateLog,
+    announce,
+    conclude,
+    recorded_end,
+    report_validation,
+    save_settings,
+)
 from nmt.train.run import Run, update_seed
 from nmt.train.setup import RunSetup
 from nmt.train.update import Stats
@@ -37,18 +45,19 @@ def train(options: TrainOptions, parts: Any) -> Run:
         with closing(run.report):
             run.updater = replace(run.updater, watch=SignalWatch(run.world, signals))
             resume(run)
-            choose_kernels(run)
-            announce(run)
-            save_settings(run, parts)
-            if run.progress.validation_due:  # a signal cut it short in an earlier process
-                run.progress.save_due |= run.finished
-                validate_run(run, signals)
-                save(run, last=True)
-                if signal := run.agree(signals.received):
-                    raise Interrupted(signal)
-            if not run.finished:
-                _make_updates(run, signals)
-            conclude(run)
+            with recorded_end(run):
+                choose_kernels(run)
+                announce(run)
+                save_settings(run, parts)
+                if run.progress.validation_due:  # a signal cut it short in an earlier process
+                    run.progress.save_due |= run.finished
+                    validate_run(run, signals)
+                    save(run, last=True)
+                    if signal := run.agree(signals.received):
+                        raise Interrupted(signal)
+                if not run.finished:
+                    _make_updates(run, signals)
+                conclude(run)
         return run
 
 

@@ -21,7 +21,7 @@ LAYERS = {
 }  # fmt: skip
 FREE_OF_TORCH = [
     "nmt", "nmt.text.pipeline", "nmt.data.shards", "nmt.data.prepare", "nmt.doctor.doctor", "nmt.cli.main", "nmt.cli.prepare",
-    "nmt.cli.doctor", "nmt.cli.evaluate", "nmt.cli.report",
+    "nmt.cli.doctor", "nmt.cli.evaluate", "nmt.cli.report", "nmt.cli.status", "nmt.cli.plot",
 ]  # fmt: skip
 UNUSED = [  # what a translation by beam search has no use for, each slow to import or a sign of it
     "matplotlib", "pydantic", "rich", "sacrebleu", "sacremoses", "tensorboard", "tomllib", "torch._dynamo", "torch._inductor",

@@ -8,7 +8,7 @@ import pytest
 
 from nmt.errors import UserError
 from nmt.pictures import figures
-from nmt.pictures.figures import HEIGHT_PIXELS, WIDTH_PIXELS, Curve, bar_chart, line_chart
+from nmt.pictures.figures import HEIGHT_PIXELS, WIDTH_PIXELS, Curve, LineChart, bar_chart
 from nmt.pictures.page import html_page
 
 pytestmark = pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib")
@@ -33,7 +33,7 @@ def coloured(root, colour):
 
 def test_a_curve_goes_through_its_points_and_one_that_is_not_finite_is_left_out():
     curves = [Curve("a", [(0, 0), (5, 50), (10, 100), (7, float("nan"))]), Curve("b", [(2, 30)])]
-    root = ElementTree.fromstring(line_chart("t", "x", "y", curves))
+    root = ElementTree.fromstring(LineChart("t", "x", "y", curves).as_svg())
     (left, bottom), middle, (right, top) = coloured(root, "#0072b2")[0]
     assert middle == (pytest.approx((left + right) / 2), pytest.approx((bottom + top) / 2))
     assert 0 < left < right < WIDTH_PIXELS and 0 < top < bottom < HEIGHT_PIXELS
@@ -45,7 +45,7 @@ def test_a_curve_goes_through_its_points_and_one_that_is_not_finite_is_left_out(
 
 
 def test_the_names_of_a_chart_are_in_it_as_text_whatever_they_hold():
-    root = ElementTree.fromstring(line_chart(NAMES, f"x {NAMES}", f"y {NAMES}", [Curve(NAMES, [(1, 1)])]))
+    root = ElementTree.fromstring(LineChart(NAMES, f"x {NAMES}", f"y {NAMES}", [Curve(NAMES, [(1, 1)])]).as_svg())
     assert root.find("{http://www.w3.org/2000/svg}title").text == NAMES
     found = [text.strip() for text in texts(root)]
     assert found.count(NAMES) == 2 and {f"x {NAMES}", f"y {NAMES}"} <= set(found)
@@ -53,10 +53,10 @@ def test_the_names_of_a_chart_are_in_it_as_text_whatever_they_hold():
 
 @pytest.mark.parametrize("values", [[], [3.0], [-1e-9, -1e-9], [1e-7, 3e-7], [-5.0, 1e6], [1e18, 1.0000001e18]])
 def test_a_chart_is_drawn_of_any_numbers(values):
-    chart = line_chart("t", "x", "y", [Curve("a", [(v, v) for v in values])])
+    chart = LineChart("t", "x", "y", [Curve("a", [(v, v) for v in values])]).as_svg()
     marks = [text for text in texts(ElementTree.fromstring(chart)) if re.search(r"\d", text)]
     assert 4 <= len(marks) <= 30
-    assert chart == line_chart("t", "x", "y", [Curve("a", [(v, v) for v in values])])
+    assert chart == LineChart("t", "x", "y", [Curve("a", [(v, v) for v in values])]).as_svg()
 
 
 def test_bars_are_as_long_as_their_counts_and_say_them():
@@ -68,7 +68,7 @@ def test_bars_are_as_long_as_their_counts_and_say_them():
 
 
 def test_a_page_of_charts_fetches_nothing_and_runs_no_script():
-    charts = [bar_chart("a", [("x", 1)]), line_chart("b", "x", "y", [Curve("c", [(1, 2), (2, 3)])])]
+    charts = [bar_chart("a", [("x", 1)]), LineChart("b", "x", "y", [Curve("c", [(1, 2), (2, 3)])]).as_svg()]
     page = html_page("a < b", charts)
     assert not re.search(r"<script|src=|@import|<image|<link|url\((?!#)", page)
     for chart in charts:

@@ -1,0 +1,128 @@
+"""`nmt plot`: the curves of runs in one coordinate system, in the terminal or as SVG, PNG or a web page."""
+
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from nmt.artefact import check_file_name, write_file
+from nmt.cli.command import Command
+from nmt.errors import UserError, one_line, quoted, unknown
+from nmt.log import log
+from nmt.options import REQUIRED, opt, options_class
+from nmt.pictures.figures import Curve, LineChart, check_matplotlib, draw_charts
+from nmt.pictures.page import html_page
+from nmt.report.history import Record, read_records
+from nmt.report.status import VALIDATION_PREFIX
+
+MAX_POINTS: Final = 400  # of a curve; more are averaged
+CHARTS: Final = {  # title and unit by the name of a number in metrics.jsonl, in the order of the charts
+    "loss": ("Training loss", "nats a target token"),
+    "valid_loss": ("Validation loss", "nats a target token"),
+    "valid_ppl": ("Validation perplexity", "per target token"),
+    "valid_bleu": ("Validation BLEU", "BLEU"),
+    "lr": ("Learning rate", "learning rate"),
+}
+ONLY_BY_NAME: Final = ("epoch", "nll", "target_tokens", "gradient_norm", "skipped")  # drawn when --values names them
+PICTURES: Final = (".svg", ".png", ".html")
+
+
+@options_class
+class PlotOptions:
+    runs: tuple[str, ...] = opt(REQUIRED, "run folders of nmt train")
+    output: str | None = opt(
+        None,
+        "write the curves to this file: .svg, .png, or .html for one page without scripts, also by cost (needs matplotlib); "
+        "without it they are characters on stdout",
+        aliases=("o",),
+    )
+    values: tuple[str, ...] = opt(
+        (),
+        "numbers of metrics.jsonl to draw, `loss,valid_bleu`; without it losses, metrics and learning rate",
+    )
+
+    @property
+    def value_names(self) -> list[str]:
+        return [name for text in self.values for name in text.split(",") if name]
+
+
+@dataclass(frozen=True)
+class RunRecords:
+    """The records of a run, updates before validations. name: its folder"""
+
+    name: str
+    records: Sequence[Record]
+
+    def points(self, axis: str, name: str) -> list[tuple[float, float]]:
+        """Up to MAX_POINTS points (updates or EFLOP, value): the last place of a group of points, at their mean height."""
+        points = [
+            (place, record.values[name])
+            for record in self.records
+            if name in record.values and (place := record.update if axis == "updates" else record.eflop) is not None
+        ]
+        size = max(1, -(-len(points) // MAX_POINTS))
+        groups = [points[start : start + size] for start in range(0, len(points), size)]
+        return [(group[-1][0], sum(y for _, y in group) / len(group)) for group in groups]
+
+
+def run(options: PlotOptions) -> None:
+    """Draw the curves of runs."""
+    output = None if options.output is None else Path(options.output)
+    if output is not None:
+        check_file_name(output, PICTURES, "curves are drawn")
+        check_matplotlib(f"--output {quoted(output)}")
+    runs = []
+    for name in options.runs:
+        updates, validations = read_records(Path(name))
+        runs.append(RunRecords(one_line(name), [*updates, *validations]))
+    charts = line_charts(runs, options.value_names, ("updates", "EFLOP") if _is_page(output) else ("updates",))
+    if not charts:
+        raise UserError(f"{quoted(options.runs[0])}: has no update to draw yet (wait for the first log line)")
+    if output is None:
+        width = shutil.get_terminal_size().columns
+        sys.stdout.write("\n\n".join("\n".join(chart.as_text(width)) for chart in charts) + "\n")
+        return
+    if _is_page(output):
+        content = html_page("nmt plot", [chart.as_svg() for chart in charts]).encode()
+    else:
+        content = draw_charts(charts, output.suffix.lower().removeprefix("."))
+    write_file(output, content)
+    log.info(f"{quoted(output)}: {len(charts)} charts of {len(runs)} runs")
+
+
+def _is_page(output: Path | None) -> bool:
+    return output is not None and output.suffix.lower() == ".html"
+
+
+def line_charts(runs: Sequence[RunRecords], values: Sequence[str], axes: Sequence[str]) -> list[LineChart]:
+    """A chart of each number by each axis; a chart without points is left out. values: their names, or none for the usual"""
+    recorded = dict.fromkeys(name for run in runs for record in run.records for name in record.values)
+    usual = [*CHARTS, *(name for name in recorded if name not in CHARTS and name not in ONLY_BY_NAME)]
+    for name in values:
+        if name not in recorded:
+            raise unknown("number for --values", name, recorded)
+    charts = []
+    for name in values or usual:
+        title, unit = CHARTS.get(name) or _title(name)
+        for axis in axes:
+            curves = [Curve(run.name, run.points(axis, name)) for run in runs]
+            if any(curve.points for curve in curves):
+                charts.append(LineChart(f"{title} by {axis}" if len(axes) > 1 else title, axis, unit, curves))
+    return charts
+
+
+def _title(name: str) -> tuple[str, str]:
+    """Title and unit of a number that a criterion or a metric named."""
+    unit = name.removeprefix(VALIDATION_PREFIX)
+    return ("Training " if unit == name else "Validation ") + unit, unit
+
+
+COMMAND = Command(
+    "plot",
+    "Draw the curves of runs over their updates: losses, metrics, learning rate.",
+    PlotOptions,
+    run,
+    positional=("runs",),
+)

@@ -1,0 +1,117 @@
+"""`nmt status`: how a run stands, seen from another terminal, or why it ended."""
+
+import json
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from nmt.artefact import lock_holder
+from nmt.cli.command import Command
+from nmt.cli.tables import table_lines
+from nmt.errors import quoted
+from nmt.options import REQUIRED, opt, options_class, read_toml
+from nmt.report.history import read_records
+from nmt.report.saved_status import STATUS_FILE, SavedStatus, read_status
+from nmt.report.status import METRICS_FILE, VALIDATION_PREFIX, clock, loss_text
+from nmt.runs import Checkpoints, update_of
+
+DIED: Final = (
+    "the process is gone and has recorded no end: killed by `kill -9` or for want of memory, or the machine stopped"
+)
+UNKNOWN: Final = f"no process holds the run, and it has no {STATUS_FILE} that says why"
+
+
+@options_class
+class StatusOptions:
+    run: str = opt(REQUIRED, "run folder of nmt train")
+    json: bool = opt(False, "print JSON")
+
+
+def run(options: StatusOptions) -> None:
+    """Print the status of a run."""
+    values = run_status(Path(options.run))
+    lines = [json.dumps(values, indent=1, ensure_ascii=False)] if options.json else table_lines(_rows(values))
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
+def run_status(folder: Path) -> dict[str, Any]:
+    """The values of `nmt status --json`; unknown ones are None. Raises UserError if the folder is no run."""
+    updates, validations = read_records(folder)
+    saved, holder = read_status(folder / STATUS_FILE), lock_holder(folder)
+    last = updates[-1] if updates else None
+    values = {} if last is None else last.values
+    best, best_by = Checkpoints(folder).best(), None
+    if (folder / "settings.toml").is_file():
+        best_by = str(read_toml(folder / "settings.toml").get("best_by"))
+    of_best = [record.values for record in validations if best is not None and record.update == update_of(best)]
+    state = _state(saved, holder)
+    current = saved if saved is not None else SavedStatus()
+    return {
+        "run": str(folder),
+        **state,
+        "update": None if last is None else last.update,
+        "total": current.total,
+        "epoch": values.get("epoch"),
+        "loss": values.get("loss"),
+        "nll": values.get("nll"),
+        "tokens_per_second": current.tokens_per_second,
+        "memory": current.memory,
+        "seconds_left": current.seconds_left if state["state"] == "running" else None,
+        "best": None if best is None else str(best),
+        "best_by": best_by,
+        "best_score": of_best[-1].get(f"{VALIDATION_PREFIX}{best_by}") if of_best else None,
+        "age_seconds": round(max(0.0, time.time() - (folder / METRICS_FILE).stat().st_mtime), 1),
+    }
+
+
+def _state(saved: SavedStatus | None, holder: str | None) -> dict[str, Any]:
+    """state: running, ended (the run said why), died (it did not) or unknown (an older nmt's); host and pid of a running one"""
+    if holder is not None:
+        place = re.fullmatch(r"(.*) pid (\d+)", holder)
+        host, pid = (place[1], int(place[2])) if place else (holder, None)
+        return {"state": "running", "reason": None, "message": None, "host": host, "pid": pid}
+    end = None if saved is None else saved.end
+    if end is not None:
+        state, reason, message = "ended", str(end.reason), end.message
+    elif saved is not None:
+        state, reason, message = "died", "killed", DIED
+    else:
+        state, reason, message = "unknown", None, UNKNOWN
+    return {"state": state, "reason": reason, "message": message, "host": None, "pid": None}
+
+
+def _rows(values: dict[str, Any]) -> list[tuple[str, str]]:
+    """Names and texts of what is known."""
+    state = values["state"]
+    if state == "running":
+        state += f" on {quoted(values['host'])}, process {values['pid']}"
+    else:
+        state += "".join(f": {quoted(values[name])}" for name in ("reason", "message") if values[name] is not None)
+    rows = [("run", quoted(values["run"])), ("state", state)]
+    if values["update"] is not None:
+        total = "" if values["total"] is None else f"/{values['total']:,} ({values['update'] / values['total']:.0%})"
+        epoch = "" if values["epoch"] is None else f", epoch {values['epoch']:.0f}"
+        rows.append(("update", f"{values['update']:,}{total}{epoch}"))
+    if values["loss"] is not None:
+        rows.append(("last update", loss_text(values["loss"], values["nll"], digits=2)))
+    if values["best"] is not None:
+        score = "" if values["best_score"] is None else f" ({values['best_by']} {values['best_score']:.4f})"
+        rows.append(("best", f"{quoted(values['best'])}{score}"))
+    if values["tokens_per_second"] is not None:
+        rows.append(("speed", f"{values['tokens_per_second']:,.0f} tokens/s"))
+    if values["memory"] is not None:
+        rows.append(("memory", f"{values['memory'] / 1e9:.2f} GB at the peak"))
+    if values["seconds_left"] is not None:
+        rows.append(("ETA", clock(values["seconds_left"])))
+    return [*rows, ("last record", f"{clock(values['age_seconds'])} ago")]
+
+
+COMMAND = Command(
+    "status",
+    "Print how a run stands: running or why it ended, update, loss, best checkpoint, speed, time left.",
+    StatusOptions,
+    run,
+    positional=("run",),
+)

@@ -1,0 +1,137 @@
+"""`nmt plot` draws every curve of several runs, in each of its forms."""
+
+import json
+import re
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from nmt.pictures import figures
+
+needs_matplotlib = pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib")
+COLOURS = figures.COLOURS
+
+
+def records(run: Path) -> list[dict]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def copy(trained, tmp_path) -> Path:
+    """A run of 20 updates without a checkpoint: the first half of the run of 40."""
+    run = Path(shutil.copytree(trained, tmp_path / "half"))
+    rows = [row for row in records(run) if row["update"] <= 20]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    shutil.rmtree(run / "checkpoints")
+    return run
+
+
+def svg_charts(page: str) -> dict[str, ElementTree.Element]:
+    """The charts of a page by their titles."""
+    roots = [ElementTree.fromstring(f"<svg{part.split('</svg>')[0]}</svg>") for part in page.split("<svg")[1:]]
+    return {root.find("{*}title").text: root for root in roots}
+
+
+def num_points(chart: ElementTree.Element, colour: str) -> list[int]:
+    """The number of points of each line in a colour: the curve and its sample in the legend."""
+    paths = (path for path in chart.iter("{http://www.w3.org/2000/svg}path") if colour in path.get("style", ""))
+    return [path.get("d").count("L") + 1 for path in paths]
+
+
+def test_a_terminal_gets_every_curve_of_every_run_on_common_scales(trained, copy, call, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    shown = call("plot", trained, copy)
+    assert shown.code == 0, shown.err
+    charts = shown.out.split("\n\n")
+    titles = ["Training loss", "Validation loss", "Validation perplexity", "Validation BLEU", "Learning rate"]
+    assert [chart.partition(" (")[0] for chart in charts] == titles
+    losses = [row["loss"] for row in records(trained) if "loss" in row]
+    head, first, *rows = charts[0].splitlines()
+    assert head == "Training loss (nats a target token) by updates, to 40"
+    assert first == f"{trained}: last {losses[-1]:.4g}, least {min(losses):.4g}, greatest {max(losses):.4g}"
+    assert rows[0].startswith(f"{max(losses):.4g} |") and rows[5].startswith(f"{min(losses):.4g} |")
+    assert rows[6] == f"{copy}: last {losses[19]:.4g}, least {min(losses[:20]):.4g}, greatest {max(losses[:20]):.4g}"
+    whole, half = (max(len(row.partition("|")[2]) for row in part) for part in (rows[:6], rows[7:]))
+    assert max(map(len, rows[:6])) == 60 and half == round(whole / 2)
+
+
+def test_values_are_chosen_by_name(trained, call):
+    shown = call("plot", trained, "--values", "gradient_norm,lr")
+    assert [line for line in shown.out.splitlines() if " by updates" in line] == [
+        "Training gradient_norm (gradient_norm) by updates, to 40",
+        "Learning rate (learning rate) by updates, to 40",
+    ]
+    wrong = call("plot", trained, "--values", "valid_blue")
+    assert wrong.code == 2 and "did you mean 'valid_bleu'?" in wrong.err
+
+
+@needs_matplotlib
+def test_the_page_is_whole_in_itself_and_draws_every_curve_by_updates_and_by_cost(trained, copy, tmp_path, call):
+    odd = copy.rename(tmp_path / "<b>&run")
+    told = call("plot", trained, odd, "--output", tmp_path / "page.html")
+    assert (told.code, told.out) == (0, ""), told.err
+    text = (tmp_path / "page.html").read_text()
+    assert "<script" not in text and "<b>" not in text and "src=" not in text
+    assert all(reference.startswith("#") for reference in re.findall(r'href="([^"]*)', text))
+    assert set(re.findall(r"https?:[^\"]*", text)) <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+    drawn = svg_charts(text)
+    names = ("Training loss", "Validation loss", "Validation perplexity", "Validation BLEU", "Learning rate")
+    assert list(drawn) == [f"{name} by {axis}" for name in names for axis in ("updates", "EFLOP")]
+    chart = drawn["Training loss by updates"]
+    assert 40 in num_points(chart, COLOURS[0]) and 20 in num_points(chart, COLOURS[1])
+    assert any("<b>&run" in (label.text or "") for label in chart.iter() if label.text)
+
+
+@needs_matplotlib
+def test_any_number_of_a_criterion_or_a_metric_gets_its_curve(trained, tmp_path, call):
+    copy = Path(shutil.copytree(trained, tmp_path / "run"))
+    rows = records(copy)
+    for row in rows:
+        row |= {"reward": -row["loss"]} if "loss" in row else {"valid_chrf": row["update"] / 2, "valid_gone": None}
+    (copy / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert call("plot", copy, "--output", tmp_path / "page.html").code == 0
+    drawn = svg_charts((tmp_path / "page.html").read_text())
+    axes = [f"{name} by {axis}" for name in ("Training reward", "Validation chrf") for axis in ("updates", "EFLOP")]
+    assert list(drawn)[10:] == axes
+    assert 40 in num_points(drawn["Training reward by updates"], COLOURS[0])
+    assert sum("valid_chrf" in row for row in rows) in num_points(drawn["Validation chrf by EFLOP"], COLOURS[0])
+
+
+@needs_matplotlib
+def test_svg_and_png_are_one_figure_of_all_charts(trained, copy, tmp_path, call):
+    for name in ("curves.svg", "curves.PNG"):
+        assert call("plot", trained, copy, "-o", tmp_path / name).code == 0
+    root = ElementTree.fromstring((tmp_path / "curves.svg").read_text())
+    texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    for title in ("Training loss", "Validation loss", "Validation perplexity", "Validation BLEU", "Learning rate"):
+        assert title in texts
+    lengths = num_points(root, COLOURS[0])
+    assert lengths.count(40) == 2  # loss and learning rate
+    png = (tmp_path / "curves.PNG").read_bytes()
+    assert png.startswith(b"\x89PNG")
+    columns, rows = (int.from_bytes(png[start : start + 4], "big") for start in (16, 20))
+    scale = figures.PNG_PIXELS_PER_POINT
+    assert (columns, rows) == (2 * scale * figures.WIDTH_PIXELS, 3 * scale * figures.HEIGHT_PIXELS)
+
+
+def test_wrong_outputs_are_refused_before_anything_is_read(tmp_path, trained, data, call, monkeypatch):
+    told = call("plot", tmp_path / "no-run", "--output", tmp_path / "curves.pdf")
+    assert told.code == 2 and ".svg, .png, .html" in told.err
+    monkeypatch.setattr(figures, "find_spec", lambda name: None)
+    told = call("plot", tmp_path / "no-run", "--output", tmp_path / "page.html")
+    assert (told.code, told.out) == (2, "") and "pip install -e '.[plots]'" in told.err
+    assert not (tmp_path / "page.html").exists()
+    assert call("plot", trained).code == 0  # characters need no package
+    assert call("plot", data).code == 2 and call("plot").code == 2
+
+
+def test_a_run_without_updates_yet_and_a_damaged_record(copy, call):
+    (copy / "metrics.jsonl").write_bytes(b"")
+    told = call("plot", copy)
+    assert told.code == 2 and "no update to draw yet" in told.err
+    (copy / "metrics.jsonl").write_bytes(b"not json\n")
+    told = call("plot", copy)
+    assert told.code == 4 and "metrics.jsonl:1:" in told.err

@@ -1,0 +1,155 @@
+"""`nmt status` says how a run stands and why it ended, whatever ended it."""
+
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from conftest import CLIFF, ENVIRONMENT, NMT, small_disk, train_arguments, wait_for
+
+from nmt.runs import Checkpoints
+from nmt.train import trainer
+
+
+def updates(run: Path) -> list[dict]:
+    return [row for line in (run / "metrics.jsonl").read_text().splitlines() if "loss" in (row := json.loads(line))]
+
+
+@pytest.fixture
+def long_run(data, tmp_path):
+    """A run that goes on for ever, with a checkpoint and a log line."""
+    command = [*NMT, *train_arguments(data, tmp_path / "run", 100_000)]
+    process = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.DEVNULL)
+    log = tmp_path / "run/train.log"
+    wait_for(lambda: log.exists() and "Up. 20/" in log.read_text(), process, 120)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_running_run_is_told_with_its_process_and_one_that_was_killed_as_dead(long_run, tmp_path, call):
+    run = tmp_path / "run"
+    wait_for(lambda: (call("status", run, "--json").json["total"]) is not None, long_run, 60)
+    told = call("status", run, "--json")
+    assert told.code == 0
+    values = told.json
+    assert (values["state"], values["host"], values["pid"]) == ("running", socket.gethostname(), long_run.pid)
+    assert values["total"] == 100_000 and values["tokens_per_second"] > 0 and values["seconds_left"] > 0
+    assert 0 <= values["age_seconds"] < 30
+    assert f"process {long_run.pid}" in call("status", run).out
+    long_run.send_signal(signal.SIGKILL)
+    long_run.wait()
+    values = call("status", run, "--json").json
+    assert (values["state"], values["reason"], values["seconds_left"]) == ("died", "killed", None)
+    assert "kill -9" in call("status", run).out
+
+
+def test_a_signal_is_the_reason(long_run, tmp_path, call):
+    long_run.send_signal(signal.SIGUSR1)
+    long_run.wait(timeout=60)
+    values = call("status", tmp_path / "run", "--json").json
+    last = updates(tmp_path / "run")[-1]["update"]
+    assert (values["state"], values["reason"], values["update"]) == ("ended", "signal", last)
+    assert values["message"] == f"stopped by SIGUSR1 after update {last}, which is saved"
+
+
+def test_a_finished_run_has_its_last_update_and_its_best_checkpoint(data, trained, call):
+    values = call("status", trained, "--json").json
+    last = updates(trained)[-1]
+    assert (values["state"], values["reason"]) == ("ended", "finished")
+    assert values["message"] == "--max-updates 40 is reached"
+    assert (values["update"], values["total"], values["loss"], values["nll"]) == (40, 40, last["loss"], last["nll"])
+    best = Checkpoints(trained).best()
+    assert (values["best"], values["best_by"]) == (str(best), "bleu")
+    assert values["best_score"] == Checkpoints(trained).score(best)
+    shown = call("status", trained).out
+    assert "40/40 (100%)" in shown and f"{best} (bleu {values['best_score']:.4f})" in shown
+
+
+def test_epochs_and_patience_are_reasons(data, tmp_path, call):
+    epochs = train_arguments(data, tmp_path / "epochs", 1000, "--max-epochs=1", "--no-valid-bleu", "--best-by=loss")
+    assert call(*epochs).code == 0
+    assert call("status", tmp_path / "epochs", "--json").json["message"] == "--max-epochs 1 is reached"
+    patience = train_arguments(data, tmp_path / "run", 1000, "--patience=1", "--valid-every=1u", "--lr=1")
+    assert call(*patience, "--no-valid-bleu", "--best-by=loss").code == 0
+    values = call("status", tmp_path / "run", "--json").json
+    assert (values["reason"], values["message"]) == ("patience", "--patience 1 is used up: no better loss")
+    losses = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    losses = {row["update"]: row["valid_loss"] for row in losses if "valid_loss" in row}
+    assert values["best_score"] == min(losses.values()) == losses[int(values["best"].rpartition("-")[2])]
+
+
+def test_divergence_and_an_error_are_reasons(data, tmp_path, call, monkeypatch):
+    (tmp_path / "cliff.py").write_text(CLIFF)
+    diverges = train_arguments(data, tmp_path / "run", 1000, f"--plugin={tmp_path / 'cliff.py'}", "--schedule=cliff")
+    assert call(*diverges).code == 7
+    values = call("status", tmp_path / "run", "--json").json
+    assert (values["state"], values["reason"]) == ("ended", "diverged") and values["loss"] is None
+    assert "not finite 10 times in a row" in values["message"]
+
+    def fail(run, data):
+        raise RuntimeError("the [roof] fell in")
+
+    monkeypatch.setattr(trainer, "make_update", fail)
+    assert call(*train_arguments(data, tmp_path / "other", 10)).code == 1
+    values = call("status", tmp_path / "other", "--json").json
+    assert (values["reason"], values["update"]) == ("error", None)
+    assert "error: RuntimeError: the [roof] fell in" in call("status", tmp_path / "other").out
+
+
+def test_a_full_disk_is_a_reason_although_nothing_more_can_be_written(data, tmp_path, call, nmt):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    with small_disk(disk, 600 << 10):
+        command = [*NMT, *train_arguments(data, disk / "run", 100_000, "--save-every=200u", "--valid-every=100000u")]
+        process = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE)
+        wait_for(lambda: (disk / "run/status.json").exists(), process, 120)
+        with (disk / "filler").open("wb", buffering=0) as filler:
+            for size in (4096, 1):  # to the last byte
+                while True:
+                    try:
+                        filler.write(b"x" * size)
+                    except OSError:
+                        break
+            while process.poll() is None:
+                time.sleep(0.1)
+                try:
+                    filler.write(b"x" * 4096)
+                except OSError:
+                    continue
+        assert process.communicate() and process.returncode == 5
+        assert shutil.disk_usage(disk).free == 0
+        values = call("status", disk / "run", "--json").json
+        assert (values["state"], values["reason"]) == ("ended", "full disk")
+        assert "free; make room" in values["message"]
+
+
+def test_a_refused_call_changes_no_reason(data, trained, tmp_path, call):
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    before = (run / "status.json").read_bytes()
+    assert call(*train_arguments(data, run, 50, "--d-ff=128")).code == 2
+    assert (run / "status.json").read_bytes() == before
+
+
+def test_older_runs_and_folders_that_are_no_runs(data, trained, tmp_path, call):
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    (run / "status.json").unlink()
+    values = call("status", run, "--json").json
+    assert (values["state"], values["reason"], values["update"], values["total"]) == ("unknown", None, 40, None)
+    (run / "status.json").write_text('{"end": 3}')
+    assert call("status", run).code == 4
+    told = call("status", data)
+    assert told.code == 2 and "is not a run" in told.err
+    assert call("status", tmp_path / "nowhere").code == 2
+
+
+def test_a_look_at_a_lock_does_not_hold_it(long_run, tmp_path, call, nmt, data):
+    for _ in range(3):
+        call("status", tmp_path / "run")
+    assert long_run.poll() is None
+    second = nmt(*train_arguments(data, tmp_path / "run", 20))
+    assert second.returncode == 6 and f"pid {long_run.pid}".encode() in second.stderr
