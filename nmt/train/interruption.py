@@ -8,7 +8,7 @@ from nmt.signals import Signals
 
 FINISH_SECONDS: Final = 10.0  # from the signal to the end of the update; of 20, the rest is for the checkpoint
 ASK_SECONDS: Final = 1.0  # between two questions whether another rank received a signal
-STOP: Final = "stop"  # key of a signal in the ranks' store
+STOP_KEY: Final = "stop"  # key of a signal in the ranks' store
 
 
 class UpdateGivenUp(Exception):
@@ -65,9 +65,9 @@ class SignalWatch:
         """Whether this rank received a signal, which it tells the others, or another one did."""
         if self.signals.received is not None:
             if self.world.size > 1:
-                self.world.post(STOP, b"")
+                self.world.post(STOP_KEY, b"")
             return True
         if self.world.size == 1 or now < self._asked + ASK_SECONDS:
             return False
         self._asked = now
-        return self.world.posted(STOP)
+        return self.world.posted(STOP_KEY)

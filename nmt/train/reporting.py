@@ -141,7 +141,10 @@ def announce(run: Run) -> None:
     if progress.update:
         report.line(f"going on after update {progress.update} (epoch {progress.position.epoch})")
     if run.end is not None and not progress.validation_due:
-        report.line(f"nothing to do: the run ended at update {progress.update} (raise {run.end[0]} to go on)")
+        how = f"raise --{run.end[0].replace('_', '-')} to go on"
+        if run.end[0] in run.settings:  # the schedule depends on it
+            how = f"--schedule {run.settings['schedule']} ends there: to train longer, begin anew in another --output"
+        report.line(f"nothing to do: the run ended at update {progress.update} ({how})")
 
 
 def conclude(run: Run) -> None:
