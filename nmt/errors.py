@@ -7,6 +7,8 @@ from typing import ClassVar, Final
 
 MAX_QUOTED_CHARACTERS: Final = 200
 MAX_LISTED_NAMES: Final = 20
+MAX_HINTED_NAMES: Final = 5
+MIN_CONTAINED_CHARACTERS: Final = 3  # of a given word that names are searched for
 MIN_SIMILARITY: Final = 0.75  # of a suggested name to the given one: less alike names mislead
 OUT_OF_MEMORY: Final = (  # messages of torch, and of libraries below it, that raise a plain RuntimeError
     "DefaultCPUAllocator",
@@ -86,11 +88,13 @@ def _escaped(text: str) -> str:
 
 
 def unknown(noun: str, given: str, known: Iterable[str]) -> UserError:
-    """The error for an unknown name, with the nearest known name, or all of them if they are few."""
-    names = sorted(known)
-    near = difflib.get_close_matches(given, names, n=1, cutoff=MIN_SIMILARITY)
+    """The error for an unknown name, with the known names that contain it or the nearest one, or all of them if they are few."""
+    names, word = sorted(known), given.strip("-").lower()
+    near = [name for name in names if word in name.lower()] if len(word) >= MIN_CONTAINED_CHARACTERS else []
+    if not 0 < len(near) <= MAX_HINTED_NAMES:
+        near = difflib.get_close_matches(given, names, n=1, cutoff=MIN_SIMILARITY)
     listed = f"known: {', '.join(names) or 'none'}" if len(names) <= MAX_LISTED_NAMES else "--help lists them"
-    hint = f"did you mean {near[0]!r}?" if near else listed
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else listed
     return UserError(f"unknown {noun} '{quoted(given)}' ({hint})")
 
 

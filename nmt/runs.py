@@ -85,7 +85,9 @@ class Checkpoints:
             except ArtefactError as error:
                 log.warn(f"{error}; trying the previous checkpoint")
         if folders:
-            raise ArtefactError(f"{quoted(self.folder)}: {len(folders)} checkpoints, none of them whole")
+            raise ArtefactError(
+                f"{quoted(self.folder)}: {len(folders)} checkpoints, none of them whole (copy one back, or name another run)"
+            )
         return None
 
     def prune(self, keep_last: int, keep_best: int) -> None:

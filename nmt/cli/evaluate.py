@@ -203,7 +203,7 @@ def _translate(options: EvaluateOptions, parts: Parts, model: str, source: Syste
     log.detail(f"{model}: {translator.decoder.signature} on {translator.device}")
     with Signals() as signals:
         translations = translator.translate(source.lines, signals.check)
-    warnings = LineWarnings(source.name)
+    warnings = LineWarnings(source.name, length_flag="")
     warnings.add_translations(translations)
     lines = [translation.text for translation in translations]
     return System(model, lines, translator.decoder.signature, language, warnings.num_failed)

@@ -56,7 +56,7 @@ def flags_of_each(devices: int, device: str, threads: int | None) -> list[str]:
         if ":" in device or devices > torch.cuda.device_count():
             raise UserError(
                 f"--devices {devices} with --device {device}: each rank needs a GPU of its own, and torch sees "
-                f"{torch.cuda.device_count()} here"
+                f"{torch.cuda.device_count()} here (give fewer --devices, or --device cpu)"
             )
         return []
     return [] if threads is not None else [f"--threads={max(1, torch.get_num_threads() // devices)}"]

@@ -11,7 +11,7 @@ from nmt.artefact import lock_holder
 from nmt.cli.command import Command
 from nmt.cli.tables import table_lines
 from nmt.errors import quoted
-from nmt.options import REQUIRED, opt, options_class, read_toml
+from nmt.options import REQUIRED, opt, options_class
 from nmt.report.history import read_records
 from nmt.report.saved_status import STATUS_FILE, SavedStatus, read_status
 from nmt.report.status import METRICS_FILE, VALIDATION_PREFIX, clock, loss_text
@@ -42,9 +42,9 @@ def run_status(folder: Path) -> dict[str, Any]:
     saved, holder = read_status(folder / STATUS_FILE), lock_holder(folder)
     last = updates[-1] if updates else None
     values = {} if last is None else last.values
-    best, best_by = Checkpoints(folder).best(), None
-    if (folder / "settings.toml").is_file():
-        best_by = str(read_toml(folder / "settings.toml").get("best_by"))
+    checkpoints = Checkpoints(folder)
+    best = checkpoints.best()
+    best_by = None if best is None else checkpoints.judged_by(best)
     of_best = [record.values for record in validations if best is not None and record.update == update_of(best)]
     state = _state(saved, holder)
     current = saved if saved is not None else SavedStatus()

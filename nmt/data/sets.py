@@ -54,6 +54,12 @@ class CorpusOptions:
     def __post_init__(self) -> None:
         if self.max_ratio and not self.max_ratio >= 1:
             raise ValueError(f"--max-ratio {self.max_ratio}: must be at least 1, or 0 for any")
+        sides = [f"{prefix}{side}" for prefix in ("", "valid_", "test_") for side in ("source", "target")]
+        for name in ("train", "valid", "test", *sides):
+            if "-" in getattr(self, name):
+                raise ValueError(
+                    f"--{name.replace('_', '-')} -: text is read more than once, so not from stdin (name a file)"
+                )
         for name in ("", "valid_", "test_"):
             sources, targets = getattr(self, f"{name}source"), getattr(self, f"{name}target")
             if len(sources) != len(targets):

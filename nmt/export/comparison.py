@@ -228,7 +228,7 @@ def tune_length_penalty(
     pipeline, decoder = loaded.pipeline, registry.build(registry.choose("decoder", "beam"))
     options = TranslatorOptions(batch_tokens=TUNING_BATCH_TOKENS, max_source_length=MAX_SOURCE_TOKENS)
     results = Translator(pipeline, loaded.model, options, decoder).translate(dev.sources, check)
-    LineWarnings(dev.source).add_translations(results)
+    LineWarnings(dev.source, length_flag="").add_translations(results)
     translations = [translation.text for translation in results]
     bleu = Bleu(BleuOptions())
     ours = bleu(translations, [dev.references])

@@ -118,10 +118,14 @@ def _development_set(folder: str, pipeline: Pipeline, max_tokens: int) -> Evalua
     """The first development set of prepared data. Raises an error if its vocabulary is not the model's."""
     data = PreparedData(Path(folder))
     if data.pipeline.hash != pipeline.hash:
-        raise ArtefactError(f"{quoted(folder)}: was prepared with another vocabulary than the checkpoints")
+        raise ArtefactError(
+            f"{quoted(folder)}: has another vocabulary than the checkpoints (nmt prepare --vocabulary CHECKPOINT)"
+        )
     dev = next(iter(data.valid.values()), None)
     if dev is None or next(dev.batches(max_tokens), None) is None:
-        raise UserError(f"{quoted(folder)}: has no development set to score (nmt prepare --valid)")
+        raise UserError(
+            f"{quoted(folder)}: has no development set to score (nmt prepare --valid PREFIX --vocabulary CHECKPOINT)"
+        )
     return dev
 
 

@@ -85,7 +85,7 @@ def resume(run: Run) -> None:
     check_same(run, checkpoint.folder, state)
     if (by := state.progress.judged_by) not in run.scores:
         missing = f"its best checkpoint is judged by {quoted(by)}, which these settings do not compute"
-        raise UserError(f"{quoted(run.folder)}: {missing} (add --config {run.folder / 'settings.toml'})")
+        raise UserError(f"{quoted(run.folder)}: {missing} (add --config {quoted(run.folder / 'settings.toml')})")
     if (state.progress.scale is None) != (run.progress.scale is None):
         raise ArtefactError(f"{quoted(checkpoint.folder / TRAINING)}: a loss scale belongs to fp16 alone")
     tensors = read_tensors(checkpoint.path(TRAINING_TENSORS))
@@ -128,10 +128,12 @@ def check_same(run: Run, folder: Path, state: SavedState) -> None:
         more = f" and {left} more" if left > 0 else ""
         raise UserError(
             f"{quoted(run.folder)}: its settings differ from those it was trained with ({'; '.join(listed)}{more}); "
-            "keep them, or name another --output"
+            f"keep them (--config {quoted(run.folder / 'settings.toml')}), or name another --output"
         )
     if state.data != run.data.fingerprint:
-        raise ArtefactError(f"{quoted(folder)}: was trained on other data than {quoted(run.options.data)}")
+        raise ArtefactError(
+            f"{quoted(folder)}: was trained on other data than {quoted(run.options.data)} (--data, or another --output)"
+        )
 
 
 def save(run: Run, last: bool) -> None:

@@ -107,7 +107,9 @@ class TrainOptions:
             except ValueError as error:
                 raise ValueError(f"--{name.replace('_', '-')} {error}") from None
         if self.best_by == "bleu" and "bleu" not in self.metrics:
-            raise ValueError("--best-by bleu: BLEU is not among the metrics of a validation (give --best-by loss)")
+            raise ValueError(
+                "--best-by bleu: BLEU is not among the metrics of a validation (leave --best-by out, or name loss)"
+            )
 
     @property
     def metrics(self) -> list[str]:

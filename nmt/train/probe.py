@@ -100,7 +100,9 @@ def find_max_tokens(objective: nn.Module, loader: Loader, largest: int, precisio
         if left < available - left:  # twice as many would not fit
             break
     if not max_tokens:
-        raise ResourceError(f"not even one pair of {longest:,} tokens fits into memory (give nmt prepare --max-length)")
+        raise ResourceError(
+            f"not even one pair of {longest:,} tokens fits into memory (nmt prepare --max-length, or a smaller model)"
+        )
     return max_tokens
 
 

@@ -179,7 +179,10 @@ def announce(run: Run) -> None:
     if progress.update:
         report.line(f"going on after update {progress.update} (epoch {progress.position.epoch})")
     if run.end is not None and not progress.validation_due:
-        report.line(f"nothing to do: the run ended at update {progress.update} (raise {run.end[0]} to go on)")
+        how = f"raise --{run.end[0].replace('_', '-')} to go on"
+        if run.end[0] in run.settings:  # the schedule depends on it
+            how = f"--schedule {run.settings['schedule']} ends there: to train longer, begin anew in another --output"
+        report.line(f"nothing to do: the run ended at update {progress.update} ({how})")
 
 
 def conclude(run: Run) -> None:
@@ -222,7 +225,8 @@ def recorded_end(run: Run) -> Iterator[None]:
     except BaseException as error:
         run.report.end(*_reason_of_error(error, run.progress.update))
         raise
-    run.report.end(*_reason_of_finish(run))
+    flag, why = run.end or ("", "")
+    run.report.end("patience" if flag == "--patience" else "finished", why)
 
 
 def _reason_of_error(error: BaseException, update: int) -> tuple[EndReason, str]:
@@ -239,17 +243,6 @@ def _reason_of_error(error: BaseException, update: int) -> tuple[EndReason, str]
     if isinstance(error, Exception) and is_out_of_memory(error):
         return "out of memory", message
     return "error", message if isinstance(error, UserError) else f"{type(error).__name__}: {message}"
-
-
-def _reason_of_finish(run: Run) -> tuple[EndReason, str]:
-    options, update = run.options, run.progress.update
-    if run.share != 1:
-        return "patience", f"--patience {options.patience} is used up: no better {options.best_by}"
-    if options.max_updates is not None and update >= options.max_updates:
-        return "finished", f"--max-updates {options.max_updates} is reached"
-    if options.max_epochs is not None and run.epochs >= options.max_epochs:
-        return "finished", f"--max-epochs {options.max_epochs} is reached"
-    return "finished", f"--max-minutes {options.max_minutes:g} is reached"
 
 
 def save_settings(run: Run, parts: Any) -> None:

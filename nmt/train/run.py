@@ -107,7 +107,7 @@ class Run:
         torch.manual_seed(options.seed)
         self.model: Model = parts.build("model", vocabularies).to(self.device)
         if options.metrics and not self.model.reads_source:
-            raise UserError(f"model {parts.chosen['model']} translates nothing (give --no-valid-bleu)")
+            raise UserError(f"model {parts.chosen['model']} translates nothing (give --valid-metrics none)")
         if self.model.cost_is_measured:  # an error of the measurement comes before any work
             self.model.flops(*torch.ones(2, 1, dtype=torch.int64, device=self.device))
         self._saved_names = set(self.model.state_dict())
@@ -175,12 +175,11 @@ class Run:
         """The option that ends the run, and a sentence why; None while the run is to go on."""
         options, progress = self.options, self.progress
         if options.patience is not None and progress.stalled >= options.patience:
-            return "--patience", f"no new best by {progress.judged_by} in {progress.stalled} validations"
+            return "patience", f"no new best by {progress.judged_by} in {progress.stalled} validations"
         if self.share == 1:
             done = {"max_updates": progress.update, "max_epochs": self.epochs, "max_minutes": self.seconds / 60}
             name = max(done, key=lambda name: done[name] / (getattr(options, name) or math.inf))
-            flag = f"--{name.replace('_', '-')}"
-            return flag, f"{flag} {getattr(options, name)} is reached"
+            return name, f"--{name.replace('_', '-')} {getattr(options, name)} is reached"
         return None
 
     def agree(self, signal: int | None) -> int | None:

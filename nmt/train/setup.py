@@ -36,7 +36,7 @@ class RunSetup:
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{quoted(folder)}: is a file; a run is a folder (name another --output)")
         if (folder / MANIFEST).exists():
-            raise UserError(f"{quoted(folder)}: is a finished artefact, not a run (name another --output)")
+            raise UserError(f"{quoted(folder)}: is a model or prepared data, not a run (name another --output)")
 
     @contextmanager
     def joined(self) -> Iterator[None]:
@@ -70,7 +70,9 @@ def open_data(options: TrainOptions) -> tuple[PreparedData, Validation | None]:
             raise UserError(f"{quoted(options.data)}: has no development set for --patience (nmt prepare --valid)")
         return data, None
     if next(dev.batches(1), None) is None:
-        raise UserError(f"{quoted(options.data)}: development set '{dev.name}' has no pair with text on both sides")
+        raise UserError(
+            f"{quoted(options.data)}: development set '{dev.name}' has no pair with text on both sides (--valid-set)"
+        )
     settings = {"bleu": {"tokenize": options.bleu_tokenize}}
     metrics = {
         name: registry.build(registry.choose("metric", name, settings.get(name, {}))) for name in options.metrics

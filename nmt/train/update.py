@@ -213,7 +213,9 @@ class Updater:
         """Tokens of a micro-batch after memory ran out. Raises ResourceError if smaller micro-batches cannot help."""
         message = f"out of memory in a micro-batch of {error.cells:,} tokens, padding counted"
         if error.rows == 1:
-            raise ResourceError(f"{message}, which is a single pair (give nmt prepare a smaller --max-length)")
+            raise ResourceError(
+                f"{message}, which is a single pair (begin anew with nmt prepare --max-length, or a smaller model)"
+            )
         if not error.alone or (self.world.size > 1 and in_step(self.objective)):
             raise ResourceError(f"{message}, while other ranks waited (give a --max-tokens below it)")
         return max(error.largest // 2, 1)

@@ -137,5 +137,5 @@ def _losses(
 def _translations(translator: Translator, dev: EvaluationSet, world: World, check: _Check) -> list[str]:
     """The translations of this rank's share of the lines."""
     translations = translator.translate(world.share(dev.source_lines), check)
-    LineWarnings(dev.name).add_translations(translations)
+    LineWarnings(dev.name, length_flag="").add_translations(translations)
     return [translation.text for translation in translations]

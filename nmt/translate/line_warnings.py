@@ -27,10 +27,13 @@ class RateLimitedWarnings:
 
 
 class LineWarnings:
-    """Warnings about the lines of one text, by kind. place: the name of the text in messages"""
+    """Warnings about the lines of one text, by kind.
 
-    def __init__(self, place: str) -> None:
-        self.place = place
+    place: the name of the text in messages; length_flag: of the command that asked, for lines that are cut
+    """
+
+    def __init__(self, place: str, length_flag: str = "--max-source-length") -> None:
+        self.place, self._length_hint = place, f" ({length_flag})" if length_flag else ""
         self._kinds = {kind: RateLimitedWarnings(log.warn) for kind in (NOT_UTF8, CUT, RETRIED)}
         self._kinds[NOT_TRANSLATED] = RateLimitedWarnings(log.error)
 
@@ -41,7 +44,7 @@ class LineWarnings:
 
     def add(self, kind: str, position: object, message: str) -> None:
         """Log or count a warning. position: line number, from 1, and byte if known: `5` or `5:12`"""
-        self._kinds[kind].add(f"{self.place}:{position}: {message}")
+        self._kinds[kind].add(f"{self.place}:{position}: {message}{self._length_hint if kind == CUT else ''}")
 
     def add_translations(self, translations: Sequence[Translation], first: int = 1) -> None:
         """Log or count the warnings and failures of translations. first: line number of the first one"""

@@ -136,8 +136,7 @@ class Translator:
         batches = [batch.tolist() for batch in micro_batches([order], lengths, lengths, size) if len(batch)]
 
         outcomes: list[LineOutcome] = [Failure(reason) if reason else [] for reason in reasons]
-        cut_warning = "cut to {:,} tokens (--max-source-length)"
-        warnings = [{"cut": cut_warning.format(len(line.source))} if line.is_cut else {} for line in lines]
+        warnings = [{"cut": f"cut to {len(line.source):,} tokens"} if line.is_cut else {} for line in lines]
         work = self._replicas.in_order([[lines[i] for i in batch] for batch in batches], check)
         with log.progress("translating", len(order), "lines") as bar:
             for batch, (batch_outcomes, warning) in zip(batches, work, strict=True):

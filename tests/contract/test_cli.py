@@ -76,6 +76,28 @@ def test_an_unknown_command_names_the_nearest(nmt):
     assert b"did you mean 'train'?" in refused.stderr
 
 
+@pytest.mark.parametrize(
+    ("given", "suggested"),
+    [("tiny", "'transformer-tiny'"), ("iwslt", "'transformer-iwslt'"), ("rnn", "'rnnsearch' or 'rnnsearch-small'")],
+)
+def test_a_part_of_a_name_is_answered_with_the_names_that_contain_it(given, suggested, call):
+    assert f"unknown preset '{given}' (did you mean {suggested}?)" in call("train", "--preset", given).err
+
+
+def test_too_many_names_that_contain_a_word_are_not_listed(call):
+    assert "did you mean" not in call("train", "--preset", "table3").err
+    assert "did you mean" not in call("train", "--preset", "e").err
+
+
+@pytest.mark.parametrize(
+    "flags", [("--source", "-", "--target", "x"), ("--train", "-"), ("--train", "x", "--test-source", "-")]
+)
+def test_prepare_says_that_it_does_not_read_stdin(flags, call, tmp_path):
+    refused = call("prepare", "--source-lang=en", "--target-lang=de", *flags, "--output", tmp_path / "d")
+    named = flags[flags.index("-") - 1]
+    assert refused.code == 2 and f"{named} -: text is read more than once, so not from stdin" in refused.err
+
+
 def test_a_mistyped_flag_value_or_key_names_what_was_wanted(call, tmp_path):
     assert "did you mean '--dropout'?" in call("train", "--dropuot", "0.1").err
     for more in ((), ("--dump-config",)):

@@ -65,6 +65,12 @@ def test_translations_in_a_pipe_are_scored_as_those_in_a_file(corpus, call, nmt)
     assert json.loads(piped.stdout) == [{**row, "system": "-"} for row in from_file.json]
 
 
+def test_a_line_that_evaluate_cuts_names_no_flag_that_it_does_not_have(trained, tmp_path, call):
+    (tmp_path / "long").write_text("ban " * 1100 + "\n")
+    made = call("evaluate", "--model", trained, "--source", tmp_path / "long", "--reference", tmp_path / "long")
+    assert made.code == 0 and "cut to 1,024 tokens\n" in made.err and "--max-source-length" not in made.err
+
+
 def test_evaluate_refuses_before_it_translates_what_could_not_be_scored(corpus, tmp_path, call):
     source, reference = corpus.with_suffix(".en"), corpus.with_suffix(".de")
     (tmp_path / "short").write_text("".join(reference.read_text().splitlines(keepends=True)[:-1]))

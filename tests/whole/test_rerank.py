@@ -224,4 +224,4 @@ def test_a_language_model_is_refused_as_a_translator(data, tmp_path, call):
         "train", f"--data={data}", f"--output={tmp_path / 'run'}", *LANGUAGE_MODEL[1:], "--model=language-model"
     )
     assert result.code == 2
-    assert "language-model translates nothing (give --no-valid-bleu)" in result.err
+    assert "language-model translates nothing (give --valid-metrics none)" in result.err

@@ -64,7 +64,7 @@ def test_a_finished_run_has_its_last_update_and_its_best_checkpoint(data, traine
     assert values["message"] == "--max-updates 40 is reached"
     assert (values["update"], values["total"], values["loss"], values["nll"]) == (40, 40, last["loss"], last["nll"])
     best = Checkpoints(trained).best()
-    assert (values["best"], values["best_by"]) == (str(best), "bleu")
+    assert (values["best"], values["best_by"]) == (str(best), "loss")
     assert values["best_score"] == Checkpoints(trained).score(best)
     shown = call("status", trained).out
     assert "40/40 (100%)" in shown and f"{best} (bleu {values['best_score']:.4f})" in shown

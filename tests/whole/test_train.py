@@ -372,6 +372,8 @@ def test_what_decides_the_learning_rate_or_the_scores_must_stay(data, tmp_path, 
     linear = [argument for argument in train_arguments(data, tmp_path / "run", 20) if "inverse-sqrt" not in argument]
     linear.append("--warmup-updates=5")
     assert run_in_process([*linear, "--schedule=linear"]) == 0
+    assert run_in_process([*linear, "--schedule=linear", "--no-quiet"]) == 0
+    assert "--schedule linear ends there: to train longer, begin anew" in capfd.readouterr().err
     capfd.readouterr()
     assert run_in_process([*linear, "--schedule=linear", "--max-updates=30"]) == 2
     assert "max_updates: 20 -> 30" in capfd.readouterr().err

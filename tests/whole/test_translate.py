@@ -98,7 +98,7 @@ def test_awkward_lines_give_a_line_each_and_spoil_no_other(translate, capsys):
     assert [i for i, line in enumerate(lines[:-1]) if not line] == [AWKWARD.index(b"   \t  "), AWKWARD.index(b"")]
     messages = capsys.readouterr().err
     assert f"source:{AWKWARD.index(b'ban ' + bytes([255, 254]) + b' des') + 1}:5: not UTF-8" in messages
-    assert f"source:{AWKWARD.index(b'x' * 1_000_000) + 1}: cut to" in messages
+    assert f"source:{AWKWARD.index(b'x' * 1_000_000) + 1}: cut to 1 tokens (--max-source-length)" in messages
     assert messages.count("\n") == 3  # and the counts
     for line, translation in zip(AWKWARD, lines, strict=False):
         assert translate(b"\n" + line + b"\n") == (0, b"\n" + translation + b"\n")
