@@ -225,8 +225,8 @@ def recorded_end(run: Run) -> Iterator[None]:
     except BaseException as error:
         run.report.end(*_reason_of_error(error, run.progress.update))
         raise
-    flag, why = run.end or ("", "")
-    run.report.end("patience" if flag == "--patience" else "finished", why)
+    option, why = run.end or ("", "")
+    run.report.end("patience" if option == "patience" else "finished", why)
 
 
 def _reason_of_error(error: BaseException, update: int) -> tuple[EndReason, str]:

@@ -65,9 +65,9 @@ def test_a_finished_run_has_its_last_update_and_its_best_checkpoint(data, traine
     assert (values["update"], values["total"], values["loss"], values["nll"]) == (40, 40, last["loss"], last["nll"])
     best = Checkpoints(trained).best()
     assert (values["best"], values["best_by"]) == (str(best), "loss")
-    assert values["best_score"] == Checkpoints(trained).score(best)
+    assert values["best_score"] == -Checkpoints(trained).score(best)  # of a loss, less is better
     shown = call("status", trained).out
-    assert "40/40 (100%)" in shown and f"{best} (bleu {values['best_score']:.4f})" in shown
+    assert "40/40 (100%)" in shown and f"{best} (loss {values['best_score']:.4f})" in shown
 
 
 def test_epochs_and_patience_are_reasons(data, tmp_path, call):
@@ -77,7 +77,7 @@ def test_epochs_and_patience_are_reasons(data, tmp_path, call):
     patience = train_arguments(data, tmp_path / "run", 1000, "--patience=1", "--valid-every=1u", "--lr=1")
     assert call(*patience, "--no-valid-bleu", "--best-by=loss").code == 0
     values = call("status", tmp_path / "run", "--json").json
-    assert (values["reason"], values["message"]) == ("patience", "--patience 1 is used up: no better loss")
+    assert (values["reason"], values["message"]) == ("patience", "no new best by loss in 1 validations")
     losses = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     losses = {row["update"]: row["valid_loss"] for row in losses if "valid_loss" in row}
     assert values["best_score"] == min(losses.values()) == losses[int(values["best"].rpartition("-")[2])]
