@@ -137,7 +137,9 @@ class Run:
         self.loader = Loader(train, *plan, self.world.rank, self.world.size, pinned)
         self.report: Report | NoReport = NoReport()
         if self.world.leads:
-            self.report = LogOnlyReport() if options.dry_run else Report(self.folder, options.tensorboard)
+            self.report = (
+                LogOnlyReport() if options.dry_run else Report(self.folder, options.tensorboard, options.wandb)
+            )
         self.progress = Progress(scale=LossScale() if precision == "fp16" else None)
         self.failed_saves, self.minutes_before, self.seconds, self.started = 0, 0.0, 0.0, time.monotonic()
         self.saved: dict[str, Any] | None = None
