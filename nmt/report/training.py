@@ -9,13 +9,14 @@ import json
 import math
 import os
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from nmt.artefact import storage_error
+from nmt.artefact import storage_error, write_file
 from nmt.errors import ResourceError, missing_package, quoted
 from nmt.log import log
 from nmt.report.saved_status import STATUS_FILE, EndReason, RunEnd, SavedStatus, save_status
@@ -24,6 +25,7 @@ from nmt.report.status import LOSS_TEXT_PARTS, METRICS_FILE, LogWindow, RunStatu
 if TYPE_CHECKING:  # rich is imported on a terminal only
     from nmt.report.display import TrainingDisplay
 
+WANDB_ID_FILE: Final = "wandb-id"
 SHOW_SECONDS: Final = 1.0
 STATUS_SECONDS: Final = 5.0  # between two writes of the status: each waits for the disk
 
@@ -60,9 +62,12 @@ class Report:
     """Writes metrics.jsonl and train.log, and shows the run live on a terminal or in plain lines.
 
     tensorboard: also write events for it under RUN/tensorboard (needs the extra `tensorboard`)
+    wandb: also send them to Weights & Biases (needs the extra `wandb`)
     """
 
-    def __init__(self, run: Path, tensorboard: bool) -> None:
+    def __init__(self, run: Path, tensorboard: bool, wandb: bool) -> None:
+        self._writer = _tensorboard(run / "tensorboard") if tensorboard else None
+        self._wandb = _wandb(run) if wandb else None
         try:
             self._metrics = (run / METRICS_FILE).open("ab", buffering=0)
             self._text = (run / "train.log").open("a", encoding="utf-8")
@@ -71,7 +76,6 @@ class Report:
         self._path = run / METRICS_FILE
         self._size = self._path.stat().st_size
         self._pending: list[bytes] = []  # lines not yet in the file: a full disk loses none while the run lives
-        self._writer = _tensorboard(run / "tensorboard") if tensorboard else None
         self._status, self._status_file = SavedStatus(), run / STATUS_FILE
         self._status_written = -math.inf
         self._shown = -math.inf  # when `show` was called last
@@ -91,6 +95,8 @@ class Report:
             self._text.close()
         if self._writer:
             self._writer.close()
+        if self._wandb:
+            self._wandb.finish()
 
     def cut(self, offset: int) -> None:
         """Cut metrics.jsonl back to its length at a checkpoint."""
@@ -201,6 +207,8 @@ class Report:
         if self._writer:
             for name, value in values.items():
                 self._writer.add_scalar(name, value, update)
+        if self._wandb:
+            self._wandb.log(dict(values), step=update)
 
 
 def _tensorboard(folder: Path) -> Any:
@@ -209,3 +217,15 @@ def _tensorboard(folder: Path) -> Any:
     except ImportError:
         raise missing_package("--tensorboard", "tensorboard", "tensorboard") from None
     return SummaryWriter(str(folder))
+
+
+def _wandb(run: Path) -> Any:
+    """The run of Weights & Biases, which an interrupted and continued run continues by its id."""
+    try:
+        import wandb
+    except ImportError:
+        raise missing_package("--wandb", "wandb", "wandb") from None
+    id_file = run / WANDB_ID_FILE
+    if not id_file.is_file():
+        write_file(id_file, uuid.uuid4().hex.encode())
+    return wandb.init(dir=run, name=run.name, id=id_file.read_text(), resume="allow")

@@ -98,6 +98,7 @@ class TrainOptions:
     threads: int | None = opt(None, "threads for CPU work; none leaves the number to torch", minimum=1)
     seed: int = opt(1, "seed of weights, dropout and the order of data", minimum=0, below=2**63)
     tensorboard: bool = opt(False, "write events for TensorBoard to RUN/tensorboard")
+    wandb: bool = opt(False, "send the same numbers to Weights & Biases; its own variables name project and mode")
     json: bool = opt(False, "at the end print the state of the run and its best checkpoint as JSON")
 
     def __post_init__(self) -> None:

@@ -140,7 +140,9 @@ class Run:
         self.loader = Loader(train, *plan, self.world.rank, self.world.size, pinned)
         self.report: Report | NoReport = NoReport()
         if self.world.leads:
-            self.report = LogOnlyReport() if options.dry_run else Report(self.folder, options.tensorboard)
+            self.report = (
+                LogOnlyReport() if options.dry_run else Report(self.folder, options.tensorboard, options.wandb)
+            )
         judged_by = "loss" if options.best_by == AUTO else options.best_by
         self.progress = Progress(judged_by=judged_by, scale=LossScale() if precision == "fp16" else None)
         self.failed_saves, self.minutes_before, self.seconds, self.started = 0, 0.0, 0.0, time.monotonic()

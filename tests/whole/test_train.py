@@ -5,7 +5,9 @@ import json
 import shutil
 import signal
 import subprocess
+import sys
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -519,6 +521,46 @@ def test_bf16_trains_on_the_cpu(model, data, tmp_path, capfd):
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if "loss" in line]
     assert losses[-1] < losses[0]
+
+
+@pytest.fixture
+def wandb_runs(monkeypatch) -> list[dict]:
+    """A stand-in for the package wandb: what each run was begun with, its numbers by step, and whether it was finished."""
+    runs: list[dict] = []
+
+    def init(**given):
+        run = {"given": given, "numbers": {}, "finished": False}
+        runs.append(run)
+        return types.SimpleNamespace(
+            log=lambda values, step: run["numbers"].setdefault(step, {}).update(values),
+            finish=lambda: run.update(finished=True),
+        )
+
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))
+    return runs
+
+
+def test_wandb_gets_the_numbers_of_tensorboard_and_a_continued_run_its_id(data, tmp_path, wandb_runs):
+    output = tmp_path / "run"
+    for updates in (10, 20):
+        assert run_in_process(train_arguments(data, output, updates, "--wandb")) == 0
+    first, second = wandb_runs
+    assert first["given"]["id"] == second["given"]["id"] and first["given"] == second["given"]
+    assert (first["given"]["name"], first["given"]["resume"], first["given"]["dir"]) == ("run", "allow", output)
+    assert first["finished"] and second["finished"]
+    rows = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    losses = {row["update"]: row["loss"] for row in rows if "loss" in row}
+    bleu = {row["update"]: row["valid_bleu"] for row in rows if "valid_bleu" in row}
+    numbers = {**first["numbers"], **second["numbers"]}
+    assert list(numbers) == [1, 10, 20] and numbers[1]["loss"] == losses[1]
+    assert {step: values["valid/bleu"] for step, values in numbers.items() if "valid/bleu" in values} == bleu
+    assert all({"loss", "nll", "speed", "lr"} <= values.keys() for values in numbers.values())
+
+
+def test_wandb_without_its_package_says_how_to_install_it(data, tmp_path, monkeypatch, capfd):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert run_in_process(train_arguments(data, tmp_path / "run", 10, "--wandb")) == 2
+    assert "--wandb: needs the package wandb" in capfd.readouterr().err
 
 
 def test_tensorboard_gets_the_losses_and_the_validation(data, tmp_path, capfd):
