@@ -229,9 +229,14 @@ def recorded_end(run: Run) -> Iterator[None]:
     run.report.end("patience" if option == "patience" else "finished", why)
 
 
+def what_is_saved(update: int) -> str:
+    """What a run that stopped after an update has saved, as the end of a sentence."""
+    return f"after update {update}, which is saved" if update else "before the first update was made; nothing is saved"
+
+
 def _reason_of_error(error: BaseException, update: int) -> tuple[EndReason, str]:
     if isinstance(error, Interrupted):
-        return "signal", f"stopped by {signal.Signals(error.signal_number).name} after update {update}, which is saved"
+        return "signal", f"stopped by {signal.Signals(error.signal_number).name} {what_is_saved(update)}"
     if isinstance(error, KeyboardInterrupt):
         return "signal", f"stopped at once by a second SIGINT after update {update}"
     message = one_line(str(error) or type(error).__name__)

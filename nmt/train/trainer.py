@@ -23,6 +23,7 @@ from nmt.train.reporting import (
     recorded_end,
     report_validation,
     save_settings,
+    what_is_saved,
 )
 from nmt.train.run import Run, update_seed
 from nmt.train.setup import RunSetup
@@ -106,8 +107,7 @@ def _leave(run: Run, signals: Signals) -> NoReturn:
 
 def _stop(run: Run, signal: int, given_up: str) -> NoReturn:
     """Say where the run stopped, and raise Interrupted on all ranks together, after the save."""
-    update = run.progress.update
-    state = f"after update {update}, which is saved" if update else "before the first update was made; nothing is saved"
+    state = what_is_saved(run.progress.update)
     how = f"the same command, or --config {run.folder / SETTINGS}, goes on"
     run.report.line(f"stopped by signal {signal} {state}{given_up}; {how}")
     run.agree(signal)
