@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -96,6 +97,13 @@ class Cliff(Schedule):
     def __call__(self, update):
         return self.lr if update < 15 else 1e30
 '''
+
+
+def pytest_configure() -> None:
+    """Take signals as a command in a terminal does, also where nohup or a shell's `&` has them ignored."""
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def write_corpus(prefix: Path, pairs: int, seed: int) -> None:

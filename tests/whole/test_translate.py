@@ -1,5 +1,6 @@
 """Translating as a user does it: a line for a line, whatever the lines are ("Text" in docs/reference/contract.md)."""
 
+import contextlib
 import copy
 import gzip
 import itertools
@@ -559,6 +560,9 @@ def test_a_terminal_gets_a_prompt_whose_history_is_kept(key, code, trained):
     os.write(terminal, b"\x1b[A\n")  # the line before
     assert shown_until(b"en> ") == first and first.startswith(b"ban des\r\n") and first.count(b"\n") == 2
     os.write(terminal, key)
+    with contextlib.suppress(OSError):  # it has ended
+        while os.read(terminal, 4096):
+            pass
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == code
     os.close(terminal)
 
