@@ -171,7 +171,7 @@ class ShellCommand(TyperCommand):
 
     def _read(self, ctx: Any) -> None:
         command, groups = self.command, self.command.own_groups()
-        own = command.own_options()
+        own = [*chain(*groups.values())]
         options, taken = [option for option in own if not option.positional], {option.name for option in own}
         values, _ = self._parse(ctx, options, flags_of(options))
         for plugin in values.get("plugin", ()):
@@ -200,7 +200,9 @@ class ShellCommand(TyperCommand):
         """The values of the options that the command line gives, as text by path key, and the words that belong to none."""
         self.params = [*typer_parameters(options, flags)]
         greedy = not self.command.positional
-        argv = [word for word in self.argv if not LETTER.match(word) or word[:2] in (*flags, *HELP)]
+        end = self.argv.index("--") if "--" in self.argv else len(self.argv)
+        unknown = [word for word in self.argv[:end] if LETTER.match(word) and word[:2] not in (*flags, *HELP)]
+        argv = [*(word for word in self.argv[:end] if word not in unknown), *self.argv[end:]]
         try:
             found, words, _ = self.make_parser(ctx).parse_args(
                 spread_values(argv, flags, greedy, ctx.resilient_parsing)
@@ -213,7 +215,7 @@ class ShellCommand(TyperCommand):
             given = [value for value in (found.get(name + OF_FLAG), found.get(name)) if value not in (None, ())]
             if given:
                 values[option.path_key] = given[0] if option.count is not None else [*chain(*given)]
-        return values, words
+        return values, [*words, *unknown]
 
     def _preset(self, values: Mapping[str, Any], files: Sequence[Layer]) -> Layer | None:
         """The preset that the last flag or file names."""
@@ -242,8 +244,7 @@ class ShellCommand(TyperCommand):
         after_dashes = self.argv[self.argv.index("--") :] if "--" in self.argv else []
         positional = [values.get(option.path_key, ()) for option in self.table.options if option.positional]
         plain = [word for value in positional for word in ([value] if isinstance(value, str) else value)]
-        letters = [word for word in self.argv if LETTER.match(word) and word[:2] not in (*self.table.flags, *HELP)]
-        for word in [*plain, *words, *letters]:
+        for word in [*plain, *words]:
             if FLAG.match(word) and word not in after_dashes:
                 raise unknown_flag(self.command.name, word.partition("=")[0], self.argv, self.table)
         if words:

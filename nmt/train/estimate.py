@@ -12,6 +12,7 @@ from nmt.device import Memory
 from nmt.errors import UserError
 from nmt.models.base import Model, Vocabularies
 from nmt.train.options import TrainOptions
+from nmt.train.reporting import flops_of
 from nmt.train.run import Run
 
 LONG_HOURS: Final = 168.0  # a week
@@ -48,7 +49,7 @@ def estimate_lines(run: Run, data: UpdateBatches, seconds: float) -> Iterator[st
     hours = seconds * max(last - done, 0) / 3600
     yield f"estimate: about {duration(hours)} to update {last:,}, at {seconds:.3g} s an update; {memory}"
     if hours > LONG_HOURS:
-        flops_a_second = run.model.training_flops(*_lengths(data)) / max(seconds, 1e-9)
+        flops_a_second = flops_of(run.model, data) / max(seconds, 1e-9)
         shorter = dict(
             sorted(_shorter(run, data, flops_a_second).items(), key=lambda item: -item[1])[:MAX_NAMED_PRESETS]
         )
@@ -74,12 +75,8 @@ def _shorter(run: Run, data: UpdateBatches, flops_a_second: float) -> dict[str, 
         except UserError:  # not for this data's vocabularies
             continue
         if not model.cost_is_measured:
-            hours[name] = model.training_flops(*_lengths(data)) * updates / flops_a_second / 3600
+            hours[name] = flops_of(model, data) * updates / flops_a_second / 3600
     return {name: needed for name, needed in hours.items() if needed <= LONG_HOURS}
-
-
-def _lengths(data: UpdateBatches) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.from_numpy(data.source_lengths), torch.from_numpy(data.target_lengths)
 
 
 def last_update(options: TrainOptions, updates_per_epoch: int, done: int, seconds: float) -> int | None:

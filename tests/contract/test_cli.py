@@ -355,6 +355,7 @@ def test_words_without_a_flag_are_named_as_they_are_given(call):
     assert "'x' is a word too many" in call("list", "model", "x").err
     assert call("list", "--", "schedule").out == call("list", "schedule").out
     assert "unknown kind of part '--json'" in call("list", "--", "--json").err
+    assert "unknown kind of part '-x'" in call("list", "--", "-x").err
     refused = call("describe", "--kind", "model")
     assert (
         refused.code == 2
