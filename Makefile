@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-scaling docs format clean
+.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-scaling docs recording format clean
 
 setup: $(VENV)/ready
 
@@ -62,6 +62,11 @@ bench-scaling: setup
 # The pages of docs/ that are made from code.
 docs: setup
 	$(BIN)/python docs/generate.py
+
+# docs/recording.md and its pictures; make recording CORPUS=FOLDER, of train, valid and test, each .en.gz and .de.gz
+recording: setup
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[recording]'
+	$(BIN)/python docs/record.py $(CORPUS)
 
 format: setup
 	$(BIN)/ruff format .

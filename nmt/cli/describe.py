@@ -9,43 +9,57 @@ from typing import Any
 
 from nmt import registry
 from nmt.cli.command import Command
-from nmt.errors import UserError, one_line, quoted
+from nmt.errors import UserError, one_line, quoted, unknown
 from nmt.options import REQUIRED, opt, options_class, toml_line
 
 
 @options_class
 class DescribeOptions:
-    kind: str = opt(REQUIRED, f"{', '.join(registry.FOLDERS)} or preset; or folder")
+    kind: str = opt(
+        REQUIRED, f"{', '.join(registry.FOLDERS)}, preset or folder; may be left out where NAME has one kind"
+    )
     name: str | None = opt(None, "name of the part (nmt list KIND), or path of the model folder or of the run")
     json: bool = opt(False, "print JSON")
 
 
 def run(options: DescribeOptions) -> None:
     """Print the docstring of a part, its module, and each of its options with type, default and help."""
-    if options.name is None:
-        kinds = [kind for kind in registry.FOLDERS if options.kind in registry.names(kind)]
-        kinds += ["preset"] if options.kind in registry.presets() else []
-        likely = " or ".join(f"`nmt describe {kind} {options.kind}`" for kind in kinds)
-        hint = f"did you mean {likely}?" if likely else "nmt describe KIND NAME; nmt list shows the names"
-        raise UserError(f"NAME is missing after '{quoted(options.kind)}' ({hint})")
-    if options.kind == "preset":
-        preset = registry.find_preset(options.name)
+    kind, name = (options.kind, options.name) if options.name is not None else (_kind_of(options.kind), options.kind)
+    if kind == "preset":
+        preset = registry.find_preset(name)
         rows = [{"name": key, "default": value, "type": "", "help": ""} for key, value in preset.values.items()]
         help, place = preset.help, preset.place
-    elif options.kind == "folder":
-        help, entry, values = _model_of(Path(options.name))
+    elif kind == "folder":
+        help, entry, values = _model_of(Path(name))
         rows, place = _rows(entry, values), entry.place
     else:
-        entry = registry.find(options.kind, options.name)
+        entry = registry.find(kind, name)
         rows, help, place = _rows(entry, {}), cleandoc(entry.cls.__doc__ or ""), entry.place
     if options.json:
-        description = {"kind": options.kind, "name": options.name, "place": place, "help": help, "options": rows}
+        description = {"kind": kind, "name": name, "place": place, "help": help, "options": rows}
         sys.stdout.write(json.dumps(description, indent=1) + "\n")
         return
-    sys.stdout.write(f"{options.kind} {one_line(options.name)} ({place})\n{help}\n\n")
+    sys.stdout.write(f"{kind} {one_line(name)} ({place})\n{help}\n\n")
     for row in rows:
         comment = f"  # {row['help']}" if row["help"] else ""
         sys.stdout.write(f"{toml_line(row['name'], row['default'])}{comment}\n")
+
+
+def _kind_of(name: str) -> str:
+    """The kind of a part, preset or folder. Raises UserError if there is none, or more than one, of this name."""
+    kinds = [kind for kind in registry.FOLDERS if name in registry.names(kind)]
+    kinds += ["preset"] if name in registry.presets() else []
+    kinds += ["folder"] if not kinds and Path(name).is_dir() else []
+    if len(kinds) == 1:
+        return kinds[0]
+    if kinds:
+        choices = " or ".join(f"`nmt describe {kind} {name}`" for kind in kinds)
+        raise UserError(f"'{quoted(name)}' is the name of several things ({choices})")
+    if name in (*registry.FOLDERS, "preset", "folder"):
+        names = "the path of a model or run" if name == "folder" else f"`nmt list {name}` shows the names"
+        raise UserError(f"NAME is missing after '{name}' ({names})")
+    known = [*registry.presets(), *(part for kind in registry.FOLDERS for part in registry.names(kind))]
+    raise unknown("part or preset", name, known, where="`nmt list`")
 
 
 def _rows(entry: registry.Entry, values: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -98,6 +98,12 @@ class CommandGroup(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        params = super().get_params(ctx)
+        for param in params:
+            param.metavar = ""  # flags: their help shows no type
+        return params
+
     def get_command(self, ctx: Any, name: str) -> TyperCommand | None:
         return TyperCommand(name, help=COMMANDS[name]) if name in COMMANDS else None
 

@@ -351,7 +351,8 @@ def test_a_presets_options_leave_with_the_part_they_belong_to(call, dumped, tmp_
 
 def test_words_without_a_flag_are_named_as_they_are_given(call):
     assert "KIND is missing" in call("describe").err
-    assert "NAME is missing" in call("describe", "model").err
+    missing = call("describe", "model")
+    assert missing.code == 2 and "NAME is missing" in missing.err
     assert "'x' is a word too many" in call("list", "model", "x").err
     assert call("list", "--", "schedule").out == call("list", "schedule").out
     assert "unknown kind of part '--json'" in call("list", "--", "--json").err
@@ -432,6 +433,16 @@ def test_what_a_list_says_of_a_part_is_what_the_part_says_of_itself(call, monkey
     monkeypatch.setattr(registry, "_shelf", registry._Shelf(entry_points_loaded=True))
     read = {(kind, name): told for kind in registry.FOLDERS for name, told in registry.summaries(kind).items()}
     assert read == said and all(read.values())
+
+
+def test_a_name_is_described_without_its_kind_where_it_has_one(call, trained):
+    assert call("describe", "noam").out == call("describe", "schedule", "noam").out
+    assert call("describe", "transformer-tiny").out == call("describe", "preset", "transformer-tiny").out
+    assert call("describe", trained).out == call("describe", "folder", trained).out
+    ambiguous = call("describe", "rnnsearch")
+    assert ambiguous.code == 2
+    assert "`nmt describe model rnnsearch` or `nmt describe preset rnnsearch`" in ambiguous.err
+    assert "did you mean 'transformer-tiny'?" in call("describe", "trnsformer-tiny").err
 
 
 def test_presets_are_listed_and_described(call):
@@ -576,12 +587,6 @@ def test_metrics_are_divided_at_commas(call, tmp_path):
     assert [row["metric"] for row in json.loads(scored.out)] == ["bleu", "chrf"]
     assert "unknown metric 'chrff'" in call(*files, "bleu,chrff").err
     assert "--metrics names no metric" in call(*files, ",").err
-
-
-def test_a_part_that_is_described_without_its_kind_is_answered_with_the_kind(call):
-    assert "did you mean `nmt describe schedule noam`?" in call("describe", "noam").err
-    assert "`nmt describe model rnnsearch` or `nmt describe preset rnnsearch`?" in call("describe", "rnnsearch").err
-    assert "NAME is missing" in call("describe", "model").err and call("describe", "model").code == 2
 
 
 def test_a_part_given_as_a_value_and_as_a_table_is_answered_with_the_table(call, tmp_path):
