@@ -36,8 +36,9 @@ INTRODUCTION = """# A recording: from a checkout to a translation
 <!-- `make recording` writes this page. -->
 
 This is the terminal of a new user, who follows the [tutorial](tutorial.md) with a corpus of everyday sentences
-([Tatoeba](https://tatoeba.org), CC-BY 2.0). Waiting, and the middle of long output, are left out. `nmt.git` stands for the address of the project,
-and `text` is the folder of the corpus. [Measurements](measurements.md#machines) names the machine.
+([Tatoeba](https://tatoeba.org), CC-BY 2.0). Waiting, and the middle of long output, are left out. `nmt.git` stands for
+the address of the project, and `text` is the folder of the corpus. [Measurements](measurements.md#machines) names the
+machine.
 
 """
 
