@@ -92,8 +92,9 @@ def peers_page(page: str) -> str:
     """docs/peers.md with its second half written anew."""
     before, marker, _ = page.partition(MARKER)
     sections = [
-        f"### nmt {command}\n\n" + table(("flag there", "here"), ((f"`{flag}`", told) for flag, told in flags.items()))
-        for command, flags in peers().items()
+        ("### Commands\n\n" if command == "commands" else f"### nmt {command}\n\n")
+        + table(("there", "here"), ((f"`{word}`", told) for word, told in words.items()))
+        for command, words in peers().items()
     ]
     return before + marker + "\n## Flag by flag\n\n" + "".join(sections).rstrip("\n") + "\n"
 

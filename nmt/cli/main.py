@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from nmt import __version__
-from nmt.errors import Interrupted, RankFailed, UserError, is_out_of_memory, one_line, quoted, unknown
+from nmt.errors import Interrupted, RankFailed, UserError, is_out_of_memory, one_line, quoted
 from nmt.registry import place_in_plugin
 
 COMPLETION: Final = "_NMT_COMPLETE"  # the variable by which typer's script for a shell asks for the words that fit
@@ -113,7 +113,9 @@ class CommandGroup(TyperGroup):
 
 def _shell_command(name: str) -> TyperCommand:
     if name not in COMMANDS:
-        raise unknown("command", name, COMMANDS)
+        from nmt.cli.unknown_words import unknown_command
+
+        raise unknown_command(name, COMMANDS)
     from nmt.cli.command import ShellCommand
 
     return ShellCommand(importlib.import_module(f"nmt.cli.{name}").COMMAND)

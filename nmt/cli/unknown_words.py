@@ -1,6 +1,6 @@
 """Errors for words of a command line that mean nothing, with what was probably meant."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -40,9 +40,16 @@ def stray_word(command: str, word: str, words: Sequence[str], table: OptionTable
     return UserError(f"'{quoted(word)}' stands without a flag (nmt {command} --help)")
 
 
+def unknown_command(name: str, known: Iterable[str]) -> UserError:
+    """The error for a command that there is not."""
+    if answer := peers()["commands"].get(name):
+        return UserError(f"unknown command '{name}' (here: {answer})")
+    return unknown("command", name, known)
+
+
 @cache
 def peers() -> dict[str, dict[str, str]]:
-    """Flags of other toolkits by command, each with what says the same here."""
+    """Commands of other toolkits ("commands"), and their flags by our command, each with what says the same here."""
     import tomllib
 
     tables = tomllib.loads(PEERS_FILE.read_text(encoding="utf-8"))

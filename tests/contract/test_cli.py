@@ -145,7 +145,14 @@ def test_help_shows_every_flag_whole_however_narrow_the_terminal(columns, call, 
     assert max(map(len, shown.splitlines())) <= max(int(columns), 60, longest)
 
 
-@pytest.mark.parametrize("command", peers())
+def test_commands_of_other_toolkits_are_answered_with_commands_that_there_are(call):
+    for name, told in peers()["commands"].items():
+        assert name not in COMMANDS and set(re.findall(r"nmt (\w+)", told)) <= set(COMMANDS)
+        refused = call(name, "in", "--beam", "5")
+        assert refused.code == 2 and refused.err == f"nmt: error: unknown command '{name}' (here: {told})\n"
+
+
+@pytest.mark.parametrize("command", sorted(peers().keys() - {"commands"}))
 def test_flags_of_other_toolkits_are_answered_with_flags_that_there_are(command, call):
     known = {name: all_flags(command_of(name)) for name in COMMANDS}
     for flag, told in peers()[command].items():
