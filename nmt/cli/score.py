@@ -89,4 +89,5 @@ COMMAND = Command(
     "nan, and code 5 at the end.",
     ScoreOptions,
     run,
+    preload=("torch",),
 )

@@ -52,4 +52,5 @@ COMMAND = Command(
     TrainOptions,
     run,
     kinds=("model", "criterion", "optimizer", "schedule", "decoder"),
+    preload=("torch",),
 )

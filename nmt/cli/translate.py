@@ -192,4 +192,5 @@ COMMAND = Command(
     run,
     kinds=("decoder",),
     positional=("input",),
+    preload=("torch",),
 )
