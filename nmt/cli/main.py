@@ -16,7 +16,6 @@ from nmt import __version__
 from nmt.errors import Interrupted, RankFailed, UserError, is_out_of_memory, one_line, quoted, unknown
 from nmt.registry import place_in_plugin
 
-COMPLETION: Final = "_NMT_COMPLETE"  # the variable by which typer's script for a shell asks for the words that fit
 COMMANDS: Final = {
     "prepare": "Make training data from parallel text",
     "doctor": "Find the faults of a parallel corpus",
@@ -95,6 +94,13 @@ def _fail(message: str, code: int, debug: bool) -> int:
 class CommandGroup(TyperGroup):
     """The commands, each imported when it is called. The listing of `nmt --help` imports none."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The flags of `nmt` itself, each off by default: typer imports pydantic to convert a default of None, in 0.1 s."""
+        params = super().get_params(ctx)
+        for param in params:
+            param.default = False
+        return params
+
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
@@ -134,13 +140,8 @@ def nmt(
 
 
 def _dispatch(arguments: list[str]) -> int:
-    name, *rest = arguments or ["--help"]
     try:
-        if (
-            name in COMMANDS and COMPLETION not in os.environ
-        ):  # the group's options would cost 0.15 s to import pydantic
-            return _shell_command(name).main(rest, prog_name=f"nmt {name}", standalone_mode=False) or 0
-        return app([name, *rest], prog_name="nmt", standalone_mode=False) or 0
+        return app(arguments or ["--help"], prog_name="nmt", standalone_mode=False) or 0
     except TyperException as error:
         raise UserError(f"{error.format_message()} (nmt --help)") from None
 

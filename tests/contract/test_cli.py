@@ -263,9 +263,26 @@ def test_a_shell_completes_commands_flags_parts_presets_and_choices(tmp_path):
     assert "--d-ff" not in completed("nmt train --model rnnsearch --d") and "--d-ff" in completed("nmt train --d")
     assert "--candidates.temperature" in completed("nmt translate --decoder mbr --candidates.t")
     assert completed("nmt translate --input ") == []  # the shell lists files
+    assert "--install-completion" in completed("nmt --")
     plugin = tmp_path / "mine.py"
     plugin.write_text("import nmt\n\nnmt.preset('table3-mine', 'of a plug-in', heads=2)\n")
     assert completed(f"nmt train --plugin {plugin} --preset table3-m") == ["table3-mine"]
+
+
+def test_a_shell_is_offered_the_short_spelling_of_a_flag_and_the_long_one_once_its_kind_is_typed(tmp_path):
+    assert completed("nmt translate --alph") == ["--alpha"] and completed("nmt translate --decoder.alph") == [
+        "--decoder.alpha"
+    ]
+    assert completed("nmt translate --decod") == ["--decoder"]
+    assert completed("nmt translate --no-decoder") == [] and completed("nmt translate --no-no-u") == ["--no-no-unk"]
+    of_mbr = completed("nmt translate --decoder mbr --")
+    assert "--candidates.n-best" in of_mbr and "--decoder.candidates.n-best" not in of_mbr
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(
+        "import nmt\n\n\n@nmt.options_class\nclass Mine:\n    device: int = nmt.opt(1, 'a name that the command has')\n"
+        "\n\n@nmt.register('schedule', 'mine', Mine)\nclass Schedule:\n    'A schedule.'\n"
+    )
+    assert completed(f"nmt train --plugin {plugin} --schedule mine --sch") == ["--schedule", "--schedule.device"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
