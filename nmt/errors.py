@@ -108,5 +108,5 @@ def is_out_of_memory(error: Exception) -> bool:
     """Whether memory of the machine or of the device ran out. Does not import torch."""
     device_error = getattr(sys.modules.get("torch"), "OutOfMemoryError", MemoryError)
     return isinstance(error, (MemoryError, device_error)) or (
-        isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY)
+        isinstance(error, RuntimeError | ResourceError) and any(words in str(error) for words in OUT_OF_MEMORY)
     )
