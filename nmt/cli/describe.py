@@ -25,8 +25,9 @@ def run(options: DescribeOptions) -> None:
     if options.name is None:
         kinds = [kind for kind in registry.FOLDERS if options.kind in registry.names(kind)]
         kinds += ["preset"] if options.kind in registry.presets() else []
+        kinds += ["folder"] if Path(options.kind).is_dir() else []
         likely = " or ".join(f"`nmt describe {kind} {options.kind}`" for kind in kinds)
-        hint = f"did you mean {likely}?" if likely else "nmt describe KIND NAME; nmt list shows the names"
+        hint = f"did you mean {likely}?" if likely else "`nmt describe KIND NAME`; `nmt list` shows kinds and names"
         raise UserError(f"NAME is missing after '{quoted(options.kind)}' ({hint})")
     if options.kind == "preset":
         preset = registry.find_preset(options.name)

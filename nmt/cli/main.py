@@ -32,6 +32,12 @@ COMMANDS: Final = {
     "list": "List the parts and presets of each kind",
     "describe": "Describe a part, a preset or a model folder, with its options",
 }
+MEMORY_FLAGS: Final = {
+    "train": "--max-tokens, or a smaller model",
+    "translate": "--batch-tokens",
+    "evaluate": "--batch-tokens",
+    "score": "--max-tokens",
+}  # by command: what needs less memory
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -76,8 +82,9 @@ def run(arguments: list[str]) -> int:
     except Exception as error:
         if is_out_of_memory(error):
             cause = quoted(str(error) or "an allocation failed")
-            advice = "give a smaller --max-tokens, or --batch-tokens to nmt translate"
-            return _fail(f"out of memory: {cause} ({advice})", 5, debug)
+            flag = MEMORY_FLAGS.get(arguments[0])
+            advice = f" (give a smaller {flag})" if flag else ""
+            return _fail(f"out of memory: {cause}{advice}", 5, debug)
         cause = f"{type(error).__name__}: {error}"
         if location := place_in_plugin(error):
             return _fail(f"plug-in {location} failed: {cause} (--debug shows where)", 2, debug)

@@ -154,7 +154,7 @@ class Settings:
         known = {key for option in options for key in (option.key, option.path_key)}
         for key, origin in self.origins.items():
             if key not in known:
-                raise UserError(f"{origin}: {unknown('setting', key, known.difference(NOT_IN_FILES))}")
+                raise UserError(f"{origin}: {unknown('setting', key, known.difference(NOT_IN_FILES), '--help')}")
         for option in options:
             if (key := option.path_key) in self.values:
                 self.values[key] = option.convert(self.values[key], self.origins[key])

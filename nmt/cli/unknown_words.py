@@ -27,8 +27,8 @@ def unknown_flag(command: str, flag: str, words: Sequence[str], table: OptionTab
     if inner := [option.flag for option in table.options if "." in option.path and flag in option.spellings()]:
         return UserError(f"unknown flag '{flag}' (write {' or '.join(inner)})")
     if parts := _parts_with(flag, table):
-        return UserError(f"unknown flag '{flag}' (it is one of {', '.join(parts)})")
-    return unknown("flag", flag, table.flags)
+        return UserError(f"unknown flag '{flag}' (it belongs to {', '.join(parts)})")
+    return unknown("flag", flag, table.flags, "--help")
 
 
 def stray_word(command: str, word: str, words: Sequence[str], table: OptionTable) -> UserError:
@@ -36,8 +36,8 @@ def stray_word(command: str, word: str, words: Sequence[str], table: OptionTable
     if error := _flag_of_peers(command, words):
         return error
     if any(option.positional for option in table.options):
-        return UserError(f"'{quoted(word)}' is a word too many (nmt {command} --help)")
-    return UserError(f"'{quoted(word)}' stands without a flag (nmt {command} --help)")
+        return UserError(f"'{quoted(word)}' is a word too many (`nmt {command} --help` shows what it takes)")
+    return UserError(f"'{quoted(word)}' stands without a flag (`nmt {command} --help` lists them)")
 
 
 @cache
