@@ -22,6 +22,13 @@ from nmt.version import __version__
 
 FORMAT_VERSION: Final = 1
 MANIFEST: Final = "manifest.json"
+KIND_NAMES: Final = {  # in messages
+    "prepared-data": "prepared data (nmt prepare)",
+    "checkpoint": "a run or checkpoint (nmt train)",
+    "model": "a model (nmt average)",
+    "ctranslate2": "a model for CTranslate2 (nmt export)",
+}
+REPAIR: Final = "make the folder again, or copy it again"
 LOCK: Final = ".lock"
 MAX_HOLDER_BYTES: Final = 200  # of the text in a lock
 REPLACED_ENDING: Final = ".replaced.partial"  # of a folder's name while its successor takes its place
@@ -93,7 +100,7 @@ def check_file_name(path: Path, endings: Collection[str], action: str) -> None:
     if path.suffix.lower() not in endings:
         raise UserError(f"{quoted(path)}: {action} into a file whose name ends with {', '.join(endings)}")
     if not path.parent.is_dir():
-        raise UserError(f"{quoted(path)}: there is no folder {quoted(path.parent)}")
+        raise UserError(f"{quoted(path)}: there is no folder {quoted(path.parent)} (make it, or name another)")
 
 
 def to_json(value: Any) -> bytes:
@@ -225,7 +232,7 @@ def remove_leftovers(parent: Path) -> None:
 def check_output(folder: Path, overwrite: bool) -> None:
     """Raise UserError for an output folder with files, unless it is an artefact and may be overwritten."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise UserError(f"{quoted(folder)}: is not a folder (name another one)")
+        raise UserError(f"{quoted(folder)}: is not a folder (name another)")
     if not folder.exists() or not any(folder.iterdir()):
         return
     if not (folder / MANIFEST).exists():
@@ -292,10 +299,10 @@ class Artefact:
         for name, facts in self.manifest["files"].items():
             path = folder / name
             if path.is_symlink() or not path.is_file():
-                raise ArtefactError(f"{quoted(path)}: missing (the folder is damaged; make or copy it again)")
+                raise ArtefactError(f"{quoted(path)}: missing ({REPAIR})")
             if path.stat().st_size != facts["size"]:
                 raise ArtefactError(
-                    f"{quoted(path)}: {path.stat().st_size:,} bytes where {facts['size']:,} were written"
+                    f"{quoted(path)}: damaged: {path.stat().st_size:,} bytes where {facts['size']:,} were written ({REPAIR})"
                 )
 
     def __contains__(self, name: str) -> bool:
@@ -306,7 +313,7 @@ class Artefact:
         path = self.unchecked_path(name)
         if name not in self._checked:
             if sha256(path) != self.manifest["files"][name]["sha256"]:
-                raise ArtefactError(f"{quoted(path)}: damaged: its sha256 is not the one in {MANIFEST}")
+                raise ArtefactError(f"{quoted(path)}: damaged: its sha256 is not the one in {MANIFEST} ({REPAIR})")
             self._checked.add(name)
         return path
 
@@ -335,14 +342,15 @@ def read_json(path: Path) -> Any:
 
 
 def _read_manifest(folder: Path, kinds: tuple[str, ...]) -> dict[str, Any]:
-    expected = " or ".join(kinds)
+    expected = " or ".join(KIND_NAMES.get(kind, kind) for kind in kinds)
     if not (folder / MANIFEST).is_file():
-        state = "is not complete or is not one" if folder.exists() else "is not there"
-        raise ArtefactError(f"{quoted(folder)}: {state}; wanted a folder of kind {expected}")
+        state = f"has no {MANIFEST}" if folder.is_dir() else "is no folder" if folder.exists() else "no such folder"
+        raise ArtefactError(f"{quoted(folder)}: {state}; must be the folder of {expected}")
     manifest = read_json(folder / MANIFEST)
     if not isinstance(manifest, dict) or manifest.get("kind") not in kinds or not _is_file_table(manifest.get("files")):
         kind = manifest.get("kind") if isinstance(manifest, dict) else None
-        raise ArtefactError(f"{quoted(folder)}: is of kind '{quoted(kind)}'; wanted {expected}")
+        name = KIND_NAMES.get(str(kind), quoted(kind))
+        raise ArtefactError(f"{quoted(folder)}: is the folder of {name}; must be that of {expected}")
     if manifest.get("format") != FORMAT_VERSION:
         version = quoted(manifest.get("format"))
         raise ArtefactError(

@@ -82,7 +82,7 @@ class ModelFacts:
             raise ArtefactError(f"{quoted(folder)}: its model cannot be built: {error}") from None
         if odd := {option.key for option in options} ^ set(self.options):
             other = f"another version of {self.model}: options {quoted(', '.join(sorted(odd)))}"
-            raise ArtefactError(f"{quoted(folder)}: was written by {other}")
+            raise ArtefactError(f"{quoted(folder)}: was written by {other} (use the nmt that wrote it)")
         try:
             part = registry.choose("model", self.model, self.options)
             return cast(Model, registry.build(part, Vocabularies(**self.vocabularies)))
@@ -194,9 +194,11 @@ class _NoRandomWeights(TorchFunctionMode):
 def check_int8(device: torch.device) -> None:
     """Raise UserError unless torch has 8-bit products on this device."""
     if device.type != "cpu":
-        raise UserError("8-bit weights are for CPUs (give --device cpu)")
+        raise UserError(f"--device {device}: 8-bit weights are for CPUs (give --device cpu)")
     if not int8_available():
-        raise UserError("this torch has no products of 8-bit numbers (translate in fp32)")
+        raise UserError(
+            "this torch has no products of 8-bit numbers (give --precision fp32 and a model of 32-bit weights)"
+        )
 
 
 def load_model(folder: Path, device: torch.device) -> LoadedModel:
@@ -270,7 +272,10 @@ def average_weights(folders: Sequence[Path], check: Callable[[], None]) -> dict[
             check()
             weights = read_tensors(Artefact(folder, "model", "checkpoint").path(WEIGHTS))
             if sums and {k: v.shape for k, v in sums.items()} != {k: v.shape for k, v in weights.items()}:
-                raise ArtefactError(f"{quoted(folder)}: its tensors differ from those of {quoted(folders[0])}")
+                raise ArtefactError(
+                    f"{quoted(folder)}: its weights have other names or shapes than those of {quoted(folders[0])} "
+                    "(name checkpoints of one model)"
+                )
             for name, tensor in weights.items():
                 if not tensor.is_floating_point():
                     sums[name] = tensor

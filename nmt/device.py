@@ -43,7 +43,9 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
     if kind not in ("cpu", "cuda") or (number and not (kind == "cuda" and number.isdecimal())):
         raise UserError(f"--device '{quoted(name)}': must be auto, cpu, cuda or cuda:N")
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
-        raise UserError(f"--device {name}: torch sees {torch.cuda.device_count()} CUDA devices here (use --device cpu)")
+        raise UserError(
+            f"--device {name}: torch sees {torch.cuda.device_count()} CUDA devices here (give --device cpu)"
+        )
     return torch.device(name)
 
 

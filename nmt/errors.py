@@ -87,16 +87,18 @@ def _escaped(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def unknown(noun: str, given: str, known: Iterable[str], where: str = "--help") -> UserError:
-    """The error for an unknown name, with the known names that contain it or the nearest one, or all of them if they are few.
+def unknown(noun: str, given: str, known: Iterable[str], listed_by: str = "") -> UserError:
+    """The error for an unknown name, with the known names that contain it, else the nearest one, else all of them.
 
-    where: the command or flag that lists many names
+    listed_by: the flag or command that lists them, which is named where they are many
     """
     names, word = sorted(known), given.strip("-").lower()
     near = [name for name in names if word in name.lower()] if len(word) >= MIN_CONTAINED_CHARACTERS else []
     if not 0 < len(near) <= MAX_HINTED_NAMES:
         near = difflib.get_close_matches(given, names, n=1, cutoff=MIN_SIMILARITY)
-    listed = f"known: {', '.join(names) or 'none'}" if len(names) <= MAX_LISTED_NAMES else f"{where} lists them"
+    listed = f"known: {', '.join(names) or 'none'}"
+    if listed_by and len(names) > MAX_LISTED_NAMES:
+        listed = f"`{listed_by}` lists them"
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else listed
     return UserError(f"unknown {noun} '{quoted(given)}' ({hint})")
 
@@ -111,5 +113,5 @@ def is_out_of_memory(error: Exception) -> bool:
     """Whether memory of the machine or of the device ran out. Does not import torch."""
     device_error = getattr(sys.modules.get("torch"), "OutOfMemoryError", MemoryError)
     return isinstance(error, (MemoryError, device_error)) or (
-        isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY)
+        isinstance(error, RuntimeError | ResourceError) and any(words in str(error) for words in OUT_OF_MEMORY)
     )

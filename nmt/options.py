@@ -163,15 +163,15 @@ class Option:
         """
         if self.kind and isinstance(value, str | Part):
             return value
-        where = f" (set by {origin})" if origin else ""
+        where = f" (set by {origin})" if origin and origin != COMMAND_LINE else ""
         try:
             converted = convert(value, self.type)
         except ValueError:
-            raise UserError(f"{self.label} cannot be '{quoted(value)}'{where}; wanted {self.type_name}") from None
+            raise UserError(f"{self.label} '{quoted(value)}': must be {self.type_name}{where}") from None
         try:
             self.check(converted)
         except ValueError as error:
-            raise UserError(f"{error}{where if origin != COMMAND_LINE else ''}") from None
+            raise UserError(f"{error}{where}") from None
         return converted
 
     def check(self, value: object) -> None:
@@ -245,7 +245,7 @@ def make(cls: type[T], values: Mapping[str, Any]) -> T:
             value = option.convert(values[option.name])
             own[option.name] = Part(option.kind, value) if option.kind and isinstance(value, str) else value
         elif option.default is REQUIRED:
-            raise UserError(f"{option.label} is missing ({option.help})")
+            raise UserError(f"{option.label} is missing: {option.help}")
     try:
         made = cls(**own)
         check_bounds(made)  # also of a plain dataclass
@@ -289,7 +289,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise UserError(f"{quoted(path)}: no such settings file") from None
     except (IsADirectoryError, NotADirectoryError) as error:
-        raise UserError(f"{quoted(path)}: no settings file: {error.strerror}") from None
+        raise UserError(f"{quoted(path)}: cannot be read as a settings file: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         is_part = "Cannot overwrite a value" in str(error)
         hint = ' (a part with options is a table: [decoder] with name = "mbr")' if is_part else ""

@@ -115,7 +115,7 @@ def register(kind: str, name: str, options: type) -> Callable[[PartClass], PartC
         built_in = _built_in(kind).get(name)
         taken = other.place if other else built_in.module if built_in else place
         if other or taken != place:
-            raise UserError(f"{kind} '{name}' is registered twice: in {taken} and in {place}; rename one of them")
+            raise UserError(f"{kind} '{name}' is registered twice: in {taken} and in {place} (rename one of them)")
         options_of(options)
         _shelf.parts[kind, name] = Entry(kind, name, cls, options, place)
         cls.part_name = name  # type: ignore[attr-defined]
@@ -129,7 +129,7 @@ def preset(name: str, help: str, **values: Any) -> None:
     place = sys._getframe(1).f_globals["__name__"]
     other = _shelf.presets.get(name) or _built_in_presets().get(name)
     if other:
-        raise UserError(f"preset '{name}' is registered twice: in {other.place} and in {place}; rename one of them")
+        raise UserError(f"preset '{name}' is registered twice: in {other.place} and in {place} (rename one of them)")
     _shelf.presets[name] = Preset(name, help, values, place)
 
 
@@ -151,7 +151,9 @@ def find(kind: str, name: str) -> Entry:
     if (kind, name) not in _shelf.parts:
         _load_entry_points()
     if (kind, name) not in _shelf.parts:
-        raise UserError(f"{unknown(kind, name, names(kind))}; --plugin FILE loads a plug-in{_broken_plugins()}")
+        raise UserError(
+            f"{unknown(kind, name, names(kind), f'nmt list {kind}')}; --plugin FILE loads a plug-in{_broken_plugins()}"
+        )
     return _shelf.parts[kind, name]
 
 
@@ -184,7 +186,7 @@ def find_preset(name: str) -> Preset:
     """The preset of that name; UserError with the nearest name if there is none."""
     known = presets()
     if name not in known:
-        raise UserError(f"{unknown('preset', name, known)}{_broken_plugins()}")
+        raise UserError(f"{unknown('preset', name, known, 'nmt list preset')}{_broken_plugins()}")
     return known[name]
 
 
@@ -283,7 +285,9 @@ def choose_strictly(kind: str, name: str, values: Mapping[str, Any], source: str
     known = {option.key for option in options_within(kind, name, choice_from(values))}
     for key in values:
         if key not in known:
-            raise UserError(f"{source}: {unknown(f'option of {kind} {name}', key, known)}")
+            raise UserError(
+                f"{source}: {unknown(f'option of {kind} {name}', key, known, f'nmt describe {kind} {name}')}"
+            )
     return choose(kind, name, values)
 
 
@@ -316,14 +320,16 @@ def load_plugin(given: str) -> None:
             name = f"nmt_plugin_{len(_shelf.plugins)}_{path.stem}"
             spec = importlib.util.spec_from_file_location(name, target)
             if spec is None or spec.loader is None:
-                raise UserError(f"plug-in {given}: not a Python file")
+                raise UserError(f"plug-in {given}: not a Python file (its name must end with .py)")
             module = importlib.util.module_from_spec(spec)
             sys.modules[name] = module  # dataclasses look up their module here
             _shelf.plugin_modules.add(name)
             spec.loader.exec_module(module)
         else:
             _shelf.plugin_modules.add(given)
-            importlib.import_module(given)
+            module = importlib.import_module(given)
+            if module.__spec__ is not None and module.__spec__.origin is None:  # any folder can be imported
+                raise UserError(f"plug-in {quoted(given)}: a folder without an __init__.py")
     except UserError:
         raise
     except Exception as error:

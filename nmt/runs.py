@@ -23,7 +23,7 @@ def find_model(folder: Path) -> Path:
         return folder
     best = Checkpoints(folder).best()
     if best is None:
-        raise ArtefactError(f"{quoted(folder)}: the run has no checkpoint yet")
+        raise ArtefactError(f"{quoted(folder)}: the run has no checkpoint yet (wait until it has saved one)")
     return best
 
 
@@ -76,7 +76,10 @@ class Checkpoints:
         folders = self.all()
         without_manifest = [path for path in self.folder.glob(PREFIX + "*") if path not in folders]
         if without_manifest and not folders:
-            raise ArtefactError(f"{quoted(without_manifest[0])}: is not complete, and there is no other checkpoint")
+            raise ArtefactError(
+                f"{quoted(without_manifest[0])}: has no {MANIFEST}, and there is no other checkpoint "
+                "(name another --output to begin anew)"
+            )
         for folder in reversed(folders):
             try:
                 artefact = Artefact(folder, "checkpoint")

@@ -6,6 +6,7 @@ decides which flags there are: `nmt train --model rnnsearch --help` shows rnnsea
 
 import gc
 import importlib
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,7 @@ DEFAULTS: Final = {
     "schedule": "noam",
     "decoder": "beam",
 }
+KIND: Final = re.compile(r"^(--(?:no-)?)[^.]+\.")  # at the front of a flag: `--decoder.` or `--no-decoder.`
 ALIASES: Final = {"schedule": ("lr-scheduler",), "model": ("type",)}
 
 
@@ -171,6 +173,13 @@ class ShellCommand(TyperCommand):
                 raise
         ctx.args = []
         return []
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """The flags that fit an unfinished word; `--decoder.alpha` beside `--alpha` only for a word with a dot."""
+        spellings = [{*param.opts, *param.secondary_opts} for param in self.get_params(ctx)]
+        longer = {flag for flags in spellings for flag in flags if KIND.sub(r"\1", flag) in flags - {flag}}
+        items = super().shell_complete(ctx, incomplete)
+        return [item for item in items if "." in incomplete or item.value not in longer]
 
     def invoke(self, ctx: Any) -> int:
         return self.command.call(self.table, self.settings, self.argv)

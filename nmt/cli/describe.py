@@ -59,7 +59,7 @@ def _kind_of(name: str) -> str:
         names = "the path of a model or run" if name == "folder" else f"`nmt list {name}` shows the names"
         raise UserError(f"NAME is missing after '{name}' ({names})")
     known = [*registry.presets(), *(part for kind in registry.FOLDERS for part in registry.names(kind))]
-    raise unknown("part or preset", name, known, where="`nmt list`")
+    raise unknown("part or preset", name, known, listed_by="nmt list")
 
 
 def _rows(entry: registry.Entry, values: Mapping[str, Any]) -> list[dict[str, Any]]:

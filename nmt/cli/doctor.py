@@ -41,7 +41,7 @@ def run(options: DoctorCommandOptions) -> int:
         sys.stdout.writelines(f"{line}\n" for line in _lines(report))
     if options.html is not None:
         write_file(Path(options.html), _page(report).encode())
-        log.info(f"{quoted(options.html)}: written")
+        log.info(f"{quoted(options.html)}: the report")
     severity = worst(report.findings)
     if severity is None or options.fail_on == "never":
         return 0

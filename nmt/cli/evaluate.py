@@ -20,6 +20,11 @@ from nmt.text.corpus import read_lines
 
 STDIN_FILE: Final = Path("/dev/stdin")
 DEFAULT_METRICS: Final = ("bleu", "chrf", "ter")
+METRICS_OF_FLAGS: Final = {  # options of some metrics only, and what to give with them
+    "case_sensitive": "give --metrics ter",
+    "comet_model": "give --metrics comet",
+    "target_lang": "give --paper, or --metrics paper-bleu",
+}
 METRIC_FLAGS: Final = ("tokenize", "lowercase", "case_sensitive", "comet_model", "target_lang")  # also metrics' options
 
 
@@ -68,25 +73,31 @@ class EvaluateOptions:
         if (not self.hypothesis) == (self.model is None):
             raise ValueError("give either --hypothesis, or --model with --source or --data")
         if self.model is None and self.data:
-            raise ValueError("--data is for --model")
+            raise ValueError("--data: is translated by a model (give --model in place of --hypothesis)")
         if self.model is not None and (self.source is None) == (self.data is None):
-            raise ValueError("give --model either --source or --data")
+            raise ValueError("--model: give either --source and --reference, or --data")
         if self.set is not None and self.data is None:
-            raise ValueError("--set is for --data")
+            raise ValueError("--set: names a set of --data (give --data, or leave --set out)")
         if bool(self.reference) != (self.data is None):
-            raise ValueError("--reference is missing" if self.data is None else "--data has its own references")
+            if self.data is None:
+                raise ValueError("--reference is missing (raw reference file)")
+            raise ValueError("--reference: --data has its own references (leave --reference out)")
         if [*self.hypothesis, self.source].count("-") > 1:
-            raise ValueError("stdin can be read once: give - once")
+            raise ValueError("- is given twice, but stdin is one text (name a file for one of them)")
+        if "-" in self.reference:
+            raise ValueError("--reference -: must be a file (--hypothesis and --source read stdin)")
         if self.significance != "none" and (len(self.hypothesis) < 2 or self.paper):
-            raise ValueError("--significance compares the --metrics of two or more files of --hypothesis")
+            raise ValueError(
+                "--significance: compares two or more files of --hypothesis by --metrics, not by --paper (give a second file)"
+            )
         if not self.metric_names:
             raise ValueError("--metrics names no metric (nmt list metric)")
         if self.trials and self.significance == "none":
-            raise ValueError(f"--trials {self.trials}: is for --significance")
+            raise ValueError(f"--trials {self.trials}: has no effect without --significance (leave it out)")
         if self.lowercase and self.case_sensitive:
-            raise ValueError("--lowercase and --case-sensitive exclude each other: give one of them")
+            raise ValueError("--lowercase and --case-sensitive exclude each other (leave one of them out)")
         if self.paper and (self.metrics != DEFAULT_METRICS or not self.metric_values().keys() <= {"target_lang"}):
-            raise ValueError("--paper has definitions of its own: leave out --metrics and their options")
+            raise ValueError("--paper: has its own definitions of BLEU (leave --metrics and their options out)")
 
     @property
     def metric_names(self) -> list[str]:
@@ -120,11 +131,10 @@ def _build_metrics(options: EvaluateOptions) -> list[tuple[str, Metric]]:
     values = options.metric_values()
     parts = [registry.choose("metric", name, values) for name in options.metric_names]
     known = {option.name for part in parts for option in options_of(type(part.options))}
-    for name in ("case_sensitive", "comet_model", "target_lang"):
+    for name, advice in METRICS_OF_FLAGS.items():
         if name in values and name not in known:
             flag = "--" + name.replace("_", "-")
-            hint = "give --paper" if name == "target_lang" else "nmt describe metric NAME shows the options of a metric"
-            raise UserError(f"{flag}: no option of --metrics {' '.join(options.metric_names)} ({hint})")
+            raise UserError(f"{flag}: has no effect with --metrics {','.join(options.metric_names)} ({advice})")
     metrics: list[tuple[str, Metric]] = [(part.name, registry.build(part)) for part in parts]
     for _, metric in metrics:
         metric.check()
@@ -139,7 +149,7 @@ def _read_files(
         if metric.needs_sources and options.source is None:
             raise UserError(f"--metrics {name}: needs the source lines (give --source)")
     if options.source is not None and not any(metric.needs_sources for _, metric in metrics):
-        raise UserError(f"--source {quoted(options.source)}: is for --model, and for metrics that read the source")
+        raise UserError(f"--source {quoted(options.source)}: no metric of --metrics reads the source (leave it out)")
     names = [*options.hypothesis, *([options.source] if options.source is not None else [])]
     files, references = _lines_of_files(names, options.reference)
     systems = files[: len(options.hypothesis)]
@@ -175,7 +185,9 @@ def _source(options: EvaluateOptions) -> tuple[System, list[Lines]]:
     sets = {**data.valid, **data.test}
     name = options.set if options.set is not None else next(iter(data.test), None)
     if name is None:
-        raise UserError(f"{quoted(folder)}: has no test set (nmt prepare --test, or name a development set with --set)")
+        raise UserError(
+            f"{quoted(folder)}: has no test set (name a development set with --set, or give nmt prepare a --test)"
+        )
     if name not in sets:
         raise unknown("set", name, sets)
     if not sets[name].source_lines:
@@ -240,7 +252,9 @@ def _language(options: EvaluateOptions, systems: Sequence[System]) -> str:
         language = endings.pop() if len(endings) == 1 else None
     if language is None:
         names = ", ".join(map(quoted, options.reference))
-        raise UserError(f"--paper: no one language that {names} ends in, as ref.de does (give --target-lang)")
+        raise UserError(
+            f"--paper: needs the target language, and {names} does not end with it as ref.de does (give --target-lang)"
+        )
     return language
 
 

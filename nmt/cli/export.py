@@ -42,12 +42,14 @@ class ExportOptions:
 
     def __post_init__(self) -> None:
         if len(self.model) > 1:
-            raise ValueError(f"--model: {len(self.model)} models are an ensemble, which cannot be exported (name one)")
+            raise ValueError(f"--model: {len(self.model)} are named, and an ensemble cannot be exported (name one)")
         if len(self.tune) not in (0, 2):
-            raise ValueError(f"--tune: has {len(self.tune)} files; must be two, SOURCE and REFERENCE")
+            raise ValueError(f"--tune: {len(self.tune)} files are named; must be two, SOURCE and REFERENCE")
         for field in fields(self) if self.format == "int8" else ():
             if field.name in CTRANSLATE2_OPTIONS and getattr(self, field.name) != field.default:
-                raise ValueError(f"--{field.name.replace('_', '-')}: is for --format ctranslate2")
+                raise ValueError(
+                    f"--{field.name.replace('_', '-')}: works with --format ctranslate2 only (leave it out)"
+                )
 
 
 def run(options: ExportOptions) -> None:

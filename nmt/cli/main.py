@@ -16,7 +16,6 @@ from nmt import __version__
 from nmt.errors import Interrupted, RankFailed, UserError, is_out_of_memory, one_line, quoted
 from nmt.registry import place_in_plugin
 
-COMPLETION: Final = "_NMT_COMPLETE"  # the variable by which typer's script for a shell asks for the words that fit
 COMMANDS: Final = {
     "prepare": "Make training data from parallel text",
     "doctor": "Find the faults of a parallel corpus",
@@ -33,6 +32,12 @@ COMMANDS: Final = {
     "list": "List the parts and presets of each kind",
     "describe": "Describe a part, a preset or a model folder, with its options",
 }
+MEMORY_FLAGS: Final = {
+    "train": "--max-tokens, or a smaller model",
+    "translate": "--batch-tokens",
+    "evaluate": "--batch-tokens",
+    "score": "--max-tokens",
+}  # by command: what needs less memory
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -77,8 +82,9 @@ def run(arguments: list[str]) -> int:
     except Exception as error:
         if is_out_of_memory(error):
             cause = quoted(str(error) or "an allocation failed")
-            advice = "give a smaller --max-tokens, or --batch-tokens to nmt translate"
-            return _fail(f"out of memory: {cause} ({advice})", 5, debug)
+            flag = MEMORY_FLAGS.get(arguments[0])
+            advice = f" (give a smaller {flag})" if flag else ""
+            return _fail(f"out of memory: {cause}{advice}", 5, debug)
         cause = f"{type(error).__name__}: {error}"
         if location := place_in_plugin(error):
             return _fail(f"plug-in {location} failed: {cause} (--debug shows where)", 2, debug)
@@ -95,14 +101,16 @@ def _fail(message: str, code: int, debug: bool) -> int:
 class CommandGroup(TyperGroup):
     """The commands, each imported when it is called. The listing of `nmt --help` imports none."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
-
     def get_params(self, ctx: Any) -> list[Any]:
+        """The flags of `nmt` itself, each off by default: typer imports pydantic to convert a default of None, in 0.1 s."""
         params = super().get_params(ctx)
         for param in params:
-            param.metavar = ""  # flags: their help shows no type
+            param.default = False
+            param.metavar = ""  # the help shows no type
         return params
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
 
     def get_command(self, ctx: Any, name: str) -> TyperCommand | None:
         return TyperCommand(name, help=COMMANDS[name]) if name in COMMANDS else None
@@ -142,13 +150,8 @@ def nmt(
 
 
 def _dispatch(arguments: list[str]) -> int:
-    name, *rest = arguments or ["--help"]
     try:
-        if (
-            name in COMMANDS and COMPLETION not in os.environ
-        ):  # the group's options would cost 0.15 s to import pydantic
-            return _shell_command(name).main(rest, prog_name=f"nmt {name}", standalone_mode=False) or 0
-        return app([name, *rest], prog_name="nmt", standalone_mode=False) or 0
+        return app(arguments or ["--help"], prog_name="nmt", standalone_mode=False) or 0
     except TyperException as error:
         raise UserError(f"{error.format_message()} (nmt --help)") from None
 

@@ -64,7 +64,9 @@ def _tflops(text: str) -> float:
     except ValueError:
         tflops = 0.0
     if not 0 < tflops < math.inf:
-        raise ValueError(f"--device-tflops {quoted(text)}: must be above 0, or {', '.join(SUSTAINED_TFLOPS)}")
+        raise ValueError(
+            f"--device-tflops {quoted(text)}: must be a number above 0, or one of {', '.join(SUSTAINED_TFLOPS)}"
+        )
     return tflops
 
 
@@ -74,7 +76,7 @@ def _scores(options: ReportOptions) -> dict[str, SavedScore]:
     for text in options.scores:
         run = next((run for run in options.runs if text.startswith(f"{run}=")), None)
         if run is None:
-            raise UserError(f"--scores {quoted(text)}: must be RUN=FILE, where RUN is one of the runs as you named it")
+            raise UserError(f"--scores {quoted(text)}: must be RUN=FILE, with a RUN written as in RUNS")
         scores[str(Path(run))] = read_bleu(Path(text[len(run) + 1 :]))
     return scores
 

@@ -32,7 +32,7 @@ class ScoreOptions:
 
     def __post_init__(self) -> None:
         if self.source == self.target == "-":
-            raise ValueError("source and target are both -, but stdin is one text (name a file for one of them)")
+            raise ValueError("--source and --target are both -, but stdin is one text (name a file for one of them)")
 
 
 def run(options: ScoreOptions) -> int:

@@ -154,7 +154,7 @@ class Settings:
         known = {key for option in options for key in (option.key, option.path_key)}
         for key, origin in self.origins.items():
             if key not in known:
-                raise UserError(f"{origin}: {unknown('setting', key, known.difference(NOT_IN_FILES))}")
+                raise UserError(f"{origin}: {unknown('setting', key, known.difference(NOT_IN_FILES), '--help')}")
         for option in options:
             if (key := option.path_key) in self.values:
                 self.values[key] = option.convert(self.values[key], self.origins[key])
@@ -163,7 +163,14 @@ class Settings:
         """Raise UserError for the first required option without a value."""
         for option in options:
             if option.default is REQUIRED and option.path_key not in self.values:
-                raise UserError(f"{option.label} is missing ({option.help})")
+                letters = [
+                    f"{flag} is {other.flag}"  # fairseq's -s is a language, and ours a file
+                    for other in options
+                    if option.flag.startswith(other.flag + "-") and other.path_key in self.values
+                    for flag in other.spellings()
+                    if len(flag) == 2
+                ]
+                raise UserError("; ".join([f"{option.label} is missing: {option.help}", *letters]))
 
     def dump(self, groups: Mapping[str, Sequence[Option]]) -> str:
         """All settings as TOML, each with its origin, which `--config` can read."""

@@ -1,5 +1,6 @@
 """`nmt translate`: text to text, a line for a line."""
 
+import re
 import sys
 from contextlib import nullcontext
 from itertools import combinations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:  # torch is imported when the command runs
     from nmt.cli.translations import Show
     from nmt.translate.translator import Translator
 
+NUMBER_NAME: Final = re.compile(r"-?\d*\.?\d+")  # a file's name that was meant as a number
 WRITTEN: Final = "output", "attention", "beam_graph"
 PACKED: Final = ".gz", ".xz", ".bz2", ".zst"
 
@@ -78,17 +80,22 @@ class TranslateOptions(TranslatorOptions, FileOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.attention is not None and self.devices > 1:
-            raise ValueError("--attention: is drawn on one device (leave --devices out)")
+            raise ValueError(
+                f"--attention: is drawn on one device, and --devices is {self.devices} (leave one of them out)"
+            )
         if self.beam_graph is not None and (self.devices > 1 or self.shortlist is not None):
-            raise ValueError("--beam-graph: is drawn on one device, of a search without --shortlist")
+            raise ValueError(
+                "--beam-graph: needs one device and a search without --shortlist (leave --devices and --shortlist out)"
+            )
         written = [(name, getattr(self, name)) for name in WRITTEN]
         files = [(name, file) for name, file in [*(("input", file) for file in self.input), *written] if file != "-"]
         for (name, file), (other, other_file) in combinations(files, 2):
             if other != "input" and None not in (file, other_file) and realpath(file) == realpath(other_file):
-                raise ValueError(f"{name} and {other} are one file, {quoted(file)}")
+                flags = [f"--{word}".replace("_", "-") for word in (name, other)]
+                raise ValueError(f"{flags[0]} and {flags[1]} are the same file, {quoted(file)} (name another)")
         if self.output.endswith(PACKED):
             raise ValueError(
-                f"--output {quoted(self.output)}: translations are written plain (pipe stdout through a packer)"
+                f"--output {quoted(self.output)}: translations are written uncompressed (leave --output out: `| gzip > FILE.gz`)"
             )
 
 
@@ -161,9 +168,10 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
 def _check_text(name: str) -> None:
     """Raise UserError for a file that cannot be read, before any model is loaded."""
     if name != STDIN_NAME and Path(name).is_dir():
-        raise UserError(f"{quoted(name)}: is a folder; wanted a file of text (several models are --model A --model B)")
+        raise UserError(f"{quoted(name)}: is a folder; must be a file of text (several models are --model A --model B)")
     if name != STDIN_NAME and not text_exists(Path(name)):
-        raise UserError(f"{quoted(name)}: no such file")
+        hint = " (several numbers of a flag are one word: 0.7,0.3)" if NUMBER_NAME.fullmatch(name) else ""
+        raise UserError(f"{quoted(name)}: no such file{hint}")
 
 
 def _drawings(options: TranslateOptions) -> "Drawings | None":

@@ -9,6 +9,7 @@ from nmt import registry
 from nmt.cli.parameters import flags_of
 from nmt.cli.settings import OptionTable
 from nmt.errors import UserError, quoted, unknown
+from nmt.options import REQUIRED
 
 PEERS_FILE: Final = Path(__file__).with_name("peers.toml")
 
@@ -27,8 +28,8 @@ def unknown_flag(command: str, flag: str, words: Sequence[str], table: OptionTab
     if inner := [option.flag for option in table.options if "." in option.path and flag in option.spellings()]:
         return UserError(f"unknown flag '{flag}' (write {' or '.join(inner)})")
     if parts := _parts_with(flag, table):
-        return UserError(f"unknown flag '{flag}' (it is one of {', '.join(parts)})")
-    return unknown("flag", flag, table.flags)
+        return UserError(f"unknown flag '{flag}' (it belongs to {', '.join(parts)})")
+    return unknown("flag", flag, table.flags, "--help")
 
 
 def stray_word(command: str, word: str, words: Sequence[str], table: OptionTable) -> UserError:
@@ -36,8 +37,11 @@ def stray_word(command: str, word: str, words: Sequence[str], table: OptionTable
     if error := _flag_of_peers(command, words):
         return error
     if any(option.positional for option in table.options):
-        return UserError(f"'{quoted(word)}' is a word too many (nmt {command} --help)")
-    return UserError(f"'{quoted(word)}' stands without a flag (nmt {command} --help)")
+        return UserError(f"'{quoted(word)}' is a word too many (`nmt {command} --help` shows what it takes)")
+    given = {flag.partition("=")[0] for flag in words}
+    needed = [o.flag for o in table.options if o.default is REQUIRED and given.isdisjoint(o.spellings())]
+    hint = f"write {needed[0]} {quoted(word)}" if needed else f"`nmt {command} --help` lists the flags"
+    return UserError(f"'{quoted(word)}' stands without a flag ({hint})")
 
 
 def unknown_command(name: str, known: Iterable[str]) -> UserError:

@@ -52,14 +52,18 @@ class DoctorOptions(CorpusOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         files = self.names_training or self.names_evaluation
-        if self.data is not None and (files or self.vocabulary is not None):
+        if self.data is not None and files:
             raise ValueError(
-                f"'{quoted(self.data)}' stands without a flag, as prepared data does, and files are named too (give one "
-                "of the two; of several files each has its flag: --train A --train B)"
+                f"DATA '{quoted(self.data)}' and files are both given (give one of the two; several files are "
+                "--train A --train B)"
             )
+        if self.data is not None and self.vocabulary is not None:
+            raise ValueError("--vocabulary: has no effect with prepared data, which has its own (leave it out)")
         if self.data is None:
             if not files:
-                message = "nothing to look at: name a prepared-data folder, or --train PREFIX, or --source and --target"
+                message = (
+                    "no corpus is given (give a prepared-data folder, or --train PREFIX, or --source and --target)"
+                )
                 raise ValueError(message)
             _ = self.languages
 

@@ -112,7 +112,7 @@ def real_lines(pipeline: Pipeline, lines: Sequence[str], count: int, name: str) 
     encoded = pipeline.source.encode_batch(lines).rows()
     rows = [ids[:MAX_SOURCE_TOKENS] for ids in encoded if len(ids)][:count]
     if not rows:
-        raise InputError(f"{quoted(name)}: has no line with words to check")
+        raise InputError(f"{quoted(name)}: has no line with words to translate (name another --check)")
     return rows
 
 

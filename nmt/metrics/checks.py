@@ -32,7 +32,7 @@ def line_count_error(hypothesis: str, num_lines: int, reference: str, num_refere
     """The error for a hypothesis and a reference of different length; it names the two versions of newstest2014."""
     message = f"{quoted(hypothesis)} has {num_lines:,} lines, {quoted(reference)} has {num_reference_lines:,}"
     if {num_lines, num_reference_lines} != {FILTERED_LINES, FULL_LINES}:
-        return InputError(message)
+        return InputError(f"{message} (line i of one is compared with line i of the other)")
     filtered, full = (hypothesis, reference) if num_lines == FILTERED_LINES else (reference, hypothesis)
     return InputError(
         f"{message}: {quoted(filtered)} looks like newstest2014 as it was filtered for the campaign (sacreBLEU's wmt14), "

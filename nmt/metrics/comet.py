@@ -48,7 +48,9 @@ class Comet(Metric):
         if sources is None:
             raise UserError("metric comet: needs the source lines (give --source)")
         if len(references) != 1:
-            raise UserError(f"metric comet: takes one reference, and {len(references)} were given")
+            raise UserError(
+                f"metric comet: takes one reference, and {len(references)} are given (give one --reference)"
+            )
         samples = [
             {"src": source, "mt": hypothesis, "ref": reference}
             for source, hypothesis, reference in zip(sources, hypotheses, references[0], strict=True)
@@ -73,7 +75,7 @@ class Comet(Metric):
             raise UserError("metric comet: needs a model (give --comet-model the checkpoint of one)")
         if not Path(self.options.comet_model).is_file():
             raise UserError(
-                f"{quoted(self.options.comet_model)}: no COMET model (--comet-model names its checkpoint, a file)"
+                f"{quoted(self.options.comet_model)}: no such file (--comet-model names the checkpoint of a COMET model)"
             )
         return load_from_checkpoint
 

@@ -79,7 +79,7 @@ def compare(
 def _sacrebleu_metric(name: str, metric: Metric) -> Any:
     """sacreBLEU's object, one for each test, which alters it. UserError for a metric that sacreBLEU does not compute."""
     if not isinstance(metric, SacreBleuMetric):  # the test needs the statistics of each line
-        raise UserError(f"--significance: cannot test metric {name} (give --metrics those that sacreBLEU computes)")
+        raise UserError(f"--significance: cannot test metric {name} (give --metrics bleu, chrf or ter)")
     return metric.build()
 
 

@@ -76,7 +76,7 @@ def attention_maps(model: Model, pipeline: Pipeline, source: Sequence[int], targ
     """
     weights = model.attentions(make_batch(flatten([source]), flatten([target])).to(device_of(model)))
     if not weights:
-        raise UserError("the model has no attention that could be drawn")
+        raise UserError("--attention: the model has no attention to draw (leave it out)")
     return AttentionMaps(
         [pipeline.source.piece(token) for token in [*source, EOS]],
         [pipeline.target.piece(token) for token in [*target, EOS]],

@@ -41,7 +41,7 @@ class MissingMember(UserError):
 def _split_path(path: Path) -> tuple[Path, str]:
     """A file on disk, and the name of the member in it; "" for the file itself. Raises UserError for neither."""
     if path.is_dir():
-        raise UserError(f"{quoted(path)}: is a folder; wanted a file of text")
+        raise UserError(f"{quoted(path)}: is a folder; must be a file of text")
     if path.exists():
         return path, ""
     archive = next((parent for parent in path.parents if parent.is_file()), None)
@@ -92,9 +92,9 @@ def check_whole(path: Path, name: str = "") -> None:
     with _open_stored(path) as stored:
         stream = decompressed(stored)
         if name.endswith(COMPRESSED_ENDINGS) and stream is stored:
-            raise stream.damaged("file", f"it is not compressed, as the name {quoted(name)} says")
+            raise stream.damaged("file", f"its name {quoted(name)} says that it is compressed, and it is not")
         if name.endswith(ARCHIVE_ENDINGS) and _members(stream) is None:
-            raise stream.damaged("file", f"it is no archive, as the name {quoted(name)} says")
+            raise stream.damaged("file", f"its name {quoted(name)} says that it is an archive, and it is not")
         _read_whole(stream, MAX_NESTED_ARCHIVES)
 
 
@@ -144,7 +144,7 @@ def _find_member(archive: Stream, wanted: str) -> tuple[Stream, str]:
     """The first member that is or contains a wanted name: its content, and the rest of the wanted name."""
     members = _members(archive)
     if members is None:
-        raise MissingMember(f"{quoted(archive.place)}: is no archive, so there is no '{quoted(wanted)}' in it")
+        raise MissingMember(f"{quoted(archive.place)}: is a file but no archive, so it has no '{quoted(wanted)}'")
     names: list[str] = []
     for member in members:
         rest = member.name_within(wanted)
@@ -152,7 +152,7 @@ def _find_member(archive: Stream, wanted: str) -> tuple[Stream, str]:
             names += [member.name] if len(names) < MAX_SUGGESTED_NAMES and not member.refused else []
             continue
         if member.refused == IS_FOLDER:  # and the wanted member itself
-            raise UserError(f"{quoted(f'{archive.place}/{member.name}')}: is a folder; wanted a file of text")
+            raise UserError(f"{quoted(f'{archive.place}/{member.name}')}: is a folder; must be a file of text")
         return member.open(archive), rest
     near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.5)
     hint = f"did you mean '{quoted(near[0])}'?" if near else f"there is: {quoted(', '.join(names) or 'nothing')}"
@@ -191,9 +191,9 @@ def _tar_members(stream: Stream) -> Iterator[_Member]:
             info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
             size = int(extended.get(b"size", info.size))
         except (tarfile.HeaderError, ValueError) as error:
-            raise stream.damaged("tar", error if block else "it is cut") from None
+            raise stream.damaged("tar", error if block else "it ends too early") from None
         if size < 0 or info.type == tarfile.GNUTYPE_SPARSE:
-            raise stream.damaged("tar", "a member of a size below 0" if size < 0 else "a sparse file is not read")
+            raise stream.damaged("tar", "a member has a size below 0" if size < 0 else "sparse files are not supported")
         data = _Slice(stream, 0 if info.type in TYPES_WITHOUT_DATA else size, info.name)
         padding = -size % tarfile.BLOCKSIZE if data.left else 0
         if info.type in (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME):
@@ -220,7 +220,7 @@ def _pax_records(content: bytes, stream: Stream) -> dict[bytes, bytes]:
     while start < len(content):
         length, space, _ = content[start : start + 20].partition(b" ")
         if not (space and length.isdigit() and len(length) < int(length) <= len(content) - start):
-            raise stream.damaged("tar", "an extended header that is none")
+            raise stream.damaged("tar", "its extended header cannot be read")
         key, _, value = content[start + len(length) + 1 : start + int(length) - 1].partition(b"=")
         records[key] = value
         start += int(length)
@@ -239,7 +239,7 @@ class _Slice(Iterator[bytes]):
         size = min(self.left, READ_BYTES)
         data = self._stream.read(size)
         if len(data) < size:
-            raise self._stream.damaged("archive", "it is cut", self._name)
+            raise self._stream.damaged("archive", "it ends too early", self._name)
         self.left -= size
         return data
 
@@ -257,7 +257,7 @@ def _zip_members(stream: Stream) -> Iterator[_Member]:
     """The members of a zip, which has to be seekable: its table of members stands at its end."""
     if not stream.seekable():
         raise UserError(
-            f"{quoted(stream.place)}: is a zip in another archive, which cannot be read as it comes (unpack it)"
+            f"{quoted(stream.place)}: is a zip in another archive, which cannot be read as a stream (unpack the outer one)"
         )
     try:
         archive = zipfile.ZipFile(stream)

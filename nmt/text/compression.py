@@ -115,7 +115,7 @@ def _decompressed_chunks(compressed: Stream, format: str) -> Iterator[bytes]:
             if not data:
                 return
             if not magic.match(data):
-                raise compressed.damaged(format, "something else follows it")
+                raise compressed.damaged(format, "bytes of another kind follow its end")
             decompressor = new_decompressor()
         elif decompressor.needs_input:
             data = compressed.read(READ_BYTES)
@@ -127,7 +127,7 @@ def _decompressed_chunks(compressed: Stream, format: str) -> Iterator[bytes]:
             compressed.disk.add_unpacked(len(content))
             yield content
         elif not data and not decompressor.eof and decompressor.needs_input:
-            raise compressed.damaged(format, "it is cut")
+            raise compressed.damaged(format, "it ends too early")
 
 
 def decompressed(stream: Stream) -> Stream:

@@ -83,7 +83,7 @@ def raw_lines(path: Path) -> Iterator[bytes]:
 def bad_bytes(path: Path, number: int, line: Line) -> InputError:
     """The error for a line that is not UTF-8. number: of the line, counted from 1"""
     return InputError(
-        f"{quoted(path)}:{number}:{line.bad_byte}: not UTF-8 (mend the file; nmt prepare has --on-bad-line skip and replace)"
+        f"{quoted(path)}:{number}:{line.bad_byte}: not UTF-8 (mend the file: `iconv -c -f utf-8` drops such bytes)"
     )
 
 
@@ -109,8 +109,8 @@ def read_lines(path: Path) -> list[str]:
 def misaligned(source: Path, target: Path, source_lines: int, target_lines: int) -> InputError:
     """The error for two files with different numbers of lines."""
     return InputError(
-        f"{quoted(source)} has {source_lines:,} lines, {quoted(target)} has {target_lines:,}; line i of one must translate "
-        "line i of the other"
+        f"{quoted(source)} has {source_lines:,} lines, {quoted(target)} has {target_lines:,} (line i of one must translate "
+        "line i of the other)"
     )
 
 

@@ -161,7 +161,7 @@ class SentencepieceVocabulary:
         ids = (self._model.pad_id(), self._model.bos_id(), self._model.eos_id(), self._model.unk_id())
         if ids != (PAD, BOS, EOS, UNK):
             raise ArtefactError(
-                f"{quoted(place)}: its control symbols have the ids {ids}; wanted {(PAD, BOS, EOS, UNK)}"
+                f"{quoted(place)}: its control symbols have the ids {ids}; must be {(PAD, BOS, EOS, UNK)}"
             )
         self._size = int(self._model.vocab_size())
         self._cache = _WordCache()

@@ -101,7 +101,8 @@ def find_max_tokens(objective: nn.Module, loader: Loader, largest: int, precisio
             break
     if not max_tokens:
         raise ResourceError(
-            f"not even one pair of {longest:,} tokens fits into memory (nmt prepare --max-length, or a smaller model)"
+            f"out of memory: not even one pair of {longest:,} tokens fits (give nmt prepare a --max-length, or nmt train a "
+            "smaller model)"
         )
     return max_tokens
 

@@ -56,7 +56,10 @@ class SharedTranslator:
         while (content := self.world.fetch(f"result/{rank}", RANK_POLL_SECONDS)) is None:
             check()
             if time.monotonic() > deadline:
-                raise ResourceError(f"rank {rank} does not answer (--timeout limits the minutes)")
+                raise ResourceError(
+                    f"rank {rank} did not answer within --timeout (its own error may stand above; give a longer --timeout if "
+                    "its lines need it)"
+                )
         result = msgspec.json.decode(content, type=JobResult)
         if result.signal is not None:
             raise Interrupted(result.signal)

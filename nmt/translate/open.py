@@ -55,9 +55,9 @@ def open_translator(
     Raises UserError.
     """
     if options.model_weights and len(models) == 1:
-        raise UserError("--model-weights: has no effect with one model")
+        raise UserError("--model-weights: has no effect with one model (leave it out)")
     if options.shortlist is not None and len(models) > 1:
-        raise UserError("--shortlist: needs a single model")
+        raise UserError(f"--shortlist: works with one model, and {len(models)} are given (leave it out)")
     world = world or World()
     keep_pages()
     device = choose_device(options.device, world.local_rank)
@@ -88,14 +88,22 @@ def load_scorer(
         check_int8(device)
     loaded = [load_model(folder, device) for folder in folders]
     first, *others = loaded
+    if not any(model.model.reads_source for model in loaded):
+        message = "reads no source, and cannot translate alone (give it to --rerank, or as a further --model)"
+        raise UserError(f"{quoted(first.folder)}: a {first.facts.model} {message}")
     for model in loaded:
         if model.facts.weights == "int8" and precision not in ("fp32", "int8"):
-            raise UserError(f"{quoted(model.folder)}: has 8-bit weights, which --precision {precision} cannot use")
+            raise UserError(
+                f"--precision {precision}: {quoted(model.folder)} has 8-bit weights (leave --precision out)"
+            )
     for other in others:
         if other.pipeline.hash != first.pipeline.hash:
             directions = {model.pipeline.target.settings.right_to_left for model in (first, other)}
             difference = "vocabularies or text pipelines" if len(directions) == 1 else "directions of writing"
-            raise UserError(f"{quoted(first.folder)} and {quoted(other.folder)}: have different {difference}")
+            raise UserError(
+                f"{quoted(first.folder)} and {quoted(other.folder)}: have different {difference}, and cannot translate "
+                "together (train them on data of one pipeline: nmt prepare --vocabulary)"
+            )
     for model in loaded:
         model.model.requires_grad_(False)
         if precision == "int8":

@@ -9,7 +9,7 @@ from nmt.options import opt, options_class
 class TranslatorOptions:
     """The options of a Translator besides its models and its search."""
 
-    model_weights: tuple[float, ...] = opt((), "weight of each of several models; none: equal weights")
+    model_weights: tuple[float, ...] = opt((), "weight of each of several models, `0.7,0.3`; none: equal weights")
     ensemble: Literal["log-probabilities", "probabilities"] = opt(
         "log-probabilities",
         "mean of several models: of log-probabilities (Marian, Sockeye) or of probabilities (fairseq)",
@@ -20,7 +20,7 @@ class TranslatorOptions:
         "(nmt prepare --right-to-left), of the other direction, or a language model",
     )
     rerank_weights: tuple[float, ...] = opt(
-        (), "weight of the score of the search, then of each --rerank; none: equal weights"
+        (), "weight of the score of the search, then of each --rerank, `1,0.5`; none: equal weights"
     )
     rerank_candidates: int | None = opt(
         None, "with --rerank: candidates of the search; none: its beam size, else --n-best", minimum=1
@@ -64,11 +64,11 @@ class TranslatorOptions:
         if self.alignment not in (None, "hard", "soft") and not _is_weight(self.alignment):
             raise ValueError(f"--alignment {self.alignment}: must be hard, soft, or a number from 0 to 1")
         if self.unk_dictionary is not None and not self.replace_unk:
-            raise ValueError("--unk-dictionary: has no effect without --replace-unk")
+            raise ValueError("--unk-dictionary: has no effect without --replace-unk (give it too)")
         if self.replace_unk and self.raw_tokens:
-            raise ValueError("--replace-unk: replaces words of a text, which --raw-tokens does not print")
+            raise ValueError("--replace-unk: works on words, and --raw-tokens prints tokens (leave one of them out)")
         if (self.rerank_weights or self.rerank_candidates is not None) and not self.rerank:
-            raise ValueError("--rerank-weights and --rerank-candidates: have no effect without --rerank")
+            raise ValueError("--rerank-weights, --rerank-candidates: have no effect without --rerank (give it too)")
 
 
 def _is_weight(text: str) -> bool:

@@ -78,7 +78,7 @@ class Replicas(Generic[_Item, _Result]):
         except BrokenProcessPool:
             check()  # a signal may have ended them too
             raise ResourceError(
-                "a search process was lost, killed perhaps for lack of memory (fewer --replicas, or --batch-tokens)"
+                "a search process was lost, killed perhaps for lack of memory (give fewer --replicas or a smaller --batch-tokens)"
             ) from None
         finally:
             if not complete:

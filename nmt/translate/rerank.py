@@ -130,7 +130,7 @@ def with_candidates(decoder: Decoder, num_candidates: int | None) -> Decoder:
     count = max(decoder.n_best, num_candidates or getattr(options, "beam_size", 1))
     if not hasattr(options, "n_best") or count == 1:
         instead = "--rerank-candidates" if hasattr(options, "n_best") else "--decoder beam"
-        raise UserError(f"--rerank: the search gives one translation of a line, and needs several (give {instead})")
+        raise UserError(f"--rerank: needs several translations of a line, and the search gives one (give {instead})")
     try:
         return type(decoder)(replace(options, n_best=count))  # type: ignore[call-arg]  # a decoder is built by its options
     except ValueError as error:

@@ -129,7 +129,9 @@ class ResultOptions:
             target_words = target.word_of_tokens(tokens)
             attention = None if forced.weights is None else forced.weights[order]
             if attention is None and (self.alignment or self.dictionary is not None):
-                raise UserError("--alignment and --replace-unk need a model with attention")
+                raise UserError(
+                    "--alignment, --replace-unk: the model has no attention, which they need (leave them out)"
+                )
             if self.dictionary is not None and UNK in tokens and attention is not None:
                 words = pipeline.source.words(pipeline.source.prepare([text])[0])
                 numbers = word_weights(attention, source_words, range(len(tokens))).argmax(1)

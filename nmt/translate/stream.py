@@ -125,7 +125,7 @@ def _decoded(
                 if strict:
                     yield first, lines
                     raise InputError(f"{warnings.place}:{position}: not UTF-8 (mend the text, or leave --strict out)")
-                warnings.add(NOT_UTF8, position, f"not UTF-8; {line.num_bad} characters replaced by U+FFFD")
+                warnings.add(NOT_UTF8, position, f"not UTF-8; replaced by U+FFFD ({line.num_bad} of them)")
             lines.append(line.text)
         yield first, lines
         first += len(raw)

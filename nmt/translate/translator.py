@@ -84,10 +84,10 @@ class Translator:
         self.pipeline, self.scorer, self.max_source_length = pipeline, scorer, options.max_source_length
         self.precision: Precision = "fp32" if options.precision == "int8" else options.precision
         if options.shortlist is not None and not decoder.takes_shortlist:
-            raise UserError("--shortlist: not for sampling and mbr (give --decoder beam, or another)")
+            raise UserError("--shortlist: not for --decoder sampling and mbr (give --decoder beam or greedy)")
         avoid = [line for line in read_lines(Path(options.avoid)) if line.strip()] if options.avoid else []
         if avoid and pipeline.target.settings.right_to_left:
-            raise UserError("--avoid: the model writes from right to left, and takes no texts to avoid")
+            raise UserError("--avoid: the model writes from right to left, and cannot avoid texts (leave it out)")
         self._default_constraints = Constraints(avoid=self._prepared(avoid))
         if options.compile:
             with autocast(self.device, self.precision):

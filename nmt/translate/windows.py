@@ -202,5 +202,7 @@ def _decode(raw: list[bytes], name: str, first: int) -> list[str]:
     lines = [decode_line(line, number == 1) for number, line in enumerate(raw, first)]
     for number, line in enumerate(lines, first):
         if line.bad_byte is not None:
-            raise InputError(f"{place_of(name)}:{number}:{line.bad_byte}: not UTF-8 (mend the text)")
+            raise InputError(
+                f"{place_of(name)}:{number}:{line.bad_byte}: not UTF-8 (mend the text: `iconv -c -f utf-8` drops such bytes)"
+            )
     return [line.text for line in lines]

@@ -106,10 +106,10 @@ def test_a_mistyped_or_misplaced_key_of_an_inner_part_names_what_was_meant(call,
         return result.err
 
     assert "did you mean '--criterion.decoder.temperature'?" in refused("--criterion.decoder.temprature=1")
-    assert "(it is one of --criterion.decoder alternatives, --criterion.decoder beam," in refused(
+    assert "(it belongs to --criterion.decoder alternatives, --criterion.decoder beam," in refused(
         "--criterion.decoder.alpha=1"
     )
-    assert "--criterion.decoder.temperature cannot be 'hot'" in refused("--criterion.decoder.temperature=hot")
+    assert "--criterion.decoder.temperature 'hot': must be FLOAT" in refused("--criterion.decoder.temperature=hot")
     assert "--risk-weight 2.0: must be at least 0 and at most 1" in refused("--risk-weight=2")
     assert "unknown decoder 'sampled'" in refused("--criterion.decoder=sampled")
     file = tmp_path / "s.toml"

@@ -439,8 +439,8 @@ def test_bars_are_as_long_as_their_counts():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "nothing to look at"), ({"data": "d", "train": ("a",)}, "stands without a flag"), ({"train": ("a",)}, "-lang"),
-        ({"data": "d", "vocabulary": "v"}, "stands without a flag"), ({"source": ("a",)}, "they are pairs"),
+        ({}, "no corpus is given"), ({"data": "d", "train": ("a",)}, "are both given"), ({"train": ("a",)}, "-lang"),
+        ({"data": "d", "vocabulary": "v"}, "--vocabulary: has no effect"), ({"source": ("a",)}, "they are pairs"),
         ({"data": "d", "workers": 0}, r"--workers (is )?0"), ({"data": "d", "max_ratio": 0.5}, r"--max-ratio (is )?0.5"),
     ],
 )  # fmt: skip

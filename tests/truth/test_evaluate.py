@@ -102,7 +102,10 @@ def test_the_versions_of_newstest2014_are_named_where_they_are_mixed(lines):
     filtered, whole = ("out", "ref.de") if lines[0] == 2737 else ("ref.de", "out")
     assert f"{filtered} looks like newstest2014 as it was filtered" in message and f"{whole} like all of it" in message
     assert "-t wmt14/full" in message
-    assert str(line_count_error("out", 2737, "ref.de", 3000)) == "out has 2,737 lines, ref.de has 3,000"
+    assert (
+        str(line_count_error("out", 2737, "ref.de", 3000))
+        == "out has 2,737 lines, ref.de has 3,000 (line i of one is compared with line i of the other)"
+    )
 
 
 @pytest.mark.parametrize("name", ["newstest2014.de", "/data/newstest2014-deen-ref.de", "WMT14.ref", "x/wmt2014.de"])

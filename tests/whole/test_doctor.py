@@ -81,7 +81,7 @@ def test_the_json_has_the_content_of_the_table(corpus, call, tmp_path):
 def test_the_page_has_every_chart_and_escapes_text_of_the_corpus(corpus, call, tmp_path):
     hostile = "<script>alert(1)</script> \x1b[31m and more"
     result = call(*corpus([hostile, *SOURCE[1:]]), f"--html={tmp_path / 'report.html'}")
-    assert result.code == 0 and "report.html: written" in result.err
+    assert result.code == 0 and "report.html: the report" in result.err
     assert "\x1b" not in result.out
     page = (tmp_path / "report.html").read_text()
     assert "<script" not in page and "&lt;script&gt;" in page and "\x1b" not in page
@@ -101,7 +101,7 @@ def test_prepared_data_is_named_without_a_flag(data, call):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ([], 2, "nothing to look at"), (["nowhere"], 4, "is not there"), (["nowhere", "--train=a"], 2, "--train A --train B"),
+        ([], 2, "no corpus is given"), (["nowhere"], 4, "no such folder"), (["nowhere", "--train=a"], 2, "--train A --train B"),
         (["--train=nowhere", "--source-lang=en", "--target-lang=de"], 2, "nowhere.en: no such file"),
         (["--train=a", "--source-lang=en"], 2, "--target-lang"), (["--fail-on=note", "d"], 2, "--fail-on"),
     ],

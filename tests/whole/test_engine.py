@@ -145,7 +145,7 @@ def test_a_micro_batch_below_the_longest_pair_is_told(data, call, tmp_path):
     [
         ("--precision=tf32", "a number format of NVIDIA's GPUs"),
         ("--max-tokens=0", "at least 1, or auto"),
-        ("--max-tokens=many", "--max-tokens cannot be 'many'"),
+        ("--max-tokens=many", "--max-tokens 'many': must be INT|auto"),
     ],
 )
 def test_what_cannot_be_is_told(flag, told, data, call, tmp_path):

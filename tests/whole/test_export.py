@@ -333,7 +333,7 @@ def test_what_ctranslate2_cannot_run_is_refused_with_the_reason(export, call, tm
     assert "its model is 'rnnsearch'" in reason(make_model(tmp_path / "rnn", "rnnsearch"))
     assert "keys of width 4 and values of width 8" in reason(make_model(tmp_path / "narrow", d_k=4))
     both = reason(tmp_path / "narrow", "--model", tmp_path / "rnn")
-    assert "2 models are an ensemble, which cannot be exported" in both
+    assert "--model: 2 are named, and an ensemble cannot be exported" in both
     assert "written '</s>'" in reason(make_model(tmp_path / "words", words=("</s>",)))
     assert "in reverse order" in reason(make_model(tmp_path / "turned", right_to_left=True))
     (tmp_path / "plugin.py").write_text(PLUGIN)

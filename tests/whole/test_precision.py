@@ -54,10 +54,10 @@ def test_what_8_bits_cannot_do_is_refused(trained, int8, call, tmp_path):
     for words, told in (
         (["average", "--checkpoint", int8, output], "cannot be averaged"),
         (["export", "--format=int8", "--model", int8, output], "has weights of 8 bits already"),
-        (["export", "--format=int8", "--model", trained, output, "--quantization=int8"], "for --format ctranslate2"),
+        (["export", "--format=int8", "--model", trained, output, "--quantization=int8"], "--format ctranslate2 only"),
         (
             ["translate", "--model", int8, f"--input={tmp_path / 'source'}", "--precision=bf16"],
-            "which --precision bf16 cannot use",
+            "--precision bf16: ",
         ),
         (["export", "--format=int8", "--model", int8, f"--output={int8}", "--overwrite"], "is the model to export"),
     ):

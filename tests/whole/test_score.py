@@ -87,7 +87,7 @@ def test_either_side_may_be_stdin_but_not_both(trained, score, call, tmp_path, m
     assert wanted.code == result.code == 5 and result.out == wanted.out
     assert ("stdin:4: no score" if side == "--source" else "s:4: no score") in result.err
     result = call("score", "--model", trained, "--source", "-", "--target", "-")
-    assert result.code == 2 and "source and target are both -" in result.err
+    assert result.code == 2 and "--source and --target are both -" in result.err
 
 
 def test_a_model_without_finite_probabilities_gives_null_and_fails(broken, score):

@@ -101,6 +101,65 @@ def test_divergence_and_an_error_are_reasons(data, tmp_path, call, monkeypatch):
     assert "error: RuntimeError: the [roof] fell in" in call("status", tmp_path / "other").out
 
 
+FULL = '''
+from pathlib import Path
+import torch
+from nmt import register
+from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
+
+@register("criterion", "full", CrossEntropyOptions)
+class Full(CrossEntropy):
+    """Cross entropy on a device that holds not one pair from update 4 on, until it is larger."""
+    def __init__(self, options, context):
+        super().__init__(options, context)
+        self.context = context
+
+    def __call__(self, model, batch):
+        if model.training and self.context.update >= 4 and not Path(__file__).with_name("larger").exists():
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return super().__call__(model, batch)
+'''
+
+
+def test_memory_that_holds_not_one_pair_is_a_reason(data, tmp_path, call):
+    (tmp_path / "full.py").write_text(FULL)
+    arguments = [
+        f"--plugin={tmp_path / 'full.py'}",
+        "--criterion=full",
+        "--batch-tokens=40",
+        "--save-every=3u",
+        "--no-quiet",
+    ]
+    ended = call(*train_arguments(data, tmp_path / "run", 10, *arguments))
+    assert ended.code == 5
+    last = ended.err.splitlines()[-1]
+    assert last.startswith("nmt: error: out of memory in a micro-batch of ") and "a single pair" in last
+    values = call("status", tmp_path / "run", "--json").json
+    assert (values["state"], values["reason"], values["update"]) == ("ended", "out of memory", 3)
+    assert f"nmt: error: {values['message']}" == last
+    assert f"ended: out of memory: {values['message'][:40]}" in call("status", tmp_path / "run").out
+    (tmp_path / "larger").touch()
+    assert call(*train_arguments(data, tmp_path / "run", 10, *arguments)).code == 0
+    assert call("status", tmp_path / "run", "--json").json["message"] == "--max-updates 10 is reached"
+
+
+def test_minutes_are_a_reason_of_each_process_and_more_of_them_go_on(data, tmp_path, call):
+    arguments = train_arguments(data, tmp_path / "run", 100_000, "--no-quiet")
+    updates_before = 0
+    for _ in range(2):
+        ended = call(*arguments, "--max-minutes=0.01")
+        assert ended.code == 0
+        values = call("status", tmp_path / "run", "--json").json
+        assert (values["state"], values["reason"]) == ("ended", "finished")
+        assert values["message"] == "--max-minutes 0.01 is reached"
+        assert values["update"] == updates(tmp_path / "run")[-1]["update"] > updates_before
+        assert values["seconds_left"] is None
+        updates_before = values["update"]
+        said = [line for line in ended.err.splitlines() if "stopped: " in line]
+        assert len(said) == 1 and "] stopped: --max-minutes 0.01 is reached; best loss " in said[0]
+        assert Checkpoints(tmp_path / "run").path(values["update"]).exists()
+
+
 def test_a_full_disk_is_a_reason_although_nothing_more_can_be_written(data, tmp_path, call, nmt):
     disk = tmp_path / "disk"
     disk.mkdir()

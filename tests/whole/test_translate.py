@@ -465,7 +465,7 @@ def test_the_input_is_not_overwritten_by_its_translation(trained, tmp_path, call
     (tmp_path / "text").write_text("ban\n")
     (tmp_path / "link").symlink_to(tmp_path / "text")
     result = call("translate", f"--model={trained}", f"--input={tmp_path / 'text'}", f"--output={tmp_path / 'link'}")
-    assert result.code == 2 and "input and output are one file" in result.err
+    assert result.code == 2 and "--input and --output are the same file" in result.err
     assert (tmp_path / "text").read_text() == "ban\n"
 
 
