@@ -68,7 +68,7 @@ def typed(*lines: str, **given: Any) -> Scene:
     return Scene(steps=tuple((line + "\n", None) for line in lines), **given)
 
 
-TRAIN = "nmt train --data data --output run --preset transformer-tiny --max-minutes 20"
+TRAIN = "nmt train --data data --output run --preset transformer-mini --max-minutes 20"
 SCENES = [
     typed("git clone nmt.git nmt", "cd nmt", "make setup", ". .venv/bin/activate", heading="Install"),
     typed("nmt", sentence="`nmt` alone shows its commands.", picture="commands"),
@@ -78,7 +78,7 @@ SCENES = [
             ("nmt --install-completion bash\n", None),
             (". ~/.bashrc\n", None),
             (f"nmt train --preset {TAB}{TAB}", 3),
-            (f"transformer-t{TAB}--max-u{TAB}", 3),
+            (f"transformer-m{TAB}--max-u{TAB}", 3),
         ),
         leave=CLEAR_LINE,
     ),

@@ -1,6 +1,8 @@
 """An estimate of a run from its first updates: how long it takes, how much memory, and which presets would end sooner."""
 
 import math
+import os
+import time
 from collections.abc import Iterator
 from typing import Final
 
@@ -8,7 +10,7 @@ import torch
 
 from nmt import registry
 from nmt.data.loader import UpdateBatches
-from nmt.device import Memory
+from nmt.device import Memory, processor_seconds
 from nmt.errors import UserError
 from nmt.models.base import Model, Vocabularies
 from nmt.train.options import TrainOptions
@@ -17,6 +19,7 @@ from nmt.train.run import Run
 
 LONG_HOURS: Final = 168.0  # a week
 SLOW_SECONDS: Final = 10.0  # a first update that takes longer is measured as it is; else the second, after the warm-up
+MAX_SHARED_CORES: Final = 0.3  # that other programs use, without a word
 MAX_NAMED_PRESETS: Final = 3
 VARIATIONS: Final = "table3-"  # presets that repeat a published ablation: none is meant to be cheap
 
@@ -27,6 +30,7 @@ class RunEstimate:
     def __init__(self, run: Run) -> None:
         self.run, self.logged = run, not run.world.leads
         self.first = run.progress.update + 1
+        self._began, self._used = time.monotonic(), processor_seconds()
 
     def see(self, data: UpdateBatches, seconds: float) -> None:
         """Look at an update. seconds: that it took"""
@@ -34,8 +38,21 @@ class RunEstimate:
         if self.logged or (run.progress.update == self.first and seconds < SLOW_SECONDS):
             return
         self.logged = True
-        for line in estimate_lines(run, data, seconds):
+        for line in [*estimate_lines(run, data, seconds), *self._busy_line()]:
             run.report.line(line)
+
+    def _busy_line(self) -> Iterator[str]:
+        """A line if other programs have taken cores since the start that this process has threads for."""
+        threads, cores, used = torch.get_num_threads(), os.cpu_count() or 1, processor_seconds()
+        if self._used is None or used is None or self.run.device.type != "cpu" or self.run.world.size > 1:
+            return
+        ours = used[1] - self._used[1]
+        others = (used[0] - self._used[0] - ours) / (time.monotonic() - self._began)
+        if threads > 1 and others + threads > cores + MAX_SHARED_CORES:
+            yield (
+                f"other programs use {others:.1f} of this machine's {cores} cores, and {threads} threads wait for one "
+                f"another: --threads {max(1, int(cores - others))} may be many times as fast"
+            )
 
 
 def estimate_lines(run: Run, data: UpdateBatches, seconds: float) -> Iterator[str]:
@@ -46,6 +63,8 @@ def estimate_lines(run: Run, data: UpdateBatches, seconds: float) -> Iterator[st
     if last is None:
         yield f"estimate: {seconds:.3g} s an update, and no end is set; {memory}"
         return
+    if 1 < last != done and run.schedule(last) > run.schedule(last - 1):
+        yield f"the learning rate still rises at update {last:,}, where the run ends: give fewer --warmup-updates"
     hours = seconds * max(last - done, 0) / 3600
     yield f"estimate: about {duration(hours)} to update {last:,}, at {seconds:.3g} s an update; {memory}"
     if hours > LONG_HOURS:

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from conftest import train_arguments
 
 from nmt import registry
 from nmt.data.shards import PreparedData
+from nmt.device import processor_seconds
 from nmt.models.base import Vocabularies
 from nmt.nn import matmul
 from nmt.train.estimate import RunEstimate, estimate_lines
@@ -241,9 +243,42 @@ def test_a_run_says_after_its_first_updates_how_long_it_takes_and_which_presets_
     tiny = registry.build(registry.choose("model", "transformer", preset), sizes)
     updates = preset["max_updates"] * preset["batch_tokens"] / batches.tokens
     hours = 0.001 / 3600 * updates * tiny.training_flops(*lengths) / run.model.training_flops(*lengths)
-    assert f"would here: --preset transformer-tiny (about {hours:.1f} h)." in second
+    assert f"would here: --preset transformer-tiny (about {hours:.1f} h)" in second
     _, second = estimate_lines(run, batches, 1000.0)
     assert "no preset would either: give fewer --max-updates" in second
     run.options = replace(run.options, max_updates=None)
     [only] = estimate_lines(run, batches, 1000.0)
     assert "no end is set" in only
+
+
+def test_a_run_that_ends_within_its_warm_up_says_so(data, call, tmp_path):
+    rises = "the learning rate still rises at update 3, where the run ends"
+    assert rises in call(*train_arguments(data, tmp_path / "short", 3), "--no-quiet").err
+    ended = call(*train_arguments(data, tmp_path / "run", 3), "--warmup-updates=2", "--no-quiet")
+    assert ended.code == 0 and "still rises" not in ended.err
+
+
+@pytest.mark.parametrize("others", [0.2, 1.4])
+def test_a_run_beside_other_programs_names_the_threads_that_would_be_faster(others, data, call, tmp_path, monkeypatch):
+    clock = {"now": 0.0}
+
+    def used() -> tuple[float, float]:  # this process uses two cores since the start, the others a part of one
+        clock["now"] = time.monotonic()
+        return (2 + others) * clock["now"], 2 * clock["now"]
+
+    monkeypatch.setattr("nmt.train.estimate.processor_seconds", used)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    done = call(*train_arguments(data, tmp_path / "run", 3), "--threads=2", "--no-quiet")
+    told = "other programs use 1.4 of this machine's 2 cores, and 2 threads wait for one another: --threads 1 may be"
+    assert (told in done.err) == (others > 1)
+
+
+def test_the_processor_time_of_this_process_is_part_of_that_of_all_programs():
+    before, ends = processor_seconds(), time.process_time() + 0.3
+    while time.process_time() < ends:
+        pass
+    after = processor_seconds()
+    if before is None or after is None:
+        pytest.skip("this system has no /proc/stat")
+    ours = after[1] - before[1]
+    assert ours >= 0.3 and after[0] - before[0] >= ours - 0.05  # /proc counts in hundredths of a second
