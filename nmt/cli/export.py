@@ -126,8 +126,8 @@ def _development_set(source: str, reference: str) -> "DevelopmentSet":
 def _rows(export: "CTranslate2Export") -> list[str]:
     """A row a search and, after tuning, a row a length penalty, in columns divided by tabs."""
     rows = [
-        f"{agreement.search}\tlines {agreement.lines}\tequal {agreement.equal}\ttied {agreement.tied}"
-        f"\tdifferent {agreement.different}\tendless {agreement.endless}"
+        f"{agreement.search}\tlines {agreement.lines}\tequal {agreement.equal}\tas good {agreement.tied}"
+        f"\tdifferent {agreement.different}\ttoo long to compare {agreement.endless}"
         for agreement in export.agreements
     ]
     if export.tuned is not None:
@@ -143,7 +143,7 @@ COMMAND = Command(
     "export",
     "Write a model folder with weights of 8 bits, as --precision int8 makes them at each start; or one for another engine. "
     "For that, lines are translated both ways, greedily and with a beam of 4, and each search gets a row: equal "
-    "translations, tied ones (as good by our model), different ones, and those that do not end.",
+    "translations, others as good by our model, different ones, and those that reach the limit of length.",
     ExportOptions,
     run,
 )

@@ -89,7 +89,7 @@ def run(options: PlotOptions) -> None:
     else:
         content = draw_charts(charts, output.suffix.lower().removeprefix("."))
     write_file(output, content)
-    log.info(f"{quoted(output)}: {len(charts)} charts of {', '.join(run.name for run in runs)}")
+    log.info(f"{quoted(output)}: charts of {', '.join(run.name for run in runs)}")
 
 
 def _is_page(output: Path | None) -> bool:

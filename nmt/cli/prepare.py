@@ -45,7 +45,7 @@ def _tokens_table(report: dict[str, Any]) -> Table:
 
 
 def _name(row: dict[str, Any]) -> str:
-    return "train" if row["kind"] == "train" else f"{row['kind']} {quoted(row['name'])}"
+    return row["kind"] if row["kind"] in ("train", row["name"]) else f"{row['kind']} {quoted(row['name'])}"
 
 
 def _pairs_line(row: dict[str, Any]) -> str:

@@ -37,10 +37,13 @@ def run(options: ShortlistOptions) -> None:
     with Signals() as signals:
         shortlist = learn_shortlist(data.train, sizes, *limits, signals.check)
     shortlist.save(output, data.pipeline.hash)
-    log.info(f"{output}: {len(shortlist.tokens):,} target tokens of {sizes[0]:,} source tokens")
+    log.info(f"{output}: {len(shortlist.tokens):,} likely translations of {sizes[0]:,} source tokens")
     for dev in data.valid.values():
         share, tokens = measure_coverage(shortlist, *dev.corpus.rows(np.arange(len(dev.corpus))))
-        line = f"{dev.name}: {share:.2%} of its target tokens, {tokens:,.0f} of {sizes[1]:,} tokens a sentence\n"
+        line = (
+            f"{dev.name}: {share:.2%} of its target tokens are listed; "
+            f"a sentence has {tokens:,.0f} of {sizes[1]:,} tokens to choose from\n"
+        )
         sys.stdout.buffer.write(line.encode())
 
 

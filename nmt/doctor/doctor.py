@@ -90,7 +90,7 @@ class SetReport:
 
     @property
     def label(self) -> str:
-        return self.kind if self.kind == "train" else f"{self.kind} {quoted(self.name)}"
+        return self.kind if self.kind in ("train", self.name) else f"{self.kind} {quoted(self.name)}"
 
 
 @dataclass

@@ -153,7 +153,9 @@ def report_validation(run: Run, result: ValidationResult, better: bool, sign: fl
     scores = result.metrics.items()
     text += "".join(f" : {name.upper()} {score.value:.2f} ({score.signature})" for name, score in scores)
     best = "none" if progress.best is None else f"{sign * progress.best:.4f}"
-    state = "new best" if better else f"stalled {progress.stalled} times (best {progress.judged_by}: {best})"
+    state = (
+        "new best" if better else f"not the best for {progress.stalled} in a row (best {progress.judged_by}: {best})"
+    )
     text = f"[valid] Ep. {progress.epoch} : Up. {progress.update} : {text} : {state}"
     numbers = {name: value for name, value in values.items() if value is not None}
     run.report.validation(progress.update, text, numbers, result.examples)
