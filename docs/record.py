@@ -125,7 +125,7 @@ class Terminal:
         process, self._master = pty.fork()
         if process == 0:
             os.chdir(folder)
-            os.execvpe("bash", ["bash", "--noprofile", "--rcfile", ".bashrc"], environment)
+            os.execvpe("bash", ["bash", "--noprofile", "--rcfile", environment["HOME"] + "/.bashrc"], environment)
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         self.wait(None)
 
