@@ -92,7 +92,7 @@ def peers_page(page: str) -> str:
     """docs/peers.md with its second half written anew."""
     before, marker, _ = page.partition(MARKER)
     sections = [
-        ("### Commands\n\n" if command == "commands" else f"### nmt {command}\n\n")
+        f"### {command.capitalize() if command in ('commands', 'names') else f'nmt {command}'}\n\n"
         + table(("there", "here"), ((f"`{word}`", told) for word, told in words.items()))
         for command, words in peers().items()
     ]

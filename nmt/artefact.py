@@ -345,6 +345,7 @@ def _read_manifest(folder: Path, kinds: tuple[str, ...]) -> dict[str, Any]:
     expected = " or ".join(KIND_NAMES.get(kind, kind) for kind in kinds)
     if not (folder / MANIFEST).is_file():
         state = f"has no {MANIFEST}" if folder.is_dir() else "is no folder" if folder.exists() else "no such folder"
+        state += " (several models: --model A --model B)" if ":" in folder.name and not folder.exists() else ""
         raise ArtefactError(f"{quoted(folder)}: {state}; must be the folder of {expected}")
     manifest = read_json(folder / MANIFEST)
     if not isinstance(manifest, dict) or manifest.get("kind") not in kinds or not _is_file_table(manifest.get("files")):

@@ -220,18 +220,24 @@ def options_of(cls: type, path: str = "", positional: Collection[str] = ()) -> l
 def convert(value: Any, kind: Any) -> Any:
     """The text of a flag or a value of a TOML or JSON file as the type of its option; raises ValueError.
 
-    Texts for a tuple of numbers or of names are divided at commas, `0.9,0.98`; texts for one of texts never are.
+    Texts for a tuple of numbers or of names are divided at commas, `0.9,0.98` or `(0.9, 0.98)`; texts for one of texts
+    never are.
     """
     if isinstance(value, str) and value.lower() == "none" and NoneType in get_args(kind):
         return None
     if get_origin(kind) is tuple:
         value = [value] if isinstance(value, str) else value
         if isinstance(value, Sequence) and str not in get_args(kind):
-            value = [word for item in value for word in (item.split(",") if isinstance(item, str) else [item])]
+            value = [word for item in value for word in (_items(item) if isinstance(item, str) else [item])]
     try:
         return msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
+
+
+def _items(text: str) -> list[str]:
+    """The items of a text such as `0.9,0.98`, and of Python's tuples and lists."""
+    return [item.strip() for item in text.strip("()[]").split(",")]
 
 
 def make(cls: type[T], values: Mapping[str, Any]) -> T:

@@ -20,7 +20,7 @@ from typer.exceptions import TyperException
 from nmt import registry
 from nmt.cli.parameters import FLAG, LETTER, OF_FLAG, Flag, flags_of, name_of, spread_values, typer_parameters
 from nmt.cli.settings import HELP, Layer, OptionTable, Settings, choice_by, option_table, settings_file
-from nmt.cli.unknown_words import stray_word, unknown_flag
+from nmt.cli.unknown_words import name_of_peers, stray_word, unknown_flag
 from nmt.errors import UserError
 from nmt.log import log
 from nmt.options import COMMAND_LINE, Option, Part, as_dict, make, opt, options_class, options_of
@@ -168,9 +168,9 @@ class ShellCommand(TyperCommand):
         self.argv = list(args)
         try:
             self._read(ctx)
-        except UserError:
+        except UserError as error:
             if not ctx.resilient_parsing:  # while a shell completes a word, the others may be wrong
-                raise
+                raise name_of_peers(self.argv) or error from None
         ctx.args = []
         return []
 

@@ -39,9 +39,17 @@ def stray_word(command: str, word: str, words: Sequence[str], table: OptionTable
     if any(option.positional for option in table.options):
         return UserError(f"'{quoted(word)}' is a word too many (`nmt {command} --help` shows what it takes)")
     given = {flag.partition("=")[0] for flag in words}
-    needed = [o.flag for o in table.options if o.default is REQUIRED and given.isdisjoint(o.spellings())]
+    inputs = [o for o in table.options if o.default is REQUIRED and o.name != "output"]
+    needed = [o.flag for o in inputs if given.isdisjoint(o.spellings())]
     hint = f"write {needed[0]} {quoted(word)}" if needed else f"`nmt {command} --help` lists the flags"
     return UserError(f"'{quoted(word)}' stands without a flag ({hint})")
+
+
+def name_of_peers(words: Sequence[str]) -> UserError | None:
+    """The error for a refused command line with another toolkit's name of a part or preset; None if it has none."""
+    names = peers()["names"]
+    given = next((name for word in words if (name := word.rpartition("=")[2]) in names), None)
+    return UserError(f"unknown name '{given}' (here: {names[given]})") if given else None
 
 
 def unknown_command(name: str, known: Iterable[str]) -> UserError:
@@ -53,7 +61,7 @@ def unknown_command(name: str, known: Iterable[str]) -> UserError:
 
 @cache
 def peers() -> dict[str, dict[str, str]]:
-    """Commands of other toolkits ("commands"), and their flags by our command, each with what says the same here."""
+    """Words of other toolkits, each with what says the same here: "commands", "names" of parts, and flags by our command."""
     import tomllib
 
     tables = tomllib.loads(PEERS_FILE.read_text(encoding="utf-8"))

@@ -187,7 +187,8 @@ def _of_language(prefix: str, language: str) -> Path:
     plain, packed = Path(f"{prefix}.{language}"), Path(f"{prefix}.{language}.gz")
     path = next((path for path in (plain, packed) if text_exists(path)), None)
     if path is None:
-        raise UserError(f"{quoted(plain)}: no such file, nor {quoted(packed.name)}")
+        several = "; several prefixes are several words" if "," in prefix else ""
+        raise UserError(f"{quoted(plain)}: no such file, nor the same name with .gz{several}")
     return path
 
 

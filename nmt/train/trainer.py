@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from nmt.artefact import Lock
 from nmt.data.loader import UpdateBatches, ahead
 from nmt.errors import Interrupted
+from nmt.log import log
 from nmt.signals import Signals
 from nmt.train.checkpointing import resume, save
 from nmt.train.estimate import RunEstimate
@@ -144,6 +145,8 @@ def validate_run(run: Run, signals: Signals) -> None:
     options, progress, validation = run.options, run.progress, run.validation
     if validation is None:
         return
+    if not log.live:  # there a bar shows it
+        run.report.line(f"validating on {len(validation.dev.corpus):,} pairs of {validation.dev.name}")
     run.context.scorer = model = run.full_model()
     limits = progress.limit.max_micro_batch_tokens, options.precision
     try:

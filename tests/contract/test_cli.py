@@ -145,6 +145,23 @@ def test_help_shows_every_flag_whole_however_narrow_the_terminal(columns, call, 
     assert max(map(len, shown.splitlines())) <= max(int(columns), 60, longest)
 
 
+def test_names_of_other_toolkits_are_answered_with_names_that_there_are(call):
+    known = {name for kind in registry.FOLDERS for name in registry.names(kind)} | set(registry.presets())
+    for name, told in peers()["names"].items():
+        answer = told.split()[1 if told.startswith("--") else 0].rstrip(",;:")
+        assert name not in known and (answer in known or answer in ("nothing", "bpe")), name
+    for flag in ("--arch=transformer_wmt_en_de", "--arch transformer_wmt_en_de"):
+        refused = call("train", *RUN, *flag.split())
+        assert refused.code == 2
+        assert refused.err == "nmt: error: unknown name 'transformer_wmt_en_de' (here: transformer-base)\n"
+    assert call("train", *RUN, "--lr-scheduler=inverse_sqrt").err.endswith("'inverse_sqrt' (here: inverse-sqrt)\n")
+
+
+def test_numbers_may_stand_as_a_tuple_of_python(dumped):
+    for text in ("0.9,0.98", "(0.9, 0.98)", "[0.9,0.98]"):
+        assert dumped(f"--adam-betas={text}")["adam_betas"] == [0.9, 0.98]
+
+
 def test_commands_of_other_toolkits_are_answered_with_commands_that_there_are(call):
     for name, told in peers()["commands"].items():
         assert name not in COMMANDS and set(re.findall(r"nmt (\w+)", told)) <= set(COMMANDS)
@@ -152,7 +169,7 @@ def test_commands_of_other_toolkits_are_answered_with_commands_that_there_are(ca
         assert refused.code == 2 and refused.err == f"nmt: error: unknown command '{name}' (here: {told})\n"
 
 
-@pytest.mark.parametrize("command", sorted(peers().keys() - {"commands"}))
+@pytest.mark.parametrize("command", sorted(peers().keys() - {"commands", "names"}))
 def test_flags_of_other_toolkits_are_answered_with_flags_that_there_are(command, call):
     known = {name: all_flags(command_of(name)) for name in COMMANDS}
     for flag, told in peers()[command].items():
