@@ -64,7 +64,7 @@ def estimate_lines(run: Run, data: UpdateBatches, seconds: float) -> Iterator[st
         yield f"estimate: {seconds:.3g} s an update, and no end is set; {memory}"
         return
     if 1 < last != done and run.schedule(last) > run.schedule(last - 1):
-        yield f"the learning rate still rises at update {last:,}, where the run ends: give fewer --warmup-updates"
+        yield f"the learning rate still rises at update {last:,}, where the run ends: the warm-up is too long for it"
     hours = seconds * max(last - done, 0) / 3600
     yield f"estimate: about {duration(hours)} to update {last:,}, at {seconds:.3g} s an update; {memory}"
     if hours > LONG_HOURS:
