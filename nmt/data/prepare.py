@@ -29,6 +29,8 @@ from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline, Side, SideSettings, Tex
 from nmt.text.steps import TOKENIZERS, TokenizerName, Truecaser, UnicodeForm, count_casings
 from nmt.text.vocabulary import SubwordName, Vocabulary, WordVocabulary
 
+PIECE_MARK: Final = "@@ "  # of subword-nmt
+PIECES_SHARE: Final = 0.1  # of the lines, above which a text is one of pieces
 NOT_OF_THE_RESULT: Final = {"output", "workers", "overwrite", "json"}
 SIDE_OPTIONS: Final = tuple(  # the options of both sides' text; right_to_left is of the target alone
     field.name for field in fields(SideSettings) if field.name not in ("language", "right_to_left")
@@ -243,6 +245,11 @@ def _write_set(
                 lines += more
         writer.finish()
     if not training:
+        if PIECES_SHARE * sum(map(len, raw)) < sum(PIECE_MARK in line for lines in raw for line in lines):
+            log.warn(
+                f"{quoted(text_set.files[0].source)}: words are cut into pieces ('{PIECE_MARK}'); give raw text, else BLEU and "
+                "translations are those of pieces"
+            )
         for side, lines in zip(SIDES, raw, strict=True):
             write_file(folder / f"{text_set.stem}.{side}.txt", "".join(line + "\n" for line in lines).encode())
     if training and not statistics.kept:

@@ -66,7 +66,8 @@ def estimate_lines(run: Run, data: UpdateBatches, seconds: float) -> Iterator[st
     if 1 < last != done and run.schedule(last) > run.schedule(last - 1):
         yield f"the learning rate still rises at update {last:,}, where the run ends: the warm-up is too long for it"
     hours = seconds * max(last - done, 0) / 3600
-    yield f"estimate: about {duration(hours)} to update {last:,}, at {seconds:.3g} s an update; {memory}"
+    update = f"{seconds:.3g} s an update of {data.tokens:,} target tokens"
+    yield f"estimate: about {duration(hours)} to update {last:,}, at {update}; {memory}"
     if hours > LONG_HOURS:
         flops_a_second = flops_of(run.model, data) / max(seconds, 1e-9)
         shorter = dict(

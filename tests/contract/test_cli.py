@@ -162,6 +162,20 @@ def test_numbers_may_stand_as_a_tuple_of_python(dumped):
         assert dumped(f"--adam-betas={text}")["adam_betas"] == [0.9, 0.98]
 
 
+def test_an_alias_in_a_file_and_a_word_after_a_switch_are_answered_with_what_to_write(call, tmp_path):
+    config = tmp_path / "s.toml"
+    config.write_text('save_dir = "x"\n')
+    assert "unknown setting 'save_dir' (here: output)" in call("train", "--config", config).err
+    assert "write --valid-bleu for yes, --no-valid-bleu for no" in call("train", *RUN, "--valid-bleu", "no").err
+    mean = call("average", "run/checkpoints/update-1", "run/checkpoints/update-2").err
+    assert "stands without a flag" in mean and "--output" not in mean
+
+
+def test_a_learning_rate_for_the_schedule_that_takes_a_factor_is_refused(call):
+    refused = call("train", *RUN, "--lr=5e-4")
+    assert refused.code == 2 and "--schedule inverse-sqrt takes a learning rate" in refused.err
+
+
 def test_commands_of_other_toolkits_are_answered_with_commands_that_there_are(call):
     for name, told in peers()["commands"].items():
         assert name not in COMMANDS and set(re.findall(r"nmt (\w+)", told)) <= set(COMMANDS)

@@ -102,6 +102,14 @@ def test_what_is_prepared_can_be_read_back(tmp_path):
     assert json.loads((tmp_path / "data/report.json").read_bytes()) == report
 
 
+@pytest.mark.parametrize("share", [0.05, 0.5])
+def test_a_text_that_another_program_cut_into_pieces_is_named(share, tmp_path, capsys):
+    lines = [f"so@@ me {line}" if i < 20 * share else line for i, line in enumerate(sentences(20, 2))]
+    dev = write(tmp_path / "dev", lines, lines)
+    prepare(options(tmp_path, train=(corpus(tmp_path / "train", 50),), valid=(dev,), subword="none"))
+    assert ("dev.en: words are cut into pieces ('@@ ')" in capsys.readouterr().err) == (share > 0.1)
+
+
 def test_separate_vocabularies_know_their_own_side_only(tmp_path):
     train = corpus(tmp_path / "train", 200)
     prepare(options(tmp_path, train=(train,), subword="unigram", vocab_size=80, joint_vocabulary=False))

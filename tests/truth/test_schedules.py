@@ -51,7 +51,7 @@ def test_inverse_sqrt_grows_from_its_initial_learning_rate():
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_end_of_the_warmup_is_the_peak_and_joins_what_follows(name):
-    schedule = build(name, lr=1e-3, warmup_updates=100)
+    schedule = build(name, lr=0.1, warmup_updates=100)
     peak = max(schedule(update) for update in range(1, 1001))
     assert schedule(100) == pytest.approx(peak)
     assert schedule(50) == pytest.approx(peak / 2)
