@@ -9,7 +9,7 @@ from nmt.translate.results import Translation
 MAX_LOGGED: Final = 10  # messages of one kind
 NOT_UTF8: Final = "not UTF-8"
 CUT: Final = "cut"
-UNKNOWN: Final = "unknown"
+UNKNOWN_TOKENS: Final = "unknown tokens"
 RETRIED: Final = "retried"
 NOT_TRANSLATED: Final = "not translated"
 
@@ -37,7 +37,7 @@ class LineWarnings:
     def __init__(self, place: str, length_flag: str = "--max-source-length") -> None:
         self.place, self._length_hint = place, f" ({length_flag})" if length_flag else ""
         self._kinds = {kind: RateLimitedWarnings(log.warn) for kind in (NOT_UTF8, CUT, RETRIED)}
-        self._kinds[UNKNOWN] = RateLimitedWarnings(log.warn, max_logged=1)
+        self._kinds[UNKNOWN_TOKENS] = RateLimitedWarnings(log.warn, max_logged=1)
         self._kinds[NOT_TRANSLATED] = RateLimitedWarnings(log.error)
 
     @property
@@ -59,7 +59,7 @@ class LineWarnings:
 
     def log_counts(self) -> None:
         """Log how many lines of each kind there were, if any."""
-        counts = {kind: self._kinds[kind].count for kind in (NOT_UTF8, CUT, UNKNOWN, NOT_TRANSLATED)}
+        counts = {kind: self._kinds[kind].count for kind in (NOT_UTF8, CUT, UNKNOWN_TOKENS, NOT_TRANSLATED)}
         if any(counts.values()):
             named = ", ".join(f"{kind}: {count:,}" for kind, count in counts.items() if count)
             log.warn(f"{self.place}: lines {named}")

@@ -60,7 +60,7 @@ class EncodedLine(NamedTuple):
         """Warnings of a Translation about the line itself."""
         found = {"cut": f"cut to {len(self.source):,} tokens"} if self.is_cut else {}
         if num_unknown := np.count_nonzero(self.source == UNK):
-            found["unknown"] = f"the model's vocabulary lacks {num_unknown:,} of its {len(self.source):,} tokens"
+            found["unknown tokens"] = f"the model's vocabulary lacks {num_unknown:,} of its {len(self.source):,} tokens"
         return found
 
 
