@@ -22,6 +22,7 @@ import sentencepiece
 
 from nmt.data.workers import LOOK_SECONDS
 from nmt.errors import ResourceError, UserError, quoted
+from nmt.log import log
 from nmt.signals import STOP_SIGNALS, Signals
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
 from nmt.text.vocabulary import SentencepieceVocabulary
@@ -76,7 +77,8 @@ def learn_apart(texts: Iterable[list[str]], settings: SubwordSettings, signals: 
             process.stdin.write(msgspec.json.encode(asdict(settings)) + b"\n")
             for lines in texts:
                 process.stdin.write("".join(line + "\n" for line in lines).encode())
-        answer = _answer(process, signals)
+        with log.progress(f"learning {settings.name}"):
+            answer = _answer(process, signals)
     finally:
         process.kill()
         with suppress(BrokenPipeError):
