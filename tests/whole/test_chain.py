@@ -14,6 +14,14 @@ from nmt.runs import Checkpoints
 
 SCORING = Path(__file__).parents[3] / "shared/data/scoring"
 RNNSEARCH = ["--model=rnnsearch", "--hidden-size=24", "--embedding-size=16", "--attention-size=16", "--maxout-size=16"]
+CONVS2S = [
+    "--model=convs2s",
+    "--encoder-layers=2x16k3",
+    "--decoder-layers=16k3,20k1",
+    "--embedding-size=16",
+    "--output-size=16",
+]
+OTHER_MODELS = {"rnnsearch": RNNSEARCH, "convs2s": CONVS2S}
 
 
 @pytest.fixture(scope="module")
@@ -236,9 +244,10 @@ def test_score_is_the_log_probability_that_beam_search_reports(trained, corpus, 
     assert means == [one["log_prob"] / len(one["tokens"]) for one in detailed]
 
 
-def test_rnnsearch_goes_through_the_same_commands(data, corpus, tmp_path, call):
+@pytest.mark.parametrize("model", OTHER_MODELS)
+def test_other_models_go_through_the_same_commands(model, data, corpus, tmp_path, call):
     arguments = [argument for argument in train_arguments(data, tmp_path / "run", 20) if argument not in TINY]
-    trained = call(*arguments, *RNNSEARCH, "--batch-tokens=400", "--lr=0.1", "--threads=1")
+    trained = call(*arguments, *OTHER_MODELS[model], "--batch-tokens=400", "--lr=0.1", "--threads=1")
     assert trained.code == 0, trained.err
     assert call("average", "--run", tmp_path / "run", "--last=2", "--output", tmp_path / "m").code == 0
     source, reference = corpus.with_suffix(".en"), corpus.with_suffix(".de")
