@@ -20,7 +20,7 @@ from nmt.dist import World
 from nmt.errors import UserError, quoted
 from nmt.log import log
 from nmt.models.base import Model
-from nmt.nn.linear import choose_matmuls, remove_weight_norm, transpose_weights
+from nmt.nn.linear import choose_matmuls, transpose_weights
 from nmt.nn.quantized import Int8Linear
 from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Pipeline
@@ -247,11 +247,9 @@ class Translator:
     def _prepare_weights(self) -> None:
         """Lay out the weights for many searches and choose the fastest matrix products; once, for all replicas."""
         rerank_models = [model.loaded.model for model in self.reranker.models] if self.reranker else []
-        for model in (self.scorer, *rerank_models):
-            remove_weight_norm(model)
-            if self.device.type == "cpu":
-                transpose_weights(model)
-                choose_matmuls(model)
+        for model in (self.scorer, *rerank_models) if self.device.type == "cpu" else ():
+            transpose_weights(model)
+            choose_matmuls(model)
             for module in model.modules():
                 if isinstance(module, Int8Linear):
                     module.ready()
