@@ -124,3 +124,30 @@ class ConvS2SOptions:
                 convolution_shapes(getattr(self, name))
             except ValueError as error:
                 raise ValueError(f"--{name.replace('_', '-')} {error}") from None
+
+
+@options_class
+class ByteNetOptions:
+    hidden_size: int = opt(
+        800, "inner width of a block, d in the paper; its input and output are twice as wide", minimum=1
+    )
+    encoder_layers: int = opt(30, "residual blocks of the encoder", minimum=1)
+    decoder_layers: int = opt(30, "residual blocks of the decoder", minimum=1)
+    kernel: int = opt(3, "taps of a convolution", minimum=1)
+    max_dilation: int = opt(16, "dilations are 1, 2, 4, ... up to this, and begin anew", minimum=1)
+    combine: Literal["add", "concat"] = opt(
+        "add", "how the encoder's output joins a target embedding: add, or concat and a linear layer"
+    )
+    unfold_factor: float = opt(1.2, "a of the unfolded length a * |s| + b; 1.2 in the paper", minimum=1)
+    unfold_offset: int = opt(0, "b of the unfolded length a * |s| + b; 0 in the paper", minimum=0)
+    bucket: int = opt(50, "|s| is rounded up to a multiple of this; 50 in the paper", minimum=1)
+    dropout: float = opt(0.0, "probability, on each block's output before the residual sum", minimum=0, below=1)
+
+    def __post_init__(self) -> None:
+        if self.max_dilation & (self.max_dilation - 1):
+            raise ValueError(f"--max-dilation {self.max_dilation}: must be a power of 2")
+
+    @property
+    def dilations(self) -> list[int]:
+        """1, 2, 4, ..., max_dilation"""
+        return [2**i for i in range(self.max_dilation.bit_length())]

@@ -256,6 +256,26 @@ def test_other_models_go_through_the_same_commands(model, data, corpus, tmp_path
     assert call("evaluate", "--model", tmp_path / "m", "--source", source, "--reference", reference).code == 0
 
 
+def test_bytenet_translates_characters_and_refuses_data_of_subwords(data, corpus, tmp_path, call):
+    write_corpus(tmp_path / "text", 80, 4)
+    prepared = ["--source-lang=en", "--target-lang=de", "--train", tmp_path / "text", "--valid", corpus]
+    assert call("prepare", *prepared, "--subword=char", "--output", tmp_path / "d").code == 0
+    sizes = ["--model=bytenet", "--hidden-size=8", "--encoder-layers=3", "--decoder-layers=3", "--max-dilation=4"]
+    arguments = [argument for argument in train_arguments(tmp_path / "d", tmp_path / "run", 10) if argument not in TINY]
+    trained = call(*arguments, *sizes, "--bucket=10", "--threads=1")
+    assert trained.code == 0, trained.err
+    source, search = corpus.with_suffix(".en"), ["--beam-size=12", "--length-penalty=none"]
+    translated = call("translate", "--model", tmp_path / "run", "--input", source, *search)
+    assert translated.code == 0 and translated.out.count("\n") == 15
+    alignment = call("translate", "--model", tmp_path / "run", "--input", source, "--alignment=hard")
+    assert alignment.code == 2 and "need a model with attention" in alignment.err
+    arguments = [argument for argument in train_arguments(data, tmp_path / "other", 10) if argument not in TINY]
+    refused = call(*arguments, *sizes)
+    assert (
+        refused.code == 2 and "model bytenet reads characters" in refused.err and "prepare it with char" in refused.err
+    )
+
+
 def test_new_data_takes_the_vocabulary_of_a_run_a_model_or_prepared_data(data, trained, corpus, tmp_path, call):
     for number, vocabulary in enumerate((trained, trained / "checkpoints/update-10", data)):
         output = tmp_path / str(number)
