@@ -173,7 +173,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether updates, epochs, minutes or patience are used up."""
+        """Whether updates, epochs, minutes or patience are used up, or the schedule ends the run."""
         return self.end is not None
 
     @property
@@ -186,7 +186,8 @@ class Run:
             done = {"max_updates": progress.update, "max_epochs": self.epochs, "max_minutes": self.seconds / 60}
             name = max(done, key=lambda name: done[name] / (getattr(options, name) or math.inf))
             return name, f"--{name.replace('_', '-')} {getattr(options, name)} is reached"
-        return None
+        end: tuple[str, str] | None = getattr(self.schedule, "end", None)
+        return end
 
     def agree(self, signal: int | None) -> int | None:
         """Set the clock, and return the signal that any rank received: all ranks stop, save and log at the same update."""
