@@ -39,7 +39,7 @@ CONTROL_PIECES: Final = tuple(f"\x01{symbol}" for symbol in SYMBOLS)
 class SubwordSettings:
     """The settings that a sentencepiece model is learnt with.
 
-    name: bpe or unigram
+    name: bpe, unigram or char
     vocab_size: entries, the control symbols counted
     character_coverage: share of the characters of the text that get an entry
     byte_fallback: whether other characters are spelled in bytes

@@ -58,7 +58,9 @@ class PrepareOptions(CorpusOptions):
         0, "every Nth training pair becomes a development set, 'held-out'; 0 is none (fairseq: 100)", minimum=0
     )
     vocabulary: str | None = opt(None, "a model, run or prepared data whose text pipeline is used; nothing is learnt")
-    subword: SubwordName = opt("bpe", "bpe or unigram (sentencepiece), or none: words as they stand between spaces")
+    subword: SubwordName = opt(
+        "bpe", "bpe, unigram or char (characters), by sentencepiece, or none: words as they stand between spaces"
+    )
     vocab_size: int = opt(
         8000, "entries of a vocabulary, the 4 control symbols counted; 0 with --subword none: all words", minimum=0
     )
@@ -219,7 +221,7 @@ def _learn_vocabulary(options: PrepareOptions, train: TextSet, task: TextTask, s
     log.info(f"learning {options.subword} from {size:,} of {train.num_pairs:,} pairs")
     with closing(in_order(task, train.sample(size, options.seed), options.workers, signals)) as texts:
         learnt = learn_apart(texts, settings, signals)
-    if learnt.size < options.vocab_size:
+    if learnt.size < options.vocab_size and options.subword != "char":
         log.warn(f"the text gives a vocabulary of {learnt.size:,} entries only, --vocab-size is {options.vocab_size:,}")
     return learnt
 

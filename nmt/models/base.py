@@ -171,12 +171,14 @@ class Model(nn.Module, Scorer):
     output: the projection to the vocabulary, features (..., D) -> logits (..., V), a module without other state
     width: D, which some schedules need
     reads_source: whether the prediction depends on the source; a language model's does not
+    reads_characters: whether tokens have to be characters, which training checks
     alignment_layer: the layer of "cross" whose mean over heads, `State.attention`, aligns source and target best
     """
 
     output: nn.Module
     width: int
     reads_source: ClassVar[bool] = True
+    reads_characters: ClassVar[bool] = False
     alignment_layer: int = 0
 
     @abstractmethod

@@ -1,6 +1,7 @@
 """The options of the built-in models. Without torch, so that `--help` answers at once."""
 
-from typing import Literal
+import re
+from typing import Literal, NamedTuple
 
 from nmt import opt, options_class
 
@@ -76,3 +77,77 @@ class LanguageModelOptions:
     def __post_init__(self) -> None:
         if self.d_model % 2 or self.d_model % self.heads:
             raise ValueError(f"--d-model {self.d_model}: must be even, and a multiple of --heads {self.heads}")
+
+
+class ConvolutionShape(NamedTuple):
+    """The width and the kernel, in positions, of a layer of ConvS2S."""
+
+    width: int
+    kernel: int
+
+
+def convolution_shapes(plan: str) -> list[ConvolutionShape]:
+    """The layers of a plan such as `9x512k3,4x1024k3`: nine of width 512 and kernel 3, then four of width 1024.
+
+    Raises ValueError for any other text.
+    """
+    layers: list[ConvolutionShape] = []
+    for text in plan.split(","):
+        match = re.fullmatch(r"(?:([1-9]\d*)x)?([1-9]\d*)k([1-9]\d*)", text.strip())
+        if match is None:
+            raise ValueError(f"'{text}': no layers (write 9x512k3 for nine of width 512 and kernel 3)")
+        layers += [ConvolutionShape(int(match[2]), int(match[3]))] * int(match[1] or 1)
+    return layers
+
+
+@options_class
+class ConvS2SOptions:
+    encoder_layers: str = opt(
+        "9x512k3,4x1024k3,2x2048k1", "count, width and kernel of the encoder's layers; as released for En-De"
+    )
+    decoder_layers: str = opt(
+        "9x512k3,4x1024k3,2x2048k1", "count, width and kernel of the decoder's layers; as released for En-De"
+    )
+    embedding_size: int = opt(768, "width of embeddings and positions; 512 in the paper, 768 as released", minimum=1)
+    output_size: int = opt(512, "width of the decoder's output, before the logits", minimum=1)
+    max_positions: int = opt(1024, "learned positions; a longer sentence repeats the last", minimum=1)
+    dropout: float = opt(
+        0.2,
+        "probability, on embeddings, each layer's input and the decoder's output; 0.2 for En-De, 0.1 for En-Fr",
+        minimum=0,
+        below=1,
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("encoder_layers", "decoder_layers"):
+            try:
+                convolution_shapes(getattr(self, name))
+            except ValueError as error:
+                raise ValueError(f"--{name.replace('_', '-')} {error}") from None
+
+
+@options_class
+class ByteNetOptions:
+    hidden_size: int = opt(
+        800, "inner width of a block, d in the paper; its input and output are twice as wide", minimum=1
+    )
+    encoder_layers: int = opt(30, "residual blocks of the encoder", minimum=1)
+    decoder_layers: int = opt(30, "residual blocks of the decoder", minimum=1)
+    kernel: int = opt(3, "taps of a convolution", minimum=1)
+    max_dilation: int = opt(16, "dilations are 1, 2, 4, ... up to this, and begin anew", minimum=1)
+    combine: Literal["add", "concat"] = opt(
+        "add", "how the encoder's output joins a target embedding: add, or concat and a linear layer"
+    )
+    unfold_factor: float = opt(1.2, "a of the unfolded length a * |s| + b; 1.2 in the paper", minimum=1)
+    unfold_offset: int = opt(0, "b of the unfolded length a * |s| + b; 0 in the paper", minimum=0)
+    bucket: int = opt(50, "|s| is rounded up to a multiple of this; 50 in the paper", minimum=1)
+    dropout: float = opt(0.0, "probability, on each block's output before the residual sum", minimum=0, below=1)
+
+    def __post_init__(self) -> None:
+        if self.max_dilation & (self.max_dilation - 1):
+            raise ValueError(f"--max-dilation {self.max_dilation}: must be a power of 2")
+
+    @property
+    def dilations(self) -> list[int]:
+        """1, 2, 4, ..., max_dilation"""
+        return [2**i for i in range(self.max_dilation.bit_length())]

@@ -20,7 +20,8 @@ LENGTH_STRIDE: Final = 8  # between them
 
 def linear_flops(module: nn.Module) -> int:
     """FLOPs of all linear layers of a module at one position."""
-    return sum(2 * layer.weight.numel() for layer in module.modules() if isinstance(layer, nn.Linear))
+    layers = (layer for layer in module.modules() if isinstance(layer, nn.Linear))
+    return sum(2 * layer.in_features * layer.out_features for layer in layers)
 
 
 def _matrix_times_vector(matrix: Sequence[int], vector: Sequence[int], *_: Any, **__: Any) -> int:

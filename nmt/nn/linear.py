@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from nmt.nn import matmul
 
@@ -49,3 +50,10 @@ def choose_matmuls(model: nn.Module) -> None:
         for layer in model.modules():
             if isinstance(layer, Linear):
                 matmul.choose_matmul(layer.weight, layer.bias)
+
+
+def remove_weight_norm(model: nn.Module) -> None:
+    """Replace each weight that is a gain times a direction (Salimans and Kingma, 2016) by the product, for a search."""
+    for module in list(model.modules()):
+        if parametrize.is_parametrized(module, "weight"):
+            parametrize.remove_parametrizations(module, "weight")

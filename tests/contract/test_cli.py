@@ -78,7 +78,11 @@ def test_an_unknown_command_names_the_nearest(nmt):
 
 @pytest.mark.parametrize(
     ("given", "suggested"),
-    [("tiny", "'transformer-tiny'"), ("iwslt", "'transformer-iwslt'"), ("rnn", "'rnnsearch' or 'rnnsearch-small'")],
+    [
+        ("tiny", "'transformer-tiny'"),
+        ("iwslt", "'convs2s-iwslt' or 'transformer-iwslt'"),
+        ("rnn", "'rnnsearch' or 'rnnsearch-small'"),
+    ],
 )
 def test_a_part_of_a_name_is_answered_with_the_names_that_contain_it(given, suggested, call):
     assert f"unknown preset '{given}' (did you mean {suggested}?)" in call("train", "--preset", given).err

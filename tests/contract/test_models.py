@@ -17,6 +17,20 @@ from nmt.symbols import BOS, EOS, PAD, UNK
 ALL = registry.names("model")
 SMALL = {  # options that make a model small; one that is not named is built with its defaults
     "transformer": {"encoder_layers": 2, "decoder_layers": 2, "d_model": 32, "d_ff": 64, "heads": 4},
+    "bytenet": {
+        "hidden_size": 12,
+        "encoder_layers": 4,
+        "decoder_layers": 3,
+        "max_dilation": 4,
+        "unfold_factor": 1.5,
+        "bucket": 2,
+    },
+    "convs2s": {
+        "encoder_layers": "24k3,32k2,32k1",
+        "decoder_layers": "24k3,32k2,28k1",
+        "embedding_size": 20,
+        "output_size": 16,
+    },
     "rnnsearch": {"embedding_size": 24, "hidden_size": 32, "attention_size": 28, "maxout_size": 20},
     "language-model": {"layers": 2, "d_model": 32, "d_ff": 64, "heads": 4},
 }

@@ -162,7 +162,7 @@ def test_separators_inside_a_line_shift_nothing(tmp_path):
     assert len(data.valid["t"].source_lines) == 6 == report["sets"][0]["kept"]
 
 
-@pytest.mark.parametrize("subword", ["bpe", "unigram", "none"])
+@pytest.mark.parametrize("subword", ["bpe", "unigram", "char", "none"])
 def test_control_symbols_in_a_corpus_are_text(tmp_path, subword):
     lines = [*sentences(50, 1), *["a </s> b <pad> <s>c <unk>"] * 20]
     train = write(tmp_path / "train", lines, lines)

@@ -21,6 +21,20 @@ LENGTHS = [(1, 1), (7, 3), (2, 11)]
 TINY = {"encoder_layers": 2, "decoder_layers": 3, "d_model": 32, "d_ff": 56, "heads": 4}
 SMALL = {
     "transformer": TINY,
+    "bytenet": {
+        "hidden_size": 12,
+        "encoder_layers": 4,
+        "decoder_layers": 3,
+        "max_dilation": 4,
+        "unfold_factor": 1.0,
+        "bucket": 1,
+    },
+    "convs2s": {
+        "encoder_layers": "24k3,32k2,32k1",
+        "decoder_layers": "24k3,32k2,28k1",
+        "embedding_size": 20,
+        "output_size": 16,
+    },
     "rnnsearch": {"embedding_size": 24, "hidden_size": 32, "attention_size": 28},
     "language-model": {"layers": 2, "d_model": 32, "d_ff": 64, "heads": 4},
 }

@@ -106,6 +106,19 @@ def test_plateau_falls_only_after_that_many_validations_in_a_row_without_a_new_b
     assert rates == [1, 1, 1, 1, 1, 0.5, 0.5, 0.5, 0.5, 0.25, 0.25, 0.2]
 
 
+def test_plateau_by_ten_at_every_validation_after_the_first_ends_the_run_below_its_last_rate():
+    """Gehring et al., section 4.2: divided by ten after each epoch once perplexity stops falling, until below 1e-4."""
+    schedule = build("plateau", lr=0.25, plateau_factor=0.1, plateau_patience=1, plateau_every=True, stop_lr=1e-4)
+    rates, ends = [], []
+    for loss in [3.0, 2.0, 2.5, 1.9, 1.8, 1.7]:
+        schedule.see(loss)
+        rates.append(schedule(1))
+        ends.append(schedule.end)
+    assert rates == pytest.approx([0.25, 0.25, 0.025, 0.0025, 2.5e-4, 2.5e-5])
+    assert ends[:-1] == [None] * 5 and ends[-1][0] == "stop_lr"
+    assert ends[-1][1] == "the learning rate is 2.5e-05, below --stop-lr 0.0001"
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_a_schedule_taken_up_from_its_state_goes_on_as_if_never_stopped(name):
     losses = [2.0, 2.1, 1.9, 2.2, 2.3, 2.4, 2.5, 1.8, 3.0, 3.0, 3.0]

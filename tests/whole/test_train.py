@@ -509,6 +509,16 @@ def test_adafactor_and_plateau_go_on_bit_for_bit(data, tmp_path, capfd):
     assert_same_run(tmp_path / "cut", tmp_path / "whole", 20)
 
 
+def test_a_run_ends_below_its_last_learning_rate(data, tmp_path, capfd):
+    """No weight moves by such a rate: the second validation is no better than the first, and cuts it."""
+    parts = ["--schedule=plateau", "--lr=1e-20", "--plateau-patience=1", "--plateau-every", "--stop-lr=7e-21"]
+    arguments = train_arguments(data, tmp_path / "run", 40, *parts, "--valid-every=3u", "--no-valid-bleu")
+    for said in ("below --stop-lr 7e-21", "--schedule plateau ends there"):
+        assert run_in_process([*arguments, "--warmup-updates=0"]) == 0
+        assert said in (tmp_path / "run/train.log").read_text()
+    assert Checkpoints(tmp_path / "run").all()[-1].name == "update-6"
+
+
 @pytest.mark.parametrize("model", ["transformer", "rnnsearch"])
 def test_bf16_trains_on_the_cpu(model, data, tmp_path, capfd):
     sizes = {
