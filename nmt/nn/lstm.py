@@ -165,7 +165,7 @@ class _Unrolled(torch.autograd.Function):
         with torch.autocast(gradient.device.type, enabled=False):
             tape = Tape(gates, cells, outputs, peepholes, projection, form, clip)
             weight = recurrent.to(gradient.dtype)
-            back = TapeGradient(tape, reverse)
+            back = TapeGradient(tape, torch.empty_like(gates), reverse)
             of_state: Tensor | None = None
             for t in steps(len(gradient), not reverse):
                 total = gradient[t] if of_state is None else of_state.add_(gradient[t])
@@ -229,11 +229,11 @@ class Tape:
 class TapeGradient:
     """The backward pass of a tape, step by step from the last one read.
 
-    gates: (T, B, 4 H) the gradients of the gates before activation
+    gates: (T, B, 4 H) where the gradients of the gates before activation are written
     """
 
-    def __init__(self, tape: Tape, reverse: bool) -> None:
-        self.tape, self.gates = tape, torch.empty_like(tape.gates)
+    def __init__(self, tape: Tape, gates: Tensor, reverse: bool) -> None:
+        self.tape, self.gates = tape, gates
         o, i, f, candidate = tape.gates.chunk(4, dim=-1)
         self.before = previous(tape.cells, reverse)
         self.squashed = tape.cells.tanh() if tape.form.output_tanh else tape.cells

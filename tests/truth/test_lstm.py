@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from nmt.nn.additive import AdditiveAttention
+from nmt.nn.attentive import AttentiveLstm
 from nmt.nn.lstm import Lstm, LstmForm
 from nmt.nn.quantized import quantize
 
@@ -142,3 +144,87 @@ def test_bfloat16_is_near_to_float32():
     exact.sum().backward()
     for parameter, gradient in zip(lstm.parameters(), near, strict=True):
         torch.testing.assert_close(gradient, parameter.grad, atol=0.1, rtol=0.1)
+
+
+S, A = 4, 8
+FORMS_OF_ATTENTION = {
+    "GNMT's": {},
+    "biased": {"bias": True},
+    "normalised": {"bias": True, "normalised": True},
+    "Shazeer's": {"form": "product"},
+}
+
+
+def attentive(form, variant):
+    torch.manual_seed(2)
+    width = form.projection or H
+    layer = AttentiveLstm(M, M, H, form, AdditiveAttention(width, M, A, **FORMS_OF_ATTENTION[variant])).double()
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter, std=0.7)
+    memory = torch.randn(B, S, M, dtype=torch.float64, requires_grad=True)
+    return layer, memory, torch.tensor([[True] * S, [True, True, False, False], [True, True, True, False]])
+
+
+def attend_step_by_step(layer, vectors, memory, mask, clip):
+    """All steps of the layer, each by torch's operations: outputs (T, B, R) and weights (B, T, S)."""
+    keys, values = layer.project_memory(memory)
+    state, outputs, weights = layer.cell.initial(B, vectors), [], []
+    for vector in vectors:
+        state, step_weights = layer.step(layer.inputs(vector), state, keys, values, mask, clip)
+        outputs.append(state.output)
+        weights.append(step_weights)
+    return torch.stack(outputs), torch.cat(weights, 1)
+
+
+@pytest.mark.parametrize("variant", FORMS_OF_ATTENTION)
+@pytest.mark.parametrize("form", FORMS)
+def test_an_attentive_layer_is_its_steps_and_so_is_the_gradient_of_every_weight(form, variant):
+    (layer, memory, mask), clip = attentive(FORMS[form], variant), 0.6
+    vectors = torch.randn(T, B, M, dtype=torch.float64, requires_grad=True)
+    weightings = torch.randn(T, B, layer.cell.width).double(), torch.randn(B, T, S).double()
+    results = [
+        attend_step_by_step(layer, vectors, memory, mask, clip),
+        layer(layer.inputs(vectors), *layer.project_memory(memory), mask, clip),
+    ]
+    wanted = [vectors, memory, *layer.parameters()]
+    sums = [sum((one * other).sum() for one, other in zip(result, weightings, strict=True)) for result in results]
+    expected, found = (torch.autograd.grad(total, wanted) for total in sums)
+    for one, other in zip([*results[1], *found], [*results[0], *expected], strict=True):
+        assert other.abs().amax() > 0
+        torch.testing.assert_close(one, other)
+    with torch.no_grad():
+        outputs, weights = layer(layer.inputs(vectors), *layer.project_memory(memory), mask, clip)
+    torch.testing.assert_close(outputs, results[0][0])
+    torch.testing.assert_close(weights, results[0][1])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("variant", FORMS_OF_ATTENTION)
+def test_the_weights_of_additive_attention_are_those_of_its_equation(variant):
+    layer, memory, mask = attentive(LstmForm(), variant)
+    attention, queries = layer.attention, torch.randn(B, H).double()
+    weights = attention(queries, attention.project_memory(memory), mask)
+    v = attention.direction
+    if attention.length is not None:
+        v = attention.length * v / v.norm()
+    for b in range(B):
+        q = attention.query.weight @ queries[b]
+        energies = []
+        for x in memory[b][mask[b]]:
+            k = attention.keys.weight @ x + (0 if attention.keys.bias is None else attention.keys.bias)
+            energies.append(v @ (q.tanh() * k.tanh() if variant == "Shazeer's" else (q + k).tanh()))
+        expected = torch.stack(energies).softmax(0)
+        torch.testing.assert_close(weights[b, 0, : len(expected)], expected)
+        assert weights[b, 0, len(expected) :].count_nonzero() == 0
+
+
+def test_an_attentive_layer_in_bfloat16_is_near_to_float32():
+    layer, memory, mask = attentive(LstmForm(output_tanh=False), "GNMT's")
+    layer, memory, vectors = layer.float(), memory.float(), torch.randn(T, B, M)
+    exact, weights = layer(layer.inputs(vectors), *layer.project_memory(memory), mask)
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs, near = layer(layer.inputs(vectors), *layer.project_memory(memory), mask)
+    torch.testing.assert_close(outputs.float(), exact, atol=0.05, rtol=0.05)
+    torch.testing.assert_close(near, weights, atol=0.05, rtol=0.05)
+    (outputs.float().sum() + near[:, :, 0].sum()).backward()
+    assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
