@@ -63,6 +63,36 @@ class RnnSearchOptions:
 
 
 @options_class
+class GnmtOptions:
+    encoder_layers: int = opt(8, "layers of the encoder, the lowest in both directions", minimum=1)
+    decoder_layers: int = opt(8, "layers of the decoder", minimum=1)
+    hidden_size: int = opt(1024, "width of the embeddings and of every LSTM", minimum=1)
+    attention_size: int = opt(1024, "width of the attention's hidden layer", minimum=1)
+    cell: Literal["gnmt", "standard"] = opt(
+        "gnmt", "gnmt: without biases, and without tanh of the cell's output (equation 11); standard: with both"
+    )
+    clip_start: float = opt(
+        8.0,
+        "numbers in cells and between layers are clipped to this size in the first update, delta in the paper",
+        above=0,
+    )
+    clip_end: float | None = opt(
+        1.0, "the same after clip_updates, in validation and in translation; none never clips", above=0
+    )
+    clip_updates: int = opt(100_000, "updates of linear change from clip_start to clip_end", minimum=0)
+    logit_clip: float | None = opt(
+        25.0, "logits are clipped to this size, gamma in the paper; none never clips", above=0
+    )
+    init_range: float = opt(0.04, "all weights start uniform between minus and plus this", above=0)
+    dropout: float = opt(
+        0.2,
+        "probability, on the input of each LSTM, the memory and the features; 0.3 in the paper's En-De",
+        minimum=0,
+        below=1,
+    )
+
+
+@options_class
 class LanguageModelOptions:
     layers: int = opt(6, "layers", minimum=1)
     d_model: int = opt(512, "width of every layer's output", minimum=1)
