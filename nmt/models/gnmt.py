@@ -132,7 +132,7 @@ class Gnmt(Model):
         return State(memory, hypotheses)
 
     def prepared(self, output: Callable[[Tensor], Tensor] | None = None) -> Scorer:
-        return PreparedScorer(self.start, partial(self.step, output=output))
+        return PreparedScorer(self.start, partial(self.step, output=output or self.prepared_output()))
 
     def step(
         self, tokens: Tensor, state: State, output: Callable[[Tensor], Tensor] | None = None

@@ -19,6 +19,15 @@ SMALL = {  # options that make a model small; one that is not named is built wit
     "transformer": {"encoder_layers": 2, "decoder_layers": 2, "d_model": 32, "d_ff": 64, "heads": 4},
     "rnnsearch": {"embedding_size": 24, "hidden_size": 32, "attention_size": 28, "maxout_size": 20},
     "gnmt": {"encoder_layers": 3, "decoder_layers": 3, "hidden_size": 32, "attention_size": 28, "init_range": 0.2},
+    "deep-att": {
+        "encoder_layers": 2,
+        "decoder_layers": 3,
+        "embedding_size": 16,
+        "hidden_size": 32,
+        "memory_size": 20,
+        "attention_size": 12,
+        "init_std": 0.2,
+    },
     "language-model": {"layers": 2, "d_model": 32, "d_ff": 64, "heads": 4},
 }
 V = 40
