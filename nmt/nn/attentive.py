@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from nmt.nn.additive import AdditiveAttention, AdditiveForm
 from nmt.nn.linear import Linear
-from nmt.nn.lstm import LstmCell, LstmForm, LstmState, Tape, TapeGradient, previous, steps
+from nmt.nn.lstm import LstmCell, LstmForm, LstmState, Tape, TapeGradient, previous, product_with, steps
 from nmt.nn.matmul import add_product, product, product_back
 from nmt.nn.quantized import Int8Linear
 
@@ -92,7 +92,7 @@ class _AttentiveUnrolled(torch.autograd.Function):
         (T, B, _), (_, S, A) = gates.shape, keys.shape
         with torch.autocast(gates.device.type, enabled=False):
             weight, v = recurrent.to(gates.dtype), energy.to(keys.dtype)
-            tape = Tape.empty(gates, peepholes, projection, form, clip)
+            tape = Tape.empty(gates, peepholes, product_with(projection, gates), form, clip)
             state, cell = tape.zeros()
             weights = tape.cells.new_empty(T, B, S)
             hidden = keys.new_empty((T, B, S, A) if attention_form == "sum" else (T, B, A))
@@ -122,9 +122,9 @@ class _AttentiveUnrolled(torch.autograd.Function):
         A, gradient_of = len(energy), _SumGradient if attention_form == "sum" else _ProductGradient
         with torch.autocast(gradient.device.type, enabled=False):
             weight = recurrent.to(gates.dtype)
-            tape = Tape(gates, cells, outputs, peepholes, projection, form, clip)
+            tape = Tape(gates, cells, outputs, peepholes, None, form, clip)
             products = gates.new_empty(*gates.shape[:2], len(weight))  # T B A+4H: gradients of the recurrent products
-            back = TapeGradient(tape, products[:, :, A:], reverse=False)
+            back = TapeGradient(tape, projection, products[:, :, A:], reverse=False)
             attention = gradient_of(keys, energy, hidden)
             of_state: Tensor | None = None
             for t in steps(len(gates), reverse=True):

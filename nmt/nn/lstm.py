@@ -6,7 +6,9 @@ Dimensions: T positions, B sentences, M width of an input, H of a cell, R of an 
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -66,11 +68,11 @@ class LstmCell(nn.Module):
             weights = self.recurrent.weight, self.peepholes, projection
             outputs: Tensor = _Unrolled.apply(gates, *weights, self.form, clip, reverse)  # type: ignore[no-untyped-call]
             return outputs
-        state, result = self.initial(gates.shape[1], gates), gates.new_empty(*gates.shape[:2], self.width)
-        for t in steps(len(gates), reverse):
-            state = self.step(gates[t], state, clip)
-            result[t] = state.output
-        return result
+        with torch.no_grad():
+            project = None if self.projection is None else self.projection.prepared()
+            tape = Tape.empty(gates, self.peepholes, project, self.form, clip)
+            tape.record(gates, self.recurrent.prepared(), reverse)
+        return tape.outputs
 
     def step(self, gates: Tensor, state: LstmState, clip: float = math.inf) -> LstmState:
         """One step: gates (N, 4 H) and the state before it -> the state after it."""
@@ -147,12 +149,8 @@ class _Unrolled(torch.autograd.Function):
         reverse: bool,
     ) -> Tensor:
         with torch.autocast(gates.device.type, enabled=False):
-            weight = recurrent.to(gates.dtype)
-            tape = Tape.empty(gates, peepholes, projection, form, clip)
-            state, cell = tape.zeros()
-            for t in steps(len(gates), reverse):
-                torch.add(product(state, weight), gates[t], out=tape.gates[t])
-                state, cell = tape.update(t, cell)
+            tape = Tape.empty(gates, peepholes, product_with(projection, gates), form, clip)
+            tape.record(gates, partial(product, weight=recurrent.to(gates.dtype)), reverse)
         ctx.save_for_backward(recurrent, peepholes, projection, tape.gates, tape.cells, tape.outputs)
         ctx.settings = form, clip, reverse
         return tape.outputs
@@ -163,9 +161,9 @@ class _Unrolled(torch.autograd.Function):
         recurrent, peepholes, projection, gates, cells, outputs = ctx.saved_tensors
         form, clip, reverse = ctx.settings
         with torch.autocast(gradient.device.type, enabled=False):
-            tape = Tape(gates, cells, outputs, peepholes, projection, form, clip)
+            tape = Tape(gates, cells, outputs, peepholes, None, form, clip)
             weight = recurrent.to(gradient.dtype)
-            back = TapeGradient(tape, torch.empty_like(gates), reverse)
+            back = TapeGradient(tape, projection, torch.empty_like(gates), reverse)
             of_state: Tensor | None = None
             for t in steps(len(gradient), not reverse):
                 total = gradient[t] if of_state is None else of_state.add_(gradient[t])
@@ -176,29 +174,46 @@ class _Unrolled(torch.autograd.Function):
             return back.gates, of_recurrent, *back.weights(), None, None, None
 
 
+LinearMap = Callable[[Tensor], Tensor]
+"""The product of (N, X) with a fixed weight: (N, Y)."""
+
+
+def product_with(weight: Tensor | None, like: Tensor) -> LinearMap | None:
+    """The product with a weight (Y, X) in the type of `like`; None for no weight."""
+    return None if weight is None else partial(product, weight=weight.to(like.dtype))
+
+
 @dataclass
 class Tape:
     """The activations of a cell at all steps, which its backward pass needs.
 
     gates: (T, B, 4 H) activated; cells: (T, B, H) float32; outputs: (T, B, R)
+    project: the projection of the outputs; None for none
     """
 
     gates: Tensor
     cells: Tensor
     outputs: Tensor
     peepholes: Tensor | None
-    projection: Tensor | None
+    project: LinearMap | None
     form: LstmForm
     clip: float
 
     @classmethod
     def empty(
-        cls, gates: Tensor, peepholes: Tensor | None, projection: Tensor | None, form: LstmForm, clip: float
+        cls, gates: Tensor, peepholes: Tensor | None, project: LinearMap | None, form: LstmForm, clip: float
     ) -> "Tape":
         T, B, H = *gates.shape[:2], gates.shape[2] // 4
         cells = gates.new_empty(T, B, H, dtype=torch.promote_types(gates.dtype, torch.float32))
         outputs = gates.new_empty(T, B, form.projection or H)
-        return cls(torch.empty_like(gates), cells, outputs, peepholes, projection, form, clip)
+        return cls(torch.empty_like(gates), cells, outputs, peepholes, project, form, clip)
+
+    def record(self, gates: Tensor, recurrent: LinearMap, reverse: bool) -> None:
+        """Make all steps. gates: (T, B, 4 H) given by the inputs"""
+        state, cell = self.zeros()
+        for t in steps(len(gates), reverse):
+            torch.add(recurrent(state), gates[t], out=self.gates[t])
+            state, cell = self.update(t, cell)
 
     def zeros(self) -> tuple[Tensor, Tensor]:
         """Output and cell before the first step."""
@@ -219,10 +234,9 @@ class Tape:
         if self.peepholes is not None:
             o.addcmul_(self.peepholes[0], after).sigmoid_()
         squashed = after.tanh() if self.form.output_tanh else after
-        if self.projection is None:
+        if self.project is None:
             return torch.mul(o, squashed, out=self.outputs[t]), after
-        output = (o * squashed).to(self.outputs.dtype)
-        self.outputs[t] = product(output, self.projection.to(output.dtype))
+        self.outputs[t] = self.project((o * squashed).to(self.outputs.dtype))
         return self.outputs[t], after
 
 
@@ -232,8 +246,8 @@ class TapeGradient:
     gates: (T, B, 4 H) where the gradients of the gates before activation are written
     """
 
-    def __init__(self, tape: Tape, gates: Tensor, reverse: bool) -> None:
-        self.tape, self.gates = tape, gates
+    def __init__(self, tape: Tape, projection: Tensor | None, gates: Tensor, reverse: bool) -> None:
+        self.tape, self.projection, self.gates = tape, projection, gates
         o, i, f, candidate = tape.gates.chunk(4, dim=-1)
         self.before = previous(tape.cells, reverse)
         self.squashed = tape.cells.tanh() if tape.form.output_tanh else tape.cells
@@ -247,14 +261,14 @@ class TapeGradient:
             factors[:, :, 1:] *= inside[:, :, None]
             self.kept = f * inside
         self.factors, self.of_cell = factors, torch.zeros_like(tape.cells[0])
-        self.of_outputs = torch.empty_like(tape.outputs) if tape.projection is not None else None
+        self.of_outputs = torch.empty_like(tape.outputs) if projection is not None else None
 
     def step(self, t: int, gradient: Tensor) -> Tensor:
         """gradient: (B, R) of step t's output -> the gradient of its gates (B, 4 H)"""
         tape, gates = self.tape, self.gates[t].unflatten(1, (4, -1))  # B 4 H
-        if tape.projection is not None and self.of_outputs is not None:
+        if self.projection is not None and self.of_outputs is not None:
             self.of_outputs[t] = gradient
-            gradient = product_back(gradient, tape.projection.to(gradient.dtype))
+            gradient = product_back(gradient, self.projection.to(gradient.dtype))
         torch.mul(gradient, self.factors[t, :, 0], out=gates[:, 0])
         self.of_cell.addcmul_(gradient, self.to_cell[t])
         if tape.peepholes is not None:
@@ -272,8 +286,8 @@ class TapeGradient:
         if tape.peepholes is not None:
             products = o * tape.cells, i * self.before, f * self.before
             of_peepholes = torch.stack([product.sum((0, 1)) for product in products]).to(tape.peepholes.dtype)
-        if tape.projection is not None and self.of_outputs is not None:
-            outputs = (tape.gates.chunk(4, dim=-1)[0] * self.squashed).flatten(0, 1).to(tape.projection.dtype)
-            of_projection = torch.zeros_like(tape.projection)
+        if self.projection is not None and self.of_outputs is not None:
+            outputs = (tape.gates.chunk(4, dim=-1)[0] * self.squashed).flatten(0, 1).to(self.projection.dtype)
+            of_projection = torch.zeros_like(self.projection)
             add_product(of_projection, self.of_outputs.flatten(0, 1).to(outputs.dtype), outputs)
         return of_peepholes, of_projection

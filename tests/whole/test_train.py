@@ -511,9 +511,11 @@ def test_adafactor_and_plateau_go_on_bit_for_bit(data, tmp_path, capfd):
 
 LSTMS = {
     "gnmt": ["--hidden-size=16", "--attention-size=16", "--encoder-layers=2", "--decoder-layers=3", "--clip-updates=8"],
-    "deep-att": ["--hidden-size=16", "--embedding-size=12", "--attention-size=12", "--memory-size=16"]
-    + ["--encoder-layers=2", "--decoder-layers=2"],
-}
+    "deep-att": [
+        "--hidden-size=16", "--embedding-size=12", "--attention-size=12", "--memory-size=16",
+        "--encoder-layers=2", "--decoder-layers=2",
+    ],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("model", LSTMS)
