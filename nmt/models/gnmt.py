@@ -40,7 +40,7 @@ class Gnmt(Model):
         self.target_embedding = nn.Embedding(vocabularies.target, D, padding_idx=PAD)
         self.bidirectional = nn.ModuleList([lstm(D), lstm(D)])  # from left to right, from right to left
         self.encoder = nn.ModuleList(lstm(2 * D if i == 0 else D) for i in range(o.encoder_layers - 1))
-        memory = D if o.encoder_layers > 1 else 2 * D
+        self.memory_width = memory = D if o.encoder_layers > 1 else 2 * D
         attention = AdditiveAttention(D, memory, o.attention_size)
         self.first = AttentiveLstm(D, memory, D, self.form, attention, bias)
         self.decoder = nn.ModuleList(lstm(D + memory) for _ in range(o.decoder_layers - 1))
@@ -119,9 +119,9 @@ class Gnmt(Model):
 
     def state_bytes(self, source_length: int, target_length: int) -> int:
         """See Model: float32 projections of the memory with a mask of one byte, and two vectors of each LSTM."""
-        o, first = self.options, self.first
-        per_source = first.context.in_features + o.attention_size + first.context.out_features
-        return source_length * (FLOAT32_BYTES * per_source + 1) + FLOAT32_BYTES * 2 * o.decoder_layers * o.hidden_size
+        o, D = self.options, self.width
+        per_source = FLOAT32_BYTES * (self.memory_width + o.attention_size + 4 * D) + 1
+        return source_length * per_source + FLOAT32_BYTES * 2 * o.decoder_layers * D
 
     def start(self, source: Tensor) -> State:
         """See Scorer. Per sentence: the memory and its products. Per hypothesis: the state of each decoder layer."""

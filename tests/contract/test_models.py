@@ -200,7 +200,10 @@ def test_the_bytes_of_its_search_state_are_those_that_it_states(name, length):
         _, state = model.step(torch.tensor([BOS]), state)
     tensors = [*state.sentences.values(), *state.hypotheses.values()]
     capacity = -(-length // INITIAL_CACHE_STEPS) * INITIAL_CACHE_STEPS  # of a cache, where a model has one
-    assert sum(tensor.nbytes for tensor in tensors) in (model.state_bytes(7, length), model.state_bytes(7, capacity))
+    stated = model.state_bytes(7, length), model.state_bytes(7, capacity)
+    assert sum(tensor.nbytes for tensor in tensors) in stated
+    quantize(model)
+    assert (model.state_bytes(7, length), model.state_bytes(7, capacity)) == stated
 
 
 @pytest.mark.parametrize("name", ALL)
