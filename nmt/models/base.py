@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from nmt.batch import Batch, dummy_batch
 from nmt.errors import UserError
 from nmt.nn.cost import count_flops, interpolated_cost
-from nmt.nn.linear import Linear
+from nmt.nn.linear import ClippedLinear, Linear
 from nmt.nn.quantized import Int8Linear
 
 FLOAT32_BYTES: Final = 4
@@ -220,7 +220,7 @@ class Model(nn.Module, Scorer):
 
     def prepared_output(self) -> Callable[[Tensor], Tensor]:
         """`output` without gradient for one search, its weights looked up if it is a linear layer."""
-        return self.output.prepared() if isinstance(self.output, Linear | Int8Linear) else self.output
+        return self.output.prepared() if isinstance(self.output, Linear | ClippedLinear | Int8Linear) else self.output
 
     def compile_steps(self) -> None:
         """Compile the layers' search steps with torch.compile, without gradient.

@@ -64,6 +64,58 @@ class RnnSearchOptions:
 
 
 @options_class
+class GnmtOptions:
+    encoder_layers: int = opt(8, "layers of the encoder, the lowest in both directions", minimum=1)
+    decoder_layers: int = opt(8, "layers of the decoder", minimum=1)
+    hidden_size: int = opt(1024, "width of the embeddings and of every LSTM", minimum=1)
+    attention_size: int = opt(1024, "width of the attention's hidden layer", minimum=1)
+    cell: Literal["gnmt", "standard"] = opt(
+        "gnmt", "gnmt: without biases, and without tanh of the cell's output (equation 11); standard: with both"
+    )
+    clip_start: float = opt(
+        8.0,
+        "numbers in cells and between layers are clipped to this size in the first update, delta in the paper",
+        above=0,
+    )
+    clip_end: float | None = opt(
+        1.0, "the same after clip_updates, in validation and in translation; none never clips", above=0
+    )
+    clip_updates: int = opt(100_000, "updates of linear change from clip_start to clip_end", minimum=0)
+    logit_clip: float | None = opt(
+        25.0, "logits are clipped to this size, gamma in the paper; none never clips", above=0
+    )
+    init_range: float = opt(0.04, "all weights start uniform between minus and plus this", above=0)
+    dropout: float = opt(
+        0.2,
+        "probability, on the input of each LSTM, the memory and the features; 0.3 in the paper's En-De",
+        minimum=0,
+        below=1,
+    )
+
+
+@options_class
+class DeepAttOptions:
+    encoder_layers: int = opt(9, "layers of each of the encoder's two columns, n_e in the paper", minimum=1)
+    decoder_layers: int = opt(7, "layers of the decoder, n_d in the paper", minimum=1)
+    embedding_size: int = opt(256, "width of the word embeddings", minimum=1)
+    hidden_size: int = opt(512, "width of every LSTM", minimum=1)
+    interface: Literal["attention", "summary"] = opt(
+        "attention",
+        "what the decoder reads: attention, the paper's Deep-Att; summary, one vector a sentence, its Deep-ED",
+    )
+    memory_size: int = opt(1280, "width of the memory that attention reads, W_p's in the paper", minimum=1)
+    attention_size: int = opt(512, "width of the attention's hidden layer; the paper does not give it", minimum=1)
+    peepholes: bool = opt(
+        True, "gates see the cell through diagonal matrices, as Paddle's LSTM; the paper's text leaves it open"
+    )
+    dropout: float = opt(0.1, "probability, on h of each layer but not on f; 0.1 in the paper", minimum=0, below=1)
+    init_std: float = opt(0.07, "standard deviation of the first weights; recurrent ones start at 0", above=0)
+    recurrent_lr_factor: float = opt(
+        12.5, "factor of the learning rate of recurrent weights; 12.5 is the paper's 5e-4 over 4e-5", above=0
+    )
+
+
+@options_class
 class LanguageModelOptions:
     layers: int = opt(6, "layers", minimum=1)
     d_model: int = opt(512, "width of every layer's output", minimum=1)

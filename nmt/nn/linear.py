@@ -1,5 +1,6 @@
 """Linear layers by the fastest implementation of matrix products (nmt.nn.matmul)."""
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -32,6 +33,27 @@ class Linear(nn.Linear):
         if bias is not None:
             layer.bias = nn.Parameter(bias, requires_grad=False)
         return layer
+
+
+class ClippedLinear(nn.Module):
+    """A linear layer whose outputs are clipped to [-limit, limit]."""
+
+    def __init__(self, linear: Linear, limit: float) -> None:
+        super().__init__()
+        self.linear, self.limit = linear, limit
+
+    def forward(self, states: Tensor) -> Tensor:
+        outputs: Tensor = self.linear(states)
+        return outputs if self.limit == math.inf else outputs.clamp(-self.limit, self.limit)
+
+    def prepared(self) -> Callable[[Tensor], Tensor]:
+        """`forward` of (N, D) for one search, without gradient."""
+        product = self.linear.prepared()
+        return product if self.limit == math.inf else lambda states: product(states).clamp_(-self.limit, self.limit)
+
+    def rows(self, rows: Tensor) -> "ClippedLinear":
+        """A layer that computes only some outputs. rows: (E',) their numbers"""
+        return ClippedLinear(self.linear.rows(rows), self.limit)
 
 
 def transpose_weights(model: nn.Module) -> None:

@@ -29,6 +29,15 @@ SMALL = {  # options that make a model small; one that is not named is built wit
         "output_size": 16,
     },
     "rnnsearch": {"embedding_size": 24, "hidden_size": 32, "attention_size": 28, "maxout_size": 20},
+    "gnmt": {"encoder_layers": 2, "decoder_layers": 2, "hidden_size": 32, "attention_size": 28},
+    "deep-att": {
+        "encoder_layers": 2,
+        "decoder_layers": 3,
+        "embedding_size": 16,
+        "hidden_size": 16,
+        "memory_size": 20,
+        "attention_size": 12,
+    },
 }
 BOUNDS = {"max_len_a": 1.0, "max_len_b": 6, "min_length": 2}
 V = 30

@@ -32,6 +32,16 @@ SMALL = {  # options that make a model small; one that is not named is built wit
         "output_size": 16,
     },
     "rnnsearch": {"embedding_size": 24, "hidden_size": 32, "attention_size": 28, "maxout_size": 20},
+    "gnmt": {"encoder_layers": 3, "decoder_layers": 3, "hidden_size": 32, "attention_size": 28, "init_range": 0.2},
+    "deep-att": {
+        "encoder_layers": 2,
+        "decoder_layers": 3,
+        "embedding_size": 16,
+        "hidden_size": 32,
+        "memory_size": 20,
+        "attention_size": 12,
+        "init_std": 0.2,
+    },
     "language-model": {"layers": 2, "d_model": 32, "d_ff": 64, "heads": 4},
 }
 V = 40
@@ -204,7 +214,10 @@ def test_the_bytes_of_its_search_state_are_those_that_it_states(name, length):
         _, state = model.step(torch.tensor([BOS]), state)
     tensors = [*state.sentences.values(), *state.hypotheses.values()]
     capacity = -(-length // INITIAL_CACHE_STEPS) * INITIAL_CACHE_STEPS  # of a cache, where a model has one
-    assert sum(tensor.nbytes for tensor in tensors) in (model.state_bytes(7, length), model.state_bytes(7, capacity))
+    stated = model.state_bytes(7, length), model.state_bytes(7, capacity)
+    assert sum(tensor.nbytes for tensor in tensors) in stated
+    quantize(model)
+    assert (model.state_bytes(7, length), model.state_bytes(7, capacity)) == stated
 
 
 @pytest.mark.parametrize("name", ALL)

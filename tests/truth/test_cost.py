@@ -11,6 +11,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from nmt import registry
 from nmt.batch import Batch
 from nmt.models.base import Model, Output, State, Vocabularies
+from nmt.models.deep_att import DeepAtt
+from nmt.models.gnmt import Gnmt
+from nmt.models.options import DeepAttOptions, GnmtOptions
 from nmt.models.rnnsearch import RnnSearch, RnnSearchOptions
 from nmt.models.transformer import Transformer, TransformerOptions
 from nmt.options import make
@@ -36,6 +39,15 @@ SMALL = {
         "output_size": 16,
     },
     "rnnsearch": {"embedding_size": 24, "hidden_size": 32, "attention_size": 28},
+    "gnmt": {"encoder_layers": 3, "decoder_layers": 4, "hidden_size": 32, "attention_size": 28},
+    "deep-att": {
+        "encoder_layers": 2,
+        "decoder_layers": 3,
+        "embedding_size": 16,
+        "hidden_size": 16,
+        "memory_size": 20,
+        "attention_size": 12,
+    },
     "language-model": {"layers": 2, "d_model": 32, "d_ff": 64, "heads": 4},
 }
 
@@ -111,6 +123,24 @@ def test_rnnsearchs_formula_is_what_the_counter_sees_and_the_energies_that_it_do
     for source, target in LENGTHS:
         energies = 2 * source * target * options["attention_size"]  # a matrix times v_a, which is no operator it knows
         assert flops(model, source, target) == counted(model, source, target) + energies
+
+
+@pytest.mark.parametrize("layers", [(1, 1), (2, 3), (4, 2)])
+def test_gnmts_formula_is_what_the_counter_sees_and_the_energies_that_it_does_not(layers):
+    sizes = dict(zip(("encoder_layers", "decoder_layers"), layers, strict=True))
+    model = Gnmt(make(GnmtOptions, {**SMALL["gnmt"], **sizes}), Vocabularies(40, 50, False)).eval()
+    for source, target in LENGTHS:
+        energies = 2 * source * target * SMALL["gnmt"]["attention_size"]
+        assert flops(model, source, target) == counted(model, source, target) + energies
+
+
+def test_deep_atts_formula_is_what_the_counter_sees_and_the_energies_that_it_does_not():
+    for interface in ("attention", "summary"):
+        options = {**SMALL["deep-att"], "interface": interface}
+        model = DeepAtt(make(DeepAttOptions, options), Vocabularies(40, 50, False)).eval()
+        for source, target in LENGTHS:
+            energies = 2 * source * target * options["attention_size"] if interface == "attention" else 0
+            assert flops(model, source, target) == counted(model, source, target) + energies
 
 
 @pytest.mark.parametrize("name", registry.names("model"))

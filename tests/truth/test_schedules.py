@@ -49,6 +49,11 @@ def test_inverse_sqrt_grows_from_its_initial_learning_rate():
     assert steps == pytest.approx([(1e-3 - 1e-4) / 10] * 10)
 
 
+def test_constant_halves_at_equal_intervals_from_an_update_on():
+    schedule = build("constant", lr=0.8, halve_from=100, halve_every=20)
+    assert [schedule(update) for update in (1, 99, 100, 119, 120, 140)] == pytest.approx([0.8, 0.8, 0.4, 0.4, 0.2, 0.1])
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_the_end_of_the_warmup_is_the_peak_and_joins_what_follows(name):
     schedule = build(name, lr=0.1, warmup_updates=100)
