@@ -46,7 +46,7 @@ class LanguageModel(Model):
         """See Model; all positions at once."""
         states = self.embed(batch.target_input, 0)  # B T D
         for layer in self.layers:
-            states = layer(states)
+            states, _ = layer(states)
         return Output(self.norm(states), {})
 
     def embed(self, tokens: Tensor, position: int) -> Tensor:

@@ -1,8 +1,43 @@
 """The options of the built-in models. Without torch, so that `--help` answers at once."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from nmt import opt, options_class
+
+
+def _experts(default: int) -> Any:
+    return opt(default, "experts of a mixture, n in its paper", minimum=2)
+
+
+def _active_experts(default: int) -> Any:
+    return opt(default, "experts of a token, k in their paper; in a hierarchy groups, and experts in each", minimum=1)
+
+
+def _expert_groups() -> Any:
+    return opt(1, "groups of experts in a hierarchy of gates; 1 for gates without one", minimum=1)
+
+
+def _gates(default: str) -> Any:
+    return opt(
+        default,
+        "noisy-top-k: each token's best experts, with noise in training; balanced: each expert's best tokens of a "
+        "micro-batch in training, learned thresholds in translating (Shazeer et al., 2017, section 2.1 and appendix F)",
+    )
+
+
+def _importance_weight() -> Any:
+    return opt(0.01, "weight of the loss that keeps the sums of the experts' gates even", minimum=0)
+
+
+def _load_weight() -> Any:
+    return opt(0.01, "weight of the loss that keeps the experts' tokens even; for noisy-top-k", minimum=0)
+
+
+def _check_experts(experts: int, active: int, groups: int) -> None:
+    if experts % groups:
+        raise ValueError(f"--experts {experts}: must be a multiple of --expert-groups {groups}")
+    if active > (largest := experts if groups == 1 else min(groups, experts // groups)):
+        raise ValueError(f"--active-experts {active}: must be at most {largest}, of which the gates choose")
 
 
 @options_class
@@ -33,8 +68,21 @@ class TransformerOptions:
     tie: Literal["all", "target", "none"] = opt(
         "all", "what shares one embedding table: source, target and output; target and output; nothing"
     )
+    ffn: Literal["dense", "moe"] = opt("dense", "the feed-forward networks: dense, or mixtures of experts (moe)")
+    experts: int = _experts(8)
+    active_experts: int = _active_experts(2)
+    expert_groups: int = _expert_groups()
+    expert_every: int = opt(
+        2, "which layers have experts: every n-th, from layer n on (Lepikhin et al., 2021)", minimum=1
+    )
+    gates: Literal["noisy-top-k", "balanced"] = _gates("noisy-top-k")
+    importance_weight: float = _importance_weight()
+    load_weight: float = _load_weight()
 
     def __post_init__(self) -> None:
+        _check_experts(self.experts, self.active_experts, self.expert_groups)
+        if self.ffn == "moe" and self.expert_every > min(self.encoder_layers, self.decoder_layers):
+            raise ValueError(f"--expert-every {self.expert_every}: must be at most the layers of each side")
         if self.d_model % 2:
             raise ValueError(f"--d-model {self.d_model}: must be even, because sines and cosines come in pairs")
         if self.d_model % self.heads and (self.d_k is None or self.d_v is None):

@@ -6,6 +6,7 @@ Where the paper is silent, the reference code decides: initialisation, epsilon o
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import cache
 from typing import cast
 
@@ -22,9 +23,10 @@ from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
 from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, LayerShape, LayerStep
 from nmt.nn.linear import Linear
+from nmt.nn.moe import LOSS_NAMES, Balance, ExpertShape
 from nmt.nn.positions import LearnedPositions, SinusoidalPositions
 from nmt.nn.quantized import Int8Linear
-from nmt.symbols import PAD
+from nmt.symbols import EOS, PAD
 
 
 @register("model", "transformer", TransformerOptions)
@@ -46,8 +48,10 @@ class Transformer(Model):
         self.target_embedding = self.source_embedding if o.tie == "all" else _embedding(vocabularies.target, o.d_model)
         self.source_positions = self._positions()
         self.target_positions = self._positions()
-        self.encoder = nn.ModuleList(EncoderLayer(shape) for _ in range(o.encoder_layers))
-        self.decoder = nn.ModuleList(DecoderLayer(shape) for _ in range(o.decoder_layers))
+        shapes = [replace(shape, experts=self._experts(i)) for i in range(max(o.encoder_layers, o.decoder_layers))]
+        self.encoder = nn.ModuleList(map(EncoderLayer, shapes[: o.encoder_layers]))
+        self.decoder = nn.ModuleList(map(DecoderLayer, shapes[: o.decoder_layers]))
+        self.auxiliary_losses = LOSS_NAMES[o.gates] if o.ffn == "moe" else ()
         self.encoder_norm = nn.LayerNorm(o.d_model, eps=EPSILON) if pre_norm else nn.Identity()
         self.decoder_norm = nn.LayerNorm(o.d_model, eps=EPSILON) if pre_norm else nn.Identity()
         self.output = Linear(o.d_model, vocabularies.target, bias=o.output_bias)
@@ -58,6 +62,20 @@ class Transformer(Model):
         else:
             self.output.weight = self.target_embedding.weight
 
+    def _experts(self, layer: int) -> ExpertShape | None:
+        """The experts of a layer, counted from 0, if it has any."""
+        o = self.options
+        if o.ffn == "dense" or (layer + 1) % o.expert_every:
+            return None
+        gates = o.experts, o.active_experts, o.expert_groups, o.gates, o.importance_weight, o.load_weight
+        return ExpertShape(o.d_model, o.d_ff, *gates, o.activation_dropout)
+
+    def _tokens(self, ids: Tensor, *others: int) -> Tensor | None:
+        """The flat positions that may reach experts: all but those of some ids; None without experts."""
+        if not self.auxiliary_losses:
+            return None
+        return torch.stack([ids != other for other in others]).all(0).flatten().nonzero().squeeze(1)
+
     def _positions(self) -> nn.Module:
         if self.options.positions == "learned":
             return LearnedPositions(self.width, self.options.max_positions)
@@ -66,12 +84,14 @@ class Transformer(Model):
     def forward(self, batch: Batch) -> Output:
         """See Model; all target positions at once (section 3.1)."""
         mask = (batch.source != PAD)[:, None, None, :]  # B 1 1 S
-        memory = self._encode(batch.source, mask)  # B S D
+        memory, balances = self._encode(batch.source, mask)  # B S D
         positions = self.target_positions(0, batch.target_input.shape[1])  # T D
         states = self.embed(self.target_embedding(batch.target_input), positions)  # B T D
+        tokens = self._tokens(batch.target_input, PAD, EOS)  # nothing is predicted after the end
         for layer in self.decoder:
-            states = layer(states, memory, mask)
-        return Output(self.decoder_norm(states), {})
+            states, balance = layer(states, memory, mask, tokens)
+            balances.append(balance)
+        return Output.of_layers(self.decoder_norm(states), balances, batch.num_target_tokens)
 
     def embed(self, vectors: Tensor, positions: Tensor) -> Tensor:
         """sqrt(d_model) * embedding + position, then dropout (sections 3.4, 3.5 and 5.4).
@@ -80,13 +100,14 @@ class Transformer(Model):
         """
         return dropout(vectors * math.sqrt(self.width) + positions, self.options.dropout, self.training)
 
-    def _encode(self, source: Tensor, mask: Tensor) -> Tensor:
-        """source: (B, S); mask: (B, 1, 1, S) -> memory (B, S, D)"""
+    def _encode(self, source: Tensor, mask: Tensor) -> tuple[Tensor, list[Balance]]:
+        """source: (B, S); mask: (B, 1, 1, S) -> memory (B, S, D), and the balance of each layer's experts"""
         states = self.embed(self.source_embedding(source), self.source_positions(0, source.shape[1]))  # B S D
+        tokens, balances = self._tokens(source, PAD), []
         for layer in self.encoder:
-            states = layer(states, mask)
-        memory: Tensor = self.encoder_norm(states)
-        return memory
+            states, balance = layer(states, mask, tokens)
+            balances.append(balance)
+        return self.encoder_norm(states), balances
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
         """See Model. Each linear layer reads each position once; masked attention scores are computed, and count."""
@@ -108,7 +129,7 @@ class Transformer(Model):
     def start(self, source: Tensor) -> State:
         """See Scorer. Per sentence: each layer's keys and values of the memory, and of every entry of the search."""
         mask = (source != PAD)[:, None, None, :]  # B 1 1 S
-        memory = self._encode(source, mask)
+        memory, _ = self._encode(source, mask)
         padding_bias = mask.new_zeros(mask.shape, dtype=torch.float32).masked_fill_(~mask, -math.inf)  # B 1 1 S
         sentences = {"padding_bias": padding_bias.expand(-1, self.options.heads, -1, -1)}
         for i, layer in enumerate(self.decoder):

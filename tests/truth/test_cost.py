@@ -60,6 +60,8 @@ VARIANTS = {
     "partly tied": {"tie": "target"},
     "keys and values of their own widths": {"d_k": 5, "d_v": 9},
     "learned positions": {"positions": "learned"},
+    "experts": {"ffn": "moe", "experts": 6, "active_experts": 3},
+    "a hierarchy of experts": {"ffn": "moe", "experts": 6, "expert_groups": 3, "expert_every": 1},
 }
 
 
