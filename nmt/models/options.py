@@ -124,3 +124,28 @@ class LanguageModelOptions:
     def __post_init__(self) -> None:
         if self.d_model % 2 or self.d_model % self.heads:
             raise ValueError(f"--d-model {self.d_model}: must be even, and a multiple of --heads {self.heads}")
+
+
+@options_class
+class MoeOptions:
+    d_model: int = opt(512, "width of every layer's input and output", minimum=1)
+    hidden_size: int = opt(2048, "cells of each LSTM, whose output is projected to d_model", minimum=1)
+    attention_size: int = opt(512, "width of the attention's hidden layer; the paper does not give it", minimum=1)
+    expert_size: int = opt(2048, "inner width of an expert", minimum=1)
+    experts: int = _experts(32)
+    active_experts: int = _active_experts(4)
+    expert_groups: int = _expert_groups()
+    gates: Literal["noisy-top-k", "balanced"] = _gates("balanced")
+    importance_weight: float = _importance_weight()
+    load_weight: float = _load_weight()
+    bidirectional: bool = opt(
+        True,
+        "the first two LSTMs of the encoder read in opposite directions, side by side; else the second follows "
+        "the first (the paper counts three LSTMs, and does not say)",
+    )
+    dropout: float = opt(
+        0.4, "probability, on the outputs of embeddings, LSTMs and mixtures of experts", minimum=0, below=1
+    )
+
+    def __post_init__(self) -> None:
+        _check_experts(self.experts, self.active_experts, self.expert_groups)

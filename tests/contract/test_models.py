@@ -27,6 +27,14 @@ ALL = [*registry.names("model"), *VARIANTS]
 SMALL = {  # options that make a model small; one that is not named is built with its defaults
     "transformer": {"encoder_layers": 2, "decoder_layers": 2, "d_model": 32, "d_ff": 64, "heads": 4},
     "rnnsearch": {"embedding_size": 24, "hidden_size": 32, "attention_size": 28, "maxout_size": 20},
+    "moe": {
+        "d_model": 24,
+        "hidden_size": 36,
+        "attention_size": 20,
+        "expert_size": 28,
+        "experts": 6,
+        "active_experts": 2,
+    },
     "language-model": {"layers": 2, "d_model": 32, "d_ff": 64, "heads": 4},
 }
 V = 40

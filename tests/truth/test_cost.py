@@ -22,6 +22,8 @@ TINY = {"encoder_layers": 2, "decoder_layers": 3, "d_model": 32, "d_ff": 56, "he
 SMALL = {
     "transformer": TINY,
     "rnnsearch": {"embedding_size": 24, "hidden_size": 32, "attention_size": 28},
+    # thresholds of balanced gates may choose more or fewer experts than are counted
+    "moe": {"d_model": 24, "hidden_size": 36, "expert_size": 28, "experts": 6, "gates": "noisy-top-k"},
     "language-model": {"layers": 2, "d_model": 32, "d_ff": 64, "heads": 4},
 }
 
