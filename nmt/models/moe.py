@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from nmt import register
 from nmt.batch import Batch
 from nmt.models.base import FLOAT32_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies
+from nmt.models.experts import expert_shape, predicting_positions, token_positions
 from nmt.models.options import MoeOptions
 from nmt.nn.additive import AdditiveAttention
 from nmt.nn.attentive import AttentiveLstm
@@ -22,8 +23,8 @@ from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import Linear
 from nmt.nn.lstm import Lstm, LstmForm, LstmState
-from nmt.nn.moe import LOSS_NAMES, Balance, ExpertShape, MixtureOfExperts
-from nmt.symbols import EOS, PAD
+from nmt.nn.moe import LOSS_NAMES, Balance, MixtureOfExperts
+from nmt.symbols import PAD
 
 
 @register("model", "moe", MoeOptions)
@@ -43,8 +44,7 @@ class Moe(Model):
         attention = AdditiveAttention(D, D, o.attention_size, "product")
         self.attentive_lstm = AttentiveLstm(D, D, o.hidden_size, form, attention)
         self.decoder_lstm = Lstm(D, o.hidden_size, form)
-        gates = o.experts, o.active_experts, o.expert_groups, o.gates, o.importance_weight, o.load_weight
-        shape = ExpertShape(D, o.expert_size, *gates, dropout=0.0)
+        shape = expert_shape(o, D, o.expert_size, 0.0)
         # Layers of a list are sharded one by one: the experts are nearly all there is.
         self.experts = nn.ModuleList(MixtureOfExperts(shape) for _ in ("encoder", "decoder"))
         self.output = Linear(D, vocabularies.target, bias=False)
@@ -68,8 +68,7 @@ class Moe(Model):
             self.attentive_lstm.inputs(states), keys, values, batch.source != PAD
         )  # T B D, B T S
         states = states + self._dropout(outputs)
-        ids = batch.target_input.t()
-        states, balance = self._mix(1, states, (ids != PAD) & (ids != EOS))  # nothing is predicted after the end
+        states, balance = self._mix(1, states, predicting_positions(batch.target_input.t()))
         states = states + self._dropout(self.decoder_lstm(states))
         return states.transpose(0, 1), [encoder_balance, balance], weights
 
@@ -80,13 +79,13 @@ class Moe(Model):
         below = states + self._dropout(self.first_lstm(states))
         second = self.second_lstm
         outputs = second(states, padding, reverse=True) if self.options.bidirectional else second(below)
-        states, balance = self._mix(0, below + self._dropout(outputs), ~padding)
+        states, balance = self._mix(0, below + self._dropout(outputs), token_positions(source.t()))
         states = states + self._dropout(self.third_lstm(states))
         return states.transpose(0, 1), balance
 
-    def _mix(self, side: int, states: Tensor, real: Tensor) -> tuple[Tensor, Balance]:
-        """states + dropout(sigmoid(experts)) (appendix E). states: (T, B, D); real: (T, B), True at tokens"""
-        mixture, balance = self.experts[side](states, real.flatten().nonzero().squeeze(1))
+    def _mix(self, side: int, states: Tensor, tokens: Tensor) -> tuple[Tensor, Balance]:
+        """states + dropout(sigmoid(experts)) (appendix E). states: (T, B, D); tokens: (N,) flat positions"""
+        mixture, balance = self.experts[side](states, tokens)
         return states + self._dropout(mixture.sigmoid()), balance
 
     def _embed(self, embedding: nn.Module, ids: Tensor) -> Tensor:

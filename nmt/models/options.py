@@ -5,6 +5,10 @@ from typing import Any, Literal
 from nmt import opt, options_class
 
 
+def _ffn() -> Any:
+    return opt("dense", "the feed-forward networks: dense, or mixtures of experts (moe)")
+
+
 def _experts(default: int) -> Any:
     return opt(default, "experts of a mixture, n in its paper", minimum=2)
 
@@ -15,6 +19,10 @@ def _active_experts(default: int) -> Any:
 
 def _expert_groups() -> Any:
     return opt(1, "groups of experts in a hierarchy of gates; 1 for gates without one", minimum=1)
+
+
+def _expert_every() -> Any:
+    return opt(2, "which layers have experts: every n-th, from layer n on (Lepikhin et al., 2021)", minimum=1)
 
 
 def _gates(default: str) -> Any:
@@ -31,6 +39,11 @@ def _importance_weight() -> Any:
 
 def _load_weight() -> Any:
     return opt(0.01, "weight of the loss that keeps the experts' tokens even; for noisy-top-k", minimum=0)
+
+
+def _check_expert_layers(every: int, layers: int) -> None:
+    if every > layers:
+        raise ValueError(f"--expert-every {every}: must be at most {layers}, or no layer has experts")
 
 
 def _check_experts(experts: int, active: int, groups: int) -> None:
@@ -68,21 +81,19 @@ class TransformerOptions:
     tie: Literal["all", "target", "none"] = opt(
         "all", "what shares one embedding table: source, target and output; target and output; nothing"
     )
-    ffn: Literal["dense", "moe"] = opt("dense", "the feed-forward networks: dense, or mixtures of experts (moe)")
+    ffn: Literal["dense", "moe"] = _ffn()
     experts: int = _experts(8)
     active_experts: int = _active_experts(2)
     expert_groups: int = _expert_groups()
-    expert_every: int = opt(
-        2, "which layers have experts: every n-th, from layer n on (Lepikhin et al., 2021)", minimum=1
-    )
+    expert_every: int = _expert_every()
     gates: Literal["noisy-top-k", "balanced"] = _gates("noisy-top-k")
     importance_weight: float = _importance_weight()
     load_weight: float = _load_weight()
 
     def __post_init__(self) -> None:
         _check_experts(self.experts, self.active_experts, self.expert_groups)
-        if self.ffn == "moe" and self.expert_every > min(self.encoder_layers, self.decoder_layers):
-            raise ValueError(f"--expert-every {self.expert_every}: must be at most the layers of each side")
+        if self.ffn == "moe":
+            _check_expert_layers(self.expert_every, min(self.encoder_layers, self.decoder_layers))
         if self.d_model % 2:
             raise ValueError(f"--d-model {self.d_model}: must be even, because sines and cosines come in pairs")
         if self.d_model % self.heads and (self.d_k is None or self.d_v is None):
@@ -120,8 +131,19 @@ class LanguageModelOptions:
         0.1, "probability, on each sub-layer's output and on the sums of embeddings and positions", minimum=0, below=1
     )
     norm_position: Literal["post", "pre"] = opt("post", "post: norm(x + f(x)); pre: x + f(norm(x)) and a final norm")
+    ffn: Literal["dense", "moe"] = _ffn()
+    experts: int = _experts(8)
+    active_experts: int = _active_experts(2)
+    expert_groups: int = _expert_groups()
+    expert_every: int = _expert_every()
+    gates: Literal["noisy-top-k", "balanced"] = _gates("noisy-top-k")
+    importance_weight: float = _importance_weight()
+    load_weight: float = _load_weight()
 
     def __post_init__(self) -> None:
+        _check_experts(self.experts, self.active_experts, self.expert_groups)
+        if self.ffn == "moe":
+            _check_expert_layers(self.expert_every, self.layers)
         if self.d_model % 2 or self.d_model % self.heads:
             raise ValueError(f"--d-model {self.d_model}: must be even, and a multiple of --heads {self.heads}")
 

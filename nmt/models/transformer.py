@@ -6,7 +6,6 @@ Where the paper is silent, the reference code decides: initialisation, epsilon o
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from functools import cache
 from typing import cast
 
@@ -17,16 +16,17 @@ from nmt import UserError, register
 from nmt.batch import Batch
 from nmt.device import allow_graphs
 from nmt.models.base import FLOAT32_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies
+from nmt.models.experts import expert_shape, predicting_positions, token_positions
 from nmt.models.options import TransformerOptions
 from nmt.nn.attention import AttentionShape, recording
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
 from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, LayerShape, LayerStep
 from nmt.nn.linear import Linear
-from nmt.nn.moe import LOSS_NAMES, Balance, ExpertShape
+from nmt.nn.moe import LOSS_NAMES, Balance
 from nmt.nn.positions import LearnedPositions, SinusoidalPositions
 from nmt.nn.quantized import Int8Linear
-from nmt.symbols import EOS, PAD
+from nmt.symbols import PAD
 
 
 @register("model", "transformer", TransformerOptions)
@@ -48,10 +48,10 @@ class Transformer(Model):
         self.target_embedding = self.source_embedding if o.tie == "all" else _embedding(vocabularies.target, o.d_model)
         self.source_positions = self._positions()
         self.target_positions = self._positions()
-        shapes = [replace(shape, experts=self._experts(i)) for i in range(max(o.encoder_layers, o.decoder_layers))]
-        self.encoder = nn.ModuleList(map(EncoderLayer, shapes[: o.encoder_layers]))
-        self.decoder = nn.ModuleList(map(DecoderLayer, shapes[: o.decoder_layers]))
-        self.auxiliary_losses = LOSS_NAMES[o.gates] if o.ffn == "moe" else ()
+        experts = expert_shape(o, o.d_model, o.d_ff, o.activation_dropout) if o.ffn == "moe" else None
+        self.encoder = nn.ModuleList(map(EncoderLayer, shape.layers(o.encoder_layers, experts, o.expert_every)))
+        self.decoder = nn.ModuleList(map(DecoderLayer, shape.layers(o.decoder_layers, experts, o.expert_every)))
+        self.auxiliary_losses = LOSS_NAMES[o.gates] if experts else ()
         self.encoder_norm = nn.LayerNorm(o.d_model, eps=EPSILON) if pre_norm else nn.Identity()
         self.decoder_norm = nn.LayerNorm(o.d_model, eps=EPSILON) if pre_norm else nn.Identity()
         self.output = Linear(o.d_model, vocabularies.target, bias=o.output_bias)
@@ -61,20 +61,6 @@ class Transformer(Model):
             nn.init.normal_(self.output.weight, std=o.d_model**-0.5)
         else:
             self.output.weight = self.target_embedding.weight
-
-    def _experts(self, layer: int) -> ExpertShape | None:
-        """The experts of a layer, counted from 0, if it has any."""
-        o = self.options
-        if o.ffn == "dense" or (layer + 1) % o.expert_every:
-            return None
-        gates = o.experts, o.active_experts, o.expert_groups, o.gates, o.importance_weight, o.load_weight
-        return ExpertShape(o.d_model, o.d_ff, *gates, o.activation_dropout)
-
-    def _tokens(self, ids: Tensor, *others: int) -> Tensor | None:
-        """The flat positions that may reach experts: all but those of some ids; None without experts."""
-        if not self.auxiliary_losses:
-            return None
-        return torch.stack([ids != other for other in others]).all(0).flatten().nonzero().squeeze(1)
 
     def _positions(self) -> nn.Module:
         if self.options.positions == "learned":
@@ -87,7 +73,7 @@ class Transformer(Model):
         memory, balances = self._encode(batch.source, mask)  # B S D
         positions = self.target_positions(0, batch.target_input.shape[1])  # T D
         states = self.embed(self.target_embedding(batch.target_input), positions)  # B T D
-        tokens = self._tokens(batch.target_input, PAD, EOS)  # nothing is predicted after the end
+        tokens = predicting_positions(batch.target_input) if self.auxiliary_losses else None
         for layer in self.decoder:
             states, balance = layer(states, memory, mask, tokens)
             balances.append(balance)
@@ -103,7 +89,7 @@ class Transformer(Model):
     def _encode(self, source: Tensor, mask: Tensor) -> tuple[Tensor, list[Balance]]:
         """source: (B, S); mask: (B, 1, 1, S) -> memory (B, S, D), and the balance of each layer's experts"""
         states = self.embed(self.source_embedding(source), self.source_positions(0, source.shape[1]))  # B S D
-        tokens, balances = self._tokens(source, PAD), []
+        tokens, balances = token_positions(source) if self.auxiliary_losses else None, []
         for layer in self.encoder:
             states, balance = layer(states, mask, tokens)
             balances.append(balance)

@@ -4,7 +4,7 @@ Dimensions: B sentences, S source and T target positions, D width, H heads, N ro
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +33,10 @@ class LayerShape:
     activation_dropout: float
     pre_norm: bool
     experts: ExpertShape | None = None
+
+    def layers(self, number: int, experts: ExpertShape | None, every: int) -> list["LayerShape"]:
+        """The shapes of a stack of layers, of which every n-th has experts. every: n"""
+        return [replace(self, experts=None if i % every else experts) for i in range(1, number + 1)]
 
 
 class FeedForward(nn.Module):

@@ -206,13 +206,15 @@ class MixtureOfExperts(nn.Module):
 
     def forward(self, states: Tensor, tokens: Tensor | None = None) -> tuple[Tensor, Balance]:
         """states: (..., D) -> (..., D), 0 where there is no token. tokens: (N,) flat positions of the tokens; None for all"""
-        rows = states.reshape(-1, states.shape[-1])
-        inputs = rows if tokens is None else rows[tokens]
+        *shape, width = states.shape
+        if tokens is None:
+            tokens = torch.arange(math.prod(shape), device=states.device)
+        positions = torch.unravel_index(tokens, shape)
+        inputs = states[positions]  # N D
         routing = self.route(inputs, with_losses=True)
         sums = self._sums(inputs, routing)
-        if tokens is not None:
-            sums = sums.new_zeros(rows.shape).index_put((tokens,), sums)
-        return sums.view_as(states), self._balance(routing)
+        # Not a view: FSDP hooks itself to the output.
+        return sums.new_zeros(*shape, width).index_put(positions, sums), self._balance(routing)
 
     def prepared(self) -> Callable[[Tensor], Tensor]:
         """`forward` of (N, D) for one search, all of them tokens, without gradient or losses."""

@@ -23,6 +23,8 @@ VARIANTS = {  # of models, whose promises hold for them too
         EXPERTS | {"experts": 8, "expert_groups": 2, "expert_every": 1, "gates": "balanced", "norm_position": "pre"},
     ),
 }
+LANGUAGE_MODEL = {"layers": 2, "d_model": 32, "d_ff": 40, "heads": 4, "ffn": "moe", "experts": 6, "active_experts": 3}
+VARIANTS["language model of experts"] = "language-model", LANGUAGE_MODEL
 ALL = [*registry.names("model"), *VARIANTS]
 SMALL = {  # options that make a model small; one that is not named is built with its defaults
     "transformer": {"encoder_layers": 2, "decoder_layers": 2, "d_model": 32, "d_ff": 64, "heads": 4},
