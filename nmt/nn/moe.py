@@ -17,7 +17,7 @@ from nmt.nn.dropout import dropout
 from nmt.nn.matmul import product
 
 MIN_DEVIATION: Final = 1e-6  # of the gates' noise, which equation 9 divides by
-EPSILON: Final = 1e-10  # of the squared mean in CV^2, for a batch that reaches no expert
+MIN_SQUARED_MEAN: Final = 1e-10  # added to it in CV^2, for a batch that reaches no expert
 GROUPED_ALIGNMENT: Final = 8  # bfloat16 numbers in 16 bytes, which CUDA's grouped products need
 
 GateKind = Literal["noisy-top-k", "balanced"]
@@ -243,7 +243,7 @@ class MixtureOfExperts(nn.Module):
             losses["threshold_loss"] = routing.threshold_loss
         else:
             losses["load_loss"] = shape.load_weight * squared_variation(routing.load)
-        mean = counts.mean().clamp(min=EPSILON)
+        mean = counts.mean().clamp(min=MIN_SQUARED_MEAN)
         statistics = {"importance_cv": importance.detach().sqrt(), "load_cv": squared_variation(counts).sqrt()}
         return Balance(losses, statistics | {"max_load": counts.max() / mean})
 
@@ -261,7 +261,7 @@ class MixtureOfExperts(nn.Module):
 
 def squared_variation(sums: Tensor) -> Tensor:
     """CV(x)^2, the variance over the squared mean (section 4). sums: (E,) -> ()"""
-    return sums.var(correction=0) / (sums.mean() ** 2 + EPSILON)
+    return sums.var(correction=0) / (sums.mean() ** 2 + MIN_SQUARED_MEAN)
 
 
 def sum_by(values: Tensor, index: Tensor, size: int) -> Tensor:

@@ -1,5 +1,7 @@
 """The translator of Shazeer et al. (2017) against its equations word by word, and against its published sizes."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -45,6 +47,10 @@ def test_the_papers_sizes_have_its_numbers_of_parameters_and_of_active_ones(name
     assert model.num_parameters() == published + attention + 2 * thresholds
     if name == "moe-2048":
         assert round(published / 1e9, 3) == round(model.num_parameters() / 1e9, 3) == 8.693
+    page = Path(__file__).parents[2] / "docs/explanation/systems/moe.md"
+    assert f"| {model.num_parameters() / 1e9:.3f}B |" in next(
+        row for row in page.read_text().splitlines() if f"`{name}`" in row
+    )
     active = lstms + V * d + 2 * 4 * 2 * d * 2048
     assert round(active / 1e6, 1) == 84.6
     # The formula leaves out what the model has besides: gates, attention's matrices, and sums over the source.
