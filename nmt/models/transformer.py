@@ -23,7 +23,7 @@ from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
 from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, LayerShape, LayerStep
 from nmt.nn.linear import Linear
-from nmt.nn.moe import LOSS_NAMES, Balance
+from nmt.nn.moe import LOSS_NAMES, Balance, mixtures_in
 from nmt.nn.positions import LearnedPositions, SinusoidalPositions
 from nmt.nn.quantized import Int8Linear
 from nmt.symbols import PAD
@@ -167,6 +167,8 @@ class Transformer(Model):
         """See Model. One graph serves all lengths and batch sizes, but a batch of one, which has its own."""
         if any(isinstance(module, Int8Linear) for module in self.modules()):
             raise UserError("--compile: torch cannot compile products of 8-bit weights (leave it out)")
+        if mixtures_in(self):
+            raise UserError("--compile: the sizes of products with experts depend on the text (leave it out)")
         allow_graphs()
         self.compiled_layers = [torch.compile(step, dynamic=True) for step in self.prepared_layers()]
 

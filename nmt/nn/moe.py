@@ -259,6 +259,11 @@ class MixtureOfExperts(nn.Module):
         return 2 * (matrices * gates + shape.active_experts * 2 * shape.width * shape.inner)
 
 
+def mixtures_in(module: nn.Module) -> list[MixtureOfExperts]:
+    """The mixtures of experts within a module."""
+    return [part for part in module.modules() if isinstance(part, MixtureOfExperts)]
+
+
 def squared_variation(sums: Tensor) -> Tensor:
     """CV(x)^2, the variance over the squared mean (section 4). sums: (E,) -> ()"""
     return sums.var(correction=0) / (sums.mean() ** 2 + MIN_SQUARED_MEAN)

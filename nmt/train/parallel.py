@@ -21,7 +21,7 @@ from nmt.device import allow_graphs
 from nmt.dist import World
 from nmt.errors import UserError
 from nmt.models.base import Model, Output, Term
-from nmt.nn.moe import MixtureOfExperts
+from nmt.nn.moe import mixtures_in
 
 Engine = Literal["ddp", "fsdp"]
 
@@ -114,8 +114,10 @@ def _checkpointed(forward: Any, *inputs: Any, **named: Any) -> Any:
 def compile_layers(model: nn.Module) -> None:
     """Compile each layer for varying lengths and batch sizes, one graph for each kind of layer.
 
-    A batch or a length of 1, and validation, need further graphs. Raises UserError when the model has no layers.
+    A batch or a length of 1, and validation, need further graphs. Raises UserError when the model has no layers, or experts.
     """
+    if mixtures_in(model):
+        raise UserError("--compile: the sizes of products with experts depend on the data (leave it out)")
     allow_graphs()
     for layer in _required_layers(model, "--compile"):
         layer.compile(dynamic=True)
@@ -156,12 +158,10 @@ def _sharded(objective: Objective, ranks: int) -> nn.Module:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    for module in objective.modules():
-        if isinstance(module, MixtureOfExperts) and module.shape.experts % ranks:
-            raise UserError(
-                f"--experts {module.shape.experts}: {ranks} ranks cannot share them evenly (give a multiple of {ranks}, "
-                "other ranks, or --engine ddp)"
-            )
+    for mixture in mixtures_in(objective):
+        if (experts := mixture.shape.experts) % ranks:
+            mend = f"give a multiple of {ranks}, other ranks, or --engine ddp"
+            raise UserError(f"--experts {experts}: {ranks} ranks cannot share them evenly ({mend})")
     mesh = init_device_mesh(next(objective.parameters()).device.type, (ranks,))
     for layer in layers_of(objective):
         fully_shard(layer, mesh=mesh)
