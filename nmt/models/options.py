@@ -1,9 +1,57 @@
 """The options of the built-in models. Without torch, so that `--help` answers at once."""
 
 import re
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from nmt import opt, options_class
+
+
+def _ffn() -> Any:
+    return opt("dense", "the feed-forward networks: dense, or mixtures of experts (moe)")
+
+
+def _experts(default: int) -> Any:
+    return opt(default, "experts of a mixture, n in its paper", minimum=2)
+
+
+def _active_experts(default: int) -> Any:
+    return opt(default, "experts of a token, k in their paper; in a hierarchy groups, and experts in each", minimum=1)
+
+
+def _expert_groups() -> Any:
+    return opt(1, "groups of experts in a hierarchy of gates; 1 for gates without one", minimum=1)
+
+
+def _expert_every() -> Any:
+    return opt(2, "which layers have experts: every n-th, from layer n on (Lepikhin et al., 2021)", minimum=1)
+
+
+def _gates(default: str) -> Any:
+    return opt(
+        default,
+        "noisy-top-k: each token's best experts, with noise in training; balanced: each expert's best tokens of a "
+        "micro-batch in training, learned thresholds in translating (Shazeer et al., 2017, section 2.1 and appendix F)",
+    )
+
+
+def _importance_weight() -> Any:
+    return opt(0.01, "weight of the loss that keeps the sums of the experts' gates even", minimum=0)
+
+
+def _load_weight() -> Any:
+    return opt(0.01, "weight of the loss that keeps the experts' tokens even; for noisy-top-k", minimum=0)
+
+
+def _check_expert_layers(every: int, layers: int) -> None:
+    if every > layers:
+        raise ValueError(f"--expert-every {every}: must be at most {layers}, or no layer has experts")
+
+
+def _check_experts(experts: int, active: int, groups: int) -> None:
+    if experts % groups:
+        raise ValueError(f"--experts {experts}: must be a multiple of --expert-groups {groups}")
+    if active > (largest := experts if groups == 1 else min(groups, experts // groups)):
+        raise ValueError(f"--active-experts {active}: must be at most {largest}, of which the gates choose")
 
 
 @options_class
@@ -34,8 +82,19 @@ class TransformerOptions:
     tie: Literal["all", "target", "none"] = opt(
         "all", "what shares one embedding table: source, target and output; target and output; nothing"
     )
+    ffn: Literal["dense", "moe"] = _ffn()
+    experts: int = _experts(8)
+    active_experts: int = _active_experts(2)
+    expert_groups: int = _expert_groups()
+    expert_every: int = _expert_every()
+    gates: Literal["noisy-top-k", "balanced"] = _gates("noisy-top-k")
+    importance_weight: float = _importance_weight()
+    load_weight: float = _load_weight()
 
     def __post_init__(self) -> None:
+        _check_experts(self.experts, self.active_experts, self.expert_groups)
+        if self.ffn == "moe":
+            _check_expert_layers(self.expert_every, min(self.encoder_layers, self.decoder_layers))
         if self.d_model % 2:
             raise ValueError(f"--d-model {self.d_model}: must be even, because sines and cosines come in pairs")
         if self.d_model % self.heads and (self.d_k is None or self.d_v is None):
@@ -125,8 +184,19 @@ class LanguageModelOptions:
         0.1, "probability, on each sub-layer's output and on the sums of embeddings and positions", minimum=0, below=1
     )
     norm_position: Literal["post", "pre"] = opt("post", "post: norm(x + f(x)); pre: x + f(norm(x)) and a final norm")
+    ffn: Literal["dense", "moe"] = _ffn()
+    experts: int = _experts(8)
+    active_experts: int = _active_experts(2)
+    expert_groups: int = _expert_groups()
+    expert_every: int = _expert_every()
+    gates: Literal["noisy-top-k", "balanced"] = _gates("noisy-top-k")
+    importance_weight: float = _importance_weight()
+    load_weight: float = _load_weight()
 
     def __post_init__(self) -> None:
+        _check_experts(self.experts, self.active_experts, self.expert_groups)
+        if self.ffn == "moe":
+            _check_expert_layers(self.expert_every, self.layers)
         if self.d_model % 2 or self.d_model % self.heads:
             raise ValueError(f"--d-model {self.d_model}: must be even, and a multiple of --heads {self.heads}")
 
@@ -203,3 +273,28 @@ class ByteNetOptions:
     def dilations(self) -> list[int]:
         """1, 2, 4, ..., max_dilation"""
         return [2**i for i in range(self.max_dilation.bit_length())]
+
+
+@options_class
+class MoeOptions:
+    d_model: int = opt(512, "width of every layer's input and output", minimum=1)
+    hidden_size: int = opt(2048, "cells of each LSTM, whose output is projected to d_model", minimum=1)
+    attention_size: int = opt(512, "width of the attention's hidden layer; the paper does not give it", minimum=1)
+    expert_size: int = opt(2048, "inner width of an expert", minimum=1)
+    experts: int = _experts(32)
+    active_experts: int = _active_experts(4)
+    expert_groups: int = _expert_groups()
+    gates: Literal["noisy-top-k", "balanced"] = _gates("balanced")
+    importance_weight: float = _importance_weight()
+    load_weight: float = _load_weight()
+    bidirectional: bool = opt(
+        True,
+        "the first two LSTMs of the encoder read in opposite directions, side by side; else the second follows "
+        "the first (the paper counts three LSTMs, and does not say)",
+    )
+    dropout: float = opt(
+        0.4, "probability, on the outputs of embeddings, LSTMs and mixtures of experts", minimum=0, below=1
+    )
+
+    def __post_init__(self) -> None:
+        _check_experts(self.experts, self.active_experts, self.expert_groups)

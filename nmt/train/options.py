@@ -41,7 +41,7 @@ class TrainOptions:
     batch_tokens: int = opt(25000, "target tokens of an update, over all devices; 25000 in the paper", minimum=1)
     max_tokens: int | Literal["auto"] = opt(
         4096,
-        "tokens of a micro-batch on one device, padding counted, or auto; only dropout's draws depend on it",
+        "tokens of a micro-batch on one device, padding counted, or auto; only dropout's draws and experts depend on it",
         minimum=1,
     )
     max_updates: int | None = opt(100_000, "stop after this many updates", aliases=("max-update",), minimum=1)

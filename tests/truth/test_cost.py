@@ -48,6 +48,8 @@ SMALL = {
         "memory_size": 20,
         "attention_size": 12,
     },
+    # thresholds of balanced gates may choose more or fewer experts than are counted
+    "moe": {"d_model": 24, "hidden_size": 36, "expert_size": 28, "experts": 6, "gates": "noisy-top-k"},
     "language-model": {"layers": 2, "d_model": 32, "d_ff": 64, "heads": 4},
 }
 
@@ -86,6 +88,8 @@ VARIANTS = {
     "partly tied": {"tie": "target"},
     "keys and values of their own widths": {"d_k": 5, "d_v": 9},
     "learned positions": {"positions": "learned"},
+    "experts": {"ffn": "moe", "experts": 6, "active_experts": 3},
+    "a hierarchy of experts": {"ffn": "moe", "experts": 6, "expert_groups": 3, "expert_every": 1},
 }
 
 

@@ -54,6 +54,14 @@ def test_constant_halves_at_equal_intervals_from_an_update_on():
     assert [schedule(update) for update in (1, 99, 100, 119, 120, 140)] == pytest.approx([0.8, 0.8, 0.4, 0.4, 0.2, 0.1])
 
 
+def test_inverse_sqrt_stays_at_its_height_for_its_flat_updates():
+    """Shazeer et al. (2017), appendix E: linear for 2000 steps, constant for 8000, then as the inverse square root."""
+    schedule = build("inverse-sqrt", lr=1e-3, warmup_updates=2000, flat_updates=8000)
+    assert schedule(1000) == pytest.approx(5e-4)
+    assert {schedule(update) for update in range(2000, 10_001, 500)} == {1e-3}
+    assert [schedule(update) for update in (40_000, 1_000_000)] == pytest.approx([5e-4, 1e-4])
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_the_end_of_the_warmup_is_the_peak_and_joins_what_follows(name):
     schedule = build(name, lr=0.1, warmup_updates=100)
