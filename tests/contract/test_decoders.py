@@ -15,6 +15,14 @@ MODELS = [name for name in registry.names("model") if registry.find("model", nam
 SMALL = {  # options that make a model small; one that is not named is built with its defaults
     "transformer": {"encoder_layers": 2, "decoder_layers": 2, "d_model": 32, "d_ff": 64, "heads": 4},
     "rnnsearch": {"embedding_size": 24, "hidden_size": 32, "attention_size": 28, "maxout_size": 20},
+    "moe": {
+        "d_model": 24,
+        "hidden_size": 36,
+        "attention_size": 20,
+        "expert_size": 28,
+        "experts": 6,
+        "active_experts": 2,
+    },
 }
 BOUNDS = {"max_len_a": 1.0, "max_len_b": 6, "min_length": 2}
 V = 30
