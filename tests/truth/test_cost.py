@@ -3,6 +3,7 @@
 from math import log10
 
 import pytest
+import small_models
 import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -22,35 +23,12 @@ from nmt.symbols import BOS, EOS
 
 LENGTHS = [(1, 1), (7, 3), (2, 11)]
 TINY = {"encoder_layers": 2, "decoder_layers": 3, "d_model": 32, "d_ff": 56, "heads": 4}
-SMALL = {
+SMALL = small_models.SMALL | {
     "transformer": TINY,
-    "bytenet": {
-        "hidden_size": 12,
-        "encoder_layers": 4,
-        "decoder_layers": 3,
-        "max_dilation": 4,
-        "unfold_factor": 1.0,
-        "bucket": 1,
-    },
-    "convs2s": {
-        "encoder_layers": "24k3,32k2,32k1",
-        "decoder_layers": "24k3,32k2,28k1",
-        "embedding_size": 20,
-        "output_size": 16,
-    },
-    "rnnsearch": {"embedding_size": 24, "hidden_size": 32, "attention_size": 28},
-    "gnmt": {"encoder_layers": 3, "decoder_layers": 4, "hidden_size": 32, "attention_size": 28},
-    "deep-att": {
-        "encoder_layers": 2,
-        "decoder_layers": 3,
-        "embedding_size": 16,
-        "hidden_size": 16,
-        "memory_size": 20,
-        "attention_size": 12,
-    },
+    # measured without rounding of lengths
+    "bytenet": small_models.SMALL["bytenet"] | {"unfold_factor": 1.0, "bucket": 1},
     # thresholds of balanced gates may choose more or fewer experts than are counted
-    "moe": {"d_model": 24, "hidden_size": 36, "expert_size": 28, "experts": 6, "gates": "noisy-top-k"},
-    "language-model": {"layers": 2, "d_model": 32, "d_ff": 64, "heads": 4},
+    "moe": {**small_models.SMALL["moe"], "gates": "noisy-top-k"},
 }
 
 
