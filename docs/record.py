@@ -99,7 +99,7 @@ SCENES = [
     Scene(sentence="After ten minutes:", steps=(("", 500),), picture="training-later"),
     Scene(sentence="At the end:", steps=(("", None),)),
     typed("nmt plot run", picture="plot"),
-    typed("nmt average --run run --last 5 --output model", heading="Translate"),
+    typed("nmt average --run run --last 3 --output model", heading="Translate"),
     Scene(
         sentence="On a terminal `nmt translate` is a prompt.",
         steps=(
@@ -233,7 +233,7 @@ def main(corpus: Path) -> None:
             parts.append(play(scene, terminals[scene.terminal]))
             if (home / "nmt").exists() and not (home / "nmt" / "text").exists():
                 shutil.copytree(corpus, home / "nmt" / "text")
-        (DOCS / "recording.md").write_text(INTRODUCTION + "\n\n".join(parts) + "\n", encoding="utf-8")
+            (DOCS / "recording.md").write_text(INTRODUCTION + "\n\n".join(parts) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -379,7 +379,7 @@ def test_bad_bytes_are_skipped_or_replaced_when_asked_for(tmp_path, policy, kept
 @pytest.mark.parametrize(
     ("given", "code", "told"),
     [
-        ({"train": ("none",)}, 2, "none.en: no such file, nor 'none.en.gz'"),
+        ({"train": ("none",)}, 2, "none.en: no such file, nor the same name with .gz"),
         ({"train": ("empty",)}, 3, "has no lines"),
         ({"train": ("blank",)}, 3, "no training pair is left .1 empty."),
         ({"train": ("blank",), "subword": "bpe", "vocab_size": 50}, 2, "no text to learn"),

@@ -97,7 +97,7 @@ def test_a_command_shows_bars_of_long_work_and_leaves_the_terminal_as_it_was(nam
     text = plain(shown.text)
     assert shown.text.rindex(SHOW_CURSOR) > shown.text.rindex(HIDE_CURSOR)
     for label, unit in bars:
-        progress = rf"\d+(/\d+)? {unit}" if unit else r"\d:\d\d:\d\d so far"
+        progress = rf"[\d,]+(/[\d,]+)? {unit}" if unit else r"\d:\d\d:\d\d so far"
         assert re.search(rf"^{label} +━+[^\n]* {progress}", text, re.M), shown.text
         assert not re.search(rf"^{label} +━", plain(shown.text[shown.text.rindex(SHOW_CURSOR) :]), re.M)
     assert b"\x1b" not in out and "━".encode() not in out

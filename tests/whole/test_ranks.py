@@ -276,7 +276,7 @@ def test_translations_shared_out_over_ranks_are_those_of_one_in_their_order(trai
     for told in (
         b"stdin:4:5: not UTF-8",
         b"stdin:5: cut to 50 tokens",
-        b"lines not UTF-8: 1, cut: 1\n",
+        b"lines not UTF-8: 1, cut: 1, unknown tokens: 7\n",
     ):
         assert alone.stderr.count(told) == shared.stderr.count(told) == 1
 
