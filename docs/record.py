@@ -230,7 +230,7 @@ def main(corpus: Path) -> None:
         for scene in SCENES:
             if scene.terminal == len(terminals):
                 terminals.append(Terminal(home / "nmt", environment))
-            parts.append(play(scene, terminals[scene.terminal]))
+            parts.append(play(scene, terminals[scene.terminal]).replace(folder, "~"))
             if (home / "nmt").exists() and not (home / "nmt" / "text").exists():
                 shutil.copytree(corpus, home / "nmt" / "text")
             (DOCS / "recording.md").write_text(INTRODUCTION + "\n\n".join(parts) + "\n", encoding="utf-8")
