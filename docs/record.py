@@ -37,8 +37,8 @@ INTRODUCTION = """# A recording: from a checkout to a translation
 
 This is the terminal of a new user, who follows the [tutorial](tutorial.md) with a corpus of everyday sentences
 ([Tatoeba](https://tatoeba.org), CC-BY 2.0). Waiting, and the middle of long output, are left out. `nmt.git` stands for
-the address of the project, and `text` is the folder of the corpus. [Measurements](measurements.md#machines) names the
-machine.
+the address of the project, and `text` is the folder of the corpus. The machine is Zen 3 of
+[measurements](measurements.md), which other programs use too.
 
 """
 
@@ -230,7 +230,7 @@ def main(corpus: Path) -> None:
         for scene in SCENES:
             if scene.terminal == len(terminals):
                 terminals.append(Terminal(home / "nmt", environment))
-            parts.append(play(scene, terminals[scene.terminal]))
+            parts.append(play(scene, terminals[scene.terminal]).replace(folder, "~"))
             if (home / "nmt").exists() and not (home / "nmt" / "text").exists():
                 shutil.copytree(corpus, home / "nmt" / "text")
             (DOCS / "recording.md").write_text(INTRODUCTION + "\n\n".join(parts) + "\n", encoding="utf-8")
