@@ -2,10 +2,10 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Final
+from typing import Final, NamedTuple
 
 from nmt import UserError, options_class, register
 from nmt.errors import InputError, quoted
@@ -31,7 +31,8 @@ class LinearisedTree:
 
 def read_tree(line: str) -> LinearisedTree | None:
     """The tree of a line such as `(S (NP XX )NP (VP XX )VP . )S`; None if brackets do not match or hold no word."""
-    tree, opened = LinearisedTree([], []), list[tuple[str, int]]()
+    tree = LinearisedTree([], [])
+    opened: list[tuple[str, int]] = []
     for token in line.split():
         label, position = token[1:], len(tree.tags)
         if token[0] == "(":
@@ -45,23 +46,17 @@ def read_tree(line: str) -> LinearisedTree | None:
     return None if opened else tree
 
 
-@dataclass(frozen=True)
-class BracketCounts:
-    """Constituents of a test set: of hypotheses, of references, and common to both; failed: hypotheses without a tree."""
+class BracketCounts(NamedTuple):
+    """Constituents of hypotheses, of references, and common to both; failed: hypotheses that are no tree."""
 
     matched: int
     hypothesis: int
     reference: int
     failed: int
 
-    @classmethod
-    def sum(cls, counts: Iterable["BracketCounts"]) -> "BracketCounts":
-        rows = [(row.matched, row.hypothesis, row.reference, row.failed) for row in counts]
-        return cls(*map(sum, zip(*rows, strict=True)))
-
     @property
     def precision(self) -> float:
-        """Percent. Without any constituent 100, and 0 if a sentence failed; so are recall and F1."""
+        """Percent, as recall and F1; without any constituent 100, or 0 if a sentence failed."""
         return self._percent(self.matched, self.hypothesis)
 
     @property
@@ -120,7 +115,8 @@ class BracketF1(Metric):
                     "(write trees as '(S (NP XX )NP (VP XX )VP . )S')"
                 )
         pairs = zip(hypotheses, trees, strict=True)
-        counts = BracketCounts.sum(count_brackets(line, tree) for line, tree in pairs if tree is not None)
+        rows = [count_brackets(line, tree) for line, tree in pairs if tree is not None]
+        counts = BracketCounts(*map(sum, zip(*rows, strict=True)))
         detail = (
             f"bracket-F1 = {counts.f1:.2f} (precision {counts.precision:.2f}, recall {counts.recall:.2f}; "
             f"{counts.failed:,} of {len(hypotheses):,} sentences failed)"
