@@ -30,7 +30,7 @@ class LinearisedTree:
 
 
 def read_tree(line: str) -> LinearisedTree | None:
-    """The tree of a line such as `(S (NP XX )NP (VP XX )VP . )S`; None if brackets do not match or hold no word."""
+    """Read a line such as `(S (NP XX )NP (VP XX )VP . )S`; None if brackets do not match or hold no word."""
     tree = LinearisedTree([], [])
     opened: list[tuple[str, int]] = []
     for token in line.split():
