@@ -23,7 +23,7 @@ esac
 trees=${TREES:-$work/trees} published='91.3/92.7 WSJ'
 if [[ -z ${TREES:-} ]]; then
     step "$trees" "$python" "$here/grammar.py" --train "${TRAIN:-8000}" --test "${TEST:-500}" --output "$trees"
-    settings+=(--config "$here/grammar.toml") vocabulary=300 published='expected >= 95'
+    settings+=(--config "$here/grammar.toml") vocabulary=300 published=none
 fi
 
 test=dev
@@ -46,7 +46,7 @@ step "$output.trees" "$python" "$here/trees.py" restore "$text/$test.words" "$ou
 
 echo
 scores=$("${nmt[@]}" evaluate --hypothesis "$output.tree" --reference "$text/$test.tree" --metrics bracket-f1)
-figure "$test: $(wc -l <"$text/$test.tree") trees" "" "published or expected"
+figure "$test: $(wc -l <"$text/$test.tree") trees" "" "published"
 figure "labelled bracketing F1, $size" "${scores%%  *}" "$published"
 echo "signature: ${scores##*  }"
 head -n 3 "$output.trees"
