@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -32,11 +32,12 @@ from nmt.text.vocabulary import SubwordName, Vocabulary, WordVocabulary
 PIECE_MARK: Final = "@@ "  # of subword-nmt
 PIECES_SHARE: Final = 0.1  # of the lines, above which a text is one of pieces
 NOT_OF_THE_RESULT: Final = {"output", "workers", "overwrite", "json"}
+ADDED_LATER: Final = ("column", "target_subword")  # at their defaults they change no hash of earlier prepared data
 SIDE_OPTIONS: Final = tuple(  # the options of both sides' text; right_to_left is of the target alone
     field.name for field in fields(SideSettings) if field.name not in ("language", "right_to_left")
 )
 TEXT_SETTINGS: Final = (  # options that --vocabulary decides
-    *SIDE_OPTIONS, "vocab_size", "min_frequency", "joint_vocabulary", "character_coverage", "byte_fallback",
+    *SIDE_OPTIONS, "target_subword", "vocab_size", "min_frequency", "joint_vocabulary", "character_coverage", "byte_fallback",
     "subword_sample",
 )  # fmt: skip
 REAL_TOKENIZERS: Final = " or ".join(name for name in TOKENIZERS if name != "none")
@@ -60,6 +61,9 @@ class PrepareOptions(CorpusOptions):
     vocabulary: str | None = opt(None, "a model, run or prepared data whose text pipeline is used; nothing is learnt")
     subword: SubwordName = opt(
         "bpe", "bpe, unigram or char (characters), by sentencepiece, or none: words as they stand between spaces"
+    )
+    target_subword: Literal["same"] | SubwordName = opt(
+        "same", "subwords of the target where they differ, with --no-joint-vocabulary: none for labels or codes"
     )
     vocab_size: int = opt(
         8000, "entries of a vocabulary, the 4 control symbols counted; 0 with --subword none: all words", minimum=0
@@ -110,12 +114,22 @@ class PrepareOptions(CorpusOptions):
         if (self.hold_out or self.column) and not self.names_training:
             flag = "--hold-out" if self.hold_out else "--column"
             raise ValueError(f"{flag} is about training pairs, and none are named (--train, or --source and --target)")
-        if self.vocab_size < 5 and (self.subword != "none" or self.vocab_size):
+        kinds = {self.subword, self.for_target.subword}
+        if self.vocab_size < 5 and (kinds != {"none"} or self.vocab_size):
             raise ValueError(f"--vocab-size {self.vocab_size}: must be at least 5")
+        if len(kinds) > 1 and self.joint_vocabulary:
+            raise ValueError(f"--target-subword {self.target_subword}: needs --no-joint-vocabulary")
         if self.truecase and (self.tokenizer == "none" or self.lowercase):
             raise ValueError(f"--truecase needs words: give --tokenizer {REAL_TOKENIZERS}, and not --lowercase")
         if not self.names_training and not (self.vocabulary and self.names_evaluation):
             raise ValueError("nothing to prepare: give --train PREFIX, or --source FILE and --target FILE")
+
+    @property
+    def for_target(self) -> "PrepareOptions":
+        """The same options with the subwords of the target for both sides."""
+        if self.target_subword == "same":
+            return self
+        return replace(self, subword=self.target_subword, target_subword="same")
 
     def sample_size(self, train: TextSet) -> int:
         """Pairs that vocabularies and casings are learnt from."""
@@ -131,7 +145,10 @@ class PrepareOptions(CorpusOptions):
     @property
     def settings(self) -> dict[str, Any]:
         """The options that the result depends on."""
-        without = NOT_OF_THE_RESULT if self.column else {*NOT_OF_THE_RESULT, "column"}  # data of before had none
+        without = {
+            *NOT_OF_THE_RESULT,
+            *(name for name in ADDED_LATER if getattr(self, name) == getattr(type(self), name)),
+        }
         return {key: value for key, value in as_dict(self).items() if key not in without}
 
 
@@ -175,14 +192,17 @@ def _pipeline(options: PrepareOptions, sets: Sequence[TextSet], signals: Signals
     if options.vocabulary is not None:
         return _reused(options, options.vocabulary)
     train = sets[0]
-    source, target = options.side(options.source_lang), options.side(options.target_lang)
+    source, target = options.side(options.source_lang), options.for_target.side(options.target_lang)
     casings: list[Truecaser | None] = [None, None]
     if options.truecase:
         tasks = _text_tasks(options, TextPreparer(source), TextPreparer(target), joint=False)
         casings = [_learn_casings(options, train, task, signals) for task in tasks]
     preparers = TextPreparer(source, casings[0]), TextPreparer(target, casings[1])
     tasks = _text_tasks(options, *preparers, joint=options.joint_vocabulary)
-    vocabularies = [_learn_vocabulary(options, train, task, signals) for task in tasks]
+    vocabularies = [
+        _learn_vocabulary(of_side, train, task, signals)
+        for of_side, task in zip((options, options.for_target), tasks, strict=False)
+    ]
     sides = Side(source, vocabularies[0], casings[0]), Side(target, vocabularies[-1], casings[1])
     return Pipeline(*sides, options.joint_vocabulary)
 

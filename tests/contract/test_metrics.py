@@ -23,6 +23,21 @@ SOURCE = [
 ]
 WORSE = [line.replace(" am ", " zum ").replace("Hund", "Kater").replace("Preise", "Kosten") for line in REFERENCE]
 MUCH_WORSE = [" ".join(line.split()[::-2]) for line in WORSE]
+TREES = [
+    "(S (NP XX XX )NP (VP XX (NP XX XX )NP )VP . )S",
+    "(S (NP XX )NP (VP XX (PP XX (NP XX )NP )PP )VP . )S",
+    "(NP (NP XX XX )NP , (NP XX )NP )NP",
+    "(S (PP XX (NP XX )NP )PP (NP XX )NP (VP XX )VP . )S",
+]
+WORSE_TREES = [line.replace("(VP", "(NP").replace(")VP", ")NP") for line in TREES]
+OTHER_TEXT = {  # reference, worse and much worse text of metrics that are not of words
+    "bracket-f1": (TREES, WORSE_TREES, [line.replace("(NP", "(X").replace(")NP", ")X") for line in WORSE_TREES])
+}
+
+
+def texts(name):
+    """The reference of a metric, worse and much worse text."""
+    return OTHER_TEXT.get(name, (REFERENCE, WORSE, MUCH_WORSE))
 
 
 @pytest.fixture
@@ -54,41 +69,44 @@ def build(monkeypatch, tmp_path):
     return built
 
 
-def badness(metric, hypotheses):
+def badness(metric, hypotheses, reference):
     """The corpus score, greater for a worse text."""
-    value = metric(hypotheses, [REFERENCE], SOURCE).value
+    value = metric(hypotheses, [reference], SOURCE).value
     return -value if metric.higher_is_better else value
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_reference_itself_has_the_best_score_and_worse_text_a_worse_one(name, build):
-    metric = build(name)
-    scores = [badness(metric, lines) for lines in (REFERENCE, WORSE, MUCH_WORSE, [""] * len(REFERENCE))]
+    metric, (reference, *worse) = build(name), texts(name)
+    scores = [badness(metric, lines, reference) for lines in (reference, *worse, [""] * len(reference))]
     assert scores == sorted(scores) and scores[0] < scores[1] < scores[2]
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_order_of_the_lines_does_not_change_the_score(name, build):
-    metric, lines = build(name), [WORSE[0], REFERENCE[1], "", MUCH_WORSE[3]]
-    reversed_score = metric(lines[::-1], [REFERENCE[::-1]], SOURCE[::-1])
-    assert metric(lines, [REFERENCE], SOURCE) == reversed_score
+    metric, (reference, worse, much_worse) = build(name), texts(name)
+    lines = [worse[0], reference[1], "", much_worse[3]]
+    reversed_score = metric(lines[::-1], [reference[::-1]], SOURCE[::-1])
+    assert metric(lines, [reference], SOURCE) == reversed_score
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_score_has_a_signature_with_the_version_of_what_computed_it(name, build):
-    score = build(name)(WORSE, [REFERENCE], SOURCE)
+    reference, worse, _ = texts(name)
+    score = build(name)(worse, [reference], SOURCE)
     assert "nrefs:1|" in score.signature and "version:" in score.signature
     assert f"{score.value:.2f}" in score.detail
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_each_line_has_a_score_that_does_not_depend_on_the_other_lines(name, build):
-    metric, lines = build(name), [REFERENCE[0], "", MUCH_WORSE[2], WORSE[3]]
-    scores = metric.sentence_scores(lines, [REFERENCE], SOURCE)
+    metric, (references, worse, much_worse) = build(name), texts(name)
+    lines = [references[0], "", much_worse[2], worse[3]]
+    scores = metric.sentence_scores(lines, [references], SOURCE)
     assert len(scores) == len(lines) and all(isinstance(score, float) for score in scores)
     alone = [
         metric.sentence_scores([line], [[reference]], [source])[0]
-        for line, reference, source in zip(lines, REFERENCE, SOURCE, strict=True)
+        for line, reference, source in zip(lines, references, SOURCE, strict=True)
     ]
     assert scores == alone
     assert scores[0] == (max if metric.higher_is_better else min)(scores)
@@ -96,17 +114,17 @@ def test_each_line_has_a_score_that_does_not_depend_on_the_other_lines(name, bui
 
 @pytest.mark.parametrize("name", ALL)
 def test_lines_without_text_are_scored(name, build):
-    metric = build(name)
-    for hypotheses, references in ((["", ""], REFERENCE[:2]), (WORSE[:2], ["", REFERENCE[1]]), (["", ""], ["", ""])):
+    metric, (reference, worse, _) = build(name), texts(name)
+    for hypotheses, references in ((["", ""], reference[:2]), (worse[:2], ["", reference[1]]), (["", ""], ["", ""])):
         assert isinstance(metric(hypotheses, [references], SOURCE[:2]).value, float)
         assert len(metric.sentence_scores(hypotheses, [references], SOURCE[:2])) == 2
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_pairwise_scores_are_those_of_the_sentences(name, build):
-    metric, texts = build(name), [REFERENCE[0], WORSE[0], MUCH_WORSE[0], ""]
-    scores = metric.pairwise(SOURCE[0], texts)
-    expected = [metric.sentence_scores([text] * len(texts), [texts], [SOURCE[0]] * len(texts)) for text in texts]
+    metric, lines = build(name), [*(rows[0] for rows in texts(name)), ""]
+    scores = metric.pairwise(SOURCE[0], lines)
+    expected = [metric.sentence_scores([line] * len(lines), [lines], [SOURCE[0]] * len(lines)) for line in lines]
     assert scores.tolist() == [pytest.approx(row, abs=1e-9) for row in expected]
 
 

@@ -172,6 +172,24 @@ def test_control_symbols_in_a_corpus_are_text(tmp_path, subword):
     assert min(int(data.train.sources(np.array([i])).min()) for i in range(len(lines))) > UNK
 
 
+@pytest.mark.parametrize(("source", "target"), [("bpe", "none"), ("none", "unigram"), ("bpe", "unigram")])
+def test_the_target_may_have_subwords_of_another_kind(tmp_path, source, target):
+    labels = ["(NP XX )NP", "(VP ``  )VP ﬁ"] * 30  # NFKC would make two letters of the last
+    train = write(tmp_path / "train", sentences(60, 1), labels)
+    given = options(
+        tmp_path, train=(train,), subword=source, target_subword=target, vocab_size=60, joint_vocabulary=False
+    )
+    prepare(given)
+    pipeline = PreparedData(tmp_path / "data").pipeline
+    for side, kind in ((pipeline.source, source), (pipeline.target, target)):
+        assert side.settings.subword == kind
+        assert side.settings.normalization == ("none" if kind == "none" else "nfkc")
+    if target == "none":
+        assert pipeline.target.size == 4 + 7 and pipeline.target.pieces(labels[1]) == labels[1].split()
+    assert {"subword", "target_subword"} <= given.settings.keys()
+    assert "target_subword" not in options(tmp_path, train=(train,)).settings
+
+
 # What is left out
 
 
@@ -408,6 +426,8 @@ def test_what_cannot_be_prepared_is_told_and_leaves_nothing(tmp_path, monkeypatc
         {"train": ("t",), "max_ratio": 0.5},
         {"train": ("t",), "subword": "bpe", "vocab_size": 0},
         {"train": ("t",), "character_coverage": 0.0},
+        {"train": ("t",), "target_subword": "bpe", "vocab_size": 50},
+        {"train": ("t",), "target_subword": "bpe", "joint_vocabulary": False},
         {"source": ("a", "b"), "target": ("c",)},
         {"train": ("t",), "valid_source": ("a",)},
     ],

@@ -79,6 +79,12 @@ def test_a_table_of_41100_rows_gives_every_printed_count(preset):
     assert round(count(options_of(preset), 41_100) / 1e6) == PRINTED[preset]
 
 
+def test_the_parser_has_three_tables_beside_the_layers_of_the_formula():
+    options = options_of("transformer-parsing")
+    assert (options.encoder_layers, options.d_model, options.d_ff, options.heads) == (4, 1024, 2048, 8)
+    assert count(options, 16_000, 72) == formula(options, 16_000 + 2 * 72) == 100_483_072
+
+
 def test_learned_positions_add_one_table_a_side():
     options = options_of("table3-e-learned")
     assert count(options, 37000) == 63_045_632 + 2 * options.max_positions * 512

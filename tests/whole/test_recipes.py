@@ -404,6 +404,36 @@ def test_multi30k_comes_from_a_mirror_and_is_scored_beside_the_published_figure(
     assert f"tok:{'none' if protocol == 'tokenised' else '13a'}" in done.stdout
 
 
+def test_the_parsing_recipe_makes_a_treebank_and_does_each_step_once(tmp_path: Path) -> None:
+    flags, settings = [*TINY, "--max-updates", "4", "--save-every", "1u"], {"TRAIN": "200", "TEST": "3", "LAST": "2"}
+    done = run("parsing", tmp_path, *flags, **settings)
+    assert done.returncode == 0, done.stderr
+    work = tmp_path / "work"
+    before = times(work)
+    (work / "small" / "test.trees").unlink()
+    again = run("parsing", tmp_path, *flags, **settings)
+    assert again.returncode == 0, again.stderr
+    after = times(work)
+    assert {name for name in after if after[name] != before.get(name)} == {"small/test.trees"}
+    assert len((work / "small" / "test.trees").read_text().splitlines()) == 3
+    for output in (done.stdout, again.stdout):
+        assert "bracket-F1 = " in output and "of 3 sentences failed" in output and "params:COLLINS" in output
+
+
+def test_the_parsing_recipe_takes_a_treebank_without_a_test_set(tmp_path: Path) -> None:
+    folder = tmp_path / "treebank"
+    folder.mkdir()
+    trees = ["(TOP (S (NP (PRP it)) (VP (VBZ works)) (. .)))", "(TOP (NP (DT a) (NN dog)))"]
+    (folder / "train.trees.gz").write_bytes(gzip.compress("".join(f"{tree}\n" for tree in trees * 20).encode()))
+    (folder / "dev.trees").write_text("".join(f"{tree}\n" for tree in trees))
+    flags = [*TINY, "--max-updates", "2", "--save-every", "1u"]
+    done = run("parsing", tmp_path, *flags, TREES=str(folder), MODEL="paper", VOCAB_SIZE="30", LAST="1")
+    assert done.returncode == 0, done.stderr
+    figures = [line.split() for line in done.stdout.splitlines() if "F1" in line]
+    assert figures[0][-2:] == ["91.3/92.7", "WSJ"] and "of 2 sentences failed" in done.stdout
+    assert len((tmp_path / "work" / "paper" / "dev.trees").read_text().splitlines()) == 2
+
+
 def test_tatoeba_without_data_names_the_variable(tmp_path: Path) -> None:
     done = run("tatoeba-en-de", tmp_path, DATA="")
     assert done.returncode != 0

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Constituency parsing (section 6.3 of "Attention Is All You Need"): from a treebank to labelled bracketing F1.
+#
+# TREES: a folder with train.trees, dev.trees and perhaps test.trees, plain or .gz: Penn trees, one a line, without traces
+# and function tags. Without it grammar.py makes a small treebank.
+# MODEL: small (the default; a CPU) or paper (4 layers, d_model 1024).
+# Variables: WORK (folder of all output), NMT, PYTHON (with nmt installed), VOCAB_SIZE (of words), LAST (checkpoints to
+# average), TAGS=1 (the target has the tags of all words), TRAIN and TEST (trees that grammar.py makes).
+# Flags go to nmt train: `MODEL=paper TREES=wsj run.sh --device cuda`. A step whose output exists is skipped.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=recipes/steps.sh
+. "$here/../steps.sh"
+python=${PYTHON:-python3} size=${MODEL:-small}
+work=${WORK:-$root/runs/parsing${TREES:+-${TREES##*/}}}
+text=$work/text data=$work/data-$size model=$work/$size/model vocabulary=8000 length=256
+case $size in
+small) settings=(--config "$here/settings.toml") ;;
+paper) settings=(--preset transformer-parsing --config "$here/paper.toml") vocabulary=16000 length=512 ;;
+*) echo "MODEL is '$size'; wanted small or paper" >&2 && exit 2 ;;
+esac
+trees=${TREES:-$work/trees} published='91.3/92.7 WSJ'
+if [[ -z ${TREES:-} ]]; then
+    step "$trees" "$python" "$here/grammar.py" --train "${TRAIN:-8000}" --test "${TEST:-500}" --output "$trees"
+    settings+=(--config "$here/grammar.toml") vocabulary=300 published=none
+fi
+
+test=dev
+for set in train dev test; do
+    for file in "$trees/$set.trees" "$trees/$set.trees.gz"; do
+        [[ -e $file ]] || continue
+        step "$text/$set.tree" "$python" "$here/trees.py" linearise ${TAGS:+--tags} "$file" "$text/$set"
+        [[ $set == train ]] || test=$set
+    done
+done
+output=$work/$size/$test
+step "$data" "${nmt[@]}" prepare --source-lang words --target-lang tree --train "$text/train" --valid "$text/dev" \
+    --no-joint-vocabulary --vocab-size "${VOCAB_SIZE:-$vocabulary}" --target-subword none --max-length "$length" \
+    --output "$data"
+step "$model" "${nmt[@]}" train --data "$data" --output "$work/$size/run" "${settings[@]}" "$@"
+step "$model" "${nmt[@]}" average --run "$work/$size/run" --last "${LAST:-5}" --output "$model"
+step "$output.tree" "${nmt[@]}" translate --model "$model" --input "$text/$test.words" --output "$output.tree" \
+    --beam-size 21 --alpha 0.3 --max-len-a 1 --max-len-b 300
+step "$output.trees" "$python" "$here/trees.py" restore "$text/$test.words" "$output.tree" "$output.trees"
+
+echo
+scores=$("${nmt[@]}" evaluate --hypothesis "$output.tree" --reference "$text/$test.tree" --metrics bracket-f1)
+figure "$test: $(wc -l <"$text/$test.tree") trees" "" "published"
+figure "labelled bracketing F1, $size" "${scores%%  *}" "$published"
+echo "signature: ${scores##*  }"
+head -n 3 "$output.trees"

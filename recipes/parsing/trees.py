@@ -1,0 +1,123 @@
+"""Penn trees as pairs of lines, words and linearised tree (Vinyals et al., 2015, section 2), and back.
+
+A linearised tree is the tree from left to right: `(NP` opens a constituent, `)NP` closes it, and each word between them is
+its part-of-speech tag or `XX`. The root TOP is left out.
+
+    trees.py linearise TREES PREFIX                writes PREFIX.words and PREFIX.tree
+    trees.py restore WORDS LINEARISED TREES        writes TREES, with an empty line where a linearised tree is none
+"""
+
+import argparse
+import gzip
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from nmt.metrics.bracket_f1 import DELETED, read_tree
+
+PART = re.compile(
+    r"\s*(?:\(\s*([^\s()]+)\s+([^\s()]+)\s*\)|\(\s*([^\s()]*)|(\)))\s*"
+)  # a word, an opening or a closing
+ROOTS = ("", "TOP", "ROOT")  # names of the root in treebanks and parsers
+WORD = "XX"
+
+
+def linearise(tree: str, tags: bool = False) -> tuple[list[str], list[str]]:
+    """The words and the linearised tree of a Penn tree.
+
+    tags: all words are their tags; else only those that EVALB leaves out, which are punctuation
+    Raises ValueError for a line that is not one tree.
+    """
+    words: list[str] = []
+    tokens: list[str] = []
+    opened: list[str] = []
+    position = 0
+    while position < len(tree):
+        part = PART.match(tree, position)
+        if part is None or (position and not opened):
+            raise ValueError(f"column {position + 1}: not a Penn tree")
+        position = part.end()
+        tag, word, label, closing = part.groups()
+        if word is not None:
+            words.append(word)
+            tokens.append(tag if tags or tag in DELETED else WORD)
+        elif closing is None:
+            opened.append(label)
+            tokens.append(f"({label}")
+        elif opened:
+            tokens.append(f"){opened.pop()}")
+    if tokens and tokens[0][1:] in ROOTS:
+        tokens = tokens[1:-1]
+    read = read_tree(" ".join(tokens))
+    if opened or read is None or not words:
+        raise ValueError("not a Penn tree: brackets that do not match, or without a word")
+    return words, tokens
+
+
+def restore(words: Sequence[str], tokens: Sequence[str]) -> str:
+    """The Penn tree of words and a linearised tree. Raises ValueError unless it is a tree over as many words."""
+    tree = read_tree(" ".join(tokens))
+    if tree is None or len(tree.tags) != len(words):
+        raise ValueError(f"not a tree over {len(words)} words")
+    rest = iter(words)
+    parts = (
+        ")" if token[0] == ")" else f" {token}" if token[0] == "(" else f" ({token} {next(rest)})" for token in tokens
+    )
+    return f"(TOP{''.join(parts)})"
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a text file, plain or in gzip, without LF."""
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
+        yield from (line.decode().rstrip("\r\n") for line in lines)
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write a file that appears when it is whole."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    partial.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+    partial.rename(path)
+
+
+def linearise_file(trees: Path, prefix: str, tags: bool) -> None:
+    """Write the words and linearised trees of a file of Penn trees. A line that is none is named, and left out."""
+    pairs = []
+    for number, line in enumerate(read_lines(trees), 1):
+        try:
+            pairs.append(linearise(line, tags))
+        except ValueError as error:
+            print(f"{trees}:{number}: left out: {error}", file=sys.stderr)
+    write_lines(Path(f"{prefix}.words"), (" ".join(words) for words, _ in pairs))
+    write_lines(Path(f"{prefix}.tree"), (" ".join(tokens) for _, tokens in pairs))
+
+
+def restored(words: Path, linearised: Path) -> Iterator[str]:
+    """The Penn trees of two files, an empty line where a linearised tree is none."""
+    for line, tokens in zip(read_lines(words), read_lines(linearised), strict=True):
+        try:
+            yield restore(line.split(" "), tokens.split())
+        except ValueError:
+            yield ""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("linearise")
+    one.add_argument("--tags", action="store_true", help="the tag of each word, and not XX")
+    one.add_argument("trees", type=Path)
+    one.add_argument("prefix")
+    other = commands.add_parser("restore")
+    for name in ("words", "linearised", "trees"):
+        other.add_argument(name, type=Path)
+    given = parser.parse_args(arguments)
+    if given.command == "linearise":
+        linearise_file(given.trees, given.prefix, given.tags)
+    else:
+        write_lines(given.trees, restored(given.words, given.linearised))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""The parsing recipe: Penn trees to lines and back, and a treebank of its own."""
+
+import gzip
+import importlib
+import re
+import sys
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from nmt.metrics.bracket_f1 import BracketF1, BracketF1Options, read_tree
+
+PARSING = Path(__file__).parents[2] / "recipes" / "parsing"
+sys.path.insert(0, str(PARSING))  # the recipe's modules are scripts and no package
+grammar, trees = map(importlib.import_module, ("grammar", "trees"))
+sys.path.remove(str(PARSING))
+
+PENN = "(TOP (S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .)))"
+
+
+def random_tree(random, depth=0):
+    """A Penn tree with any labels, words in other scripts, and constituents of one child."""
+    if depth > 6 or (depth > 1 and random.random() < 0.4):
+        tag = random.choice(["NN", ",", ".", "-LRB-", "``", "PRP$", "XX"])
+        return f"({tag} {random.choice(['word', '-LRB-', 'né', '犬', '``', '1/2', 'a@@'])})"
+    children = " ".join(random_tree(random, depth + 1) for _ in range(random.randint(1, 3)))
+    return f"({random.choice(['NP', 'S', 'VP', 'NP-SBJ', 'SBAR'])} {children})" if depth else f"(TOP {children})"
+
+
+def samples():
+    random = Random(2)
+    return [PENN, *islice(grammar.treebank(1), 200), *(random_tree(random) for _ in range(300))]
+
+
+def test_linearised_as_in_grammar_as_a_foreign_language():
+    for tags, expected in (
+        (False, "(S (NP XX )NP (VP XX (NP XX XX )NP )VP . )S"),
+        (True, "(S (NP NNP )NP (VP VBZ (NP DT NN )NP )VP . )S"),
+    ):
+        words, tokens = trees.linearise(PENN, tags)
+        assert (" ".join(words), " ".join(tokens)) == ("John has a dog .", expected)
+
+
+def test_restoring_a_linearised_tree_gives_the_tree():
+    for tree in samples():
+        assert trees.restore(*trees.linearise(tree, tags=True)) == tree
+        untagged = re.sub(r"\((?!,|\.|``|'')\S+ ([^\s()]+)\)", r"(XX \1)", tree)
+        assert trees.restore(*trees.linearise(tree)) == untagged
+
+
+@pytest.mark.parametrize("tags", [True, False])
+def test_a_linearised_tree_scores_100_against_itself_whichever_tags_it_has(tags):
+    references, hypotheses = (
+        [" ".join(trees.linearise(tree, tags)[1]) for tree in samples()] for tags in (False, tags)
+    )
+    assert BracketF1(BracketF1Options())(hypotheses, [references]).value == 100
+
+
+@pytest.mark.parametrize("root", ["(TOP {})", "(ROOT {})", "( {})", "( {} )", "{}", " {} ", "(TOP\t{})"])
+def test_the_root_may_have_any_name_or_none(root):
+    tree = PENN.removeprefix("(TOP ").removesuffix(")")
+    assert trees.linearise(root.format(tree)) == trees.linearise(PENN)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("", "()", "word", "(TOP)", "(S (NP (NN a))", "(S (NN a)))", "(S (NN a)) (S (NN b))", "(S (NN a b))"),
+        *("(S NN (NN a))", "(S (NP) (NN a))", "(NN a) b", "(S (NN a)) b"),
+    ],
+)
+def test_a_line_that_is_not_one_tree_is_refused(line):
+    with pytest.raises(ValueError, match="not a Penn tree"):
+        trees.linearise(line)
+
+
+@pytest.mark.parametrize("tokens", ["(S XX )S", "(S XX XX XX )S", "(S XX XX )NP", "(S XX XX", "", "(S XX XX )S )S"])
+def test_restoring_what_is_no_tree_over_the_words_is_refused(tokens):
+    with pytest.raises(ValueError, match="not a tree over 2 words"):
+        trees.restore(["a", "b"], tokens.split())
+
+
+def test_files_of_trees_become_files_of_lines_and_back(tmp_path, capsys):
+    penn = samples()
+    (tmp_path / "t.trees.gz").write_bytes(gzip.compress("\n".join([*penn, "(S (NN a b))"]).encode()))
+    trees.main(["linearise", "--tags", str(tmp_path / "t.trees.gz"), str(tmp_path / "out" / "t")])
+    assert f"t.trees.gz:{len(penn) + 1}: left out: column 8: not a Penn tree" in capsys.readouterr().err
+    words, lines = ((tmp_path / "out" / f"t.{name}").read_text().splitlines() for name in ("words", "tree"))
+    assert len(words) == len(lines) == len(penn)
+    (tmp_path / "found").write_text("".join(f"{line}\n" for line in [*lines[:-1], "(S"]))
+    trees.main(["restore", *(str(tmp_path / name) for name in ("out/t.words", "found", "restored"))])
+    assert (tmp_path / "restored").read_text().splitlines() == [*penn[:-1], ""]
+
+
+def test_the_grammars_treebank_is_a_function_of_the_seed_and_has_no_tree_twice(tmp_path):
+    for name, seed in (("one", "1"), ("same", "1"), ("other", "2")):
+        counts = ["--train", "300", "--dev", "20", "--test", "30", "--seed", seed]
+        grammar.main([*counts, "--output", str(tmp_path / name)])
+    one, same, other = (
+        {path.name: path.read_text() for path in (tmp_path / name).iterdir()} for name in ("one", "same", "other")
+    )
+    assert one == same and one != other
+    lines = "".join(one.values()).splitlines()
+    assert len(lines) == len(set(lines)) == 350
+    labels = {label for line in lines for label, _, _ in read_tree(" ".join(trees.linearise(line)[1])).constituents}
+    assert {symbol.split("-")[0] for symbol in grammar.RULES} == labels
