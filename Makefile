@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-scaling docs recording format clean
+.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-systems bench-scaling docs recording format clean
 
 setup: $(VENV)/ready
 
@@ -55,6 +55,10 @@ bench-alignment: $(if $(MODEL),setup,demo)
 
 bench-growth: setup
 	$(BIN)/python benchmarks/growth.py $(FLAGS)
+
+# make bench-systems [PRESETS="gnmt-small rnnsearch-small"] [FLAGS="--threads 2"]
+bench-systems: setup
+	$(BIN)/python benchmarks/systems.py $(or $(PRESETS),gnmt-small deep-att-small rnnsearch-small) $(FLAGS)
 
 bench-scaling: setup
 	$(BIN)/python benchmarks/scaling.py $(FLAGS)

@@ -68,7 +68,7 @@ def typed(*lines: str, **given: Any) -> Scene:
     return Scene(steps=tuple((line + "\n", None) for line in lines), **given)
 
 
-TRAIN = "nmt train --data data --output run --preset transformer-mini --max-minutes 20"
+TRAIN = "nmt train --data data --output run --preset transformer-mini --max-minutes 15 --threads 1"
 SCENES = [
     typed("git clone nmt.git nmt", "cd nmt", "make setup", ". .venv/bin/activate", heading="Install"),
     typed("nmt", sentence="`nmt` alone shows its commands.", picture="commands"),
@@ -90,16 +90,16 @@ SCENES = [
         heading="Prepare and train",
     ),
     typed(TRAIN + " --dry-run", sentence="A dry run tells what the training takes."),
-    Scene(sentence="After a minute:", steps=((TRAIN + "\n", 75),), picture="training"),
+    Scene(sentence="After a minute and a half:", steps=((TRAIN + "\n", 90),), picture="training"),
     Scene(
         sentence="A second terminal, at the same time:",
         steps=((". .venv/bin/activate\n", None), ("nmt status run\n", None)),
         terminal=1,
     ),
-    Scene(sentence="After ten minutes:", steps=(("", 525),), picture="training-later"),
+    Scene(sentence="After ten minutes:", steps=(("", 500),), picture="training-later"),
     Scene(sentence="At the end:", steps=(("", None),)),
     typed("nmt plot run", picture="plot"),
-    typed("nmt average --run run --last 5 --output model", heading="Translate"),
+    typed("nmt average --run run --last 3 --output model", heading="Translate"),
     Scene(
         sentence="On a terminal `nmt translate` is a prompt.",
         steps=(
@@ -233,7 +233,7 @@ def main(corpus: Path) -> None:
             parts.append(play(scene, terminals[scene.terminal]))
             if (home / "nmt").exists() and not (home / "nmt" / "text").exists():
                 shutil.copytree(corpus, home / "nmt" / "text")
-        (DOCS / "recording.md").write_text(INTRODUCTION + "\n\n".join(parts) + "\n", encoding="utf-8")
+            (DOCS / "recording.md").write_text(INTRODUCTION + "\n\n".join(parts) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

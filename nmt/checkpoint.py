@@ -207,6 +207,11 @@ def load_model(folder: Path, device: torch.device) -> LoadedModel:
     Raises ArtefactError for a damaged folder, UserError for weights that the device cannot use.
     """
     folder = find_model(folder)
+    with log.progress("loading the model"):
+        return _load_model(folder, device)
+
+
+def _load_model(folder: Path, device: torch.device) -> LoadedModel:
     artefact = Artefact(folder, "model", "checkpoint")
     facts = ModelFacts.read(artefact)
     if facts.weights == "int8":

@@ -2,49 +2,60 @@
 
 import contextlib
 import errno
-import math
 import os
 import sys
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from threading import RLock, Timer
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from nmt.errors import one_line
+from nmt.quantities import clock
 
 if TYPE_CHECKING:  # rich is imported when used
     from rich.console import Console
-    from rich.progress import Progress, TaskID
+    from rich.live import Live
+    from rich.table import Table
 
 FILE_WIDTH_COLUMNS: Final = 160  # of a table where stderr is no terminal
 MIN_BAR_SECONDS: Final = 2.0  # shorter work shows no bar
+MAX_BAR_CELLS: Final = 40
+REFRESHES_PER_SECOND: Final = 2
 
 
 class Bar:
-    """The progress of some work: count, speed and time left, drawn once it has taken MIN_BAR_SECONDS.
+    """The progress of some work: how much is done, how fast, and the time left.
 
-    count: so far; total: of the count, or None if unknown; unit: what is counted, in the plural
+    total: of the count, known or estimated; None if unknown
+    unit: what is counted, in the plural; empty if nothing is, and only the time is shown
+    count: so far
     """
 
-    def __init__(self, log: "Log", label: str, total: int | None, unit: str) -> None:
-        self._log, self._label, self._total, self._unit = log, label, total, unit
-        self._due = time.monotonic() + MIN_BAR_SECONDS if log.live else math.inf
-        self.count = 0
-        self._task: TaskID | None = None
+    def __init__(self, label: str, total: "int | Callable[[], int | None] | None" = None, unit: str = "") -> None:
+        self.label, self.unit = label, unit
+        self.count, self._total = 0, total
+        self._began = time.monotonic()
+        self.ended = False
 
     def advance(self, count: int = 1) -> None:
         self.count += count
-        if self._task is not None and self._log.bars is not None:
-            self._log.bars.update(self._task, completed=self.count)
-        elif time.monotonic() >= self._due:
-            bars = self._log.open_bars()
-            self._task = bars.add_task(self._label, total=self._total, completed=self.count, unit=self._unit)
-            with contextlib.suppress(OSError):  # the terminal is gone, and SIGHUP is on its way
-                bars.refresh()
 
-    def close(self) -> None:
-        if self._task is not None and self._log.bars is not None:
-            self._log.bars.remove_task(self._task)
-            self._log.close_bars()
+    @property
+    def total(self) -> int | None:
+        total = self._total() if callable(self._total) else self._total
+        return None if total is None else max(total, self.count)
+
+    def text(self) -> str:
+        """Count, mean speed and the time left; while that is unknown, the time so far."""
+        count, total, seconds = self.count, self.total, time.monotonic() - self._began
+        speed = count / seconds if seconds else 0.0
+        parts = []
+        if self.unit:
+            parts = [f"{count:,} {self.unit}" if total is None else f"{count:,}/{total:,} {self.unit}"]
+        if count:
+            parts.append(f"{speed:,.0f} {self.unit}/s" if speed >= 10 else f"{speed:.2g} {self.unit}/s")
+        parts.append(f"ETA {clock((total - count) / speed)}" if total and speed else f"{clock(seconds)} so far")
+        return ", ".join(parts)
 
 
 class Log:
@@ -52,14 +63,15 @@ class Log:
 
     quiet: whether only warnings and errors are written
     verbose: whether details are written too
-    bars: the bars that are open, for a live display that draws them; None without any
-    draws_bars: whether such a display draws them
+    draws_bars: whether another live display draws the bars
     """
 
     def __init__(self) -> None:
         self.quiet = self.verbose = self.draws_bars = False
-        self.bars: Progress | None = None
+        self._bars: list[Bar] = []  # that are shown
+        self._lock = RLock()  # of the bars: timers show them from threads of their own
         self._console: Console | None = None
+        self._live: Live | None = None
 
     @property
     def console(self) -> "Console":
@@ -108,31 +120,86 @@ class Log:
                 raise
 
     @contextlib.contextmanager
-    def progress(self, label: str, total: int | None, unit: str) -> Iterator[Bar]:
-        """A bar for some work, on a terminal only. unit: what is counted, in the plural"""
-        bar = Bar(self, label, total, unit)
+    def progress(
+        self, label: str, total: "int | Callable[[], int | None] | None" = None, unit: str = "", *, shown: bool = True
+    ) -> Iterator[Bar]:
+        """A bar for some work, drawn once it has taken MIN_BAR_SECONDS, on a terminal only; see Bar.
+
+        shown: false draws none
+        """
+        bar = Bar(label, total, unit)
+        if not (shown and self.live):
+            yield bar
+            return
+        timer = Timer(MIN_BAR_SECONDS, self._show, [bar])
+        timer.daemon = True
+        timer.start()
         try:
             yield bar
         finally:
-            bar.close()
+            timer.cancel()
+            with self._lock:
+                bar.ended = True
+                if bar in self._bars:
+                    self._bars.remove(bar)
+                    self._draw()
 
-    def open_bars(self) -> "Progress":
-        """The bars on the screen, below each other."""
-        if self.bars is None:
-            from nmt.bars import new_bars
+    def bars(self) -> "Table":
+        """The bars that are shown, below each other."""
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
 
-            self.bars = new_bars(self.console)
-            if not self.draws_bars:
-                with contextlib.suppress(OSError):
-                    self.bars.start()
-        return self.bars
+        table = Table.grid(padding=(0, 1))
+        table.add_column(no_wrap=True, overflow="ellipsis")
+        table.add_column(max_width=MAX_BAR_CELLS)
+        table.add_column(no_wrap=True, overflow="ellipsis")
+        for bar in list(self._bars):
+            drawn = ProgressBar(bar.total or None, bar.count, pulse=not bar.total)
+            table.add_row(Text(bar.label), drawn, Text(bar.text()))
+        return table
 
-    def close_bars(self) -> None:
-        """Remove the bars from the screen unless one is still open."""
-        if self.bars is not None and not self.bars.task_ids:
-            with contextlib.suppress(OSError):
-                self.bars.stop()
-            self.bars = None
+    @contextlib.contextmanager
+    def hidden_bars(self, output: BinaryIO) -> Iterator[None]:
+        """Take the bars off the screen while results are written to an output, if that is a terminal too."""
+        if not (self.live and output.isatty()):
+            yield
+            return
+        with self._lock:
+            bars, self._bars = self._bars, []
+            self._draw()
+            try:
+                yield
+            finally:
+                self._bars = bars
+                self._draw()
+
+    def _show(self, bar: Bar) -> None:
+        with self._lock:
+            if not bar.ended:
+                self._bars.append(bar)
+                self._draw()
+
+    def _draw(self) -> None:
+        """Draw the bars as they are now; a thread of rich then draws them anew until none is left."""
+        with contextlib.suppress(OSError):  # the terminal is gone, and SIGHUP is on its way
+            wanted = bool(self._bars) and not self.draws_bars
+            if self._live is not None and not wanted:
+                live, self._live = self._live, None
+                live.stop()
+            elif self._live is None and wanted:
+                from rich.live import Live
+
+                self._live = Live(
+                    get_renderable=self.bars,
+                    console=self.console,
+                    refresh_per_second=REFRESHES_PER_SECOND,
+                    transient=True,
+                    redirect_stdout=False,  # it may be a file of results
+                )
+                self._live.start(refresh=True)
+            elif self._live is not None:
+                self._live.refresh()
 
 
 log: Final = Log()

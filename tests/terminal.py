@@ -6,7 +6,7 @@ import subprocess
 import termios
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from conftest import ENVIRONMENT, NMT
@@ -16,9 +16,13 @@ HIDE_CURSOR = "\x1b[?25l"
 
 
 class Terminal:
-    """A running command whose stderr is a terminal. text: all that it has written there"""
+    """A running command whose stderr is a terminal.
 
-    def __init__(self, *arguments: object, columns: int = 100, **given: Any) -> None:
+    shared: which of stdin and stdout are that terminal too
+    text: all that it has written there
+    """
+
+    def __init__(self, *arguments: object, columns: int = 100, shared: Sequence[str] = (), **given: Any) -> None:
         self.text = ""
         self._master, slave = os.openpty()
         termios.tcsetwinsize(slave, (40, columns))
@@ -26,6 +30,7 @@ class Terminal:
             name: value for name, value in ENVIRONMENT.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")
         }
         options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, **given}
+        options |= dict.fromkeys(shared, slave)
         command = [*NMT, *map(str, arguments)]
         self.process = subprocess.Popen(command, stderr=slave, env={**environment, "TERM": "xterm"}, **options)
         os.close(slave)
@@ -50,6 +55,9 @@ class Terminal:
 
     def resize(self, columns: int) -> None:
         termios.tcsetwinsize(self._master, (40, columns))
+
+    def type(self, keys: bytes) -> None:
+        os.write(self._master, keys)
 
     def hang_up(self) -> None:
         """Close the terminal, as a lost connection does."""

@@ -115,11 +115,11 @@ def run(options: EvaluateOptions, parts: Parts) -> int:
     metrics = [] if options.paper else _build_metrics(options)
     if options.model is None:
         systems, references, sources = _read_files(options, metrics)
-        sys.stdout.write(_shown(options, metrics, systems, references, sources))
+        _print_scores(options, metrics, systems, references, sources)
         return 0
     source, references = _source(options)
     translated = _translate(options, parts, options.model, source)
-    sys.stdout.write(_shown(options, metrics, [translated], references, source.lines))
+    _print_scores(options, metrics, [translated], references, source.lines)
     if translated.num_failed:
         message = f"{translated.num_failed:,} of {len(source.lines):,} lines not translated: scored as empty lines"
         log.warn(f"{source.name}: {message}")
@@ -221,7 +221,19 @@ def _translate(options: EvaluateOptions, parts: Parts, model: str, source: Syste
     return System(model, lines, translator.decoder.signature, language, warnings.num_failed)
 
 
-def _shown(
+def _print_scores(
+    options: EvaluateOptions,
+    metrics: Sequence[tuple[str, Metric]],
+    systems: Sequence[System],
+    references: Sequence[Lines],
+    sources: Lines | None,
+) -> None:
+    with log.progress("computing scores" if options.significance == "none" else f"testing by {options.significance}"):
+        text = _scores_text(options, metrics, systems, references, sources)
+    sys.stdout.write(text)
+
+
+def _scores_text(
     options: EvaluateOptions,
     metrics: Sequence[tuple[str, Metric]],
     systems: Sequence[System],

@@ -10,6 +10,7 @@ from nmt.cli.command import Command
 from nmt.errors import UserError, one_line, quoted
 from nmt.log import log
 from nmt.options import REQUIRED, opt, options_class
+from nmt.quantities import size
 
 if TYPE_CHECKING:  # torch is imported when the command runs
     from nmt.checkpoint import LoadedModel
@@ -85,8 +86,8 @@ def _export_int8(options: ExportOptions, loaded: "LoadedModel", output: Path) ->
 
     with Signals() as signals:
         export_int8(loaded, output, signals.check)
-    old_size, size = ((folder / WEIGHTS).stat().st_size / 1e6 for folder in (loaded.folder, output))
-    log.info(f"{output}: {options.model[0]} with weights of 8 bits, {size:.1f} MB instead of {old_size:.1f}")
+    before, after = ((folder / WEIGHTS).stat().st_size for folder in (loaded.folder, output))
+    log.info(f"{output}: {options.model[0]} with weights of 8 bits, {size(after)} instead of {size(before)}")
 
 
 def _export_ctranslate2(

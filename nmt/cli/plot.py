@@ -74,20 +74,23 @@ def run(options: PlotOptions) -> None:
         check_file_name(output, PICTURES, "curves are drawn")
         check_matplotlib(f"--output {quoted(output)}")
     runs = []
-    for name in options.runs:
-        updates, validations = read_records(Path(name))
-        runs.append(RunRecords(one_line(name), [*updates, *validations]))
-    charts = line_charts(runs, options.value_names, ("updates", "EFLOP") if _is_page(output) else ("updates",))
+    with log.progress("reading runs", len(options.runs), "runs") as bar:
+        for name in options.runs:
+            updates, validations = read_records(Path(name))
+            runs.append(RunRecords(one_line(name), [*updates, *validations]))
+            bar.advance()
+        charts = line_charts(runs, options.value_names, ("updates", "EFLOP") if _is_page(output) else ("updates",))
     if not charts:
         raise UserError(f"{quoted(options.runs[0])}: has no update to draw yet (wait for the first log line)")
     if output is None:
         width = shutil.get_terminal_size().columns
         sys.stdout.write("\n\n".join("\n".join(chart.as_text(width)) for chart in charts) + "\n")
         return
-    if _is_page(output):
-        content = html_page("nmt plot", [chart.as_svg() for chart in charts]).encode()
-    else:
-        content = draw_charts(charts, output.suffix.lower().removeprefix("."))
+    with log.progress("drawing"):
+        if _is_page(output):
+            content = html_page("nmt plot", [chart.as_svg() for chart in charts]).encode()
+        else:
+            content = draw_charts(charts, output.suffix.lower().removeprefix("."))
     write_file(output, content)
     log.info(f"{quoted(output)}: charts of {', '.join(run.name for run in runs)}")
 

@@ -6,12 +6,19 @@ from types import FrameType
 from typing import NoReturn
 
 from nmt.errors import Interrupted
+from nmt.log import log
 from nmt.signals import STOP_SIGNALS
+from nmt.translate.windows import STDIN_NAME
 
 
 def is_terminal() -> bool:
     """Whether a person types the text and reads the translations."""
     return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def is_typed(*names: str) -> bool:
+    """Whether one of these texts is typed on a terminal, where a bar would write over it."""
+    return STDIN_NAME in names and sys.stdin is not None and sys.stdin.isatty()
 
 
 class Prompt:
@@ -23,6 +30,7 @@ class Prompt:
     def __init__(self, mark: str) -> None:
         import readline  # noqa: F401  # gives `input` editing and history
 
+        log.info("type a line of text; Ctrl-D ends")
         self._mark = mark
         self._has_line = False  # read, and not yet translated
 
@@ -39,6 +47,9 @@ class Prompt:
         except EOFError:
             sys.stderr.write("\n")
             return b""
+        except Interrupted:
+            sys.stderr.write("\n")  # the shell's prompt begins a line of its own
+            raise
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)

@@ -46,7 +46,11 @@ class ReportOptions:
 
 def run(options: ReportOptions) -> None:
     """Print the table, or all of it as JSON, and write the page if one is asked for."""
-    runs = [read_run(Path(name)) for name in options.runs]
+    with log.progress("reading runs", len(options.runs), "runs") as bar:
+        runs = []
+        for name in options.runs:
+            runs.append(read_run(Path(name)))
+            bar.advance()
     scores = _scores(options)
     tflops = None if options.device_tflops is None else _tflops(options.device_tflops)
     table = report_table(runs, scores, tflops)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from nmt.cli.command import Command
+from nmt.cli.prompt import is_typed
 from nmt.log import log
 from nmt.options import REQUIRED, opt, options_class
 
@@ -43,21 +44,24 @@ def run(options: ScoreOptions) -> int:
     from nmt.translate.forced_decoding import score
     from nmt.translate.line_warnings import RateLimitedWarnings
     from nmt.translate.results import Failure
-    from nmt.translate.windows import pairs, place_of
+    from nmt.translate.windows import LineEstimate, pairs, place_of
 
     use_threads(options.threads)
     loaded = load_model(Path(options.model), choose_device(options.device))
     failures, num_pairs, place = RateLimitedWarnings(log.error), 0, place_of(options.source)
     settings = options.max_tokens, options.max_length
-    with Signals() as signals:
-        for sources, targets in pairs(options.source, options.target, WINDOW_LINES, signals.check):
-            scores = score(loaded.model, loaded.pipeline, sources, targets, *settings, signals.check)
+    estimate, output = LineEstimate(options.source), sys.stdout.buffer
+    shown = not is_typed(options.source, options.target)
+    with Signals() as signals, log.progress("scoring", estimate.total, "pairs", shown=shown) as bar:
+        for sources, targets in pairs(options.source, options.target, WINDOW_LINES, estimate, signals.check):
+            scores = score(loaded.model, loaded.pipeline, sources, targets, *settings, signals.check, bar.advance)
             for number, pair in enumerate(scores, num_pairs + 1):
                 if isinstance(pair, Failure):
                     failures.add(f"{place}:{number}: no score: {pair.message}")
             lines = (_line(options, None if isinstance(pair, Failure) else pair) for pair in scores)
-            sys.stdout.buffer.write("".join(lines).encode())
-            sys.stdout.buffer.flush()
+            with log.hidden_bars(output):
+                output.write("".join(lines).encode())
+                output.flush()
             num_pairs += len(scores)
             signals.check()
     if failures.count:

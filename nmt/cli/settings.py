@@ -154,6 +154,9 @@ class Settings:
         known = {key for option in options for key in (option.key, option.path_key)}
         for key, origin in self.origins.items():
             if key not in known:
+                aliases = {alias.replace("-", "_"): option for option in options for alias in option.aliases}
+                if key in aliases:
+                    raise UserError(f"{origin}: unknown setting '{quoted(key)}' (here: {aliases[key].name})")
                 raise UserError(f"{origin}: {unknown('setting', key, known.difference(NOT_IN_FILES), '--help')}")
         for option in options:
             if (key := option.path_key) in self.values:

@@ -12,14 +12,17 @@ from nmt.cli.command import Command
 from nmt.cli.tables import table_lines
 from nmt.errors import quoted
 from nmt.options import REQUIRED, opt, options_class
+from nmt.quantities import clock, size
 from nmt.report.history import read_records
 from nmt.report.saved_status import STATUS_FILE, SavedStatus, read_status
-from nmt.report.status import METRICS_FILE, VALIDATION_PREFIX, clock, loss_text
+from nmt.report.status import METRICS_FILE, VALIDATION_PREFIX, loss_text
 from nmt.runs import Checkpoints, update_of
 
 DIED: Final = (
     "the process is gone and has recorded no end: killed by `kill -9` or for want of memory, or the machine stopped"
 )
+LATE_LINES: Final = 3  # times the seconds of the last log line without another: its speed is no longer that of the run
+MIN_LATE_SECONDS: Final = 60.0  # a validation or a checkpoint takes that long
 UNKNOWN: Final = f"no process holds the run, and it has no {STATUS_FILE} that says why"
 
 
@@ -48,6 +51,9 @@ def run_status(folder: Path) -> dict[str, Any]:
     of_best = [record.values for record in validations if best is not None and record.update == update_of(best)]
     state = _state(saved, holder)
     current = saved if saved is not None else SavedStatus()
+    age = round(max(0.0, time.time() - (folder / METRICS_FILE).stat().st_mtime), 1)
+    is_running = state["state"] == "running"
+    is_late = is_running and age > max(MIN_LATE_SECONDS, LATE_LINES * (current.line_seconds or 0.0))
     return {
         "run": str(folder),
         **state,
@@ -58,11 +64,12 @@ def run_status(folder: Path) -> dict[str, Any]:
         "nll": values.get("nll"),
         "tokens_per_second": current.tokens_per_second,
         "memory": current.memory,
-        "seconds_left": current.seconds_left if state["state"] == "running" else None,
+        "seconds_left": current.seconds_left if is_running and not is_late else None,
         "best": None if best is None else str(best),
         "best_by": best_by,
         "best_score": of_best[-1].get(f"{VALIDATION_PREFIX}{best_by}") if of_best else None,
-        "age_seconds": round(max(0.0, time.time() - (folder / METRICS_FILE).stat().st_mtime), 1),
+        "age_seconds": age,
+        "late": is_late,
     }
 
 
@@ -87,6 +94,8 @@ def _rows(values: dict[str, Any]) -> list[tuple[str, str]]:
     state = values["state"]
     if state == "running":
         state += f" on {quoted(values['host'])}, process {values['pid']}"
+        if values["late"]:
+            state = f"no update for {clock(values['age_seconds'])}; {state}"
     else:
         state += "".join(f": {quoted(values[name])}" for name in ("reason", "message") if values[name] is not None)
     rows = [("run", quoted(values["run"])), ("state", state)]
@@ -95,14 +104,16 @@ def _rows(values: dict[str, Any]) -> list[tuple[str, str]]:
         epoch = "" if values["epoch"] is None else f", epoch {values['epoch']:.0f}"
         rows.append(("update", f"{values['update']:,}{total}{epoch}"))
     if values["loss"] is not None:
-        rows.append(("last update", loss_text(values["loss"], values["nll"], digits=2)))
+        text = loss_text(values["loss"], values["nll"], digits=2).removeprefix("loss ")
+        rows.append((f"loss of update {values['update']:,}", text))
     if values["best"] is not None:
         score = "" if values["best_score"] is None else f" ({values['best_by']} {values['best_score']:.4f})"
         rows.append(("best", f"{quoted(values['best'])}{score}"))
     if values["tokens_per_second"] is not None:
-        rows.append(("speed", f"{values['tokens_per_second']:,.0f} tokens/s"))
+        when = " before that" if values["late"] else ""
+        rows.append(("speed", f"{values['tokens_per_second']:,.0f} tokens/s{when}"))
     if values["memory"] is not None:
-        rows.append(("memory", f"{values['memory'] / 1e9:.2f} GB at the peak"))
+        rows.append(("memory", f"{size(values['memory'])} at the peak"))
     if values["seconds_left"] is not None:
         rows.append(("ETA", clock(values["seconds_left"])))
     return [*rows, ("last record", f"{clock(values['age_seconds'])} ago")]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from nmt.cli.command import Command, Parts
-from nmt.cli.prompt import Prompt, is_terminal
+from nmt.cli.prompt import Prompt, is_terminal, is_typed
 from nmt.dist import MAX_WAIT_MINUTES, World
 from nmt.errors import UserError, quoted
 from nmt.log import log
@@ -17,7 +17,7 @@ from nmt.options import REQUIRED, opt, options_class
 from nmt.signals import Signals
 from nmt.text.archive import text_exists
 from nmt.translate.options import TranslatorOptions
-from nmt.translate.windows import STDIN_NAME, open_source, place_of
+from nmt.translate.windows import STDIN_NAME, LineEstimate, open_source, place_of
 
 if TYPE_CHECKING:  # torch is imported when the command runs
     from nmt.cli.drawings import Drawings
@@ -152,11 +152,13 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
     opened = new_output(Path(options.output)) if options.output != "-" else nullcontext(sys.stdout.buffer)
     mark = f"{translator.pipeline.source_lang}> " if not options.input and is_terminal() else ""
     number = num_failed = 0
-    with opened as output, shared as line_translator:
+    estimate = LineEstimate(*names)
+    progress = log.progress("translating", estimate.total, "lines", shown=not is_typed(*names))
+    with opened as output, shared as line_translator, progress as bar:
         for name in names:
             warnings = LineWarnings(place_of(name))
-            with nullcontext(Prompt(mark)) if mark else open_source(name) as source:
-                settings = options.input_form, show, options.buffer_size, warnings, options.strict, number
+            with nullcontext(Prompt(mark)) if mark else open_source(name, estimate) as source:
+                settings = options.input_form, show, options.buffer_size, warnings, options.strict, bar, number
                 number = translate_stream(line_translator, source, output, *settings)
             warnings.log_counts()
             num_failed += warnings.num_failed

@@ -38,11 +38,20 @@ def stray_word(command: str, word: str, words: Sequence[str], table: OptionTable
         return error
     if any(option.positional for option in table.options):
         return UserError(f"'{quoted(word)}' is a word too many (`nmt {command} --help` shows what it takes)")
+    if word.lower() in ("no", "false", "0", "off", "yes", "true", "on") and (flag := _before(word, words, table)):
+        return UserError(f"'{word}' stands without a flag (write {flag} for yes, --no-{flag[2:]} for no)")
     given = {flag.partition("=")[0] for flag in words}
     inputs = [o for o in table.options if o.default is REQUIRED and o.name != "output"]
     needed = [o.flag for o in inputs if given.isdisjoint(o.spellings())]
     hint = f"write {needed[0]} {quoted(word)}" if needed else f"`nmt {command} --help` lists the flags"
     return UserError(f"'{quoted(word)}' stands without a flag ({hint})")
+
+
+def _before(word: str, words: Sequence[str], table: OptionTable) -> str | None:
+    """The flag before a word, if it says yes or no."""
+    before = words[max(0, words.index(word) - 1)]
+    switches = (option for option in table.options if option.type is bool and before in option.spellings())
+    return next((option.flag for option in switches), None)
 
 
 def name_of_peers(words: Sequence[str]) -> UserError | None:

@@ -1,5 +1,6 @@
 """Cross entropy with label smoothing (Szegedy et al., 2016, section 7; "Attention Is All You Need", section 5.4)."""
 
+import math
 from typing import Any, Final
 
 import torch
@@ -11,7 +12,7 @@ from nmt.batch import Batch
 from nmt.criteria.base import Criterion, CriterionContext, Loss, Term
 from nmt.criteria.options import CrossEntropyOptions
 from nmt.models.base import Model
-from nmt.nn.linear import Linear
+from nmt.nn.linear import ClippedLinear, Linear
 from nmt.nn.matmul import add_product, product, product_back
 from nmt.symbols import PAD
 
@@ -31,9 +32,11 @@ class CrossEntropy(Criterion):
         """See Criterion. The logits are computed in chunks, never for the whole batch at once."""
         features = model(batch).features.flatten(0, 1)  # N D
         targets = batch.target_output.flatten()  # N
-        if type(model.output) in (Linear, nn.Linear):
-            weight, bias = model.output.weight, model.output.bias
-            total, nll = _LinearCrossEntropy.apply(features, weight, bias, targets, self)  # type: ignore[no-untyped-call]
+        clipped = model.output if type(model.output) is ClippedLinear else None
+        output, limit = (model.output, math.inf) if clipped is None else (clipped.linear, clipped.limit)
+        if isinstance(output, nn.Linear) and type(output).forward in (Linear.forward, nn.Linear.forward):
+            settings = output.weight, output.bias, limit, targets, self
+            total, nll = _LinearCrossEntropy.apply(features, *settings)  # type: ignore[no-untyped-call]
         else:
             total, nll = self._in_chunks(model.output, features, targets)
         count = batch.num_target_tokens
@@ -79,12 +82,19 @@ def chunk_rows(features: Tensor, size: int) -> int:
 class _LinearCrossEntropy(torch.autograd.Function):
     """The loss and its gradient in one pass over each chunk of logits: d loss / d logits = p - a [gold] - b.
 
+    limit: to which logits are clipped; beyond it they have no gradient
     b is constant over a row, so that its share of the products is a product of sums, without a pass over the logits.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, criterion: CrossEntropy
+        ctx: Any,
+        features: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        limit: float,
+        targets: Tensor,
+        criterion: CrossEntropy,
     ) -> tuple[Tensor, Tensor]:
         size = weight.shape[0]
         gold_weight, spread = criterion.weights(size)
@@ -102,7 +112,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
             range(0, len(features), rows),
             strict=True,
         ):
-            log_probs = torch.log_softmax(product(chunk, weight, bias).float(), dim=-1)  # n V
+            logits = product(chunk, weight, bias).float()  # n V
+            clipped = logits.abs() > limit if limit < math.inf else None
+            logits = logits if clipped is None else logits.clamp_(-limit, limit)
+            log_probs = torch.log_softmax(logits, dim=-1)
             surprise = -log_probs.gather(1, chunk_targets)  # n 1
             loss = gold_weight * surprise - spread * log_probs.sum(-1, keepdim=True)
             total = total + (loss * counts).sum()  # autocast would round a dot product
@@ -111,6 +124,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 continue
             gradient = log_probs.exp_()
             gradient.scatter_add_(1, chunk_targets, torch.full_like(surprise, -gold_weight))
+            if clipped is not None:
+                gradient.masked_fill_(clipped, spread)  # which is subtracted below: no gradient
             feature_gradient[start : start + rows] = product_back(gradient, weight)
             add_product(weight_gradient, gradient, chunk * counts)
             if bias_gradient is not None:
@@ -127,4 +142,4 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, scale: Tensor, _nll: Tensor) -> tuple[Tensor | None, ...]:
         scaled = [None if gradient is None else gradient * scale.to(gradient.dtype) for gradient in ctx.gradients]
-        return (*scaled, None, None)
+        return (*scaled, None, None, None)

@@ -22,6 +22,7 @@ import sentencepiece
 
 from nmt.data.workers import LOOK_SECONDS
 from nmt.errors import ResourceError, UserError, quoted
+from nmt.log import log
 from nmt.signals import STOP_SIGNALS, Signals
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
 from nmt.text.vocabulary import SentencepieceVocabulary
@@ -38,7 +39,7 @@ CONTROL_PIECES: Final = tuple(f"\x01{symbol}" for symbol in SYMBOLS)
 class SubwordSettings:
     """The settings that a sentencepiece model is learnt with.
 
-    name: bpe or unigram
+    name: bpe, unigram or char
     vocab_size: entries, the control symbols counted
     character_coverage: share of the characters of the text that get an entry
     byte_fallback: whether other characters are spelled in bytes
@@ -76,7 +77,8 @@ def learn_apart(texts: Iterable[list[str]], settings: SubwordSettings, signals: 
             process.stdin.write(msgspec.json.encode(asdict(settings)) + b"\n")
             for lines in texts:
                 process.stdin.write("".join(line + "\n" for line in lines).encode())
-        answer = _answer(process, signals)
+        with log.progress(f"learning {settings.name}"):
+            answer = _answer(process, signals)
     finally:
         process.kill()
         with suppress(BrokenPipeError):

@@ -29,6 +29,8 @@ from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline, Side, SideSettings, Tex
 from nmt.text.steps import TOKENIZERS, TokenizerName, Truecaser, UnicodeForm, count_casings
 from nmt.text.vocabulary import SubwordName, Vocabulary, WordVocabulary
 
+PIECE_MARK: Final = "@@ "  # of subword-nmt
+PIECES_SHARE: Final = 0.1  # of the lines, above which a text is one of pieces
 NOT_OF_THE_RESULT: Final = {"output", "workers", "overwrite", "json"}
 SIDE_OPTIONS: Final = tuple(  # the options of both sides' text; right_to_left is of the target alone
     field.name for field in fields(SideSettings) if field.name not in ("language", "right_to_left")
@@ -56,7 +58,9 @@ class PrepareOptions(CorpusOptions):
         0, "every Nth training pair becomes a development set, 'held-out'; 0 is none (fairseq: 100)", minimum=0
     )
     vocabulary: str | None = opt(None, "a model, run or prepared data whose text pipeline is used; nothing is learnt")
-    subword: SubwordName = opt("bpe", "bpe or unigram (sentencepiece), or none: words as they stand between spaces")
+    subword: SubwordName = opt(
+        "bpe", "bpe, unigram or char (characters), by sentencepiece, or none: words as they stand between spaces"
+    )
     vocab_size: int = opt(
         8000, "entries of a vocabulary, the 4 control symbols counted; 0 with --subword none: all words", minimum=0
     )
@@ -217,7 +221,7 @@ def _learn_vocabulary(options: PrepareOptions, train: TextSet, task: TextTask, s
     log.info(f"learning {options.subword} from {size:,} of {train.num_pairs:,} pairs")
     with closing(in_order(task, train.sample(size, options.seed), options.workers, signals)) as texts:
         learnt = learn_apart(texts, settings, signals)
-    if learnt.size < options.vocab_size:
+    if learnt.size < options.vocab_size and options.subword != "char":
         log.warn(f"the text gives a vocabulary of {learnt.size:,} entries only, --vocab-size is {options.vocab_size:,}")
     return learnt
 
@@ -243,6 +247,11 @@ def _write_set(
                 lines += more
         writer.finish()
     if not training:
+        if PIECES_SHARE * sum(map(len, raw)) < sum(PIECE_MARK in line for lines in raw for line in lines):
+            log.warn(
+                f"{quoted(text_set.files[0].source)}: words are cut into pieces ('{PIECE_MARK}'); give raw text, else BLEU and "
+                "translations are those of pieces"
+            )
         for side, lines in zip(SIDES, raw, strict=True):
             write_file(folder / f"{text_set.stem}.{side}.txt", "".join(line + "\n" for line in lines).encode())
     if training and not statistics.kept:

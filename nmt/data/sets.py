@@ -199,7 +199,8 @@ def with_counts(text_set: TextSet, counts: dict[FilePair, int], signals: Signals
     """
     for pair in text_set.files:
         if pair not in counts:
-            lines = [count_lines(path, signals.check) for path in pair.paths]
+            with log.progress(f"counting lines of {text_set.stem}"):
+                lines = [count_lines(path, signals.check) for path in pair.paths]
             if error := pair.unequal(lines):
                 raise error
             counts[pair] = lines[0]

@@ -111,7 +111,7 @@ class Beams:
 
     def continuations(self, log_probs: Tensor) -> Continuations:
         """The strategy of the search. log_probs: (B, W, V)"""
-        return best_continuations(log_probs, self.totals, self.scores.shape[1])
+        return best_continuations(log_probs, self.totals, self.scores.shape[1], prune=self.options.prune)
 
     def _finish(self, continuations: Continuations) -> None:
         """Merge the hypotheses that end into the finished ones, of which the best W stay."""
@@ -125,14 +125,22 @@ class Beams:
         self.scores, best = torch.cat([self.scores, scores], 1).topk(W)
         self.log_probs = torch.cat([self.log_probs, continuations.ended], 1).gather(1, best)
         self.finished = _select(torch.cat([self.finished, ended], 1), best)
-        self.num_ended = self.num_ended + (continuations.ended > -math.inf).sum(1)
+        counted = continuations.ended > -math.inf
+        if self.options.prune is not None:
+            least = self.scores[:, :1] - self.options.prune
+            self.scores = self.scores.masked_fill(self.scores < least, -math.inf)
+            counted &= scores >= least
+        self.num_ended = self.num_ended + counted.sum(1)
 
     def done(self) -> list[bool]:
         """Whether the search of each sentence is finished."""
         if self.options.stop == "full":
             done = (self.num_ended >= self.scores.shape[1]) | (self.totals[:, 0] == -math.inf)
         else:
-            done = self.scores[:, self.n_best - 1] >= self.upper_bound()
+            required = self.scores[:, self.n_best - 1]
+            if self.options.prune is not None:
+                required = torch.maximum(required, self.scores[:, 0] - self.options.prune)
+            done = required >= self.upper_bound()
         of_sentences: list[bool] = done.view(-1, self.groups).all(1).tolist()
         return of_sentences
 
@@ -175,15 +183,20 @@ class Beams:
         ]
 
 
-def best_continuations(log_probs: Tensor, totals: Tensor, size: int, penalty: Tensor | None = None) -> Continuations:
+def best_continuations(
+    log_probs: Tensor, totals: Tensor, size: int, penalty: Tensor | None = None, prune: float | None = None
+) -> Continuations:
     """The best continuations of live hypotheses by a token.
 
     log_probs: (B, W, V); totals: (B, W) nats of the hypotheses; size: W of the next step
     penalty: (B, V) subtracted from a token's log-probability to rank it, and only then
+    prune: nats below its best token from which a hypothesis has no continuation
     """
     V = log_probs.shape[2]
     ranked = log_probs if penalty is None else log_probs - penalty[:, None]
     values, tokens = topk(ranked, min(2 * size, V))  # B W 2W
+    if prune is not None:
+        values = values.masked_fill(values < values[:, :, :1] - prune, -math.inf)
     if 2 * size > V:
         values, tokens = pad(values, (0, 2 * size - V), value=-math.inf), pad(tokens, (0, 2 * size - V), value=PAD)
     scores, indices = (values + totals[:, :, None]).flatten(1).topk(2 * size)  # B 2W

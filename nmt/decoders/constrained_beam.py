@@ -92,6 +92,8 @@ class _Banks(Beams):
         tokens_left = int(self.limits[sentence]) - self.tokens.shape[2]
         for row, of_hypothesis in zip(log_probs, progress, strict=True):
             _restrict(row, of_hypothesis, tokens_left)
+            if self.options.prune is not None:
+                _prune(row, of_hypothesis, self.options.prune)
         scores = log_probs + self.totals[sentence, :, None]  # W V
         ended, ended_from = _ended(scores, progress, size)
         scores[:, EOS] = -math.inf
@@ -122,6 +124,13 @@ def _restrict(log_probs: Tensor, progress: PhraseProgress, tokens_left: int) -> 
         kept = log_probs[phrase_tokens]
         log_probs.fill_(-math.inf)
         log_probs[phrase_tokens] = kept
+
+
+def _prune(log_probs: Tensor, progress: PhraseProgress, prune: float) -> None:
+    """Drop tokens that are more than `prune` nats below the best one, but none that continues a phrase."""
+    dropped = log_probs < log_probs.max() - prune
+    dropped[sorted(progress.next_tokens())] = False
+    log_probs.masked_fill_(dropped, -math.inf)
 
 
 def _candidates(scores: Tensor, progress: Sequence[PhraseProgress], size: int) -> list[Continuation]:

@@ -28,7 +28,7 @@ class _Groups(Beams):
         strength, of_groups = cast(DiverseBeamOptions, self.options).diversity_strength, []
         for group in range(self.groups):
             of_group = best_continuations(
-                log_probs[group :: self.groups], self.totals[group :: self.groups], size, penalty
+                log_probs[group :: self.groups], self.totals[group :: self.groups], size, penalty, self.options.prune
             )
             penalty = penalty.scatter_add(1, of_group.tokens, torch.full_like(of_group.totals, strength))
             of_groups.append(of_group)

@@ -48,6 +48,12 @@ class BeamOptions(SearchOptions):
         "a sentence is done when no better hypothesis can come (best), or when beam_size of them have ended (full, as in "
         "fairseq and CTranslate2: quicker)",
     )
+    prune: float | None = opt(
+        None,
+        "drop tokens more nats below the best token of their hypothesis, and finished hypotheses with a score more below the "
+        "best; 3.0 in GNMT, none drops nothing",
+        above=0,
+    )
     n_best: int = opt(1, "translations to give for each sentence, at most beam_size", aliases=("nbest",), minimum=1)
 
     def __post_init__(self) -> None:

@@ -26,7 +26,7 @@ from nmt.export.comparison import (
     tune_length_penalty,
 )
 from nmt.models.transformer import Transformer
-from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, Residual
+from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, FeedForward, Residual
 from nmt.symbols import BOS, EOS, SYMBOLS, UNK
 from nmt.text.pipeline import PIPELINE_FOLDER, Side
 
@@ -102,6 +102,8 @@ def specification(loaded: LoadedModel) -> Any:
         message = "was prepared with --right-to-left; CTranslate2 would give its words in reverse order"
         raise UserError(f"{name}: {message}")
     o = model.options
+    if o.ffn == "moe":
+        raise UserError(f"{name}: has experts (--ffn moe); CTranslate2 has dense feed-forward networks only")
     shape = cast(EncoderLayer, model.encoder[0]).self_attention.shape
     if shape.keys != shape.values:
         raise UserError(
@@ -156,8 +158,9 @@ def _set_layer(spec: Any, layer: EncoderLayer | DecoderLayer) -> None:
         cross_linears = cross.queries, cross.keys_values, cross.output
         _set_attention(spec.attention, layer.cross_attention_residual, cross_linears, cross.shape.keys)
     _set_norm(spec.ffn.layer_norm, layer.feed_forward_residual.norm)
-    _set_linear(spec.ffn.linear_0, layer.feed_forward.inner)
-    _set_linear(spec.ffn.linear_1, layer.feed_forward.outer)
+    feed_forward = cast(FeedForward, layer.feed_forward)
+    _set_linear(spec.ffn.linear_0, feed_forward.inner)
+    _set_linear(spec.ffn.linear_1, feed_forward.outer)
 
 
 def _set_attention(spec: Any, residual: Residual, linears: Iterable[nn.Linear], keys: int) -> None:

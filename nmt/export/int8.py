@@ -6,6 +6,7 @@ from pathlib import Path
 
 from nmt.checkpoint import LoadedModel, save_model, weights_of
 from nmt.errors import one_line
+from nmt.log import log
 from nmt.nn.quantized import quantize
 
 
@@ -14,6 +15,7 @@ def export_int8(loaded: LoadedModel, output: Path, check: Callable[[], None]) ->
 
     check: called before the folder gets its name; may raise to stop
     """
-    quantize(loaded.model)
     facts, origin = replace(loaded.facts, weights="int8"), {"made_of": one_line(str(loaded.folder))}
-    save_model(output, weights_of(loaded.model), facts, loaded.pipeline, origin, check)
+    with log.progress("rounding weights to 8 bits"):
+        quantize(loaded.model)
+        save_model(output, weights_of(loaded.model), facts, loaded.pipeline, origin, check)

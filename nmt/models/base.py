@@ -5,7 +5,7 @@ N = B * W rows, the hypotheses of one sentence next to each other.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from nmt.batch import Batch, dummy_batch
 from nmt.errors import UserError
 from nmt.nn.cost import count_flops, interpolated_cost
-from nmt.nn.linear import Linear
+from nmt.nn.linear import ClippedLinear, Linear
+from nmt.nn.moe import Balance
 from nmt.nn.quantized import Int8Linear
 
 FLOAT32_BYTES: Final = 4
@@ -53,10 +54,22 @@ class Output(NamedTuple):
 
     features: (B, T, D), from which `model.output` computes logits (B, T, V)
     extra_losses: auxiliary losses by name, to be added to the criterion's
+    reported: statistics by name, logged only
     """
 
     features: Tensor
-    extra_losses: dict[str, Term]
+    extra_losses: Mapping[str, Term]
+    reported: Mapping[str, Term] = {}
+
+    @classmethod
+    def of_layers(cls, features: Tensor, layers: Sequence[Balance], count: Tensor) -> "Output":
+        """The losses of the experts of all layers, summed, and the means of their statistics, weighted by a count: ()"""
+        layers = [layer for layer in layers if layer.losses]
+        losses = {name: sum(layer.losses[name] for layer in layers) for name in layers[0].losses} if layers else {}
+        statistics = layers[0].statistics if layers else {}
+        means = {name: sum(layer.statistics[name] for layer in layers) / len(layers) for name in statistics}
+        terms = [{name: Term(value * count, count) for name, value in each.items()} for each in (losses, means)]
+        return cls(features, *terms)
 
 
 @dataclass(frozen=True)
@@ -170,13 +183,19 @@ class Model(nn.Module, Scorer):
     A registered model is built as `cls(options, vocabularies)`.
     output: the projection to the vocabulary, features (..., D) -> logits (..., V), a module without other state
     width: D, which some schedules need
+    auxiliary_losses: names of auxiliary losses that count target tokens
     reads_source: whether the prediction depends on the source; a language model's does not
+    training_options: names of options that only training reads, which may change where a run begins with trained weights
+    reads_characters: whether tokens have to be characters, which training checks
     alignment_layer: the layer of "cross" whose mean over heads, `State.attention`, aligns source and target best
     """
 
     output: nn.Module
     width: int
+    auxiliary_losses: Sequence[str] = ()
     reads_source: ClassVar[bool] = True
+    training_options: ClassVar[frozenset[str]] = frozenset({"dropout", "attention_dropout", "activation_dropout"})
+    reads_characters: ClassVar[bool] = False
     alignment_layer: int = 0
 
     @abstractmethod
@@ -192,8 +211,8 @@ class Model(nn.Module, Scorer):
         return self
 
     def extra_counts(self, batch: Batch) -> dict[str, Tensor]:
-        """The counts of `Output.extra_losses` by name, (), from the batch alone."""
-        return {}
+        """The counts of `Output.extra_losses` by name, (), from the batch alone; by default target tokens."""
+        return {name: batch.num_target_tokens for name in self.auxiliary_losses}
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """The trainable parameters in groups that an optimizer treats alike; by default a single group."""
@@ -218,7 +237,7 @@ class Model(nn.Module, Scorer):
 
     def prepared_output(self) -> Callable[[Tensor], Tensor]:
         """`output` without gradient for one search, its weights looked up if it is a linear layer."""
-        return self.output.prepared() if isinstance(self.output, Linear | Int8Linear) else self.output
+        return self.output.prepared() if isinstance(self.output, Linear | ClippedLinear | Int8Linear) else self.output
 
     def compile_steps(self) -> None:
         """Compile the layers' search steps with torch.compile, without gradient.

@@ -13,12 +13,14 @@ from torch import Tensor, nn
 from nmt import register
 from nmt.batch import Batch
 from nmt.models.base import FLOAT32_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies
+from nmt.models.experts import expert_shape, predicting_positions
 from nmt.models.options import LanguageModelOptions
 from nmt.nn.attention import AttentionShape
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
 from nmt.nn.layers import EPSILON, CausalLayer, LayerShape
 from nmt.nn.linear import Linear
+from nmt.nn.moe import LOSS_NAMES, Balance
 from nmt.nn.positions import SinusoidalPositions
 
 
@@ -26,6 +28,7 @@ from nmt.nn.positions import SinusoidalPositions
 class LanguageModel(Model):
     """A language model of the target side, to rank translations with: the source is not read."""
 
+    training_options = Model.training_options | {"importance_weight", "load_weight"}
     reads_source = False
 
     def __init__(self, options: LanguageModelOptions, vocabularies: Vocabularies) -> None:
@@ -33,11 +36,13 @@ class LanguageModel(Model):
         o, self.options, self.width = options, options, options.d_model
         head_width, pre_norm = o.d_model // o.heads, o.norm_position == "pre"
         self.attention = AttentionShape(o.d_model, o.heads, head_width, head_width)
+        experts = expert_shape(o, o.d_model, o.d_ff, 0.0) if o.ffn == "moe" else None
+        self.auxiliary_losses = LOSS_NAMES[o.gates] if experts else ()
         shape = LayerShape(self.attention, o.d_ff, o.dropout, 0.0, pre_norm)
         self.embedding = nn.Embedding(vocabularies.target, o.d_model)
         nn.init.normal_(self.embedding.weight, std=o.d_model**-0.5)
         self.positions = SinusoidalPositions(o.d_model, "sinusoidal")
-        self.layers = nn.ModuleList(CausalLayer(shape) for _ in range(o.layers))
+        self.layers = nn.ModuleList(map(CausalLayer, shape.layers(o.layers, experts, o.expert_every)))
         self.norm = nn.LayerNorm(o.d_model, eps=EPSILON) if pre_norm else nn.Identity()
         self.output = Linear(o.d_model, vocabularies.target, bias=False)
         self.output.weight = self.embedding.weight
@@ -45,9 +50,12 @@ class LanguageModel(Model):
     def forward(self, batch: Batch) -> Output:
         """See Model; all positions at once."""
         states = self.embed(batch.target_input, 0)  # B T D
+        tokens = predicting_positions(batch.target_input) if self.auxiliary_losses else None
+        balances: list[Balance] = []
         for layer in self.layers:
-            states = layer(states)
-        return Output(self.norm(states), {})
+            states, balance = layer(states, tokens=tokens)
+            balances.append(balance)
+        return Output.of_layers(self.norm(states), balances, batch.num_target_tokens)
 
     def embed(self, tokens: Tensor, position: int) -> Tensor:
         """sqrt(d_model) * embedding + position, then dropout: (B, T, D). tokens: (B, T), the first at `position`"""

@@ -1,8 +1,57 @@
 """The options of the built-in models. Without torch, so that `--help` answers at once."""
 
-from typing import Literal
+import re
+from typing import Any, Literal, NamedTuple
 
 from nmt import opt, options_class
+
+
+def _ffn() -> Any:
+    return opt("dense", "the feed-forward networks: dense, or mixtures of experts (moe)")
+
+
+def _experts(default: int) -> Any:
+    return opt(default, "experts of a mixture, n in its paper", minimum=2)
+
+
+def _active_experts(default: int) -> Any:
+    return opt(default, "experts of a token, k in their paper; in a hierarchy groups, and experts in each", minimum=1)
+
+
+def _expert_groups() -> Any:
+    return opt(1, "groups of experts in a hierarchy of gates; 1 for gates without one", minimum=1)
+
+
+def _expert_every() -> Any:
+    return opt(2, "which layers have experts: every n-th, from layer n on (Lepikhin et al., 2021)", minimum=1)
+
+
+def _gates(default: str) -> Any:
+    return opt(
+        default,
+        "noisy-top-k: each token's best experts, with noise in training; balanced: each expert's best tokens of a "
+        "micro-batch in training, learned thresholds in translating (Shazeer et al., 2017, section 2.1 and appendix F)",
+    )
+
+
+def _importance_weight() -> Any:
+    return opt(0.01, "weight of the loss that keeps the sums of the experts' gates even", minimum=0)
+
+
+def _load_weight() -> Any:
+    return opt(0.01, "weight of the loss that keeps the experts' tokens even; for noisy-top-k", minimum=0)
+
+
+def _check_expert_layers(every: int, layers: int) -> None:
+    if every > layers:
+        raise ValueError(f"--expert-every {every}: must be at most {layers}, or no layer has experts")
+
+
+def _check_experts(experts: int, active: int, groups: int) -> None:
+    if experts % groups:
+        raise ValueError(f"--experts {experts}: must be a multiple of --expert-groups {groups}")
+    if active > (largest := experts if groups == 1 else min(groups, experts // groups)):
+        raise ValueError(f"--active-experts {active}: must be at most {largest}, of which the gates choose")
 
 
 @options_class
@@ -33,8 +82,19 @@ class TransformerOptions:
     tie: Literal["all", "target", "none"] = opt(
         "all", "what shares one embedding table: source, target and output; target and output; nothing"
     )
+    ffn: Literal["dense", "moe"] = _ffn()
+    experts: int = _experts(8)
+    active_experts: int = _active_experts(2)
+    expert_groups: int = _expert_groups()
+    expert_every: int = _expert_every()
+    gates: Literal["noisy-top-k", "balanced"] = _gates("noisy-top-k")
+    importance_weight: float = _importance_weight()
+    load_weight: float = _load_weight()
 
     def __post_init__(self) -> None:
+        _check_experts(self.experts, self.active_experts, self.expert_groups)
+        if self.ffn == "moe":
+            _check_expert_layers(self.expert_every, min(self.encoder_layers, self.decoder_layers))
         if self.d_model % 2:
             raise ValueError(f"--d-model {self.d_model}: must be even, because sines and cosines come in pairs")
         if self.d_model % self.heads and (self.d_k is None or self.d_v is None):
@@ -63,6 +123,58 @@ class RnnSearchOptions:
 
 
 @options_class
+class GnmtOptions:
+    encoder_layers: int = opt(8, "layers of the encoder, the lowest in both directions", minimum=1)
+    decoder_layers: int = opt(8, "layers of the decoder", minimum=1)
+    hidden_size: int = opt(1024, "width of the embeddings and of every LSTM", minimum=1)
+    attention_size: int = opt(1024, "width of the attention's hidden layer", minimum=1)
+    cell: Literal["gnmt", "standard"] = opt(
+        "gnmt", "gnmt: without biases, and without tanh of the cell's output (equation 11); standard: with both"
+    )
+    clip_start: float = opt(
+        8.0,
+        "numbers in cells and between layers are clipped to this size in the first update, delta in the paper",
+        above=0,
+    )
+    clip_end: float | None = opt(
+        1.0, "the same after clip_updates, in validation and in translation; none never clips", above=0
+    )
+    clip_updates: int = opt(100_000, "updates of linear change from clip_start to clip_end", minimum=0)
+    logit_clip: float | None = opt(
+        25.0, "logits are clipped to this size, gamma in the paper; none never clips", above=0
+    )
+    init_range: float = opt(0.04, "all weights start uniform between minus and plus this", above=0)
+    dropout: float = opt(
+        0.2,
+        "probability, on the input of each LSTM, the memory and the features; 0.3 in the paper's En-De",
+        minimum=0,
+        below=1,
+    )
+
+
+@options_class
+class DeepAttOptions:
+    encoder_layers: int = opt(9, "layers of each of the encoder's two columns, n_e in the paper", minimum=1)
+    decoder_layers: int = opt(7, "layers of the decoder, n_d in the paper", minimum=1)
+    embedding_size: int = opt(256, "width of the word embeddings", minimum=1)
+    hidden_size: int = opt(512, "width of every LSTM", minimum=1)
+    interface: Literal["attention", "summary"] = opt(
+        "attention",
+        "what the decoder reads: attention, the paper's Deep-Att; summary, one vector a sentence, its Deep-ED",
+    )
+    memory_size: int = opt(1280, "width of the memory that attention reads, W_p's in the paper", minimum=1)
+    attention_size: int = opt(512, "width of the attention's hidden layer; the paper does not give it", minimum=1)
+    peepholes: bool = opt(
+        True, "gates see the cell through diagonal matrices, as Paddle's LSTM; the paper's text leaves it open"
+    )
+    dropout: float = opt(0.1, "probability, on h of each layer but not on f; 0.1 in the paper", minimum=0, below=1)
+    init_std: float = opt(0.07, "standard deviation of the first weights; recurrent ones start at 0", above=0)
+    recurrent_lr_factor: float = opt(
+        12.5, "factor of the learning rate of recurrent weights; 12.5 is the paper's 5e-4 over 4e-5", above=0
+    )
+
+
+@options_class
 class LanguageModelOptions:
     layers: int = opt(6, "layers", minimum=1)
     d_model: int = opt(512, "width of every layer's output", minimum=1)
@@ -72,7 +184,117 @@ class LanguageModelOptions:
         0.1, "probability, on each sub-layer's output and on the sums of embeddings and positions", minimum=0, below=1
     )
     norm_position: Literal["post", "pre"] = opt("post", "post: norm(x + f(x)); pre: x + f(norm(x)) and a final norm")
+    ffn: Literal["dense", "moe"] = _ffn()
+    experts: int = _experts(8)
+    active_experts: int = _active_experts(2)
+    expert_groups: int = _expert_groups()
+    expert_every: int = _expert_every()
+    gates: Literal["noisy-top-k", "balanced"] = _gates("noisy-top-k")
+    importance_weight: float = _importance_weight()
+    load_weight: float = _load_weight()
 
     def __post_init__(self) -> None:
+        _check_experts(self.experts, self.active_experts, self.expert_groups)
+        if self.ffn == "moe":
+            _check_expert_layers(self.expert_every, self.layers)
         if self.d_model % 2 or self.d_model % self.heads:
             raise ValueError(f"--d-model {self.d_model}: must be even, and a multiple of --heads {self.heads}")
+
+
+class ConvolutionShape(NamedTuple):
+    """The width and the kernel, in positions, of a layer of ConvS2S."""
+
+    width: int
+    kernel: int
+
+
+def convolution_shapes(plan: str) -> list[ConvolutionShape]:
+    """The layers of a plan such as `9x512k3,4x1024k3`: nine of width 512 and kernel 3, then four of width 1024.
+
+    Raises ValueError for any other text.
+    """
+    layers: list[ConvolutionShape] = []
+    for text in plan.split(","):
+        match = re.fullmatch(r"(?:([1-9]\d*)x)?([1-9]\d*)k([1-9]\d*)", text.strip())
+        if match is None:
+            raise ValueError(f"'{text}': no layers (write 9x512k3 for nine of width 512 and kernel 3)")
+        layers += [ConvolutionShape(int(match[2]), int(match[3]))] * int(match[1] or 1)
+    return layers
+
+
+@options_class
+class ConvS2SOptions:
+    encoder_layers: str = opt(
+        "9x512k3,4x1024k3,2x2048k1", "count, width and kernel of the encoder's layers; as released for En-De"
+    )
+    decoder_layers: str = opt(
+        "9x512k3,4x1024k3,2x2048k1", "count, width and kernel of the decoder's layers; as released for En-De"
+    )
+    embedding_size: int = opt(768, "width of embeddings and positions; 512 in the paper, 768 as released", minimum=1)
+    output_size: int = opt(512, "width of the decoder's output, before the logits", minimum=1)
+    max_positions: int = opt(1024, "learned positions; a longer sentence repeats the last", minimum=1)
+    dropout: float = opt(
+        0.2,
+        "probability, on embeddings, each layer's input and the decoder's output; 0.2 for En-De, 0.1 for En-Fr",
+        minimum=0,
+        below=1,
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("encoder_layers", "decoder_layers"):
+            try:
+                convolution_shapes(getattr(self, name))
+            except ValueError as error:
+                raise ValueError(f"--{name.replace('_', '-')} {error}") from None
+
+
+@options_class
+class ByteNetOptions:
+    hidden_size: int = opt(
+        800, "inner width of a block, d in the paper; its input and output are twice as wide", minimum=1
+    )
+    encoder_layers: int = opt(30, "residual blocks of the encoder", minimum=1)
+    decoder_layers: int = opt(30, "residual blocks of the decoder", minimum=1)
+    kernel: int = opt(3, "taps of a convolution", minimum=1)
+    max_dilation: int = opt(16, "dilations are 1, 2, 4, ... up to this, and begin anew", minimum=1)
+    combine: Literal["add", "concat"] = opt(
+        "add", "how the encoder's output joins a target embedding: add, or concat and a linear layer"
+    )
+    unfold_factor: float = opt(1.2, "a of the unfolded length a * |s| + b; 1.2 in the paper", minimum=1)
+    unfold_offset: int = opt(0, "b of the unfolded length a * |s| + b; 0 in the paper", minimum=0)
+    bucket: int = opt(50, "|s| is rounded up to a multiple of this; 50 in the paper", minimum=1)
+    dropout: float = opt(0.0, "probability, on each block's output before the residual sum", minimum=0, below=1)
+
+    def __post_init__(self) -> None:
+        if self.max_dilation & (self.max_dilation - 1):
+            raise ValueError(f"--max-dilation {self.max_dilation}: must be a power of 2")
+
+    @property
+    def dilations(self) -> list[int]:
+        """1, 2, 4, ..., max_dilation"""
+        return [2**i for i in range(self.max_dilation.bit_length())]
+
+
+@options_class
+class MoeOptions:
+    d_model: int = opt(512, "width of every layer's input and output", minimum=1)
+    hidden_size: int = opt(2048, "cells of each LSTM, whose output is projected to d_model", minimum=1)
+    attention_size: int = opt(512, "width of the attention's hidden layer; the paper does not give it", minimum=1)
+    expert_size: int = opt(2048, "inner width of an expert", minimum=1)
+    experts: int = _experts(32)
+    active_experts: int = _active_experts(4)
+    expert_groups: int = _expert_groups()
+    gates: Literal["noisy-top-k", "balanced"] = _gates("balanced")
+    importance_weight: float = _importance_weight()
+    load_weight: float = _load_weight()
+    bidirectional: bool = opt(
+        True,
+        "the first two LSTMs of the encoder read in opposite directions, side by side; else the second follows "
+        "the first (the paper counts three LSTMs, and does not say)",
+    )
+    dropout: float = opt(
+        0.4, "probability, on the outputs of embeddings, LSTMs and mixtures of experts", minimum=0, below=1
+    )
+
+    def __post_init__(self) -> None:
+        _check_experts(self.experts, self.active_experts, self.expert_groups)

@@ -16,12 +16,14 @@ from nmt import UserError, register
 from nmt.batch import Batch
 from nmt.device import allow_graphs
 from nmt.models.base import FLOAT32_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies
+from nmt.models.experts import expert_shape, predicting_positions, token_positions
 from nmt.models.options import TransformerOptions
 from nmt.nn.attention import AttentionShape, recording
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
 from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, LayerShape, LayerStep
 from nmt.nn.linear import Linear
+from nmt.nn.moe import LOSS_NAMES, Balance, mixtures_in
 from nmt.nn.positions import LearnedPositions, SinusoidalPositions
 from nmt.nn.quantized import Int8Linear
 from nmt.symbols import PAD
@@ -30,6 +32,8 @@ from nmt.symbols import PAD
 @register("model", "transformer", TransformerOptions)
 class Transformer(Model):
     """The Transformer of "Attention Is All You Need": attention alone, in an encoder and a decoder."""
+
+    training_options = Model.training_options | {"importance_weight", "load_weight"}
 
     def __init__(self, options: TransformerOptions, vocabularies: Vocabularies) -> None:
         super().__init__()
@@ -46,8 +50,10 @@ class Transformer(Model):
         self.target_embedding = self.source_embedding if o.tie == "all" else _embedding(vocabularies.target, o.d_model)
         self.source_positions = self._positions()
         self.target_positions = self._positions()
-        self.encoder = nn.ModuleList(EncoderLayer(shape) for _ in range(o.encoder_layers))
-        self.decoder = nn.ModuleList(DecoderLayer(shape) for _ in range(o.decoder_layers))
+        experts = expert_shape(o, o.d_model, o.d_ff, o.activation_dropout) if o.ffn == "moe" else None
+        self.encoder = nn.ModuleList(map(EncoderLayer, shape.layers(o.encoder_layers, experts, o.expert_every)))
+        self.decoder = nn.ModuleList(map(DecoderLayer, shape.layers(o.decoder_layers, experts, o.expert_every)))
+        self.auxiliary_losses = LOSS_NAMES[o.gates] if experts else ()
         self.encoder_norm = nn.LayerNorm(o.d_model, eps=EPSILON) if pre_norm else nn.Identity()
         self.decoder_norm = nn.LayerNorm(o.d_model, eps=EPSILON) if pre_norm else nn.Identity()
         self.output = Linear(o.d_model, vocabularies.target, bias=o.output_bias)
@@ -66,12 +72,14 @@ class Transformer(Model):
     def forward(self, batch: Batch) -> Output:
         """See Model; all target positions at once (section 3.1)."""
         mask = (batch.source != PAD)[:, None, None, :]  # B 1 1 S
-        memory = self._encode(batch.source, mask)  # B S D
+        memory, balances = self._encode(batch.source, mask)  # B S D
         positions = self.target_positions(0, batch.target_input.shape[1])  # T D
         states = self.embed(self.target_embedding(batch.target_input), positions)  # B T D
+        tokens = predicting_positions(batch.target_input) if self.auxiliary_losses else None
         for layer in self.decoder:
-            states = layer(states, memory, mask)
-        return Output(self.decoder_norm(states), {})
+            states, balance = layer(states, memory, mask, tokens)
+            balances.append(balance)
+        return Output.of_layers(self.decoder_norm(states), balances, batch.num_target_tokens)
 
     def embed(self, vectors: Tensor, positions: Tensor) -> Tensor:
         """sqrt(d_model) * embedding + position, then dropout (sections 3.4, 3.5 and 5.4).
@@ -80,13 +88,14 @@ class Transformer(Model):
         """
         return dropout(vectors * math.sqrt(self.width) + positions, self.options.dropout, self.training)
 
-    def _encode(self, source: Tensor, mask: Tensor) -> Tensor:
-        """source: (B, S); mask: (B, 1, 1, S) -> memory (B, S, D)"""
+    def _encode(self, source: Tensor, mask: Tensor) -> tuple[Tensor, list[Balance]]:
+        """source: (B, S); mask: (B, 1, 1, S) -> memory (B, S, D), and the balance of each layer's experts"""
         states = self.embed(self.source_embedding(source), self.source_positions(0, source.shape[1]))  # B S D
+        tokens, balances = token_positions(source) if self.auxiliary_losses else None, []
         for layer in self.encoder:
-            states = layer(states, mask)
-        memory: Tensor = self.encoder_norm(states)
-        return memory
+            states, balance = layer(states, mask, tokens)
+            balances.append(balance)
+        return self.encoder_norm(states), balances
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
         """See Model. Each linear layer reads each position once; masked attention scores are computed, and count."""
@@ -108,7 +117,7 @@ class Transformer(Model):
     def start(self, source: Tensor) -> State:
         """See Scorer. Per sentence: each layer's keys and values of the memory, and of every entry of the search."""
         mask = (source != PAD)[:, None, None, :]  # B 1 1 S
-        memory = self._encode(source, mask)
+        memory, _ = self._encode(source, mask)
         padding_bias = mask.new_zeros(mask.shape, dtype=torch.float32).masked_fill_(~mask, -math.inf)  # B 1 1 S
         sentences = {"padding_bias": padding_bias.expand(-1, self.options.heads, -1, -1)}
         for i, layer in enumerate(self.decoder):
@@ -160,6 +169,8 @@ class Transformer(Model):
         """See Model. One graph serves all lengths and batch sizes, but a batch of one, which has its own."""
         if any(isinstance(module, Int8Linear) for module in self.modules()):
             raise UserError("--compile: torch cannot compile products of 8-bit weights (leave it out)")
+        if mixtures_in(self):
+            raise UserError("--compile: the sizes of products with experts depend on the text (leave it out)")
         allow_graphs()
         self.compiled_layers = [torch.compile(step, dynamic=True) for step in self.prepared_layers()]
 

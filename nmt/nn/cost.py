@@ -13,14 +13,17 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nmt.nn.matmul import using
+from nmt.nn.moe import mixtures_in
 
 MIN_MEASURED_LENGTH: Final = 8  # the shortest of the three lengths that are measured
 LENGTH_STRIDE: Final = 8  # between them
 
 
 def linear_flops(module: nn.Module) -> int:
-    """FLOPs of all linear layers of a module at one position."""
-    return sum(2 * layer.weight.numel() for layer in module.modules() if isinstance(layer, nn.Linear))
+    """FLOPs of all linear layers and mixtures of experts of a module at one position."""
+    layers = (layer for layer in module.modules() if isinstance(layer, nn.Linear))
+    linear = sum(2 * layer.in_features * layer.out_features for layer in layers)
+    return linear + sum(mixture.flops() for mixture in mixtures_in(module))
 
 
 def _matrix_times_vector(matrix: Sequence[int], vector: Sequence[int], *_: Any, **__: Any) -> int:

@@ -4,7 +4,7 @@ Dimensions: B sentences, S source and T target positions, D width, H heads, N ro
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from nmt.nn.attention import AttentionShape, CrossAttention, KeysValues, SelfAttention, SelfAttentionStep
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import Linear
+from nmt.nn.moe import Balance, ExpertShape, MixtureOfExperts
 
 EPSILON = 1e-6  # of layer normalisation, as in the reference code
 
@@ -23,6 +24,7 @@ class LayerShape:
     attention: of each attention; inner: width of the feed-forward network
     dropout: probability, on each sub-layer's output; activation_dropout: inside the feed-forward network
     pre_norm: whether each sub-layer's input is normalised instead of its output
+    experts: of the mixture in place of the feed-forward network, if the layer has one
     """
 
     attention: AttentionShape
@@ -30,6 +32,11 @@ class LayerShape:
     dropout: float
     activation_dropout: float
     pre_norm: bool
+    experts: ExpertShape | None = None
+
+    def layers(self, number: int, experts: ExpertShape | None, every: int) -> list["LayerShape"]:
+        """The shapes of a stack of layers, of which every n-th has experts. every: n"""
+        return [replace(self, experts=None if i % every else experts) for i in range(1, number + 1)]
 
 
 class FeedForward(nn.Module):
@@ -44,11 +51,11 @@ class FeedForward(nn.Module):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
 
-    def forward(self, states: Tensor) -> Tensor:
-        """(..., D) -> (..., D)"""
+    def forward(self, states: Tensor, tokens: Tensor | None = None) -> tuple[Tensor, Balance]:
+        """(..., D) -> (..., D) as MixtureOfExperts has it, with nothing to balance. tokens: without effect"""
         activations = self.inner(states).relu()
         outer: Tensor = self.outer(dropout(activations, self.dropout, self.training))
-        return outer
+        return outer, Balance()
 
     def prepared(self) -> Callable[[Tensor], Tensor]:
         """`forward` of (N, D) for one search, without gradient."""
@@ -91,7 +98,33 @@ class Residual(nn.Module):
         return lambda states: states, lambda states, change: norm(change.add_(states))
 
 
-class EncoderLayer(nn.Module):
+class _Layer(nn.Module):
+    """The base of a layer, whose last sub-layer is a feed-forward network or a mixture of experts."""
+
+    feed_forward: FeedForward | MixtureOfExperts
+    feed_forward_residual: Residual
+
+    def _feed_forward(self, states: Tensor, tokens: Tensor | None) -> tuple[Tensor, Balance]:
+        """states: (B, T, D) -> (B, T, D), and the balance of its experts. tokens: see MixtureOfExperts"""
+        balance = Balance()
+
+        def sublayer(inputs: Tensor) -> Tensor:
+            nonlocal balance
+            output: Tensor
+            output, balance = self.feed_forward(inputs, tokens)
+            return output
+
+        summed: Tensor = self.feed_forward_residual(states, sublayer)
+        return summed, balance
+
+
+def _feed_forward(shape: LayerShape) -> FeedForward | MixtureOfExperts:
+    if shape.experts is not None:
+        return MixtureOfExperts(shape.experts)
+    return FeedForward(shape.attention.width, shape.inner, shape.activation_dropout)
+
+
+class EncoderLayer(_Layer):
     """Self-attention, then the feed-forward network. causal: whether a position sees no later one"""
 
     causal = False
@@ -99,15 +132,20 @@ class EncoderLayer(nn.Module):
     def __init__(self, shape: LayerShape) -> None:
         super().__init__()
         self.self_attention = SelfAttention(shape.attention)
-        self.feed_forward = FeedForward(shape.attention.width, shape.inner, shape.activation_dropout)
+        self.feed_forward = _feed_forward(shape)
         self.self_attention_residual = Residual(shape)
         self.feed_forward_residual = Residual(shape)
 
-    def forward(self, states: Tensor, mask: Tensor | None = None) -> Tensor:
-        """states: (B, S, D) -> (B, S, D). mask: (B, 1, 1, S), False at padding; without effect in a causal layer"""
+    def forward(
+        self, states: Tensor, mask: Tensor | None = None, tokens: Tensor | None = None
+    ) -> tuple[Tensor, Balance]:
+        """states: (B, S, D) -> (B, S, D), and the balance of its experts.
+
+        mask: (B, 1, 1, S), False at padding; without effect in a causal layer
+        tokens: (N,) flat positions of the tokens; None for all; without effect without experts
+        """
         states = self.self_attention_residual(states, lambda x: self.self_attention(x, mask, self.causal))
-        output: Tensor = self.feed_forward_residual(states, self.feed_forward)
-        return output
+        return self._feed_forward(states, tokens)
 
 
 class CausalLayer(EncoderLayer):
@@ -136,28 +174,30 @@ states, cache, used, bias: see SelfAttentionStep; memory, padding_bias: see Cros
 """
 
 
-class DecoderLayer(nn.Module):
+class DecoderLayer(_Layer):
     """Masked self-attention, attention to the encoder's output, then the feed-forward network."""
 
     def __init__(self, shape: LayerShape) -> None:
         super().__init__()
         self.self_attention = SelfAttention(shape.attention)
         self.cross_attention = CrossAttention(shape.attention)
-        self.feed_forward = FeedForward(shape.attention.width, shape.inner, shape.activation_dropout)
+        self.feed_forward = _feed_forward(shape)
         self.self_attention_residual = Residual(shape)
         self.cross_attention_residual = Residual(shape)
         self.feed_forward_residual = Residual(shape)
 
-    def forward(self, states: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
-        """states: (B, T, D) -> (B, T, D). memory: (B, S, D); mask: (B, 1, 1, S), False at padding of the source
+    def forward(
+        self, states: Tensor, memory: Tensor, mask: Tensor | None, tokens: Tensor | None = None
+    ) -> tuple[Tensor, Balance]:
+        """states: (B, T, D) -> (B, T, D), and the balance of its experts.
 
-        Padding of the target needs no mask: it follows the tokens, and no position looks ahead.
+        memory: (B, S, D); mask: (B, 1, 1, S), False at padding of the source; tokens: of the target, see EncoderLayer
+        Attention needs no mask for padding of the target: it follows the tokens, and no position looks ahead.
         """
         states = self.self_attention_residual(states, lambda x: self.self_attention(x, causal=True))
         keys_values = self.cross_attention.project_memory(memory)
         states = self.cross_attention_residual(states, lambda x: self.cross_attention(x, keys_values, mask))
-        output: Tensor = self.feed_forward_residual(states, self.feed_forward)
-        return output
+        return self._feed_forward(states, tokens)
 
     def prepared(self) -> LayerStep:
         """The layer for one search, without gradient."""

@@ -1,9 +1,11 @@
 """Linear layers by the fastest implementation of matrix products (nmt.nn.matmul)."""
 
+import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from nmt.nn import matmul
 
@@ -33,6 +35,27 @@ class Linear(nn.Linear):
         return layer
 
 
+class ClippedLinear(nn.Module):
+    """A linear layer whose outputs are clipped to [-limit, limit]."""
+
+    def __init__(self, linear: Linear, limit: float) -> None:
+        super().__init__()
+        self.linear, self.limit = linear, limit
+
+    def forward(self, states: Tensor) -> Tensor:
+        outputs: Tensor = self.linear(states)
+        return outputs if self.limit == math.inf else outputs.clamp(-self.limit, self.limit)
+
+    def prepared(self) -> Callable[[Tensor], Tensor]:
+        """`forward` of (N, D) for one search, without gradient."""
+        product = self.linear.prepared()
+        return product if self.limit == math.inf else lambda states: product(states).clamp_(-self.limit, self.limit)
+
+    def rows(self, rows: Tensor) -> "ClippedLinear":
+        """A layer that computes only some outputs. rows: (E',) their numbers"""
+        return ClippedLinear(self.linear.rows(rows), self.limit)
+
+
 def transpose_weights(model: nn.Module) -> None:
     """Store the weights of linear layers by input, not by output, so that a product of few rows reads memory in order.
 
@@ -49,3 +72,10 @@ def choose_matmuls(model: nn.Module) -> None:
         for layer in model.modules():
             if isinstance(layer, Linear):
                 matmul.choose_matmul(layer.weight, layer.bias)
+
+
+def remove_weight_norm(model: nn.Module) -> None:
+    """Replace each weight that is a gain times a direction (Salimans and Kingma, 2016) by the product, for a search."""
+    for module in list(model.modules()):
+        if parametrize.is_parametrized(module, "weight"):
+            parametrize.remove_parametrizations(module, "weight")

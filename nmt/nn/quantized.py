@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from nmt.nn.linear import Linear
+from nmt.nn.linear import Linear, remove_weight_norm
 
 MIN_INT8_WEIGHTS: Final = 2**18  # of a layer from which 8-bit products are the faster ones (docs/measurements.md)
 MAX_INT8: Final = 127  # of a weight; and of an input, if the processor sums pairs of products in 32 bits
@@ -120,6 +120,7 @@ class Int8Embedding(nn.Module):
 
 def quantize(model: nn.Module, rounding: Rounding = rounded) -> None:
     """Replace every linear layer and embedding of a model by one with 8-bit weights; tied weights stay tied."""
+    remove_weight_norm(model)
     replacements: dict[int, Int8Linear | Int8Embedding] = {}
     for path, module in list(model.named_modules(remove_duplicate=False)):
         replacement: Int8Linear | Int8Embedding

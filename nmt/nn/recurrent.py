@@ -1,4 +1,4 @@
-"""Gated recurrent units and additive attention (Bahdanau, Cho and Bengio, 2014, appendix A).
+"""Gated recurrent units with additive attention (Bahdanau, Cho and Bengio, 2014, appendix A).
 
 torch's own GRU resets the product U h and has two biases per gate; the paper's resets h before the product and has one.
 Dimensions: B sentences, S source positions, M width of an input, H of a state, A of the attention, N rows of a step.
@@ -7,6 +7,7 @@ Dimensions: B sentences, S source positions, M width of an input, H of a state, 
 import torch
 from torch import Tensor, nn
 
+from nmt.nn.additive import additive_weights
 from nmt.nn.linear import Linear
 
 
@@ -91,16 +92,9 @@ class AttentiveGruCell(nn.Module):
         returns: the next state (N, H), and the attention weights (B, N / B, S)
         """
         query, gates = torch.split(state @ self.recurrent, self.widths, dim=-1)
-        weights = self._attend(query, keys, mask)  # B W S
+        weights = additive_weights(query, keys, self.energy, mask)  # B W S
         inputs = token + (weights.to(values.dtype) @ values).flatten(0, 1)  # N 3H
         gate_inputs, candidate_inputs = torch.split(inputs, [gates.shape[-1], state.shape[-1]], dim=-1)
         update, reset = (gates + gate_inputs).sigmoid().chunk(2, dim=-1)
         candidate = torch.addmm(candidate_inputs, reset * state, self.candidate).tanh()
         return interpolate(state, candidate, update), weights
-
-    def _attend(self, query: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
-        """softmax_j of v_a . tanh(W_a s + U_a h_j): query (N, A), keys (B, S, A) -> (B, N / B, S)"""
-        queries = query.view(len(keys), -1, 1, keys.shape[-1])  # B W 1 A
-        energies = torch.tanh(queries + keys.unsqueeze(1)) @ self.energy  # B W S
-        lowest = torch.finfo(energies.dtype).min
-        return energies.masked_fill(~mask.unsqueeze(1), lowest).softmax(dim=-1)

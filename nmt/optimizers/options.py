@@ -24,6 +24,27 @@ class AdamWOptions(AdamOptions):
 
 
 @options_class
+class AdamSgdOptions(AdamOptions):
+    adam_betas: tuple[float, float] = opt(
+        (0.9, 0.999), "decay of the gradient's first and second moments", minimum=0, below=1
+    )
+    adam_eps: float = opt(1e-8, "added to the root of the second moment", above=0)
+    adam_updates: int = opt(60_000, "updates by Adam, before those by gradient descent; 60,000 in GNMT", minimum=0)
+    sgd_lr_factor: float = opt(
+        2500.0,
+        "factor of the schedule's learning rate in gradient descent; 2500 is GNMT's 0.5 after 2e-4",
+        above=0,
+    )
+
+
+@options_class
+class AdadeltaOptions:
+    adadelta_rho: float = opt(0.95, "decay of the running means of squares", minimum=0, below=1)
+    adadelta_eps: float = opt(1e-6, "added to the means of squares before the root", above=0)
+    weight_decay: float = opt(0.0, "L2 penalty added to the gradient", aliases=("wd",), minimum=0)
+
+
+@options_class
 class SgdOptions:
     momentum: float = opt(0.0, "share of the last step kept in the next; 0 is plain descent", minimum=0, below=1)
     nesterov: bool = opt(False, "look ahead along the momentum before the step (Nesterov, 1983)")

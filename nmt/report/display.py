@@ -17,7 +17,8 @@ from rich.text import Text
 
 from nmt.log import log
 from nmt.pictures.figures import sparkline
-from nmt.report.status import VALIDATION_PREFIX, LogWindow, RunStatus, clock, loss_text
+from nmt.quantities import clock, operations, size
+from nmt.report.status import VALIDATION_PREFIX, LogWindow, RunStatus, loss_text
 
 MAX_CURVE_POINTS: Final = 256  # more are averaged in pairs
 MIN_CURVE_CELLS: Final = 8
@@ -86,10 +87,10 @@ class TrainingDisplay:
 
     def render(self) -> RenderableType:
         """The display now."""
-        bars = [log.bars] if log.bars is not None else []
+        bars = log.bars()
         spent = clock(time.monotonic() - self._began)
         if self._shown is None:
-            return Group(_line(f"starting, {spent} so far"), *bars)
+            return Group(_line(f"starting, {spent} so far"), bars)
         status, window, shown = self._shown
         passed = time.monotonic() - shown
         cells = max(MIN_CURVE_CELLS, min(MAX_CURVE_CELLS, log.console.width // 3))
@@ -110,8 +111,9 @@ class TrainingDisplay:
             grid.add_row(Text(name.replace("_", " ")), sparkline(curve.points, cells), Text(text))
         events = status.events.items()
         rows = {
-            "speed": f"{window.speed:,.0f} tokens/s, {100 * window.padding:.1f} % padding, {window.tflops:.3g} TFLOP/s",
-            "memory": f"{status.memory / 1e9:.2f} GB at the peak",
+            "speed": f"{window.speed:,.0f} tokens/s, {100 * window.padding:.1f} % padding, "
+            f"{operations(window.flops_a_second)}/s",
+            "memory": f"{size(status.memory)} at the peak",
             "next": ", ".join(f"{name} in {clock(max(0.0, seconds - passed))}" for name, seconds in events),
             "best": status.best or "no checkpoint yet",
         }
@@ -125,7 +127,7 @@ class TrainingDisplay:
             for source, output, reference in self._examples
             for label, text, style in (("src", source, "dim"), ("out", output, "green"), ("ref", reference, "dim"))
         ]
-        return Group(grid, details, *examples, *bars)
+        return Group(grid, details, *examples, bars)
 
 
 def _bar(share: float, cells: int) -> ProgressBar:

@@ -25,6 +25,7 @@ class SavedStatus(msgspec.Struct, frozen=True):
 
     total: updates of the whole run
     seconds_left: until its end; memory: peak in bytes
+    line_seconds: of the updates of the last log line
     end: None while the run goes on
     """
 
@@ -32,6 +33,7 @@ class SavedStatus(msgspec.Struct, frozen=True):
     tokens_per_second: float | None = None
     seconds_left: float | None = None
     memory: int | None = None
+    line_seconds: float | None = None
     end: RunEnd | None = None
 
 

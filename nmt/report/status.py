@@ -38,9 +38,9 @@ class LogWindow:
         return self.target_tokens / self.seconds if self.seconds else 0.0
 
     @property
-    def tflops(self) -> float:
-        """10^12 floating-point operations a second."""
-        return self.flops / self.seconds / 1e12 if self.seconds else 0.0
+    def flops_a_second(self) -> float:
+        """Floating-point operations a second."""
+        return self.flops / self.seconds if self.seconds else 0.0
 
     @property
     def padding(self) -> float:
@@ -82,10 +82,3 @@ def loss_text(loss: float, nll: float | None, digits: int) -> str:
     if nll is None:
         return f"loss {loss:.4f}"
     return f"loss {loss:.4f} : nll {nll:.4f} nats/token (ppl {math.exp(min(nll, MAX_EXPONENT)):.{digits}f})"
-
-
-def clock(seconds: float) -> str:
-    """A duration as hours:minutes:seconds."""
-    minutes, seconds = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}"

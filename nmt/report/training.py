@@ -19,8 +19,9 @@ import msgspec
 from nmt.artefact import storage_error, write_file
 from nmt.errors import ResourceError, missing_package, quoted
 from nmt.log import log
+from nmt.quantities import clock, operations, size
 from nmt.report.saved_status import STATUS_FILE, EndReason, RunEnd, SavedStatus, save_status
-from nmt.report.status import LOSS_TEXT_PARTS, METRICS_FILE, LogWindow, RunStatus, clock, loss_text
+from nmt.report.status import LOSS_TEXT_PARTS, METRICS_FILE, LogWindow, RunStatus, loss_text
 
 if TYPE_CHECKING:  # rich is imported on a terminal only
     from nmt.report.display import TrainingDisplay
@@ -139,13 +140,17 @@ class Report:
 
     def line(self, text: str) -> None:
         """Log a line with the time, on stderr (above the live display) and in train.log, and write metrics.jsonl."""
+        self._write_line(text)
+
+    def _write_line(self, text: str, on_screen: bool = True) -> None:
         stamped = f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] {text}"
         with contextlib.suppress(OSError):  # a full disk ends no training
             self._text.write(stamped + "\n")
             self._text.flush()
         with contextlib.suppress(ResourceError):
             self._flush()
-        log.info(stamped)
+        if on_screen:
+            log.info(stamped)
 
     def is_due(self) -> bool:
         """Whether `show` has something to do: at most once a second, and with a display only."""
@@ -158,25 +163,26 @@ class Report:
             self._display.show(status, window)
 
     def training(self, status: RunStatus, window: LogWindow) -> None:
-        """Log the updates of a window."""
+        """Log the updates of a window; the live display shows the same numbers, and its screen gets no line of them."""
         losses, total = window.losses, "" if status.total is None else f"/{status.total}"
         left = "unknown" if status.seconds_left is None else clock(status.seconds_left)
         text = (
             f"Ep. {status.epoch} : Up. {status.update}{total} : {loss_text(losses.loss, losses.nll, digits=2)} "
-            f": tokens/s {window.speed:.0f} : ETA {left} : memory {status.memory / 1e9:.2f} GB "
+            f": tokens/s {window.speed:.0f} : ETA {left} : memory {size(status.memory)} "
             f": padding {100 * window.padding:.1f} % "
-            f": gNorm {status.gradient_norm:.3f} : L.r. {status.learning_rate:.4e} : EFLOP {status.flops / 1e18:.3e}"
+            f": gNorm {status.gradient_norm:.3f} : L.r. {status.learning_rate:.4e} : cost {operations(status.flops)}"
             + "".join(f" : {name} {mean:.4f}" for name, mean in losses.means().items() if name not in LOSS_TEXT_PARTS)
             + (f" : skipped {window.skipped}" if window.skipped else "")
         )
         self._scalars(status.update, {**losses.means(), "speed": window.speed, "lr": status.learning_rate})
-        self.line(text)
+        self._write_line(text, on_screen=self._display is None)
         self.show(status, window)
         self._status = SavedStatus(
             total=status.total,
             tokens_per_second=round(window.speed, 1),
             seconds_left=status.seconds_left,
             memory=status.memory,
+            line_seconds=round(window.seconds, 1),
         )
         if time.monotonic() - self._status_written >= STATUS_SECONDS:
             self._write_status()

@@ -23,6 +23,11 @@ class Schedule:
         """The learning rate of an update, counted from 1."""
         raise NotImplementedError
 
+    @property
+    def end(self) -> tuple[str, str] | None:
+        """The option that ends the run by the learning rate, and a sentence why; None while the run is to go on."""
+        return None
+
     def see(self, loss: float) -> None:
         """Take in a validation loss, in nats a token; only schedules with a state, such as plateau, use it."""
 

@@ -1,4 +1,4 @@
-"""One learning rate for the whole run, optionally after a warm-up."""
+"""One learning rate for the whole run, optionally after a warm-up, or halved again and again."""
 
 from nmt import opt, options_class, register
 from nmt.schedules.base import LR_ALIASES, WARMUP_ALIASES, Schedule, warmup_factor
@@ -8,13 +8,19 @@ from nmt.schedules.base import LR_ALIASES, WARMUP_ALIASES, Schedule, warmup_fact
 class ConstantOptions:
     lr: float = opt(5e-4, "the learning rate", aliases=LR_ALIASES, above=0)
     warmup_updates: int = opt(0, "updates of linear growth from 0", aliases=WARMUP_ALIASES, minimum=0)
+    halve_from: int | None = opt(
+        None, "first update at half the learning rate; none never halves (1,200,000 in GNMT's En-Fr)", minimum=1
+    )
+    halve_every: int = opt(200_000, "updates between two halvings", minimum=1)
 
 
 @register("schedule", "constant", ConstantOptions)
 class Constant(Schedule):
-    """The same learning rate at every update after the warm-up."""
+    """The same learning rate at every update after the warm-up, or halved at regular intervals."""
 
     options: ConstantOptions
 
     def __call__(self, update: int) -> float:
-        return self.options.lr * warmup_factor(update, self.options.warmup_updates)
+        o = self.options
+        halvings = 0 if o.halve_from is None or update < o.halve_from else 1 + (update - o.halve_from) // o.halve_every
+        return float(o.lr * warmup_factor(update, o.warmup_updates) * 0.5**halvings)

@@ -1,4 +1,4 @@
-"""Linear warm-up to a given peak, then the inverse square root, as fairseq's `inverse_sqrt`."""
+"""Linear warm-up to a given peak, optionally a flat stretch, then the inverse square root, as fairseq's `inverse_sqrt`."""
 
 from nmt import opt, options_class, register
 from nmt.schedules.base import LR_ALIASES, WARMUP_ALIASES, Schedule, warmup_factor
@@ -9,6 +9,7 @@ class InverseSqrtOptions:
     lr: float = opt(5e-4, "the highest learning rate, at the end of the warm-up", aliases=LR_ALIASES, above=0)
     warmup_updates: int = opt(4000, "updates of linear growth", aliases=WARMUP_ALIASES, minimum=1)
     warmup_init_lr: float = opt(0.0, "learning rate that the warm-up grows from, at update 0", minimum=0)
+    flat_updates: int = opt(0, "updates at lr between the warm-up and the decay", minimum=0)
 
     def __post_init__(self) -> None:
         if self.warmup_init_lr > self.lr:
@@ -17,7 +18,7 @@ class InverseSqrtOptions:
 
 @register("schedule", "inverse-sqrt", InverseSqrtOptions)
 class InverseSqrt(Schedule):
-    """Linear growth from warmup_init_lr to lr, then lr * sqrt(warmup / update)."""
+    """Linear growth from warmup_init_lr to lr, lr for flat_updates, then lr * sqrt((warmup + flat) / update)."""
 
     options: InverseSqrtOptions
 
@@ -25,4 +26,4 @@ class InverseSqrt(Schedule):
         o = self.options
         if update < o.warmup_updates:
             return o.warmup_init_lr + (o.lr - o.warmup_init_lr) * warmup_factor(update, o.warmup_updates)
-        return float(o.lr * (o.warmup_updates / update) ** 0.5)
+        return float(o.lr * min(1.0, (o.warmup_updates + o.flat_updates) / update) ** 0.5)

@@ -1,7 +1,11 @@
 """The learning rate of "Attention Is All You Need", equation 3 (section 5.3)."""
 
+from typing import Final
+
 from nmt import opt, options_class, register
 from nmt.schedules.base import LR_ALIASES, WARMUP_ALIASES, Schedule
+
+MIN_FACTOR: Final = 0.01  # less is a learning rate that was meant for another schedule
 
 
 @options_class
@@ -10,6 +14,13 @@ class NoamOptions:
         1.0, "factor of the paper's learning rate, which is 1; not a learning rate itself", aliases=LR_ALIASES, above=0
     )
     warmup_updates: int = opt(4000, "updates of linear growth; 4000 in the paper", aliases=WARMUP_ALIASES, minimum=1)
+
+    def __post_init__(self) -> None:
+        if self.lr < MIN_FACTOR:
+            raise ValueError(
+                f"--lr {self.lr}: must be at least {MIN_FACTOR}, since it is a factor of the paper's learning rate "
+                "(--schedule inverse-sqrt takes a learning rate)"
+            )
 
 
 @register("schedule", "noam", NoamOptions)

@@ -16,11 +16,15 @@ class PlateauOptions:
     warmup_updates: int = opt(0, "updates of linear growth from 0", aliases=WARMUP_ALIASES, minimum=0)
     plateau_factor: float = opt(0.5, "factor of each cut of the learning rate", above=0, below=1)
     plateau_patience: int = opt(3, "validations in a row without a new best loss that lead to a cut", minimum=1)
+    plateau_every: bool = opt(False, "after the first cut, cut at every validation, as ConvS2S does")
+    stop_lr: float = opt(0.0, "the run ends once the learning rate is below it; 1e-4 in ConvS2S", minimum=0)
     min_lr: float = opt(0.0, "the lowest learning rate", aliases=("lr-min",), minimum=0)
 
     def __post_init__(self) -> None:
         if self.min_lr > self.lr:
             raise ValueError(f"--min-lr {self.min_lr}: must be at most --lr {self.lr}")
+        if self.stop_lr > self.lr:
+            raise ValueError(f"--stop-lr {self.stop_lr}: must be at most --lr {self.lr}")
 
 
 @dataclass
@@ -44,8 +48,19 @@ class Plateau(Schedule):
         self.state = PlateauState()
 
     def __call__(self, update: int) -> float:
-        o = self.options
-        return max(o.min_lr, o.lr * o.plateau_factor**self.state.falls) * warmup_factor(update, o.warmup_updates)
+        return self._plateau_lr * warmup_factor(update, self.options.warmup_updates)
+
+    @property
+    def _plateau_lr(self) -> float:
+        """The learning rate without the warm-up."""
+        return max(self.options.min_lr, self.options.lr * self.options.plateau_factor**self.state.falls)
+
+    @property
+    def end(self) -> tuple[str, str] | None:
+        """See Schedule."""
+        if self._plateau_lr >= self.options.stop_lr:
+            return None
+        return "stop_lr", f"the learning rate is {self._plateau_lr:.3g}, below --stop-lr {self.options.stop_lr:g}"
 
     def see(self, loss: float) -> None:
         """See Schedule; NaN is no improvement."""
@@ -54,7 +69,7 @@ class Plateau(Schedule):
             state.best, state.since = loss, 0
         else:
             state.since += 1
-        if state.since >= self.options.plateau_patience:
+        if state.since >= self.options.plateau_patience or (self.options.plateau_every and state.falls):
             state.falls, state.since = state.falls + 1, 0
 
     def state_dict(self) -> dict[str, Any]:

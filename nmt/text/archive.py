@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, cast
+from typing import Final
 
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.text.compression import READ_BYTES, ChunkReader, MeteredFile, Stream, decompressed
@@ -24,6 +24,7 @@ from nmt.text.compression import READ_BYTES, ChunkReader, MeteredFile, Stream, d
 COMPRESSED_ENDINGS: Final = (".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz")
 ARCHIVE_ENDINGS: Final = (".tar", ".tgz", ".tar.gz", ".tbz2", ".tar.bz2", ".txz", ".tar.xz", ".zip")
 ZIP_MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")  # the second begins an empty archive
+OFFICE_MEMBERS: Final = frozenset(["[Content_Types].xml", "mimetype"])  # of Office Open XML and OpenDocument
 MAX_MEMBERS: Final = 1_000_000  # corpora have tens; reading the headers of a million takes a minute
 MAX_TAR_HEADER_BYTES: Final = 1 << 20  # an extended header is held in memory; names are below 4 kB
 MAX_NESTED_ARCHIVES: Final = 4  # levels that `check_whole` reads
@@ -62,7 +63,7 @@ def text_exists(path: Path) -> bool:
 
 
 @contextmanager
-def open_file(path: Path) -> Iterator[BinaryIO]:
+def open_file(path: Path) -> Iterator[Stream]:
     """A file or a member of an archive as bytes, decompressed if its first bytes are those of a compressed file.
 
     Memory is bounded. Opening and reading raise UserError for a missing file or member, InputError for a damaged one,
@@ -75,11 +76,17 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
         stream = decompressed(stored)
         while member:
             stream, member = _find_member(stream, member)
+        is_zip = stream.peek(4).startswith(ZIP_MAGIC)
         if members := _members(stream):
-            first = next((member.name for member in members if not member.refused), "NAME")
+            names = (member.name for member in members if not member.refused)
+            first = next(names, "NAME")
+            if is_zip and not OFFICE_MEMBERS.isdisjoint([first, *names]):
+                raise UserError(
+                    f"{quoted(stream.place)}: is an office document (save it as plain text, a sentence a line)"
+                )
             text = quoted(f"{stream.place}/{first}")
             raise UserError(f"{quoted(stream.place)}: is an archive (name the text in it: {text})")
-        yield cast(BinaryIO, stream)
+        yield stream
 
 
 def check_whole(path: Path, name: str = "") -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from nmt.errors import ArtefactError, InputError, quoted
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
-READ_BYTES: Final = 1 << 17
+READ_BYTES: Final = 1 << 14  # few, so that `num_read` is near the place that was read to
 MAX_MAGIC_BYTES: Final = 10
 MAX_EXPANSION: Final = 250  # bytes that a byte on disk may unpack to: text gives 3 to 10, zeros in gzip 1,032
 FREE_BYTES: Final = 64 << 20  # bytes that may be unpacked at any ratio: a small repetitive file is no attack

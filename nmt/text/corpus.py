@@ -4,16 +4,15 @@ A text is a plain file, a compressed file, any of these in an archive, or a test
 which has a line for each `<seg>`.
 """
 
-import io
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from nmt.errors import InputError, quoted
 from nmt.text.archive import open_file
-from nmt.text.compression import ChunkReader
+from nmt.text.compression import ChunkReader, Stream
 
 BOM: Final = b"\xef\xbb\xbf"
 COUNT_BLOCK_BYTES: Final = 1 << 20
@@ -60,18 +59,15 @@ def decode_line(raw: bytes, first: bool = False) -> Line:
 
 
 @contextmanager
-def open_text(path: Path) -> Iterator[BinaryIO]:
+def open_text(path: Path) -> Iterator[Stream]:
     """The lines of a text as bytes, decompressed; an sgm file, recognised by its name, has a line for each segment.
 
     Opening and reading raise UserError for a missing file or member, InputError for a damaged one, ArtefactError for
     a hostile archive.
     """
     with open_file(path) as file:
-        yield (
-            cast(BinaryIO, io.BufferedReader(ChunkReader(_segments(file, path))))
-            if SGM_NAME.search(path.name)
-            else file
-        )
+        is_sgm = SGM_NAME.search(path.name)
+        yield Stream(ChunkReader(_segments(file, path)), file.place, file.disk) if is_sgm else file
 
 
 def raw_lines(path: Path) -> Iterator[bytes]:

@@ -236,6 +236,7 @@ class _WordCache:
 VOCABULARIES: Final[Mapping[str, type[Vocabulary]]] = {
     "bpe": SentencepieceVocabulary,
     "unigram": SentencepieceVocabulary,
+    "char": SentencepieceVocabulary,
     "none": WordVocabulary,
 }
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Checkpoints of a run: writing them, continuing from the newest, and beginning with the weights of another model."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from itertools import count
@@ -36,7 +36,6 @@ from nmt.train.run import Progress, Run
 
 MAX_FAILED_SAVES: Final = 2  # in a row
 MAX_LISTED_SETTINGS: Final = 5  # of those that differ from a checkpoint's
-NO_ARCHITECTURE: Final = "dropout"  # in the names of a model's options that a run may choose anew with --init-from
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +158,7 @@ def put_initial_weights(run: Run) -> None:
     chosen = find_model(Path(run.options.init_from))
     folder = Path(run.world.gather(str(chosen).encode())[0].decode())  # the leader's choice: its run may go on
     artefact = Artefact(folder, "model", "checkpoint")
-    if rows := _differences(ModelFacts.read(artefact), run.facts):
+    if rows := _differences(ModelFacts.read(artefact), run.facts, run.model.training_options):
         same = "give the same, or leave --init-from out"
         raise ArtefactError(f"{quoted(folder)}: is another model than this run's ({_listed(rows)}; {same})")
     if Pipeline.load(artefact).hash != run.data.pipeline.hash:
@@ -171,12 +170,13 @@ def put_initial_weights(run: Run) -> None:
     run.report.line(f"begins with the weights of {folder}")
 
 
-def _differences(old: ModelFacts, new: ModelFacts) -> list[str]:
-    """What differs between the kinds of two models, else between their options but dropout: "d_model: 512 -> 256"."""
+def _differences(old: ModelFacts, new: ModelFacts, training_options: Set[str]) -> list[str]:
+    """What differs between the kinds of two models, else between their options: "d_model: 512 -> 256".
+
+    training_options: names of options that may differ
+    """
     kinds = [{"model": facts.model, "weights": facts.weights} for facts in (old, new)]
-    options = [
-        {key: value for key, value in facts.options.items() if NO_ARCHITECTURE not in key} for facts in (old, new)
-    ]
+    options = [{key: facts.options[key] for key in facts.options.keys() - training_options} for facts in (old, new)]
     return _changes(*kinds) or _changes(*options)
 
 

@@ -9,12 +9,13 @@ from typing import Any, Final
 import torch
 
 from nmt.checkpoint import flat_optimizer, weights_of
+from nmt.data.batching import GROUPS_PER_UPDATE
 from nmt.data.loader import ahead
 from nmt.device import Memory
+from nmt.quantities import duration, operations, size
 from nmt.report.status import LogWindow
 from nmt.train.checkpointing import SavedState, check_same, put_initial_weights
-from nmt.train.estimate import duration, last_update, size
-from nmt.train.options import TrainOptions
+from nmt.train.options import TrainOptions, last_update
 from nmt.train.probe import choose_kernels
 from nmt.train.reporting import add_update, flops_of
 from nmt.train.run import Run
@@ -54,9 +55,10 @@ class DryRun:
         yield f"{self.model}: {self.parameters:,} parameters on {self.ranks} x {self.device}"
         yield f"data: {self.pairs:,} pairs, {self.updates_per_epoch:,} updates an epoch"
         yield (
-            f"an update: {self.target_tokens:,.0f} target tokens in {self.micro_batches:.1f} micro-batches a device of at most "
-            f"{self.max_tokens:,}, {self.padding:.1%} padding; {self.seconds:.3g} s, {self.target_tokens / self.seconds:,.0f} "
-            f"target tokens/s, {self.flops / self.seconds / 1e12:.3g} TFLOP/s"
+            f"an update: {self.target_tokens:,.0f} target tokens in {self.micro_batches:.1f} micro-batches a device, one or "
+            f"more for each of its {GROUPS_PER_UPDATE} groups of pairs of nearly one length, of at most {self.max_tokens:,} "
+            f"tokens, {self.padding:.1%} padding; {self.seconds:.3g} s, {self.target_tokens / self.seconds:,.0f} "
+            f"target tokens/s, {operations(self.flops / self.seconds)}/s"
         )
         yield f"memory: {size(self.memory)} at the peak; {size(self.free)} were free before"
         kept = "all kept" if self.kept is None else f"up to {self.kept} kept: {size(self.checkpoint * self.kept)}"
@@ -68,7 +70,7 @@ class DryRun:
         else:
             yield (
                 f"the run: updates {self.first:,} to {self.last:,} ({self.last / self.updates_per_epoch:.1f} epochs in all), "
-                f"{duration(self.hours or 0)} and {self.eflop:.3g} EFLOP; validation and checkpoints come on top"
+                f"{duration(self.hours or 0)} and {operations(1e18 * (self.eflop or 0))}; validation and checkpoints come on top"
             )
         yield "nothing was kept"
 
@@ -109,7 +111,7 @@ def _estimate(run: Run, done: int, memory: Memory, free: int) -> DryRun:
     seconds, _, _ = run.world.agree(window.seconds / TIMED_UPDATES, None, 0)
     tensors, _ = flat_optimizer(run.optimizer)
     saved = [*tensors.values(), *weights_of(run.model).values()]
-    last = last_update(options, loader.updates_per_epoch(), done, seconds)
+    last = last_update(options, loader.updates_per_epoch(), done, seconds, 0.0)
     to_do = None if last is None else max(last - done, 0)
     flops = window.flops / TIMED_UPDATES
     return DryRun(

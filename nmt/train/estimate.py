@@ -1,6 +1,5 @@
 """An estimate of a run from its first updates: how long it takes, how much memory, and which presets would end sooner."""
 
-import math
 import os
 import time
 from collections.abc import Iterator
@@ -13,7 +12,8 @@ from nmt.data.loader import UpdateBatches
 from nmt.device import Memory, processor_seconds
 from nmt.errors import UserError
 from nmt.models.base import Model, Vocabularies
-from nmt.train.options import TrainOptions
+from nmt.quantities import duration, size
+from nmt.train.options import last_update
 from nmt.train.reporting import flops_of
 from nmt.train.run import Run
 
@@ -58,7 +58,7 @@ class RunEstimate:
 def estimate_lines(run: Run, data: UpdateBatches, seconds: float) -> Iterator[str]:
     """Time and memory of the run, and what would end within a week if the run would not. seconds: of the update of `data`"""
     done = run.progress.update
-    last = last_update(run.options, run.loader.updates_per_epoch(), done, seconds)
+    last = last_update(run.options, run.loader.updates_per_epoch(), done, seconds, run.seconds)
     memory = f"memory {size(Memory(run.device).peak())} at the peak so far"
     if last is None:
         yield f"estimate: {seconds:.3g} s an update, and no end is set; {memory}"
@@ -66,7 +66,8 @@ def estimate_lines(run: Run, data: UpdateBatches, seconds: float) -> Iterator[st
     if 1 < last != done and run.schedule(last) > run.schedule(last - 1):
         yield f"the learning rate still rises at update {last:,}, where the run ends: the warm-up is too long for it"
     hours = seconds * max(last - done, 0) / 3600
-    yield f"estimate: about {duration(hours)} to update {last:,}, at {seconds:.3g} s an update; {memory}"
+    update = f"{seconds:.3g} s an update of {data.tokens:,} target tokens"
+    yield f"estimate: about {duration(hours)} to update {last:,}, at {update}; {memory}"
     if hours > LONG_HOURS:
         flops_a_second = flops_of(run.model, data) / max(seconds, 1e-9)
         shorter = dict(
@@ -96,23 +97,3 @@ def _shorter(run: Run, data: UpdateBatches, flops_a_second: float) -> dict[str, 
         if not model.cost_is_measured:
             hours[name] = flops_of(model, data) * updates / flops_a_second / 3600
     return {name: needed for name, needed in hours.items() if needed <= LONG_HOURS}
-
-
-def last_update(options: TrainOptions, updates_per_epoch: int, done: int, seconds: float) -> int | None:
-    """The last update, by the limit that ends the run first; None if nothing but patience ends it.
-
-    done: updates made so far; seconds: of an update
-    """
-    by_epochs = None if options.max_epochs is None else options.max_epochs * updates_per_epoch
-    by_minutes = None if options.max_minutes is None else done + math.ceil(60 * options.max_minutes / seconds)
-    return min((end for end in (options.max_updates, by_epochs, by_minutes) if end is not None), default=None)
-
-
-def size(number: int) -> str:
-    """Bytes as text."""
-    return f"{number / 1e9:.2f} GB" if number >= 1e8 else f"{number / 1e6:.1f} MB"
-
-
-def duration(hours: float) -> str:
-    """Hours as text, in minutes or days where those read better."""
-    return f"{hours / 24:.1f} days" if hours >= 48 else f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.1f} min"

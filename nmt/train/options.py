@@ -1,5 +1,6 @@
 """The options of `nmt train` and `nmt average`, and periods as users write them: `500u` updates, `1e` epochs, `10m` minutes."""
 
+import math
 import re
 from typing import Final, Literal
 
@@ -52,7 +53,7 @@ class TrainOptions:
     batch_tokens: int = opt(25000, "target tokens of an update, over all devices; 25000 in the paper", minimum=1)
     max_tokens: int | Literal["auto"] = opt(
         4096,
-        "tokens of a micro-batch on one device, padding counted, or auto; only dropout's draws depend on it",
+        "tokens of a micro-batch on one device, padding counted, or auto; only dropout's draws and experts depend on it",
         minimum=1,
     )
     max_updates: int | None = opt(100_000, "stop after this many updates", aliases=("max-update",), minimum=1)
@@ -131,6 +132,21 @@ class TrainOptions:
         if self.best_by != "bleu" and self.best_by in registry.names("metric"):
             names.append(self.best_by)
         return [name for name in dict.fromkeys(names) if self.valid_bleu or name != "bleu"]
+
+
+def last_update(
+    options: TrainOptions, updates_per_epoch: int, done: int, seconds: float, seconds_so_far: float
+) -> int | None:
+    """The last update, by the limit that ends the run first; None if nothing but patience ends it.
+
+    done: updates made so far
+    seconds: of an update; seconds_so_far: of training, which --max-minutes counts
+    """
+    by_epochs = None if options.max_epochs is None else options.max_epochs * updates_per_epoch
+    by_minutes = None
+    if options.max_minutes is not None:
+        by_minutes = done + math.ceil(max(60 * options.max_minutes - seconds_so_far, 0.0) / seconds)
+    return min((end for end in (options.max_updates, by_epochs, by_minutes) if end is not None), default=None)
 
 
 class Timer:

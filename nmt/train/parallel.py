@@ -21,6 +21,7 @@ from nmt.device import allow_graphs
 from nmt.dist import World
 from nmt.errors import UserError
 from nmt.models.base import Model, Output, Term
+from nmt.nn.moe import mixtures_in
 
 Engine = Literal["ddp", "fsdp"]
 
@@ -34,22 +35,24 @@ class Objective(nn.Module):
 
     def forward(self, batch: Batch) -> Loss:
         """The criterion's parts, with the model's auxiliary losses among the trained ones."""
-        reads: list[dict[str, Term]] = []
+        reads: list[Output] = []
         with_gradient = torch.is_grad_enabled()
 
         def collect(model: nn.Module, inputs: tuple[Any, ...], output: Output) -> None:
             if torch.is_grad_enabled() == with_gradient:
-                reads.append(output.extra_losses)
+                reads.append(output)
 
         hook = self.model.register_forward_hook(collect)
         try:
             trained, reported = self.criterion(self.model, batch)
         finally:
             hook.remove()
-        extra = self._extra_losses(batch, reads) if any(reads) else {}
-        if clash := extra.keys() & {**trained, **reported}.keys():
+        losses = [read.extra_losses for read in reads]
+        extra = self._extra_losses(batch, losses) if any(losses) else {}
+        statistics = _sums([read.reported for read in reads])
+        if clash := {**extra, **statistics}.keys() & {**trained, **reported}.keys():
             raise UserError(f"loss '{min(clash)}' is the model's and the criterion's (rename one of them)")
-        detached = {name: Term(term.total.detach(), term.count) for name, term in reported.items()}
+        detached = {name: Term(term.total.detach(), term.count) for name, term in {**reported, **statistics}.items()}
         return Loss({**trained, **extra}, detached)
 
     def _extra_losses(self, batch: Batch, reads: Sequence[Mapping[str, Term]]) -> dict[str, Term]:
@@ -59,11 +62,19 @@ class Objective(nn.Module):
             names = f"{sorted({name for read in reads for name in read})}, and `extra_counts` of {sorted(counts)}"
             raise UserError(f"{type(self.model).__name__}: its output has extra losses {names} (make them the same)")
         extra = {}
-        for name, count in counts.items():
-            total = torch.stack([read[name].total for read in reads]).sum()
-            read_count = torch.stack([read[name].count for read in reads]).sum()
+        for name, (total, read_count) in _sums(reads).items():
+            count = counts[name]
             extra[name] = Term(total * (count / read_count.where(read_count != 0, 1)), count)
         return extra
+
+
+def _sums(reads: Sequence[Mapping[str, Term]]) -> dict[str, Term]:
+    """The sums of totals and counts of terms of the same names."""
+    names = reads[0] if reads else {}
+    return {
+        name: Term(*(torch.stack(values).sum() for values in zip(*(read[name] for read in reads), strict=True)))
+        for name in names
+    }
 
 
 def sum_of_trained(loss: Loss) -> Tensor:
@@ -73,7 +84,8 @@ def sum_of_trained(loss: Loss) -> Tensor:
 
 def part_counts(model: Model, criterion: Criterion) -> Callable[[Batch], dict[str, Tensor]] | None:
     """A function from a batch to the counts of its trained parts; None if the only part is `loss` over target tokens."""
-    if type(criterion).counts is Criterion.counts and type(model).extra_counts is Model.extra_counts:
+    simple_model = type(model).extra_counts is Model.extra_counts and not model.auxiliary_losses
+    if simple_model and type(criterion).counts is Criterion.counts:
         return None
     return lambda batch: {**criterion.counts(batch), **model.extra_counts(batch)}
 
@@ -102,8 +114,10 @@ def _checkpointed(forward: Any, *inputs: Any, **named: Any) -> Any:
 def compile_layers(model: nn.Module) -> None:
     """Compile each layer for varying lengths and batch sizes, one graph for each kind of layer.
 
-    A batch or a length of 1, and validation, need further graphs. Raises UserError when the model has no layers.
+    A batch or a length of 1, and validation, need further graphs. Raises UserError when the model has no layers, or experts.
     """
+    if mixtures_in(model):
+        raise UserError("--compile: the sizes of products with experts depend on the data (leave it out)")
     allow_graphs()
     for layer in _required_layers(model, "--compile"):
         layer.compile(dynamic=True)
@@ -144,6 +158,10 @@ def _sharded(objective: Objective, ranks: int) -> nn.Module:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
+    for mixture in mixtures_in(objective):
+        if (experts := mixture.shape.experts) % ranks:
+            mend = f"give a multiple of {ranks}, other ranks, or --engine ddp"
+            raise UserError(f"--experts {experts}: {ranks} ranks cannot share them evenly ({mend})")
     mesh = init_device_mesh(next(objective.parameters()).device.type, (ranks,))
     for layer in layers_of(objective):
         fully_shard(layer, mesh=mesh)

@@ -18,7 +18,7 @@ from nmt.models.base import Model
 from nmt.options import as_dict, toml_line
 from nmt.report.saved_status import EndReason
 from nmt.report.status import LOSS_TEXT_PARTS, LogWindow, RunStatus, loss_text
-from nmt.train.options import AUTO, MIN_BLEU, Timer
+from nmt.train.options import AUTO, MIN_BLEU, Timer, last_update
 from nmt.train.run import Run
 from nmt.train.update import Stats
 from nmt.train.validation import ValidationResult
@@ -37,7 +37,8 @@ class UpdateLog:
 
     def __init__(self, run: Run, timers: dict[str, Timer]) -> None:
         self.run, self.timers = run, timers
-        self.window, self.share_before, self.first = LogWindow(), run.share or 0.0, run.progress.update
+        self.window, self.first = LogWindow(), run.progress.update
+        self.updates_per_epoch = run.loader.updates_per_epoch()
         self.memory, self.started, self.best = Memory(run.device), time.monotonic(), best_checkpoint(run)
         self.shown = self.window
         self.max_tokens = run.progress.limit.max_micro_batch_tokens
@@ -109,12 +110,13 @@ class UpdateLog:
 
     def _end(self) -> tuple[int | None, float | None]:
         """(updates of the whole run, seconds until its end), at the speed of this process; None when there is no end."""
-        share, update = self.run.share, self.run.progress.update
-        done = 0.0 if share is None else (share - self.share_before) / max(1 - self.share_before, 1e-9)
-        if done <= 0:
+        run, update = self.run, self.run.progress.update
+        seconds = (time.monotonic() - self.started) / (update - self.first)  # validation and saving count too
+        last = last_update(run.options, self.updates_per_epoch, update, seconds, run.seconds)
+        if last is None:
             return None, None
-        seconds = time.monotonic() - self.started
-        return self.first + round((update - self.first) / done), seconds / done * (1 - done)
+        last = update if run.share == 1 else max(last, update)
+        return last, (last - update) * seconds
 
     def _seconds_left(self, timer: Timer) -> float:
         """Seconds until a timer is due, at the speed of the last updates."""

@@ -15,7 +15,7 @@ from nmt.criteria.base import Criterion, CriterionContext
 from nmt.data.loader import Loader, Position, UpdateBatches, to_batch
 from nmt.device import keep_pages, use_threads
 from nmt.dist import full_tensor, is_sharded
-from nmt.errors import UserError, unknown
+from nmt.errors import UserError, quoted, unknown
 from nmt.models.base import Model, Vocabularies
 from nmt.nn.matmul import Matmul
 from nmt.optimizers.base import parameter_groups
@@ -108,6 +108,10 @@ class Run:
         self.model: Model = parts.build("model", vocabularies).to(self.device)
         if options.metrics and not self.model.reads_source:
             raise UserError(f"model {parts.chosen['model']} translates nothing (give --valid-metrics none)")
+        for side in (pipeline.source, pipeline.target) if self.model.reads_characters else ():
+            if (kind := side.settings.subword) != "char":
+                name, data = parts.chosen["model"], quoted(options.data)
+                raise UserError(f"model {name} reads characters, {data} has --subword {kind} (prepare it with char)")
         if self.model.cost_is_measured:  # an error of the measurement comes before any work
             self.model.flops(*torch.ones(2, 1, dtype=torch.int64, device=self.device))
         self._saved_names = set(self.model.state_dict())
@@ -172,7 +176,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether updates, epochs, minutes or patience are used up."""
+        """Whether updates, epochs, minutes or patience are used up, or the schedule ends the run."""
         return self.end is not None
 
     @property
@@ -185,7 +189,8 @@ class Run:
             done = {"max_updates": progress.update, "max_epochs": self.epochs, "max_minutes": self.seconds / 60}
             name = max(done, key=lambda name: done[name] / (getattr(options, name) or math.inf))
             return name, f"--{name.replace('_', '-')} {getattr(options, name)} is reached"
-        return None
+        end: tuple[str, str] | None = getattr(self.schedule, "end", None)
+        return end
 
     def agree(self, signal: int | None) -> int | None:
         """Set the clock, and return the signal that any rank received: all ranks stop, save and log at the same update."""

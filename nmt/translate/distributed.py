@@ -15,6 +15,7 @@ import numpy as np
 
 from nmt.dist import World
 from nmt.errors import Interrupted, ResourceError
+from nmt.log import Bar
 from nmt.signals import Signals
 from nmt.translate.requests import Request
 from nmt.translate.results import Translation
@@ -41,15 +42,17 @@ class SharedTranslator:
         self.translator, self.world, self.seconds = translator, world, seconds
         self.max_characters = translator.max_characters
 
-    def translate(self, requests: Sequence[Request], check: Callable[[], None]) -> list[Translation]:
+    def translate(self, requests: Sequence[Request], check: Callable[[], None], bar: Bar) -> list[Translation]:
         """See Translator. Raises ResourceError naming a rank that does not answer, Interrupted if one got a signal."""
         (_, end), *others = ranges([len(request.text) + 1 for request in requests], self.world.size)
         for rank, (first, last) in enumerate(others, 1):
             self.world.post(f"job/{rank}", msgspec.json.encode(requests[first:last]))
-        translations = self.translator.translate(requests[:end], check)
+        translations = self.translator.translate(requests[:end], check, bar)
         deadline = time.monotonic() + self.seconds
         for rank in range(1, self.world.size):
-            translations += self._receive(rank, deadline, check)
+            received = self._receive(rank, deadline, check)
+            bar.advance(len(received))
+            translations += received
         return translations
 
     def _receive(self, rank: int, deadline: float, check: Callable[[], None]) -> list[Translation]:

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from nmt.batch import flatten, make_batch, pad_rows
 from nmt.data.batching import micro_batches
 from nmt.device import device_of
-from nmt.log import log
 from nmt.models.base import Model, Scorer, prepared_scorer
 from nmt.symbols import BOS, EOS, PAD
 from nmt.text.pipeline import Pipeline
@@ -58,27 +57,28 @@ def target_log_probs(
     targets: Sequence[Ids],
     max_tokens: int,
     check: Callable[[], None] = lambda: None,
+    advance: Callable[[int], None] = lambda count: None,
 ) -> list[list[float]]:
     """Nats of the tokens and the EOS of each target given its source.
 
     sources, targets: ids without EOS
     max_tokens: tokens of a batch, padding counted; a longer pair is a batch of its own
     check: called before each batch; may raise to stop
+    advance: called after each batch with the number of its pairs
     """
     source_lengths, target_lengths = (
         np.array([len(row) for row in rows], dtype=np.int64) for rows in (sources, targets)
     )
     results: list[list[float]] = [[]] * len(sources)
     order = np.lexsort((source_lengths, target_lengths))
-    with log.progress("scoring", len(sources), "pairs") as bar:
-        for indices in micro_batches([order], source_lengths, target_lengths, max_tokens):
-            if len(indices) == 0:
-                break
-            check()
-            rows = _batch_log_probs(scorer, [sources[i] for i in indices], [targets[i] for i in indices])
-            for i, log_probs in zip(indices.tolist(), rows, strict=True):
-                results[i] = log_probs
-            bar.advance(len(indices))
+    for indices in micro_batches([order], source_lengths, target_lengths, max_tokens):
+        if len(indices) == 0:
+            break
+        check()
+        rows = _batch_log_probs(scorer, [sources[i] for i in indices], [targets[i] for i in indices])
+        for i, log_probs in zip(indices.tolist(), rows, strict=True):
+            results[i] = log_probs
+        advance(len(indices))
     return results
 
 
@@ -102,11 +102,12 @@ def score(
     max_tokens: int,
     max_length: int,
     check: Callable[[], None] = lambda: None,
+    advance: Callable[[int], None] = lambda count: None,
 ) -> list[PairScore | Failure]:
     """The score of each pair of lines, in their order.
 
     A line without tokens is the sentence of EOS alone, on either side.
-    max_tokens, check: see `target_log_probs`
+    max_tokens, check, advance: see `target_log_probs`; a pair that fails counts too
     max_length: tokens of a line; a pair with a longer one fails
     """
     source, target = pipeline.source.encode_batch(sources), pipeline.target.encode_batch(targets)
@@ -114,7 +115,9 @@ def score(
     lengths = np.maximum(source.lengths, target.lengths)
     results: list[PairScore | Failure] = [Failure(f"{length:,} tokens on a side (--max-length)") for length in lengths]
     short = np.flatnonzero(lengths <= max_length).tolist()
-    rows = target_log_probs(scorer, [source_ids[i] for i in short], [target_ids[i] for i in short], max_tokens, check)
+    short_ids = [source_ids[i] for i in short], [target_ids[i] for i in short]
+    advance(len(sources) - len(short))
+    rows = target_log_probs(scorer, *short_ids, max_tokens, check, advance)
     side = pipeline.target
     for i, row in zip(short, rows, strict=True):
         pieces = [side.piece(token) for token in [*side.in_reading_order(target_ids[i].tolist()), EOS]]

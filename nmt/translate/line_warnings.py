@@ -9,21 +9,23 @@ from nmt.translate.results import Translation
 MAX_LOGGED: Final = 10  # messages of one kind
 NOT_UTF8: Final = "not UTF-8"
 CUT: Final = "cut"
+UNKNOWN_TOKENS: Final = "unknown tokens"
 RETRIED: Final = "retried"
 NOT_TRANSLATED: Final = "not translated"
 
 
 class RateLimitedWarnings:
-    """Messages of one kind: the first ten are logged, all are counted. write: logs a message"""
+    """Messages of one kind: the first are logged, all are counted. write: logs a message"""
 
-    def __init__(self, write: Callable[[str], None]) -> None:
+    def __init__(self, write: Callable[[str], None], max_logged: int = MAX_LOGGED) -> None:
         self.count = 0
-        self._write = write
+        self._write, self._max_logged = write, max_logged
 
     def add(self, message: str) -> None:
         self.count += 1
-        if self.count <= MAX_LOGGED:
-            self._write(message + (" (more such lines are counted, not named)" if self.count == MAX_LOGGED else ""))
+        if self.count <= self._max_logged:
+            is_last = self.count == self._max_logged
+            self._write(message + (" (more such lines are counted, not named)" if is_last else ""))
 
 
 class LineWarnings:
@@ -35,6 +37,7 @@ class LineWarnings:
     def __init__(self, place: str, length_flag: str = "--max-source-length") -> None:
         self.place, self._length_hint = place, f" ({length_flag})" if length_flag else ""
         self._kinds = {kind: RateLimitedWarnings(log.warn) for kind in (NOT_UTF8, CUT, RETRIED)}
+        self._kinds[UNKNOWN_TOKENS] = RateLimitedWarnings(log.warn, max_logged=1)
         self._kinds[NOT_TRANSLATED] = RateLimitedWarnings(log.error)
 
     @property
@@ -56,7 +59,7 @@ class LineWarnings:
 
     def log_counts(self) -> None:
         """Log how many lines of each kind there were, if any."""
-        counts = {kind: self._kinds[kind].count for kind in (NOT_UTF8, CUT, NOT_TRANSLATED)}
+        counts = {kind: self._kinds[kind].count for kind in (NOT_UTF8, CUT, UNKNOWN_TOKENS, NOT_TRANSLATED)}
         if any(counts.values()):
             named = ", ".join(f"{kind}: {count:,}" for kind, count in counts.items() if count)
             log.warn(f"{self.place}: lines {named}")

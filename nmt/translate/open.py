@@ -14,6 +14,7 @@ from nmt.device import Precision, choose_device, keep_pages, use_threads
 from nmt.dist import World
 from nmt.errors import UserError, quoted
 from nmt.models.base import Model
+from nmt.nn.linear import remove_weight_norm
 from nmt.nn.quantized import quantize
 from nmt.text.pipeline import Pipeline
 from nmt.translate.ensemble import Ensemble, Mean
@@ -106,6 +107,7 @@ def load_scorer(
             )
     for model in loaded:
         model.model.requires_grad_(False)
+        remove_weight_norm(model.model)
         if precision == "int8":
             quantize(model.model)
     if not others:

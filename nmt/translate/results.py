@@ -81,7 +81,8 @@ class Translation:
 
     candidates: best first; none for a line without tokens and for one that failed
     error: the reason of a failure; empty without one
-    warnings: messages by kind: `cut`, the line was too long; `retried`, its batch failed and was halved
+    warnings: messages by kind: `cut`, the line was too long; `unknown tokens`, the vocabulary lacks tokens of it; `retried`, its
+        batch failed and was halved
     """
 
     candidates: list[Candidate] = field(default_factory=list)

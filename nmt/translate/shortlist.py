@@ -11,14 +11,15 @@ from nmt.data.shortlist import Shortlist
 from nmt.decoders.base import Decoder, Hypothesis
 from nmt.decoders.filters import Constraints
 from nmt.models.base import Model, PreparedScorer, State
-from nmt.nn.linear import Linear
+from nmt.nn.linear import ClippedLinear, Linear
 from nmt.nn.quantized import Int8Linear
 from nmt.symbols import PAD
 
 
 def shortlist_scorer(model: Model, tokens: Tensor) -> PreparedScorer:
     """A Scorer over some tokens of a model. tokens: (V',) ids, sorted, the control symbols first"""
-    output = model.output.rows(tokens).prepared() if isinstance(model.output, Linear | Int8Linear) else None
+    linear = model.output if isinstance(model.output, Linear | ClippedLinear | Int8Linear) else None
+    output = None if linear is None else linear.rows(tokens).prepared()
     scorer = model.prepared(output)
 
     def step(positions: Tensor, state: State) -> tuple[Tensor, State]:

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from nmt.artefact import new_file
 from nmt.errors import InputError
-from nmt.log import log
+from nmt.log import Bar, log
 from nmt.signals import Signals
 from nmt.text.corpus import decode_line
 from nmt.translate.distributed import SharedTranslator
@@ -68,6 +68,7 @@ def translate_stream(
     max_lines: int,
     warnings: LineWarnings,
     strict: bool,
+    bar: Bar,
     first_number: int = 0,
 ) -> int:
     """Translate every line of source to output, window by window, until the end or a signal (Interrupted).
@@ -77,6 +78,7 @@ def translate_stream(
     max_lines: lines of a window, which is sorted by length; the first windows are smaller if a reader waits
     warnings: receives the warnings about lines
     strict: bytes that are not UTF-8 are an InputError
+    bar: counts the lines
     first_number: what `show` gets as the number of the first line
     returns: that number for a text that follows this one
     """
@@ -85,7 +87,7 @@ def translate_stream(
     max_bytes = MAX_CHARACTER_BYTES * (translator.max_characters + 1)  # more than the translator reads
     if form != "text":
         max_bytes = max(max_bytes, MAX_LINE_BYTES)  # the rest of such a line must not be cut
-    with Signals() as signals, log.progress("translated", None, "lines") as bar:
+    with Signals() as signals:
 
         def check() -> None:
             signals.check()
@@ -97,13 +99,13 @@ def translate_stream(
 
         for first, lines in _decoded(windows(source, sizes, max_bytes, idle), warnings, strict):
             requests = [read_request(line, form) for line in lines]
-            translations = translator.translate(requests, check)
+            translations = translator.translate(requests, check, bar)
             warnings.add_translations(translations, first)
             rows = zip(requests, translations, strict=True)
-            results.write("".join(show(number, *row) for number, row in enumerate(rows, first_number)))
+            shown = "".join(show(number, *row) for number, row in enumerate(rows, first_number))
+            with log.hidden_bars(output):
+                results.write(shown)
             first_number += len(lines)
-            if not output.isatty():  # on a terminal the bar and the translations would write over each other
-                bar.advance(len(lines))
             signals.check()
     return first_number
 

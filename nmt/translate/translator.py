@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from copy import copy
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
@@ -18,10 +19,11 @@ from nmt.decoders.filters import Constraints
 from nmt.device import Memory, Precision, autocast, device_of
 from nmt.dist import World
 from nmt.errors import UserError, quoted
-from nmt.log import log
+from nmt.log import Bar, log
 from nmt.models.base import Model
 from nmt.nn.linear import choose_matmuls, transpose_weights
 from nmt.nn.quantized import Int8Linear
+from nmt.symbols import UNK
 from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Pipeline
 from nmt.translate.batch_size import auto_batch_tokens, even_batch_tokens
@@ -52,6 +54,14 @@ class EncodedLine(NamedTuple):
     source: NDArray[Any]
     constraints: Constraints
     is_cut: bool
+
+    @property
+    def warnings(self) -> dict[str, str]:
+        """Warnings of a Translation about the line itself."""
+        found = {"cut": f"cut to {len(self.source):,} tokens"} if self.is_cut else {}
+        if num_unknown := np.count_nonzero(self.source == UNK):
+            found["unknown tokens"] = f"the model's vocabulary lacks {num_unknown:,} of its {len(self.source):,} tokens"
+        return found
 
 
 def check_lines(name: str, lines: Sequence[object], types: tuple[type, ...] = (str,)) -> None:
@@ -120,9 +130,13 @@ class Translator:
         return CHARACTERS_PER_TOKEN * self.max_source_length
 
     def translate(
-        self, requests: Sequence[Request | str], check: Callable[[], None] = lambda: None
+        self, requests: Sequence[Request | str], check: Callable[[], None] = lambda: None, bar: Bar | None = None
     ) -> list[Translation]:
-        """A translation for each request or line, in their order. check: called before each batch; may raise to stop"""
+        """A translation for each request or line, in their order.
+
+        check: called before each batch; may raise to stop
+        bar: of a longer text, which counts these lines too; None: they get one of their own
+        """
         check_lines("requests", requests, (str, Request))
         parsed = [Request(request) if isinstance(request, str) else request for request in requests]
         lines = self.encode(parsed)
@@ -136,9 +150,10 @@ class Translator:
         batches = [batch.tolist() for batch in micro_batches([order], lengths, lengths, size) if len(batch)]
 
         outcomes: list[LineOutcome] = [Failure(reason) if reason else [] for reason in reasons]
-        warnings = [{"cut": f"cut to {len(line.source):,} tokens"} if line.is_cut else {} for line in lines]
+        warnings = [line.warnings for line in lines]
         work = self._replicas.in_order([[lines[i] for i in batch] for batch in batches], check)
-        with log.progress("translating", len(order), "lines") as bar:
+        with nullcontext(bar) if bar else log.progress("translating", len(lines), "lines") as bar:
+            bar.advance(len(lines) - len(order))
             for batch, (batch_outcomes, warning) in zip(batches, work, strict=True):
                 for i, outcome in zip(batch, batch_outcomes, strict=True):
                     outcomes[i] = outcome
@@ -158,8 +173,9 @@ class Translator:
         check_lines("targets", targets)
         if len(sources) != len(targets):
             raise UserError(f"sources has {len(sources):,} lines but targets has {len(targets):,}: give pairs of lines")
-        with autocast(self.device, self.precision):
-            return score(self.scorer, self.pipeline, sources, targets, self.batch_tokens, self.max_source_length, check)
+        limits = self.batch_tokens, self.max_source_length
+        with autocast(self.device, self.precision), log.progress("scoring", len(sources), "pairs") as bar:
+            return score(self.scorer, self.pipeline, sources, targets, *limits, check, bar.advance)
 
     def encode(self, requests: Sequence[Request]) -> list[EncodedLine]:
         """The ids and constraints of requests, as the model and the search read them."""

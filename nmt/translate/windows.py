@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import Final, Protocol
 
 from nmt.errors import InputError, ResourceError, UserError, quoted
-from nmt.text.compression import GZIP_MAGIC
+from nmt.text.compression import GZIP_MAGIC, Stream
 from nmt.text.corpus import decode_line, open_text, raw_lines
 
 STDIN_NAME: Final = "-"
@@ -48,17 +48,47 @@ class Pipe:
         return chunk
 
 
-class File:
-    """A file of text, decompressed by `open_text`, whose next bytes never have to be waited for."""
+class LineEstimate:
+    """An estimate of the lines of some files together, from the lines and the bytes on disk that were read so far.
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+    names: the files, compressed or not; where one is a pipe or a member of an archive, there is no estimate
+    """
+
+    def __init__(self, *names: str) -> None:
+        files = [Path(name) for name in names if name != STDIN_NAME and Path(name).is_file()]
+        self._size = sum(file.stat().st_size for file in files) if len(files) == len(names) else None
+        self._num_lines = self._num_bytes = 0
+
+    def add(self, num_lines: int, num_bytes: int) -> None:
+        """Count what was read."""
+        self._num_lines, self._num_bytes = self._num_lines + num_lines, self._num_bytes + num_bytes
+
+    def total(self) -> int | None:
+        """The lines of all files; None while that is unknown."""
+        if self._size is None or not self._num_bytes:
+            return None
+        return round(self._num_lines * self._size / self._num_bytes)
+
+
+class File:
+    """A file of text, decompressed by `open_text`, whose next bytes never have to be waited for.
+
+    estimate: is told what is read
+    """
+
+    def __init__(self, file: Stream, estimate: LineEstimate) -> None:
+        self._file, self._estimate = file, estimate
+        self._num_bytes = 0
 
     def waiting(self, seconds: float) -> bool:
         return True
 
     def read(self) -> bytes:
-        return self._file.read(STREAM_READ_BYTES)
+        chunk = self._file.read(STREAM_READ_BYTES)
+        num_bytes = self._file.disk.num_read
+        self._estimate.add(chunk.count(b"\n"), num_bytes - self._num_bytes)
+        self._num_bytes = num_bytes
+        return chunk
 
 
 class Source(Protocol):
@@ -75,8 +105,11 @@ def place_of(name: str) -> str:
 
 
 @contextlib.contextmanager
-def open_source(name: str) -> Iterator[Source]:
-    """A file or pipe by name; "-" is stdin. Raises UserError if it does not exist."""
+def open_source(name: str, estimate: LineEstimate) -> Iterator[Source]:
+    """A file or pipe by name; "-" is stdin. Raises UserError if it does not exist.
+
+    estimate: of the lines of this file, and of others that are read before and after it
+    """
     path = Path(name)
     if name == STDIN_NAME:
         if sys.stdin is None:
@@ -87,7 +120,7 @@ def open_source(name: str) -> Iterator[Source]:
             yield Pipe(pipe.fileno())
     else:
         with open_text(path) as file:
-            yield File(file)
+            yield File(file, estimate)
 
 
 class _LineSplitter:
@@ -169,15 +202,18 @@ def windows(
             return
 
 
-def pairs(source: str, target: str, size: int, check: Callable[[], None]) -> Iterator[tuple[list[str], list[str]]]:
+def pairs(
+    source: str, target: str, size: int, estimate: LineEstimate, check: Callable[[], None]
+) -> Iterator[tuple[list[str], list[str]]]:
     """Two texts side by side, at most `size` lines at once; one of them may be stdin, "-", read as it comes.
 
+    estimate: of the lines of `source`
     check: called while waiting; may raise to stop
     Raises InputError if a text is not UTF-8 or they differ in length.
     """
     live, stored = (target, source) if target == STDIN_NAME else (source, target)
     others, first = raw_lines(Path(stored)), 1
-    with open_source(live) as stream:
+    with open_source(live, estimate) as stream:
         for window in windows(stream, growing(size), UNLIMITED_LINE_BYTES, check):
             rows = list(islice(others, len(window)))
             if len(rows) < len(window):

@@ -78,7 +78,11 @@ def test_an_unknown_command_names_the_nearest(nmt):
 
 @pytest.mark.parametrize(
     ("given", "suggested"),
-    [("tiny", "'transformer-tiny'"), ("iwslt", "'transformer-iwslt'"), ("rnn", "'rnnsearch' or 'rnnsearch-small'")],
+    [
+        ("tiny", "'transformer-tiny'"),
+        ("iwslt", "'convs2s-iwslt' or 'transformer-iwslt'"),
+        ("rnn", "'rnnsearch' or 'rnnsearch-small'"),
+    ],
 )
 def test_a_part_of_a_name_is_answered_with_the_names_that_contain_it(given, suggested, call):
     assert f"unknown preset '{given}' (did you mean {suggested}?)" in call("train", "--preset", given).err
@@ -160,6 +164,20 @@ def test_names_of_other_toolkits_are_answered_with_names_that_there_are(call):
 def test_numbers_may_stand_as_a_tuple_of_python(dumped):
     for text in ("0.9,0.98", "(0.9, 0.98)", "[0.9,0.98]"):
         assert dumped(f"--adam-betas={text}")["adam_betas"] == [0.9, 0.98]
+
+
+def test_an_alias_in_a_file_and_a_word_after_a_switch_are_answered_with_what_to_write(call, tmp_path):
+    config = tmp_path / "s.toml"
+    config.write_text('save_dir = "x"\n')
+    assert "unknown setting 'save_dir' (here: output)" in call("train", "--config", config).err
+    assert "write --valid-bleu for yes, --no-valid-bleu for no" in call("train", *RUN, "--valid-bleu", "no").err
+    mean = call("average", "run/checkpoints/update-1", "run/checkpoints/update-2").err
+    assert "stands without a flag" in mean and "--output" not in mean
+
+
+def test_a_learning_rate_for_the_schedule_that_takes_a_factor_is_refused(call):
+    refused = call("train", *RUN, "--lr=5e-4")
+    assert refused.code == 2 and "--schedule inverse-sqrt takes a learning rate" in refused.err
 
 
 def test_commands_of_other_toolkits_are_answered_with_commands_that_there_are(call):

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from small_models import SMALL
 
 from nmt import registry
 from nmt.models.base import Vocabularies
@@ -12,10 +13,6 @@ from nmt.symbols import BOS, EOS, PAD, UNK
 
 ALL = registry.names("decoder")
 MODELS = [name for name in registry.names("model") if registry.find("model", name).cls.reads_source]
-SMALL = {  # options that make a model small; one that is not named is built with its defaults
-    "transformer": {"encoder_layers": 2, "decoder_layers": 2, "d_model": 32, "d_ff": 64, "heads": 4},
-    "rnnsearch": {"embedding_size": 24, "hidden_size": 32, "attention_size": 28, "maxout_size": 20},
-}
 BOUNDS = {"max_len_a": 1.0, "max_len_b": 6, "min_length": 2}
 V = 30
 

@@ -102,6 +102,14 @@ def test_what_is_prepared_can_be_read_back(tmp_path):
     assert json.loads((tmp_path / "data/report.json").read_bytes()) == report
 
 
+@pytest.mark.parametrize("share", [0.05, 0.5])
+def test_a_text_that_another_program_cut_into_pieces_is_named(share, tmp_path, capsys):
+    lines = [f"so@@ me {line}" if i < 20 * share else line for i, line in enumerate(sentences(20, 2))]
+    dev = write(tmp_path / "dev", lines, lines)
+    prepare(options(tmp_path, train=(corpus(tmp_path / "train", 50),), valid=(dev,), subword="none"))
+    assert ("dev.en: words are cut into pieces ('@@ ')" in capsys.readouterr().err) == (share > 0.1)
+
+
 def test_separate_vocabularies_know_their_own_side_only(tmp_path):
     train = corpus(tmp_path / "train", 200)
     prepare(options(tmp_path, train=(train,), subword="unigram", vocab_size=80, joint_vocabulary=False))
@@ -154,7 +162,7 @@ def test_separators_inside_a_line_shift_nothing(tmp_path):
     assert len(data.valid["t"].source_lines) == 6 == report["sets"][0]["kept"]
 
 
-@pytest.mark.parametrize("subword", ["bpe", "unigram", "none"])
+@pytest.mark.parametrize("subword", ["bpe", "unigram", "char", "none"])
 def test_control_symbols_in_a_corpus_are_text(tmp_path, subword):
     lines = [*sentences(50, 1), *["a </s> b <pad> <s>c <unk>"] * 20]
     train = write(tmp_path / "train", lines, lines)
@@ -371,7 +379,7 @@ def test_bad_bytes_are_skipped_or_replaced_when_asked_for(tmp_path, policy, kept
 @pytest.mark.parametrize(
     ("given", "code", "told"),
     [
-        ({"train": ("none",)}, 2, "none.en: no such file, nor 'none.en.gz'"),
+        ({"train": ("none",)}, 2, "none.en: no such file, nor the same name with .gz"),
         ({"train": ("empty",)}, 3, "has no lines"),
         ({"train": ("blank",)}, 3, "no training pair is left .1 empty."),
         ({"train": ("blank",), "subword": "bpe", "vocab_size": 50}, 2, "no text to learn"),

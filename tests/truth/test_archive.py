@@ -19,7 +19,7 @@ from nmt.errors import ArtefactError, InputError, UserError
 from nmt.text import archive, compression
 from nmt.text.archive import check_whole, text_exists
 from nmt.text.corpus import count_lines, open_text, raw_lines, read_lines
-from nmt.translate.windows import pairs
+from nmt.translate.windows import LineEstimate, pairs
 
 CHANCE = random.Random(1)
 TEXT = b"".join(b"%d %x\n" % (i, CHANCE.getrandbits(64)) for i in range(20_000))  # more than is read at once
@@ -107,9 +107,24 @@ def test_members_with_long_names_and_names_of_any_script_are_found(tmp_path, for
     assert [content(tmp_path / "a.tar" / file) for file in ("first", name, "last")] == [b"1\n", TEXT, b"2\n"]
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["[Content_Types].xml", "word/document.xml"],  # docx
+        ["xl/workbook.xml", "[Content_Types].xml"],  # xlsx of openpyxl
+        ["mimetype", "content.xml"],  # odt
+    ],
+)
+def test_an_office_document_is_named_as_one(tmp_path, names):
+    (tmp_path / "text.office").write_bytes(zipped(dict.fromkeys(names, b"<xml/>")))
+    with pytest.raises(UserError, match=r"is an office document .*plain text"):
+        read_lines(tmp_path / "text.office")
+    assert read_lines(tmp_path / "text.office" / names[1]) == ["<xml/>"]
+
+
 def test_two_members_are_read_side_by_side(tmp_path):
     (tmp_path / "a.tgz").write_bytes(tar({"t.en": TEXT, "t.de": TEXT.upper()}, "w:gz"))
-    found = pairs(str(tmp_path / "a.tgz/t.en"), str(tmp_path / "a.tgz/t.de"), 10_000, lambda: None)
+    found = pairs(str(tmp_path / "a.tgz/t.en"), str(tmp_path / "a.tgz/t.de"), 10_000, LineEstimate(), lambda: None)
     assert [target for _, targets in found for target in targets] == TEXT.upper().decode().splitlines()
 
 

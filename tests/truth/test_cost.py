@@ -3,6 +3,7 @@
 from math import log10
 
 import pytest
+import small_models
 import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -11,6 +12,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from nmt import registry
 from nmt.batch import Batch
 from nmt.models.base import Model, Output, State, Vocabularies
+from nmt.models.deep_att import DeepAtt
+from nmt.models.gnmt import Gnmt
+from nmt.models.options import DeepAttOptions, GnmtOptions
 from nmt.models.rnnsearch import RnnSearch, RnnSearchOptions
 from nmt.models.transformer import Transformer, TransformerOptions
 from nmt.options import make
@@ -19,10 +23,12 @@ from nmt.symbols import BOS, EOS
 
 LENGTHS = [(1, 1), (7, 3), (2, 11)]
 TINY = {"encoder_layers": 2, "decoder_layers": 3, "d_model": 32, "d_ff": 56, "heads": 4}
-SMALL = {
+SMALL = small_models.SMALL | {
     "transformer": TINY,
-    "rnnsearch": {"embedding_size": 24, "hidden_size": 32, "attention_size": 28},
-    "language-model": {"layers": 2, "d_model": 32, "d_ff": 64, "heads": 4},
+    # measured without rounding of lengths
+    "bytenet": small_models.SMALL["bytenet"] | {"unfold_factor": 1.0, "bucket": 1},
+    # thresholds of balanced gates may choose more or fewer experts than are counted
+    "moe": {**small_models.SMALL["moe"], "gates": "noisy-top-k"},
 }
 
 
@@ -60,6 +66,8 @@ VARIANTS = {
     "partly tied": {"tie": "target"},
     "keys and values of their own widths": {"d_k": 5, "d_v": 9},
     "learned positions": {"positions": "learned"},
+    "experts": {"ffn": "moe", "experts": 6, "active_experts": 3},
+    "a hierarchy of experts": {"ffn": "moe", "experts": 6, "expert_groups": 3, "expert_every": 1},
 }
 
 
@@ -97,6 +105,24 @@ def test_rnnsearchs_formula_is_what_the_counter_sees_and_the_energies_that_it_do
     for source, target in LENGTHS:
         energies = 2 * source * target * options["attention_size"]  # a matrix times v_a, which is no operator it knows
         assert flops(model, source, target) == counted(model, source, target) + energies
+
+
+@pytest.mark.parametrize("layers", [(1, 1), (2, 3), (4, 2)])
+def test_gnmts_formula_is_what_the_counter_sees_and_the_energies_that_it_does_not(layers):
+    sizes = dict(zip(("encoder_layers", "decoder_layers"), layers, strict=True))
+    model = Gnmt(make(GnmtOptions, {**SMALL["gnmt"], **sizes}), Vocabularies(40, 50, False)).eval()
+    for source, target in LENGTHS:
+        energies = 2 * source * target * SMALL["gnmt"]["attention_size"]
+        assert flops(model, source, target) == counted(model, source, target) + energies
+
+
+def test_deep_atts_formula_is_what_the_counter_sees_and_the_energies_that_it_does_not():
+    for interface in ("attention", "summary"):
+        options = {**SMALL["deep-att"], "interface": interface}
+        model = DeepAtt(make(DeepAttOptions, options), Vocabularies(40, 50, False)).eval()
+        for source, target in LENGTHS:
+            energies = 2 * source * target * options["attention_size"] if interface == "attention" else 0
+            assert flops(model, source, target) == counted(model, source, target) + energies
 
 
 @pytest.mark.parametrize("name", registry.names("model"))

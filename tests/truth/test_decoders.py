@@ -89,10 +89,15 @@ def test_a_beam_that_holds_everything_gives_every_translation_and_no_other():
 
 @pytest.mark.parametrize("size", [2, 3, 5])
 @pytest.mark.parametrize("penalty", ["gnmt", "none"])
-def test_a_narrow_beam_is_the_beam_of_its_definition(size, penalty):
-    """Sentence by sentence and hypothesis by hypothesis, in plain Python, to the last step."""
+@pytest.mark.parametrize("prune", [None, 1.5])
+def test_a_narrow_beam_is_the_beam_of_its_definition(size, penalty, prune):
+    """Sentence by sentence and hypothesis by hypothesis, in plain Python, to the last step.
+
+    Pruning drops tokens far below the best of their hypothesis, and finished hypotheses with scores far below the best.
+    """
     scorer, rows, limit = RandomScorer(21, V), sources(21), 5
-    search = beam(beam_size=size, n_best=size, length_penalty=penalty, max_len_a=0, max_len_b=limit)
+    search = beam(beam_size=size, n_best=size, length_penalty=penalty, max_len_a=0, max_len_b=limit, prune=prune)
+    margin = math.inf if prune is None else prune
     for row, found in zip(rows, search.search(scorer, rows), strict=True):
         live, finished = [((), 0.0)], []
         for step in range(1, limit + 2):
@@ -102,23 +107,27 @@ def test_a_narrow_beam_is_the_beam_of_its_definition(size, penalty):
                 for read in (BOS, *tokens):
                     log_probs, state = scorer.step(torch.tensor([read]), state)
                 allowed = [EOS] if step > limit else [*WORDS, EOS] if step > 1 else WORDS
-                candidates += [((*tokens, word), total + float(log_probs[0, word])) for word in allowed]
+                least = float(log_probs[0, allowed].max()) - margin
+                kept = [word for word in allowed if log_probs[0, word] >= least]
+                candidates += [((*tokens, word), total + float(log_probs[0, word])) for word in kept]
             candidates = sorted(candidates, key=lambda one: -one[1])[: 2 * size]
             ended = [one for one in candidates[:size] if one[0][-1] == EOS]
             finished += [(total / PENALTIES[penalty](step, 0.6), list(tokens[:-1])) for tokens, total in ended]
             live = [one for one in candidates if one[0][-1] != EOS][:size]
         best = sorted(finished, reverse=True)[:size]
+        best = [(score, tokens) for score, tokens in best if score >= best[0][0] - margin]
         assert [one.tokens for one in found] == [tokens for _, tokens in best]
         assert [one.score for one in found] == pytest.approx([score for score, _ in best], abs=1e-4)
 
 
 @pytest.mark.parametrize("penalty", list(PENALTIES))
 @pytest.mark.parametrize("n_best", [1, 3])
-def test_stopping_when_nothing_better_can_come_changes_nothing(monkeypatch, penalty, n_best):
+@pytest.mark.parametrize("prune", [None, 2.0])
+def test_stopping_when_nothing_better_can_come_changes_nothing(monkeypatch, penalty, n_best, prune):
     early_steps = late_steps = 0
     for seed in range(10):
         scorer, rows = RandomScorer(seed, V), sources(seed)
-        search = beam(beam_size=3, n_best=n_best, length_penalty=penalty, alpha=1.0, max_len_b=8)
+        search = beam(beam_size=3, n_best=n_best, length_penalty=penalty, alpha=1.0, max_len_b=8, prune=prune)
         counted, uncounted = counting(scorer), counting(scorer)
         early = search.search(counted, rows)
         with monkeypatch.context() as patch:
@@ -298,6 +307,7 @@ def test_the_most_probable_word_is_kept_by_any_top_p():
         {"alpha": math.nan},
         {"max_len_b": -1},
         {"min_length": -1},
+        {"prune": 0.0},
     ],
 )
 def test_options_that_make_no_sense_are_refused_by_name(options):

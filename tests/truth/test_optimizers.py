@@ -76,6 +76,23 @@ def test_sgd_follows_the_gradient_then_its_momentum_then_nesterovs_look_ahead():
     assert two_steps("sgd", 0.5, -0.1, momentum=0.9, nesterov=True) == pytest.approx(2.0 - LR * ahead)
 
 
+def test_adam_sgd_is_adam_and_after_its_updates_gradient_descent_at_another_rate():
+    options = {"adam_updates": 1, "sgd_lr_factor": 3.0, "adam_betas": (0.9, 0.98), "adam_eps": 1e-9}
+    expected = 2.0 - LR * adam_direction([0.5]) - 3 * LR * -0.1
+    assert two_steps("adam-sgd", 0.5, -0.1, **options) == pytest.approx(expected, rel=1e-6)
+    assert two_steps("adam-sgd", 0.5, -0.1, **options | {"adam_updates": 2}) == two_steps("adam", 0.5, -0.1)
+
+
+def test_adadelta_steps_by_the_ratio_of_the_root_mean_squares_of_steps_and_gradients():
+    weight, square, change = 2.0, 0.0, 0.0  # Zeiler, 2012, algorithm 1
+    for gradient in (0.5, -0.1):
+        square = 0.95 * square + 0.05 * gradient**2
+        step = -math.sqrt(change + 1e-6) / math.sqrt(square + 1e-6) * gradient
+        change = 0.95 * change + 0.05 * step**2
+        weight += LR * step
+    assert two_steps("adadelta", 0.5, -0.1) == pytest.approx(weight, rel=1e-7)
+
+
 def test_adafactor_steps_by_the_factored_second_moment_scaled_by_the_size_of_the_matrix():
     (matrix,) = weights((3, 4))
     before = matrix.detach().clone()
@@ -112,7 +129,13 @@ def test_no_weight_moves_before_a_schedule_gives_a_learning_rate(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [*((name, {}) for name in ALL), ("sgd", {"momentum": 0.9}), ("adamw", {"weight_decay": 0.1})]
+    ("name", "options"),
+    [
+        *((name, {}) for name in ALL),
+        ("sgd", {"momentum": 0.9}),
+        ("adamw", {"weight_decay": 0.1}),
+        ("adam-sgd", {"adam_updates": 4}),
+    ],
 )
 def test_an_optimizer_taken_up_from_its_saved_tensors_goes_on_to_the_last_bit(name, options):
     shapes = [(5, 4), (4,), (2, 3)]
@@ -145,6 +168,8 @@ def test_an_optimizer_taken_up_from_its_saved_tensors_goes_on_to_the_last_bit(na
         ("adamw", {"adam_eps": 0.0}),
         ("sgd", {"momentum": 1.0}),
         ("sgd", {"nesterov": True}),
+        ("adam-sgd", {"adam_updates": -1}),
+        ("adadelta", {"adadelta_rho": 1.0}),
         ("adafactor", {"adafactor_eps": (1e-30, 1e-3)}),
         *((name, {"weight_decay": -0.1}) for name in ALL),
     ],

@@ -49,9 +49,22 @@ def test_inverse_sqrt_grows_from_its_initial_learning_rate():
     assert steps == pytest.approx([(1e-3 - 1e-4) / 10] * 10)
 
 
+def test_constant_halves_at_equal_intervals_from_an_update_on():
+    schedule = build("constant", lr=0.8, halve_from=100, halve_every=20)
+    assert [schedule(update) for update in (1, 99, 100, 119, 120, 140)] == pytest.approx([0.8, 0.8, 0.4, 0.4, 0.2, 0.1])
+
+
+def test_inverse_sqrt_stays_at_its_height_for_its_flat_updates():
+    """Shazeer et al. (2017), appendix E: linear for 2000 steps, constant for 8000, then as the inverse square root."""
+    schedule = build("inverse-sqrt", lr=1e-3, warmup_updates=2000, flat_updates=8000)
+    assert schedule(1000) == pytest.approx(5e-4)
+    assert {schedule(update) for update in range(2000, 10_001, 500)} == {1e-3}
+    assert [schedule(update) for update in (40_000, 1_000_000)] == pytest.approx([5e-4, 1e-4])
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_the_end_of_the_warmup_is_the_peak_and_joins_what_follows(name):
-    schedule = build(name, lr=1e-3, warmup_updates=100)
+    schedule = build(name, lr=0.1, warmup_updates=100)
     peak = max(schedule(update) for update in range(1, 1001))
     assert schedule(100) == pytest.approx(peak)
     assert schedule(50) == pytest.approx(peak / 2)
@@ -104,6 +117,19 @@ def test_plateau_falls_only_after_that_many_validations_in_a_row_without_a_new_b
         schedule.see(loss)
         rates.append(schedule(1))
     assert rates == [1, 1, 1, 1, 1, 0.5, 0.5, 0.5, 0.5, 0.25, 0.25, 0.2]
+
+
+def test_plateau_by_ten_at_every_validation_after_the_first_ends_the_run_below_its_last_rate():
+    """Gehring et al., section 4.2: divided by ten after each epoch once perplexity stops falling, until below 1e-4."""
+    schedule = build("plateau", lr=0.25, plateau_factor=0.1, plateau_patience=1, plateau_every=True, stop_lr=1e-4)
+    rates, ends = [], []
+    for loss in [3.0, 2.0, 2.5, 1.9, 1.8, 1.7]:
+        schedule.see(loss)
+        rates.append(schedule(1))
+        ends.append(schedule.end)
+    assert rates == pytest.approx([0.25, 0.25, 0.025, 0.0025, 2.5e-4, 2.5e-5])
+    assert ends[:-1] == [None] * 5 and ends[-1][0] == "stop_lr"
+    assert ends[-1][1] == "the learning rate is 2.5e-05, below --stop-lr 0.0001"
 
 
 @pytest.mark.parametrize("name", ALL)

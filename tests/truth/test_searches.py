@@ -378,3 +378,10 @@ def test_words_below_epsilon_are_never_drawn_and_the_most_probable_always_may_be
                         log_probs[[PAD, BOS]] = -math.inf
                         log_probs = log_probs.log_softmax(0)
                         assert log_probs[word] >= math.log(epsilon) - 1e-5 or word == int(log_probs.argmax())
+
+
+def test_pruning_never_drops_the_tokens_of_a_demanded_phrase():
+    scorer, rows = RandomScorer(3, V, sharpness=6.0), sources(3)
+    constraints = [Constraints(phrases=((4, 5),))] * len(rows)
+    for ones in build("constrained-beam", prune=0.1).search(scorer, rows, constraints):
+        assert any(tuple(ones[0].tokens[i : i + 2]) == (4, 5) for i in range(len(ones[0].tokens)))

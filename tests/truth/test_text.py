@@ -134,7 +134,7 @@ def test_normalisation_goes_form_then_punctuation_then_case():
     assert normalizer("none", True, True)(["“Hello” – ‘You’…"]) == ["\"hello\" - 'you'..."]
 
 
-@pytest.mark.parametrize("subword", ["bpe", "unigram", "none"])
+@pytest.mark.parametrize("subword", ["bpe", "unigram", "char", "none"])
 @pytest.mark.parametrize("tokenizer", ["none", "moses"])
 def test_ids_decode_to_the_text_that_they_encode(subword, tokenizer):
     texts = SENTENCES if tokenizer == "none" else [text for text in SENTENCES if "«" not in text and "'" not in text]
@@ -161,7 +161,7 @@ def test_moses_neither_writes_nor_reads_html_escapes():
     assert side.decode(side.encode("a & b < c | d")) == "a & b < c | d"
 
 
-@pytest.mark.parametrize("subword", ["bpe", "unigram", "none"])
+@pytest.mark.parametrize("subword", ["bpe", "unigram", "char", "none"])
 @pytest.mark.parametrize("learnt_with", [True, False])
 def test_a_control_symbol_in_text_is_text(subword, learnt_with):
     side = pipeline_of(subword, [*SENTENCES, *(SYMBOLS_AS_TEXT * 5 if learnt_with else ["< > / \u2581"])]).source
@@ -174,7 +174,7 @@ def test_a_control_symbol_in_text_is_text(subword, learnt_with):
             assert side.decode(ids) == " ".join(text.split())
 
 
-@pytest.mark.parametrize("subword", ["bpe", "unigram"])
+@pytest.mark.parametrize("subword", ["bpe", "unigram", "char"])
 def test_word_by_word_is_what_sentencepiece_gives_for_the_whole_line(subword):
     side = pipeline_of(subword, SENTENCES).source
     reference = sentencepiece.SentencePieceProcessor(model_proto=side.vocabulary.to_bytes())
@@ -188,6 +188,14 @@ def test_word_by_word_is_what_sentencepiece_gives_for_the_whole_line(subword):
         assert encoded.unknown.tolist() == [row.count(UNK) for row in whole]
         assert encoded.words.tolist() == [len(text.replace("▁", " ").split()) for text in texts]
     assert side.vocabulary.encode_batch([]).rows() == []
+
+
+def test_each_token_of_characters_is_one_and_a_space_stands_before_each_word():
+    side = pipeline_of("char", SENTENCES).source
+    text = "Der Hund, 3.5 kg"
+    assert [side.vocabulary.piece(token) for token in side.encode(text)] == list("▁Der▁Hund,▁3.5▁kg")
+    assert side.size == len(SYMBOLS) + len({*"".join(side.prepare(SENTENCES)), "▁"} - {" "})
+    assert side.encode("☃") == [side.encode("a")[0], UNK]
 
 
 def test_the_cache_of_words_is_bounded_in_characters(monkeypatch):

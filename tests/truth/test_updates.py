@@ -105,6 +105,29 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory():
         gradient(broken, data_of(sentences(3, 4)))
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_noisy_gates_without_noise_make_the_same_update_of_any_cut_and_their_importance_loss_only_grows(groups):
+    """Evaluation mode has no noise; the importance loss is a convex function of the means of a micro-batch."""
+    options = replace(OPTIONS, ffn="moe", expert_every=1, expert_groups=groups, importance_weight=0.0, load_weight=0.0)
+    batch = sentences(12, 9)
+
+    def updated(weight, *batches):
+        objective = objective_of(replace(options, importance_weight=weight, active_experts=1 if groups == 1 else 2))
+        generator = torch.Generator().manual_seed(3)
+        for name, parameter in objective.named_parameters():
+            if "gate.weight" in name:
+                parameter.data.normal_(generator=generator)
+        return gradient(objective.eval(), data_of(*batches))
+
+    whole, wanted = updated(0.0, batch)
+    cut, found = updated(0.0, *batch.split(20))
+    assert_close(found, wanted, 1e-5)
+    assert cut.losses.loss == pytest.approx(whole.losses.loss, rel=1e-6)
+    (whole, _), (cut, _) = updated(1.0, batch), updated(1.0, *batch.split(20))
+    assert cut.losses.mean("loss") == pytest.approx(whole.losses.mean("loss"), rel=1e-6)
+    assert 0 < whole.losses.mean("importance_loss") < cut.losses.mean("importance_loss")
+
+
 def test_layers_that_are_computed_anew_have_the_same_gradient_to_the_last_bit_and_keep_less():
     wet, data = replace(OPTIONS, dropout=0.2, attention_dropout=0.1), data_of(sentences(12, 9))
     plain, anew = objective_of(wet), objective_of(wet)

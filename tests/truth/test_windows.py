@@ -1,6 +1,7 @@
 """Lines read in windows: the same lines however their bytes come, the first soon, and never more memory for more of them."""
 
 import errno
+import gzip
 import io
 import os
 import random
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from nmt.errors import InputError, Interrupted, ResourceError
+from nmt.log import Bar
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.results import Translation
 from nmt.translate.stream import new_output, translate_stream
@@ -20,7 +22,9 @@ from nmt.translate.windows import (
     MAX_WINDOW_BYTES,
     UNLIMITED_LINE_BYTES,
     WINDOW_GROWTH,
+    LineEstimate,
     growing,
+    open_source,
     pairs,
     windows,
 )
@@ -130,7 +134,7 @@ class Counting:
     def __init__(self, reading):
         self.reading, self.asked, self.printed = reading, [], [0]
 
-    def translate(self, requests, check):
+    def translate(self, requests, check, bar):
         if len(self.printed) == 3:
             os.close(self.reading)
         elif self.asked:
@@ -147,7 +151,7 @@ def test_lines_are_printed_before_the_next_are_searched_and_none_after_the_reade
     reading, writing = os.pipe()
     counting, source = Counting(reading), Pieces(*[b"a\n" * 1000] * 50)
     with os.fdopen(writing, "wb") as output, pytest.raises(BrokenPipeError):
-        translate_stream(counting, source, output, "text", lambda *_: "b\n", 2000, LineWarnings("book"), False)
+        translate_stream(counting, source, output, "text", lambda *_: "b\n", 2000, LineWarnings("book"), False, Bar(""))
     assert counting.printed == [0, FIRST_WINDOW_LINES, WINDOW_GROWTH * FIRST_WINDOW_LINES]
     assert counting.asked == [
         FIRST_WINDOW_LINES,
@@ -157,10 +161,33 @@ def test_lines_are_printed_before_the_next_are_searched_and_none_after_the_reade
     ]
 
 
+def test_lines_of_files_are_estimated_by_the_bytes_on_disk_that_were_read(tmp_path):
+    text = b"".join(b"line %d\n" % number for number in range(50_000))
+    (tmp_path / "plain").write_bytes(text)
+    (tmp_path / "packed").write_bytes(gzip.compress(text))
+    names = [str(tmp_path / "plain"), str(tmp_path / "packed")]
+    for order in (names, names[::-1]):
+        estimate, totals = LineEstimate(*order), []
+        assert estimate.total() is None
+        for name in order:
+            with open_source(name, estimate) as source:
+                while source.read():
+                    totals.append(estimate.total())
+        assert totals[-1] == 100_000
+    one, counted = LineEstimate(names[1]), []
+    with open_source(names[1], one) as source:
+        while source.read():
+            counted.append(one.total())
+    assert len(counted) > 5 and counted[2:] == pytest.approx([50_000] * (len(counted) - 2), rel=0.3)
+    with open_source(names[0], unknown := LineEstimate(names[0], "-")) as source:
+        source.read()
+    assert unknown.total() is None
+
+
 def test_nobody_waits_for_the_first_lines_of_a_file(tmp_path):
     counting, source = Counting(os.open(os.devnull, os.O_RDONLY)), Pieces(*[b"a\n" * 1000] * 4)
     with (tmp_path / "output").open("wb") as output:
-        translate_stream(counting, source, output, "text", lambda *_: "b\n", 2000, LineWarnings("book"), False)
+        translate_stream(counting, source, output, "text", lambda *_: "b\n", 2000, LineWarnings("book"), False, Bar(""))
     assert counting.asked == [2000, 2000]
     assert (tmp_path / "output").read_bytes() == b"b\n" * 4000
 
@@ -171,11 +198,11 @@ def test_pairs_are_the_same_from_files_and_from_stdin_and_come_as_they_are_read(
         (tmp_path / name).write_text(text, newline="")
     files = [str(tmp_path / "source"), str(tmp_path / "target")]
     wanted = [(["a", "b"], ["A", ""]), (["", "d"], ["C", "D"])]
-    assert list(pairs(*files, 2, nothing)) == wanted
+    assert list(pairs(*files, 2, LineEstimate(), nothing)) == wanted
     reading, writing = os.pipe()
     with os.fdopen(reading) as stdin, os.fdopen(writing, "wb", buffering=0) as fed:
         monkeypatch.setattr(sys, "stdin", stdin)
-        found = pairs(*("-" if Path(file).name == side else file for file in files), 2, nothing)
+        found = pairs(*("-" if Path(file).name == side else file for file in files), 2, LineEstimate(), nothing)
         lines = (tmp_path / side).read_bytes().splitlines()
         for few, pair in zip((lines[:2], lines[2:]), wanted, strict=True):
             fed.write(b"".join(line + b"\n" for line in few))
@@ -196,7 +223,7 @@ def test_texts_that_are_no_pair_are_refused(tmp_path, monkeypatch, live, message
     (tmp_path / "file").write_text("A\nB\nC\n")
     (tmp_path / "other").write_bytes(live)
     with pytest.raises(InputError, match=messages.replace("stdin", ".*other")):
-        list(pairs(str(tmp_path / "other"), str(tmp_path / "file"), 2, nothing))
+        list(pairs(str(tmp_path / "other"), str(tmp_path / "file"), 2, LineEstimate(), nothing))
     with (tmp_path / "other").open() as stdin, pytest.raises(InputError, match=messages):
         monkeypatch.setattr(sys, "stdin", stdin)
-        list(pairs("-", str(tmp_path / "file"), 2, nothing))
+        list(pairs("-", str(tmp_path / "file"), 2, LineEstimate(), nothing))

@@ -14,6 +14,14 @@ from nmt.runs import Checkpoints
 
 SCORING = Path(__file__).parents[3] / "shared/data/scoring"
 RNNSEARCH = ["--model=rnnsearch", "--hidden-size=24", "--embedding-size=16", "--attention-size=16", "--maxout-size=16"]
+CONVS2S = [
+    "--model=convs2s",
+    "--encoder-layers=2x16k3",
+    "--decoder-layers=16k3,20k1",
+    "--embedding-size=16",
+    "--output-size=16",
+]
+OTHER_MODELS = {"rnnsearch": RNNSEARCH, "convs2s": CONVS2S}
 
 
 @pytest.fixture(scope="module")
@@ -236,15 +244,36 @@ def test_score_is_the_log_probability_that_beam_search_reports(trained, corpus, 
     assert means == [one["log_prob"] / len(one["tokens"]) for one in detailed]
 
 
-def test_rnnsearch_goes_through_the_same_commands(data, corpus, tmp_path, call):
+@pytest.mark.parametrize("model", OTHER_MODELS)
+def test_other_models_go_through_the_same_commands(model, data, corpus, tmp_path, call):
     arguments = [argument for argument in train_arguments(data, tmp_path / "run", 20) if argument not in TINY]
-    trained = call(*arguments, *RNNSEARCH, "--batch-tokens=400", "--lr=0.1", "--threads=1")
+    trained = call(*arguments, *OTHER_MODELS[model], "--batch-tokens=400", "--lr=0.1", "--threads=1")
     assert trained.code == 0, trained.err
     assert call("average", "--run", tmp_path / "run", "--last=2", "--output", tmp_path / "m").code == 0
     source, reference = corpus.with_suffix(".en"), corpus.with_suffix(".de")
     assert call("translate", "--model", tmp_path / "m", "--input", source).out.count("\n") == 15
     assert call("score", "--model", tmp_path / "m", "--source", source, "--target", reference).out.count("\n") == 15
     assert call("evaluate", "--model", tmp_path / "m", "--source", source, "--reference", reference).code == 0
+
+
+def test_bytenet_translates_characters_and_refuses_data_of_subwords(data, corpus, tmp_path, call):
+    write_corpus(tmp_path / "text", 80, 4)
+    prepared = ["--source-lang=en", "--target-lang=de", "--train", tmp_path / "text", "--valid", corpus]
+    assert call("prepare", *prepared, "--subword=char", "--output", tmp_path / "d").code == 0
+    sizes = ["--model=bytenet", "--hidden-size=8", "--encoder-layers=3", "--decoder-layers=3", "--max-dilation=4"]
+    arguments = [argument for argument in train_arguments(tmp_path / "d", tmp_path / "run", 10) if argument not in TINY]
+    trained = call(*arguments, *sizes, "--bucket=10", "--threads=1")
+    assert trained.code == 0, trained.err
+    source, search = corpus.with_suffix(".en"), ["--beam-size=12", "--length-penalty=none"]
+    translated = call("translate", "--model", tmp_path / "run", "--input", source, *search)
+    assert translated.code == 0 and translated.out.count("\n") == 15
+    alignment = call("translate", "--model", tmp_path / "run", "--input", source, "--alignment=hard")
+    assert alignment.code == 2 and "need a model with attention" in alignment.err
+    arguments = [argument for argument in train_arguments(data, tmp_path / "other", 10) if argument not in TINY]
+    refused = call(*arguments, *sizes)
+    assert (
+        refused.code == 2 and "model bytenet reads characters" in refused.err and "prepare it with char" in refused.err
+    )
 
 
 def test_new_data_takes_the_vocabulary_of_a_run_a_model_or_prepared_data(data, trained, corpus, tmp_path, call):

@@ -34,6 +34,15 @@ ctranslate2 = pytest.importorskip("ctranslate2")
 SMALL = {
     "transformer": {"encoder_layers": 2, "decoder_layers": 1, "d_model": 32, "d_ff": 48, "heads": 4},
     "rnnsearch": {"embedding_size": 24, "hidden_size": 32, "attention_size": 28, "maxout_size": 20},
+    "gnmt": {"encoder_layers": 2, "decoder_layers": 2, "hidden_size": 32, "attention_size": 28},
+    "deep-att": {
+        "encoder_layers": 2,
+        "decoder_layers": 3,
+        "embedding_size": 16,
+        "hidden_size": 16,
+        "memory_size": 20,
+        "attention_size": 12,
+    },
 }
 DOCUMENTS = Path(nmt.export.ctranslate2.__file__).parents[2] / "docs"
 LIKELY = 2.0  # nats

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import ENVIRONMENT, NMT, SLOW, SLOW_UPDATE, train_arguments, wait_for
+from conftest import ENVIRONMENT, NMT, SLOW, SLOW_UPDATE, TINY, train_arguments, wait_for
 
 from nmt.artefact import Artefact, Lock
 from nmt.translate.distributed import ranges
@@ -276,7 +276,7 @@ def test_translations_shared_out_over_ranks_are_those_of_one_in_their_order(trai
     for told in (
         b"stdin:4:5: not UTF-8",
         b"stdin:5: cut to 50 tokens",
-        b"lines not UTF-8: 1, cut: 1\n",
+        b"lines not UTF-8: 1, cut: 1, unknown tokens: 7\n",
     ):
         assert alone.stderr.count(told) == shared.stderr.count(told) == 1
 
@@ -385,3 +385,24 @@ def test_a_cut_between_two_machines_ends_both_within_the_timeout(two_machines, d
     assert "rank 0 waited in vain: rank 1 does not answer" in told
     assert "rank 1 waited in vain: rank 0, where all ranks meet, cannot be reached" in other_told
     assert [path.name for path in (tmp_path / "run/checkpoints").glob("update-*")] == ["update-10"]
+
+
+EXPERTS = {  # without draws: neither dropout's nor the gates'
+    "transformer": ["--ffn=moe", "--expert-every=1", "--gates=balanced", *TINY],
+    "moe": ["--model=moe", "--d-model=16", "--hidden-size=24", "--attention-size=16", "--expert-size=20", *TINY[6:]],
+}
+
+
+@pytest.mark.parametrize("model", EXPERTS)
+def test_experts_sharded_over_ranks_make_the_updates_of_experts_that_are_not(model, data, tmp_path):
+    for engine in ("ddp", "fsdp"):
+        arguments = [a for a in train_arguments(data, tmp_path / engine, 10, *DRY) if a not in TINY]
+        assert ended(start([*arguments, *EXPERTS[model], *DRY, "--experts=4", f"--engine={engine}"])) == (0, "")
+    assert losses(tmp_path / "fsdp") == pytest.approx(losses(tmp_path / "ddp"), rel=1e-5)
+
+
+def test_experts_that_the_ranks_cannot_share_evenly_are_refused_with_what_to_do(data, tmp_path):
+    arguments = train_arguments(data, tmp_path / "run", 10, "--ffn=moe", "--experts=5", "--expert-every=1")
+    code, told = ended(start([*arguments, "--engine=fsdp"]))
+    assert (code, told.count("\n")) == (2, 1)
+    assert "--experts 5: 2 ranks cannot share them evenly (give a multiple of 2" in told

@@ -1,6 +1,8 @@
 """`nmt status` says how a run stands and why it ended, whatever ended it."""
 
 import json
+import os
+import re
 import shutil
 import signal
 import socket
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import CLIFF, ENVIRONMENT, NMT, small_disk, train_arguments, wait_for
 
+from nmt.cli.status import LATE_LINES
 from nmt.runs import Checkpoints
 from nmt.train import trainer
 
@@ -46,6 +49,20 @@ def test_a_running_run_is_told_with_its_process_and_one_that_was_killed_as_dead(
     values = call("status", run, "--json").json
     assert (values["state"], values["reason"], values["seconds_left"]) == ("died", "killed", None)
     assert "kill -9" in call("status", run).out
+
+
+def test_a_run_without_an_update_for_long_has_no_time_left(trained, tmp_path, call, monkeypatch):
+    run = shutil.copytree(trained, tmp_path / "run")
+    monkeypatch.setattr("nmt.cli.status.lock_holder", lambda folder: "node7 pid 4711")
+    status = {"total": 100, "tokens_per_second": 3051.0, "seconds_left": 296.0, "line_seconds": 100.0}
+    (run / "status.json").write_text(json.dumps(status))
+    for age, is_late in ((LATE_LINES * 100 - 60, False), (LATE_LINES * 100 + 179, True)):
+        os.utime(run / "metrics.jsonl", (0, time.time() - age))
+        values, shown = call("status", run, "--json").json, call("status", run).out
+        assert (values["late"], values["seconds_left"]) == (is_late, None if is_late else 296.0)
+        assert ("no update for 0:07:59; running on node7" in shown) == ("before that" in shown) == is_late
+        assert ("ETA" in shown) != is_late
+        assert re.search(rf"^loss of update 40 +{updates(run)[-1]['loss']:.4f} : nll", shown, re.M)
 
 
 def test_a_signal_is_the_reason(long_run, tmp_path, call):

@@ -509,6 +509,39 @@ def test_adafactor_and_plateau_go_on_bit_for_bit(data, tmp_path, capfd):
     assert_same_run(tmp_path / "cut", tmp_path / "whole", 20)
 
 
+def test_a_run_ends_below_its_last_learning_rate(data, tmp_path, capfd):
+    """No weight moves by such a rate: the second validation is no better than the first, and cuts it."""
+    parts = ["--schedule=plateau", "--lr=1e-20", "--plateau-patience=1", "--plateau-every", "--stop-lr=7e-21"]
+    arguments = train_arguments(data, tmp_path / "run", 40, *parts, "--valid-every=3u", "--no-valid-bleu")
+    for said in ("below --stop-lr 7e-21", "--schedule plateau ends there"):
+        assert run_in_process([*arguments, "--warmup-updates=0"]) == 0
+        assert said in (tmp_path / "run/train.log").read_text()
+    assert Checkpoints(tmp_path / "run").all()[-1].name == "update-6"
+
+
+LSTMS = {
+    "gnmt": ["--hidden-size=16", "--attention-size=16", "--encoder-layers=2", "--decoder-layers=3", "--clip-updates=8"],
+    "deep-att": [
+        "--hidden-size=16", "--embedding-size=12", "--attention-size=12", "--memory-size=16",
+        "--encoder-layers=2", "--decoder-layers=2",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("model", LSTMS)
+def test_an_lstm_goes_on_bit_for_bit_while_its_clipping_and_its_optimizer_change(model, data, tmp_path, capfd):
+    parts = [f"--model={model}", *LSTMS[model], "--optimizer=adam-sgd", "--adam-updates=7", "--sgd-lr-factor=10"]
+
+    def arguments(output, updates):
+        own = [word for word in train_arguments(data, output, updates) if word not in TINY]
+        return [*own, "--batch-tokens=400", "--threads=1", "--matmul=torch", "--valid-every=5u", *parts]
+
+    assert run_in_process(arguments(tmp_path / "whole", 10)) == 0
+    assert run_in_process(arguments(tmp_path / "cut", 5)) == 0
+    assert run_in_process(arguments(tmp_path / "cut", 10)) == 0
+    assert_same_run(tmp_path / "cut", tmp_path / "whole", 10)
+
+
 @pytest.mark.parametrize("model", ["transformer", "rnnsearch"])
 def test_bf16_trains_on_the_cpu(model, data, tmp_path, capfd):
     sizes = {

@@ -26,6 +26,7 @@ from nmt.cli.main import run
 from nmt.decoders.base import Decoder, SearchOptions
 from nmt.decoders.greedy import Greedy
 from nmt.errors import UserError
+from nmt.log import Bar
 from nmt.pictures.attention_maps import attention_maps
 from nmt.signals import Signals
 from nmt.translate.batch_size import (
@@ -100,7 +101,8 @@ def test_awkward_lines_give_a_line_each_and_spoil_no_other(translate, capsys):
     messages = capsys.readouterr().err
     assert f"source:{AWKWARD.index(b'ban ' + bytes([255, 254]) + b' des') + 1}:5: not UTF-8" in messages
     assert f"source:{AWKWARD.index(b'x' * 1_000_000) + 1}: cut to 1 tokens (--max-source-length)" in messages
-    assert messages.count("\n") == 3  # and the counts
+    assert messages.count("the model's vocabulary lacks") == 1  # of several lines
+    assert messages.count("\n") == 4  # and the counts
     for line, translation in zip(AWKWARD, lines, strict=False):
         assert translate(b"\n" + line + b"\n") == (0, b"\n" + translation + b"\n")
 
@@ -271,6 +273,7 @@ def test_empty_lines_are_forgotten_once_they_are_printed(loaded, tmp_path):
                 2000,
                 LineWarnings("x"),
                 True,
+                Bar(""),
             )
         _, peak = tracemalloc.get_traced_memory()
     finally:
@@ -541,6 +544,14 @@ def test_the_search_is_told_with_verbose_only(call, trained, tmp_path):
     assert "beam_size:4" in call("translate", "--model", trained, tmp_path / "text", "--verbose").err
 
 
+def test_lines_with_unknown_words_are_counted_and_the_first_is_named(call, trained, tmp_path):
+    (tmp_path / "text").write_text("ban\nban ☃ ☃\n☃\n\n")
+    told = call("translate", "--model", trained, tmp_path / "text").err.splitlines()
+    assert len(told) == 2
+    assert f"{tmp_path / 'text'}:2: the model's vocabulary lacks 2 of its 3 tokens" in told[0]
+    assert told[1].endswith("lines unknown tokens: 2")
+
+
 @pytest.mark.parametrize(("key", "code"), [(b"\x04", 0), (b"\x03", 130)])
 def test_a_terminal_gets_a_prompt_whose_history_is_kept(key, code, trained):
     pid, terminal = pty.fork()
@@ -554,15 +565,17 @@ def test_a_terminal_gets_a_prompt_whose_history_is_kept(key, code, trained):
             shown += os.read(terminal, 4096)
         return shown
 
-    assert shown_until(b"en> ") == b"en> "
+    assert shown_until(b"en> ") == b"type a line of text; Ctrl-D ends\r\nen> "
     os.write(terminal, b"ban des\n")
     first = shown_until(b"en> ")
     os.write(terminal, b"\x1b[A\n")  # the line before
     assert shown_until(b"en> ") == first and first.startswith(b"ban des\r\n") and first.count(b"\n") == 2
     os.write(terminal, key)
+    rest = b""
     with contextlib.suppress(OSError):  # it has ended
-        while os.read(terminal, 4096):
-            pass
+        while more := os.read(terminal, 4096):
+            rest += more
+    assert rest.endswith(b"\r\n"), "the shell's prompt begins a line of its own"
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == code
     os.close(terminal)
 

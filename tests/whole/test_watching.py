@@ -88,7 +88,9 @@ def test_a_terminal_shows_the_run_live_at_any_width_and_is_restored_by_a_signal(
     assert re.search(r"validation in 0:00:\d\d, checkpoint in 0:00:\d\d", last["next"])
     width = max(map(len, frame_lines(run.text[resized:])[len(FRAME) :]))
     assert 40 < width <= 60
-    assert any(LINE.search(line) for line in run.lines), "log lines stand above the display"
+    assert any(re.match(r"\[[\d :-]+\] \[valid\] ", line) for line in run.lines), "validations stand above the display"
+    assert not lines(plain(run.text)), "the display has the numbers of updates"
+    assert lines((tmp_path / "run/train.log").read_text())
     assert run.text.count(HIDE_CURSOR) == 1 and run.text.rindex(SHOW_CURSOR) > run.text.rindex(HIDE_CURSOR)
     assert frame_lines(run.text[run.text.rindex(SHOW_CURSOR) :]) == []
     stopped = next(i for i, line in enumerate(run.lines) if "stopped by signal 15" in line)

@@ -1,0 +1,222 @@
+"""Deep-Att ("Deep Recurrent Models with Fast-Forward Connections for Neural Machine Translation", Zhou et al., 2016).
+
+A layer has a linear part f and a recurrent part h. Layers above read half of f, past the recurrence, so that gradients
+reach the lowest layer through matrices alone. Between layers time comes first.
+Dimensions: B sentences, S source and T target positions, H of a cell, M of the memory, A of the attention, N rows.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from nmt import register
+from nmt.batch import Batch
+from nmt.models.base import (
+    FLOAT32_BYTES,
+    Model,
+    Output,
+    ParameterGroup,
+    PreparedScorer,
+    Scorer,
+    State,
+    Vocabularies,
+)
+from nmt.models.options import DeepAttOptions
+from nmt.nn.additive import AdditiveAttention
+from nmt.nn.attentive import AttentiveLstm
+from nmt.nn.cost import linear_flops
+from nmt.nn.dropout import dropout
+from nmt.nn.linear import Linear
+from nmt.nn.lstm import LstmCell, LstmForm, LstmState, close_input_gates
+from nmt.symbols import PAD
+
+NUM_COLUMNS = 2  # of the encoder
+
+
+class FastForwardLayer(nn.Module):
+    """A layer of an LSTM whose gates f, before activation, are an output too: f = W x, h = LSTM(f)."""
+
+    def __init__(self, inputs: int, hidden: int, form: LstmForm) -> None:
+        super().__init__()
+        self.inputs = Linear(inputs, 4 * hidden, bias=False)
+        self.cell = LstmCell(hidden, form)
+
+    def forward(self, vectors: Tensor, padding: Tensor, reverse: bool = False) -> tuple[Tensor, Tensor]:
+        """vectors: (T, B, X) -> f (T, B, 4 H) and h (T, B, H). padding: (T, B); reverse: from right to left"""
+        f = self.inputs(vectors)
+        gates = f
+        if reverse:
+            gates = f.clone()
+            close_input_gates(gates, padding)
+        return f, self.cell(gates, reverse=reverse)
+
+
+def fast_forward(f: Tensor, h: Tensor) -> Tensor:
+    """The input of the next layer: [Half(f); h], (..., 2 H + H)."""
+    return torch.cat([f[..., : f.shape[-1] // 2], h], -1)
+
+
+@register("model", "deep-att", DeepAttOptions)
+class DeepAtt(Model):
+    """Deep-Att of Zhou et al.: deep LSTMs with fast-forward connections, an encoder of two columns; Deep-ED by an option."""
+
+    training_options = Model.training_options | {"init_std", "recurrent_lr_factor"}
+
+    def __init__(self, options: DeepAttOptions, vocabularies: Vocabularies) -> None:
+        super().__init__()
+        o, self.options, self.width = options, options, options.hidden_size
+        E, H, form = o.embedding_size, o.hidden_size, LstmForm(peepholes=o.peepholes)
+        layer = partial(FastForwardLayer, hidden=H, form=form)
+        self.source_embedding = nn.Embedding(vocabularies.source, E, padding_idx=PAD)
+        self.target_embedding = nn.Embedding(vocabularies.target, E, padding_idx=PAD)
+        of_column = [E, *[3 * H] * (o.encoder_layers - 1)]
+        self.encoder = nn.ModuleList(layer(inputs) for inputs in of_column * NUM_COLUMNS)  # one column after the other
+        memory = NUM_COLUMNS * (H + 4 * H)
+        self.first: AttentiveLstm | FastForwardLayer
+        if o.interface == "attention":
+            self.projection: Linear | None = Linear(memory, o.memory_size, bias=False)  # W_p
+            attention = AdditiveAttention(H, o.memory_size, o.attention_size)
+            self.first = AttentiveLstm(E, o.memory_size, H, form, attention, bias=False)
+        else:
+            self.projection, self.first = None, layer(E)
+            self.context = Linear(memory, 4 * H, bias=False)
+        self.decoder = nn.ModuleList(layer(3 * H) for _ in range(o.decoder_layers - 1))
+        self.output = Linear(H, vocabularies.target)
+        self._initialise()
+
+    def _initialise(self) -> None:
+        """N(0, init_std^2), and zeros for recurrent parameters and biases."""
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=self.options.init_std)
+        for zero in [*self._recurrent_parameters(), cast(nn.Parameter, self.output.bias)]:
+            nn.init.zeros_(zero)
+
+    def _recurrent_parameters(self) -> list[nn.Parameter]:
+        cells = [module for module in self.modules() if isinstance(module, LstmCell)]
+        return [parameter for cell in cells for parameter in cell.parameters()]
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """See Model: recurrent parameters learn faster, and embeddings do not decay."""
+        recurrent = self._recurrent_parameters()
+        embeddings = [*self.source_embedding.parameters(), *self.target_embedding.parameters()]
+        named = {id(parameter) for parameter in [*recurrent, *embeddings]}
+        groups = [
+            ParameterGroup("recurrent", recurrent, self.options.recurrent_lr_factor),
+            ParameterGroup("embeddings", embeddings, weight_decay=0.0),
+            ParameterGroup("others", [parameter for parameter in self.parameters() if id(parameter) not in named]),
+        ]
+        for group in groups:
+            group.parameters[:] = [parameter for parameter in group.parameters if parameter.requires_grad]
+        return groups
+
+    def forward(self, batch: Batch) -> Output:
+        """See Model. Only the first decoder layer runs token by token with attention."""
+        memory = self._encode(batch.source)
+        gates = self.first.inputs(self.target_embedding(batch.target_input.t()))  # T B 4H
+        if isinstance(self.first, AttentiveLstm):
+            h, weights = self.first(gates, memory["keys"], memory["values"], memory["mask"])
+            f = gates + (weights.to(gates.dtype) @ memory["values"]).transpose(0, 1)
+        else:
+            f = gates + memory["context"]
+            h = self.first.cell(f)
+        padding = batch.target_input.t() == PAD
+        for layer in self.decoder:
+            f, h = layer(fast_forward(f, self._dropout(h)), padding)
+        return Output(self._dropout(h).transpose(0, 1), {})
+
+    def attentions(self, batch: Batch) -> dict[str, Tensor]:
+        """See Model: one layer of one head; Deep-ED has none."""
+        if not isinstance(self.first, AttentiveLstm):
+            return {}
+        memory = self._encode(batch.source)
+        gates = self.first.inputs(self.target_embedding(batch.target_input.t()))
+        _, weights = self.first(gates, memory["keys"], memory["values"], memory["mask"])
+        return {"cross": weights[None, :, None]}
+
+    def _encode(self, source: Tensor) -> dict[str, Tensor]:
+        """source: (B, S) -> keys and values of each sentence with its mask; for Deep-ED its context (B, 4 H)."""
+        padding = (source == PAD).t()  # S B
+        outputs, f_outputs, layers = [], [], self.options.encoder_layers
+        for column in range(NUM_COLUMNS):
+            vectors = self.source_embedding(source.t())  # S B E
+            for i, layer in enumerate(self.encoder[column * layers : (column + 1) * layers]):
+                f, h = layer(vectors, padding, reverse=(column + i) % 2 == 1)  # interleaved directions
+                h = self._dropout(h)
+                vectors = fast_forward(f, h)
+            outputs.append(h)
+            f_outputs.append(f)
+        if not isinstance(self.first, AttentiveLstm) or self.projection is None:
+            return {"context": self.context(self._summary(outputs, f_outputs, padding))}
+        memory = self.projection(torch.cat([*outputs, *f_outputs], -1).transpose(0, 1))  # B S M
+        keys, values = self.first.project_memory(memory)
+        return {"keys": keys, "values": values, "mask": ~padding.t()}
+
+    def _summary(self, outputs: list[Tensor], f_outputs: list[Tensor], padding: Tensor) -> Tensor:
+        """Deep-ED's vector of a sentence: the first column's last h, the greatest h of the second, the greatest f: (B, 10 H)"""
+        first, second = outputs
+        reads_backwards = self.options.encoder_layers % 2 == 0
+        last = torch.zeros_like(padding[0], dtype=torch.int64) if reads_backwards else (~padding).sum(0) - 1  # B
+        last_outputs = first.gather(0, last[None, :, None].expand(1, -1, first.shape[2]))[0]  # B H
+        lowest = torch.finfo(first.dtype).min
+        greatest = [vectors.masked_fill(padding[:, :, None], lowest).amax(0) for vectors in (second, *f_outputs)]
+        return torch.cat([last_outputs, *greatest], -1)
+
+    def _dropout(self, vectors: Tensor) -> Tensor:
+        return dropout(vectors, self.options.dropout, self.training)
+
+    def flops(self, source: Tensor, target: Tensor) -> Tensor:
+        """See Model. With attention each pair of positions costs a product with v, and two sums of values."""
+        first, target_layers = self.first, [self.first.inputs, self.first.cell, self.decoder, self.output]
+        per_source, per_target = linear_flops(self.encoder), sum(map(linear_flops, target_layers))
+        if not isinstance(first, AttentiveLstm) or self.projection is None:
+            return source * per_source + target * per_target + linear_flops(self.context)
+        per_source += sum(map(linear_flops, [self.projection, first.attention.keys, first.context]))
+        per_target += linear_flops(first.attention.query)
+        per_pair = 2 * (first.attention.keys.out_features + 2 * first.context.out_features)
+        return source * per_source + target * per_target + source * target * per_pair
+
+    def state_bytes(self, source_length: int, target_length: int) -> int:
+        """See Model: float32 keys and values with a mask of one byte, or one context; and two vectors of each LSTM."""
+        o = self.options
+        gates = 4 * o.hidden_size
+        attention = isinstance(self.first, AttentiveLstm)
+        of_sentence = (
+            source_length * (FLOAT32_BYTES * (o.attention_size + gates) + 1) if attention else FLOAT32_BYTES * gates
+        )
+        return of_sentence + FLOAT32_BYTES * 2 * o.decoder_layers * o.hidden_size
+
+    def start(self, source: Tensor) -> State:
+        """See Scorer. Per sentence: what the first layer reads. Per hypothesis: the state of each decoder layer."""
+        memory, hypotheses = self._encode(source), dict[str, Tensor]()
+        for i in range(self.options.decoder_layers):
+            state = self.first.cell.initial(len(source), next(iter(memory.values())))
+            hypotheses |= {f"{i}.output": state.output, f"{i}.cell": state.cell}
+        return State(memory, hypotheses)
+
+    def prepared(self, output: Callable[[Tensor], Tensor] | None = None) -> Scorer:
+        return PreparedScorer(self.start, partial(self.step, output=output or self.prepared_output()))
+
+    def step(
+        self, tokens: Tensor, state: State, output: Callable[[Tensor], Tensor] | None = None
+    ) -> tuple[Tensor, State]:
+        """See Scorer. output: in place of the model's own"""
+        memory, past, attention = state.sentences, state.hypotheses, None
+        f, hypotheses = self.first.inputs(self.target_embedding(tokens)), dict[str, Tensor]()  # N 4H
+        cells = [self.first.cell, *(cast(FastForwardLayer, layer).cell for layer in self.decoder)]
+        if isinstance(self.first, AttentiveLstm):
+            weights = self.first.attention(past["0.output"], memory["keys"], memory["mask"])  # B W S
+            f = f + (weights.to(f.dtype) @ memory["values"]).flatten(0, 1)
+            attention = weights.flatten(0, 1)
+        else:
+            context = memory["context"]
+            f = (f.view(len(context), -1, f.shape[-1]) + context[:, None]).flatten(0, 1)
+        for i, cell in enumerate(cells):
+            after = cell.step(f, LstmState(past[f"{i}.output"], past[f"{i}.cell"]))
+            hypotheses |= {f"{i}.output": after.output, f"{i}.cell": after.cell}
+            h = self._dropout(after.output)
+            if i < len(self.decoder):
+                f = cast(FastForwardLayer, self.decoder[i]).inputs(fast_forward(f, h))
+        return self.log_probs(h, output), state.after(memory, hypotheses, attention)

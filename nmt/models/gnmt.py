@@ -1,0 +1,157 @@
+"""GNMT ("Google's Neural Machine Translation System", Wu et al., 2016, sections 3 and 6): deep LSTMs with residuals.
+
+Between layers time comes first. Only the first decoder layer waits for attention; all others run over whole sentences.
+Dimensions: B sentences, S source and T target positions, D width of each layer, A of the attention, N rows of a search.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from nmt import register
+from nmt.batch import Batch
+from nmt.models.base import FLOAT32_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies
+from nmt.models.options import GnmtOptions
+from nmt.nn.additive import AdditiveAttention
+from nmt.nn.attentive import AttentiveLstm
+from nmt.nn.cost import linear_flops
+from nmt.nn.dropout import dropout
+from nmt.nn.linear import ClippedLinear, Linear
+from nmt.nn.lstm import Lstm, LstmForm, LstmState
+from nmt.symbols import PAD
+
+NUM_LAYERS_WITHOUT_RESIDUAL = 2  # of each stack: residual connections begin at the third layer (section 3.1)
+
+
+@register("model", "gnmt", GnmtOptions)
+class Gnmt(Model):
+    """GNMT of Wu et al.: stacks of LSTM layers with residual connections, and attention queried by the first decoder layer."""
+
+    training_options = Model.training_options | {"clip_start", "clip_updates", "init_range"}
+
+    def __init__(self, options: GnmtOptions, vocabularies: Vocabularies) -> None:
+        super().__init__()
+        o, self.options, self.width = options, options, options.hidden_size
+        D, self.form, bias = o.hidden_size, LstmForm(output_tanh=o.cell == "standard"), o.cell == "standard"
+        lstm = partial(Lstm, hidden=D, form=self.form, bias=bias)
+        self.source_embedding = nn.Embedding(vocabularies.source, D, padding_idx=PAD)
+        self.target_embedding = nn.Embedding(vocabularies.target, D, padding_idx=PAD)
+        self.bidirectional = nn.ModuleList([lstm(D), lstm(D)])  # from left to right, from right to left
+        self.encoder = nn.ModuleList(lstm(2 * D if i == 0 else D) for i in range(o.encoder_layers - 1))
+        self.memory_width = memory = D if o.encoder_layers > 1 else 2 * D
+        attention = AdditiveAttention(D, memory, o.attention_size)
+        self.first = AttentiveLstm(D, memory, D, self.form, attention, bias)
+        self.decoder = nn.ModuleList(lstm(D + memory) for _ in range(o.decoder_layers - 1))
+        self.output = ClippedLinear(Linear(D, vocabularies.target), o.logit_clip or math.inf)
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -o.init_range, o.init_range)
+        self.begin_update(1)
+
+    def begin_update(self, number: int) -> None:
+        """Anneal the clipping of training on a straight line (section 6). number: from 1"""
+        o = self.options
+        done = min(1.0, (number - 1) / o.clip_updates) if o.clip_updates else 1.0
+        self.training_clip = math.inf if o.clip_end is None else o.clip_start + done * (o.clip_end - o.clip_start)
+
+    @property
+    def clip(self) -> float:
+        """The greatest size of numbers in cells and between layers, delta in the paper; clip_end outside training."""
+        return self.training_clip if self.training else self.options.clip_end or math.inf
+
+    def forward(self, batch: Batch) -> Output:
+        """See Model. Only the first decoder layer runs token by token with attention."""
+        memory = self._encode(batch.source)
+        states, weights = self._attend(batch.target_input, memory)
+        contexts = (weights.to(states.dtype) @ memory["memory"]).transpose(0, 1)  # T B M
+        for i, layer in enumerate(self.decoder, 1):
+            outputs = layer(self._dropped(states, contexts), clip=self.clip)
+            states = self._add(outputs, states, i)
+        return Output(self._dropout(states).transpose(0, 1), {})
+
+    def attentions(self, batch: Batch) -> dict[str, Tensor]:
+        """See Model: one layer of one head."""
+        _, weights = self._attend(batch.target_input, self._encode(batch.source))
+        return {"cross": weights[None, :, None]}
+
+    def _encode(self, source: Tensor) -> dict[str, Tensor]:
+        """source: (B, S) -> the top layer's outputs of each sentence, and their products for attention and gates."""
+        padding = (source == PAD).t()  # S B
+        states = self._dropout(self.source_embedding(source.t()))  # S B D
+        forwards, backwards = self.bidirectional
+        both = [forwards(states, clip=self.clip), backwards(states, padding, self.clip, reverse=True)]
+        states = torch.cat(both, -1)  # S B 2D
+        for i, layer in enumerate(self.encoder, 1):
+            states = self._add(layer(self._dropout(states), clip=self.clip), states, i)
+        memory = self._dropout(states).transpose(0, 1).contiguous()  # B S M
+        keys, values = self.first.project_memory(memory)
+        return {"memory": memory, "keys": keys, "values": values, "mask": source != PAD}
+
+    def _attend(self, tokens: Tensor, memory: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """tokens: (B, T) -> the first layer's outputs (T, B, D), and the attention weights (B, T, S)."""
+        gates = self.first.inputs(self._dropout(self.target_embedding(tokens.t())))  # T B 4D
+        states, weights = self.first(gates, memory["keys"], memory["values"], memory["mask"], self.clip)
+        return states, weights
+
+    def _add(self, outputs: Tensor, states: Tensor, layer: int) -> Tensor:
+        """The residual connection of a layer, counted from 0, and its clipping (equations 6 and 11)."""
+        if layer < NUM_LAYERS_WITHOUT_RESIDUAL:
+            return outputs
+        total = outputs + states
+        return total if self.clip == math.inf else total.clamp(-self.clip, self.clip)
+
+    def _dropped(self, states: Tensor, contexts: Tensor) -> Tensor:
+        """The input of a decoder layer; contexts had their dropout in the memory."""
+        return torch.cat([self._dropout(states), contexts], -1)
+
+    def _dropout(self, vectors: Tensor) -> Tensor:
+        return dropout(vectors, self.options.dropout, self.training)
+
+    def flops(self, source: Tensor, target: Tensor) -> Tensor:
+        """See Model. Each pair of positions costs a product with v, and two sums over the memory."""
+        first, attention = self.first, self.first.attention
+        source_layers = [self.bidirectional, self.encoder, attention.keys, first.context]
+        target_layers = [first.inputs, first.cell, attention.query, self.decoder, self.output]
+        per_source, per_target = (sum(map(linear_flops, layers)) for layers in (source_layers, target_layers))
+        per_pair = 2 * (attention.keys.out_features + first.context.out_features + first.context.in_features)
+        return source * per_source + target * per_target + source * target * per_pair
+
+    def state_bytes(self, source_length: int, target_length: int) -> int:
+        """See Model: float32 projections of the memory with a mask of one byte, and two vectors of each LSTM."""
+        o, D = self.options, self.width
+        per_source = FLOAT32_BYTES * (self.memory_width + o.attention_size + 4 * D) + 1
+        return source_length * per_source + FLOAT32_BYTES * 2 * o.decoder_layers * D
+
+    def start(self, source: Tensor) -> State:
+        """See Scorer. Per sentence: the memory and its products. Per hypothesis: the state of each decoder layer."""
+        memory, hypotheses = self._encode(source), dict[str, Tensor]()
+        for i in range(self.options.decoder_layers):
+            state = self.first.cell.initial(len(source), memory["memory"])
+            hypotheses |= {f"{i}.output": state.output, f"{i}.cell": state.cell}
+        return State(memory, hypotheses)
+
+    def prepared(self, output: Callable[[Tensor], Tensor] | None = None) -> Scorer:
+        return PreparedScorer(self.start, partial(self.step, output=output or self.prepared_output()))
+
+    def step(
+        self, tokens: Tensor, state: State, output: Callable[[Tensor], Tensor] | None = None
+    ) -> tuple[Tensor, State]:
+        """See Scorer. output: in place of the model's own"""
+        memory, clip = state.sentences, self.clip
+        past = [
+            LstmState(state.hypotheses[f"{i}.output"], state.hypotheses[f"{i}.cell"])
+            for i in range(self.options.decoder_layers)
+        ]
+        gates = self.first.inputs(self._dropout(self.target_embedding(tokens)))  # N 4D
+        after, weights = self.first.step(gates, past[0], memory["keys"], memory["values"], memory["mask"], clip)
+        contexts = (weights.to(after.output.dtype) @ memory["memory"]).flatten(0, 1)  # N M
+        states, hypotheses = after.output, {"0.output": after.output, "0.cell": after.cell}
+        for i, layer in enumerate(self.decoder, 1):
+            after = cast(Lstm, layer).step(self._dropped(states, contexts), past[i], clip)
+            states = self._add(after.output, states, i)
+            hypotheses |= {f"{i}.output": after.output, f"{i}.cell": after.cell}
+        log_probs = self.log_probs(self._dropout(states), output)  # N V
+        return log_probs, state.after(memory, hypotheses, weights.flatten(0, 1))

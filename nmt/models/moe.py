@@ -1,0 +1,156 @@
+"""The mixture-of-experts translator of Shazeer et al. (2017, appendix E): GNMT with few LSTM layers and many experts.
+
+Three LSTMs read the source and two write the target, all of them with projected outputs. A mixture of experts stands
+before the last LSTM of the encoder and after the first of the decoder, which asks and receives the attention.
+Dimensions: B sentences, S source and T target positions, D width of every layer, H of a cell, A of the attention,
+N rows of a search.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import cast
+
+from torch import Tensor, nn
+
+from nmt import register
+from nmt.batch import Batch
+from nmt.models.base import FLOAT32_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies
+from nmt.models.experts import expert_shape, predicting_positions, token_positions
+from nmt.models.options import MoeOptions
+from nmt.nn.additive import AdditiveAttention
+from nmt.nn.attentive import AttentiveLstm
+from nmt.nn.cost import linear_flops
+from nmt.nn.dropout import dropout
+from nmt.nn.linear import Linear
+from nmt.nn.lstm import Lstm, LstmForm, LstmState
+from nmt.nn.moe import LOSS_NAMES, Balance, MixtureOfExperts
+from nmt.symbols import PAD
+
+
+@register("model", "moe", MoeOptions)
+class Moe(Model):
+    """The translator of Shazeer et al.: LSTMs with a sparsely-gated mixture of experts on each side."""
+
+    training_options = Model.training_options | {"importance_weight", "load_weight"}
+
+    def __init__(self, options: MoeOptions, vocabularies: Vocabularies) -> None:
+        super().__init__()
+        o, self.options, self.width = options, options, options.d_model
+        D, form = o.d_model, LstmForm(projection=o.d_model)
+        self.auxiliary_losses = LOSS_NAMES[o.gates]
+        self.source_embedding = _embedding(vocabularies.source, D)
+        self.target_embedding = _embedding(vocabularies.target, D)
+        self.first_lstm = Lstm(D, o.hidden_size, form)
+        self.second_lstm = Lstm(D, o.hidden_size, form)
+        self.third_lstm = Lstm(D, o.hidden_size, form)
+        attention = AdditiveAttention(D, D, o.attention_size, "product")
+        self.attentive_lstm = AttentiveLstm(D, D, o.hidden_size, form, attention)
+        self.decoder_lstm = Lstm(D, o.hidden_size, form)
+        shape = expert_shape(o, D, o.expert_size, 0.0)
+        # Layers of a list are sharded one by one: the experts are nearly all there is.
+        self.experts = nn.ModuleList(MixtureOfExperts(shape) for _ in ("encoder", "decoder"))
+        self.output = Linear(D, vocabularies.target, bias=False)
+
+    def forward(self, batch: Batch) -> Output:
+        """See Model; only the attentive layer's recurrence waits for the attention."""
+        features, balances, _ = self._read(batch)
+        return Output.of_layers(features, balances, batch.num_target_tokens)
+
+    def attentions(self, batch: Batch) -> dict[str, Tensor]:
+        """See Model: one layer of one head."""
+        _, _, weights = self._read(batch)
+        return {"cross": weights[None, :, None]}
+
+    def _read(self, batch: Batch) -> tuple[Tensor, list[Balance], Tensor]:
+        """The features (B, T, D), the balance of both mixtures, and the attention weights (B, T, S)."""
+        memory, encoder_balance = self._encode(batch.source)
+        keys, values = self.attentive_lstm.project_memory(memory)
+        states = self._embed(self.target_embedding, batch.target_input.t())  # T B D
+        outputs, weights = self.attentive_lstm(
+            self.attentive_lstm.inputs(states), keys, values, batch.source != PAD
+        )  # T B D, B T S
+        states = states + self._dropout(outputs)
+        states, balance = self._mix(1, states, predicting_positions(batch.target_input.t()))
+        states = states + self._dropout(self.decoder_lstm(states))
+        return states.transpose(0, 1), [encoder_balance, balance], weights
+
+    def _encode(self, source: Tensor) -> tuple[Tensor, Balance]:
+        """source: (B, S) -> memory (B, S, D), and the balance of the encoder's experts"""
+        padding = source.t() == PAD  # S B
+        states = self._embed(self.source_embedding, source.t())  # S B D
+        below = states + self._dropout(self.first_lstm(states))
+        second = self.second_lstm
+        outputs = second(states, padding, reverse=True) if self.options.bidirectional else second(below)
+        states, balance = self._mix(0, below + self._dropout(outputs), token_positions(source.t()))
+        states = states + self._dropout(self.third_lstm(states))
+        return states.transpose(0, 1), balance
+
+    def _mix(self, side: int, states: Tensor, tokens: Tensor) -> tuple[Tensor, Balance]:
+        """states + dropout(sigmoid(experts)) (appendix E). states: (T, B, D); tokens: (N,) flat positions"""
+        mixture, balance = self.experts[side](states, tokens)
+        return states + self._dropout(mixture.sigmoid()), balance
+
+    def _embed(self, embedding: nn.Module, ids: Tensor) -> Tensor:
+        """ids: (...) -> (..., D)"""
+        return self._dropout(embedding(ids))
+
+    def _dropout(self, vectors: Tensor) -> Tensor:
+        return dropout(vectors, self.options.dropout, self.training)
+
+    def flops(self, source: Tensor, target: Tensor) -> Tensor:
+        """See Model. Of the experts those that are active count; each pair of positions costs an energy and a context."""
+        first, o = self.attentive_lstm, self.options
+        of_memory = linear_flops(first.attention.keys) + linear_flops(first.context)
+        encoder = [self.first_lstm, self.second_lstm, self.third_lstm, self.experts[0]]
+        decoder = [first, self.decoder_lstm, self.experts[1], self.output]
+        per_source = of_memory + sum(map(linear_flops, encoder))
+        per_target = sum(map(linear_flops, decoder)) - of_memory
+        per_pair = 2 * (o.attention_size + 4 * o.hidden_size)
+        return source * per_source + target * per_target + source * target * per_pair
+
+    def state_bytes(self, source_length: int, target_length: int) -> int:
+        """See Model: float32 keys and values of the memory with a mask of one byte, and the states of two LSTMs."""
+        o = self.options
+        per_source = FLOAT32_BYTES * (o.attention_size + 4 * o.hidden_size) + 1
+        return source_length * per_source + 2 * FLOAT32_BYTES * (o.d_model + o.hidden_size)
+
+    def start(self, source: Tensor) -> State:
+        """See Scorer. Per sentence: the memory, multiplied by each matrix that reads it."""
+        memory, _ = self._encode(source)
+        keys, values = self.attentive_lstm.project_memory(memory)
+        states: dict[str, Tensor] = {}
+        for name, lstm in (("first", self.attentive_lstm), ("second", self.decoder_lstm)):
+            initial = lstm.cell.initial(len(source), memory)
+            states |= {f"{name}.output": initial.output, f"{name}.cell": initial.cell}
+        return State({"keys": keys, "values": values, "mask": source != PAD}, states)
+
+    def prepared(self, output: Callable[[Tensor], Tensor] | None = None) -> Scorer:
+        mix = cast(MixtureOfExperts, self.experts[1]).prepared()
+        return PreparedScorer(self.start, partial(self._step, mix=mix, output=output or self.prepared_output()))
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """See Scorer; looks up weights anew. A search calls `prepared` first."""
+        return self.prepared().step(tokens, state)
+
+    def _step(
+        self, tokens: Tensor, state: State, mix: Callable[[Tensor], Tensor], output: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, State]:
+        """See Scorer. Per hypothesis: output and cell of each LSTM. mix: the experts, (N, D) -> (N, D)"""
+        memory, past, attentive = state.sentences, state.hypotheses, self.attentive_lstm
+        first, second = (LstmState(past[f"{name}.output"], past[f"{name}.cell"]) for name in ("first", "second"))
+        states = self._embed(self.target_embedding, tokens)  # N D
+        gates = attentive.inputs(states)
+        first, weights = attentive.step(gates, first, memory["keys"], memory["values"], memory["mask"])
+        states = states + self._dropout(first.output)
+        states = states + self._dropout(mix(states).sigmoid())
+        second = self.decoder_lstm.step(states, second)
+        features = states + self._dropout(second.output)
+        hypotheses = {"first.output": first.output, "first.cell": first.cell}
+        hypotheses |= {"second.output": second.output, "second.cell": second.cell}
+        return self.log_probs(features, output), state.after(memory, hypotheses, weights.flatten(0, 1))
+
+
+def _embedding(size: int, width: int) -> nn.Embedding:
+    table = nn.Embedding(size, width, padding_idx=PAD)
+    nn.init.normal_(table.weight, std=width**-0.5)
+    return table

@@ -1,0 +1,68 @@
+"""Additive attention (Bahdanau, Cho and Bengio, 2014, appendix A.1.2), with the variants of later papers.
+
+Dimensions: B sentences, S source positions, A width of the hidden layer, W queries per sentence, N = B * W.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from nmt.nn.linear import Linear
+
+AdditiveForm = Literal["sum", "product"]
+"""sum: v . tanh(q + k) (Bahdanau et al., 2014); product: v . (tanh(q) * tanh(k)) (Shazeer et al., 2017, appendix G)"""
+
+
+def additive_weights(query: Tensor, keys: Tensor, energy: Tensor, mask: Tensor, form: AdditiveForm = "sum") -> Tensor:
+    """The softmax of the energies over the source.
+
+    query: (N, A); energy: (A,) v; mask: (B, S), False at padding; keys: (B, S, A), for "product" after tanh
+    returns: (B, W, S)
+    """
+    queries = query.view(len(keys), -1, keys.shape[-1])  # B W A
+    if form == "sum":
+        energies = torch.tanh(queries.unsqueeze(2) + keys.unsqueeze(1)) @ energy  # B W S
+    else:
+        energies = (queries.tanh() * energy).to(keys.dtype) @ keys.mT  # B W S
+    lowest = torch.finfo(energies.dtype).min
+    return energies.masked_fill(~mask.unsqueeze(1), lowest).softmax(dim=-1)
+
+
+class AdditiveAttention(nn.Module):
+    """The weights of additive attention from the states of a decoder to a memory.
+
+    bias: a bias within tanh; normalised: v is a unit vector times a learned length (Salimans and Kingma, 2016)
+    """
+
+    def __init__(
+        self,
+        query: int,
+        memory: int,
+        hidden: int,
+        form: AdditiveForm = "sum",
+        bias: bool = False,
+        normalised: bool = False,
+    ) -> None:
+        super().__init__()
+        self.form: AdditiveForm = form
+        self.query = Linear(query, hidden, bias=False)
+        self.keys = Linear(memory, hidden, bias=bias)
+        self.direction = nn.Parameter(torch.empty(hidden).uniform_(-(hidden**-0.5), hidden**-0.5))
+        self.length = nn.Parameter(torch.tensor(hidden**-0.5)) if normalised else None
+
+    def energy(self) -> Tensor:
+        """v, (A,)"""
+        if self.length is None:
+            return self.direction
+        scale: Tensor = self.length / self.direction.norm()
+        return self.direction * scale
+
+    def project_memory(self, memory: Tensor) -> Tensor:
+        """(B, S, M) -> the keys (B, S, A), as `additive_weights` takes them"""
+        keys: Tensor = self.keys(memory)
+        return keys if self.form == "sum" else keys.tanh()
+
+    def forward(self, states: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
+        """states: (N, Q); keys, mask: see `additive_weights` -> (B, W, S)"""
+        return additive_weights(self.query(states), keys, self.energy(), mask, self.form)

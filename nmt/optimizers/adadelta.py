@@ -1,0 +1,16 @@
+"""Adadelta (Zeiler, 2012): steps as large as the last ones, relative to the size of the gradients."""
+
+import torch
+
+from nmt import register
+from nmt.optimizers.base import UNSET_LR, Groups
+from nmt.optimizers.options import AdadeltaOptions
+
+
+@register("optimizer", "adadelta", AdadeltaOptions)
+class Adadelta(torch.optim.Adadelta):
+    """Adadelta: each step is a running root mean square of steps over that of gradients; its learning rate is near 1."""
+
+    def __init__(self, options: AdadeltaOptions, parameters: Groups) -> None:
+        rho, eps, decay = options.adadelta_rho, options.adadelta_eps, options.weight_decay
+        super().__init__(parameters, UNSET_LR, rho, eps, decay)
