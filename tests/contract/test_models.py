@@ -5,6 +5,7 @@ import torch
 from small_models import SMALL
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
 
 from nmt import registry
 from nmt.batch import Batch
@@ -344,3 +345,16 @@ def test_what_only_training_reads_are_options_of_the_model(name):
     own = {option.name for option in options_of(entry.options)}
     assert entry.cls.training_options - Model.training_options <= own
     assert {option for option in own if "dropout" in option} <= entry.cls.training_options
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_pass_that_is_computed_again_for_its_gradient_has_the_same_gradient(name):
+    model, batch = build(name).eval(), make_batch()
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+    def gradients(features):
+        return torch.autograd.grad(features.sum(), parameters, allow_unused=True)
+
+    found = gradients(checkpoint(lambda: model(batch).features, use_reentrant=False))
+    for one, other in zip(found, gradients(model(batch).features), strict=True):
+        torch.testing.assert_close(one, other)
