@@ -12,11 +12,15 @@ from nmt.data.loader import Position, UpdateBatches
 from nmt.dist import World
 from nmt.models.base import Vocabularies
 from nmt.models.transformer import Transformer, TransformerOptions
+from nmt.text.pipeline import Pipeline, Side, SideSettings
+from nmt.text.vocabulary import WordVocabulary
 from nmt.train.parallel import Objective, part_counts
 from nmt.train.update import LossScale, Stats, Updater
 
 OPTIONS = TransformerOptions(encoder_layers=2, decoder_layers=2, d_model=16, d_ff=32, heads=2, dropout=0.0)
-VOCABULARIES = Vocabularies(30, 30, True)
+_SIDE = Side(SideSettings("en", "nfc", False, False, "none", "none"), WordVocabulary([f"w{i}" for i in range(26)]))
+PIPELINE = Pipeline(_SIDE, _SIDE, True)
+VOCABULARIES = Vocabularies(*PIPELINE.sizes, True)
 NO_LIMIT = 1 << 30
 
 
@@ -55,7 +59,7 @@ def transformer(options: TransformerOptions = OPTIONS) -> Transformer:
 
 def objective_of(options: TransformerOptions = OPTIONS) -> Objective:
     model = transformer(options)
-    return Objective(model, CrossEntropy(CrossEntropyOptions(), CriterionContext(None, model))).train()
+    return Objective(model, CrossEntropy(CrossEntropyOptions(), CriterionContext(PIPELINE, model))).train()
 
 
 class TooSmall(nn.Module):

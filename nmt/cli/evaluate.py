@@ -41,7 +41,7 @@ class EvaluateOptions:
     data: str | None = opt(None, "with --model: prepared data whose raw test text is used, instead of files")
     set: str | None = opt(None, "with --data: the name of a test or development set; none is the first test set")
     metrics: tuple[str, ...] = opt(DEFAULT_METRICS, "metrics by name, `bleu,chrf` (nmt list metric)")
-    tokenize: str = opt("13a", "BLEU's tokenizer (13a, intl, char, ...); none for files that are tokenised already")
+    tokenize: str = opt("13a", "tokenizer of BLEU and GLEU (13a, intl, ...); none for files that are tokenised already")
     lowercase: bool = opt(False, "compare without case")
     case_sensitive: bool = opt(False, "TER compares with case; sacreBLEU's default is without")
     comet_model: str | None = opt(

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from nmt import opt, options_class
+from nmt.artefact import write_file
 from nmt.cli.command import Command
 from nmt.data.shards import PreparedData
 from nmt.data.shortlist import learn_shortlist, measure_coverage
@@ -19,6 +20,11 @@ from nmt.signals import Signals
 class ShortlistOptions:
     data: str = opt(REQUIRED, "prepared data that the model was trained on", aliases=("d",))
     output: str = opt(REQUIRED, "file to write, for nmt translate --shortlist", aliases=("o",))
+    dictionary: str | None = opt(
+        None,
+        "file to write as well, of data of whole words: each source word and its likeliest translation, for nmt translate "
+        "--unk-dictionary",
+    )
     pairs: int = opt(100_000, "training pairs that are used, evenly spaced over the corpus", minimum=1)
     rounds: int = opt(4, "rounds of expectation and maximisation of IBM model 1", minimum=1)
     of_each: int = opt(50, "target tokens of each source token, the likeliest", minimum=1)
@@ -28,16 +34,23 @@ class ShortlistOptions:
 
 def run(options: ShortlistOptions) -> None:
     """Learn a shortlist, write it, and print how much of each development set it covers."""
-    output = Path(options.output)
-    if output.exists() and not options.overwrite:
-        raise UserError(f"{quoted(output)}: already there (name another file, or give --overwrite)")
+    output, dictionary = Path(options.output), Path(options.dictionary) if options.dictionary else None
+    for path in filter(None, (output, dictionary)):
+        if path.exists() and not options.overwrite:
+            raise UserError(f"{quoted(path)}: already there (name another file, or give --overwrite)")
     data = PreparedData(Path(options.data))
-    sizes = data.pipeline.sizes
+    sizes, sides = data.pipeline.sizes, (data.pipeline.source, data.pipeline.target)
+    if dictionary is not None and any(side.settings.subword != "none" for side in sides):
+        raise UserError("--dictionary: the data have subwords, not words (nmt prepare --subword none makes such data)")
     limits = options.pairs, options.rounds, options.of_each, options.frequent
     with Signals() as signals:
         shortlist = learn_shortlist(data.train, sizes, *limits, signals.check)
     shortlist.save(output, data.pipeline.hash)
     log.info(f"{output}: {len(shortlist.tokens):,} likely translations of {sizes[0]:,} source tokens")
+    if dictionary is not None:
+        lines = [f"{sides[0].piece(source)} {sides[1].piece(target)}\n" for source, target in shortlist.likeliest()]
+        write_file(dictionary, "".join(lines).encode())
+        log.info(f"{dictionary}: a translation of each of {len(lines):,} words")
     for dev in data.valid.values():
         share, tokens = measure_coverage(shortlist, *dev.corpus.rows(np.arange(len(dev.corpus))))
         line = (

@@ -3,12 +3,14 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
 from nmt import registry
 from nmt.batch import Batch
+from nmt.dist import is_sharded
+from nmt.errors import UserError
 from nmt.models.base import Model, Scorer
 from nmt.models.base import Term as Term
 from nmt.options import Part
@@ -58,9 +60,14 @@ class CriterionContext:
 
         decoder: an inner search, from `build`; source: (B, S) ids
         returns: the hypotheses of each row (nmt.decoders.base.Hypothesis), best first
+        Raises UserError for a model whose weights are divided among the ranks.
         """
         decoder.variation = self.update
         model = self.scorer if isinstance(self.scorer, nn.Module) else nn.Identity()
+        if any(map(is_sharded, model.parameters())):
+            raise UserError(
+                "--engine fsdp: the search of a criterion needs all weights on each rank (give --engine ddp)"
+            )
         training = model.training
         model.eval()
         try:
@@ -71,7 +78,14 @@ class CriterionContext:
 
 
 class Criterion(ABC):
-    """A training criterion. A registered criterion is built as `cls(options, context)`, see CriterionContext."""
+    """A training criterion. A registered criterion is built as `cls(options, context)`, see CriterionContext.
+
+    part_name: the name it is registered by
+    needs_trained_model: whether a run must begin with trained weights
+    """
+
+    part_name: ClassVar[str] = "unregistered"
+    needs_trained_model: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, model: Model, batch: Batch) -> Loss:

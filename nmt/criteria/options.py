@@ -3,6 +3,7 @@
 from typing import Literal
 
 from nmt import opt, options_class
+from nmt.options import Part, part
 
 
 @options_class
@@ -14,3 +15,33 @@ class CrossEntropyOptions:
         "others",
         "tokens that share it: the V - 1 others (the paper's code, fairseq) or all V (Szegedy, PyTorch, Marian)",
     )
+
+
+@options_class
+class RewardOptions:
+    likelihood_weight: float = opt(
+        0.017, "factor of the reference's log-likelihood beside a reward of 0 to 1; 0.017 in GNMT", minimum=0
+    )
+    reward: Part = part("metric", "gleu", "metric of a sample against the reference; a hundredth of it is the reward")
+    decoder: Part = part(
+        "decoder",
+        "sampling",
+        "search that draws the samples; its n_best is their number, 15 in GNMT",
+        aliases=("sampler",),
+        values={"n_best": 15},
+    )
+    objective: Literal["reward", "risk"] = opt(
+        "reward",
+        "reward: samples weighted by reward - mean reward (GNMT); risk: expected reward under the model's "
+        "distribution over the different samples (Shen et al., 2016)",
+    )
+    sharpness: float = opt(
+        0.005, "with objective risk: power of the samples' probabilities, alpha in Shen et al.", above=0
+    )
+    with_reference: bool = opt(False, "with objective risk: the reference is among the samples, as in Shen et al.")
+
+    def __post_init__(self) -> None:
+        if self.with_reference and self.objective == "reward":
+            raise ValueError(
+                "--with-reference: the mean over samples needs samples alone (leave it out, or give --objective risk)"
+            )

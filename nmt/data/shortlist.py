@@ -31,7 +31,7 @@ class Shortlist:
     """Target tokens by source token.
 
     starts: (source vocabulary + 1,) offsets into `tokens`
-    tokens: tokens[starts[s]:starts[s + 1]] are the target tokens of source token s
+    tokens: tokens[starts[s]:starts[s + 1]] are the target tokens of source token s, the likeliest first
     frequent: target tokens that are always there, sorted
     """
 
@@ -43,6 +43,13 @@ class Shortlist:
         """The target tokens of a batch's source tokens, sorted, control symbols always among them."""
         rows = [self.tokens[self.starts[token] : self.starts[token + 1]] for token in np.unique(source).tolist()]
         return np.unique(np.concatenate([np.arange(len(SYMBOLS)), self.frequent, *rows]))
+
+    def likeliest(self) -> Iterator[tuple[int, int]]:
+        """Each source token with the likeliest of its target tokens; control symbols count on neither side."""
+        for source in range(len(SYMBOLS), len(self.starts) - 1):
+            targets = self.tokens[self.starts[source] : self.starts[source + 1]]
+            if len(words := targets[targets >= len(SYMBOLS)]):
+                yield source, int(words[0])
 
     def save(self, path: Path, vocabulary: str) -> None:
         """Write it into a file. vocabulary: the hash of the text pipeline that its tokens belong to"""

@@ -13,7 +13,7 @@ TOKENIZER_PACKAGES: Final = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu
 
 @options_class
 class BleuOptions:
-    tokenize: str = opt("13a", "BLEU's tokenizer (13a, intl, char, ...); none for text that is tokenised already")
+    tokenize: str = opt("13a", "sacreBLEU's tokenizer (13a, intl, char, ...); none for text that is tokenised already")
     lowercase: bool = opt(False, "compare without case")
 
 

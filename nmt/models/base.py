@@ -185,6 +185,7 @@ class Model(nn.Module, Scorer):
     width: D, which some schedules need
     auxiliary_losses: names of auxiliary losses that count target tokens
     reads_source: whether the prediction depends on the source; a language model's does not
+    training_options: names of options that only training reads, which may change where a run begins with trained weights
     reads_characters: whether tokens have to be characters, which training checks
     alignment_layer: the layer of "cross" whose mean over heads, `State.attention`, aligns source and target best
     """
@@ -193,6 +194,7 @@ class Model(nn.Module, Scorer):
     width: int
     auxiliary_losses: Sequence[str] = ()
     reads_source: ClassVar[bool] = True
+    training_options: ClassVar[frozenset[str]] = frozenset({"dropout", "attention_dropout", "activation_dropout"})
     reads_characters: ClassVar[bool] = False
     alignment_layer: int = 0
 

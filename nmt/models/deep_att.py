@@ -63,6 +63,8 @@ def fast_forward(f: Tensor, h: Tensor) -> Tensor:
 class DeepAtt(Model):
     """Deep-Att of Zhou et al.: deep LSTMs with fast-forward connections, an encoder of two columns; Deep-ED by an option."""
 
+    training_options = Model.training_options | {"init_std", "recurrent_lr_factor"}
+
     def __init__(self, options: DeepAttOptions, vocabularies: Vocabularies) -> None:
         super().__init__()
         o, self.options, self.width = options, options, options.hidden_size

@@ -31,6 +31,8 @@ NUM_LAYERS_WITHOUT_RESIDUAL = 2  # of each stack: residual connections begin at 
 class Gnmt(Model):
     """GNMT of Wu et al.: stacks of LSTM layers with residual connections, and attention queried by the first decoder layer."""
 
+    training_options = Model.training_options | {"clip_start", "clip_updates", "init_range"}
+
     def __init__(self, options: GnmtOptions, vocabularies: Vocabularies) -> None:
         super().__init__()
         o, self.options, self.width = options, options, options.hidden_size

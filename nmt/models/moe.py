@@ -31,6 +31,8 @@ from nmt.symbols import PAD
 class Moe(Model):
     """The translator of Shazeer et al.: LSTMs with a sparsely-gated mixture of experts on each side."""
 
+    training_options = Model.training_options | {"importance_weight", "load_weight"}
+
     def __init__(self, options: MoeOptions, vocabularies: Vocabularies) -> None:
         super().__init__()
         o, self.options, self.width = options, options, options.d_model

@@ -33,6 +33,8 @@ from nmt.symbols import PAD
 class Transformer(Model):
     """The Transformer of "Attention Is All You Need": attention alone, in an encoder and a decoder."""
 
+    training_options = Model.training_options | {"importance_weight", "load_weight"}
+
     def __init__(self, options: TransformerOptions, vocabularies: Vocabularies) -> None:
         super().__init__()
         self.compiled_layers: list[LayerStep] = []

@@ -116,8 +116,8 @@ class _AttentiveUnrolled(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, of_weights: Tensor) -> tuple[Tensor | None, ...]:
-        keys, values, recurrent, energy, peepholes, projection, weights, hidden, *_ = ctx.saved_tensors
-        gates, cells, outputs = ctx.saved_tensors[-3:]
+        saved = ctx.saved_tensors  # once: a recomputed pass gives them once
+        keys, values, recurrent, energy, peepholes, projection, weights, hidden, gates, cells, outputs = saved
         form, attention_form, clip = ctx.settings
         A, gradient_of = len(energy), _SumGradient if attention_form == "sum" else _ProductGradient
         with torch.autocast(gradient.device.type, enabled=False):

@@ -1,6 +1,7 @@
-"""Checkpoints of a run: writing them, and continuing from the newest."""
+"""Checkpoints of a run: writing them, continuing from the newest, and beginning with the weights of another model."""
 
 import time
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from itertools import count
@@ -14,6 +15,7 @@ from torch import Tensor
 from nmt.artefact import Artefact, new_folder, remove_leftovers, to_json, write_file
 from nmt.checkpoint import (
     TRAINING_TENSORS,
+    ModelFacts,
     create_optimizer_state,
     flat_optimizer,
     put_optimizer,
@@ -27,7 +29,8 @@ from nmt.checkpoint import (
 from nmt.dist import full_tensor
 from nmt.errors import ArtefactError, ResourceError, UserError, quoted
 from nmt.log import log
-from nmt.runs import TRAINING, WEIGHTS, update_of
+from nmt.runs import TRAINING, WEIGHTS, find_model, update_of
+from nmt.text.pipeline import Pipeline
 from nmt.train.options import AUTO
 from nmt.train.run import Progress, Run
 
@@ -76,10 +79,11 @@ def _with_current_names(state: Any) -> Any:
 
 
 def resume(run: Run) -> None:
-    """Load the newest whole checkpoint, if there is one, into a run. Raises as check_same does."""
+    """Load the newest whole checkpoint, or else the weights of `--init-from`, into a run. Raises as check_same does."""
     checkpoint = _newest_checkpoint(run)
     if checkpoint is None:
         run.report.cut(0)
+        put_initial_weights(run)
         return
     state = SavedState.read(checkpoint)
     check_same(run, checkpoint.folder, state)
@@ -122,18 +126,58 @@ def check_same(run: Run, folder: Path, state: SavedState) -> None:
     old, new = state.settings, dict(run.settings)
     if new["best_by"] == AUTO:  # whatever the run was begun with
         new["best_by"] = old.get("best_by")
-    rows = [f"{key}: {old.get(key)} -> {new.get(key)}" for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
-    if rows:
-        listed, left = rows[:MAX_LISTED_SETTINGS], len(rows) - MAX_LISTED_SETTINGS
-        more = f" and {left} more" if left > 0 else ""
+    if rows := _changes(old, new):
         raise UserError(
-            f"{quoted(run.folder)}: its settings differ from those it was trained with ({'; '.join(listed)}{more}); "
+            f"{quoted(run.folder)}: its settings differ from those it was trained with ({_listed(rows)}); "
             f"keep them (--config {quoted(run.folder / 'settings.toml')}), or name another --output"
         )
     if state.data != run.data.fingerprint:
         raise ArtefactError(
             f"{quoted(folder)}: was trained on other data than {quoted(run.options.data)} (--data, or another --output)"
         )
+
+
+def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """The settings that differ, sorted: "lr: 0.005 -> 0.5"."""
+    return [f"{key}: {old.get(key)} -> {new.get(key)}" for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
+
+
+def _listed(rows: Sequence[str]) -> str:
+    """The first rows, and how many more there are."""
+    left = len(rows) - MAX_LISTED_SETTINGS
+    return "; ".join(rows[:MAX_LISTED_SETTINGS]) + (f" and {left} more" if left > 0 else "")
+
+
+def put_initial_weights(run: Run) -> None:
+    """Copy the weights of `--init-from`, if it is given, into a run that begins.
+
+    Raises ArtefactError for a damaged folder, and for a model of another architecture or vocabulary.
+    """
+    if run.options.init_from is None:
+        return
+    chosen = find_model(Path(run.options.init_from))
+    folder = Path(run.world.gather(str(chosen).encode())[0].decode())  # the leader's choice: its run may go on
+    artefact = Artefact(folder, "model", "checkpoint")
+    if rows := _differences(ModelFacts.read(artefact), run.facts, run.model.training_options):
+        same = "give the same, or leave --init-from out"
+        raise ArtefactError(f"{quoted(folder)}: is another model than this run's ({_listed(rows)}; {same})")
+    if Pipeline.load(artefact).hash != run.data.pipeline.hash:
+        other = f"has another vocabulary or text pipeline than {quoted(run.options.data)}"
+        raise ArtefactError(
+            f"{quoted(folder)}: {other} (nmt prepare --vocabulary {quoted(folder)} makes data with its own)"
+        )
+    put_weights(run.model, read_tensors(artefact.path(WEIGHTS)), folder / WEIGHTS)
+    run.report.line(f"begins with the weights of {folder}")
+
+
+def _differences(old: ModelFacts, new: ModelFacts, training_options: Set[str]) -> list[str]:
+    """What differs between the kinds of two models, else between their options: "d_model: 512 -> 256".
+
+    training_options: names of options that may differ
+    """
+    kinds = [{"model": facts.model, "weights": facts.weights} for facts in (old, new)]
+    options = [{key: facts.options[key] for key in facts.options.keys() - training_options} for facts in (old, new)]
+    return _changes(*kinds) or _changes(*options)
 
 
 def save(run: Run, last: bool) -> None:

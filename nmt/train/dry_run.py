@@ -14,7 +14,7 @@ from nmt.data.loader import ahead
 from nmt.device import Memory
 from nmt.quantities import duration, operations, size
 from nmt.report.status import LogWindow
-from nmt.train.checkpointing import SavedState, check_same
+from nmt.train.checkpointing import SavedState, check_same, put_initial_weights
 from nmt.train.options import TrainOptions, last_update
 from nmt.train.probe import choose_kernels
 from nmt.train.reporting import add_update, flops_of
@@ -76,7 +76,7 @@ class DryRun:
 
 
 def dry_run_of(options: TrainOptions, parts: Any) -> DryRun:
-    """Make a few updates from fresh weights, and estimate the run. Raises the errors of `train`."""
+    """Make a few updates from first weights, and estimate the run. Raises the errors of `train`."""
     setup = RunSetup(options)
     memory = Memory(setup.device)
     free = memory.free()
@@ -86,6 +86,8 @@ def dry_run_of(options: TrainOptions, parts: Any) -> DryRun:
             state = SavedState.read(checkpoint)
             check_same(run, checkpoint.folder, state)
             done = state.progress.update
+        else:
+            put_initial_weights(run)
         choose_kernels(run)
         memory.watch()
         return _estimate(run, done, memory, free)

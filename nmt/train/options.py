@@ -10,7 +10,16 @@ from nmt.options import REQUIRED
 
 # Options that a continued run must keep: they decide its mathematics and the meaning of its scores. So must all options of
 # its model, criterion, optimizer and schedule.
-MUST_STAY: Final = ("batch_tokens", "clip_norm", "precision", "seed", "best_by", "valid_set", "bleu_tokenize")
+MUST_STAY: Final = (
+    "batch_tokens",
+    "clip_norm",
+    "precision",
+    "seed",
+    "best_by",
+    "valid_set",
+    "bleu_tokenize",
+    "init_from",
+)
 
 AUTO: Final = "auto"
 MIN_BLEU: Final = 5.0  # below it, more BLEU is mostly chance, and the loss tells better checkpoints from worse
@@ -38,6 +47,9 @@ class TrainOptions:
 
     data: str = opt(REQUIRED, "prepared data (nmt prepare)")
     output: str = opt(REQUIRED, "run folder; an existing run is continued", aliases=("o", "save-dir"))
+    init_from: str | None = opt(
+        None, "model, run or checkpoint of the same shape whose weights a new run begins with; all else begins anew"
+    )
     batch_tokens: int = opt(25000, "target tokens of an update, over all devices; 25000 in the paper", minimum=1)
     max_tokens: int | Literal["auto"] = opt(
         4096,

@@ -118,6 +118,9 @@ class Run:
         self.facts = ModelFacts.of(parts.chosen["model"], parts.options("model"), vocabularies)
         self.context = CriterionContext(pipeline, self.model)
         self.criterion: Criterion = parts.build("criterion", self.context)
+        if self.criterion.needs_trained_model and options.init_from is None:
+            why = "needs a trained model, because samples of random weights earn no reward"
+            raise UserError(f"--criterion {self.criterion.part_name}: {why} (give --init-from MODEL)")
         pairs = to_batch(train, np.arange(min(TRIED_PAIRS, len(train)))).to(self.device)
         scores = try_criterion(self.model, self.criterion, pairs, self.validation, precision)
         self.scores = ["loss", *options.metrics, *sorted(scores - {"loss", *options.metrics})]

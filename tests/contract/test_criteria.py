@@ -4,25 +4,25 @@ from threading import Barrier, Thread
 
 import pytest
 import torch
-from gradients import assert_close, data_of, gradient, sentences, transformer
+from gradients import PIPELINE, assert_close, data_of, gradient, sentences, transformer
 from torch.nn import functional
 
 from nmt import registry
 from nmt.batch import Batch
 from nmt.criteria.base import CriterionContext
 from nmt.dist import World
-from nmt.options import make
 from nmt.symbols import PAD
 from nmt.train.parallel import Objective
 
 ALL = registry.names("criterion")
+SMALL = {"reward": {"decoder.n_best": 5, "decoder.max_len_b": 4}}  # a quicker choice of options
 
 
 def objective_of(name: str) -> Objective:
-    """A criterion with its default options over a small model."""
+    """A criterion with its default options, but for `SMALL`, over a small model."""
     model = transformer()
-    entry = registry.find("criterion", name)
-    return Objective(model, entry.cls(make(entry.options, {}), CriterionContext(None, model))).train()
+    part = registry.choose("criterion", name, SMALL.get(name, {}))
+    return Objective(model, registry.build(part, CriterionContext(PIPELINE, model))).train()
 
 
 def numbers(terms) -> dict[str, float]:

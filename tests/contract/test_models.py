@@ -5,14 +5,16 @@ import torch
 from small_models import SMALL
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
 
 from nmt import registry
 from nmt.batch import Batch
 from nmt.criteria.base import CriterionContext
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
-from nmt.models.base import Vocabularies
+from nmt.models.base import Model, Vocabularies
 from nmt.nn.attention import INITIAL_CACHE_STEPS
 from nmt.nn.quantized import quantize
+from nmt.options import options_of
 from nmt.symbols import BOS, EOS, PAD, UNK
 from nmt.train.parallel import Objective
 
@@ -335,3 +337,24 @@ def test_it_trains_and_translates_in_bfloat16_near_to_float32(name):
         near = torch.isclose(found, wanted, atol=0.5, rtol=0.1).all(-1)
         # Rounding may send a word of a sentence to other experts.
         assert near.float().mean() >= (0.75 if model.auxiliary_losses else 1.0)
+
+
+@pytest.mark.parametrize("name", registry.names("model"))
+def test_what_only_training_reads_are_options_of_the_model(name):
+    entry = registry.find("model", name)
+    own = {option.name for option in options_of(entry.options)}
+    assert entry.cls.training_options - Model.training_options <= own
+    assert {option for option in own if "dropout" in option} <= entry.cls.training_options
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_pass_that_is_computed_again_for_its_gradient_has_the_same_gradient(name):
+    model, batch = build(name).eval(), make_batch()
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+    def gradients(features):
+        return torch.autograd.grad(features.sum(), parameters, allow_unused=True)
+
+    found = gradients(checkpoint(lambda: model(batch).features, use_reentrant=False))
+    for one, other in zip(found, gradients(model(batch).features), strict=True):
+        torch.testing.assert_close(one, other)

@@ -46,3 +46,13 @@ def test_an_inner_search_reads_its_tokens_as_text(context):
 def test_an_inner_metric_that_cannot_be_used_is_refused_when_it_is_built(context):
     with pytest.raises(UserError):
         context.build(Part("metric", "comet"))
+
+
+def test_a_search_with_weights_divided_among_ranks_is_refused(context):
+    first = next(context.scorer.parameters())
+    first.full_tensor = lambda: first  # as FSDP's have
+    try:
+        with pytest.raises(UserError, match=r"--engine fsdp: .* \(give --engine ddp\)"):
+            context.search(context.build(Part("decoder", "greedy")), SOURCE)
+    finally:
+        del first.full_tensor

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ENVIRONMENT, NMT, WORDS, wait_for
+from conftest import ENVIRONMENT, NMT, WORDS, wait_for, write_corpus
 
 import nmt.cli.drawings
 from nmt.checkpoint import load_model
@@ -708,6 +708,37 @@ def test_unknown_words_are_replaced_and_words_are_counted_as_blanks_divide_them(
     for line, record in zip(lines, map(json.loads, output.decode().splitlines()), strict=True):
         pairs = [pair.split("-") for pair in record["candidates"][0]["alignment"].split()]
         assert all(int(source) < len(line.replace("\u2581", " ").split()) for source, _ in pairs)
+
+
+def test_a_dictionary_of_whole_words_is_learnt_and_replaces_unknown_words(translate, data, call, tmp_path):
+    corpus = tmp_path / "corpus"
+    write_corpus(corpus, 300, 5)
+    with corpus.with_suffix(".en").open("a") as source, corpus.with_suffix(".de").open("a") as target:
+        source.write("qux ban\n" * 3)  # words that the model does not know, and a larger vocabulary does
+        target.write("BAN QUUX\n" * 3)
+    prepare = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={corpus}", "--quiet"]
+    assert call(*prepare, "--subword=none", f"--output={tmp_path / 'words-data'}").code == 0
+    files = [f"--output={tmp_path / 'list'}", f"--dictionary={tmp_path / 'words'}", "--quiet"]
+    learnt = call("shortlist", f"--data={tmp_path / 'words-data'}", *files)
+    assert learnt.code == 0, learnt.err
+    dictionary = dict(line.split(" ") for line in (tmp_path / "words").read_text().splitlines())
+    assert dictionary == {word: word.upper() for word in WORDS} | {"qux": "QUUX"}
+    line = b"qux ||| NOWORD\n"
+    assert "<unk>" in translate(line, "--input-form=prefix")[1].decode()
+    replacing = "--replace-unk", f"--unk-dictionary={tmp_path / 'words'}"
+    code, output = translate(line, "--input-form=prefix", *replacing)
+    assert code == 0 and output.startswith(b"QUUX") and b"<unk>" not in output
+    again = call("shortlist", f"--data={data}", f"--output={tmp_path / 'other'}", *files[1:])
+    assert again.code == 2 and "words: already there" in again.err
+
+
+def test_a_dictionary_is_of_words_and_not_of_subwords(call, tmp_path):
+    write_corpus(tmp_path / "corpus", 50, 5)
+    prepare = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={tmp_path / 'corpus'}", "--quiet"]
+    assert call(*prepare, "--subword=bpe", "--vocab-size=60", f"--output={tmp_path / 'data'}").code == 0
+    refused = call("shortlist", "--data", tmp_path / "data", "--output", tmp_path / "l", "--dictionary", tmp_path / "d")
+    assert refused.code == 2 and "nmt prepare --subword none" in refused.err
+    assert not (tmp_path / "d").exists() and not (tmp_path / "l").exists()
 
 
 class Free:

@@ -1,0 +1,73 @@
+"""GLEU (Wu et al., 2016, section 4.3): the smaller of precision and recall over all n-grams of 1 to 4 tokens together."""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.metadata import version
+from typing import Final, NamedTuple
+
+from nmt import register
+from nmt.metrics.base import Lines, Metric, Score
+from nmt.metrics.bleu import Bleu, BleuOptions
+from nmt.version import __version__
+
+MAX_NGRAM_TOKENS: Final = 4
+CACHED_COUNTS: Final = 1024  # a reference meets many hypotheses
+
+
+class _Matches(NamedTuple):
+    """Counts of n-grams. common: in both, each as often as in the side that has it less often"""
+
+    common: int
+    hypothesis: int
+    reference: int
+
+    @property
+    def gleu(self) -> float:
+        """The smaller of precision and recall, 0 to 100; 0 without n-grams."""
+        return 100 * self.common / max(self.hypothesis, self.reference, 1)
+
+
+@register("metric", "gleu", BleuOptions)
+class Gleu(Metric):
+    """GLEU, 0 to 100: the smaller of precision and recall of n-grams, made for single sentences."""
+
+    def __init__(self, options: BleuOptions) -> None:
+        self.options = options
+        self._bleu = Bleu(options)
+        self._counts = lru_cache(CACHED_COUNTS)(self._count)
+
+    def check(self) -> None:
+        """See Bleu, whose tokenizers these are."""
+        self._bleu.check()
+
+    def __call__(self, hypotheses: Lines, references: Sequence[Lines], sources: Lines | None = None) -> Score:
+        """Score a test set by the sums of its lines' counts, each against the reference that gives it the most."""
+        lines = [self._best_match(*line) for line in zip(hypotheses, *references, strict=True)]
+        value = _Matches(*map(sum, zip(*lines, strict=True))).gleu
+        case = "lc" if self.options.lowercase else "mixed"
+        tokens = f"tok:{self.options.tokenize}|ngrams:1-{MAX_NGRAM_TOKENS}|sacrebleu:{version('sacrebleu')}"
+        return Score(
+            value, f"nrefs:{len(references)}|case:{case}|{tokens}|version:{__version__}", f"GLEU = {value:.2f}"
+        )
+
+    def sentence_scores(
+        self, hypotheses: Lines, references: Sequence[Lines], sources: Lines | None = None
+    ) -> list[float]:
+        return [self._best_match(*line).gleu for line in zip(hypotheses, *references, strict=True)]
+
+    def _best_match(self, hypothesis: str, *references: str) -> _Matches:
+        counts = self._counts(hypothesis)
+        matches = [
+            _Matches((counts & of_reference).total(), counts.total(), of_reference.total())
+            for of_reference in map(self._counts, references)
+        ]
+        return max(matches, key=lambda match: (match.gleu, -match.reference))
+
+    def _count(self, line: str) -> Counter[tuple[str, ...]]:
+        """How often each n-gram of 1 to 4 tokens is in a line."""
+        text = line.lower() if self.options.lowercase else line
+        tokens = self._bleu.corpus_metric.tokenizer(text.rstrip()).split()
+        return Counter(
+            tuple(tokens[i : i + n]) for n in range(1, MAX_NGRAM_TOKENS + 1) for i in range(len(tokens) - n + 1)
+        )

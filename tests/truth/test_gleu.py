@@ -1,0 +1,71 @@
+"""GLEU by its definition: one pool of n-grams of 1 to 4 tokens, clipped matches, the smaller of precision and recall."""
+
+import random
+
+import pytest
+from sacrebleu.metrics import BLEU
+
+from nmt.metrics.bleu import BleuOptions
+from nmt.metrics.gleu import Gleu
+
+GIVEN = BleuOptions(tokenize="none")
+
+
+def ngrams(line):
+    """All n-grams of a line, those that occur twice listed twice."""
+    tokens = line.split()
+    return [tokens[i:j] for i in range(len(tokens)) for j in range(i + 1, min(i + 4, len(tokens)) + 1)]
+
+
+def matches(hypothesis, reference):
+    """How many n-grams of the hypothesis can be crossed out in the reference, each once."""
+    left, crossed = ngrams(reference), 0
+    for ngram in ngrams(hypothesis):
+        if ngram in left:
+            left.remove(ngram)
+            crossed += 1
+    return crossed
+
+
+@pytest.fixture
+def lines():
+    """60 pairs of lines of 0 to 9 words, of few words, so that n-grams are repeated."""
+    chance = random.Random(4)
+    return [[" ".join(chance.choices("abc", k=chance.randint(0, 9))) for _ in range(60)] for _ in range(2)]
+
+
+def test_a_sentence_has_the_smaller_of_precision_and_recall_of_its_pooled_ngrams(lines):
+    assert Gleu(GIVEN).sentence_scores(["a a b"], [["a b"]]) == [pytest.approx(100 * 3 / 6)]  # a, b, a b of 6
+    expected = [
+        100 * matches(*pair) / most if (most := max(map(len, map(ngrams, pair)))) else 0
+        for pair in zip(*lines, strict=True)
+    ]
+    assert len({*expected}) > 20 and Gleu(GIVEN).sentence_scores(lines[0], [lines[1]]) == pytest.approx(expected)
+
+
+def test_a_test_set_has_the_value_of_the_sums_that_sacrebleu_counts(lines):
+    counts = [BLEU(tokenize="none", force=True).corpus_score(one, [other]) for one, other in (lines, lines[::-1])]
+    precision, recall = (sum(side.counts) / sum(side.totals) for side in counts)
+    assert precision != recall
+    assert Gleu(GIVEN)(lines[0], [lines[1]]).value == pytest.approx(100 * min(precision, recall))
+
+
+def test_the_value_is_the_same_when_translation_and_reference_change_places(lines):
+    assert Gleu(GIVEN).sentence_scores(*lines[:1], lines[1:]) == Gleu(GIVEN).sentence_scores(lines[1], lines[:1])
+
+
+def test_the_tokens_and_the_case_that_count_stand_in_the_signature():
+    raw, other = ["Ja, so."], ["ja , so ."]
+    assert Gleu(BleuOptions(lowercase=True))(raw, [other]).value == 100
+    assert Gleu(BleuOptions())(raw, [other]).value == pytest.approx(100 * 6 / 10)  # 3 tokens match, 2 pairs, 1 of three
+    assert Gleu(GIVEN)(raw, [other]).value == 0
+    assert "|case:lc|tok:none|ngrams:1-4|" in Gleu(BleuOptions(lowercase=True, tokenize="none"))(raw, [other]).signature
+    assert "|case:mixed|tok:13a|" in Gleu(BleuOptions())(raw, [other]).signature
+
+
+def test_of_several_references_the_one_that_matches_best_counts(lines):
+    metric, (hypotheses, first) = Gleu(GIVEN), lines
+    second = first[::-1]
+    alone = [metric.sentence_scores(hypotheses, [references]) for references in (first, second)]
+    assert metric.sentence_scores(hypotheses, [first, second]) == list(map(max, *alone))
+    assert metric(hypotheses, [first, hypotheses]).value == 100

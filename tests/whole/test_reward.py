@@ -1,0 +1,47 @@
+"""`nmt train --criterion reward`: from a trained model, recorded by name, continued bit for bit."""
+
+import json
+
+import pytest
+from conftest import train_arguments
+
+REWARD = ("--criterion=reward", "--criterion.decoder.n-best=4", "--criterion.decoder.max-len-b=2", "--no-valid-bleu")
+
+
+def test_a_run_by_reward_begins_with_a_trained_model_or_not_at_all(data, trained, tmp_path, call):
+    for more in ([], ["--dry-run"]):
+        refused = call(*train_arguments(data, tmp_path / "run", 2, *REWARD, *more))
+        assert refused.code == 2 and "--criterion reward: needs a trained model" in refused.err
+        assert "(give --init-from MODEL)" in refused.err
+    assert not list(tmp_path.glob("run/checkpoints/*"))
+    dry = call(*train_arguments(data, tmp_path / "run", 2, *REWARD, f"--init-from={trained}", "--dry-run", "--json"))
+    assert dry.code == 0 and dry.json["first"] == 1
+
+
+@pytest.mark.parametrize("objective", ["reward", "risk"])
+def test_a_continued_run_by_reward_has_the_samples_of_an_uninterrupted_one(objective, data, trained, tmp_path, call):
+    more = (*REWARD, f"--objective={objective}", f"--init-from={trained}", "--valid-every=2u", "--lr=0.001")
+    for folder, ends in (("whole", [4]), ("cut", [2, 4])):
+        for end in ends:
+            result = call(*train_arguments(data, tmp_path / folder, end, *more, "--save-every=2u"))
+            assert result.code == 0, result.err
+    whole, cut = ((tmp_path / folder / "metrics.jsonl").read_bytes() for folder in ("whole", "cut"))
+    assert whole == cut
+    records = [json.loads(line) for line in whole.splitlines()]
+    updates = [record for record in records if "loss" in record]
+    assert len(updates) == 4 and all(0 <= record["reward"] < 1 < record["nll"] for record in updates)
+    assert {"valid_loss", "valid_ppl", "valid_reward"} <= records[-1].keys()
+
+
+def test_a_reward_by_options_and_what_does_not_belong_together_is_refused(data, trained, tmp_path, call):
+    def run(*more):
+        return call(*train_arguments(data, tmp_path / "run", 1, *REWARD, f"--init-from={trained}", *more))
+
+    refused = run("--with-reference")
+    assert refused.code == 2 and "--objective risk" in refused.err
+    refused = run("--reward=bleu", "--reward.tokenize=14a")
+    assert refused.code == 2 and "unknown tokenizer of BLEU '14a'" in refused.err
+    taken = run(
+        "--reward=chrf", "--reward.lowercase", "--likelihood-weight=0.3", "--objective=risk", "--with-reference"
+    )
+    assert taken.code == 0, taken.err
