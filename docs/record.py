@@ -26,7 +26,7 @@ from rich.text import Text
 
 DOCS = Path(__file__).parent
 COLUMNS, ROWS, HISTORY_ROWS = 110, 46, 500
-FIRST_LINES, LAST_LINES = 6, 24  # of a long capture
+FIRST_LINES, LAST_LINES = 22, 8  # of a long capture
 PROMPT = "$ "
 TAB, END_OF_INPUT, CLEAR_LINE = "\t", "\x04", "\x15"
 # The template of rich without the fonts that a browser would fetch.

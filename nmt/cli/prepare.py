@@ -10,7 +10,7 @@ from rich.text import Text
 from nmt import opt, options_class
 from nmt.cli.command import Command
 from nmt.data.prepare import PrepareOptions, prepare
-from nmt.errors import quoted
+from nmt.data.sets import set_label
 from nmt.log import log
 
 
@@ -36,16 +36,12 @@ def _tokens_table(report: dict[str, Any]) -> Table:
     for heading in ("set", "side", "all", "a line", "longest", "a word", "unknown"):
         table.add_column(heading, justify="left" if heading in ("set", "side") else "right", overflow="fold")
     for row in report["sets"]:
-        for side, name in (("source", _name(row)), ("target", "")):
+        for side, name in (("source", set_label(row["kind"], row["name"])), ("target", "")):
             counts = row[side]
             numbers = f"{counts['tokens']:,}", f"{counts['tokens_per_sentence']:.2f}", f"{counts['longest']:,}"
             shares = f"{counts['tokens_per_word']:.3f}", f"{counts['unknown_percent']:.3f}%"
             table.add_row(*(Text(cell) for cell in (name, side, *numbers, *shares)))
     return table
-
-
-def _name(row: dict[str, Any]) -> str:
-    return row["kind"] if row["kind"] in ("train", row["name"]) else f"{row['kind']} {quoted(row['name'])}"
 
 
 def _pairs_line(row: dict[str, Any]) -> str:
@@ -58,7 +54,7 @@ def _pairs_line(row: dict[str, Any]) -> str:
         f"{empty:,} with an empty side" if empty else "",
         f"columns: {columns}" if columns else "",
     ]
-    counts = f"{_name(row)}: {row['read']:,} pairs read, {row['kept']:,} kept{dropped}"
+    counts = f"{set_label(row['kind'], row['name'])}: {row['read']:,} pairs read, {row['kept']:,} kept{dropped}"
     return "; ".join(filter(None, [counts, *notes]))
 
 

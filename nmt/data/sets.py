@@ -179,6 +179,11 @@ def text_sets(options: CorpusOptions, hold_out: int = 0, columns: Sequence[str] 
     return sets
 
 
+def set_label(kind: str, name: str) -> str:
+    """The name of a set in messages: its kind, and its own name where that says more."""
+    return kind if kind in ("train", name) else f"{kind} {quoted(name)}"
+
+
 def _of_prefix(prefix: str, source_lang: str, target_lang: str) -> FilePair:
     return FilePair(_of_language(prefix, source_lang), _of_language(prefix, target_lang))
 

@@ -16,7 +16,7 @@ import numpy as np
 from nmt.data.duplicates import find_repeated
 from nmt.data.encode import CHUNK_PAIRS, FilePair
 from nmt.data.row_files import SIDES
-from nmt.data.sets import CorpusOptions, Kind, text_sets
+from nmt.data.sets import CorpusOptions, Kind, set_label, text_sets
 from nmt.data.shards import PreparedData, named_pipeline
 from nmt.data.workers import in_order
 from nmt.doctor.examine import ExaminedPairs, ExaminePairs
@@ -90,7 +90,7 @@ class SetReport:
 
     @property
     def label(self) -> str:
-        return self.kind if self.kind in ("train", self.name) else f"{self.kind} {quoted(self.name)}"
+        return set_label(self.kind, self.name)
 
 
 @dataclass

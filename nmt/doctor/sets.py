@@ -7,7 +7,7 @@ from itertools import compress, count, islice
 import numpy as np
 
 from nmt.data.encode import CHUNK_PAIRS, FilePair
-from nmt.data.sets import Kind
+from nmt.data.sets import Kind, set_label
 from nmt.data.shards import Corpus
 from nmt.doctor.examine import LinePairs
 from nmt.doctor.findings import Example, Finding
@@ -62,7 +62,7 @@ class PairSet:
         self.findings: list[Finding] = []
         self.num_pairs = self.num_examined = 0
         self._starts: list[int] = []  # number of pairs before each part
-        self.label = kind if kind == "train" else f"{kind} {quoted(name)}"
+        self.label = set_label(kind, name)
 
     def count(self, max_pairs: int, signals: Signals) -> None:
         """Count the pairs of each part. max_pairs: pairs to examine, at most; 0 for all"""

@@ -98,6 +98,15 @@ def test_prepared_data_is_named_without_a_flag(data, call):
     assert result.code == 0
 
 
+def test_a_set_that_is_named_as_its_kind_is_reported_by_one_word(tmp_path, call):
+    for name, lines in (("train", SOURCE), ("valid", SOURCE[:1])):
+        for language in ("en", "de"):
+            (tmp_path / f"{name}.{language}").write_text("".join(f"{line}\n" for line in lines))
+    files = [f"--train={tmp_path / 'train'}", f"--valid={tmp_path / 'valid'}"]
+    result = call("doctor", "--source-lang=en", "--target-lang=de", *files, "--fail-on=never")
+    assert result.code == 0 and "\nvalid: 1 pairs" in result.out and "in the training" in result.out
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
