@@ -104,6 +104,16 @@ def specification(loaded: LoadedModel) -> Any:
     o = model.options
     if o.ffn == "moe":
         raise UserError(f"{name}: has experts (--ffn moe); CTranslate2 has dense feed-forward networks only")
+    if o.positions == "relative":
+        raise UserError(
+            f"{name}: has relative positions, which the export to CTranslate2 does not write (translate with "
+            "`nmt translate`, or train with --positions sinusoidal)"
+        )
+    if o.attention_window is not None:
+        raise UserError(
+            f"{name}: has --attention-window {o.attention_window}; CTranslate2 sees all positions (translate with "
+            "`nmt translate`, or train without it)"
+        )
     shape = cast(EncoderLayer, model.encoder[0]).self_attention.shape
     if shape.keys != shape.values:
         raise UserError(

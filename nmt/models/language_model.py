@@ -98,7 +98,7 @@ class LanguageModel(Model):
             bias = states.new_zeros(1, 1, state.length + 1)  # all positions are visible
             caches: dict[str, Tensor] = {}
             for i, layer in enumerate(layers):
-                states, cache = layer(states, (past[f"{i}.keys"], past[f"{i}.values"]), state.length, bias)
+                states, cache = layer(states, (past[f"{i}.keys"], past[f"{i}.values"]), state.length, bias, None)
                 caches[f"{i}.keys"], caches[f"{i}.values"] = cache
             return self.log_probs(self.norm(states), output), state.after(state.sentences, caches, None)
 

@@ -73,10 +73,23 @@ class TransformerOptions:
     norm_position: Literal["post", "pre"] = opt(
         "post", "post: norm(x + f(x)), the paper; pre: x + f(norm(x)) and a final norm"
     )
-    positions: Literal["sinusoidal", "t2t-sinusoidal", "learned"] = opt(
-        "sinusoidal", "the paper's sinusoids, the reference code's and fairseq's variant, or learned vectors"
+    positions: Literal["sinusoidal", "t2t-sinusoidal", "learned", "relative"] = opt(
+        "sinusoidal",
+        "the paper's sinusoids, the reference code's and fairseq's variant, learned vectors, or vectors of distances "
+        "in self-attention (Shaw et al., 2018)",
     )
     max_positions: int = opt(1024, "learned positions; a longer sentence repeats the last", minimum=1)
+    relative_distance: int = opt(16, "relative positions: larger distances count as this, k in their paper", minimum=1)
+    relative_heads: Literal["shared", "separate"] = opt(
+        "shared", "relative positions: the heads of a layer share vectors, or have separate ones"
+    )
+    relative_values: bool = opt(True, "relative positions of values and keys; else of keys only")
+    attention_window: int | None = opt(
+        None,
+        "self-attention sees this many positions, r in section 4 of the paper: around its own in the encoder, up to its "
+        "own in the decoder; none sees all",
+        minimum=1,
+    )
     attention_bias: bool = opt(False, "biases in the attention projections, as fairseq has; the paper has none")
     output_bias: bool = opt(False, "a bias on the logits; the paper has none")
     tie: Literal["all", "target", "none"] = opt(

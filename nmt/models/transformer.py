@@ -24,7 +24,7 @@ from nmt.nn.dropout import dropout
 from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, LayerShape, LayerStep
 from nmt.nn.linear import Linear
 from nmt.nn.moe import LOSS_NAMES, Balance, mixtures_in
-from nmt.nn.positions import LearnedPositions, SinusoidalPositions
+from nmt.nn.positions import LearnedPositions, NoPositions, RelativeShape, SinusoidalPositions
 from nmt.nn.quantized import Int8Linear
 from nmt.symbols import PAD
 
@@ -42,9 +42,14 @@ class Transformer(Model):
         if options.tie == "all" and not vocabularies.joint:
             raise UserError("--tie all: source and target have separate vocabularies (give --tie target or none)")
         o, self.options, self.width = options, options, options.d_model
+        self.is_relative = o.positions == "relative"
         d_k, d_v = o.d_k or o.d_model // o.heads, o.d_v or o.d_model // o.heads
         pre_norm = o.norm_position == "pre"
-        attention = AttentionShape(o.d_model, o.heads, d_k, d_v, o.attention_bias, o.attention_dropout)
+        separate = o.relative_heads == "separate"
+        relative = RelativeShape(o.relative_distance, separate, o.relative_values) if self.is_relative else None
+        attention = AttentionShape(
+            o.d_model, o.heads, d_k, d_v, o.attention_bias, o.attention_dropout, relative, o.attention_window
+        )
         shape = LayerShape(attention, o.d_ff, o.dropout, o.activation_dropout, pre_norm)
         self.source_embedding = _embedding(vocabularies.source, o.d_model)
         self.target_embedding = self.source_embedding if o.tie == "all" else _embedding(vocabularies.target, o.d_model)
@@ -65,6 +70,8 @@ class Transformer(Model):
             self.output.weight = self.target_embedding.weight
 
     def _positions(self) -> nn.Module:
+        if self.is_relative:
+            return NoPositions()
         if self.options.positions == "learned":
             return LearnedPositions(self.width, self.options.max_positions)
         return SinusoidalPositions(self.width, self.options.positions)
@@ -81,10 +88,10 @@ class Transformer(Model):
             balances.append(balance)
         return Output.of_layers(self.decoder_norm(states), balances, batch.num_target_tokens)
 
-    def embed(self, vectors: Tensor, positions: Tensor) -> Tensor:
+    def embed(self, vectors: Tensor, positions: Tensor | float) -> Tensor:
         """sqrt(d_model) * embedding + position, then dropout (sections 3.4, 3.5 and 5.4).
 
-        vectors: (B, T, D) embeddings with positions (T, D), or (N, D) with (1, D); returns the shape of `vectors`
+        vectors: (B, T, D) embeddings with positions (T, D), or (N, D) with (1, D), or 0; returns the shape of `vectors`
         """
         return dropout(vectors * math.sqrt(self.width) + positions, self.options.dropout, self.training)
 
@@ -105,7 +112,11 @@ class Transformer(Model):
         per_target = linear_flops(self.decoder) - of_memory + linear_flops(self.output)
         shape = layers[0].self_attention.shape
         scores = len(self.encoder) * source**2 + len(layers) * target * (target + source)  # queries times keys
-        return source * per_source + target * per_target + scores * 2 * shape.heads * (shape.keys + shape.values)
+        flops = source * per_source + target * per_target + scores * 2 * shape.heads * (shape.keys + shape.values)
+        if (relative := layers[0].self_attention.relative) is not None:
+            flops = flops + len(self.encoder) * relative.flops(source, shape.heads)
+            flops = flops + len(layers) * relative.flops(target, shape.heads)
+        return flops
 
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
         with recording() as weights:
@@ -138,11 +149,14 @@ class Transformer(Model):
             self.prepared_layers if self.compiled_layers else lambda: layers
         )  # these record attention
 
+        window = self.options.attention_window or 0  # the last 0 are all
+
         def step(tokens: Tensor, state: State) -> tuple[Tensor, State]:
             memory, used = state.sentences, state.num_entries
             padding_bias = memory["padding_bias"].flatten(0, 1)  # BH 1 S
             B, H = len(memory["padding_bias"]), self.options.heads
-            ancestors = state.append_entries(tokens, B)  # N t
+            ancestors = state.append_entries(tokens, B)[:, -window:]  # N t, of the window
+            ages = _ages(ancestors, state.num_entries) if self.is_relative else None  # E
             bias = torch.full((len(tokens), state.num_entries), -math.inf, device=tokens.device)  # N E
             bias = bias.scatter_(1, ancestors, 0.0).view(B, 1, -1, state.num_entries)  # B 1 W E
             bias = bias.expand(-1, H, -1, -1).flatten(0, 1)  # BH W E
@@ -153,7 +167,7 @@ class Transformer(Model):
                 for i, layer in enumerate(recording_layers() if state.watched else layers):
                     keys_values = memory[f"{i}.keys"], memory[f"{i}.values"]
                     memory_keys_values = memory[f"{i}.memory_keys"], memory[f"{i}.memory_values"]
-                    states, keys_values = layer(states, keys_values, used, bias, memory_keys_values, padding_bias)
+                    states, keys_values = layer(states, keys_values, used, bias, ages, memory_keys_values, padding_bias)
                     caches[f"{i}.keys"], caches[f"{i}.values"] = keys_values
             log_probs = self.log_probs(self.decoder_norm(states), output)  # N V
             attention = weights[2 * self.alignment_layer + 1].mean(1).flatten(0, 1) if weights else None  # N S
@@ -179,6 +193,15 @@ class Transformer(Model):
         shape = cast(DecoderLayer, self.decoder[0]).self_attention.shape
         positions = len(self.decoder) * (source_length + target_length)
         return FLOAT32_BYTES * shape.heads * (positions * (shape.keys + shape.values) + source_length)
+
+
+def _ages(ancestors: Tensor, num_entries: int) -> Tensor:
+    """How many positions before the newest each entry of a search stands, which all sentences share: (E,) int64.
+
+    ancestors: (N, t), see State; entries that are nobody's ancestors get 0
+    """
+    ages = torch.arange(ancestors.shape[1] - 1, -1, -1, device=ancestors.device).expand_as(ancestors)  # N t
+    return ancestors.new_zeros(num_entries).scatter_(0, ancestors.flatten(), ages.flatten())
 
 
 def _embedding(size: int, width: int) -> nn.Embedding:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import torch
@@ -17,6 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import Linear
+from nmt.nn.positions import RelativePositions, RelativeShape
 
 MAX_PLAIN_SCORES: Final = 128**2  # scores of a head up to which a CPU trains faster by `plain_attention`
 INITIAL_CACHE_STEPS: Final = 16
@@ -31,6 +33,7 @@ class AttentionShape:
     width: D; heads: H; keys, values: K and V, of one head
     bias: whether the projections have biases; the paper's have none
     dropout: probability, on attention weights
+    relative, window: of self-attention only; its relative positions, and how many positions it sees (see `window_mask`)
     """
 
     width: int
@@ -39,6 +42,8 @@ class AttentionShape:
     values: int
     bias: bool = False
     dropout: float = 0.0
+    relative: RelativeShape | None = None
+    window: int | None = None
 
 
 @contextmanager
@@ -58,18 +63,42 @@ def _record(weights: Tensor, heads: Sequence[int]) -> None:
         recorded.append(weights.unflatten(0, heads))
 
 
+def window_mask(length: int, window: int, mask: Tensor | None, causal: bool, device: torch.device) -> Tensor:
+    """The mask of restricted self-attention (Vaswani et al., 2017, section 4): (B or 1, 1, T, T), True where visible.
+
+    A query i sees the keys j with |i - j| <= (window - 1) // 2, or causal with 0 <= i - j < window.
+    mask: (B, 1, 1, T), True where a key is visible; without effect if causal
+    """
+    positions = torch.arange(length, device=device)
+    offsets = positions[:, None] - positions  # T T, i - j
+    if causal:
+        return ((offsets >= 0) & (offsets < window))[None, None]
+    near = (offsets.abs() <= (window - 1) // 2)[None, None]
+    if mask is None:
+        return near
+    near = near & mask  # B 1 T T
+    return near | (mask & ~near.any(-1, keepdim=True))  # padding far from the sentence sees all of it: no row is empty
+
+
 def attention(
-    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool, dropout_probability: float
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    dropout_probability: float,
+    relative: RelativePositions | None = None,
 ) -> Tensor:
     """softmax(Q K^T / sqrt(d_k)) V, equation 1, by the faster of two implementations: (B, H, T, V).
 
     queries: (B, H, T, K); keys: (B, H, S, K); values: (B, H, S, V)
-    mask: (B, 1, 1, S), True where a key is visible, at least one per row
+    mask: (B, 1, 1 or T, S), True where a key is visible, at least one per row
     causal: whether a query sees no key after its own position; replaces the mask
     dropout_probability: of each weight
+    relative: positions of self-attention, which fused kernels do not know
     """
-    if _plain_is_faster(queries, keys):
-        return plain_attention(queries, keys, values, mask, causal, dropout_probability)
+    if relative is not None or _plain_is_faster(queries, keys):
+        return plain_attention(queries, keys, values, mask, causal, dropout_probability, relative)
     return scaled_dot_product_attention(queries, keys, values, mask, dropout_probability, causal)
 
 
@@ -82,7 +111,13 @@ def _plain_is_faster(queries: Tensor, keys: Tensor) -> bool:
 
 
 def plain_attention(
-    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool, dropout_probability: float
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    dropout_probability: float,
+    relative: RelativePositions | None = None,
 ) -> Tensor:
     """`attention` without a fused kernel, whose overhead on short sentences is larger than what it saves."""
     B, H, T, _ = queries.shape
@@ -91,20 +126,30 @@ def plain_attention(
     if causal:
         bias = queries.new_full((T, S), -math.inf).triu(1)[None, None]  # 1 1 T S
     elif mask is not None:
-        bias = bias.masked_fill(~mask, -math.inf)  # B 1 1 S
+        bias = bias.masked_fill(~mask, -math.inf)  # B 1 1|T S
     transposed_keys = keys.flatten(0, 1).transpose(1, 2)  # BH K S
     bias = bias.expand(B, H, -1, S).flatten(0, 1)  # BH 1|T S
-    return attention_of_transposed(queries, transposed_keys, values, bias, dropout_probability)
+    if relative is None:
+        return attention_of_transposed(queries, transposed_keys, values, bias, dropout_probability)
+    bias = bias + relative.scores(queries).flatten(0, 1)  # BH T T
+    more = None if relative.values is None else relative.sums
+    return attention_of_transposed(queries, transposed_keys, values, bias, dropout_probability, more)
 
 
 def attention_of_transposed(
-    queries: Tensor, transposed_keys: Tensor, values: Tensor, bias: Tensor, dropout_probability: float = 0.0
+    queries: Tensor,
+    transposed_keys: Tensor,
+    values: Tensor,
+    bias: Tensor,
+    dropout_probability: float = 0.0,
+    more_sums: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     """Equation 1 with the keys given transposed: (B, H, T, V).
 
     A CPU multiplies a few queries with transposed keys several times as fast as with keys by row.
     queries: (B, H, T, K); transposed_keys: (B * H, K, S); values: (B, H, S, V)
-    bias: (B * H, 1 or T, S), added to the scores: 0, or minus infinity where a key is masked
+    bias: (B * H, 1 or T, S), added to the scores: 0 or a term of relative positions, or minus infinity where a key is masked
+    more_sums: the function weights (B, H, T, S) -> what is added to the weighted sums, (B, H, T, V)
     """
     heads = queries.shape[:2]
     scores = torch.baddbmm(bias, queries.flatten(0, 1), transposed_keys, alpha=queries.shape[3] ** -0.5)  # BH T S
@@ -113,7 +158,7 @@ def attention_of_transposed(
     if dropout_probability:
         weights = dropout(weights, dropout_probability, True)
     sums: Tensor = torch.bmm(weights, values.flatten(0, 1)).unflatten(0, heads)  # B H T V
-    return sums
+    return sums if more_sums is None else sums + more_sums(weights.unflatten(0, heads))
 
 
 def append_to_cache(cache: Tensor, new: Tensor, used: int, dim: int) -> Tensor:
@@ -133,13 +178,14 @@ def append_to_cache(cache: Tensor, new: Tensor, used: int, dim: int) -> Tensor:
 
 
 KeysValues = tuple[Tensor, Tensor]  # transposed keys (B, H, K, S or C) and values (B, H, S or C, V)
-SelfAttentionStep = Callable[[Tensor, KeysValues, int, Tensor], tuple[Tensor, KeysValues]]
-"""(states, cache, used, bias) -> (N, D), and the cache with W entries more: attention of the next position of a search.
+SelfAttentionStep = Callable[[Tensor, KeysValues, int, Tensor, Tensor | None], tuple[Tensor, KeysValues]]
+"""(states, cache, used, bias, ages) -> (N, D), and the cache with W entries more: attention of a search's next position.
 
 states: (N, D) of the next position
 cache: of a sentence's entries, the first `used` filled
 bias: broadcasts to (B * H, W, used + W), 0 for a hypothesis' own ancestors and minus infinity for other entries, so that
     nothing in the cache moves when hypotheses change places
+ages: (used + W,) int64, how many positions before the next each entry stands; read with relative positions only
 """
 CrossAttentionStep = Callable[[Tensor, KeysValues, Tensor], Tensor]
 """(states (N, D), memory, bias (B * H, 1, S), minus infinity at padding) -> (N, D): attention of one position."""
@@ -168,9 +214,17 @@ class _Attention(nn.Module):
         heads: Tensor = states.unflatten(-1, (self.shape.heads, -1))  # B T H K
         return heads.transpose(1, 2)  # B H T K
 
-    def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    def _attend(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None,
+        causal: bool,
+        relative: RelativePositions | None = None,
+    ) -> Tensor:
         probability = self.shape.dropout if self.training else 0.0
-        sums = attention(queries, keys, values, mask, causal, probability)  # B H T V
+        sums = attention(queries, keys, values, mask, causal, probability, relative)  # B H T V
         merged: Tensor = self.output(sums.transpose(1, 2).flatten(2))  # B T D
         return merged
 
@@ -180,20 +234,26 @@ class SelfAttention(_Attention):
 
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__(shape)
+        sizes = shape.heads, shape.keys, shape.values
+        self.relative = RelativePositions(shape.relative, *sizes) if shape.relative else None
         self._widths = [shape.heads * shape.keys, shape.heads * shape.keys, shape.heads * shape.values]
         self.queries_keys_values = self._projection(*self._widths)
 
     def forward(self, states: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
         """states: (B, T, D) -> (B, T, D). mask: (B, 1, 1, T), True where a key is visible"""
-        queries, keys, values = self.queries_keys_values(states).split(self._widths, dim=-1)
-        return self._attend(self._split(queries), self._split(keys), self._split(values), mask, causal)
+        if self.shape.window is not None:
+            mask, causal = window_mask(states.shape[1], self.shape.window, mask, causal, states.device), False
+        queries, keys, values = map(self._split, self.queries_keys_values(states).split(self._widths, dim=-1))
+        return self._attend(queries, keys, values, mask, causal, self.relative)
 
     def prepared(self) -> SelfAttentionStep:
         """The layer for one search, without gradient."""
         project, project_output = self.queries_keys_values.prepared(), self.output.prepared()
-        widths, H = self._widths, self.shape.heads
+        widths, H, relative = self._widths, self.shape.heads, self.relative
 
-        def step(states: Tensor, cache: KeysValues, used: int, bias: Tensor) -> tuple[Tensor, KeysValues]:
+        def step(
+            states: Tensor, cache: KeysValues, used: int, bias: Tensor, ages: Tensor | None
+        ) -> tuple[Tensor, KeysValues]:
             B = len(cache[0])
             W = len(states) // B
             queries, key, value = (
@@ -204,7 +264,12 @@ class SelfAttention(_Attention):
             values = append_to_cache(cache[1], value, used, 2)  # B H C V
             end = used + W
             visible_keys, visible_values = keys.flatten(0, 1)[:, :, :end], values[:, :, :end]
-            sums = attention_of_transposed(queries, visible_keys, visible_values, bias)  # B H W V
+            more = None
+            if relative is not None:
+                assert ages is not None
+                bias = bias + relative.past_scores(queries, ages).flatten(0, 1)
+                more = None if relative.values is None else partial(relative.past_sums, ages=ages)
+            sums = attention_of_transposed(queries, visible_keys, visible_values, bias, more_sums=more)  # B H W V
             return project_output(sums.transpose(1, 2).reshape(B * W, -1)), (keys, values)
 
         return step

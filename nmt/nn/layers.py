@@ -159,18 +159,20 @@ class CausalLayer(EncoderLayer):
         attention_input, attention_result = self.self_attention_residual.prepared()
         feed_forward_input, feed_forward_result = self.feed_forward_residual.prepared()
 
-        def step(states: Tensor, cache: KeysValues, used: int, bias: Tensor) -> tuple[Tensor, KeysValues]:
-            change, cache = attend(attention_input(states), cache, used, bias)
+        def step(
+            states: Tensor, cache: KeysValues, used: int, bias: Tensor, ages: Tensor | None
+        ) -> tuple[Tensor, KeysValues]:
+            change, cache = attend(attention_input(states), cache, used, bias, ages)
             states = attention_result(states, change)
             return feed_forward_result(states, feed_forward(feed_forward_input(states))), cache
 
         return step
 
 
-LayerStep = Callable[[Tensor, KeysValues, int, Tensor, KeysValues, Tensor], tuple[Tensor, KeysValues]]
-"""(states, cache, used, bias, memory, padding_bias) -> (N, D), and the cache: a decoder layer at the next position.
+LayerStep = Callable[[Tensor, KeysValues, int, Tensor, Tensor | None, KeysValues, Tensor], tuple[Tensor, KeysValues]]
+"""(states, cache, used, bias, ages, memory, padding_bias) -> (N, D), and the cache: a decoder layer at the next position.
 
-states, cache, used, bias: see SelfAttentionStep; memory, padding_bias: see CrossAttentionStep
+states, cache, used, bias, ages: see SelfAttentionStep; memory, padding_bias: see CrossAttentionStep
 """
 
 
@@ -208,9 +210,15 @@ class DecoderLayer(_Layer):
         feed_forward_input, feed_forward_result = self.feed_forward_residual.prepared()
 
         def step(
-            states: Tensor, cache: KeysValues, used: int, bias: Tensor, memory: KeysValues, padding_bias: Tensor
+            states: Tensor,
+            cache: KeysValues,
+            used: int,
+            bias: Tensor,
+            ages: Tensor | None,
+            memory: KeysValues,
+            padding_bias: Tensor,
         ) -> tuple[Tensor, KeysValues]:
-            change, cache = attend(attention_input(states), cache, used, bias)
+            change, cache = attend(attention_input(states), cache, used, bias, ages)
             states = attention_result(states, change)
             states = cross_result(states, attend_to_memory(cross_input(states), memory, padding_bias))
             return feed_forward_result(states, feed_forward(feed_forward_input(states))), cache

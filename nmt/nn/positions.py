@@ -1,10 +1,16 @@
-"""Position encodings (Vaswani et al., 2017, section 3.5): sinusoids, the reference code's variant, and learned vectors."""
+"""Position encodings (Vaswani et al., 2017, section 3.5), and relative positions (Shaw et al., 2018).
+
+Dimensions: B sentences, T queries, D width, H heads, K and V width of a head's keys and values; in a search W hypotheses
+per sentence and E entries of a cache.
+"""
 
 import math
+from dataclasses import dataclass
 from typing import Final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 INITIAL_POSITIONS: Final = 256  # of a table of sinusoids
 
@@ -55,3 +61,101 @@ class LearnedPositions(nn.Module):
         if start + length - 1 <= last:
             return self.weight[start : start + length]
         return self.weight[torch.arange(start, start + length, device=self.weight.device).clamp(max=last)]
+
+
+class NoPositions(nn.Module):
+    """Nothing to add to embeddings, for a model with relative positions."""
+
+    def forward(self, start: int, length: int) -> float:
+        return 0.0
+
+
+@dataclass(frozen=True)
+class RelativeShape:
+    """The sizes of relative positions.
+
+    distance: k, at which distances are clipped
+    separate: whether each head has vectors of its own
+    values: whether values have vectors too, or keys alone
+    """
+
+    distance: int
+    separate: bool
+    values: bool
+
+
+class RelativePositions(nn.Module):
+    """Vectors of the distances j - i from a query i to a key j, clipped to -k ... k (Shaw et al., 2018, section 3).
+
+    keys: (2k + 1, K), or (H, 2k + 1, K) with separate heads; the vector of distance d, in row k + d, is added to a key
+    values: the same with V for K, added to values; or None
+    """
+
+    values: nn.Parameter | None
+
+    def __init__(self, shape: RelativeShape, heads: int, keys: int, values: int) -> None:
+        super().__init__()
+        self.distance = shape.distance
+        tables = (heads,) if shape.separate else ()
+        self.keys = nn.Parameter(_glorot(*tables, 2 * shape.distance + 1, keys))
+        self.values = nn.Parameter(_glorot(*tables, 2 * shape.distance + 1, values)) if shape.values else None
+
+    def scores(self, queries: Tensor) -> Tensor:
+        """The terms of the keys' vectors in all scores: (B, H, T, T). queries: (B, H, T, K)
+
+        A query is multiplied by 2k + 1 vectors, whatever T (section 3.3 multiplies by T).
+        """
+        T, n = queries.shape[2], min(self.distance, queries.shape[2])
+        products = _product(queries * queries.shape[3] ** -0.5, self._nearest(self.keys, n).mT)  # B H T 2n+1
+        first, last = (products[..., [i]].expand(-1, -1, -1, T - n) for i in (0, -1))
+        by_distance = torch.cat([first, products, last], -1)  # B H T 2T+1, of the distances -T ... T
+        # Row i begins at distance -i: each row is read one place earlier than the one before it.
+        skewed: Tensor = by_distance.flatten(2)[..., T:].unflatten(-1, (T, 2 * T))
+        return skewed[..., :T]
+
+    def sums(self, weights: Tensor) -> Tensor:
+        """The terms of the values' vectors in all weighted sums: (B, H, T, V). weights: (B, H, T, T)"""
+        assert self.values is not None
+        T, n = weights.shape[2], min(self.distance, weights.shape[2])
+        by_distance = pad(pad(weights, (0, T)).flatten(2), (T, 0)).unflatten(-1, (T, 2 * T + 1))  # as in `scores`
+        first = by_distance[..., : T - n + 1].sum(-1, keepdim=True)
+        last = by_distance[..., T + n :].sum(-1, keepdim=True)
+        nearest = torch.cat([first, by_distance[..., T - n + 1 : T + n], last], -1)  # B H T 2n+1
+        return _product(nearest, self._nearest(self.values, n))
+
+    def past_scores(self, queries: Tensor, ages: Tensor) -> Tensor:
+        """`scores` of one position of a search: (B, H, W, E).
+
+        queries: (B, H, W, K); ages: (E,) int64, how many positions before the queries each entry stands
+        """
+        return _product(queries * queries.shape[3] ** -0.5, self._of_ages(self.keys, ages).mT)
+
+    def past_sums(self, weights: Tensor, ages: Tensor) -> Tensor:
+        """`sums` of one position of a search: (B, H, W, V). weights: (B, H, W, E); ages: see `past_scores`"""
+        assert self.values is not None
+        return _product(weights, self._of_ages(self.values, ages))
+
+    def flops(self, length: Tensor, heads: int) -> Tensor:
+        """FLOPs of `scores` and `sums` of sentences: (N,) int64. length: (N,) int64"""
+        widths = self.keys.shape[-1] + (0 if self.values is None else self.values.shape[-1])
+        return 2 * heads * widths * length * (2 * length.clamp(max=self.distance) + 1)
+
+    def _nearest(self, table: Tensor, n: int) -> Tensor:
+        """The vectors of the distances -n ... n."""
+        return table.narrow(-2, self.distance - n, 2 * n + 1)
+
+    def _of_ages(self, table: Tensor, ages: Tensor) -> Tensor:
+        return table.detach().index_select(-2, self.distance - ages.clamp(max=self.distance))
+
+
+def _glorot(*shape: int) -> Tensor:
+    """A table (..., R, K), its matrices (R, K) each drawn by itself."""
+    table = torch.empty(shape)
+    for matrix in table.view(-1, *shape[-2:]):
+        nn.init.xavier_uniform_(matrix)
+    return table
+
+
+def _product(vectors: Tensor, table: Tensor) -> Tensor:
+    """(B, H, T, X) times (X, Y), or times (H, X, Y) by head: (B, H, T, Y)"""
+    return torch.einsum("bhtx,hxy->bhty" if table.dim() == 3 else "bhtx,xy->bhty", vectors, table)

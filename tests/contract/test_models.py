@@ -26,6 +26,12 @@ VARIANTS = {  # of models, whose promises hold for them too
         EXPERTS | {"experts": 8, "expert_groups": 2, "expert_every": 1, "gates": "balanced", "norm_position": "pre"},
     ),
 }
+RELATIVE = SMALL["transformer"] | {"positions": "relative", "relative_distance": 2}
+VARIANTS["transformer of relative positions"] = "transformer", RELATIVE
+VARIANTS["transformer of restricted self-attention and relative positions by head"] = (
+    "transformer",
+    RELATIVE | {"relative_distance": 3, "relative_heads": "separate", "relative_values": False, "attention_window": 3},
+)
 LANGUAGE_MODEL = {"layers": 2, "d_model": 32, "d_ff": 40, "heads": 4, "ffn": "moe", "experts": 6, "active_experts": 3}
 VARIANTS["language model of experts"] = "language-model", LANGUAGE_MODEL
 ALL = [*registry.names("model"), *VARIANTS]

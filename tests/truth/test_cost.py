@@ -66,6 +66,13 @@ VARIANTS = {
     "partly tied": {"tie": "target"},
     "keys and values of their own widths": {"d_k": 5, "d_v": 9},
     "learned positions": {"positions": "learned"},
+    "relative positions": {"positions": "relative", "relative_distance": 2, "d_k": 5, "d_v": 9},
+    "relative positions of keys, by head": {
+        "positions": "relative",
+        "relative_heads": "separate",
+        "relative_values": False,
+    },
+    "restricted self-attention": {"attention_window": 3},
     "experts": {"ffn": "moe", "experts": 6, "active_experts": 3},
     "a hierarchy of experts": {"ffn": "moe", "experts": 6, "expert_groups": 3, "expert_every": 1},
 }

@@ -344,6 +344,8 @@ def test_what_ctranslate2_cannot_run_is_refused_with_the_reason(export, call, tm
     both = reason(tmp_path / "narrow", "--model", tmp_path / "rnn")
     assert "--model: 2 are named, and an ensemble cannot be exported" in both
     assert "written '</s>'" in reason(make_model(tmp_path / "words", words=("</s>",)))
+    assert "has relative positions" in reason(make_model(tmp_path / "relative", positions="relative"))
+    assert "has --attention-window 3" in reason(make_model(tmp_path / "window", attention_window=3))
     assert "in reverse order" in reason(make_model(tmp_path / "turned", right_to_left=True))
     (tmp_path / "plugin.py").write_text(PLUGIN)
     registry.load_plugin(str(tmp_path / "plugin.py"))
