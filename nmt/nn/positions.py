@@ -85,9 +85,9 @@ class RelativeShape:
 
 
 class RelativePositions(nn.Module):
-    """Vectors of the distances j - i from a query i to a key j, clipped to -k ... k (Shaw et al., 2018, section 3).
+    """Vectors of distances from a query to a key, clipped to -k ... k (Shaw et al., 2018, section 3.2).
 
-    keys: (2k + 1, K), or (H, 2k + 1, K) with separate heads; the vector of distance d, in row k + d, is added to a key
+    keys: (2k + 1, K), or (H, 2k + 1, K) with separate heads; row k + d is added to the key j of the query i = j - d
     values: the same with V for K, added to values; or None
     """
 
