@@ -268,7 +268,7 @@ def test_bytenet_translates_characters_and_refuses_data_of_subwords(data, corpus
     translated = call("translate", "--model", tmp_path / "run", "--input", source, *search)
     assert translated.code == 0 and translated.out.count("\n") == 15
     alignment = call("translate", "--model", tmp_path / "run", "--input", source, "--alignment=hard")
-    assert alignment.code == 2 and "need a model with attention" in alignment.err
+    assert alignment.code == 2 and "the model has no attention, which they need" in alignment.err
     arguments = [argument for argument in train_arguments(data, tmp_path / "other", 10) if argument not in TINY]
     refused = call(*arguments, *sizes)
     assert (
