@@ -107,7 +107,8 @@ def _rows(values: dict[str, Any]) -> list[tuple[str, str]]:
         text = loss_text(values["loss"], values["nll"], digits=2).removeprefix("loss ")
         rows.append((f"loss of update {values['update']:,}", text))
     if values["best"] is not None:
-        score = "" if values["best_score"] is None else f" ({values['best_by']} {values['best_score']:.4f})"
+        score = values["best_score"]
+        score = " (not validated)" if score is None else f" ({values['best_by']} {score:.4f})"
         rows.append(("best", f"{quoted(values['best'])}{score}"))
     if values["tokens_per_second"] is not None:
         when = " before that" if values["late"] else ""
