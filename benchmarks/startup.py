@@ -21,7 +21,9 @@ def cpu_seconds(command: list[str], checkout: Path, variables: dict[str, str], l
     """User and system time of a process and of those that it started."""
     environment = {**os.environ, "PYTHONPATH": str(checkout), **variables}
     before = os.times()
-    subprocess.run(command, cwd=checkout, env=environment, input=line, capture_output=True)
+    done = subprocess.run(command, cwd=checkout, env=environment, input=line, capture_output=True)
+    if done.returncode not in (0, 2):  # 2: of the mistyped flag
+        raise SystemExit(f"{' '.join(command)}: {done.stderr.decode()}")
     after = os.times()
     return after.children_user + after.children_system - before.children_user - before.children_system
 

@@ -6,7 +6,7 @@ A model folder holds `model.safetensors`, `options.json` and `pipeline/`; a chec
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -69,7 +69,7 @@ class ModelFacts:
         if facts.weights not in WEIGHT_FORMATS:
             found = f"has weights of '{quoted(facts.weights)}', this nmt reads {' and '.join(WEIGHT_FORMATS)}"
             raise ArtefactError(f"{quoted(artefact.folder)}: {found} (use the nmt that wrote it)")
-        return facts
+        return replace(facts, options=registry.completed("model", facts.model, facts.options))
 
     def build(self, folder: Path) -> Model:
         """Build the network with fresh weights. Raises ArtefactError for options or sizes that it cannot have."""

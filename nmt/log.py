@@ -196,6 +196,7 @@ class Log:
                     refresh_per_second=REFRESHES_PER_SECOND,
                     transient=True,
                     redirect_stdout=False,  # it may be a file of results
+                    redirect_stderr=False,  # all lines come by this log
                 )
                 self._live.start(refresh=True)
             elif self._live is not None:

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from nmt.errors import UserError, quoted, unknown
 from nmt.log import log
-from nmt.options import Option, Part, flat, make, options_of
+from nmt.options import REQUIRED, Option, Part, flat, make, options_of
 
 PartClass = TypeVar("PartClass", bound=Callable[..., Any])
 
@@ -256,6 +256,19 @@ def choice_from(values: Mapping[str, Any] = NO_VALUES) -> Callable[[Option], str
     """A `choice` for `options_within` that reads names from values by key, and takes the defaults of the others."""
     given = {key: value.name if isinstance(value, Part) else value for key, value in values.items()}
     return lambda option: str(given.get(option.key, option.default))
+
+
+def completed(kind: str, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Saved options of a part with the options that it has got since, at their defaults, which keep what was before.
+
+    values: by key below the part, as in a saved file; they stay as they are where nothing is known of the part
+    """
+    try:
+        options = options_within(kind, name, choice_from(values))
+    except UserError:
+        return dict(values)
+    defaults = {option.key: option.default for option in options if option.default is not REQUIRED}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in defaults.items()} | dict(values)
 
 
 def choose(kind: str, name: str, values: Mapping[str, Any] = NO_VALUES) -> Part:

@@ -170,7 +170,7 @@ class ShellCommand(TyperCommand):
             self._read(ctx)
         except UserError as error:
             if not ctx.resilient_parsing:  # while a shell completes a word, the others may be wrong
-                raise name_of_peers(self.argv) or error from None
+                raise name_of_peers(error) or error from None
         ctx.args = []
         return []
 

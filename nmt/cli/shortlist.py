@@ -38,6 +38,8 @@ def run(options: ShortlistOptions) -> None:
     for path in filter(None, (output, dictionary)):
         if path.exists() and not options.overwrite:
             raise UserError(f"{quoted(path)}: already there (name another file, or give --overwrite)")
+    if dictionary is not None and output.resolve() == dictionary.resolve():
+        raise UserError(f"{quoted(output)}: is named by --output and by --dictionary (name two files)")
     data = PreparedData(Path(options.data))
     sizes, sides = data.pipeline.sizes, (data.pipeline.source, data.pipeline.target)
     if dictionary is not None and any(side.settings.subword != "none" for side in sides):

@@ -54,10 +54,10 @@ def _before(word: str, words: Sequence[str], table: OptionTable) -> str | None:
     return next((option.flag for option in switches), None)
 
 
-def name_of_peers(words: Sequence[str]) -> UserError | None:
-    """The error for a refused command line with another toolkit's name of a part or preset; None if it has none."""
+def name_of_peers(error: UserError) -> UserError | None:
+    """The error in place of one that quotes another toolkit's name of a part or preset; None if it quotes none."""
     names = peers()["names"]
-    given = next((name for word in words if (name := word.rpartition("=")[2]) in names), None)
+    given = next((name for name in names if f"'{name}'" in str(error)), None)
     return UserError(f"unknown name '{given}' (here: {names[given]})") if given else None
 
 

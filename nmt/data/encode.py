@@ -130,7 +130,7 @@ def decode(chunk: Chunk, on_bad_line: BadLine) -> Texts:
             if line.bad_byte is None:
                 continue
             if on_bad_line == "error":
-                raise bad_bytes(path, number, line)
+                raise bad_bytes(quoted(path), number, line)
             texts.good[i] &= on_bad_line == "replace"
             texts.num_replaced += on_bad_line == "replace"
     return texts

@@ -67,9 +67,9 @@ class TrainingDisplay:
             log.draws_bars = True
 
     def stop(self) -> None:
-        log.draws_bars = False
         with contextlib.suppress(OSError):
             self._live.stop()
+        log.draws_bars = False  # after the live display has left the screen, or a bar would start a second one
 
     def add(self, values: Mapping[str, float | None]) -> None:
         """Take in the record of an update or a validation."""

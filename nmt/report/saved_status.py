@@ -25,7 +25,7 @@ class SavedStatus(msgspec.Struct, frozen=True):
 
     total: updates of the whole run
     seconds_left: until its end; memory: peak in bytes
-    line_seconds: of the updates of the last log line
+    line_seconds: until the next log line, as it was estimated at the last
     end: None while the run goes on
     """
 

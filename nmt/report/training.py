@@ -182,7 +182,7 @@ class Report:
             tokens_per_second=round(window.speed, 1),
             seconds_left=status.seconds_left,
             memory=status.memory,
-            line_seconds=round(window.seconds, 1),
+            line_seconds=round(status.events["log line"], 1),
         )
         if time.monotonic() - self._status_written >= STATUS_SECONDS:
             self._write_status()

@@ -25,6 +25,8 @@ class PlateauOptions:
             raise ValueError(f"--min-lr {self.min_lr}: must be at most --lr {self.lr}")
         if self.stop_lr > self.lr:
             raise ValueError(f"--stop-lr {self.stop_lr}: must be at most --lr {self.lr}")
+        if 0 < self.stop_lr <= self.min_lr:
+            raise ValueError(f"--stop-lr {self.stop_lr}: must be above --min-lr {self.min_lr}, or it is never reached")
 
 
 @dataclass

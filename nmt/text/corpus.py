@@ -76,10 +76,10 @@ def raw_lines(path: Path) -> Iterator[bytes]:
         yield from file
 
 
-def bad_bytes(path: Path, number: int, line: Line) -> InputError:
-    """The error for a line that is not UTF-8. number: of the line, counted from 1"""
+def bad_bytes(place: str, number: int, line: Line) -> InputError:
+    """The error for a line that is not UTF-8. place: name of the text, quoted; number: of the line, counted from 1"""
     return InputError(
-        f"{quoted(path)}:{number}:{line.bad_byte}: not UTF-8 (mend the file: `iconv -c -f utf-8` drops such bytes)"
+        f"{place}:{number}:{line.bad_byte}: not UTF-8 (mend the file: `iconv -c -f utf-8 -t utf-8` drops such bytes)"
     )
 
 
@@ -87,7 +87,7 @@ def checked_line(path: Path, number: int, raw: bytes) -> str:
     """The cleaned text of line `number`, counted from 1; InputError with FILE:LINE:BYTE for bytes that are not UTF-8."""
     line = decode_line(raw, number == 1)
     if line.bad_byte is not None:
-        raise bad_bytes(path, number, line)
+        raise bad_bytes(quoted(path), number, line)
     return line.text
 
 

@@ -12,6 +12,7 @@ import msgspec
 import torch
 from torch import Tensor
 
+from nmt import registry
 from nmt.artefact import Artefact, new_folder, remove_leftovers, to_json, write_file
 from nmt.checkpoint import (
     TRAINING_TENSORS,
@@ -29,9 +30,10 @@ from nmt.checkpoint import (
 from nmt.dist import full_tensor
 from nmt.errors import ArtefactError, ResourceError, UserError, quoted
 from nmt.log import log
+from nmt.options import options_of
 from nmt.runs import TRAINING, WEIGHTS, find_model, update_of
 from nmt.text.pipeline import Pipeline
-from nmt.train.options import AUTO
+from nmt.train.options import AUTO, TrainOptions
 from nmt.train.run import Progress, Run
 
 MAX_FAILED_SAVES: Final = 2  # in a row
@@ -123,7 +125,8 @@ def _newest_checkpoint(run: Run) -> Artefact | None:
 
 def check_same(run: Run, folder: Path, state: SavedState) -> None:
     """Raises UserError if options that change the mathematics differ from a checkpoint's, ArtefactError if the data does."""
-    old, new = state.settings, dict(run.settings)
+    new = dict(run.settings)
+    old = _completed(state.settings, new)
     if new["best_by"] == AUTO:  # whatever the run was begun with
         new["best_by"] = old.get("best_by")
     if rows := _changes(old, new):
@@ -135,6 +138,15 @@ def check_same(run: Run, folder: Path, state: SavedState) -> None:
         raise ArtefactError(
             f"{quoted(folder)}: was trained on other data than {quoted(run.options.data)} (--data, or another --output)"
         )
+
+
+def _completed(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Saved settings with the options that nmt has got since, at their defaults, which keep what was before."""
+    defaults = {option.name: option.default for option in options_of(TrainOptions)}
+    for kind in ("model", "criterion", "optimizer", "schedule"):
+        for key, default in registry.completed(kind, new[kind], {}).items():
+            defaults |= {key: default, f"{kind}.{key}": default}
+    return {key: defaults[key] for key in new.keys() - old.keys() if key in defaults} | dict(old)
 
 
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

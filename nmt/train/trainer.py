@@ -68,7 +68,7 @@ def _make_updates(run: Run, signals: Signals) -> None:
     options, progress = run.options, run.progress
     log_timer, valid_timer, save_timer = map(Timer, (options.log_every, options.valid_every, options.save_every))
     estimate = RunEstimate(run)
-    update_log = UpdateLog(run, {"validation": valid_timer, "checkpoint": save_timer})
+    update_log = UpdateLog(run, {"validation": valid_timer, "checkpoint": save_timer, "log line": log_timer})
     run.model.train()
     with closing(ahead(run.loader.updates(progress.position))) as updates:
         for data in updates:  # endless; this rank's micro-batches of one update

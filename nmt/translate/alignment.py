@@ -54,7 +54,7 @@ def read_dictionary(path: Path) -> dict[str, str]:
     """Read a dictionary, `word translation` on each line; the first translation of a word counts."""
     dictionary: dict[str, str] = {}
     for number, line in enumerate(text_lines(path), 1):
-        words = line.split()
+        words = [word for word in line.split(" ") if word]  # a word may hold other spaces
         if len(words) != 2:
             raise InputError(f"{quoted(path)}:{number}: {len(words)} words; must be a word and its translation")
         dictionary.setdefault(words[0], words[1])

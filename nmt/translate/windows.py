@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from nmt.errors import InputError, ResourceError, UserError, quoted
 from nmt.text.compression import GZIP_MAGIC, Stream
-from nmt.text.corpus import decode_line, open_text, raw_lines
+from nmt.text.corpus import bad_bytes, decode_line, open_text, raw_lines
 
 STDIN_NAME: Final = "-"
 STREAM_READ_BYTES: Final = 1 << 16
@@ -238,7 +238,5 @@ def _decode(raw: list[bytes], name: str, first: int) -> list[str]:
     lines = [decode_line(line, number == 1) for number, line in enumerate(raw, first)]
     for number, line in enumerate(lines, first):
         if line.bad_byte is not None:
-            raise InputError(
-                f"{place_of(name)}:{number}:{line.bad_byte}: not UTF-8 (mend the text: `iconv -c -f utf-8` drops such bytes)"
-            )
+            raise bad_bytes(place_of(name), number, line)
     return [line.text for line in lines]

@@ -157,6 +157,29 @@ def test_a_flipped_byte_in_the_newest_checkpoint_falls_back_to_the_one_before(da
     assert_same_run(output, undisturbed, 20)
 
 
+LATER_OPTIONS = ("ffn", "experts", "relative_distance", "attention_window", "init_from")
+
+
+def test_a_run_of_before_an_option_goes_on_bit_for_bit_and_is_translated_with(data, undisturbed, tmp_path, call):
+    """Options that a saved file lacks have their defaults, which keep what was before; other values are refused."""
+    output = tmp_path / "run"
+    shutil.copytree(undisturbed, output)
+    for checkpoint in Checkpoints(output).all():
+        for name, table in (("options.json", "options"), ("training.json", "settings")):
+            content = json.loads((checkpoint / name).read_text())
+            removed = [content[table].pop(key, None) for key in LATER_OPTIONS]
+            assert any(value is not None for value in removed)
+            reseal(checkpoint, name, json.dumps(content).encode())
+    shutil.rmtree(output / "checkpoints/update-20")
+    assert run_in_process(train_arguments(data, output, 20)) == 0
+    assert_same_run(output, undisturbed, 20)
+    translating = ["translate", "--model", output / "checkpoints/update-10", "--input", tmp_path / "text"]
+    (tmp_path / "text").write_text("ban\n")
+    assert call(*translating).code == 0
+    changed = call(*train_arguments(data, output, 30), "--attention-window=3")
+    assert changed.code == 2 and "attention_window: none -> 3" in changed.err.replace("None", "none")
+
+
 def test_checkpoints_that_are_all_damaged_are_never_a_start_from_zero(data, undisturbed, tmp_path, nmt):
     output = tmp_path / "run"
     shutil.copytree(undisturbed, output)
