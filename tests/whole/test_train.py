@@ -359,13 +359,13 @@ def test_hostile_training_tensors_are_4(edit, data, undisturbed, tmp_path, capfd
 
 
 @pytest.mark.parametrize(
-    "change", [{"d_ff": 10**13}, {"d_k": -3}, {"rotary": True}, {"encoder_layers": 10**6}, {"tie": None}]
+    "change", [{"d_ff": 10**13}, {"d_k": -3}, {"rotary": True}, {"encoder_layers": 10**6}, {"tie": "half"}]
 )
 def test_a_hostile_or_foreign_model_is_4(change, undisturbed, tmp_path, capfd):
     model = tmp_path / "model"
     shutil.copytree(undisturbed / "checkpoints/update-20", model)
     options = json.loads((model / "options.json").read_bytes())
-    options["options"] = {k: v for k, v in {**options["options"], **change}.items() if v is not None or k != "tie"}
+    options["options"] |= change
     reseal(model, "options.json", json.dumps(options).encode())
     (tmp_path / "text").write_text("ban\n")
     capfd.readouterr()
