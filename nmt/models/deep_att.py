@@ -30,7 +30,7 @@ from nmt.nn.attentive import AttentiveLstm
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import Linear
-from nmt.nn.lstm import LstmCell, LstmForm, LstmState, close_input_gates
+from nmt.nn.lstm import LstmCell, LstmForm, LstmState, close_input_gates, initial_states
 from nmt.symbols import PAD
 
 NUM_COLUMNS = 2  # of the encoder
@@ -190,11 +190,9 @@ class DeepAtt(Model):
 
     def start(self, source: Tensor) -> State:
         """See Scorer. Per sentence: what the first layer reads. Per hypothesis: the state of each decoder layer."""
-        memory, hypotheses = self._encode(source), dict[str, Tensor]()
-        for i in range(self.options.decoder_layers):
-            state = self.first.cell.initial(len(source), next(iter(memory.values())))
-            hypotheses |= {f"{i}.output": state.output, f"{i}.cell": state.cell}
-        return State(memory, hypotheses)
+        memory = self._encode(source)
+        cells = {str(i): self.first.cell for i in range(self.options.decoder_layers)}  # all of one width
+        return State(memory, initial_states(cells, len(source), next(iter(memory.values()))))
 
     def prepared(self, output: Callable[[Tensor], Tensor] | None = None) -> Scorer:
         return PreparedScorer(self.start, partial(self.step, output=output or self.prepared_output()))

@@ -21,7 +21,7 @@ from nmt.nn.attentive import AttentiveLstm
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import ClippedLinear, Linear
-from nmt.nn.lstm import Lstm, LstmForm, LstmState
+from nmt.nn.lstm import Lstm, LstmForm, LstmState, initial_states
 from nmt.symbols import PAD
 
 NUM_LAYERS_WITHOUT_RESIDUAL = 2  # of each stack: residual connections begin at the third layer (section 3.1)
@@ -127,11 +127,9 @@ class Gnmt(Model):
 
     def start(self, source: Tensor) -> State:
         """See Scorer. Per sentence: the memory and its products. Per hypothesis: the state of each decoder layer."""
-        memory, hypotheses = self._encode(source), dict[str, Tensor]()
-        for i in range(self.options.decoder_layers):
-            state = self.first.cell.initial(len(source), memory["memory"])
-            hypotheses |= {f"{i}.output": state.output, f"{i}.cell": state.cell}
-        return State(memory, hypotheses)
+        memory = self._encode(source)
+        cells = {str(i): self.first.cell for i in range(self.options.decoder_layers)}  # all of one width
+        return State(memory, initial_states(cells, len(source), memory["memory"]))
 
     def prepared(self, output: Callable[[Tensor], Tensor] | None = None) -> Scorer:
         return PreparedScorer(self.start, partial(self.step, output=output or self.prepared_output()))

@@ -22,7 +22,7 @@ from nmt.nn.attentive import AttentiveLstm
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import Linear
-from nmt.nn.lstm import Lstm, LstmForm, LstmState
+from nmt.nn.lstm import Lstm, LstmForm, LstmState, initial_states
 from nmt.nn.moe import LOSS_NAMES, Balance, MixtureOfExperts
 from nmt.symbols import PAD
 
@@ -118,10 +118,8 @@ class Moe(Model):
         """See Scorer. Per sentence: the memory, multiplied by each matrix that reads it."""
         memory, _ = self._encode(source)
         keys, values = self.attentive_lstm.project_memory(memory)
-        states: dict[str, Tensor] = {}
-        for name, lstm in (("first", self.attentive_lstm), ("second", self.decoder_lstm)):
-            initial = lstm.cell.initial(len(source), memory)
-            states |= {f"{name}.output": initial.output, f"{name}.cell": initial.cell}
+        cells = {"first": self.attentive_lstm.cell, "second": self.decoder_lstm.cell}
+        states = initial_states(cells, len(source), memory)
         return State({"keys": keys, "values": values, "mask": source != PAD}, states)
 
     def prepared(self, output: Callable[[Tensor], Tensor] | None = None) -> Scorer:

@@ -6,7 +6,7 @@ Dimensions: T positions, B sentences, M width of an input, H of a cell, R of an 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -89,6 +89,15 @@ class LstmCell(nn.Module):
             o = o + self.peepholes[0] * cell
         output = (o.sigmoid() * (cell.tanh() if self.form.output_tanh else cell)).to(gates.dtype)
         return LstmState(output if self.projection is None else self.projection(output), cell)
+
+
+def initial_states(cells: Mapping[str, LstmCell], rows: int, like: Tensor) -> dict[str, Tensor]:
+    """The states of cells before the first step of a search, as `NAME.output` and `NAME.cell`; see LstmCell.initial."""
+    states = dict[str, Tensor]()
+    for name, cell in cells.items():
+        initial = cell.initial(rows, like)
+        states |= {f"{name}.output": initial.output, f"{name}.cell": initial.cell}
+    return states
 
 
 class Lstm(nn.Module):
