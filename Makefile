@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-scaling docs recording format clean
+.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-scaling bench-layers docs recording format clean
 
 setup: $(VENV)/ready
 
@@ -65,6 +65,9 @@ bench-startup: setup
 
 bench-scaling: setup
 	$(BIN)/python benchmarks/scaling.py $(FLAGS)
+
+bench-layers: setup
+	$(BIN)/python benchmarks/layers.py $(FLAGS)
 
 # The pages of docs/ that are made from code.
 docs: setup

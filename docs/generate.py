@@ -57,11 +57,11 @@ def command_section(name: str) -> str:
     """A command: its words without a flag, and its own options."""
     command: Command = importlib.import_module(f"nmt.cli.{name}").COMMAND
     common = {option.name for option in options_of(CommonOptions)}
-    options = [option for option in command.own_options() if option.name not in common]
+    options = [option for group in command.own_groups().values() for option in group if option.name not in common]
     words = "".join(f" [{option.label}]" for option in options if option.positional)
     kinds = ", ".join(f"[{kind}](#{kind})" for kind in command.kinds)
     parts = f"It also has the options of the chosen parts: {kinds}.\n\n" if kinds else ""
-    return f"### nmt {name}\n\n{command.help}\n\n`nmt {name}{words} [OPTIONS]`\n\n{parts}{option_table(options)}"
+    return f"### nmt {name}\n\n{command.summary}\n\n`nmt {name}{words} [OPTIONS]`\n\n{parts}{option_table(options)}"
 
 
 def part_section(kind: str) -> str:

@@ -105,7 +105,12 @@ def check_file_name(path: Path, endings: Collection[str], action: str) -> None:
 
 def to_json(value: Any) -> bytes:
     """A value as the content of a JSON file."""
-    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
+    return json_text(value).encode()
+
+
+def json_text(value: Any) -> str:
+    """A value as lines of JSON. A file name that is not UTF-8 keeps its surrogates, which stdout writes as its bytes."""
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
 class Lock:
@@ -258,7 +263,13 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any]) -> Iterator[Pat
                     _remove(path)
             yield temporary
             needed = _size_of(temporary)
-            write_file(temporary / MANIFEST, to_json(_manifest(temporary, kind, facts)))
+            files = {
+                str(path.relative_to(temporary)): {"size": path.stat().st_size, "sha256": sha256(path)}
+                for path in sorted(temporary.rglob("*"))
+                if path.is_file() and path.name != LOCK
+            }
+            head = {"format": FORMAT_VERSION, "kind": kind, "program": __version__, "python": platform.python_version()}
+            write_file(temporary / MANIFEST, to_json({**head, **facts, "files": files}))
             for path in (*temporary.rglob("*"), temporary):
                 _sync(path)
             _put_in_place(temporary, final)
@@ -270,22 +281,6 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any]) -> Iterator[Pat
             if isinstance(error, OSError):
                 raise storage_error(error, final, needed) from error
             raise
-
-
-def _manifest(folder: Path, kind: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    files = {
-        str(path.relative_to(folder)): {"size": path.stat().st_size, "sha256": sha256(path)}
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != LOCK
-    }
-    return {
-        "format": FORMAT_VERSION,
-        "kind": kind,
-        "program": __version__,
-        "python": platform.python_version(),
-        **facts,
-        "files": files,
-    }
 
 
 class Artefact:

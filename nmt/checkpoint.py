@@ -5,7 +5,7 @@ A model folder holds `model.safetensors`, `options.json` and `pipeline/`; a chec
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, cast
@@ -27,6 +27,7 @@ from nmt.models.base import Model, Vocabularies
 from nmt.nn.quantized import empty_rounded, int8_available, quantize
 from nmt.options import as_dict
 from nmt.runs import WEIGHTS, find_model
+from nmt.signals import StopCheck
 from nmt.text.pipeline import Pipeline
 
 OPTIONS: Final = "options.json"
@@ -208,25 +209,23 @@ def load_model(folder: Path, device: torch.device) -> LoadedModel:
     """
     folder = find_model(folder)
     with log.progress("loading the model"):
-        return _load_model(folder, device)
-
-
-def _load_model(folder: Path, device: torch.device) -> LoadedModel:
-    artefact = Artefact(folder, "model", "checkpoint")
-    facts = ModelFacts.read(artefact)
-    if facts.weights == "int8":
-        check_int8(device)
-    pipeline = Pipeline.load(artefact)
-    sizes = {"source": pipeline.source.size, "target": pipeline.target.size, "joint": pipeline.joint}
-    if sizes != dict(facts.vocabularies):
-        raise ArtefactError(f"{quoted(folder)}: the model was built for {facts.vocabularies}, its pipeline has {sizes}")
-    weights = read_tensors(artefact.path(WEIGHTS), mapped=True)
-    with _no_larger_than(weights, folder), _NoRandomWeights():
-        model = facts.build(folder)
-    if facts.weights == "int8":
-        quantize(model, empty_rounded)
-    take_weights(model, weights, folder / WEIGHTS)
-    return LoadedModel(model.to(device).eval(), pipeline, facts, folder)
+        artefact = Artefact(folder, "model", "checkpoint")
+        facts = ModelFacts.read(artefact)
+        if facts.weights == "int8":
+            check_int8(device)
+        pipeline = Pipeline.load(artefact)
+        sizes = {"source": pipeline.source.size, "target": pipeline.target.size, "joint": pipeline.joint}
+        if sizes != dict(facts.vocabularies):
+            raise ArtefactError(
+                f"{quoted(folder)}: the model was built for {facts.vocabularies}, its pipeline has {sizes}"
+            )
+        weights = read_tensors(artefact.path(WEIGHTS), mapped=True)
+        with _no_larger_than(weights, folder), _NoRandomWeights():
+            model = facts.build(folder)
+        if facts.weights == "int8":
+            quantize(model, empty_rounded)
+        take_weights(model, weights, folder / WEIGHTS)
+        return LoadedModel(model.to(device).eval(), pipeline, facts, folder)
 
 
 def flat_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -265,10 +264,9 @@ def put_optimizer(
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
-def average_weights(folders: Sequence[Path], check: Callable[[], None]) -> dict[str, Tensor]:
+def average_weights(folders: Sequence[Path], check: StopCheck) -> dict[str, Tensor]:
     """The mean of the weights of model folders, summed in float64; tensors of integers are the last folder's.
 
-    check: called before each folder is read; may raise to stop
     Raises ArtefactError if names or shapes differ.
     """
     sums: dict[str, Tensor] = {}
@@ -296,11 +294,11 @@ def save_model(
     facts: ModelFacts,
     pipeline: Pipeline,
     more_facts: Mapping[str, Any],
-    check: Callable[[], None],
+    check: StopCheck,
 ) -> None:
     """Write a model folder, whole or not at all.
 
-    more_facts: for the manifest; check: called before the folder gets its name; may raise to stop
+    more_facts: for the manifest; check: called before the folder gets its name
     """
     refuse_not_finite(weights, folder)
     manifest = {"torch": str(torch.__version__), "vocabulary": pipeline.hash, **more_facts}

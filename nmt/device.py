@@ -92,7 +92,8 @@ class Memory:
         """The greatest use since `watch`."""
         if self.on_gpu:
             return torch.cuda.max_memory_allocated(self.device)
-        return _kibibytes("/proc/self/status", "VmHWM:") or _peak_resident()
+        of_life = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB, on macOS bytes
+        return _kibibytes("/proc/self/status", "VmHWM:") or of_life * (1 if sys.platform == "darwin" else 1024)
 
     def free(self) -> int:
         """What this process may still allocate."""
@@ -100,7 +101,12 @@ class Memory:
             cached = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
             return torch.cuda.mem_get_info(self.device)[0] + cached
         physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
-        return min([_kibibytes("/proc/meminfo", "MemAvailable:") or physical, *_headrooms()])
+        groups = cgroup_headrooms(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
+        limits = [_kibibytes("/proc/meminfo", "MemAvailable:") or physical, *groups]
+        addresses, _ = resource.getrlimit(resource.RLIMIT_AS)  # `ulimit -v`
+        if addresses != resource.RLIM_INFINITY:
+            limits.append(addresses - _kibibytes("/proc/self/status", "VmSize:"))
+        return min(limits)
 
 
 def _kibibytes(file: str, name: str) -> int:
@@ -110,20 +116,6 @@ def _kibibytes(file: str, name: str) -> int:
             if line.startswith(name):
                 return 1024 * int(line.split()[1])
     return 0
-
-
-def _peak_resident() -> int:
-    """The peak of the process's life in bytes: getrusage counts KiB, on macOS bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak
-
-
-def _headrooms() -> Iterator[int]:
-    """The bytes left under each limit of the control groups and of the address space (`ulimit -v`)."""
-    yield from cgroup_headrooms(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
-    addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if addresses != resource.RLIM_INFINITY:
-        yield addresses - _kibibytes("/proc/self/status", "VmSize:")
 
 
 def cgroup_headrooms(groups: Path, mounted: Path) -> Iterator[int]:

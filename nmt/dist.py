@@ -27,6 +27,7 @@ class World:
 
     def __init__(self, rank: int = 0, size: int = 1, local_rank: int = 0, local_size: int = 1) -> None:
         self.rank, self.size, self.local_rank, self.local_size = rank, size, local_rank, local_size
+        self.leads = rank == 0  # and so writes and logs
         self._store: Any = None
 
     @classmethod
@@ -37,11 +38,6 @@ class World:
             return cls()
         rank, size, local_rank = (int(os.environ[name]) for name in names)
         return cls(rank, size, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
-
-    @property
-    def leads(self) -> bool:
-        """Whether this is rank 0, which writes and logs."""
-        return self.rank == 0
 
     @contextmanager
     def joined(self, device: str, minutes: float) -> Iterator[None]:
@@ -65,7 +61,10 @@ class World:
 
     def _ended(self, error: Exception) -> Exception:
         """The error to raise: one that names the missing rank, and RankFailed for an error that the leader reports."""
-        if isinstance(error, RuntimeError) and _is_of_network(error):
+        from torch.distributed import DistError
+
+        is_of_network = isinstance(error, DistError) or any(text in str(error).lower() for text in NETWORK_ERRORS)
+        if isinstance(error, RuntimeError) and is_of_network:  # of waiting for another rank, not of the work itself
             return self._missing(str(error).partition("\n")[0])
         if not isinstance(error, Interrupted):
             code = error.code if isinstance(error, UserError) else 1
@@ -227,10 +226,3 @@ def _store(world: World, timeout: timedelta) -> Any:
     listener = socket.create_server((address, port)).detach() if hosts else None
     store = TCPStore(address, port, world.size, hosts, timeout, wait_for_workers=False, master_listen_fd=listener)
     return PrefixStore(f"nmt/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store) if of_agent else store
-
-
-def _is_of_network(error: RuntimeError) -> bool:
-    """Whether an error comes from waiting for another rank, and not from the work itself."""
-    from torch.distributed import DistError
-
-    return isinstance(error, DistError) or any(text in str(error).lower() for text in NETWORK_ERRORS)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:  # rich is imported when used
     from rich.live import Live
     from rich.table import Table
 
-FILE_WIDTH_COLUMNS: Final = 160  # of a table where stderr is no terminal
 MIN_BAR_SECONDS: Final = 2.0  # shorter work shows no bar
 MAX_BAR_CELLS: Final = 40
 REFRESHES_PER_SECOND: Final = 2
@@ -100,11 +99,6 @@ class Log:
 
     def error(self, message: str) -> None:
         self._line(f"nmt: error: {one_line(message)}")
-
-    def table(self, table: object) -> None:
-        """Print a rich table or another renderable."""
-        if not self.quiet:
-            self.console.print(table, width=None if self.console.is_terminal else FILE_WIDTH_COLUMNS)
 
     def _line(self, message: str) -> None:
         try:

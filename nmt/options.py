@@ -6,6 +6,7 @@ become typed values in `convert`. The key of an option of an inner part is a pat
 """
 
 import dataclasses
+import json
 import math
 import operator
 from collections.abc import Collection, Mapping, Sequence
@@ -178,13 +179,11 @@ class Option:
         """Raise ValueError for a value outside the bounds."""
         items = value if isinstance(value, tuple) else (value,)
         numbers = [item for item in items if isinstance(item, int | float) and not isinstance(item, bool)]
-        if self.bounds and not all(math.isfinite(number) and self._allows(number) for number in numbers):
+        allowed = (BOUND_CHECKS[words](n, bound) for n in numbers for words, bound in self.bounds.items())
+        if self.bounds and not (all(map(math.isfinite, numbers)) and all(allowed)):
             wanted = " and ".join(f"{words} {bound:,}" for words, bound in self.bounds.items())
             alternatives = "".join(f", or {name}" for name in _type_name(self.type).split("|") if name.islower())
             raise ValueError(f"{self.label} {' '.join(map(str, items))}: must be {wanted}{alternatives}")
-
-    def _allows(self, number: float) -> bool:
-        return all(BOUND_CHECKS[words](number, bound) for words, bound in self.bounds.items())
 
 
 def _type_name(kind: Any) -> str:
@@ -308,13 +307,9 @@ def toml_line(key: str, value: Any) -> str:
 
 
 def to_toml(value: Any) -> str:
-    """A value as TOML writes it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if value is None:
-        return '"none"'
-    if isinstance(value, str):
-        return msgspec.json.encode(value).decode()
+    """A value as TOML writes it, which is as JSON does but for None and floats that are not finite."""
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(to_toml(item) for item in value) + "]"
-    return repr(value)
+        return f"[{', '.join(map(to_toml, value))}]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    return '"none"' if value is None else json.dumps(value, ensure_ascii=False)

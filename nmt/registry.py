@@ -73,11 +73,6 @@ class Preset:
     values: Mapping[str, Any]
     place: str
 
-    @property
-    def origin(self) -> str:
-        """The name of this preset as the origin of a value."""
-        return f"preset {self.name}"
-
 
 @dataclass
 class _Shelf:
@@ -171,7 +166,9 @@ def options_class_of(kind: str, name: str) -> type:
 
 
 def summaries(kind: str) -> dict[str, str]:
-    """The first line of the docstring of each part of a kind, by name. Imports no built-in part."""
+    """The first line of the docstring of each part of a kind, or the help of each preset, by name. Imports no built-in part."""
+    if kind == "preset":
+        return {name: preset.help for name, preset in presets().items()}
     entries = {name: _shelf.parts.get((kind, name)) for name in names(kind)}
     return {name: entry.summary if entry else _built_in(kind)[name].summary for name, entry in entries.items()}
 

@@ -1,10 +1,14 @@
 """Signals as flags: a handler records the signal, and the work checks for it where it can stop safely."""
 
 import signal
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final, Self
 
 from nmt.errors import Interrupted
+
+StopCheck = Callable[[], None]
+"""Called by long work now and then; may raise to stop it, as `Signals.check` does."""
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
 

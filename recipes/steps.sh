@@ -2,6 +2,8 @@
 # shellcheck shell=bash
 
 read -ra nmt <<<"${NMT:-nmt}" # the command, perhaps with arguments
+# shellcheck disable=SC2034 # of the recipes
+read -ra prepare_flags <<<"${PREPARE:-}" # more flags of nmt prepare
 SECONDS=0
 
 # step OUTPUT COMMAND...: run the command unless its output exists.

@@ -1,21 +1,100 @@
 #!/usr/bin/env bash
-# Table 2 of "Attention Is All You Need": train base and big on both tasks, and print the table with their rows below it.
+# Table 2 of "Attention Is All You Need": train its systems on one data set, search them alike, print them below the paper's.
 #
-# Variables: PAIRS and MODELS choose the rows; RUNS is the folder of all output; the others are those of the WMT14 recipes,
-# without WORK. Flags go to nmt train. A second call continues where the first stopped.
+# DATASET: wmt14 (the default), multi30k or tatoeba. SYSTEMS: presets, a row each; NAME-rl begins with the model of NAME.
+# TOKENS, FLOPS: the budget of a system in target tokens (ByteNet's are characters) or in counted FLOPs (6.5e6, 2e14), but for
+# NAME-rl; without one the presets decide.
+# SEEDS: with several ("1 2 3") a system is trained that often, and ensembles by both means follow the table.
+# RUNS: folder of all output. TARGET_LANG, NMT, PYTHON, DATA, MIRROR, LOCK, FETCH, RECIPE, VOCAB_SIZE, PREPARE, LAST, APART: as
+# in the recipe of the data set. Flags go to nmt train. A second call continues where the first stopped.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-runs=${RUNS:-$here/../runs/table2} rows=()
-read -ra pairs <<<"${PAIRS:-en-de en-fr}"
-read -ra models <<<"${MODELS:-base big}"
-read -ra nmt <<<"${NMT:-nmt}"
-for pair in "${pairs[@]}"; do
-    work=$runs/$pair-${RECIPE:-paper}
-    for model in "${models[@]}"; do
-        MODEL=$model WORK=$work "$here/wmt14-$pair/run.sh" "$@"
-        rows+=("$work/$model/run")
-        scores+=(--scores "$work/$model/run=$work/$model/scores.json")
+# shellcheck source=recipes/steps.sh
+. "$here/steps.sh"
+dataset=${DATASET:-wmt14} lang=${TARGET_LANG:-de} runs=${RUNS:-$here/../runs/table2} config=$here/table2.toml
+read -ra seeds <<<"${SEEDS:-1}"
+systems="bytenet-small deep-att-small gnmt-small gnmt-small-rl convs2s-small moe-small rnnsearch-small transformer-small"
+data=$runs/$dataset-en-$lang search=() average=() report=()
+case $dataset in
+wmt14)
+    config=$here/wmt14-en-de/settings.toml score=(--paper --target-lang "$lang") average=(--every-minutes "${APART:-9}")
+    systems="bytenet deep-att-en-$lang gnmt-en-de gnmt-en-de-rl convs2s-en-$lang moe-2048 transformer-base transformer-big"
+    [[ $lang == fr ]] && systems=${systems//gnmt-en-de/gnmt} systems=${systems/%-big/-big-en-fr}
+    tests=archives/test-full.tgz/test-full/newstest2014-$([[ $lang == fr ]] && echo fr || echo de)en
+    source=$tests-src.en.sgm reference=$tests-ref.$lang.sgm data+=-${RECIPE:-paper}
+    ;;
+multi30k)
+    name=test_2016_flickr search=(--beam-size 5 --length-penalty average --alpha 1) score=(--metrics bleu --tokenize none)
+    source=text/$name.lc.norm.tok.en reference=text/$name.lc.norm.tok.$lang report=(--test-set "$name")
+    export PROTOCOL=tokenised TESTS=$name
+    ;;
+tatoeba) source=text/test.en reference=text/test.$lang score=(--metrics bleu) report=(--test-set tatoeba) ;;
+*) echo "DATASET is '$dataset'; wanted wmt14, multi30k or tatoeba" >&2 && exit 2 ;;
+esac
+rows=() ensembles=() # the latter: name and BLEU of each
+
+# translate OUTPUT FLAG...: OUTPUT.txt, and its speed beside it.
+translate() {
+    local output=$1
+    shift
+    step "$output.txt" "${nmt[@]}" translate --input "$work/$source" --output "$output.txt" --stats "$output.stats.json" \
+        "${search[@]}" "$@"
+}
+
+# evaluate OUTPUT FLAG...: print the scores of OUTPUT.txt.
+evaluate() {
+    "${nmt[@]}" evaluate --hypothesis "$1.txt" --reference "$work/$reference" "${score[@]}" "${@:2}"
+}
+
+# budget FILE COMMAND...: write the updates that the budget allows to a training, measured by a few, unless FILE exists.
+budget() {
+    local file=$1
+    shift
+    [[ ! -e $file ]] || return 0
+    mkdir -p "$(dirname "$file")"
+    "$@" --dry-run --json --quiet | "${PYTHON:-python3}" -c '
+import json, sys
+update, tokens, flops = json.load(sys.stdin), *sys.argv[1:]
+print(round(float(tokens) / update["target_tokens"] if tokens else float(flops) / update["flops"]))' \
+        "${TOKENS:-}" "${FLOPS:-}" >"$file.partial"
+    mv "$file.partial" "$file"
+}
+
+for system in ${SYSTEMS:-$systems}; do
+    work=$data prepare=${PREPARE:-}
+    [[ $system == bytenet* ]] && work+=-characters prepare+=' --subword char --max-length 500'
+    ONLY_DATA=yes WORK=$work PREPARE=$prepare "$here/$dataset-en-$lang/run.sh"
+    last=${LAST:-$([[ $system == transformer-big* ]] && echo 20 || echo 5)} members=()
+    for seed in "${seeds[@]}"; do
+        folder=$work/$system-$seed
+        train=("${nmt[@]}" train --data "$work/data" --output "$folder/run" --preset "${system%-rl}" --seed "$seed")
+        if [[ $system == *-rl ]]; then
+            train+=(--config "${config%.toml}-rl.toml" --init-from "$work/${system%-rl}-$seed/model" "$@")
+        else
+            train+=(--config "$config" "$@")
+            if [[ -n ${TOKENS:-}${FLOPS:-} ]]; then
+                budget "$folder/updates" "${train[@]}"
+                updates=$(<"$folder/updates")
+                train+=(--max-updates "$updates" --save-every "$((updates / (3 * last) + 1))u" --keep-last "$last")
+            fi
+        fi
+        step "$folder/model" "${train[@]}"
+        step "$folder/model" "${nmt[@]}" average --run "$folder/run" --last "$last" "${average[@]}" --output "$folder/model"
+        translate "$folder/test" --model "$folder/model"
+        evaluate "$folder/test" --json >"$folder/test.partial"
+        mv "$folder/test.partial" "$folder/test.scores.json"
+        members+=(--model "$folder/model")
+        rows+=("$folder/run" --scores "$folder/run=$folder/test.scores.json" --stats "$folder/run=$folder/test.stats.json")
     done
+    if [[ ${#seeds[@]} -gt 1 ]]; then
+        for mean in log-probabilities probabilities; do
+            translate "$work/$system-ensemble-$mean" "${members[@]}" --ensemble "$mean"
+            ensembles+=("$system-ensemble-$mean" "$(evaluate "$work/$system-ensemble-$mean" | sed -n '$p')")
+        done
+    fi
 done
-"${nmt[@]}" report "${rows[@]}" "${scores[@]}" --html "$runs/table2.html"
+"${nmt[@]}" report "${rows[@]}" "${report[@]}" --html "$data.html"
+for ((i = 0; i < ${#ensembles[@]}; i += 2)); do
+    figure "${ensembles[i]}" "${ensembles[i + 1]}" "${#seeds[@]} models"
+done

@@ -1,6 +1,11 @@
-"""Options that make each built-in model small; a model that is not named is tested with its defaults."""
+"""Options that make each built-in model small, and what tests of models share.
+
+A model that is not named is tested with its defaults.
+"""
 
 from typing import Any
+
+import torch
 
 SMALL: dict[str, dict[str, Any]] = {
     "transformer": {"encoder_layers": 2, "decoder_layers": 2, "d_model": 32, "d_ff": 64, "heads": 4},
@@ -37,5 +42,26 @@ SMALL: dict[str, dict[str, Any]] = {
         "experts": 6,
         "active_experts": 2,
     },
+    "neural-gpu": {"hidden_size": 16, "height": 2, "layers": 1, "memory_offset": 1},
     "language-model": {"layers": 2, "d_model": 32, "d_ff": 64, "heads": 4},
+    "memory-network": {"hops": 3, "embedding_size": 32, "init_std": 0.2},
 }
+
+
+@torch.no_grad()
+def perturb(model, scale):
+    """Add N(0, scale^2) to each parameter, so that zeros and ones of the initialisation hide nothing."""
+    for parameter in model.parameters():
+        parameter.add_(torch.randn_like(parameter), alpha=scale)
+    return model
+
+
+@torch.no_grad()
+def assert_search_steps_equal_the_whole(model, batch):
+    """The log-probabilities of a search along the targets are those of all positions at once, to a hundred thousandth."""
+    expected = model.output(model(batch).features).log_softmax(-1)
+    scorer = model.prepared()
+    state = scorer.start(batch.source)
+    for position, tokens in enumerate(batch.target_input.unbind(1)):
+        log_probs, state = scorer.step(tokens, state)
+        torch.testing.assert_close(log_probs, expected[:, position], atol=1e-5, rtol=0)

@@ -18,6 +18,7 @@ from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
 from nmt import registry
+from nmt.artefact import json_text
 from nmt.cli.parameters import FLAG, LETTER, OF_FLAG, Flag, flags_of, name_of, spread_values, typer_parameters
 from nmt.cli.settings import HELP, Layer, OptionTable, Settings, choice_by, option_table, settings_file
 from nmt.cli.unknown_words import name_of_peers, stray_word, unknown_flag
@@ -34,6 +35,7 @@ DEFAULTS: Final = {
 }
 KIND: Final = re.compile(r"^(--(?:no-)?)[^.]+\.")  # at the front of a flag: `--decoder.` or `--no-decoder.`
 ALIASES: Final = {"schedule": ("lr-scheduler",), "model": ("type",)}
+PRESET: Final = Option("preset", str | None, None, "a named set of options (nmt list preset)", ("arch", "a", "task"))
 
 
 @options_class
@@ -50,11 +52,9 @@ class CommonOptions:
     debug: bool = opt(False, "show the traceback of an error")
 
 
-@options_class
-class PresetOption:
-    """The option of commands that build parts."""
-
-    preset: str | None = opt(None, "a named set of options (nmt list preset)", aliases=("arch", "a", "task"))
+def print_json(value: object) -> None:
+    """Print a value as JSON."""
+    sys.stdout.write(json_text(value))
 
 
 @dataclass(frozen=True)
@@ -69,15 +69,6 @@ class Parts:
     by_kind: Mapping[str, Part]
     argv: Sequence[str]
     taken: frozenset[str]
-
-    @property
-    def chosen(self) -> dict[str, str]:
-        """The names of the parts, by kind."""
-        return {kind: part.name for kind, part in self.by_kind.items()}
-
-    def options(self, kind: str) -> Any:
-        """The options object of the chosen part of a kind."""
-        return self.by_kind[kind].options
 
     def build(self, kind: str, *context: Any) -> Any:
         """The object of the chosen part of a kind; see `registry.build`."""
@@ -98,6 +89,7 @@ class Parts:
 class Command:
     """A command of `nmt`.
 
+    help: for `--help`, the docstring of `run`
     options: its own options class
     run: called with an options object, and with Parts when the command has kinds; returns an exit code or None
     kinds: the kinds of parts whose flags it takes
@@ -107,12 +99,17 @@ class Command:
     """
 
     name: str
-    help: str
+    help: str | None
     options: type
     run: Callable[..., int | None]
     kinds: Sequence[str] = ()
     positional: Sequence[str] = ()
     preload: Sequence[str] = ()
+
+    @property
+    def summary(self) -> str:
+        """The help as one paragraph."""
+        return " ".join((self.help or "").split())
 
     def own_groups(self) -> dict[str, list[Option]]:
         """The options that do not belong to a part, by heading of --help."""
@@ -122,13 +119,9 @@ class Command:
         ]
         return {
             "Options": options_of(self.options, positional=self.positional),
-            "Parts": [*kinds, *options_of(PresetOption)] if kinds else [],
+            "Parts": [*kinds, PRESET] if kinds else [],
             "Common": options_of(CommonOptions),
         }
-
-    def own_options(self) -> list[Option]:
-        """The options that do not belong to a part."""
-        return [option for options in self.own_groups().values() for option in options]
 
     def call(self, table: OptionTable, settings: Settings, argv: Sequence[str]) -> int:
         """Run the command with its settings, or print them, and return the exit code."""
@@ -160,7 +153,7 @@ class ShellCommand(TyperCommand):
 
     def __init__(self, command: Command) -> None:
         settings = {"help_option_names": HELP, "ignore_unknown_options": True, "allow_extra_args": True}
-        super().__init__(command.name, help=command.help, context_settings=settings)
+        super().__init__(command.name, help=command.summary, context_settings=settings)
         self.command = command
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -204,7 +197,7 @@ class ShellCommand(TyperCommand):
         if values.pop("help", False) and not ctx.resilient_parsing:
             from nmt.cli.help import show_help  # rich takes its time to import
 
-            show_help(command.name, command.help, self.table.groups, self.settings.values)
+            show_help(command.name, command.summary, self.table.groups, self.settings.values)
             ctx.exit()
         self._refuse_unknown(values, words)
         self.settings.overlay(Layer(COMMAND_LINE, values), self.table)
@@ -234,13 +227,13 @@ class ShellCommand(TyperCommand):
 
     def _preset(self, values: Mapping[str, Any], files: Sequence[Layer]) -> Layer | None:
         """The preset that the last flag or file names."""
-        [option] = options_of(PresetOption)
+        option = PRESET
         names = [option.convert(file.values["preset"], file.origin) for file in files if "preset" in file.values]
         names += [option.convert(values["preset"])] if "preset" in values else []
         if not self.command.kinds or not names or not names[-1]:
             return None
         preset = registry.find_preset(names[-1])
-        return Layer(preset.origin, preset.values)
+        return Layer(f"preset {preset.name}", preset.values)
 
     def _settings(self, preset: Layer | None, files: Sequence[Layer], chosen: Mapping[str, str]) -> Settings:
         """The settings of preset and files."""

@@ -1,6 +1,5 @@
 """`nmt describe`: a part, a preset or a model folder, with its options."""
 
-import json
 import sys
 from collections.abc import Mapping
 from inspect import cleandoc
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt import registry
-from nmt.cli.command import Command
+from nmt.cli.command import Command, print_json
 from nmt.errors import UserError, one_line, quoted, unknown
 from nmt.options import REQUIRED, opt, options_class, toml_line
 
@@ -23,7 +22,7 @@ class DescribeOptions:
 
 
 def run(options: DescribeOptions) -> None:
-    """Print the docstring of a part, its module, and each of its options with type, default and help."""
+    """Describe a part, a preset or a model folder, with its options."""
     kind, name = (options.kind, options.name) if options.name is not None else (_kind_of(options.kind), options.kind)
     if kind == "preset":
         preset = registry.find_preset(name)
@@ -37,7 +36,7 @@ def run(options: DescribeOptions) -> None:
         rows, help, place = _rows(entry, {}), cleandoc(entry.cls.__doc__ or ""), entry.place
     if options.json:
         description = {"kind": kind, "name": name, "place": place, "help": help, "options": rows}
-        sys.stdout.write(json.dumps(description, indent=1) + "\n")
+        print_json(description)
         return
     sys.stdout.write(f"{kind} {one_line(name)} ({place})\n{help}\n\n")
     for row in rows:
@@ -86,10 +85,4 @@ def _model_of(folder: Path) -> tuple[str, registry.Entry, Mapping[str, Any]]:
     return one_line(summary), registry.find("model", facts.model), facts.options
 
 
-COMMAND = Command(
-    "describe",
-    "Describe a part, a preset or a model folder, with its options.",
-    DescribeOptions,
-    run,
-    positional=("kind", "name"),
-)
+COMMAND = Command("describe", run.__doc__, DescribeOptions, run, positional=("kind", "name"))

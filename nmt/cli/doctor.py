@@ -1,6 +1,5 @@
 """`nmt doctor`: faults of a corpus, before a week of training on it."""
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from html import escape
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from nmt.artefact import write_file
-from nmt.cli.command import Command
+from nmt.cli.command import Command, print_json
 from nmt.cli.tables import table_lines
 from nmt.doctor.doctor import DoctorOptions, DoctorReport, SetReport, doctor
 from nmt.doctor.findings import CHECKS, SEVERITIES, Finding, worst
@@ -31,12 +30,15 @@ class DoctorCommandOptions(DoctorOptions):
 
 
 def run(options: DoctorCommandOptions) -> int:
-    """Print the report; returns 3 if a finding is as severe as --fail-on."""
+    """Find faults of a corpus: prepared data, or files as nmt prepare takes them.
+
+    Code 3 if there is a finding as severe as --fail-on.
+    """
     if options.html is not None:
         check_matplotlib("--html")
     report = doctor(options)
     if options.json:
-        sys.stdout.write(json.dumps(report.to_json(), indent=1, ensure_ascii=False) + "\n")
+        print_json(report.to_json())
     else:
         sys.stdout.writelines(f"{line}\n" for line in _lines(report))
     if options.html is not None:
@@ -117,10 +119,4 @@ def _page(report: DoctorReport) -> str:
     return html_page("nmt doctor", [*sizes, table, *charts])
 
 
-COMMAND = Command(
-    "doctor",
-    "Find faults of a corpus: prepared data, or files as nmt prepare takes them. Code 3 if there is an error.",
-    DoctorCommandOptions,
-    run,
-    positional=("data",),
-)
+COMMAND = Command("doctor", run.__doc__, DoctorCommandOptions, run, positional=("data",))

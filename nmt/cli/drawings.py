@@ -5,14 +5,14 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import Final, cast
 
+from nmt.artefact import check_file_name, write_file
 from nmt.cli.translations import Show
 from nmt.device import autocast
 from nmt.errors import UserError, quoted
 from nmt.log import log
 from nmt.models.base import Model
-from nmt.pictures.attention import check_picture, terminal_map, write_attention
-from nmt.pictures.attention_maps import AttentionMaps, attention_maps
-from nmt.pictures.beam_graph import BeamGraph, beam_graph, check_graph_file, check_search, write_graphs
+from nmt.pictures.attention import AttentionMaps, attention_maps, check_picture, terminal_map, write_attention
+from nmt.pictures.beam_graph import GRAPH_ENDINGS, BeamGraph, beam_graph, check_search, graphs_json, graphs_page
 from nmt.translate.requests import Request
 from nmt.translate.results import Translation
 from nmt.translate.translator import Translator
@@ -39,7 +39,7 @@ class Drawings:
             check_picture(self.picture)
             self._maps_left = max_lines if self.picture.suffix.lower() == ".html" else 1
         if self.graph is not None:
-            check_graph_file(self.graph)
+            check_file_name(self.graph, GRAPH_ENDINGS, "a beam graph is written")
         self._maps: list[AttentionMaps] = []
         self._graphs: list[BeamGraph] = []
 
@@ -81,6 +81,7 @@ class Drawings:
 
     def write(self) -> None:
         if self.graph is not None:
-            write_graphs(self.graph, self._graphs)
+            is_page = self.graph.suffix.lower() == ".html"
+            write_file(self.graph, (graphs_page if is_page else graphs_json)(self._graphs).encode())
         if self.picture is not None:
             write_attention(self.picture, self._maps)

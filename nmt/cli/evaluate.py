@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Final, Literal
 
 from nmt import registry
+from nmt.artefact import json_text
 from nmt.cli.command import Command, Parts
-from nmt.cli.scores import NamedScore, System, as_json, as_lines, as_rows, as_table, compared_as_table
+from nmt.cli.scores import NamedScore, System, as_lines, as_rows, as_table, compared_as_table
 from nmt.errors import InputError, UserError, quoted, unknown
 from nmt.log import log
-from nmt.metrics.base import Lines, Metric
+from nmt.metrics.base import Lines, Metric, References
 from nmt.metrics.checks import line_count_error, newstest2014_warning, refuse_subwords
 from nmt.metrics.paper_bleu import PaperBleu, PaperBleuOptions, check_language, language_of
 from nmt.metrics.significance import compare
@@ -111,7 +112,7 @@ class EvaluateOptions:
 
 
 def run(options: EvaluateOptions, parts: Parts) -> int:
-    """Print each score with its signature; 5 if a line could not be translated."""
+    """BLEU, chrF and TER by sacreBLEU, with their signatures."""
     metrics = [] if options.paper else _build_metrics(options)
     if options.model is None:
         systems, references, sources = _read_files(options, metrics)
@@ -225,35 +226,32 @@ def _print_scores(
     options: EvaluateOptions,
     metrics: Sequence[tuple[str, Metric]],
     systems: Sequence[System],
-    references: Sequence[Lines],
+    references: References,
     sources: Lines | None,
 ) -> None:
     with log.progress("computing scores" if options.significance == "none" else f"testing by {options.significance}"):
-        text = _scores_text(options, metrics, systems, references, sources)
+        if options.significance != "none":
+            named = [(system.name, system.lines) for system in systems]
+            comparisons = compare(named, references, metrics, options.significance, options.trials)
+            text = (
+                json_text([vars(comparison) for comparison in comparisons])
+                if options.json
+                else compared_as_table(comparisons)
+            )
+        else:
+            scores: list[list[NamedScore]]
+            if options.paper:
+                paper = PaperBleu(PaperBleuOptions(target_lang=_language(options, systems)))
+                scores = [paper.definitions(system.lines, references) for system in systems]
+            else:
+                scores = [
+                    [(name, metric(system.lines, references, sources)) for name, metric in metrics]
+                    for system in systems
+                ]
+            is_table = options.paper or len(systems) > 1
+            text = as_table(systems, scores) if is_table else as_lines(scores[0])
+            text = as_rows(systems, scores) if options.json else text
     sys.stdout.write(text)
-
-
-def _scores_text(
-    options: EvaluateOptions,
-    metrics: Sequence[tuple[str, Metric]],
-    systems: Sequence[System],
-    references: Sequence[Lines],
-    sources: Lines | None,
-) -> str:
-    """The scores as text."""
-    if options.significance != "none":
-        named = [(system.name, system.lines) for system in systems]
-        comparisons = compare(named, references, metrics, options.significance, options.trials)
-        return as_json(map(vars, comparisons)) if options.json else compared_as_table(comparisons)
-    scores: list[list[NamedScore]]
-    if options.paper:
-        paper = PaperBleu(PaperBleuOptions(target_lang=_language(options, systems)))
-        scores = [paper.definitions(system.lines, references) for system in systems]
-    else:
-        scores = [[(name, metric(system.lines, references, sources)) for name, metric in metrics] for system in systems]
-    if options.json:
-        return as_rows(systems, scores)
-    return as_table(systems, scores) if options.paper or len(systems) > 1 else as_lines(scores[0])
 
 
 def _language(options: EvaluateOptions, systems: Sequence[System]) -> str:
@@ -270,6 +268,4 @@ def _language(options: EvaluateOptions, systems: Sequence[System]) -> str:
     return language
 
 
-COMMAND = Command(
-    "evaluate", "BLEU, chrF and TER by sacreBLEU, with their signatures.", EvaluateOptions, run, kinds=("decoder",)
-)
+COMMAND = Command("evaluate", run.__doc__, EvaluateOptions, run, kinds=("decoder",))

@@ -1,12 +1,11 @@
 """`nmt export`: a model with weights of 8 bits; or one for another engine, checked to translate as ours does."""
 
-import json
 import sys
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from nmt.cli.command import Command
+from nmt.cli.command import Command, print_json
 from nmt.errors import UserError, one_line, quoted
 from nmt.log import log
 from nmt.options import REQUIRED, opt, options_class
@@ -54,7 +53,11 @@ class ExportOptions:
 
 
 def run(options: ExportOptions) -> None:
-    """Write the folder; for another engine, print how alike the two translate."""
+    """Write a model folder with weights of 8 bits, as --precision int8 makes them at each start; or one for another engine.
+
+    For that, lines are translated both ways, greedily and with a beam of 4, and each search gets a row: equal translations,
+    others as good by our model, different ones, and those that reach the limit of length.
+    """
     import torch
 
     from nmt.artefact import check_output
@@ -107,8 +110,7 @@ def _export_ctranslate2(
         export = export_ctranslate2(loaded, output, *settings)
     log.info(f"{output}: {options.model[0]} for CTranslate2, {options.quantization}")
     if options.json:
-        values = {"output": one_line(options.output), "quantization": options.quantization, **asdict(export)}
-        sys.stdout.write(json.dumps(values, indent=1, ensure_ascii=False) + "\n")
+        print_json({"output": one_line(options.output), "quantization": options.quantization, **asdict(export)})
     else:
         sys.stdout.writelines(f"{row}\n" for row in _rows(export))
 
@@ -140,11 +142,4 @@ def _rows(export: "CTranslate2Export") -> list[str]:
     return [*rows, f"length_penalty\t{export.length_penalty}"]
 
 
-COMMAND = Command(
-    "export",
-    "Write a model folder with weights of 8 bits, as --precision int8 makes them at each start; or one for another engine. "
-    "For that, lines are translated both ways, greedily and with a beam of 4, and each search gets a row: equal "
-    "translations, others as good by our model, different ones, and those that reach the limit of length.",
-    ExportOptions,
-    run,
-)
+COMMAND = Command("export", run.__doc__, ExportOptions, run)

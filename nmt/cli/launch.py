@@ -35,9 +35,25 @@ def launch(devices: int, arguments: Sequence[str], after: str) -> int:
     logging.disable(logging.ERROR)  # the messages below replace torchrun's
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    # One machine, no restarts, and stop signals passed on to the ranks.
+    handled = [number.name for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    newer: Any = {"signals_to_handle": ",".join(handled)} if HANDLES_SIGNALS else {}
     with tempfile.TemporaryDirectory(prefix="nmt-ranks-") as folder:
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=devices,
+            run_id=str(uuid.uuid4()),
+            rdzv_backend="c10d",
+            rdzv_endpoint=str(Path(folder) / "meeting"),
+            rdzv_configs={"store_type": "file"},
+            max_restarts=0,
+            local_addr="127.0.0.1",
+            logs_specs=DefaultLogsSpecs(log_dir=folder),
+            **newer,
+        )
         try:
-            elastic_launch(_config(devices, Path(folder)), sys.executable)("-m", "nmt", *arguments)
+            elastic_launch(config, sys.executable)("-m", "nmt", *arguments)
             return 0
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
@@ -60,22 +76,3 @@ def flags_of_each(devices: int, device: str, threads: int | None) -> list[str]:
             )
         return []
     return [] if threads is not None else [f"--threads={max(1, torch.get_num_threads() // devices)}"]
-
-
-def _config(devices: int, folder: Path) -> LaunchConfig:
-    """One machine, no restarts, and stop signals passed on to the ranks."""
-    handled = [number.name for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    newer: Any = {"signals_to_handle": ",".join(handled)} if HANDLES_SIGNALS else {}
-    return LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=devices,
-        run_id=str(uuid.uuid4()),
-        rdzv_backend="c10d",
-        rdzv_endpoint=str(folder / "meeting"),
-        rdzv_configs={"store_type": "file"},
-        max_restarts=0,
-        local_addr="127.0.0.1",
-        logs_specs=DefaultLogsSpecs(log_dir=str(folder)),
-        **newer,
-    )

@@ -3,7 +3,7 @@
 import sys
 
 from nmt import registry
-from nmt.cli.command import Command
+from nmt.cli.command import Command, print_json
 from nmt.errors import unknown
 from nmt.options import opt, options_class
 
@@ -15,25 +15,17 @@ class ListOptions:
 
 
 def run(options: ListOptions) -> None:
-    """Print every name with one line of help, by kind."""
+    """List the parts and presets of each kind."""
     kinds = [*registry.FOLDERS, "preset"]
     if options.kind is not None and options.kind not in kinds:
         raise unknown("kind of part", options.kind, kinds)
-    table = {kind: _summaries(kind) for kind in kinds if options.kind in (None, kind)}
+    table = {kind: registry.summaries(kind) for kind in kinds if options.kind in (None, kind)}
     if options.json:
-        import json
-
-        sys.stdout.write(json.dumps(table, indent=1) + "\n")
+        print_json(table)
         return
     for kind, names in table.items():
         sys.stdout.write(f"{kind}\n")
         sys.stdout.writelines(f"  {name:<32} {summary}\n" for name, summary in names.items())
 
 
-def _summaries(kind: str) -> dict[str, str]:
-    if kind == "preset":
-        return {name: preset.help for name, preset in registry.presets().items()}
-    return registry.summaries(kind)
-
-
-COMMAND = Command("list", "List the parts and presets of each kind.", ListOptions, run, positional=("kind",))
+COMMAND = Command("list", run.__doc__, ListOptions, run, positional=("kind",))

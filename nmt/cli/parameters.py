@@ -96,10 +96,8 @@ def name_of(option: Option) -> str:
 
 def completion(option: Option) -> Callable[[str], list[tuple[str, str]]] | None:
     """The function that lists the values that an option may have, each with its help; None where the shell lists files."""
-    if option.kind:
-        return lambda incomplete: list(registry.summaries(option.kind).items())
-    if option.name == "preset" and not option.path:
-        return lambda incomplete: [(preset.name, preset.help) for preset in registry.presets().values()]
+    if kind := option.kind or ("preset" if option.path_key == "preset" else ""):
+        return lambda incomplete: list(registry.summaries(kind).items())
     choices = [
         value
         for kind in (option.type, *get_args(option.type))

@@ -43,10 +43,6 @@ class PlotOptions:
         "numbers of metrics.jsonl to draw, `loss,valid_bleu`; without it losses, metrics and learning rate",
     )
 
-    @property
-    def value_names(self) -> list[str]:
-        return [name for text in self.values for name in text.split(",") if name]
-
 
 @dataclass(frozen=True)
 class RunRecords:
@@ -68,18 +64,18 @@ class RunRecords:
 
 
 def run(options: PlotOptions) -> None:
-    """Draw the curves of runs."""
+    """Draw the curves of runs over their updates: losses, metrics, learning rate."""
     output = None if options.output is None else Path(options.output)
     if output is not None:
         check_file_name(output, PICTURES, "curves are drawn")
         check_matplotlib(f"--output {quoted(output)}")
-    runs = []
+    runs, values = [], [name for text in options.values for name in text.split(",") if name]
     with log.progress("reading runs", len(options.runs), "runs") as bar:
         for name in options.runs:
             updates, validations = read_records(Path(name))
             runs.append(RunRecords(one_line(name), [*updates, *validations]))
             bar.advance()
-        charts = line_charts(runs, options.value_names, ("updates", "EFLOP") if _is_page(output) else ("updates",))
+        charts = line_charts(runs, values, ("updates", "EFLOP") if _is_page(output) else ("updates",))
     if not charts:
         raise UserError(f"{quoted(options.runs[0])}: has no update to draw yet (wait for the first log line)")
     if output is None:
@@ -122,10 +118,4 @@ def _title(name: str) -> tuple[str, str]:
     return ("Training " if unit == name else "Validation ") + unit, unit
 
 
-COMMAND = Command(
-    "plot",
-    "Draw the curves of runs over their updates: losses, metrics, learning rate.",
-    PlotOptions,
-    run,
-    positional=("runs",),
-)
+COMMAND = Command("plot", run.__doc__, PlotOptions, run, positional=("runs",))

@@ -1,14 +1,11 @@
 """`nmt prepare`: training data from parallel text."""
 
-import json
-import sys
+from collections.abc import Sequence
 from typing import Any
 
-from rich.table import Table
-from rich.text import Text
-
 from nmt import opt, options_class
-from nmt.cli.command import Command
+from nmt.cli.command import Command, print_json
+from nmt.cli.tables import table_lines
 from nmt.data.prepare import PrepareOptions, prepare
 from nmt.data.sets import set_label
 from nmt.log import log
@@ -20,28 +17,28 @@ class PrepareCommandOptions(PrepareOptions):
 
 
 def run(options: PrepareCommandOptions) -> None:
-    """Prepare the data, and log the counts to stderr."""
+    """Make prepared data of parallel text, plain or compressed."""
     report = prepare(options)
-    log.table(_tokens_table(report))
+    for line in table_lines(_tokens_rows(report), right=range(2, 7)):
+        log.info(line)
     for row in report["sets"]:
         log.info(_pairs_line(row))
-    log.info(_vocabulary_line(report))
+    joint, source, target = (report["vocabulary"][key] for key in ("joint", "source", "target"))
+    apart = f"vocabularies of {source:,} (source) and {target:,} (target) entries"
+    log.info(f"one vocabulary of {source:,} entries" if joint else apart)
     if options.json:
-        sys.stdout.write(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+        print_json(report)
 
 
-def _tokens_table(report: dict[str, Any]) -> Table:
-    """A row for each side of each set: its tokens."""
-    table = Table(title="tokens", title_justify="left")
-    for heading in ("set", "side", "all", "a line", "longest", "a word", "unknown"):
-        table.add_column(heading, justify="left" if heading in ("set", "side") else "right", overflow="fold")
+def _tokens_rows(report: dict[str, Any]) -> list[Sequence[str]]:
+    """A header, and a row for each side of each set: its tokens."""
+    rows: list[Sequence[str]] = [("set", "side", "tokens", "a line", "longest", "a word", "unknown")]
     for row in report["sets"]:
         for side, name in (("source", set_label(row["kind"], row["name"])), ("target", "")):
             counts = row[side]
             numbers = f"{counts['tokens']:,}", f"{counts['tokens_per_sentence']:.2f}", f"{counts['longest']:,}"
-            shares = f"{counts['tokens_per_word']:.3f}", f"{counts['unknown_percent']:.3f}%"
-            table.add_row(*(Text(cell) for cell in (name, side, *numbers, *shares)))
-    return table
+            rows.append((name, side, *numbers, f"{counts['tokens_per_word']:.3f}", f"{counts['unknown_percent']:.3f}%"))
+    return rows
 
 
 def _pairs_line(row: dict[str, Any]) -> str:
@@ -58,11 +55,4 @@ def _pairs_line(row: dict[str, Any]) -> str:
     return "; ".join(filter(None, [counts, *notes]))
 
 
-def _vocabulary_line(report: dict[str, Any]) -> str:
-    vocabulary = report["vocabulary"]
-    if vocabulary["joint"]:
-        return f"one vocabulary of {vocabulary['source']:,} entries"
-    return f"vocabularies of {vocabulary['source']:,} (source) and {vocabulary['target']:,} (target) entries"
-
-
-COMMAND = Command("prepare", "Make prepared data of parallel text, plain or compressed.", PrepareCommandOptions, run)
+COMMAND = Command("prepare", run.__doc__, PrepareCommandOptions, run)

@@ -1,29 +1,35 @@
 """`nmt report`: Table 2 of "Attention Is All You Need" with runs of ours below it."""
 
-import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from nmt.artefact import write_file
+from nmt.artefact import json_text, write_file
 from nmt.cli.command import Command
 from nmt.cli.tables import table_lines
 from nmt.errors import UserError, quoted
 from nmt.log import log
 from nmt.options import opt, options_class
 from nmt.pictures.page import html_page, html_table
-from nmt.report.history import History, SavedScore, read_bleu, read_run
-from nmt.report.table2 import EN_DE, EN_FR, SUSTAINED_TFLOPS, TABLE_2, estimate
+from nmt.report.history import History, SavedScore, TranslationStats, read_bleu, read_run, read_stats
+from nmt.report.table2 import EN_DE, EN_FR, SUSTAINED_TFLOPS, TABLE_2, PublishedResult, estimate
 
 COST_LEGEND: Final = (
     "cost and counted are floating-point operations of training. cost: devices x sustained TFLOPS x seconds, as the paper "
     "estimates it; counted: the matrix products of the model, 3 x forward, padding not counted."
 )
+SPEED_LEGEND: Final = (
+    "MFLOP/token: counted operations of the updates for each target token. tokens/s: target tokens a second of training, "
+    "validation and saving included. sentences/s: of nmt translate, without its start."
+)
 VALIDATION_LEGEND: Final = "* the best BLEU of validation, on the development set: not to be compared with the others."
+
+
+SPEED_HEADER: Final = "run", "parameters (M)", "MFLOP/token", "target tokens (M)", "tokens/s", "sentences/s"
 
 
 @options_class
@@ -32,6 +38,10 @@ class ReportOptions:
     scores: tuple[str, ...] = opt(
         (), "RUN=FILE: BLEU of a run, as nmt evaluate --json printed it; otherwise validation's, marked as such"
     )
+    test_set: str | None = opt(
+        None, "name of the runs' test set, if it is not newstest2014: their results get columns of their own"
+    )
+    stats: tuple[str, ...] = opt((), "RUN=FILE: speed of a translation by a run, as nmt translate --stats wrote it")
     device_tflops: str | None = opt(
         None,
         f"what a device of the runs sustains, for the paper's estimate: a number, or {', '.join(SUSTAINED_TFLOPS)}",
@@ -45,16 +55,17 @@ class ReportOptions:
 
 
 def run(options: ReportOptions) -> None:
-    """Print the table, or all of it as JSON, and write the page if one is asked for."""
+    """Table 2 of the paper with runs of yours below it: BLEU, the cost of training, and speeds."""
     with log.progress("reading runs", len(options.runs), "runs") as bar:
         runs = []
         for name in options.runs:
             runs.append(read_run(Path(name)))
             bar.advance()
-    scores = _scores(options)
+    scores = {run: read_bleu(path) for run, path in _files(options, "--scores", options.scores)}
+    stats = {run: read_stats(path) for run, path in _files(options, "--stats", options.stats)}
     tflops = None if options.device_tflops is None else _tflops(options.device_tflops)
-    table = report_table(runs, scores, tflops)
-    sys.stdout.write(_json(runs, scores, tflops) if options.json else table.as_text())
+    table = report_table(runs, scores, stats, options.test_set, tflops)
+    sys.stdout.write(_json(runs, scores, stats, tflops) if options.json else table.as_text())
     if options.html is not None:
         write_file(Path(options.html), report_page(table).encode())
         log.info(f"{options.html}: the table")
@@ -74,18 +85,21 @@ def _tflops(text: str) -> float:
     return tflops
 
 
-def _scores(options: ReportOptions) -> dict[str, SavedScore]:
-    """The scores of --scores, by the folder of their run."""
-    scores = {}
-    for text in options.scores:
+def _files(options: ReportOptions, flag: str, values: Sequence[str]) -> Iterator[tuple[str, Path]]:
+    """The folder of the run and the file of each RUN=FILE."""
+    for text in values:
         run = next((run for run in options.runs if text.startswith(f"{run}=")), None)
         if run is None:
-            raise UserError(f"--scores {quoted(text)}: must be RUN=FILE, with a RUN written as in RUNS")
-        scores[str(Path(run))] = read_bleu(Path(text[len(run) + 1 :]))
-    return scores
+            raise UserError(f"{flag} {quoted(text)}: must be RUN=FILE, with a RUN written as in RUNS")
+        yield str(Path(run)), Path(text[len(run) + 1 :])
 
 
-def _json(runs: Sequence[History], scores: Mapping[str, SavedScore], tflops: float | None) -> str:
+def _json(
+    runs: Sequence[History],
+    scores: Mapping[str, SavedScore],
+    stats: Mapping[str, TranslationStats],
+    tflops: float | None,
+) -> str:
     """The published systems and the runs; costs in FLOPs unless their name says EFLOP."""
     published = [
         {
@@ -98,11 +112,13 @@ def _json(runs: Sequence[History], scores: Mapping[str, SavedScore], tflops: flo
         }
         for row in TABLE_2
     ]
-    own = [_run_json(run, scores.get(str(run.folder)), tflops) for run in runs]
-    return json.dumps({"published": published, "runs": own}, indent=1, ensure_ascii=False) + "\n"
+    measured = [_run_json(run, scores.get(str(run.folder)), stats.get(str(run.folder)), tflops) for run in runs]
+    return json_text({"published": published, "runs": measured})
 
 
-def _run_json(run: History, score: SavedScore | None, tflops: float | None) -> dict[str, Any]:
+def _run_json(
+    run: History, score: SavedScore | None, stats: TranslationStats | None, tflops: float | None
+) -> dict[str, Any]:
     best = run.best_bleu
     return {
         "run": str(run.folder),
@@ -117,25 +133,32 @@ def _run_json(run: History, score: SavedScore | None, tflops: float | None) -> d
         "eflop": run.eflop,
         "cost_is_measured": run.newest.cost_is_measured,
         "sustained_tflops": run.tflops,
+        "target_tokens": run.target_tokens,
+        "flops_per_token": run.flops_per_token,
+        "tokens_per_second": run.tokens_per_second,
+        "sentences_per_second": None if stats is None else stats.lines_per_second,
         "estimate": estimated_cost(run, tflops),
     }
 
 
 @dataclass(frozen=True)
 class ReportTable:
-    """Texts of a table. num_published: the first rows, which are the paper's"""
+    """Texts of a table. num_published: the first rows, which are the paper's; speeds: of the runs, below SPEED_HEADER"""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     num_published: int
+    speeds: Sequence[Sequence[str]]
     notes: Sequence[str]
 
     def as_text(self) -> str:
         header, *lines = table_lines([self.header, *self.rows], right=range(1, len(self.header)))
         rule = "-" * max(map(len, [header, *lines]))
         published, runs = lines[: self.num_published], lines[self.num_published :]
-        parts = [header, rule, *published, *([rule, *runs] if runs else []), "", *self.notes]
-        return "\n".join(parts) + "\n"
+        parts = [header, rule, *published, *([rule, *runs] if runs else []), ""]
+        if runs:
+            parts += [*table_lines([SPEED_HEADER, *self.speeds], right=range(1, len(SPEED_HEADER))), ""]
+        return "\n".join([*parts, *self.notes]) + "\n"
 
 
 def estimated_cost(run: History, tflops: float | None) -> float | None:
@@ -143,29 +166,58 @@ def estimated_cost(run: History, tflops: float | None) -> float | None:
     return None if tflops is None else estimate(run.newest.ranks, tflops, 60 * run.newest.minutes)
 
 
-def report_table(runs: Sequence[History], scores: Mapping[str, SavedScore], tflops: float | None) -> ReportTable:
+def report_table(
+    runs: Sequence[History],
+    scores: Mapping[str, SavedScore],
+    stats: Mapping[str, TranslationStats],
+    test_set: str | None,
+    tflops: float | None,
+) -> ReportTable:
     """The table with its notes.
 
-    scores: by the folder of the run
+    scores, stats: by the folder of the run
+    test_set: of the runs, if it is not the paper's
     tflops: 10^12 operations a second that a device of the runs sustains, if given
     """
-    pairs = [EN_DE, EN_FR, *sorted({run.pair for run in runs} - {EN_DE, EN_FR})]
-    header = ["system", *(f"{kind} {pair.title()}" for kind in ("BLEU", "cost") for pair in pairs), "counted"]
-    rows: list[list[str]] = []
-
-    def add_row(system: str, cells: Mapping[str, tuple[str, float | None]], counted: float | None) -> None:
-        """cells: BLEU and cost in FLOPs by language pair; counted: FLOPs"""
-        bleu, cost = zip(*(cells.get(pair, ("-", None)) for pair in pairs), strict=True)
-        rows.append([system, *bleu, *map(_power, cost), _power(counted)])
-
-    for row in TABLE_2:
-        cells = {pair: (f"{cell.bleu:.2f}".removesuffix("0"), cell.cost) for pair, cell in row.cells.items()}
-        add_row(row.system, cells, row.counted)
+    columns = {
+        run.folder: run.pair.title() if test_set is None else f"{run.pair.title()} {quoted(test_set)}" for run in runs
+    }
+    published = [EN_DE.title(), EN_FR.title()]
+    rows = []
+    for system in TABLE_2:
+        cells = {pair.title(): _published(cell) for pair, cell in system.cells.items()}
+        rows.append((system.system, cells, system.counted))
     for run in runs:
         label = f"{quoted(run.folder)}: {run.preset or quoted(run.model)}, {run.parameters / 1e6:.1f}M"
         cell = _bleu(run, scores.get(str(run.folder))), estimated_cost(run, tflops)
-        add_row(label, {run.pair: cell}, None if run.eflop is None else run.eflop * 1e18)
-    return ReportTable(header, rows, len(TABLE_2), _notes(runs, scores, tflops))
+        rows.append((label, {columns[run.folder]: cell}, None if run.eflop is None else run.eflop * 1e18))
+    names = [*published, *sorted(set(columns.values()) - set(published))]
+    costs = [name for name in names if any(cells.get(name, ("", None))[1] is not None for _, cells, _ in rows)]
+    header = ["system", *(f"BLEU {name}" for name in names), *(f"cost {name}" for name in costs), "counted"]
+    texts = [
+        [
+            system,
+            *(cells.get(name, ("-", None))[0] for name in names),
+            *(_power(cells.get(name, ("-", None))[1]) for name in costs),
+            _power(counted),
+        ]
+        for system, cells, counted in rows
+    ]
+    speeds = [_speeds(run, stats.get(str(run.folder))) for run in runs]
+    return ReportTable(header, texts, len(TABLE_2), speeds, _notes(runs, scores, tflops))
+
+
+def _published(cell: PublishedResult) -> tuple[str, float | None]:
+    return f"{cell.bleu:.2f}".removesuffix("0"), cell.cost
+
+
+def _speeds(run: History, stats: TranslationStats | None) -> list[str]:
+    """The row of a run below SPEED_HEADER."""
+    millions = [
+        None if number is None else number / 1e6 for number in (run.parameters, run.flops_per_token, run.target_tokens)
+    ]
+    numbers = *millions, run.tokens_per_second, None if stats is None else stats.lines_per_second
+    return [quoted(run.folder), *("-" if number is None else f"{number:,.1f}" for number in numbers)]
 
 
 def _bleu(run: History, score: SavedScore | None) -> str:
@@ -183,6 +235,8 @@ def _notes(runs: Sequence[History], scores: Mapping[str, SavedScore], tflops: fl
     notes = [COST_LEGEND]
     if any(str(run.folder) not in scores and run.best_bleu is not None for run in runs):
         notes.append(VALIDATION_LEGEND)
+    if runs:
+        notes.append(SPEED_LEGEND)
     if runs and tflops is None:
         notes.append("cost of the runs: give --device-tflops, what one of their devices sustains.")
     return [*notes, *(f"{quoted(run.folder)}: {_note(run, scores.get(str(run.folder)))}" for run in runs)]
@@ -210,13 +264,10 @@ def _note(run: History, score: SavedScore | None) -> str:
 def report_page(table: ReportTable) -> str:
     rows = [[escape(cell) for cell in row] for row in table.rows]
     notes = [f"<p>{escape(note)}</p>" for note in table.notes]
-    return html_page("nmt report", [html_table(table.header, rows, table.num_published), *notes])
+    tables = [html_table(table.header, rows, table.num_published)]
+    if table.speeds:
+        tables.append(html_table(SPEED_HEADER, [[escape(cell) for cell in row] for row in table.speeds]))
+    return html_page("nmt report", [*tables, *notes])
 
 
-COMMAND = Command(
-    "report",
-    "Table 2 of the paper with runs of yours below it: BLEU and the cost of training.",
-    ReportOptions,
-    run,
-    positional=("runs",),
-)
+COMMAND = Command("report", run.__doc__, ReportOptions, run, positional=("runs",))

@@ -37,7 +37,11 @@ class ScoreOptions:
 
 
 def run(options: ScoreOptions) -> int:
-    """Print a line for each pair: its log-probability in nats (natural logarithm); 5 when a pair has none."""
+    """Log-probability, in nats, of given translations: a line a pair.
+
+    A blank line is a sentence without words: a blank target is scored by its end symbol alone, a blank source leaves the
+    model to the target. A pair without a score gives nan, and code 5 at the end.
+    """
     from nmt.checkpoint import load_model
     from nmt.device import choose_device, use_threads
     from nmt.signals import Signals
@@ -86,12 +90,4 @@ def _line(options: ScoreOptions, pair: "PairScore | None") -> str:
     return shown + "\n"
 
 
-COMMAND = Command(
-    "score",
-    "Log-probability, in nats, of given translations: a line a pair. A blank line is a sentence without words: a blank "
-    "target is scored by its end symbol alone, a blank source leaves the model to the target. A pair without a score gives "
-    "nan, and code 5 at the end.",
-    ScoreOptions,
-    run,
-    preload=("torch",),
-)
+COMMAND = Command("score", run.__doc__, ScoreOptions, run, preload=("torch",))

@@ -1,9 +1,9 @@
 """The output of `nmt evaluate`: lines, a table for several systems or definitions, or rows of JSON."""
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nmt.artefact import json_text
 from nmt.cli.tables import table_lines
 from nmt.errors import quoted
 from nmt.metrics.base import Score
@@ -32,11 +32,12 @@ class System:
 
 def as_rows(systems: Sequence[System], scores: Sequence[Sequence[NamedScore]]) -> str:
     """JSON with a row per score. scores: of each system"""
-    return as_json(
+    rows = [
         {"system": system.name, "metric": name, **vars(score), "decoder": system.decoder}
         for system, of_system in zip(systems, scores, strict=True)
         for name, score in of_system
-    )
+    ]
+    return json_text(rows)
 
 
 def as_lines(scores: Sequence[NamedScore]) -> str:
@@ -71,10 +72,6 @@ def compared_as_table(comparisons: Sequence[Comparison]) -> str:
     ]
     signatures = [[comparison.metric, comparison.signature] for comparison in comparisons if comparison.p_value is None]
     return _text([["", "system", "score", "mean, 95 %", "p"], *rows]) + "\n" + _text(signatures)
-
-
-def as_json(rows: Iterable[object]) -> str:
-    return json.dumps(list(rows), indent=1, ensure_ascii=False) + "\n"
 
 
 def _text(rows: Sequence[Sequence[str]]) -> str:

@@ -33,7 +33,11 @@ class ShortlistOptions:
 
 
 def run(options: ShortlistOptions) -> None:
-    """Learn a shortlist, write it, and print how much of each development set it covers."""
+    """Learn from prepared data which target tokens may translate each source token.
+
+    nmt translate --shortlist searches among them alone, which is faster where the vocabulary is large. Prints how much of
+    each development set the shortlist covers.
+    """
     output, dictionary = Path(options.output), Path(options.dictionary) if options.dictionary else None
     for path in filter(None, (output, dictionary)):
         if path.exists() and not options.overwrite:
@@ -62,10 +66,4 @@ def run(options: ShortlistOptions) -> None:
         sys.stdout.buffer.write(line.encode())
 
 
-COMMAND = Command(
-    "shortlist",
-    "Learn from prepared data which target tokens may translate each source token: nmt translate --shortlist searches among "
-    "them alone, which is faster where the vocabulary is large. Prints how much of each development set the shortlist covers.",
-    ShortlistOptions,
-    run,
-)
+COMMAND = Command("shortlist", run.__doc__, ShortlistOptions, run)

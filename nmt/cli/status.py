@@ -1,6 +1,5 @@
 """`nmt status`: how a run stands, seen from another terminal, or why it ended."""
 
-import json
 import re
 import sys
 import time
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nmt.artefact import lock_holder
-from nmt.cli.command import Command
+from nmt.cli.command import Command, print_json
 from nmt.cli.tables import table_lines
 from nmt.errors import quoted
 from nmt.options import REQUIRED, opt, options_class
@@ -33,10 +32,12 @@ class StatusOptions:
 
 
 def run(options: StatusOptions) -> None:
-    """Print the status of a run."""
+    """Print how a run stands: running or why it ended, update, loss, best checkpoint, speed, time left."""
     values = run_status(Path(options.run))
-    lines = [json.dumps(values, indent=1, ensure_ascii=False)] if options.json else table_lines(_rows(values))
-    sys.stdout.writelines(f"{line}\n" for line in lines)
+    if options.json:
+        print_json(values)
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in table_lines(_rows(values)))
 
 
 def run_status(folder: Path) -> dict[str, Any]:
@@ -120,10 +121,4 @@ def _rows(values: dict[str, Any]) -> list[tuple[str, str]]:
     return [*rows, ("last record", f"{clock(values['age_seconds'])} ago")]
 
 
-COMMAND = Command(
-    "status",
-    "Print how a run stands: running or why it ended, update, loss, best checkpoint, speed, time left.",
-    StatusOptions,
-    run,
-    positional=("run",),
-)
+COMMAND = Command("status", run.__doc__, StatusOptions, run, positional=("run",))

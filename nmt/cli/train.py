@@ -1,17 +1,15 @@
 """`nmt train`: train a model on prepared data, or continue a run."""
 
-import json
 import sys
-from dataclasses import asdict
 
-from nmt.cli.command import Command, Parts
+from nmt.cli.command import Command, Parts, print_json
 from nmt.dist import World
 from nmt.log import log
 from nmt.train.options import TrainOptions
 
 
 def run(options: TrainOptions, parts: Parts) -> int:
-    """Train, or estimate a training with --dry-run; with --json print the state of the run."""
+    """Train a model on prepared data; an existing run is continued, bit for bit."""
     from nmt.cli.launch import flags_of_each, launch  # these import torch
     from nmt.train.dry_run import dry_run_of
     from nmt.train.setup import open_data
@@ -28,8 +26,10 @@ def run(options: TrainOptions, parts: Parts) -> int:
     if options.dry_run:
         estimate = dry_run_of(options, parts)
         if world.leads:
-            lines = [json.dumps(asdict(estimate), indent=1)] if options.json else estimate.lines()
-            sys.stdout.writelines(f"{line}\n" for line in lines)
+            if options.json:
+                print_json(vars(estimate))
+            else:
+                sys.stdout.writelines(f"{line}\n" for line in estimate.lines())
         return 0
     done = train(options, parts)
     if options.json and world.leads:
@@ -42,13 +42,13 @@ def run(options: TrainOptions, parts: Parts) -> int:
             "score": None if best is None else done.checkpoints.score(best),
             "skipped": done.progress.skipped,
         }
-        sys.stdout.write(json.dumps(state, indent=1) + "\n")
+        print_json(state)
     return 0
 
 
 COMMAND = Command(
     "train",
-    "Train a model on prepared data; an existing run is continued, bit for bit.",
+    run.__doc__,
     TrainOptions,
     run,
     kinds=("model", "criterion", "optimizer", "schedule", "decoder"),

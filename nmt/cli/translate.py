@@ -2,12 +2,14 @@
 
 import re
 import sys
+import time
 from contextlib import nullcontext
 from itertools import combinations
 from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from nmt.artefact import to_json
 from nmt.cli.command import Command, Parts
 from nmt.cli.prompt import Prompt, is_terminal, is_typed
 from nmt.dist import MAX_WAIT_MINUTES, World
@@ -20,12 +22,11 @@ from nmt.translate.options import TranslatorOptions
 from nmt.translate.windows import STDIN_NAME, LineEstimate, open_source, place_of
 
 if TYPE_CHECKING:  # torch is imported when the command runs
-    from nmt.cli.drawings import Drawings
     from nmt.cli.translations import Show
     from nmt.translate.translator import Translator
 
 NUMBER_NAME: Final = re.compile(r"-?\d*\.?\d+")  # a file's name that was meant as a number
-WRITTEN: Final = "output", "attention", "beam_graph"
+WRITTEN: Final = "output", "attention", "beam_graph", "stats"
 PACKED: Final = ".gz", ".xz", ".bz2", ".zst"
 
 
@@ -70,6 +71,7 @@ class TranslateOptions(TranslatorOptions, FileOptions):
         None, "write the hypotheses of the beam at each step: as a page (FILE.html), or for programs (FILE.json)"
     )
     attention_lines: int = opt(100, "with --attention or --beam-graph: lines that are drawn at most", minimum=1)
+    stats: str | None = opt(None, "write lines, seconds and lines a second to this file as JSON (for nmt report)")
     devices: int = opt(1, "processes on this machine, a device each, that share the lines; the order stays", minimum=1)
     timeout: float = opt(10.0, "minutes to wait for one of several devices", above=0, maximum=MAX_WAIT_MINUTES)
     matmul: Literal["auto", "torch", "onednn", "numpy"] = opt(
@@ -100,7 +102,11 @@ class TranslateOptions(TranslatorOptions, FileOptions):
 
 
 def run(options: TranslateOptions, parts: Parts) -> int:
-    """Translate the input, as many lines out as in; 5 when a line could not be translated."""
+    """Translate lines of text, from stdin to stdout or from file to file.
+
+    With --n-best N each line gives up to N lines in Moses' form, `number ||| translation ||| LogProb= nats ||| score`,
+    numbers from 0. Code 5 if a line could not be translated.
+    """
     world = World.from_environment()
     if options.devices > 1 and world.size == 1:
         from nmt.cli.launch import flags_of_each, launch
@@ -111,7 +117,13 @@ def run(options: TranslateOptions, parts: Parts) -> int:
     from nmt.nn.matmul import using
 
     with using(options.matmul), world.joined("cpu", options.timeout):  # ranks exchange text
-        return _lead(options, parts, world) if world.leads else _serve(options, parts, world)
+        if world.leads:
+            return _lead(options, parts, world)
+        from nmt.translate.distributed import serve
+
+        with Signals() as signals:  # one ends the leader, and with it the other ranks
+            serve(_open(options, parts, world), world, signals)
+        return 0
 
 
 def _open(options: TranslateOptions, parts: Parts, world: World) -> "Translator":
@@ -123,15 +135,6 @@ def _open(options: TranslateOptions, parts: Parts, world: World) -> "Translator"
     return open_translator(options.model, options, decoder, world)
 
 
-def _serve(options: TranslateOptions, parts: Parts, world: World) -> int:
-    """Translate the jobs of the leader. A signal ends the leader, and with it the other ranks."""
-    from nmt.translate.distributed import serve
-
-    with Signals() as signals:
-        serve(_open(options, parts, world), world, signals)
-    return 0
-
-
 def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
     from nmt.translate.distributed import leading
     from nmt.translate.line_warnings import LineWarnings
@@ -140,7 +143,11 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
     names = options.input or (STDIN_NAME,)
     for name in names:
         _check_text(name)
-    drawings = _drawings(options)
+    drawings = None
+    if options.attention is not None or options.beam_graph is not None:
+        from nmt.cli.drawings import Drawings
+
+        drawings = Drawings(options.attention, options.beam_graph, options.attention_lines)
     translator = _open(options, parts, world)
     show = _show(options, translator)
     show = drawings.beside(show, translator) if drawings else show
@@ -150,11 +157,13 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
     log.detail(f"{models}: {translator.decoder.signature} on {device}, {options.precision}, {batches}")
     shared = leading(translator, world, 60 * options.timeout) if world.size > 1 else nullcontext(translator)
     opened = new_output(Path(options.output)) if options.output != "-" else nullcontext(sys.stdout.buffer)
+    began = time.monotonic()
     mark = f"{translator.pipeline.source_lang}> " if not options.input and is_terminal() else ""
     number = num_failed = 0
     estimate = LineEstimate(*names)
     progress = log.progress("translating", estimate.total, "lines", shown=not is_typed(*names))
-    with opened as output, shared as line_translator, progress as bar:
+    statistics_file = new_output(Path(options.stats)) if options.stats is not None else nullcontext()
+    with opened as output, statistics_file as stats_file, shared as line_translator, progress as bar:
         for name in names:
             warnings = LineWarnings(place_of(name))
             with nullcontext(Prompt(mark)) if mark else open_source(name, estimate) as source:
@@ -162,6 +171,10 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
                 number = translate_stream(line_translator, source, output, *settings)
             warnings.log_counts()
             num_failed += warnings.num_failed
+        if stats_file is not None:
+            seconds = time.monotonic() - began
+            stats = {"lines": number, "failed": num_failed, "seconds": seconds, "lines_per_second": number / seconds}
+            stats_file.write(to_json(stats))
     if drawings:
         drawings.write()
     return 5 if num_failed else 0
@@ -176,14 +189,6 @@ def _check_text(name: str) -> None:
         raise UserError(f"{quoted(name)}: no such file{hint}")
 
 
-def _drawings(options: TranslateOptions) -> "Drawings | None":
-    if options.attention is None and options.beam_graph is None:
-        return None
-    from nmt.cli.drawings import Drawings
-
-    return Drawings(options.attention, options.beam_graph, options.attention_lines)
-
-
 def _show(options: TranslateOptions, translator: "Translator") -> "Show":
     """The function that prints a translation."""
     from nmt.cli.translations import Printer
@@ -195,12 +200,5 @@ def _show(options: TranslateOptions, translator: "Translator") -> "Show":
 
 
 COMMAND = Command(
-    "translate",
-    "Translate lines of text, from stdin to stdout or from file to file. With --n-best N each line gives up to N lines in "
-    "Moses' form, `number ||| translation ||| LogProb= nats ||| score`, numbers from 0.",
-    TranslateOptions,
-    run,
-    kinds=("decoder",),
-    positional=("input",),
-    preload=("torch",),
+    "translate", run.__doc__, TranslateOptions, run, kinds=("decoder",), positional=("input",), preload=("torch",)
 )

@@ -105,25 +105,20 @@ class _LinearCrossEntropy(torch.autograd.Function):
         real = (targets != PAD).float()[:, None]  # N 1
         total = nll = torch.zeros((), device=features.device)
         rows = chunk_rows(features, size)
-        for chunk, chunk_targets, counts, start in zip(
-            features.split(rows),
-            targets[:, None].split(rows),
-            real.split(rows),
-            range(0, len(features), rows),
-            strict=True,
-        ):
+        for start in range(0, len(features), rows):
+            chunk, gold, counts = (tensor[start : start + rows] for tensor in (features, targets[:, None], real))
             logits = product(chunk, weight, bias).float()  # n V
             clipped = logits.abs() > limit if limit < math.inf else None
             logits = logits if clipped is None else logits.clamp_(-limit, limit)
             log_probs = torch.log_softmax(logits, dim=-1)
-            surprise = -log_probs.gather(1, chunk_targets)  # n 1
+            surprise = -log_probs.gather(1, gold)  # n 1
             loss = gold_weight * surprise - spread * log_probs.sum(-1, keepdim=True)
             total = total + (loss * counts).sum()  # autocast would round a dot product
             nll = nll + (surprise * counts).sum()
             if feature_gradient is None or weight_gradient is None:
                 continue
             gradient = log_probs.exp_()
-            gradient.scatter_add_(1, chunk_targets, torch.full_like(surprise, -gold_weight))
+            gradient.scatter_add_(1, gold, torch.full_like(surprise, -gold_weight))
             if clipped is not None:
                 gradient.masked_fill_(clipped, spread)  # which is subtracted below: no gradient
             feature_gradient[start : start + rows] = product_back(gradient, weight)

@@ -100,7 +100,7 @@ class Sentences:
         return SideWords(self.pipeline.target, self.prepared[1])
 
 
-class _Items:
+class ColumnItems:
     """The items between the spaces of some lines. counts: (N,) of each line; pairs: (items,) index of each item's line"""
 
     def __init__(self, path: Path, lines: Sequence[bytes], sentences: Sentences) -> None:
@@ -126,15 +126,7 @@ class _Items:
         return numbers
 
 
-def read_column(kind: ColumnKind, path: Path, lines: Sequence[bytes], sentences: Sentences) -> Rows:
-    """The values of some pairs, for tokens in the model's order. lines: (N,) raw lines of the column's file
-
-    Raises InputError with FILE:LINE for what is not a value of this kind.
-    """
-    return READERS[kind](_Items(path, lines, sentences))
-
-
-def _read_pairs(items: _Items) -> Rows:
+def _read_pairs(items: ColumnItems) -> Rows:
     """One number of each pair."""
     for i in np.flatnonzero(items.sentences.good & (items.counts != 1)).tolist():
         raise items.error(i, f"{items.counts[i]} numbers; must be 1, the number of the pair")
@@ -143,7 +135,7 @@ def _read_pairs(items: _Items) -> Rows:
     return Rows(values, np.ones(len(values), np.uint32))
 
 
-def _read_target(items: _Items) -> Rows:
+def _read_target(items: ColumnItems) -> Rows:
     """A number of each target token and of EOS: that of its word; EOS has 1 unless the line has a number more."""
     sentences, words = items.sentences, items.sentences.target
     more = items.counts - words.num_words
@@ -163,7 +155,7 @@ def _read_target(items: _Items) -> Rows:
     return Rows(values, (words.num_tokens + 1).astype(np.uint32))
 
 
-def _read_links(items: _Items) -> Rows:
+def _read_links(items: ColumnItems) -> Rows:
     """(links, 2) between all tokens of linked words."""
     source, target, pairs = items.sentences.source, items.sentences.target, items.pairs
     matches = [LINK.fullmatch(item) for item in items.items]
@@ -191,7 +183,8 @@ def _read_links(items: _Items) -> Rows:
     return Rows(values.astype(COLUMN_TYPES["links"]), lengths.astype(np.uint32))
 
 
-READERS: Final[dict[ColumnKind, Callable[[_Items], Rows]]] = {
+# Each gives the values of some pairs, for tokens in the model's order; InputError with FILE:LINE for what is no such value.
+READERS: Final[dict[ColumnKind, Callable[[ColumnItems], Rows]]] = {
     "pair": _read_pairs,
     "target": _read_target,
     "links": _read_links,

@@ -5,7 +5,7 @@ enough to sort; the pairs then come back without those that equal an earlier one
 """
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from nmt.data.encode import Encoded
 from nmt.data.row_files import mapped
+from nmt.signals import StopCheck
 
 SORTED_ROWS: Final = 1 << 21  # 24 bytes each, and as much again while they are sorted
 SCANNED_ROWS: Final = 1 << 20
@@ -21,11 +22,10 @@ SCANNED_ROWS: Final = 1 << 20
 Keys = NDArray[np.uint64]
 
 
-def without_duplicates(pairs: Iterator[Encoded], scratch: Path, check: Callable[[], None]) -> Iterator[Encoded]:
+def without_duplicates(pairs: Iterator[Encoded], scratch: Path, check: StopCheck) -> Iterator[Encoded]:
     """The pairs, in their order, without those whose digest an earlier one has; counted as dropped: "duplicate".
 
     scratch: a folder for two files, of about twice the size of the pairs; they are deleted in the end
-    check: called now and then; may raise to stop
     """
     spool, digests = scratch / "pairs.spool", scratch / "digests.spool"
     num_chunks = first = 0
@@ -52,11 +52,10 @@ def without_duplicates(pairs: Iterator[Encoded], scratch: Path, check: Callable[
         digests.unlink(missing_ok=True)
 
 
-def find_repeated(keys: Keys, check: Callable[[], None], sorted_rows: int = SORTED_ROWS) -> NDArray[np.bool_]:
+def find_repeated(keys: Keys, check: StopCheck, sorted_rows: int = SORTED_ROWS) -> NDArray[np.bool_]:
     """(N,) whether an earlier row is the same.
 
     keys: (N, K) numbers of 64 bits, in memory or mapped; a row of zeros is no key
-    check: called now and then; may raise to stop
     sorted_rows: about the number of rows that are sorted together, which bounds the memory (1 byte a row beside it)
     """
     repeated = np.zeros(len(keys), dtype=bool)

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress, islice
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.data.columns import Sentences, read_column
+from nmt.data.columns import READERS, ColumnItems, Sentences
 from nmt.data.row_files import Rows
 from nmt.errors import InputError, quoted
 from nmt.symbols import ColumnKind
@@ -147,18 +147,16 @@ def _plain_texts(lines: list[bytes]) -> list[str] | None:
 
 @dataclass(frozen=True)
 class TextTask:
-    """Chunk -> its text, ready for subwords. source, target: how a side is prepared; None leaves that side out."""
+    """Chunk -> its text, ready for subwords. prepare: of the source (0), of the target (1), or of both"""
 
-    source: TextPreparer | None
-    target: TextPreparer | None
+    prepare: Mapping[int, TextPreparer]
     on_bad_line: BadLine
 
     def __call__(self, chunk: Chunk) -> list[str]:
         texts = decode(chunk, self.on_bad_line)
         prepared: list[str] = []
-        for prepare, lines in ((self.source, texts.source), (self.target, texts.target)):
-            if prepare is not None:
-                prepared += prepare(list(compress(lines, texts.good)))
+        for side, prepare in self.prepare.items():
+            prepared += prepare(list(compress((texts.source, texts.target)[side], texts.good)))
         return prepared
 
 
@@ -265,7 +263,7 @@ class EncodeTask:
             unknown=np.stack([source.unknown, target.unknown], axis=1),
             source=source.ids,
             target=target.ids,
-            columns=[read_column(kind, path, lines, sentences) for kind, path, lines in columns],
+            columns=[READERS[kind](ColumnItems(path, lines, sentences)) for kind, path, lines in columns],
             digests=np.zeros((0, 2), dtype=np.uint64),
             read=len(chunk.numbers),
             num_replaced=texts.num_replaced,

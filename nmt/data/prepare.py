@@ -194,30 +194,19 @@ def _pipeline(options: PrepareOptions, sets: Sequence[TextSet], signals: Signals
     train = sets[0]
     source, target = options.side(options.source_lang), options.for_target.side(options.target_lang)
     casings: list[Truecaser | None] = [None, None]
-    if options.truecase:
-        tasks = _text_tasks(options, TextPreparer(source), TextPreparer(target), joint=False)
-        casings = [_learn_casings(options, train, task, signals) for task in tasks]
-    preparers = TextPreparer(source, casings[0]), TextPreparer(target, casings[1])
-    tasks = _text_tasks(options, *preparers, joint=options.joint_vocabulary)
+    for side, settings in enumerate((source, target) if options.truecase else ()):
+        task = CountTask(TextTask({side: TextPreparer(settings)}, options.on_bad_line), count_casings)
+        sample = train.sample(options.sample_size(train), options.seed)
+        with closing(in_order(task, sample, options.workers, signals)) as counts:
+            casings[side] = Truecaser.learn(sum_counts(counts))
+    both = {0: TextPreparer(source, casings[0]), 1: TextPreparer(target, casings[1])}
+    parts = [both] if options.joint_vocabulary else [{side: preparer} for side, preparer in both.items()]
     vocabularies = [
-        _learn_vocabulary(of_side, train, task, signals)
-        for of_side, task in zip((options, options.for_target), tasks, strict=False)
+        _learn_vocabulary(of_side, train, TextTask(part, options.on_bad_line), signals)
+        for of_side, part in zip((options, options.for_target), parts, strict=False)
     ]
     sides = Side(source, vocabularies[0], casings[0]), Side(target, vocabularies[-1], casings[1])
     return Pipeline(*sides, options.joint_vocabulary)
-
-
-def _text_tasks(options: PrepareOptions, source: TextPreparer, target: TextPreparer, joint: bool) -> list[TextTask]:
-    """The text of both sides together, or of each alone."""
-    sides = [(source, target)] if joint else [(source, None), (None, target)]
-    return [TextTask(*preparers, options.on_bad_line) for preparers in sides]
-
-
-def _learn_casings(options: PrepareOptions, train: TextSet, texts: TextTask, signals: Signals) -> Truecaser:
-    """How words are written inside the sentences that `texts` gives."""
-    sample = train.sample(options.sample_size(train), options.seed)
-    with closing(in_order(CountTask(texts, count_casings), sample, options.workers, signals)) as counts:
-        return Truecaser.learn(sum_counts(counts))
 
 
 def _reused(options: PrepareOptions, name: str) -> Pipeline:
@@ -275,6 +264,6 @@ def _write_set(
         for side, lines in zip(SIDES, raw, strict=True):
             write_file(folder / f"{text_set.stem}.{side}.txt", "".join(line + "\n" for line in lines).encode())
     if training and not statistics.kept:
-        first = quoted(text_set.files[0].source)
-        raise InputError(f"{first}: no training pair is left ({statistics.dropped_by_reason()})")
+        dropped = ", ".join(f"{count:,} {reason}" for reason, count in statistics.dropped.items()) or "none dropped"
+        raise InputError(f"{quoted(text_set.files[0].source)}: no training pair is left ({dropped})")
     return SetFacts(text_set.kind, text_set.name, text_set.stem, writer.pairs, kinds), statistics.to_json(text_set)

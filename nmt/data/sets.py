@@ -248,10 +248,6 @@ class SetStatistics:
         self.counts += [of.sum(axis=0, dtype=np.int64) for of in (encoded.lengths, encoded.words, encoded.unknown)]
         self.longest = np.maximum(self.longest, encoded.lengths.max(axis=0, initial=0).astype(np.int64))
 
-    def dropped_by_reason(self) -> str:
-        """The number of pairs dropped for each reason, as text."""
-        return ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.items()) or "none dropped"
-
     def to_json(self, text_set: TextSet) -> dict[str, Any]:
         """The counts for report.json: read = kept + all of dropped."""
         columns = {"columns": text_set.columns} if text_set.columns else {}

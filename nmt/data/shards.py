@@ -56,6 +56,7 @@ class Corpus:
     """Pairs of id sequences, in memory only where they are read.
 
     source_lengths, target_lengths: (N,) tokens without EOS
+    sources, targets: functions from indices of pairs (N,) to their ids, one after the other, without EOS
     columns: further data of the pairs, by name
     """
 
@@ -63,8 +64,8 @@ class Corpus:
         """Raises ArtefactError when the files are not what was written or do not fit the vocabularies."""
         both = read_lengths(artefact, f"{facts.stem}.lengths.bin", facts.pairs, 2)
         self.source_lengths, self.target_lengths = both[:, 0], both[:, 1]
-        self._source, self._target = (
-            RowFile(artefact, f"{facts.stem}.{side}", id_type(size), lengths, (UNK, size - 1))
+        self.sources, self.targets = (
+            RowFile(artefact, f"{facts.stem}.{side}", id_type(size), lengths, (UNK, size - 1)).take
             for side, size, lengths in zip(SIDES, sizes, both.T, strict=True)
         )
         self.columns = {
@@ -73,14 +74,6 @@ class Corpus:
 
     def __len__(self) -> int:
         return len(self.source_lengths)
-
-    def sources(self, indices: Indices) -> IdArray:
-        """The source ids of pairs, one after the other, without EOS; source_lengths[indices] are their counts."""
-        return self._source.take(indices)
-
-    def targets(self, indices: Indices) -> IdArray:
-        """The target ids of pairs, one after the other, without EOS; target_lengths[indices] are their counts."""
-        return self._target.take(indices)
 
     def rows(self, indices: Indices) -> tuple[list[IdArray], list[IdArray]]:
         """The source and the target ids of each pair, without EOS. indices: (N,) at least one"""
@@ -132,7 +125,8 @@ class PreparedData:
     @cached_property
     def train(self) -> Corpus:
         """The training pairs; empty when the folder was prepared without any."""
-        return self._corpus(next(facts for facts in self._sets if facts.kind == "train"))
+        [facts] = (facts for facts in self._sets if facts.kind == "train")
+        return Corpus(self.artefact, facts, self.pipeline.sizes)
 
     @cached_property
     def valid(self) -> dict[str, EvaluationSet]:
@@ -144,14 +138,12 @@ class PreparedData:
         """The test sets by name, in the order they were given."""
         return self._evaluation_sets("test")
 
-    def _corpus(self, facts: SetFacts) -> Corpus:
-        return Corpus(self.artefact, facts, self.pipeline.sizes)
-
     def _evaluation_sets(self, kind: str) -> dict[str, EvaluationSet]:
         sets = {}
         for facts in (facts for facts in self._sets if facts.kind == kind):
             source, target = (self._text(f"{facts.stem}.{side}.txt", facts.pairs) for side in SIDES)
-            sets[facts.name] = EvaluationSet(facts.name, self._corpus(facts), source, target)
+            corpus = Corpus(self.artefact, facts, self.pipeline.sizes)
+            sets[facts.name] = EvaluationSet(facts.name, corpus, source, target)
         return sets
 
     def _text(self, name: str, pairs: int) -> list[str]:

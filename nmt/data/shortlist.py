@@ -4,7 +4,7 @@ Probabilities are those of IBM model 1 (Brown et al., 1993), by a few rounds of 
 training pairs. A search is then limited to the likeliest translations of its source tokens and to tokens that are frequent.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +19,7 @@ from nmt.data.batching import Indices
 from nmt.data.shards import Corpus
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.log import Bar, log
+from nmt.signals import StopCheck
 from nmt.symbols import BOS, SYMBOLS
 from nmt.text.vocabulary import expand_ranges
 
@@ -95,7 +96,7 @@ def learn_shortlist(
     rounds: int,
     max_translations: int,
     max_frequent: int,
-    check: Callable[[], None],
+    check: StopCheck,
 ) -> Shortlist:
     """A shortlist of the training pairs.
 
@@ -104,7 +105,6 @@ def learn_shortlist(
     rounds: rounds of expectation and maximisation
     max_translations: target tokens of a source token
     max_frequent: most frequent target tokens that are always there
-    check: called now and then; may raise to stop
     """
     V = sizes[1]
     pairs = np.unique(np.linspace(0, len(corpus) - 1, min(max_pairs, len(corpus))).astype(np.int64))
@@ -120,7 +120,7 @@ def learn_shortlist(
 
 
 def _translation_model(
-    corpus: Corpus, pairs: Indices, sizes: tuple[int, int], rounds: int, bar: Bar, check: Callable[[], None]
+    corpus: Corpus, pairs: Indices, sizes: tuple[int, int], rounds: int, bar: Bar, check: StopCheck
 ) -> tuple[Indices, Indices, NDArray[np.float64]]:
     """The keys source * V + target that occur, how often each target token does, and its probability given the source."""
     V = sizes[1]
@@ -141,9 +141,7 @@ def _translation_model(
     return keys, counts, probabilities
 
 
-def _counts_and_keys(
-    corpus: Corpus, pairs: Indices, V: int, bar: Bar, check: Callable[[], None]
-) -> tuple[Indices, Indices]:
+def _counts_and_keys(corpus: Corpus, pairs: Indices, V: int, bar: Bar, check: StopCheck) -> tuple[Indices, Indices]:
     """(V,) how often each target token occurs, and the different keys of all cells, sorted."""
     counts, keys = np.zeros(V, np.int64), np.zeros(0, np.int64)
     waiting: list[Indices] = []

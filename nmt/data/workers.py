@@ -11,7 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Final, TypeVar
 
 from nmt.errors import ResourceError
-from nmt.signals import STOP_SIGNALS, Signals
+from nmt.signals import STOP_SIGNALS, Signals, StopCheck
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -54,8 +54,8 @@ def in_order(
         pool.shutdown(cancel_futures=True)
 
 
-def wait_for_result(future: "Future[_Result]", check: Callable[[], None]) -> _Result:
-    """The result of a future. check: called every LOOK_SECONDS; may raise to stop"""
+def wait_for_result(future: "Future[_Result]", check: StopCheck) -> _Result:
+    """The result of a future."""
     while True:
         check()
         if not wait([future], LOOK_SECONDS).not_done:

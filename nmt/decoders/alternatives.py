@@ -10,18 +10,15 @@ from torch.nn.functional import pad
 from nmt import register
 from nmt.decoders.beam import Beam, Beams, Continuations
 from nmt.decoders.filters import Constraints, leave_only
-from nmt.decoders.options import AlternativesOptions, BeamOptions
+from nmt.decoders.options import AlternativesOptions
 from nmt.symbols import PAD
 
 
 class _Alternatives(Beams):
     """A beam per token that may follow the prefix, those of a sentence side by side."""
 
-    def __init__(
-        self, options: BeamOptions, limits: Sequence[int], source: Tensor, constraints: Sequence[Constraints]
-    ) -> None:
-        super().__init__(options, limits, source, constraints)
-        lengths = torch.tensor([len(constraint.prefix) for constraint in constraints], device=source.device)
+    def begin(self, constraints: Sequence[Constraints]) -> None:
+        lengths = torch.tensor([len(constraint.prefix) for constraint in constraints], device=self.limits.device)
         self.prefix_lengths = lengths.repeat_interleave(self.groups)  # of all beams
 
     @staticmethod

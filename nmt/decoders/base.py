@@ -60,6 +60,9 @@ class Decoder(ABC):
     source_text: Callable[[Sequence[int]], str] | None = None
     variation: int = 0
 
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
     def use_pipeline(self, pipeline: Pipeline) -> None:
         """Let the search read its tokens as text. pipeline: of the model that it searches"""
         target = pipeline.target

@@ -78,6 +78,10 @@ class Beams:
         self._divisors = torch.tensor([options.divisor(length) for length in lengths], device=device)
         self._results = self.scores.clone(), self.log_probs.clone(), self.finished.clone()
         self.observer: Observer | None = None
+        self.begin(constraints)
+
+    def begin(self, constraints: Sequence[Constraints]) -> None:
+        """Prepare the strategy of the search, if it depends on the constraints of each source row."""
 
     @staticmethod
     def shape(options: Any) -> tuple[int, int, int]:

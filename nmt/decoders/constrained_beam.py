@@ -71,10 +71,7 @@ def _contains(phrase: Phrase, part: Phrase) -> bool:
 class _Banks(Beams):
     """Beams that record the progress of their hypotheses. progress: of each beam, of each hypothesis"""
 
-    def __init__(
-        self, options: BeamOptions, limits: Sequence[int], source: Tensor, constraints: Sequence[Constraints]
-    ) -> None:
-        super().__init__(options, limits, source, constraints)
+    def begin(self, constraints: Sequence[Constraints]) -> None:
         self.progress = [[PhraseProgress.towards(constraint.phrases)] for constraint in constraints]
 
     def continuations(self, log_probs: Tensor) -> Continuations:

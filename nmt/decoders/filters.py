@@ -86,7 +86,9 @@ class Filters:
         if position < len(self._prefix_tokens):
             tokens = self._prefix_tokens[position, prefixes.sentences]  # N
             forced = tokens, tokens != PAD, log_probs.gather(1, tokens[:, None])
-        self._forbid_symbols(log_probs, position)
+        forbidden = {PAD: True, BOS: True, EOS: position < self.options.min_length, UNK: self.options.no_unk}
+        for token in (token for token, is_forbidden in forbidden.items() if is_forbidden):
+            log_probs[:, token] = -math.inf
         if self.options.no_repeat_ngram:
             self._forbid_repeated_ngrams(log_probs, prefixes.tokens)
         if any(self._automata):
@@ -95,15 +97,6 @@ class Filters:
             leave_only(log_probs, torch.full_like(prefixes.limits, EOS), prefixes.limits <= position)
         if forced is not None:
             leave_only(log_probs, *forced)
-
-    def _forbid_symbols(self, log_probs: Tensor, length: int) -> None:
-        forbidden = [PAD, BOS]
-        if length < self.options.min_length:
-            forbidden.append(EOS)
-        if self.options.no_unk:
-            forbidden.append(UNK)
-        for token in forbidden:
-            log_probs[:, token] = -math.inf
 
     def _forbid_repeated_ngrams(self, log_probs: Tensor, tokens: Tensor) -> None:
         """Forbid each token that already followed the last n - 1 tokens."""

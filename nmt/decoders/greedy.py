@@ -15,9 +15,6 @@ from nmt.models.base import Scorer
 class Greedy(Decoder):
     """The most probable token at every step."""
 
-    def __init__(self, options: SearchOptions) -> None:
-        self.options = options
-
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
         """See Decoder; one hypothesis per sentence, scored by its log-probability."""
         filters = Filters(self.options, constraints, source.device, self.target)

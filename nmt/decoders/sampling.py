@@ -9,6 +9,7 @@ Dimensions: B sentences, S source positions, N rows, V vocabulary, K tokens that
 import hashlib
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from nmt import register
-from nmt.decoders.base import Choose, Decoder, Hypothesis, run_search
+from nmt.decoders.base import Decoder, Hypothesis, run_search
 from nmt.decoders.filters import Constraints, Filters, token_limits
 from nmt.decoders.options import SamplingOptions
 from nmt.models.base import Scorer
@@ -44,20 +45,17 @@ class Sampling(Decoder):
         samples: list[list[Hypothesis]] = [[] for _ in constraints]
         for some_keys in keys.split(MAX_SAMPLES_AT_ONCE, 1):
             W = some_keys.shape[1]
-            hypotheses = run_search(scorer, source, W, limits, filters, self._chooser(some_keys.flatten()))
+            choose = partial(self._choose, some_keys.flatten())
+            hypotheses = run_search(scorer, source, W, limits, filters, choose)
             for sentence, of_sentence in enumerate(samples):
                 of_sentence += hypotheses[sentence * W : (sentence + 1) * W]
         return [sorted(of_sentence, key=lambda sample: -sample.score) for of_sentence in samples]
 
-    def _chooser(self, keys: Tensor) -> Choose:
-        """The function that draws the next tokens. keys: (N,) random bits of each path"""
-
-        def choose(log_probs: Tensor, rows: Tensor, step: int) -> Tensor:
-            values, tokens = self._candidates(log_probs / self.options.temperature)  # N K
-            noise = _gumbel(_hash(keys[rows] ^ _hash(torch.full_like(rows, step))), tokens)  # N K
-            return tokens.gather(1, (values + noise).argmax(1, keepdim=True)).squeeze(1)
-
-        return choose
+    def _choose(self, keys: Tensor, log_probs: Tensor, rows: Tensor, step: int) -> Tensor:
+        """Draw the next tokens, see Choose. keys: (N,) random bits of each path"""
+        values, tokens = self._candidates(log_probs / self.options.temperature)  # N K
+        noise = _gumbel(_hash(keys[rows] ^ _hash(torch.full_like(rows, step))), tokens)  # N K
+        return tokens.gather(1, (values + noise).argmax(1, keepdim=True)).squeeze(1)
 
     def _candidates(self, log_probs: Tensor) -> tuple[Tensor, Tensor]:
         """The log-probabilities, not normalised, and ids of the tokens that may be drawn: (N, V) -> (N, K), (N, K)."""

@@ -21,7 +21,6 @@ from nmt.data.shards import PreparedData, named_pipeline
 from nmt.data.workers import in_order
 from nmt.doctor.examine import ExaminedPairs, ExaminePairs
 from nmt.doctor.findings import CHECKS, SEVERITIES, Example, Finding, FindingCounts
-from nmt.doctor.lengths import HistogramRows
 from nmt.doctor.repeats import TrainingOverlap, first_row_of_key
 from nmt.doctor.sets import CorpusPart, PairSet
 from nmt.errors import ArtefactError, quoted
@@ -68,25 +67,26 @@ class DoctorOptions(CorpusOptions):
             _ = self.languages
 
 
-@dataclass
 class SetReport:
-    """The figures of a set.
+    """The figures of a set."""
 
-    pairs, examined: number of its pairs, and of those that were read
-    unit: of the lengths
-    lengths: rows of the histograms "source", "target" and "ratio"
-    correlation: of the lengths of both sides
-    sides: figures of "source" and "target"
-    """
-
-    kind: str
-    name: str
-    pairs: int
-    examined: int
-    unit: Literal["words", "tokens"]
-    lengths: dict[str, HistogramRows]
-    correlation: float | None
-    sides: dict[str, dict[str, Any]]
+    def __init__(self, pair_set: PairSet, examined: ExaminedPairs) -> None:
+        has_tokens = bool(examined.tokens.any())
+        self.kind, self.name = pair_set.kind, pair_set.name
+        self.pairs, self.examined = pair_set.num_pairs, examined.num_pairs  # the examined ones were read
+        self.unit: Literal["words", "tokens"] = "tokens" if has_tokens else "words"  # of the lengths
+        self.lengths = examined.lengths.rows()  # of the histograms "source", "target" and "ratio"
+        self.correlation = examined.lengths.correlation  # of the lengths of both sides
+        self.sides: dict[str, dict[str, Any]] = {}
+        for i, side in enumerate(SIDES):
+            tokens, words = int(examined.tokens[i]), int(examined.words[i])
+            self.sides[side] = {
+                "characters": int(examined.characters[i]),
+                "words": words,
+                "tokens": tokens if has_tokens else None,
+                "pieces_a_word": round(tokens / words, 4) if tokens and words else None,
+                "characters_out_of_vocabulary": dict(examined.unknown[i].most_common(MAX_NAMED_CHARACTERS)),
+            }
 
     @property
     def label(self) -> str:
@@ -124,9 +124,13 @@ def doctor(options: DoctorOptions) -> DoctorReport:
         for pair_set, result in results:
             findings += _findings(pair_set, result, signals)
         for pair_set, result in results[1:] if train else []:
-            rows = overlap.training_rows(result.loose_keys)
-            findings += _in_training(pair_set, train[0], rows, options.examples)
-        reports = [_report(pair_set, result) for pair_set, result in results]
+            if rows := overlap.training_rows(result.loose_keys):  # sentences that are in the training data
+                examples = _examples(pair_set, dict(islice(rows.items(), options.examples)), train[0])
+                finding = Finding(
+                    "in-training", pair_set.label, "source", len(rows), pair_set.num_examined, "", examples
+                )
+                findings.append(finding)
+        reports = [SetReport(pair_set, result) for pair_set, result in results]
     order = {report.label: i for i, report in enumerate(reports)}
     checks = list(CHECKS)
     findings.sort(key=lambda f: (SEVERITIES.index(f.severity), order[f.set], checks.index(f.check)))
@@ -224,40 +228,6 @@ def _findings(pair_set: PairSet, examined: ExaminedPairs, signals: Signals) -> I
             yield Finding("pieces-a-word", label, side, tokens, words)
 
 
-def _in_training(
-    pair_set: PairSet, train: PairSet, training_rows: dict[int, int], max_examples: int
-) -> Iterator[Finding]:
-    """The sentences of an evaluation set that occur in the training data. training_rows: by row of the set"""
-    if training_rows:
-        examples = _examples(pair_set, dict(islice(training_rows.items(), max_examples)), train)
-        count = len(training_rows)
-        yield Finding("in-training", pair_set.label, "source", count, pair_set.num_examined, "", examples)
-
-
 def _examples(pair_set: PairSet, earlier: dict[int, int], other: PairSet) -> list[Example]:
     """The rows of a set that repeat rows of another."""
     return [Example(pair_set.place(row), f"as {other.place(first)}") for row, first in earlier.items()]
-
-
-def _report(pair_set: PairSet, examined: ExaminedPairs) -> SetReport:
-    has_tokens = bool(examined.tokens.any())
-    sides: dict[str, dict[str, Any]] = {}
-    for i, side in enumerate(SIDES):
-        tokens, words = int(examined.tokens[i]), int(examined.words[i])
-        sides[side] = {
-            "characters": int(examined.characters[i]),
-            "words": words,
-            "tokens": tokens if has_tokens else None,
-            "pieces_a_word": round(tokens / words, 4) if tokens and words else None,
-            "characters_out_of_vocabulary": dict(examined.unknown[i].most_common(MAX_NAMED_CHARACTERS)),
-        }
-    return SetReport(
-        kind=pair_set.kind,
-        name=pair_set.name,
-        pairs=pair_set.num_pairs,
-        examined=examined.num_pairs,
-        unit="tokens" if has_tokens else "words",
-        lengths=examined.lengths.rows(),
-        correlation=examined.lengths.correlation,
-        sides=sides,
-    )

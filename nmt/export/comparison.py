@@ -1,6 +1,6 @@
 """Comparison of our searches with CTranslate2's: the same lines are translated by both, and its length penalty is tuned."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +16,7 @@ from nmt.errors import InputError, UserError, quoted
 from nmt.log import log
 from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.models.base import Model
+from nmt.signals import StopCheck
 from nmt.symbols import EOS, SYMBOLS
 from nmt.text.pipeline import Pipeline
 from nmt.translate.forced_decoding import target_log_probs
@@ -122,13 +123,12 @@ def compare_engines(
     engine: CTranslate2Engine,
     lines: Sequence[TokenIds],
     beam_size: int,
-    check: Callable[[], None],
+    check: StopCheck,
 ) -> EngineComparison:
     """Translate lines by our search and by CTranslate2, without a length penalty.
 
     lines: source ids without EOS
     beam_size: 1 is greedy search
-    check: called now and then; may raise to stop
     """
     greedy, limit = beam_size == 1, max(map(len, lines)) + EXTRA_COMPARED_TOKENS
     ours = _search(loaded.model, lines, beam_size, limit, check)
@@ -151,7 +151,7 @@ def compare_engines(
 
 
 def _search(
-    model: Model, lines: Sequence[TokenIds], beam_size: int, max_length: int, check: Callable[[], None]
+    model: Model, lines: Sequence[TokenIds], beam_size: int, max_length: int, check: StopCheck
 ) -> list[list[int]]:
     """The translations by our greedy or beam search, as ids without EOS."""
     options: dict[str, Any] = {"max_len_a": 0, "max_len_b": max_length}
@@ -219,12 +219,9 @@ class TunedPenalty:
 
 
 def tune_length_penalty(
-    loaded: LoadedModel, engine: CTranslate2Engine, dev: DevelopmentSet, check: Callable[[], None]
+    loaded: LoadedModel, engine: CTranslate2Engine, dev: DevelopmentSet, check: StopCheck
 ) -> TunedPenalty:
-    """Translate a development set by our default search, and by the engine's beam search with each of PENALTIES.
-
-    check: called now and then; may raise to stop
-    """
+    """Translate a development set by our default search, and by the engine's beam search with each of PENALTIES."""
     pipeline, decoder = loaded.pipeline, registry.build(registry.choose("decoder", "beam"))
     options = TranslatorOptions(batch_tokens=TUNING_BATCH_TOKENS, max_source_length=MAX_SOURCE_TOKENS)
     results = Translator(pipeline, loaded.model, options, decoder).translate(dev.sources, check)

@@ -1,7 +1,7 @@
 """Export of our Transformer to CTranslate2 (https://opennmt.net/CTranslate2), checked to translate as we do."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, cast
@@ -27,6 +27,7 @@ from nmt.export.comparison import (
 )
 from nmt.models.transformer import Transformer
 from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, FeedForward, Residual
+from nmt.signals import StopCheck
 from nmt.symbols import BOS, EOS, SYMBOLS, UNK
 from nmt.text.pipeline import PIPELINE_FOLDER, Side
 
@@ -56,7 +57,7 @@ def export_ctranslate2(
     lines: Sequence[TokenIds],
     dev: DevelopmentSet | None,
     threads: int | None,
-    check: Callable[[], None],
+    check: StopCheck,
 ) -> CTranslate2Export:
     """Write a folder that CTranslate2 reads, with the model's pipeline and search, whole or not at all.
 
@@ -64,7 +65,6 @@ def export_ctranslate2(
     lines: source ids that both engines translate
     dev: the length penalty is tuned on it; None leaves DEFAULT_PENALTY
     threads: of CTranslate2; None leaves the choice to it
-    check: called now and then; may raise to stop
     Raises UserError for a model that CTranslate2 cannot run, ArtefactError if a line differs in float32.
     """
     spec = specification(loaded)

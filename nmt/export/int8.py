@@ -1,6 +1,5 @@
 """A model folder whose linear layers and embeddings have weights of 8 bits."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,12 +7,13 @@ from nmt.checkpoint import LoadedModel, save_model, weights_of
 from nmt.errors import one_line
 from nmt.log import log
 from nmt.nn.quantized import quantize
+from nmt.signals import StopCheck
 
 
-def export_int8(loaded: LoadedModel, output: Path, check: Callable[[], None]) -> None:
+def export_int8(loaded: LoadedModel, output: Path, check: StopCheck) -> None:
     """Write a model folder with weights of 8 bits, whole or not at all; quantizes the loaded model itself.
 
-    check: called before the folder gets its name; may raise to stop
+    check: called before the folder gets its name
     """
     facts, origin = replace(loaded.facts, weights="int8"), {"made_of": one_line(str(loaded.folder))}
     with log.progress("rounding weights to 8 bits"):

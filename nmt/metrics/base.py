@@ -3,13 +3,14 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:  # numpy takes 0.1 s to import, and only `pairwise` needs it
     import numpy as np
     from numpy.typing import NDArray
 
 Lines = Sequence[str]
+References = Sequence[Lines]  # one or more lists, each as long as the translations
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,11 @@ class Metric(ABC):
     higher_is_better: ClassVar[bool] = True
     needs_sources: ClassVar[bool] = False
 
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
     @abstractmethod
-    def __call__(self, hypotheses: Lines, references: Sequence[Lines], sources: Lines | None = None) -> Score:
+    def __call__(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> Score:
         """Score the lines of a test set.
 
         hypotheses: detokenised translations, one or more
@@ -48,9 +52,7 @@ class Metric(ABC):
     def check(self) -> None:  # noqa: B027 most metrics have nothing to check
         """Raise UserError or ResourceError if the metric cannot be used here; computes nothing."""
 
-    def sentence_scores(
-        self, hypotheses: Lines, references: Sequence[Lines], sources: Lines | None = None
-    ) -> list[float]:
+    def sentence_scores(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> list[float]:
         """Score each line on its own; see `__call__`. By default each line is a test set of one line."""
         return [
             self([line], [[lines[i]] for lines in references], None if sources is None else [sources[i]]).value

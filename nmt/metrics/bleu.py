@@ -21,8 +21,7 @@ class BleuOptions:
 class Bleu(SacreBleuMetric):
     """BLEU, 0 to 100: n-gram precision with a brevity penalty."""
 
-    def __init__(self, options: BleuOptions) -> None:
-        self.options = options
+    options: BleuOptions
 
     def check(self) -> None:
         """Raise UserError for an unknown tokenizer or a missing package, ResourceError for a missing tokenizer model."""
@@ -31,12 +30,9 @@ class Bleu(SacreBleuMetric):
     @cached_property
     def sentence_metric(self) -> Any:
         """BLEU over the n-gram orders that a sentence has, as sacreBLEU advises for sentences."""
-        return self._build(effective_order=True)
+        return self.build(effective_order=True)
 
-    def build(self) -> Any:
-        return self._build(effective_order=False)
-
-    def _build(self, effective_order: bool) -> Any:
+    def build(self, effective_order: bool = False) -> Any:
         from sacrebleu.metrics import BLEU
 
         name = self.options.tokenize

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from nmt import UserError, options_class, register
 from nmt.errors import InputError, quoted
-from nmt.metrics.base import Lines, Metric, Score
+from nmt.metrics.base import Lines, Metric, References, Score
 from nmt.version import __version__
 
 DELETED: Final = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))  # DELETE_LABEL of COLLINS.prm: tags and labels
@@ -102,10 +102,7 @@ class BracketF1Options:
 class BracketF1(Metric):
     """Labelled bracketing F1 of linearised trees, 0 to 100. A sentence that is no tree counts with nothing matched."""
 
-    def __init__(self, options: BracketF1Options) -> None:
-        self.options = options
-
-    def __call__(self, hypotheses: Lines, references: Sequence[Lines], sources: Lines | None = None) -> Score:
+    def __call__(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> Score:
         """See Metric. Raises InputError for a reference that is no tree, UserError for several references."""
         trees = [read_tree(line) for line in _only(references)]
         for number, (line, tree) in enumerate(zip(references[0], trees, strict=True), 1):
@@ -123,16 +120,14 @@ class BracketF1(Metric):
         )
         return Score(counts.f1, f"nrefs:1|params:COLLINS|failed:count|version:nmt-{__version__}", detail)
 
-    def sentence_scores(
-        self, hypotheses: Lines, references: Sequence[Lines], sources: Lines | None = None
-    ) -> list[float]:
+    def sentence_scores(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> list[float]:
         """See Metric; 0 for a reference that is no tree, which another translation may be."""
         trees = map(read_tree, _only(references))
         pairs = zip(hypotheses, trees, strict=True)
         return [0.0 if tree is None else count_brackets(line, tree).f1 for line, tree in pairs]
 
 
-def _only(references: Sequence[Lines]) -> Lines:
+def _only(references: References) -> Lines:
     if len(references) != 1:
         raise UserError(f"metric bracket-f1: takes one reference, and {len(references)} are given")
     return references[0]

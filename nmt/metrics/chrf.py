@@ -23,8 +23,7 @@ class ChrfOptions:
 class Chrf(SacreBleuMetric):
     """chrF2, 0 to 100: F-score of character n-grams, recall counted twice."""
 
-    def __init__(self, options: ChrfOptions) -> None:
-        self.options = options
+    options: ChrfOptions
 
     def build(self) -> Any:
         from sacrebleu.metrics import CHRF

@@ -1,7 +1,6 @@
 """COMET (Rei et al., 2020), a neural metric, run by the library of its authors (the extra `comet`)."""
 
 import math
-from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from threading import Lock
@@ -9,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 from nmt import UserError, opt, options_class, register
 from nmt.errors import missing_package, quoted
-from nmt.metrics.base import Lines, Metric, Score
+from nmt.metrics.base import Lines, Metric, References, Score
 
 BATCH_LINES: Final = 64
 
@@ -36,14 +35,12 @@ class Comet(Metric):
         """Raise UserError unless COMET's library is installed and the checkpoint is a file."""
         self._loader()
 
-    def __call__(self, hypotheses: Lines, references: Sequence[Lines], sources: Lines | None = None) -> Score:
+    def __call__(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> Score:
         value = math.fsum(self.sentence_scores(hypotheses, references, sources)) / len(hypotheses)
         signature = f"nrefs:1|model:{quoted(self.options.comet_model)}|version:{_library_version()}"
         return Score(value, signature, f"COMET = {value:.2f}")
 
-    def sentence_scores(
-        self, hypotheses: Lines, references: Sequence[Lines], sources: Lines | None = None
-    ) -> list[float]:
+    def sentence_scores(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> list[float]:
         """See Metric. Raises UserError for several references, and without sources."""
         if sources is None:
             raise UserError("metric comet: needs the source lines (give --source)")

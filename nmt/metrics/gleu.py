@@ -1,13 +1,12 @@
 """GLEU (Wu et al., 2016, section 4.3): the smaller of precision and recall over all n-grams of 1 to 4 tokens together."""
 
 from collections import Counter
-from collections.abc import Sequence
 from functools import lru_cache
 from importlib.metadata import version
 from typing import Final, NamedTuple
 
 from nmt import register
-from nmt.metrics.base import Lines, Metric, Score
+from nmt.metrics.base import Lines, Metric, References, Score
 from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.version import __version__
 
@@ -41,7 +40,7 @@ class Gleu(Metric):
         """See Bleu, whose tokenizers these are."""
         self._bleu.check()
 
-    def __call__(self, hypotheses: Lines, references: Sequence[Lines], sources: Lines | None = None) -> Score:
+    def __call__(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> Score:
         """Score a test set by the sums of its lines' counts, each against the reference that gives it the most."""
         lines = [self._best_match(*line) for line in zip(hypotheses, *references, strict=True)]
         value = _Matches(*map(sum, zip(*lines, strict=True))).gleu
@@ -51,9 +50,7 @@ class Gleu(Metric):
             value, f"nrefs:{len(references)}|case:{case}|{tokens}|version:{__version__}", f"GLEU = {value:.2f}"
         )
 
-    def sentence_scores(
-        self, hypotheses: Lines, references: Sequence[Lines], sources: Lines | None = None
-    ) -> list[float]:
+    def sentence_scores(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> list[float]:
         return [self._best_match(*line).gleu for line in zip(hypotheses, *references, strict=True)]
 
     def _best_match(self, hypothesis: str, *references: str) -> _Matches:

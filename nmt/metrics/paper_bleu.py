@@ -5,7 +5,6 @@ a step of that script, applied to translations and raw references alike (docs/ex
 """
 
 import re
-from collections.abc import Sequence
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Final
 
 from nmt import UserError, opt, options_class, register
 from nmt.errors import unknown
-from nmt.metrics.base import Lines, Metric, Score
+from nmt.metrics.base import Lines, Metric, References, Score
 from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.metrics.sacrebleu import corpus_score
 from nmt.text.steps import TOKENIZERS
@@ -75,19 +74,19 @@ class PaperBleu(Metric):
             raise UserError("metric paper-bleu: needs the target language (give --target-lang)")
         check_language(self._language)
 
-    def __call__(self, hypotheses: Lines, references: Sequence[Lines], sources: Lines | None = None) -> Score:
+    def __call__(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> Score:
         """See Metric; for languages without compounds to split, the same as `tokenised`."""
         if self._language not in COMPOUND_LANGUAGES:
             return self.tokenised(hypotheses, references)
         tokens = [[split_compounds(line) for line in lines] for lines in self._tokens(hypotheses, references)]
         return multi_bleu(tokens[0], tokens[1:], f"{self._steps}, compounds split")
 
-    def tokenised(self, hypotheses: Lines, references: Sequence[Lines]) -> Score:
+    def tokenised(self, hypotheses: Lines, references: References) -> Score:
         """The score without splitting of compounds."""
         tokens = self._tokens(hypotheses, references)
         return multi_bleu(tokens[0], tokens[1:], self._steps)
 
-    def definitions(self, hypotheses: Lines, references: Sequence[Lines]) -> list[tuple[str, Score]]:
+    def definitions(self, hypotheses: Lines, references: References) -> list[tuple[str, Score]]:
         """BLEU by each definition, with its name: sacreBLEU's 13a and intl, for German `tokenised`, and the paper's."""
         self.check()  # before sacreBLEU takes its time
         scores = [
@@ -102,13 +101,13 @@ class PaperBleu(Metric):
     def _steps(self) -> str:
         return f"punctuation replaced, Moses tokens (sacremoses {version('sacremoses')}, {self._language})"
 
-    def _tokens(self, hypotheses: Lines, references: Sequence[Lines]) -> list[list[str]]:
+    def _tokens(self, hypotheses: Lines, references: References) -> list[list[str]]:
         """Lines with a space between Moses tokens: the hypotheses', then those of each list of references."""
         self.check()
         return [list(map(self._tokenize, lines)) for lines in (hypotheses, *references)]
 
 
-def multi_bleu(hypotheses: Lines, references: Sequence[Lines], steps: str) -> Score:
+def multi_bleu(hypotheses: Lines, references: References, steps: str) -> Score:
     """BLEU as multi-bleu.perl computes it: no smoothing, the closest reference's length.
 
     hypotheses, references: lines with a space between tokens

@@ -1,11 +1,10 @@
 """The base class of the metrics that sacreBLEU computes (Post, 2018)."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from nmt.metrics.base import Lines, Metric, Score
+from nmt.metrics.base import Lines, Metric, References, Score
 
 
 class SacreBleuMetric(Metric):
@@ -25,12 +24,10 @@ class SacreBleuMetric(Metric):
         """sacreBLEU's metric object for single sentences."""
         return self.corpus_metric
 
-    def __call__(self, hypotheses: Lines, references: Sequence[Lines], sources: Lines | None = None) -> Score:
+    def __call__(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> Score:
         return corpus_score(self.corpus_metric, hypotheses, references)
 
-    def sentence_scores(
-        self, hypotheses: Lines, references: Sequence[Lines], sources: Lines | None = None
-    ) -> list[float]:
+    def sentence_scores(self, hypotheses: Lines, references: References, sources: Lines | None = None) -> list[float]:
         metric = self.sentence_metric
         return [
             float(metric.sentence_score(line, of_line).score)
@@ -38,7 +35,7 @@ class SacreBleuMetric(Metric):
         ]
 
 
-def corpus_score(metric: Any, hypotheses: Lines, references: Sequence[Lines]) -> Score:
+def corpus_score(metric: Any, hypotheses: Lines, references: References) -> Score:
     """Score a test set with one of sacreBLEU's metric objects."""
     result = metric.corpus_score(list(hypotheses), [list(lines) for lines in references])
     return Score(float(result.score), str(metric.get_signature()), str(result))

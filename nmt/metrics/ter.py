@@ -17,8 +17,7 @@ class Ter(SacreBleuMetric):
 
     higher_is_better: ClassVar[bool] = False
 
-    def __init__(self, options: TerOptions) -> None:
-        self.options = options
+    options: TerOptions
 
     def build(self) -> Any:
         from sacrebleu.metrics import TER

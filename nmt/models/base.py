@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Final, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +17,14 @@ from torch import Tensor, nn
 from nmt.batch import Batch, dummy_batch
 from nmt.errors import UserError
 from nmt.nn.cost import count_flops, interpolated_cost
-from nmt.nn.linear import ClippedLinear, Linear
+from nmt.nn.dropout import dropout
+from nmt.nn.linear import ClippedLinear, Linear, Projection
 from nmt.nn.moe import Balance
 from nmt.nn.quantized import Int8Linear
+from nmt.symbols import PAD
 
 FLOAT32_BYTES: Final = 4
+INT64_BYTES: Final = 8
 # Matrix products per forward product in an update: itself, the gradient of its input, the gradient of its weight.
 PRODUCTS_PER_UPDATE: Final = 3
 
@@ -198,17 +201,26 @@ class Model(nn.Module, Scorer):
     reads_characters: ClassVar[bool] = False
     alignment_layer: int = 0
 
+    def __init__(self) -> None:
+        super().__init__()
+        if type(self).step is Model.step and type(self).prepared is Model.prepared:
+            raise TypeError(f"{type(self).__name__} defines neither `step` nor `prepared`, of which a model needs one")
+
     @abstractmethod
     def forward(self, batch: Batch) -> Output:
         """Features of each target position, given the source and the earlier target tokens."""
 
-    def prepared(self, output: Callable[[Tensor], Tensor] | None = None) -> Scorer:
+    def prepared(self, output: Projection | None = None) -> Scorer:
         """The model as the Scorer of one search, with its weights looked up once; by default the model itself.
 
         output: projection in place of the model's own, (N, D) -> (N, V'), without gradient; a model that ignores it
             predicts the whole vocabulary
         """
         return self
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """See Scorer; looks up all weights anew. A search calls `prepared` first. A model defines one of the two."""
+        return self.prepared().step(tokens, state)
 
     def extra_counts(self, batch: Batch) -> dict[str, Tensor]:
         """The counts of `Output.extra_losses` by name, (), from the batch alone; by default target tokens."""
@@ -228,16 +240,20 @@ class Model(nn.Module, Scorer):
         """
         return {}
 
-    def log_probs(self, features: Tensor, output: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+    def log_probs(self, features: Tensor, output: Projection | None = None) -> Tensor:
         """features (..., D) -> log-probabilities (..., V) in nats, float32. output: in place of `self.output`"""
         logits: Tensor = (output or self.output)(features).float()
         # In place where no gradient forbids it: a third faster on a CPU whose caches the logits fill.
         result = logits if logits.device.type == "cpu" and not logits.requires_grad else None
         return torch.log_softmax(logits, dim=-1, out=result)
 
-    def prepared_output(self) -> Callable[[Tensor], Tensor]:
+    def prepared_output(self) -> Projection:
         """`output` without gradient for one search, its weights looked up if it is a linear layer."""
         return self.output.prepared() if isinstance(self.output, Linear | ClippedLinear | Int8Linear) else self.output
+
+    def _dropout(self, vectors: Tensor) -> Tensor:
+        """Dropout with the probability of the model's option `dropout`, in training."""
+        return dropout(vectors, cast(Any, self).options.dropout, self.training)
 
     def compile_steps(self) -> None:
         """Compile the layers' search steps with torch.compile, without gradient.
@@ -298,6 +314,15 @@ class Model(nn.Module, Scorer):
                 yield device
             finally:
                 self.train(training)
+
+
+def embedding(size: int, width: int, std: float) -> nn.Embedding:
+    """A table of embeddings from N(0, std^2); the row of padding is zero at first and never used."""
+    table = nn.Embedding(size, width, padding_idx=PAD)
+    nn.init.normal_(table.weight, std=std)
+    with torch.no_grad():
+        table.weight[PAD].zero_()
+    return table
 
 
 def _num_bytes(state: State) -> int:

@@ -16,12 +16,12 @@ from torch.nn.functional import pad
 
 from nmt import register
 from nmt.batch import Batch
-from nmt.models.base import FLOAT32_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies
+from nmt.models.base import Model, Output, PreparedScorer, Scorer, State, Vocabularies
 from nmt.models.options import ByteNetOptions
 from nmt.nn.convolution import Convolution, Taps
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
-from nmt.nn.linear import Linear
+from nmt.nn.linear import Linear, Projection
 from nmt.symbols import PAD
 
 
@@ -89,7 +89,8 @@ class ByteNet(Model):
         nn.init.normal_(cast(Linear, self.output).weight, std=math.sqrt(1 / self.options.hidden_size))
 
     def _blocks(self, count: int, causal: bool) -> nn.ModuleList:
-        o, dilations = self.options, self.options.dilations
+        o = self.options
+        dilations = [2**i for i in range(o.max_dilation.bit_length())]  # 1, 2, 4, ..., max_dilation
         return nn.ModuleList(
             ResidualBlock(o.hidden_size, o.kernel, dilations[i % len(dilations)], o.dropout, causal)
             for i in range(count)
@@ -138,12 +139,6 @@ class ByteNet(Model):
         per_target = sum(map(linear_flops, [self.combine, self.decoder, self.head, self.output]))
         return self.unfolded(source) * linear_flops(self.encoder) + target * per_target
 
-    def state_bytes(self, source_length: int, target_length: int) -> int:
-        """See Model: the encoder's float32 outputs, and the histories of the blocks."""
-        histories = sum(block.convolution.history(torch.empty(1)).numel() for block in self._decoder_blocks())
-        unfolded = int(self.unfolded(torch.tensor(source_length)))
-        return FLOAT32_BYTES * (unfolded * 2 * self.options.hidden_size + histories)
-
     def _decoder_blocks(self) -> list[ResidualBlock]:
         return [cast(ResidualBlock, block) for block in self.decoder]
 
@@ -154,11 +149,7 @@ class ByteNet(Model):
         }
         return State({"memory": self._encode(source), **histories})
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """See Scorer; looks up all weights anew. A search calls `prepared` first."""
-        return self.prepared().step(tokens, state)
-
-    def prepared(self, output: Callable[[Tensor], Tensor] | None = None) -> Scorer:
+    def prepared(self, output: Projection | None = None) -> Scorer:
         output, blocks = output or self.prepared_output(), [block.prepared() for block in self._decoder_blocks()]
 
         def step(tokens: Tensor, state: State) -> tuple[Tensor, State]:

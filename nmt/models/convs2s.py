@@ -7,7 +7,7 @@ per sentence, N = B * T or B * W rows.
 
 import math
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,19 +16,17 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from nmt import register
 from nmt.batch import Batch
-from nmt.models.base import FLOAT32_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies
+from nmt.models.base import Model, Output, PreparedScorer, Scorer, State, Vocabularies, embedding
 from nmt.models.options import ConvolutionShape, ConvS2SOptions, convolution_shapes
 from nmt.nn.convolution import Convolution, Taps
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
-from nmt.nn.linear import Linear
+from nmt.nn.linear import Linear, Projection
 from nmt.nn.positions import LearnedPositions
 from nmt.symbols import PAD
 
 HALF_VARIANCE: Final = math.sqrt(0.5)  # factor of a sum of two, so that its variance stays (section 3.4)
 EMBEDDING_STD: Final = 0.1  # section 3.5
-
-Projection = Callable[[Tensor], Tensor]
 
 
 class SourceMemory(NamedTuple):
@@ -116,19 +114,6 @@ class AttentiveConvolutionLayer(ConvolutionLayer):
         return step
 
 
-class ScaledGradient(torch.autograd.Function):
-    """The identity, whose gradient is multiplied by a factor."""
-
-    @staticmethod
-    def forward(ctx: Any, states: Tensor, factor: float) -> Tensor:
-        ctx.factor = factor
-        return states.view_as(states)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient * ctx.factor, None
-
-
 @register("model", "convs2s", ConvS2SOptions)
 class ConvS2S(Model):
     """ConvS2S of Gehring et al.: gated convolutions, and attention in each layer of the decoder."""
@@ -139,7 +124,8 @@ class ConvS2S(Model):
         encoder, decoder = convolution_shapes(o.encoder_layers), convolution_shapes(o.decoder_layers)
         kept = 1 - o.dropout
         self.alignment_layer = len(decoder) - 1
-        self.source_embedding, self.target_embedding = map(self._embedding, (vocabularies.source, vocabularies.target))
+        self.source_embedding = embedding(vocabularies.source, o.embedding_size, EMBEDDING_STD)
+        self.target_embedding = embedding(vocabularies.target, o.embedding_size, EMBEDDING_STD)
         self.source_positions, self.target_positions = self._positions(), self._positions()
         self.encoder_input = _linear(o.embedding_size, encoder[0].width, kept)
         self.encoder = nn.ModuleList(
@@ -154,13 +140,6 @@ class ConvS2S(Model):
         )
         self.decoder_output = _linear(decoder[-1].width, o.output_size)
         self.output = _linear(o.output_size, vocabularies.target, kept)
-
-    def _embedding(self, size: int) -> nn.Embedding:
-        table = nn.Embedding(size, self.options.embedding_size, padding_idx=PAD)
-        nn.init.normal_(table.weight, std=EMBEDDING_STD)
-        with torch.no_grad():
-            table.weight[PAD].zero_()
-        return table
 
     def _positions(self) -> LearnedPositions:
         positions = LearnedPositions(self.options.embedding_size, self.options.max_positions)
@@ -195,14 +174,12 @@ class ConvS2S(Model):
         states = self.encoder_input(embedded)
         for layer in self.encoder:
             states = layer(states, mask.unsqueeze(-1))
-        factor = 1 / (2 * len(self.decoder))
-        outputs: Tensor = ScaledGradient.apply(self.encoder_output(states), factor)  # type: ignore[no-untyped-call]
+        outputs: Tensor = self.encoder_output(states)
+        if outputs.requires_grad:
+            outputs.register_hook(lambda gradient: gradient * (1 / (2 * len(self.decoder))))
         bias = embedded.new_zeros(mask.shape).masked_fill_(~mask, -math.inf)[:, None]  # B 1 S
         scale = mask.sum(1).to(embedded.dtype).sqrt()[:, None, None]  # B 1 1
         return SourceMemory(outputs.transpose(1, 2).contiguous(), (outputs + embedded) * HALF_VARIANCE, bias, scale)
-
-    def _dropout(self, vectors: Tensor) -> Tensor:
-        return dropout(vectors, self.options.dropout, self.training)
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
         """See Model. Taps before and after a sentence are computed, and count."""
@@ -211,12 +188,6 @@ class ConvS2S(Model):
         per_source, per_target = (sum(map(linear_flops, layers)) for layers in (source_layers, target_layers))
         per_pair = len(self.decoder) * 2 * 2 * self.options.embedding_size  # scores and sums
         return source * per_source + target * per_target + source * target * per_pair
-
-    def state_bytes(self, source_length: int, target_length: int) -> int:
-        """See Model: float32 keys, values and bias of the source, its scale, and the histories of the layers."""
-        histories = sum(layer.convolution.history(torch.empty(1)).numel() for layer in self._layers())
-        per_source = 2 * self.options.embedding_size + 1
-        return FLOAT32_BYTES * (source_length * per_source + 1 + histories)
 
     def _layers(self) -> list[AttentiveConvolutionLayer]:
         return [cast(AttentiveConvolutionLayer, layer) for layer in self.decoder]
@@ -228,11 +199,7 @@ class ConvS2S(Model):
             sentences[f"{i}.history"] = layer.convolution.history(source)
         return State(sentences)
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """See Scorer; looks up all weights anew. A search calls `prepared` first."""
-        return self.prepared().step(tokens, state)
-
-    def prepared(self, output: Callable[[Tensor], Tensor] | None = None) -> Scorer:
+    def prepared(self, output: Projection | None = None) -> Scorer:
         output, layers = output or self.prepared_output(), [layer.prepared() for layer in self._layers()]
         project_input, project_output = self.decoder_input.prepared(), self.decoder_output.prepared()
 

@@ -5,9 +5,8 @@ reach the lowest layer through matrices alone. Between layers time comes first.
 Dimensions: B sentences, S source and T target positions, H of a cell, M of the memory, A of the attention, N rows.
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import cast
+from typing import Final, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +14,6 @@ from torch import Tensor, nn
 from nmt import register
 from nmt.batch import Batch
 from nmt.models.base import (
-    FLOAT32_BYTES,
     Model,
     Output,
     ParameterGroup,
@@ -28,23 +26,17 @@ from nmt.models.options import DeepAttOptions
 from nmt.nn.additive import AdditiveAttention
 from nmt.nn.attentive import AttentiveLstm
 from nmt.nn.cost import linear_flops
-from nmt.nn.dropout import dropout
-from nmt.nn.linear import Linear
-from nmt.nn.lstm import LstmCell, LstmForm, LstmState, close_input_gates, initial_states
+from nmt.nn.linear import Linear, Projection
+from nmt.nn.lstm import Lstm, LstmCell, LstmForm, LstmState, close_input_gates, pack_states, unpack_state
 from nmt.symbols import PAD
 
-NUM_COLUMNS = 2  # of the encoder
+NUM_COLUMNS: Final = 2  # of the encoder
 
 
-class FastForwardLayer(nn.Module):
+class FastForwardLayer(Lstm):
     """A layer of an LSTM whose gates f, before activation, are an output too: f = W x, h = LSTM(f)."""
 
-    def __init__(self, inputs: int, hidden: int, form: LstmForm) -> None:
-        super().__init__()
-        self.inputs = Linear(inputs, 4 * hidden, bias=False)
-        self.cell = LstmCell(hidden, form)
-
-    def forward(self, vectors: Tensor, padding: Tensor, reverse: bool = False) -> tuple[Tensor, Tensor]:
+    def forward(self, vectors: Tensor, padding: Tensor, reverse: bool = False) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         """vectors: (T, B, X) -> f (T, B, 4 H) and h (T, B, H). padding: (T, B); reverse: from right to left"""
         f = self.inputs(vectors)
         gates = f
@@ -69,7 +61,7 @@ class DeepAtt(Model):
         super().__init__()
         o, self.options, self.width = options, options, options.hidden_size
         E, H, form = o.embedding_size, o.hidden_size, LstmForm(peepholes=o.peepholes)
-        layer = partial(FastForwardLayer, hidden=H, form=form)
+        layer = partial(FastForwardLayer, hidden=H, form=form, bias=False)
         self.source_embedding = nn.Embedding(vocabularies.source, E, padding_idx=PAD)
         self.target_embedding = nn.Embedding(vocabularies.target, E, padding_idx=PAD)
         of_column = [E, *[3 * H] * (o.encoder_layers - 1)]
@@ -164,9 +156,6 @@ class DeepAtt(Model):
         greatest = [vectors.masked_fill(padding[:, :, None], lowest).amax(0) for vectors in (second, *f_outputs)]
         return torch.cat([last_outputs, *greatest], -1)
 
-    def _dropout(self, vectors: Tensor) -> Tensor:
-        return dropout(vectors, self.options.dropout, self.training)
-
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
         """See Model. With attention each pair of positions costs a product with v, and two sums of values."""
         first, target_layers = self.first, [self.first.inputs, self.first.cell, self.decoder, self.output]
@@ -178,31 +167,19 @@ class DeepAtt(Model):
         per_pair = 2 * (first.attention.keys.out_features + 2 * first.context.out_features)
         return source * per_source + target * per_target + source * target * per_pair
 
-    def state_bytes(self, source_length: int, target_length: int) -> int:
-        """See Model: float32 keys and values with a mask of one byte, or one context; and two vectors of each LSTM."""
-        o = self.options
-        gates = 4 * o.hidden_size
-        attention = isinstance(self.first, AttentiveLstm)
-        of_sentence = (
-            source_length * (FLOAT32_BYTES * (o.attention_size + gates) + 1) if attention else FLOAT32_BYTES * gates
-        )
-        return of_sentence + FLOAT32_BYTES * 2 * o.decoder_layers * o.hidden_size
-
     def start(self, source: Tensor) -> State:
         """See Scorer. Per sentence: what the first layer reads. Per hypothesis: the state of each decoder layer."""
         memory = self._encode(source)
-        cells = {str(i): self.first.cell for i in range(self.options.decoder_layers)}  # all of one width
-        return State(memory, initial_states(cells, len(source), next(iter(memory.values()))))
+        first = self.first.cell.initial(len(source), next(iter(memory.values())))  # all layers have one width
+        return State(memory, pack_states({str(i): first for i in range(self.options.decoder_layers)}))
 
-    def prepared(self, output: Callable[[Tensor], Tensor] | None = None) -> Scorer:
+    def prepared(self, output: Projection | None = None) -> Scorer:
         return PreparedScorer(self.start, partial(self.step, output=output or self.prepared_output()))
 
-    def step(
-        self, tokens: Tensor, state: State, output: Callable[[Tensor], Tensor] | None = None
-    ) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: State, output: Projection | None = None) -> tuple[Tensor, State]:
         """See Scorer. output: in place of the model's own"""
         memory, past, attention = state.sentences, state.hypotheses, None
-        f, hypotheses = self.first.inputs(self.target_embedding(tokens)), dict[str, Tensor]()  # N 4H
+        f, all_after = self.first.inputs(self.target_embedding(tokens)), dict[str, LstmState]()  # N 4H
         cells = [self.first.cell, *(cast(FastForwardLayer, layer).cell for layer in self.decoder)]
         if isinstance(self.first, AttentiveLstm):
             weights = self.first.attention(past["0.output"], memory["keys"], memory["mask"])  # B W S
@@ -212,9 +189,8 @@ class DeepAtt(Model):
             context = memory["context"]
             f = (f.view(len(context), -1, f.shape[-1]) + context[:, None]).flatten(0, 1)
         for i, cell in enumerate(cells):
-            after = cell.step(f, LstmState(past[f"{i}.output"], past[f"{i}.cell"]))
-            hypotheses |= {f"{i}.output": after.output, f"{i}.cell": after.cell}
+            after = all_after[str(i)] = cell.step(f, unpack_state(past, i))
             h = self._dropout(after.output)
             if i < len(self.decoder):
                 f = cast(FastForwardLayer, self.decoder[i]).inputs(fast_forward(f, h))
-        return self.log_probs(h, output), state.after(memory, hypotheses, attention)
+        return self.log_probs(h, output), state.after(memory, pack_states(all_after), attention)

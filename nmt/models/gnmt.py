@@ -5,33 +5,31 @@ Dimensions: B sentences, S source and T target positions, D width of each layer,
 """
 
 import math
-from collections.abc import Callable
 from functools import partial
-from typing import cast
+from typing import Final, cast
 
 import torch
 from torch import Tensor, nn
 
 from nmt import register
 from nmt.batch import Batch
-from nmt.models.base import FLOAT32_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies
+from nmt.models.base import Model, Output, PreparedScorer, Scorer, State, Vocabularies
 from nmt.models.options import GnmtOptions
 from nmt.nn.additive import AdditiveAttention
 from nmt.nn.attentive import AttentiveLstm
 from nmt.nn.cost import linear_flops
-from nmt.nn.dropout import dropout
-from nmt.nn.linear import ClippedLinear, Linear
-from nmt.nn.lstm import Lstm, LstmForm, LstmState, initial_states
+from nmt.nn.linear import ClippedLinear, Linear, Projection
+from nmt.nn.lstm import Lstm, LstmForm, pack_states, unpack_state
 from nmt.symbols import PAD
 
-NUM_LAYERS_WITHOUT_RESIDUAL = 2  # of each stack: residual connections begin at the third layer (section 3.1)
+NUM_LAYERS_WITHOUT_RESIDUAL: Final = 2  # of each stack: residual connections begin at the third layer (section 3.1)
 
 
 @register("model", "gnmt", GnmtOptions)
 class Gnmt(Model):
     """GNMT of Wu et al.: stacks of LSTM layers with residual connections, and attention queried by the first decoder layer."""
 
-    training_options = Model.training_options | {"clip_start", "clip_updates", "init_range"}
+    training_options = Model.training_options | {"clip_start", "clip_updates", "init_range", "embedding_std"}
 
     def __init__(self, options: GnmtOptions, vocabularies: Vocabularies) -> None:
         super().__init__()
@@ -42,13 +40,16 @@ class Gnmt(Model):
         self.target_embedding = nn.Embedding(vocabularies.target, D, padding_idx=PAD)
         self.bidirectional = nn.ModuleList([lstm(D), lstm(D)])  # from left to right, from right to left
         self.encoder = nn.ModuleList(lstm(2 * D if i == 0 else D) for i in range(o.encoder_layers - 1))
-        self.memory_width = memory = D if o.encoder_layers > 1 else 2 * D
+        memory = D if o.encoder_layers > 1 else 2 * D
         attention = AdditiveAttention(D, memory, o.attention_size)
         self.first = AttentiveLstm(D, memory, D, self.form, attention, bias)
         self.decoder = nn.ModuleList(lstm(D + memory) for _ in range(o.decoder_layers - 1))
         self.output = ClippedLinear(Linear(D, vocabularies.target), o.logit_clip or math.inf)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -o.init_range, o.init_range)
+        if o.embedding_std is not None:
+            for table in (self.source_embedding, self.target_embedding):
+                nn.init.normal_(table.weight, std=o.embedding_std)
         self.begin_update(1)
 
     def begin_update(self, number: int) -> None:
@@ -68,8 +69,8 @@ class Gnmt(Model):
         states, weights = self._attend(batch.target_input, memory)
         contexts = (weights.to(states.dtype) @ memory["memory"]).transpose(0, 1)  # T B M
         for i, layer in enumerate(self.decoder, 1):
-            outputs = layer(self._dropped(states, contexts), clip=self.clip)
-            states = self._add(outputs, states, i)
+            inputs = torch.cat([self._dropout(states), contexts], -1)  # contexts had their dropout in the memory
+            states = self._add(layer(inputs, clip=self.clip), states, i)
         return Output(self._dropout(states).transpose(0, 1), {})
 
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
@@ -103,13 +104,6 @@ class Gnmt(Model):
         total = outputs + states
         return total if self.clip == math.inf else total.clamp(-self.clip, self.clip)
 
-    def _dropped(self, states: Tensor, contexts: Tensor) -> Tensor:
-        """The input of a decoder layer; contexts had their dropout in the memory."""
-        return torch.cat([self._dropout(states), contexts], -1)
-
-    def _dropout(self, vectors: Tensor) -> Tensor:
-        return dropout(vectors, self.options.dropout, self.training)
-
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
         """See Model. Each pair of positions costs a product with v, and two sums over the memory."""
         first, attention = self.first, self.first.attention
@@ -119,37 +113,26 @@ class Gnmt(Model):
         per_pair = 2 * (attention.keys.out_features + first.context.out_features + first.context.in_features)
         return source * per_source + target * per_target + source * target * per_pair
 
-    def state_bytes(self, source_length: int, target_length: int) -> int:
-        """See Model: float32 projections of the memory with a mask of one byte, and two vectors of each LSTM."""
-        o, D = self.options, self.width
-        per_source = FLOAT32_BYTES * (self.memory_width + o.attention_size + 4 * D) + 1
-        return source_length * per_source + FLOAT32_BYTES * 2 * o.decoder_layers * D
-
     def start(self, source: Tensor) -> State:
         """See Scorer. Per sentence: the memory and its products. Per hypothesis: the state of each decoder layer."""
         memory = self._encode(source)
-        cells = {str(i): self.first.cell for i in range(self.options.decoder_layers)}  # all of one width
-        return State(memory, initial_states(cells, len(source), memory["memory"]))
+        first = self.first.cell.initial(len(source), memory["memory"])  # all layers have one width
+        return State(memory, pack_states({str(i): first for i in range(self.options.decoder_layers)}))
 
-    def prepared(self, output: Callable[[Tensor], Tensor] | None = None) -> Scorer:
+    def prepared(self, output: Projection | None = None) -> Scorer:
         return PreparedScorer(self.start, partial(self.step, output=output or self.prepared_output()))
 
-    def step(
-        self, tokens: Tensor, state: State, output: Callable[[Tensor], Tensor] | None = None
-    ) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: State, output: Projection | None = None) -> tuple[Tensor, State]:
         """See Scorer. output: in place of the model's own"""
-        memory, clip = state.sentences, self.clip
-        past = [
-            LstmState(state.hypotheses[f"{i}.output"], state.hypotheses[f"{i}.cell"])
-            for i in range(self.options.decoder_layers)
-        ]
+        memory, past, clip = state.sentences, state.hypotheses, self.clip
         gates = self.first.inputs(self._dropout(self.target_embedding(tokens)))  # N 4D
-        after, weights = self.first.step(gates, past[0], memory["keys"], memory["values"], memory["mask"], clip)
+        before = unpack_state(past, 0)
+        after, weights = self.first.step(gates, before, memory["keys"], memory["values"], memory["mask"], clip)
         contexts = (weights.to(after.output.dtype) @ memory["memory"]).flatten(0, 1)  # N M
-        states, hypotheses = after.output, {"0.output": after.output, "0.cell": after.cell}
+        states, all_after = after.output, {"0": after}
         for i, layer in enumerate(self.decoder, 1):
-            after = cast(Lstm, layer).step(self._dropped(states, contexts), past[i], clip)
-            states = self._add(after.output, states, i)
-            hypotheses |= {f"{i}.output": after.output, f"{i}.cell": after.cell}
+            inputs = torch.cat([self._dropout(states), contexts], -1)
+            after = cast(Lstm, layer).step(inputs, unpack_state(past, i), clip)
+            states, all_after[str(i)] = self._add(after.output, states, i), after
         log_probs = self.log_probs(self._dropout(states), output)  # N V
-        return log_probs, state.after(memory, hypotheses, weights.flatten(0, 1))
+        return log_probs, state.after(memory, pack_states(all_after), weights.flatten(0, 1))

@@ -4,7 +4,6 @@ It is trained on sentence pairs like any model, and scores a translation as a te
 """
 
 import math
-from collections.abc import Callable
 from typing import cast
 
 import torch
@@ -19,7 +18,7 @@ from nmt.nn.attention import AttentionShape
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
 from nmt.nn.layers import EPSILON, CausalLayer, LayerShape
-from nmt.nn.linear import Linear
+from nmt.nn.linear import Linear, Projection
 from nmt.nn.moe import LOSS_NAMES, Balance
 from nmt.nn.positions import SinusoidalPositions
 
@@ -83,11 +82,7 @@ class LanguageModel(Model):
             past |= {f"{i}.keys": keys, f"{i}.values": values}
         return State({"nothing": source[:, :0]}, past)
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """See Scorer; looks up all weights anew. A search calls `prepared` first."""
-        return self.prepared().step(tokens, state)
-
-    def prepared(self, output: Callable[[Tensor], Tensor] | None = None) -> Scorer:
+    def prepared(self, output: Projection | None = None) -> Scorer:
         layers = [cast(CausalLayer, layer).prepared() for layer in self.layers]
         output = output or self.prepared_output()
 

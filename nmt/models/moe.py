@@ -6,7 +6,6 @@ Dimensions: B sentences, S source and T target positions, D width of every layer
 N rows of a search.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import cast
 
@@ -14,15 +13,14 @@ from torch import Tensor, nn
 
 from nmt import register
 from nmt.batch import Batch
-from nmt.models.base import FLOAT32_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies
+from nmt.models.base import Model, Output, PreparedScorer, Scorer, State, Vocabularies
 from nmt.models.experts import expert_shape, predicting_positions, token_positions
 from nmt.models.options import MoeOptions
 from nmt.nn.additive import AdditiveAttention
 from nmt.nn.attentive import AttentiveLstm
 from nmt.nn.cost import linear_flops
-from nmt.nn.dropout import dropout
-from nmt.nn.linear import Linear
-from nmt.nn.lstm import Lstm, LstmForm, LstmState, initial_states
+from nmt.nn.linear import Linear, Projection
+from nmt.nn.lstm import Lstm, LstmForm, pack_states, unpack_state
 from nmt.nn.moe import LOSS_NAMES, Balance, MixtureOfExperts
 from nmt.symbols import PAD
 
@@ -65,7 +63,7 @@ class Moe(Model):
         """The features (B, T, D), the balance of both mixtures, and the attention weights (B, T, S)."""
         memory, encoder_balance = self._encode(batch.source)
         keys, values = self.attentive_lstm.project_memory(memory)
-        states = self._embed(self.target_embedding, batch.target_input.t())  # T B D
+        states = self._dropout(self.target_embedding(batch.target_input.t()))  # T B D
         outputs, weights = self.attentive_lstm(
             self.attentive_lstm.inputs(states), keys, values, batch.source != PAD
         )  # T B D, B T S
@@ -77,7 +75,7 @@ class Moe(Model):
     def _encode(self, source: Tensor) -> tuple[Tensor, Balance]:
         """source: (B, S) -> memory (B, S, D), and the balance of the encoder's experts"""
         padding = source.t() == PAD  # S B
-        states = self._embed(self.source_embedding, source.t())  # S B D
+        states = self._dropout(self.source_embedding(source.t()))  # S B D
         below = states + self._dropout(self.first_lstm(states))
         second = self.second_lstm
         outputs = second(states, padding, reverse=True) if self.options.bidirectional else second(below)
@@ -90,13 +88,6 @@ class Moe(Model):
         mixture, balance = self.experts[side](states, tokens)
         return states + self._dropout(mixture.sigmoid()), balance
 
-    def _embed(self, embedding: nn.Module, ids: Tensor) -> Tensor:
-        """ids: (...) -> (..., D)"""
-        return self._dropout(embedding(ids))
-
-    def _dropout(self, vectors: Tensor) -> Tensor:
-        return dropout(vectors, self.options.dropout, self.training)
-
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
         """See Model. Of the experts those that are active count; each pair of positions costs an energy and a context."""
         first, o = self.attentive_lstm, self.options
@@ -108,43 +99,30 @@ class Moe(Model):
         per_pair = 2 * (o.attention_size + 4 * o.hidden_size)
         return source * per_source + target * per_target + source * target * per_pair
 
-    def state_bytes(self, source_length: int, target_length: int) -> int:
-        """See Model: float32 keys and values of the memory with a mask of one byte, and the states of two LSTMs."""
-        o = self.options
-        per_source = FLOAT32_BYTES * (o.attention_size + 4 * o.hidden_size) + 1
-        return source_length * per_source + 2 * FLOAT32_BYTES * (o.d_model + o.hidden_size)
-
     def start(self, source: Tensor) -> State:
         """See Scorer. Per sentence: the memory, multiplied by each matrix that reads it."""
         memory, _ = self._encode(source)
         keys, values = self.attentive_lstm.project_memory(memory)
         cells = {"first": self.attentive_lstm.cell, "second": self.decoder_lstm.cell}
-        states = initial_states(cells, len(source), memory)
-        return State({"keys": keys, "values": values, "mask": source != PAD}, states)
+        states = {name: cell.initial(len(source), memory) for name, cell in cells.items()}
+        return State({"keys": keys, "values": values, "mask": source != PAD}, pack_states(states))
 
-    def prepared(self, output: Callable[[Tensor], Tensor] | None = None) -> Scorer:
+    def prepared(self, output: Projection | None = None) -> Scorer:
         mix = cast(MixtureOfExperts, self.experts[1]).prepared()
         return PreparedScorer(self.start, partial(self._step, mix=mix, output=output or self.prepared_output()))
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """See Scorer; looks up weights anew. A search calls `prepared` first."""
-        return self.prepared().step(tokens, state)
-
-    def _step(
-        self, tokens: Tensor, state: State, mix: Callable[[Tensor], Tensor], output: Callable[[Tensor], Tensor]
-    ) -> tuple[Tensor, State]:
+    def _step(self, tokens: Tensor, state: State, mix: Projection, output: Projection) -> tuple[Tensor, State]:
         """See Scorer. Per hypothesis: output and cell of each LSTM. mix: the experts, (N, D) -> (N, D)"""
         memory, past, attentive = state.sentences, state.hypotheses, self.attentive_lstm
-        first, second = (LstmState(past[f"{name}.output"], past[f"{name}.cell"]) for name in ("first", "second"))
-        states = self._embed(self.target_embedding, tokens)  # N D
+        first, second = unpack_state(past, "first"), unpack_state(past, "second")
+        states = self._dropout(self.target_embedding(tokens))  # N D
         gates = attentive.inputs(states)
         first, weights = attentive.step(gates, first, memory["keys"], memory["values"], memory["mask"])
         states = states + self._dropout(first.output)
         states = states + self._dropout(mix(states).sigmoid())
         second = self.decoder_lstm.step(states, second)
         features = states + self._dropout(second.output)
-        hypotheses = {"first.output": first.output, "first.cell": first.cell}
-        hypotheses |= {"second.output": second.output, "second.cell": second.cell}
+        hypotheses = pack_states({"first": first, "second": second})
         return self.log_probs(features, output), state.after(memory, hypotheses, weights.flatten(0, 1))
 
 

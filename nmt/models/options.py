@@ -1,45 +1,26 @@
 """The options of the built-in models. Without torch, so that `--help` answers at once."""
 
 import re
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from nmt import opt, options_class
 
-
-def _ffn() -> Any:
-    return opt("dense", "the feed-forward networks: dense, or mixtures of experts (moe)")
-
-
-def _experts(default: int) -> Any:
-    return opt(default, "experts of a mixture, n in its paper", minimum=2)
-
-
-def _active_experts(default: int) -> Any:
-    return opt(default, "experts of a token, k in their paper; in a hierarchy groups, and experts in each", minimum=1)
-
-
-def _expert_groups() -> Any:
-    return opt(1, "groups of experts in a hierarchy of gates; 1 for gates without one", minimum=1)
+# The help of the options that several models have.
+FFN: Final = "the feed-forward networks: dense, or mixtures of experts (moe)"
+EXPERTS: Final = "experts of a mixture, n in its paper"
+ACTIVE_EXPERTS: Final = "experts of a token, k in their paper; in a hierarchy groups, and experts in each"
+EXPERT_GROUPS: Final = "groups of experts in a hierarchy of gates; 1 for gates without one"
+EXPERT_EVERY: Final = "which layers have experts: every n-th, from layer n on (Lepikhin et al., 2021)"
+GATES: Final = (
+    "noisy-top-k: each token's best experts, with noise in training; balanced: each expert's best tokens of a "
+    "micro-batch in training, learned thresholds in translating (Shazeer et al., 2017, section 2.1 and appendix F)"
+)
+IMPORTANCE_WEIGHT: Final = "weight of the loss that keeps the sums of the experts' gates even"
+LOAD_WEIGHT: Final = "weight of the loss that keeps the experts' tokens even; for noisy-top-k"
 
 
-def _expert_every() -> Any:
-    return opt(2, "which layers have experts: every n-th, from layer n on (Lepikhin et al., 2021)", minimum=1)
-
-
-def _gates(default: str) -> Any:
-    return opt(
-        default,
-        "noisy-top-k: each token's best experts, with noise in training; balanced: each expert's best tokens of a "
-        "micro-batch in training, learned thresholds in translating (Shazeer et al., 2017, section 2.1 and appendix F)",
-    )
-
-
-def _importance_weight() -> Any:
-    return opt(0.01, "weight of the loss that keeps the sums of the experts' gates even", minimum=0)
-
-
-def _load_weight() -> Any:
-    return opt(0.01, "weight of the loss that keeps the experts' tokens even; for noisy-top-k", minimum=0)
+def _probability(default: float, where: str) -> Any:
+    return opt(default, f"probability, {where}", minimum=0, below=1)
 
 
 def _check_expert_layers(every: int, layers: int) -> None:
@@ -63,13 +44,9 @@ class TransformerOptions:
     heads: int = opt(8, "attention heads, h in the paper", minimum=1)
     d_k: int | None = opt(None, "width of a head's queries and keys; none is d_model / heads", minimum=1)
     d_v: int | None = opt(None, "width of a head's values; none is d_model / heads", minimum=1)
-    dropout: float = opt(
-        0.1, "probability, on each sub-layer's output and on the sums of embeddings and positions", minimum=0, below=1
-    )
-    attention_dropout: float = opt(0.0, "probability, on attention weights; 0 in the paper", minimum=0, below=1)
-    activation_dropout: float = opt(
-        0.0, "probability, inside the feed-forward networks; 0 in the paper", minimum=0, below=1
-    )
+    dropout: float = _probability(0.1, "on each sub-layer's output and on the sums of embeddings and positions")
+    attention_dropout: float = _probability(0.0, "on attention weights; 0 in the paper")
+    activation_dropout: float = _probability(0.0, "inside the feed-forward networks; 0 in the paper")
     norm_position: Literal["post", "pre"] = opt(
         "post", "post: norm(x + f(x)), the paper; pre: x + f(norm(x)) and a final norm"
     )
@@ -95,14 +72,14 @@ class TransformerOptions:
     tie: Literal["all", "target", "none"] = opt(
         "all", "what shares one embedding table: source, target and output; target and output; nothing"
     )
-    ffn: Literal["dense", "moe"] = _ffn()
-    experts: int = _experts(8)
-    active_experts: int = _active_experts(2)
-    expert_groups: int = _expert_groups()
-    expert_every: int = _expert_every()
-    gates: Literal["noisy-top-k", "balanced"] = _gates("noisy-top-k")
-    importance_weight: float = _importance_weight()
-    load_weight: float = _load_weight()
+    ffn: Literal["dense", "moe"] = opt("dense", FFN)
+    experts: int = opt(8, EXPERTS, minimum=2)
+    active_experts: int = opt(2, ACTIVE_EXPERTS, minimum=1)
+    expert_groups: int = opt(1, EXPERT_GROUPS, minimum=1)
+    expert_every: int = opt(2, EXPERT_EVERY, minimum=1)
+    gates: Literal["noisy-top-k", "balanced"] = opt("noisy-top-k", GATES)
+    importance_weight: float = opt(0.01, IMPORTANCE_WEIGHT, minimum=0)
+    load_weight: float = opt(0.01, LOAD_WEIGHT, minimum=0)
 
     def __post_init__(self) -> None:
         _check_experts(self.experts, self.active_experts, self.expert_groups)
@@ -127,12 +104,10 @@ class RnnSearchOptions:
     output_rank: int | None = opt(
         None, "factorise the output matrix to this width; none is the paper, 620 the authors' code", minimum=1
     )
-    dropout: float = opt(
-        0.0,
-        "probability, on embeddings, annotations and the read-out; 0 in the paper, 0.2 to 0.5 for small data",
-        minimum=0,
-        below=1,
+    dropout: float = _probability(
+        0.0, "on embeddings, annotations and the read-out; 0 in the paper, 0.2 to 0.5 for small data"
     )
+    embedding_std: float = opt(0.01, "standard deviation of the first embeddings; 0.01 in the paper", above=0)
 
 
 @options_class
@@ -157,11 +132,13 @@ class GnmtOptions:
         25.0, "logits are clipped to this size, gamma in the paper; none never clips", above=0
     )
     init_range: float = opt(0.04, "all weights start uniform between minus and plus this", above=0)
-    dropout: float = opt(
-        0.2,
-        "probability, on the input of each LSTM, the memory and the features; 0.3 in the paper's En-De",
-        minimum=0,
-        below=1,
+    embedding_std: float | None = opt(
+        None,
+        "standard deviation of the first embeddings, from a normal distribution; none starts them as all weights",
+        above=0,
+    )
+    dropout: float = _probability(
+        0.2, "on the input of each LSTM, the memory and the features; 0.3 in the paper's En-De"
     )
 
 
@@ -180,7 +157,7 @@ class DeepAttOptions:
     peepholes: bool = opt(
         True, "gates see the cell through diagonal matrices, as Paddle's LSTM; the paper's text leaves it open"
     )
-    dropout: float = opt(0.1, "probability, on h of each layer but not on f; 0.1 in the paper", minimum=0, below=1)
+    dropout: float = _probability(0.1, "on h of each layer but not on f; 0.1 in the paper")
     init_std: float = opt(0.07, "standard deviation of the first weights; recurrent ones start at 0", above=0)
     recurrent_lr_factor: float = opt(
         12.5, "factor of the learning rate of recurrent weights; 12.5 is the paper's 5e-4 over 4e-5", above=0
@@ -193,18 +170,16 @@ class LanguageModelOptions:
     d_model: int = opt(512, "width of every layer's output", minimum=1)
     d_ff: int = opt(2048, "inner width of the feed-forward networks", minimum=1)
     heads: int = opt(8, "attention heads", minimum=1)
-    dropout: float = opt(
-        0.1, "probability, on each sub-layer's output and on the sums of embeddings and positions", minimum=0, below=1
-    )
+    dropout: float = _probability(0.1, "on each sub-layer's output and on the sums of embeddings and positions")
     norm_position: Literal["post", "pre"] = opt("post", "post: norm(x + f(x)); pre: x + f(norm(x)) and a final norm")
-    ffn: Literal["dense", "moe"] = _ffn()
-    experts: int = _experts(8)
-    active_experts: int = _active_experts(2)
-    expert_groups: int = _expert_groups()
-    expert_every: int = _expert_every()
-    gates: Literal["noisy-top-k", "balanced"] = _gates("noisy-top-k")
-    importance_weight: float = _importance_weight()
-    load_weight: float = _load_weight()
+    ffn: Literal["dense", "moe"] = opt("dense", FFN)
+    experts: int = opt(8, EXPERTS, minimum=2)
+    active_experts: int = opt(2, ACTIVE_EXPERTS, minimum=1)
+    expert_groups: int = opt(1, EXPERT_GROUPS, minimum=1)
+    expert_every: int = opt(2, EXPERT_EVERY, minimum=1)
+    gates: Literal["noisy-top-k", "balanced"] = opt("noisy-top-k", GATES)
+    importance_weight: float = opt(0.01, IMPORTANCE_WEIGHT, minimum=0)
+    load_weight: float = opt(0.01, LOAD_WEIGHT, minimum=0)
 
     def __post_init__(self) -> None:
         _check_experts(self.experts, self.active_experts, self.expert_groups)
@@ -212,6 +187,23 @@ class LanguageModelOptions:
             _check_expert_layers(self.expert_every, self.layers)
         if self.d_model % 2 or self.d_model % self.heads:
             raise ValueError(f"--d-model {self.d_model}: must be even, and a multiple of --heads {self.heads}")
+
+
+@options_class
+class MemoryNetworkOptions:
+    hops: int = opt(6, "hops of attention over the memory, K in the paper", minimum=1)
+    memory_size: int = opt(100, "tokens of the memory, the last before the predicted one", minimum=1)
+    embedding_size: int = opt(150, "width of the embeddings and of the state between hops", minimum=1)
+    linear_size: int | None = opt(
+        None, "numbers of the state that pass no ReLU after a hop; none is half of them", minimum=0
+    )
+    init_std: float = opt(0.05, "standard deviation of the first weights", above=0)
+
+    def __post_init__(self) -> None:
+        if self.linear_size is not None and self.linear_size > self.embedding_size:
+            raise ValueError(
+                f"--linear-size {self.linear_size}: must be at most --embedding-size {self.embedding_size}"
+            )
 
 
 class ConvolutionShape(NamedTuple):
@@ -246,11 +238,8 @@ class ConvS2SOptions:
     embedding_size: int = opt(768, "width of embeddings and positions; 512 in the paper, 768 as released", minimum=1)
     output_size: int = opt(512, "width of the decoder's output, before the logits", minimum=1)
     max_positions: int = opt(1024, "learned positions; a longer sentence repeats the last", minimum=1)
-    dropout: float = opt(
-        0.2,
-        "probability, on embeddings, each layer's input and the decoder's output; 0.2 for En-De, 0.1 for En-Fr",
-        minimum=0,
-        below=1,
+    dropout: float = _probability(
+        0.2, "on embeddings, each layer's input and the decoder's output; 0.2 for En-De, 0.1 for En-Fr"
     )
 
     def __post_init__(self) -> None:
@@ -276,16 +265,29 @@ class ByteNetOptions:
     unfold_factor: float = opt(1.2, "a of the unfolded length a * |s| + b; 1.2 in the paper", minimum=1)
     unfold_offset: int = opt(0, "b of the unfolded length a * |s| + b; 0 in the paper", minimum=0)
     bucket: int = opt(50, "|s| is rounded up to a multiple of this; 50 in the paper", minimum=1)
-    dropout: float = opt(0.0, "probability, on each block's output before the residual sum", minimum=0, below=1)
+    dropout: float = _probability(0.0, "on each block's output before the residual sum")
 
     def __post_init__(self) -> None:
         if self.max_dilation & (self.max_dilation - 1):
             raise ValueError(f"--max-dilation {self.max_dilation}: must be a power of 2")
 
-    @property
-    def dilations(self) -> list[int]:
-        """1, 2, 4, ..., max_dilation"""
-        return [2**i for i in range(self.max_dilation.bit_length())]
+
+@options_class
+class NeuralGpuOptions:
+    hidden_size: int = opt(512, "numbers of a position in a row of the memory, m in the paper", minimum=1)
+    height: int = opt(4, "rows of the memory; the source stands in the first", minimum=1)
+    layers: int = opt(2, "CGRUs of an encoder step, and of a decoder step", minimum=1)
+    memory_offset: int = opt(
+        8, "the memory has this many positions more than the source has tokens, and n steps for n positions", minimum=0
+    )
+    outputs: Literal["extended", "markovian", "baseline"] = opt(
+        "extended",
+        "extended: each token changes the memory; markovian: from the encoder's memory and the token before; "
+        "baseline: from the encoder's memory alone",
+    )
+    dropout: float = opt(
+        0.1, "probability, on the memory before each step; times 3 / sqrt(n) for n > 9 positions", minimum=0, below=1
+    )
 
 
 @options_class
@@ -294,20 +296,18 @@ class MoeOptions:
     hidden_size: int = opt(2048, "cells of each LSTM, whose output is projected to d_model", minimum=1)
     attention_size: int = opt(512, "width of the attention's hidden layer; the paper does not give it", minimum=1)
     expert_size: int = opt(2048, "inner width of an expert", minimum=1)
-    experts: int = _experts(32)
-    active_experts: int = _active_experts(4)
-    expert_groups: int = _expert_groups()
-    gates: Literal["noisy-top-k", "balanced"] = _gates("balanced")
-    importance_weight: float = _importance_weight()
-    load_weight: float = _load_weight()
+    experts: int = opt(32, EXPERTS, minimum=2)
+    active_experts: int = opt(4, ACTIVE_EXPERTS, minimum=1)
+    expert_groups: int = opt(1, EXPERT_GROUPS, minimum=1)
+    gates: Literal["noisy-top-k", "balanced"] = opt("balanced", GATES)
+    importance_weight: float = opt(0.01, IMPORTANCE_WEIGHT, minimum=0)
+    load_weight: float = opt(0.01, LOAD_WEIGHT, minimum=0)
     bidirectional: bool = opt(
         True,
         "the first two LSTMs of the encoder read in opposite directions, side by side; else the second follows "
         "the first (the paper counts three LSTMs, and does not say)",
     )
-    dropout: float = opt(
-        0.4, "probability, on the outputs of embeddings, LSTMs and mixtures of experts", minimum=0, below=1
-    )
+    dropout: float = _probability(0.4, "on the outputs of embeddings, LSTMs and mixtures of experts")
 
     def __post_init__(self) -> None:
         _check_experts(self.experts, self.active_experts, self.expert_groups)

@@ -6,7 +6,6 @@ Dimensions: B sentences, S source and T target positions, H width of a state, L 
 D of the features, W hypotheses per sentence, N = B * W.
 """
 
-from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -14,11 +13,10 @@ from torch import Tensor, nn
 
 from nmt import register
 from nmt.batch import Batch
-from nmt.models.base import FLOAT32_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies
+from nmt.models.base import Model, Output, PreparedScorer, Scorer, State, Vocabularies
 from nmt.models.options import RnnSearchOptions
 from nmt.nn.cost import linear_flops
-from nmt.nn.dropout import dropout
-from nmt.nn.linear import Linear
+from nmt.nn.linear import Linear, Projection
 from nmt.nn.recurrent import AttentiveGruCell, BidirectionalGru
 from nmt.symbols import PAD
 
@@ -26,6 +24,8 @@ from nmt.symbols import PAD
 @register("model", "rnnsearch", RnnSearchOptions)
 class RnnSearch(Model):
     """RNNsearch of Bahdanau, Cho and Bengio: gated recurrent units in both directions, and the first attention."""
+
+    training_options = Model.training_options | {"embedding_std"}
 
     def __init__(self, options: RnnSearchOptions, vocabularies: Vocabularies) -> None:
         super().__init__()
@@ -48,7 +48,9 @@ class RnnSearch(Model):
     def _initialise(self) -> None:
         """Appendix B.1: N(0, 0.01^2), biases of 0; recurrent and attention weights are initialised by their layers."""
         for name, module in self.named_modules():
-            if isinstance(module, nn.Embedding) or (isinstance(module, nn.Linear) and name != "cell.keys"):
+            if isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=self.options.embedding_std)
+            elif isinstance(module, nn.Linear) and name != "cell.keys":
                 nn.init.normal_(module.weight, std=0.01)
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
@@ -97,9 +99,6 @@ class RnnSearch(Model):
         features: Tensor = self.bottleneck(self._dropout(torch.maximum(*read_out.chunk(2, dim=-1))))
         return features
 
-    def _dropout(self, vectors: Tensor) -> Tensor:
-        return dropout(vectors, self.options.dropout, self.training)
-
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
         """See Model. Each pair of positions costs a product with v_a, and two sums of values."""
         cell, encoder = self.cell, self.encoder
@@ -110,23 +109,15 @@ class RnnSearch(Model):
         per_pair = 2 * (cell.energy.numel() + cell.values.out_features + self.read_out_context.out_features)
         return linear_flops(self.first_state) + source * per_source + target * per_target + source * target * per_pair
 
-    def state_bytes(self, source_length: int, target_length: int) -> int:
-        """See Model: float32 projections of the annotations with a mask of one byte, and the GRU's state."""
-        o = self.options
-        per_source = FLOAT32_BYTES * (o.attention_size + 3 * o.hidden_size + 2 * o.maxout_size) + 1
-        return source_length * per_source + FLOAT32_BYTES * o.hidden_size
-
     def start(self, source: Tensor) -> State:
         """See Scorer. Per sentence: the annotations, multiplied by each matrix that reads them."""
         state, memory = self._encode(source)
         return State(sentences=memory, hypotheses={"state": state})
 
-    def prepared(self, output: Callable[[Tensor], Tensor] | None = None) -> Scorer:
+    def prepared(self, output: Projection | None = None) -> Scorer:
         return PreparedScorer(self.start, partial(self.step, output=output or self.prepared_output()))
 
-    def step(
-        self, tokens: Tensor, state: State, output: Callable[[Tensor], Tensor] | None = None
-    ) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: State, output: Projection | None = None) -> tuple[Tensor, State]:
         """See Scorer. Per hypothesis: the state of the GRU. output: in place of the model's own"""
         previous, memory = state.hypotheses["state"], state.sentences
         recurrent, read_out = self._read(tokens)

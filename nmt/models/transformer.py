@@ -4,7 +4,6 @@ Where the paper is silent, the reference code decides: initialisation, epsilon o
 """
 
 import math
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import cast
@@ -15,14 +14,14 @@ from torch import Tensor, nn
 from nmt import UserError, register
 from nmt.batch import Batch
 from nmt.device import allow_graphs
-from nmt.models.base import FLOAT32_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies
+from nmt.models.base import FLOAT32_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies, embedding
 from nmt.models.experts import expert_shape, predicting_positions, token_positions
 from nmt.models.options import TransformerOptions
 from nmt.nn.attention import AttentionShape, recording
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
 from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, LayerShape, LayerStep
-from nmt.nn.linear import Linear
+from nmt.nn.linear import Linear, Projection
 from nmt.nn.moe import LOSS_NAMES, Balance, mixtures_in
 from nmt.nn.positions import LearnedPositions, NoPositions, RelativeShape, SinusoidalPositions
 from nmt.nn.quantized import Int8Linear
@@ -51,8 +50,9 @@ class Transformer(Model):
             o.d_model, o.heads, d_k, d_v, o.attention_bias, o.attention_dropout, relative, o.attention_window
         )
         shape = LayerShape(attention, o.d_ff, o.dropout, o.activation_dropout, pre_norm)
-        self.source_embedding = _embedding(vocabularies.source, o.d_model)
-        self.target_embedding = self.source_embedding if o.tie == "all" else _embedding(vocabularies.target, o.d_model)
+        self.source_embedding = self.target_embedding = embedding(vocabularies.source, o.d_model, o.d_model**-0.5)
+        if o.tie != "all":
+            self.target_embedding = embedding(vocabularies.target, o.d_model, o.d_model**-0.5)
         self.source_positions = self._positions()
         self.target_positions = self._positions()
         experts = expert_shape(o, o.d_model, o.d_ff, o.activation_dropout) if o.ffn == "moe" else None
@@ -139,11 +139,7 @@ class Transformer(Model):
             sentences[f"{i}.keys"], sentences[f"{i}.values"] = keys[:, :, :, :0], values[:, :, :0]
         return State(sentences)
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """See Scorer; looks up all weights anew. A search calls `prepared` first."""
-        return self.prepared().step(tokens, state)
-
-    def prepared(self, output: Callable[[Tensor], Tensor] | None = None) -> Scorer:
+    def prepared(self, output: Projection | None = None) -> Scorer:
         output, layers = output or self.prepared_output(), self.compiled_layers or self.prepared_layers()
         recording_layers = cache(
             self.prepared_layers if self.compiled_layers else lambda: layers
@@ -202,12 +198,3 @@ def _ages(ancestors: Tensor, num_entries: int) -> Tensor:
     """
     ages = torch.arange(ancestors.shape[1] - 1, -1, -1, device=ancestors.device).expand_as(ancestors)  # N t
     return ancestors.new_zeros(num_entries).scatter_(0, ancestors.flatten(), ages.flatten())
-
-
-def _embedding(size: int, width: int) -> nn.Embedding:
-    """A table of embeddings from N(0, 1 / width); the row of padding is zero at first and never used."""
-    table = nn.Embedding(size, width, padding_idx=PAD)
-    nn.init.normal_(table.weight, std=width**-0.5)
-    with torch.no_grad():
-        table.weight[PAD].zero_()
-    return table

@@ -30,33 +30,14 @@ def additive_weights(query: Tensor, keys: Tensor, energy: Tensor, mask: Tensor, 
 
 
 class AdditiveAttention(nn.Module):
-    """The weights of additive attention from the states of a decoder to a memory.
+    """The weights of additive attention from the states of a decoder to a memory. direction: v, (A,)"""
 
-    bias: a bias within tanh; normalised: v is a unit vector times a learned length (Salimans and Kingma, 2016)
-    """
-
-    def __init__(
-        self,
-        query: int,
-        memory: int,
-        hidden: int,
-        form: AdditiveForm = "sum",
-        bias: bool = False,
-        normalised: bool = False,
-    ) -> None:
+    def __init__(self, query: int, memory: int, hidden: int, form: AdditiveForm = "sum") -> None:
         super().__init__()
         self.form: AdditiveForm = form
         self.query = Linear(query, hidden, bias=False)
-        self.keys = Linear(memory, hidden, bias=bias)
+        self.keys = Linear(memory, hidden, bias=False)
         self.direction = nn.Parameter(torch.empty(hidden).uniform_(-(hidden**-0.5), hidden**-0.5))
-        self.length = nn.Parameter(torch.tensor(hidden**-0.5)) if normalised else None
-
-    def energy(self) -> Tensor:
-        """v, (A,)"""
-        if self.length is None:
-            return self.direction
-        scale: Tensor = self.length / self.direction.norm()
-        return self.direction * scale
 
     def project_memory(self, memory: Tensor) -> Tensor:
         """(B, S, M) -> the keys (B, S, A), as `additive_weights` takes them"""
@@ -65,4 +46,4 @@ class AdditiveAttention(nn.Module):
 
     def forward(self, states: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
         """states: (N, Q); keys, mask: see `additive_weights` -> (B, W, S)"""
-        return additive_weights(self.query(states), keys, self.energy(), mask, self.form)
+        return additive_weights(self.query(states), keys, self.direction, mask, self.form)

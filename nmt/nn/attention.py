@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from nmt.nn.dropout import dropout
-from nmt.nn.linear import Linear
+from nmt.nn.linear import Linear, Projection
 from nmt.nn.positions import RelativePositions, RelativeShape
 
-MAX_PLAIN_SCORES: Final = 128**2  # scores of a head up to which a CPU trains faster by `plain_attention`
+MAX_PLAIN_SCORES: Final = 128**2  # scores of a head up to which a CPU trains faster without a fused kernel
 INITIAL_CACHE_STEPS: Final = 16
 
 _recorded: ContextVar[list[Tensor] | None] = ContextVar("recorded", default=None)
@@ -97,29 +97,8 @@ def attention(
     dropout_probability: of each weight
     relative: positions of self-attention, which fused kernels do not know
     """
-    if relative is not None or _plain_is_faster(queries, keys):
-        return plain_attention(queries, keys, values, mask, causal, dropout_probability, relative)
-    return scaled_dot_product_attention(queries, keys, values, mask, dropout_probability, causal)
-
-
-def _plain_is_faster(queries: Tensor, keys: Tensor) -> bool:
-    """Whether to use `plain_attention`: for short sentences trained on a CPU in float32, or to record weights."""
-    if torch.compiler.is_compiling():
-        return False
-    on_cpu = queries.device.type == "cpu" and torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
-    return (on_cpu and queries.shape[2] * keys.shape[2] <= MAX_PLAIN_SCORES) or _recorded.get() is not None
-
-
-def plain_attention(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    mask: Tensor | None,
-    causal: bool,
-    dropout_probability: float,
-    relative: RelativePositions | None = None,
-) -> Tensor:
-    """`attention` without a fused kernel, whose overhead on short sentences is larger than what it saves."""
+    if relative is None and not _plain_is_faster(queries, keys):
+        return scaled_dot_product_attention(queries, keys, values, mask, dropout_probability, causal)
     B, H, T, _ = queries.shape
     S = keys.shape[2]
     bias = queries.new_zeros(1, 1, 1, 1)
@@ -127,13 +106,24 @@ def plain_attention(
         bias = queries.new_full((T, S), -math.inf).triu(1)[None, None]  # 1 1 T S
     elif mask is not None:
         bias = bias.masked_fill(~mask, -math.inf)  # B 1 1|T S
-    transposed_keys = keys.flatten(0, 1).transpose(1, 2)  # BH K S
     bias = bias.expand(B, H, -1, S).flatten(0, 1)  # BH 1|T S
-    if relative is None:
-        return attention_of_transposed(queries, transposed_keys, values, bias, dropout_probability)
-    bias = bias + relative.scores(queries).flatten(0, 1)  # BH T T
-    more = None if relative.values is None else relative.sums
-    return attention_of_transposed(queries, transposed_keys, values, bias, dropout_probability, more)
+    extra_sums = None
+    if relative is not None:
+        bias = bias + relative.scores(queries).flatten(0, 1)  # BH T T
+        extra_sums = None if relative.values is None else relative.sums
+    transposed_keys = keys.flatten(0, 1).transpose(1, 2)  # BH K S
+    return attention_of_transposed(queries, transposed_keys, values, bias, dropout_probability, extra_sums)
+
+
+def _plain_is_faster(queries: Tensor, keys: Tensor) -> bool:
+    """Whether to do without a fused kernel: for short sentences trained on a CPU in float32, or to record weights.
+
+    The overhead of a kernel on short sentences is larger than what it saves.
+    """
+    if torch.compiler.is_compiling():
+        return False
+    on_cpu = queries.device.type == "cpu" and torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+    return (on_cpu and queries.shape[2] * keys.shape[2] <= MAX_PLAIN_SCORES) or _recorded.get() is not None
 
 
 def attention_of_transposed(
@@ -142,14 +132,14 @@ def attention_of_transposed(
     values: Tensor,
     bias: Tensor,
     dropout_probability: float = 0.0,
-    more_sums: Callable[[Tensor], Tensor] | None = None,
+    extra_sums: Projection | None = None,
 ) -> Tensor:
     """Equation 1 with the keys given transposed: (B, H, T, V).
 
     A CPU multiplies a few queries with transposed keys several times as fast as with keys by row.
     queries: (B, H, T, K); transposed_keys: (B * H, K, S); values: (B, H, S, V)
     bias: (B * H, 1 or T, S), added to the scores: 0 or a term of relative positions, or minus infinity where a key is masked
-    more_sums: the function weights (B, H, T, S) -> what is added to the weighted sums, (B, H, T, V)
+    extra_sums: a function from weights (B, H, T, S) to a term of the weighted sums, (B, H, T, V)
     """
     heads = queries.shape[:2]
     scores = torch.baddbmm(bias, queries.flatten(0, 1), transposed_keys, alpha=queries.shape[3] ** -0.5)  # BH T S
@@ -158,7 +148,7 @@ def attention_of_transposed(
     if dropout_probability:
         weights = dropout(weights, dropout_probability, True)
     sums: Tensor = torch.bmm(weights, values.flatten(0, 1)).unflatten(0, heads)  # B H T V
-    return sums if more_sums is None else sums + more_sums(weights.unflatten(0, heads))
+    return sums if extra_sums is None else sums + extra_sums(weights.unflatten(0, heads))
 
 
 def append_to_cache(cache: Tensor, new: Tensor, used: int, dim: int) -> Tensor:
@@ -264,12 +254,12 @@ class SelfAttention(_Attention):
             values = append_to_cache(cache[1], value, used, 2)  # B H C V
             end = used + W
             visible_keys, visible_values = keys.flatten(0, 1)[:, :, :end], values[:, :, :end]
-            more = None
+            extra_sums = None
             if relative is not None:
                 assert ages is not None
                 bias = bias + relative.past_scores(queries, ages).flatten(0, 1)
-                more = None if relative.values is None else partial(relative.past_sums, ages=ages)
-            sums = attention_of_transposed(queries, visible_keys, visible_values, bias, more_sums=more)  # B H W V
+                extra_sums = None if relative.values is None else partial(relative.past_sums, ages=ages)
+            sums = attention_of_transposed(queries, visible_keys, visible_values, bias, 0.0, extra_sums)  # B H W V
             return project_output(sums.transpose(1, 2).reshape(B * W, -1)), (keys, values)
 
         return step

@@ -47,7 +47,7 @@ class AttentiveLstm(nn.Module):
         gates: (T, B, 4 H) `inputs` of the tokens; keys, values: of the memory; mask: (B, S), False at padding
         returns: the outputs (T, B, R), and the attention weights (B, T, S)
         """
-        cell, energy = self.cell, self.attention.energy()
+        cell, energy = self.cell, self.attention.direction
         if torch.is_grad_enabled() and not isinstance(cell.recurrent, Int8Linear):
             recurrent = torch.cat([self.attention.query.weight, cell.recurrent.weight])  # A+4H R
             projection = None if cell.projection is None else cell.projection.weight

@@ -36,10 +36,10 @@ class Taps:
         key = capacity, kernel, dilation
         if key not in self._rows:
             last = self.ancestors.shape[1] - 1
-            nothing = self.ancestors.new_zeros(len(self.ancestors))
+            zero_slots = self.ancestors.new_zeros(len(self.ancestors))
             positions = range(last - (kernel - 1) * dilation, last + 1, dilation)
-            slots = [1 + self.ancestors[:, i] % capacity if i >= 0 else nothing for i in positions]
-            starts = torch.arange(self.num_sentences, device=nothing.device).repeat_interleave(self.width)  # N
+            slots = [1 + self.ancestors[:, i] % capacity if i >= 0 else zero_slots for i in positions]
+            starts = torch.arange(self.num_sentences, device=zero_slots.device).repeat_interleave(self.width)  # N
             self._rows[key] = (torch.stack(slots, 1) + (starts * (capacity + 1))[:, None]).flatten()
         return self._rows[key]
 
@@ -57,12 +57,8 @@ class Convolution(nn.Module):
     def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int = 1, causal: bool = False) -> None:
         super().__init__()
         self.inputs, self.kernel, self.dilation, self.causal = inputs, kernel, dilation, causal
+        self.span = (kernel - 1) * dilation + 1  # positions from the first tap to the last, both counted
         self.linear = Linear(kernel * inputs, outputs)
-
-    @property
-    def span(self) -> int:
-        """Positions from the first tap to the last, both counted."""
-        return (self.kernel - 1) * self.dilation + 1
 
     def forward(self, states: Tensor) -> Tensor:
         """states: (B, T, C) -> (B, T, E). Beyond both ends are zeros; padding within must be zero too."""

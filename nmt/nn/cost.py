@@ -4,9 +4,9 @@ A multiply-add counts 2. Matrix products count, those of attention among them; e
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from math import prod
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -26,10 +26,6 @@ def linear_flops(module: nn.Module) -> int:
     return linear + sum(mixture.flops() for mixture in mixtures_in(module))
 
 
-def _matrix_times_vector(matrix: Sequence[int], vector: Sequence[int], *_: Any, **__: Any) -> int:
-    return 2 * prod(matrix)
-
-
 def count_flops(call: Callable[[], object]) -> int:
     """FLOPs of a call, counted while it runs.
 
@@ -37,7 +33,8 @@ def count_flops(call: Callable[[], object]) -> int:
     """
     from torch.utils.flop_counter import FlopCounterMode  # slow to import
 
-    counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.mv: _matrix_times_vector})
+    matrix_times_vector = {torch.ops.aten.mv: lambda matrix, *_, **__: 2 * prod(matrix)}
+    counter = FlopCounterMode(display=False, custom_mapping=matrix_times_vector)
     # Without gradients torch 2.13's counter fails where a layer returns a view of its weights.
     with sdpa_kernel(SDPBackend.MATH), using("torch"), _plain_recurrence(), torch.enable_grad(), counter:
         call()

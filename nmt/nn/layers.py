@@ -5,16 +5,17 @@ Dimensions: B sentences, S source and T target positions, D width, H heads, N ro
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
-from nmt.nn.attention import AttentionShape, CrossAttention, KeysValues, SelfAttention, SelfAttentionStep
+from nmt.nn.attention import AttentionShape, CrossAttention, KeysValues, SelfAttention
 from nmt.nn.dropout import dropout
-from nmt.nn.linear import Linear
+from nmt.nn.linear import Linear, Projection
 from nmt.nn.moe import Balance, ExpertShape, MixtureOfExperts
 
-EPSILON = 1e-6  # of layer normalisation, as in the reference code
+EPSILON: Final = 1e-6  # of layer normalisation, as in the reference code
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class FeedForward(nn.Module):
         outer: Tensor = self.outer(dropout(activations, self.dropout, self.training))
         return outer, Balance()
 
-    def prepared(self) -> Callable[[Tensor], Tensor]:
+    def prepared(self) -> Projection:
         """`forward` of (N, D) for one search, without gradient."""
         inner, outer = self.inner.prepared(), self.outer.prepared()
         return lambda states: outer(inner(states).relu_())
@@ -75,14 +76,14 @@ class Residual(nn.Module):
         self.dropout = shape.dropout
         self.pre_norm = shape.pre_norm
 
-    def forward(self, states: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+    def forward(self, states: Tensor, sublayer: Projection) -> Tensor:
         """(..., D) -> (..., D)"""
         if self.pre_norm:
             return states + dropout(sublayer(self.norm(states)), self.dropout, self.training)
         normed: Tensor = self.norm(states + dropout(sublayer(states), self.dropout, self.training))
         return normed
 
-    def prepared(self) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]:
+    def prepared(self) -> tuple[Projection, Callable[[Tensor, Tensor], Tensor]]:
         """The functions (x -> input of f) and (x, f's output -> result) of (N, D) for one search, without gradient.
 
         The second writes into f's output.
@@ -98,11 +99,30 @@ class Residual(nn.Module):
         return lambda states: states, lambda states, change: norm(change.add_(states))
 
 
-class _Layer(nn.Module):
-    """The base of a layer, whose last sub-layer is a feed-forward network or a mixture of experts."""
+LayerStep = Callable[..., tuple[Tensor, KeysValues]]
+"""(states, cache, used, bias, ages, memory, padding_bias) -> (N, D), and the cache: a causal layer at the next position.
 
-    feed_forward: FeedForward | MixtureOfExperts
-    feed_forward_residual: Residual
+states, cache, used, bias, ages: see SelfAttentionStep
+memory, padding_bias: see CrossAttentionStep; of a layer that attends to a memory
+"""
+
+
+class _Layer(nn.Module):
+    """The base of a layer: self-attention, attention to a memory if it has one, a feed-forward network or experts."""
+
+    attends_to_memory = False
+
+    def __init__(self, shape: LayerShape) -> None:
+        super().__init__()
+        self.self_attention = SelfAttention(shape.attention)
+        if self.attends_to_memory:
+            self.cross_attention = CrossAttention(shape.attention)
+        dense = shape.attention.width, shape.inner, shape.activation_dropout
+        self.feed_forward = FeedForward(*dense) if shape.experts is None else MixtureOfExperts(shape.experts)
+        self.self_attention_residual = Residual(shape)
+        if self.attends_to_memory:  # in this order, by which an optimizer's state is saved
+            self.cross_attention_residual = Residual(shape)
+        self.feed_forward_residual = Residual(shape)
 
     def _feed_forward(self, states: Tensor, tokens: Tensor | None) -> tuple[Tensor, Balance]:
         """states: (B, T, D) -> (B, T, D), and the balance of its experts. tokens: see MixtureOfExperts"""
@@ -117,24 +137,31 @@ class _Layer(nn.Module):
         summed: Tensor = self.feed_forward_residual(states, sublayer)
         return summed, balance
 
+    def prepared(self) -> LayerStep:
+        """A causal layer for one search, without gradient."""
+        attend, feed_forward = self.self_attention.prepared(), self.feed_forward.prepared()
+        attention_input, attention_result = self.self_attention_residual.prepared()
+        feed_forward_input, feed_forward_result = self.feed_forward_residual.prepared()
+        if self.attends_to_memory:
+            attend_to_memory = self.cross_attention.prepared()
+            cross_input, cross_result = self.cross_attention_residual.prepared()
 
-def _feed_forward(shape: LayerShape) -> FeedForward | MixtureOfExperts:
-    if shape.experts is not None:
-        return MixtureOfExperts(shape.experts)
-    return FeedForward(shape.attention.width, shape.inner, shape.activation_dropout)
+        def step(
+            states: Tensor, cache: KeysValues, used: int, bias: Tensor, ages: Tensor | None, *memory: Any
+        ) -> tuple[Tensor, KeysValues]:
+            change, cache = attend(attention_input(states), cache, used, bias, ages)
+            states = attention_result(states, change)
+            if memory:
+                states = cross_result(states, attend_to_memory(cross_input(states), *memory))
+            return feed_forward_result(states, feed_forward(feed_forward_input(states))), cache
+
+        return step
 
 
 class EncoderLayer(_Layer):
     """Self-attention, then the feed-forward network. causal: whether a position sees no later one"""
 
     causal = False
-
-    def __init__(self, shape: LayerShape) -> None:
-        super().__init__()
-        self.self_attention = SelfAttention(shape.attention)
-        self.feed_forward = _feed_forward(shape)
-        self.self_attention_residual = Residual(shape)
-        self.feed_forward_residual = Residual(shape)
 
     def forward(
         self, states: Tensor, mask: Tensor | None = None, tokens: Tensor | None = None
@@ -153,40 +180,11 @@ class CausalLayer(EncoderLayer):
 
     causal = True
 
-    def prepared(self) -> SelfAttentionStep:
-        """The layer for one search, without gradient."""
-        attend, feed_forward = self.self_attention.prepared(), self.feed_forward.prepared()
-        attention_input, attention_result = self.self_attention_residual.prepared()
-        feed_forward_input, feed_forward_result = self.feed_forward_residual.prepared()
-
-        def step(
-            states: Tensor, cache: KeysValues, used: int, bias: Tensor, ages: Tensor | None
-        ) -> tuple[Tensor, KeysValues]:
-            change, cache = attend(attention_input(states), cache, used, bias, ages)
-            states = attention_result(states, change)
-            return feed_forward_result(states, feed_forward(feed_forward_input(states))), cache
-
-        return step
-
-
-LayerStep = Callable[[Tensor, KeysValues, int, Tensor, Tensor | None, KeysValues, Tensor], tuple[Tensor, KeysValues]]
-"""(states, cache, used, bias, ages, memory, padding_bias) -> (N, D), and the cache: a decoder layer at the next position.
-
-states, cache, used, bias, ages: see SelfAttentionStep; memory, padding_bias: see CrossAttentionStep
-"""
-
 
 class DecoderLayer(_Layer):
     """Masked self-attention, attention to the encoder's output, then the feed-forward network."""
 
-    def __init__(self, shape: LayerShape) -> None:
-        super().__init__()
-        self.self_attention = SelfAttention(shape.attention)
-        self.cross_attention = CrossAttention(shape.attention)
-        self.feed_forward = _feed_forward(shape)
-        self.self_attention_residual = Residual(shape)
-        self.cross_attention_residual = Residual(shape)
-        self.feed_forward_residual = Residual(shape)
+    attends_to_memory = True
 
     def forward(
         self, states: Tensor, memory: Tensor, mask: Tensor | None, tokens: Tensor | None = None
@@ -200,27 +198,3 @@ class DecoderLayer(_Layer):
         keys_values = self.cross_attention.project_memory(memory)
         states = self.cross_attention_residual(states, lambda x: self.cross_attention(x, keys_values, mask))
         return self._feed_forward(states, tokens)
-
-    def prepared(self) -> LayerStep:
-        """The layer for one search, without gradient."""
-        attend, feed_forward = self.self_attention.prepared(), self.feed_forward.prepared()
-        attend_to_memory = self.cross_attention.prepared()
-        attention_input, attention_result = self.self_attention_residual.prepared()
-        cross_input, cross_result = self.cross_attention_residual.prepared()
-        feed_forward_input, feed_forward_result = self.feed_forward_residual.prepared()
-
-        def step(
-            states: Tensor,
-            cache: KeysValues,
-            used: int,
-            bias: Tensor,
-            ages: Tensor | None,
-            memory: KeysValues,
-            padding_bias: Tensor,
-        ) -> tuple[Tensor, KeysValues]:
-            change, cache = attend(attention_input(states), cache, used, bias, ages)
-            states = attention_result(states, change)
-            states = cross_result(states, attend_to_memory(cross_input(states), memory, padding_bias))
-            return feed_forward_result(states, feed_forward(feed_forward_input(states))), cache
-
-        return step

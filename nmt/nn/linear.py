@@ -9,6 +9,9 @@ from torch.nn.utils import parametrize
 
 from nmt.nn import matmul
 
+Projection = Callable[[Tensor], Tensor]
+"""(N, D) -> (N, E): a linear map with a fixed weight, or a layer prepared for one search."""
+
 
 class Linear(nn.Linear):
     """nn.Linear by the implementation in use: states (..., D) -> (..., E), with the same weights and names."""
@@ -16,7 +19,7 @@ class Linear(nn.Linear):
     def forward(self, states: Tensor) -> Tensor:
         return matmul.product(states, self.weight, self.bias)
 
-    def prepared(self) -> Callable[[Tensor], Tensor]:
+    def prepared(self) -> Projection:
         """`forward` of (N, D) for one search, without gradient: weights and implementation are looked up once."""
         return matmul.prepared_product(self.weight.detach(), None if self.bias is None else self.bias.detach())
 
@@ -46,7 +49,7 @@ class ClippedLinear(nn.Module):
         outputs: Tensor = self.linear(states)
         return outputs if self.limit == math.inf else outputs.clamp(-self.limit, self.limit)
 
-    def prepared(self) -> Callable[[Tensor], Tensor]:
+    def prepared(self) -> Projection:
         """`forward` of (N, D) for one search, without gradient."""
         product = self.linear.prepared()
         return product if self.limit == math.inf else lambda states: product(states).clamp_(-self.limit, self.limit)

@@ -6,7 +6,7 @@ Dimensions: T positions, B sentences, M width of an input, H of a cell, R of an 
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from nmt.nn.linear import Linear
+from nmt.nn.linear import Linear, Projection
 from nmt.nn.matmul import add_product, product, product_back
 from nmt.nn.quantized import Int8Linear
 
@@ -91,13 +91,14 @@ class LstmCell(nn.Module):
         return LstmState(output if self.projection is None else self.projection(output), cell)
 
 
-def initial_states(cells: Mapping[str, LstmCell], rows: int, like: Tensor) -> dict[str, Tensor]:
-    """The states of cells before the first step of a search, as `NAME.output` and `NAME.cell`; see LstmCell.initial."""
-    states = dict[str, Tensor]()
-    for name, cell in cells.items():
-        initial = cell.initial(rows, like)
-        states |= {f"{name}.output": initial.output, f"{name}.cell": initial.cell}
-    return states
+def pack_states(states: Mapping[str, LstmState]) -> dict[str, Tensor]:
+    """The states of LSTMs as the tensors `NAME.output` and `NAME.cell` of a search."""
+    return {f"{name}.{part}": tensor for name, state in states.items() for part, tensor in state._asdict().items()}
+
+
+def unpack_state(tensors: Mapping[str, Tensor], name: object) -> LstmState:
+    """The state of one LSTM from the tensors of `pack_states`."""
+    return LstmState(tensors[f"{name}.output"], tensors[f"{name}.cell"])
 
 
 class Lstm(nn.Module):
@@ -183,11 +184,7 @@ class _Unrolled(torch.autograd.Function):
             return back.gates, of_recurrent, *back.weights(), None, None, None
 
 
-LinearMap = Callable[[Tensor], Tensor]
-"""The product of (N, X) with a fixed weight: (N, Y)."""
-
-
-def product_with(weight: Tensor | None, like: Tensor) -> LinearMap | None:
+def product_with(weight: Tensor | None, like: Tensor) -> Projection | None:
     """The product with a weight (Y, X) in the type of `like`; None for no weight."""
     return None if weight is None else partial(product, weight=weight.to(like.dtype))
 
@@ -204,20 +201,20 @@ class Tape:
     cells: Tensor
     outputs: Tensor
     peepholes: Tensor | None
-    project: LinearMap | None
+    project: Projection | None
     form: LstmForm
     clip: float
 
     @classmethod
     def empty(
-        cls, gates: Tensor, peepholes: Tensor | None, project: LinearMap | None, form: LstmForm, clip: float
+        cls, gates: Tensor, peepholes: Tensor | None, project: Projection | None, form: LstmForm, clip: float
     ) -> "Tape":
         T, B, H = *gates.shape[:2], gates.shape[2] // 4
         cells = gates.new_empty(T, B, H, dtype=torch.promote_types(gates.dtype, torch.float32))
         outputs = gates.new_empty(T, B, form.projection or H)
         return cls(torch.empty_like(gates), cells, outputs, peepholes, project, form, clip)
 
-    def record(self, gates: Tensor, recurrent: LinearMap, reverse: bool) -> None:
+    def record(self, gates: Tensor, recurrent: Projection, reverse: bool) -> None:
         """Make all steps. gates: (T, B, 4 H) given by the inputs"""
         state, cell = self.zeros()
         for t in steps(len(gates), reverse):

@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from nmt.nn.linear import Linear, remove_weight_norm
+from nmt.nn.linear import Linear, Projection, remove_weight_norm
 
 MIN_INT8_WEIGHTS: Final = 2**18  # of a layer from which 8-bit products are the faster ones (docs/measurements.md)
 MAX_INT8: Final = 127  # of a weight; and of an input, if the processor sums pairs of products in 32 bits
@@ -82,7 +82,7 @@ class Int8Linear(nn.Module):
         bias = None if self.bias is None else self.bias[rows]
         return Int8Linear(self.weight[rows], self.scale[rows], bias, self.int8_products)
 
-    def prepared(self) -> Callable[[Tensor], Tensor]:
+    def prepared(self) -> Projection:
         return self.forward if self.int8_products else self._widened.prepared()
 
     def forward(self, states: Tensor) -> Tensor:

@@ -3,19 +3,17 @@
 It is written as JSON for a program, or as a page with a column a step, the best hypothesis at the top.
 """
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass
 from html import escape
-from pathlib import Path
 from typing import Final, Literal
 
 import torch
 from torch import Tensor
 
-from nmt.artefact import check_file_name, write_file
+from nmt.artefact import json_text
 from nmt.decoders.base import Decoder
 from nmt.decoders.beam import Beam, Continuations
 from nmt.decoders.filters import Constraints
@@ -153,24 +151,9 @@ def check_search(decoder: Decoder) -> None:
         raise UserError("--beam-graph draws the hypotheses of a beam (give --decoder beam, or another beam)")
 
 
-def check_graph_file(path: Path) -> None:
-    """Raise UserError unless graphs can be written into a file of this name; for a check before the work."""
-    check_file_name(path, GRAPH_ENDINGS, "a beam graph is written")
-
-
-def write_graphs(path: Path, graphs: Sequence[BeamGraph]) -> None:
-    """Write graphs as a page or as JSON, by the file's name.
-
-    Raises UserError as check_graph_file does, ResourceError if it cannot be written.
-    """
-    check_graph_file(path)
-    is_page = path.suffix.lower() == ".html"
-    write_file(path, (graphs_page(graphs) if is_page else graphs_json(graphs)).encode())
-
-
 def graphs_json(graphs: Sequence[BeamGraph]) -> str:
     """A list with an object a graph."""
-    return json.dumps([asdict(graph) for graph in graphs], ensure_ascii=False, indent=1) + "\n"
+    return json_text([asdict(graph) for graph in graphs])
 
 
 def graphs_page(graphs: Sequence[BeamGraph]) -> str:

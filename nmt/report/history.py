@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from safetensors import SafetensorError, safe_open
@@ -15,6 +15,8 @@ from nmt.errors import ArtefactError, UserError, quoted
 from nmt.options import read_toml
 from nmt.report.status import METRICS_FILE, VALIDATION_PREFIX
 from nmt.runs import WEIGHTS, Checkpoints
+
+_Saved = TypeVar("_Saved")
 
 LENGTH_SETTINGS: Final = ("max_updates", "max_epochs", "batch_tokens")  # a preset may be trained shorter or longer
 PREFERRED_METRICS: Final = ("paper", "bleu")  # the paper's own BLEU, then sacreBLEU's
@@ -92,6 +94,26 @@ class History:
         newest = self.newest
         eflop = next((record.eflop for record in reversed(self.updates) if record.update == newest.update), None)
         return None if eflop is None or not newest.minutes else eflop * 1e6 / (60 * newest.minutes)
+
+    @property
+    def target_tokens(self) -> float | None:
+        """Target tokens of all updates; None where they were not recorded."""
+        return self._tokens_until(self.updates[-1].update) if self.updates else None
+
+    @property
+    def flops_per_token(self) -> float | None:
+        """Floating-point operations of training for each target token."""
+        return None if self.eflop is None or not self.target_tokens else self.eflop * 1e18 / self.target_tokens
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Target tokens a second, sustained until the newest checkpoint, with validations and saving."""
+        tokens = self._tokens_until(self.newest.update)
+        return None if tokens is None or not self.newest.minutes else tokens / (60 * self.newest.minutes)
+
+    def _tokens_until(self, update: int) -> float | None:
+        tokens = [record.values.get("target_tokens") for record in self.updates if record.update <= update]
+        return None if None in tokens else sum(filter(None, tokens))
 
     @property
     def best_bleu(self) -> Record | None:
@@ -185,6 +207,17 @@ def _preset(settings: dict[str, Any]) -> str | None:
     return None
 
 
+class TranslationStats(msgspec.Struct):
+    """What is used of the file of `nmt translate --stats`. lines_per_second: without the start and reading the model"""
+
+    lines_per_second: float
+
+
+def read_stats(path: Path) -> TranslationStats:
+    """The statistics of a translation. Raises UserError if the file cannot be read, ArtefactError if it holds others."""
+    return _read(path, TranslationStats, "nmt translate --stats")
+
+
 class SavedScore(msgspec.Struct):
     """A row of `nmt evaluate --json`."""
 
@@ -199,15 +232,20 @@ def read_bleu(path: Path) -> SavedScore:
 
     Raises UserError if the file cannot be read or has no BLEU of one system, ArtefactError if it holds something else.
     """
-    try:
-        rows = msgspec.json.decode(path.read_bytes(), type=list[SavedScore])
-    except OSError as error:
-        raise UserError(f"{quoted(path)}: cannot be read: {error.strerror}") from None
-    except msgspec.DecodeError as error:
-        raise ArtefactError(f"{quoted(path)}: not the output of `nmt evaluate --json`: {quoted(error)}") from None
+    rows = _read(path, list[SavedScore], "nmt evaluate --json")
     if len({row.system for row in rows}) > 1:
         raise UserError(f"{quoted(path)}: has scores of several systems (name a file with those of this run alone)")
     ranked = [row for metric in PREFERRED_METRICS for row in rows if row.metric == metric]
     if not ranked:
         raise UserError(f"{quoted(path)}: has no BLEU (nmt evaluate --json --metrics bleu, or --paper)")
     return ranked[0]
+
+
+def _read(path: Path, kind: type[_Saved], command: str) -> _Saved:
+    """JSON that a command wrote."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except OSError as error:
+        raise UserError(f"{quoted(path)}: cannot be read: {error.strerror}") from None
+    except msgspec.DecodeError as error:
+        raise ArtefactError(f"{quoted(path)}: not the output of `{command}`: {quoted(error)}") from None

@@ -5,12 +5,13 @@ which has a line for each `<seg>`.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from nmt.errors import InputError, quoted
+from nmt.signals import StopCheck
 from nmt.text.archive import open_file
 from nmt.text.compression import ChunkReader, Stream
 
@@ -110,8 +111,8 @@ def misaligned(source: Path, target: Path, source_lines: int, target_lines: int)
     )
 
 
-def count_lines(path: Path, check: Callable[[], None] = lambda: None) -> int:
-    """The number of lines of a text, without decoding them. check: called after each MiB; may raise to stop"""
+def count_lines(path: Path, check: StopCheck = lambda: None) -> int:
+    """The number of lines of a text, without decoding them."""
     count, block = 0, b"\n"
     with open_text(path) as file:
         while more := file.read(COUNT_BLOCK_BYTES):

@@ -89,16 +89,17 @@ class TextPreparer:
 
 
 class Side:
-    """The pipeline of one language. Ids are in the order in which a model reads them."""
+    """The pipeline of one language. Ids are in the order in which a model reads them.
+
+    size: entries of the vocabulary, control symbols counted
+    piece: id -> its name, for people
+    surface: id -> the text that it adds to a prepared text, with a space before it if it begins a word
+    """
 
     def __init__(self, settings: SideSettings, vocabulary: Vocabulary, truecaser: Truecaser | None = None) -> None:
         self.settings, self.vocabulary = settings, vocabulary
         self.prepare = TextPreparer(settings, truecaser)
-
-    @property
-    def size(self) -> int:
-        """Entries of the vocabulary, control symbols counted."""
-        return self.vocabulary.size
+        self.size, self.piece, self.surface = vocabulary.size, vocabulary.piece, vocabulary.surface
 
     def encode(self, text: str) -> list[int]:
         """The ids of a line of raw text, without EOS."""
@@ -125,14 +126,6 @@ class Side:
         """The raw text, one line, of a text as the TextPreparer gives it."""
         return clean(self.prepare.undo(prepared))
 
-    def surface(self, token: int) -> str:
-        """The text that an id adds to a prepared text, with a space before it if it begins a word."""
-        return self.vocabulary.surface(token)
-
-    def piece(self, token: int) -> str:
-        """The name of an id, for people."""
-        return self.vocabulary.piece(token)
-
     def pieces(self, text: str) -> list[str]:
         """The names of the tokens of a line of raw text."""
         return [self.piece(token) for token in self.in_reading_order(self.encode(text))]
@@ -150,23 +143,16 @@ class Side:
 
 
 class Pipeline:
-    """The pipelines of source and target. joint: whether they share one vocabulary, and so the meaning of ids"""
+    """The pipelines of source and target.
+
+    joint: whether they share one vocabulary, and so the meaning of ids
+    sizes: entries of the source and the target vocabulary, control symbols counted
+    """
 
     def __init__(self, source: Side, target: Side, joint: bool) -> None:
         self.source, self.target, self.joint = source, target, joint
-
-    @property
-    def source_lang(self) -> str:
-        return self.source.settings.language
-
-    @property
-    def target_lang(self) -> str:
-        return self.target.settings.language
-
-    @property
-    def sizes(self) -> tuple[int, int]:
-        """Entries of the source and the target vocabulary, control symbols counted."""
-        return self.source.size, self.target.size
+        self.source_lang, self.target_lang = source.settings.language, target.settings.language
+        self.sizes = source.size, target.size
 
     def right_to_left(self) -> "Pipeline":
         """The same pipeline with the target read from the last token to the first."""

@@ -60,22 +60,16 @@ class MosesTokenizer:
     language: str
 
     def tokenize(self, text: str) -> str:
-        return str(self._tokenizer.tokenize(text, escape=False, return_str=True))
+        return str(self._moses[0].tokenize(text, escape=False, return_str=True))
 
     def detokenize(self, text: str) -> str:
-        return str(self._detokenizer.detokenize(text.split(" "), unescape=False))
+        return str(self._moses[1].detokenize(text.split(" "), unescape=False))
 
     @cached_property
-    def _tokenizer(self) -> Any:
+    def _moses(self) -> tuple[Any, Any]:
         import sacremoses  # imported when used: it takes a second
 
-        return sacremoses.MosesTokenizer(lang=self.language)
-
-    @cached_property
-    def _detokenizer(self) -> Any:
-        import sacremoses
-
-        return sacremoses.MosesDetokenizer(lang=self.language)
+        return sacremoses.MosesTokenizer(lang=self.language), sacremoses.MosesDetokenizer(lang=self.language)
 
 
 TOKENIZERS: Final[Mapping[str, Callable[[str], Tokenizer]]] = {"none": NoTokenizer, "moses": MosesTokenizer}

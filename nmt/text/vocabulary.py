@@ -68,6 +68,7 @@ class Vocabulary(Protocol):
     """Text to ids and back. The only control symbol that text can give is UNK, for what has no entry."""
 
     suffix: str  # of its file
+    size: int  # the number of ids, 0 to size - 1; the first four are the control symbols
 
     @classmethod
     def from_bytes(cls, content: bytes, place: object) -> Self:
@@ -75,10 +76,6 @@ class Vocabulary(Protocol):
 
     def to_bytes(self) -> bytes:
         """The content of its file."""
-
-    @property
-    def size(self) -> int:
-        """The number of ids, 0 to size - 1; the first four are the control symbols."""
 
     def encode_batch(self, texts: Sequence[str]) -> EncodedTexts: ...
 
@@ -100,6 +97,7 @@ class WordVocabulary:
     def __init__(self, words: Sequence[str]) -> None:
         """words: by id, after the control symbols. Raises ValueError for empty or repeated words, and for spaces."""
         self._words: Final = [*SYMBOLS, *words]
+        self.size = len(self._words)
         self._ids: Final = {word: i for i, word in enumerate(words, len(SYMBOLS))}
         if len(self._ids) != len(words) or any(not word or " " in word or "\n" in word for word in words):
             raise ValueError("words must be different, not empty, and without spaces")
@@ -124,10 +122,6 @@ class WordVocabulary:
 
     def to_bytes(self) -> bytes:
         return "".join(word + "\n" for word in self._words[len(SYMBOLS) :]).encode()
-
-    @property
-    def size(self) -> int:
-        return len(self._words)
 
     def encode_batch(self, texts: Sequence[str]) -> EncodedTexts:
         words, counts = split_words(texts)
@@ -163,7 +157,7 @@ class SentencepieceVocabulary:
             raise ArtefactError(
                 f"{quoted(place)}: its control symbols have the ids {ids}; must be {(PAD, BOS, EOS, UNK)}"
             )
-        self._size = int(self._model.vocab_size())
+        self.size = int(self._model.vocab_size())
         self._cache = _WordCache()
 
     @classmethod
@@ -175,10 +169,6 @@ class SentencepieceVocabulary:
 
     def __reduce__(self) -> tuple[type["SentencepieceVocabulary"], tuple[bytes]]:
         return SentencepieceVocabulary, (self._bytes,)
-
-    @property
-    def size(self) -> int:
-        return self._size
 
     def encode_batch(self, texts: Sequence[str]) -> EncodedTexts:
         """Encode word by word: no piece crosses a space, so that a word has the same ids everywhere, and is cached."""

@@ -1,15 +1,14 @@
 """Average checkpoints into a model (Vaswani et al., 2017, section 6.1)."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from nmt.artefact import Artefact, check_output
-from nmt.checkpoint import LoadedModel, ModelFacts, average_weights, load_model, put_weights, save_model
+from nmt.checkpoint import ModelFacts, average_weights, load_model, put_weights, save_model
 from nmt.criteria.base import CriterionContext
 from nmt.data.shards import EvaluationSet, PreparedData
 from nmt.device import choose_device, use_threads
@@ -37,14 +36,32 @@ def average(options: AverageOptions, parts: Any) -> tuple[list[str], dict[str, d
     facts, pipeline = _common_model(folders, output)
     dev = _development_set(options.score, pipeline, options.max_tokens) if options.score else None
     names = [one_line(str(folder)) for folder in folders]
+    scores: dict[str, dict[str, float]] = {}
     with Signals() as signals:
         weights = average_weights(folders, signals.check)
         signals.check()
-        scores = _scores(options, parts, device, dev, folders, weights, signals.check) if dev is not None else {}
+        mean = one_line(options.output)
+        models = [*zip(names, folders, strict=True), (mean, folders[0])] if dev is not None else []
+        with log.progress("scoring", len(models), "models", shown=bool(models)) as bar:
+            for name, folder in models:
+                assert dev is not None
+                loaded = load_model(folder, device)
+                if name == mean:
+                    put_weights(loaded.model, weights, options.output)
+                criterion = parts.build("criterion", CriterionContext(loaded.pipeline, loaded.model))
+                scored = loaded.model, criterion, Validation(dev), options.max_tokens
+                with torch.inference_mode():
+                    result = validate(*scored, "fp32", World(), signals.check)
+                scores[name] = {"loss": result.losses["loss"], "ppl": result.perplexity}
+                bar.advance()
         save_model(output, weights, facts, pipeline, {"averaged": names}, signals.check)
     log.info(f"{output}: the mean of {len(folders)} checkpoints ({', '.join(names)})")
     if scores:
-        _warn_if_worse(scores[one_line(options.output)]["loss"], scores[names[-1]]["loss"], output, folders[-1])
+        loss, last = scores[mean]["loss"], scores[names[-1]]["loss"]
+        if math.isfinite(last) and not loss <= last:  # as at the beginning of a training
+            worse = f"worse than {quoted(folders[-1])} alone, loss {loss:.4f} against {last:.4f}"
+            mend = "use that one, train longer, or average fewer that are closer together"
+            log.warn(f"{quoted(output)}: the mean is {worse} ({mend})")
     return names, scores
 
 
@@ -127,39 +144,3 @@ def _development_set(folder: str, pipeline: Pipeline, max_tokens: int) -> Evalua
             f"{quoted(folder)}: has no development set to score (nmt prepare --valid PREFIX --vocabulary CHECKPOINT)"
         )
     return dev
-
-
-def _scores(
-    options: AverageOptions,
-    parts: Any,
-    device: torch.device,
-    dev: EvaluationSet,
-    folders: Sequence[Path],
-    weights: Mapping[str, Tensor],
-    check: Callable[[], None],
-) -> dict[str, dict[str, float]]:
-    """Loss and perplexity of each folder's model and of their mean, by path. weights: of the mean"""
-
-    def score(loaded: LoadedModel) -> dict[str, float]:
-        criterion, model = parts.build("criterion", CriterionContext(loaded.pipeline, loaded.model)), loaded.model
-        with torch.inference_mode():
-            result = validate(model, criterion, Validation(dev), options.max_tokens, "fp32", World(), check)
-        return {"loss": result.loss, "ppl": result.perplexity}
-
-    rows = {}
-    with log.progress("scoring", len(folders) + 1, "models") as bar:
-        for folder in folders:
-            rows[one_line(str(folder))] = score(load_model(folder, device))
-            bar.advance()
-        mean = load_model(folders[0], device)
-        put_weights(mean.model, weights, options.output)
-        return {**rows, one_line(options.output): score(mean)}
-
-
-def _warn_if_worse(mean: float, last: float, output: Path, last_folder: Path) -> None:
-    """Warn if the mean has a higher loss than the last checkpoint, as at the beginning of a training."""
-    if math.isfinite(last) and not mean <= last:
-        worse = f"worse than {quoted(last_folder)} alone, loss {mean:.4f} against {last:.4f}"
-        log.warn(
-            f"{quoted(output)}: the mean is {worse} (use that one, train longer, or average fewer that are closer together)"
-        )

@@ -1,10 +1,11 @@
 """Checkpoints of a run: writing them, continuing from the newest, and beginning with the weights of another model."""
 
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from itertools import count
+from os.path import normpath
 from pathlib import Path
 from typing import Any, Final
 
@@ -129,6 +130,13 @@ def check_same(run: Run, folder: Path, state: SavedState) -> None:
     old = _completed(state.settings, new)
     if new["best_by"] == AUTO:  # whatever the run was begun with
         new["best_by"] = old.get("best_by")
+    models = [
+        normpath(Path(given).absolute())
+        for settings in (old, new)
+        if isinstance(given := settings.get("init_from"), str)
+    ]
+    if len(models) == 2 and models[0] == models[1]:  # however it is written
+        new["init_from"] = old["init_from"]
     if rows := _changes(old, new):
         raise UserError(
             f"{quoted(run.folder)}: its settings differ from those it was trained with ({_listed(rows)}); "
@@ -170,7 +178,10 @@ def put_initial_weights(run: Run) -> None:
     chosen = find_model(Path(run.options.init_from))
     folder = Path(run.world.gather(str(chosen).encode())[0].decode())  # the leader's choice: its run may go on
     artefact = Artefact(folder, "model", "checkpoint")
-    if rows := _differences(ModelFacts.read(artefact), run.facts, run.model.training_options):
+    models, free = (ModelFacts.read(artefact), run.facts), run.model.training_options
+    kinds = [{"model": facts.model, "weights": facts.weights} for facts in models]
+    options = [{key: facts.options[key] for key in facts.options.keys() - free} for facts in models]
+    if rows := _changes(*kinds) or _changes(*options):
         same = "give the same, or leave --init-from out"
         raise ArtefactError(f"{quoted(folder)}: is another model than this run's ({_listed(rows)}; {same})")
     if Pipeline.load(artefact).hash != run.data.pipeline.hash:
@@ -180,16 +191,6 @@ def put_initial_weights(run: Run) -> None:
         )
     put_weights(run.model, read_tensors(artefact.path(WEIGHTS)), folder / WEIGHTS)
     run.report.line(f"begins with the weights of {folder}")
-
-
-def _differences(old: ModelFacts, new: ModelFacts, training_options: Set[str]) -> list[str]:
-    """What differs between the kinds of two models, else between their options: "d_model: 512 -> 256".
-
-    training_options: names of options that may differ
-    """
-    kinds = [{"model": facts.model, "weights": facts.weights} for facts in (old, new)]
-    options = [{key: facts.options[key] for key in facts.options.keys() - training_options} for facts in (old, new)]
-    return _changes(*kinds) or _changes(*options)
 
 
 def save(run: Run, last: bool) -> None:

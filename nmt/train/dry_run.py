@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -25,30 +24,39 @@ from nmt.train.trainer import make_update
 TIMED_UPDATES: Final = 3  # after a first one, which warms up
 
 
-@dataclass(frozen=True)
 class DryRun:
     """An estimate of a run. Memory is in bytes of this rank's device; seconds, tokens and FLOPs are per update, of all ranks."""
 
-    model: str
-    parameters: int
-    device: str
-    ranks: int
-    pairs: int
-    updates_per_epoch: int
-    first: int  # update
-    last: int | None  # update; None if nothing but patience ends the run
-    micro_batches: float  # per update and rank
-    max_tokens: int  # of a micro-batch, padding counted
-    target_tokens: float
-    padding: float  # share of the positions that hold no token
-    seconds: float
-    flops: float
-    memory: int  # peak of the updates
-    free: int  # before them
-    checkpoint: int  # bytes on disk
-    kept: int | None  # number of checkpoints; None for all
-    hours: float | None  # of all updates; None if the run has no end
-    eflop: float | None
+    def __init__(
+        self, run: Run, done: int, window: LogWindow, batches: int, tokens: int, memory: int, free: int
+    ) -> None:
+        """done: updates made so far; window, batches, tokens: sums over TIMED_UPDATES updates; memory, free: see below"""
+        options, updates_per_epoch = run.options, run.loader.updates_per_epoch()
+        seconds, _, _ = run.world.agree(window.seconds / TIMED_UPDATES, None, 0)
+        tensors, _ = flat_optimizer(run.optimizer)
+        saved = [*tensors.values(), *weights_of(run.model).values()]
+        last = last_update(options, updates_per_epoch, done, seconds, 0.0)
+        to_do = None if last is None else max(last - done, 0)
+        self.model = run.facts.model
+        self.parameters = run.model.num_parameters()
+        self.device = f"{run.device.type} ({options.precision})"
+        self.ranks = run.world.size
+        self.pairs = len(run.data.train)
+        self.updates_per_epoch = updates_per_epoch
+        self.first = done + 1  # update
+        self.last = last  # update; None if nothing but patience ends the run
+        self.micro_batches = batches / TIMED_UPDATES  # per update and rank
+        self.max_tokens = run.progress.limit.max_micro_batch_tokens  # of a micro-batch, padding counted
+        self.target_tokens = tokens / TIMED_UPDATES
+        self.padding = window.padding  # share of the positions that hold no token
+        self.seconds = seconds
+        self.flops = window.flops / TIMED_UPDATES
+        self.memory = memory  # peak of the updates
+        self.free = free  # before them
+        self.checkpoint = sum(tensor.numel() * tensor.element_size() for tensor in saved)  # bytes on disk
+        self.kept = options.keep_last + options.keep_best if options.keep_last else None  # checkpoints; None for all
+        self.hours = None if to_do is None else seconds * to_do / 3600  # of all updates; None if the run has no end
+        self.eflop = None if to_do is None else self.flops * to_do / 1e18
 
     def lines(self) -> Iterator[str]:
         """The estimate as lines of text."""
@@ -94,10 +102,10 @@ def dry_run_of(options: TrainOptions, parts: Any) -> DryRun:
 
 
 def _estimate(run: Run, done: int, memory: Memory, free: int) -> DryRun:
-    options, loader, window = run.options, run.loader, LogWindow()
+    window = LogWindow()
     batches = tokens = 0
     run.model.train()
-    with closing(ahead(loader.updates(run.progress.position))) as updates:
+    with closing(ahead(run.loader.updates(run.progress.position))) as updates:
         for number, data in zip(range(1 + TIMED_UPDATES), updates, strict=False):
             began = time.monotonic()
             stats = make_update(run, data)
@@ -108,31 +116,4 @@ def _estimate(run: Run, done: int, memory: Memory, free: int) -> DryRun:
             if number:
                 add_update(window, stats, flops_of(run.model, data), seconds)
                 batches, tokens = batches + len(data.batches), tokens + stats.tokens  # those of skipped updates too
-    seconds, _, _ = run.world.agree(window.seconds / TIMED_UPDATES, None, 0)
-    tensors, _ = flat_optimizer(run.optimizer)
-    saved = [*tensors.values(), *weights_of(run.model).values()]
-    last = last_update(options, loader.updates_per_epoch(), done, seconds, 0.0)
-    to_do = None if last is None else max(last - done, 0)
-    flops = window.flops / TIMED_UPDATES
-    return DryRun(
-        model=run.facts.model,
-        parameters=run.model.num_parameters(),
-        device=f"{run.device.type} ({options.precision})",
-        ranks=run.world.size,
-        pairs=len(run.data.train),
-        updates_per_epoch=loader.updates_per_epoch(),
-        first=done + 1,
-        last=last,
-        micro_batches=batches / TIMED_UPDATES,
-        max_tokens=run.progress.limit.max_micro_batch_tokens,
-        target_tokens=tokens / TIMED_UPDATES,
-        padding=window.padding,
-        seconds=seconds,
-        flops=flops,
-        memory=memory.peak(),
-        free=free,
-        checkpoint=sum(tensor.numel() * tensor.element_size() for tensor in saved),
-        kept=options.keep_last + options.keep_best if options.keep_last else None,
-        hours=None if to_do is None else seconds * to_do / 3600,
-        eflop=None if to_do is None else flops * to_do / 1e18,
-    )
+    return DryRun(run, done, window, batches, tokens, memory.peak(), free)

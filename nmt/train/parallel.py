@@ -137,21 +137,20 @@ def spread(model: Model, criterion: Criterion, world: World, engine: Engine, bat
     objective = Objective(model, criterion)
     if world.size == 1:
         return objective
-    wrapped = _replicated(objective) if engine == "ddp" else _sharded(objective, world.size)
+    if engine == "fsdp":
+        wrapped = _sharded(objective, world.size)
+    else:
+        from torch.nn.parallel import DistributedDataParallel
+
+        known = signature(DistributedDataParallel).parameters
+        name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"  # before torch 2.13
+        no_buffers: dict[str, Any] = {name: False}
+        wrapped = DistributedDataParallel(objective, gradient_as_bucket_view=True, **no_buffers)
     # The first pass decides which module is FSDP's root, and after it DDP rebuilds its buckets of gradients. Sums over the
     # first buckets have another order: a continued run would differ in its last bits.
     (0 * sum_of_trained(wrapped(batch))).backward()
     wrapped.zero_grad(set_to_none=True)
     return wrapped
-
-
-def _replicated(objective: Objective) -> nn.Module:
-    from torch.nn.parallel import DistributedDataParallel
-
-    known = signature(DistributedDataParallel).parameters
-    name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"  # before torch 2.13
-    no_buffers: dict[str, Any] = {name: False}
-    return DistributedDataParallel(objective, gradient_as_bucket_view=True, **no_buffers)
 
 
 def _sharded(objective: Objective, ranks: int) -> nn.Module:

@@ -42,10 +42,6 @@ class UpdateLog:
         self.memory, self.started, self.best = Memory(run.device), time.monotonic(), best_checkpoint(run)
         self.shown = self.window
         self.max_tokens = run.progress.limit.max_micro_batch_tokens
-        self.start_clock()
-
-    def start_clock(self) -> None:
-        """Count the seconds from now on to the next update; those of validation and saving belong to none."""
         self.began = time.monotonic()
 
     def add(self, stats: Stats, data: UpdateBatches) -> None:
@@ -81,10 +77,6 @@ class UpdateLog:
                 self.shown = self.window
             run.report.show(self._status(stats), self.shown)
 
-    def checkpoint_saved(self) -> None:
-        """Look for the best checkpoint, for the display."""
-        self.best = best_checkpoint(self.run)
-
     def write(self, stats: Stats) -> None:
         """Log the updates since the last call. stats: of the last update"""
         self.shown = self.window
@@ -94,6 +86,9 @@ class UpdateLog:
     def _status(self, stats: Stats) -> RunStatus:
         run, progress = self.run, self.run.progress
         total, seconds_left = self._end()
+        per_update = self.window.seconds / self.window.updates  # of the last updates
+        speeds = per_update, per_update * progress.update / max(run.epochs, 1e-9)
+        so_far = progress.update, run.epochs, run.seconds
         return RunStatus(
             update=progress.update,
             epoch=progress.epoch,
@@ -104,7 +99,7 @@ class UpdateLog:
             memory=self.memory.peak(),
             total=total,
             seconds_left=seconds_left,
-            events={name: self._seconds_left(timer) for name, timer in self.timers.items()},
+            events={name: timer.seconds_left(*so_far, *speeds) for name, timer in self.timers.items()},
             best=None if self.best is None else self.best[0].name + (f" ({self.best[1]})" if self.best[1] else ""),
         )
 
@@ -117,12 +112,6 @@ class UpdateLog:
             return None, None
         last = update if run.share == 1 else max(last, update)
         return last, (last - update) * seconds
-
-    def _seconds_left(self, timer: Timer) -> float:
-        """Seconds until a timer is due, at the speed of the last updates."""
-        run, per_update = self.run, self.window.seconds / self.window.updates
-        per_epoch = per_update * run.progress.update / max(run.epochs, 1e-9)
-        return timer.seconds_left(run.progress.update, run.epochs, run.seconds, per_update, per_epoch)
 
 
 def flops_of(model: Model, data: UpdateBatches) -> int:
@@ -148,9 +137,9 @@ def report_validation(run: Run, result: ValidationResult, better: bool, sign: fl
     progress = run.progress
     parts = {name: mean for name, mean in result.losses.items() if name not in LOSS_TEXT_PARTS}
     metrics = {"bleu": None, **{name: score.value for name, score in result.metrics.items()}}
-    values = {"loss": result.loss, "ppl": result.perplexity, **metrics, **parts}
+    values = {"loss": result.losses["loss"], "ppl": result.perplexity, **metrics, **parts}
     run.report.record({"update": progress.update, **{f"valid_{name}": value for name, value in values.items()}})
-    text = loss_text(result.loss, result.losses.get("nll"), digits=3)
+    text = loss_text(result.losses["loss"], result.losses.get("nll"), digits=3)
     text += "".join(f" : {name} {mean:.4f}" for name, mean in parts.items())
     scores = result.metrics.items()
     text += "".join(f" : {name.upper()} {score.value:.2f} ({score.signature})" for name, score in scores)

@@ -3,7 +3,6 @@
 import math
 import time
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -106,16 +105,9 @@ class Run:
         vocabularies = Vocabularies(pipeline.source.size, pipeline.target.size, pipeline.joint)
         torch.manual_seed(options.seed)
         self.model: Model = parts.build("model", vocabularies).to(self.device)
-        if options.metrics and not self.model.reads_source:
-            raise UserError(f"model {parts.chosen['model']} translates nothing (give --valid-metrics none)")
-        for side in (pipeline.source, pipeline.target) if self.model.reads_characters else ():
-            if (kind := side.settings.subword) != "char":
-                name, data = parts.chosen["model"], quoted(options.data)
-                raise UserError(f"model {name} reads characters, {data} has --subword {kind} (prepare it with char)")
-        if self.model.cost_is_measured:  # an error of the measurement comes before any work
-            self.model.flops(*torch.ones(2, 1, dtype=torch.int64, device=self.device))
+        self._check_model(parts.by_kind["model"].name)
         self._saved_names = set(self.model.state_dict())
-        self.facts = ModelFacts.of(parts.chosen["model"], parts.options("model"), vocabularies)
+        self.facts = ModelFacts.of(parts.by_kind["model"].name, parts.by_kind["model"].options, vocabularies)
         self.context = CriterionContext(pipeline, self.model)
         self.criterion: Criterion = parts.build("criterion", self.context)
         if self.criterion.needs_trained_model and options.init_from is None:
@@ -154,6 +146,17 @@ class Run:
         self.progress = Progress(judged_by=judged_by, scale=LossScale() if precision == "fp16" else None)
         self.failed_saves, self.minutes_before, self.seconds, self.started = 0, 0.0, 0.0, time.monotonic()
         self.saved: dict[str, Any] | None = None
+
+    def _check_model(self, name: str) -> None:
+        """Raise UserError for a model that these options and data cannot train."""
+        if self.options.metrics and not self.model.reads_source:
+            raise UserError(f"model {name} translates nothing (give --valid-metrics none)")
+        for side in (self.data.pipeline.source, self.data.pipeline.target) if self.model.reads_characters else ():
+            if (kind := side.settings.subword) != "char":
+                data = quoted(self.options.data)
+                raise UserError(f"model {name} reads characters, {data} has --subword {kind} (prepare it with char)")
+        if self.model.cost_is_measured:  # an error of the measurement comes before any work
+            self.model.flops(*torch.ones(2, 1, dtype=torch.int64, device=self.device))
 
     @property
     def minutes(self) -> float:
@@ -213,8 +216,3 @@ class Run:
             tensor.copy_(full_tensor(weights[name]))
         copy.begin_update(self.progress.update)
         return copy
-
-
-def update_seed(seed: int, update: int, rank: int) -> int:
-    """The seed of the random draws of an update on a rank, dropout's for example: no random state outlives an update."""
-    return int.from_bytes(sha256(f"{seed} {update} {rank}".encode()).digest()[:8], "little", signed=True)

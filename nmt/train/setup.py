@@ -95,7 +95,12 @@ def try_criterion(
     forked = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(forked), torch.no_grad(), autocast(device, precision):
         loss: Loss = objective(pairs)
-        _check_counts(loss, criterion, pairs)
+        for name, count in criterion.counts(pairs).items():
+            if name in loss.trained and not math.isclose(
+                counted := float(loss.trained[name].count), count, rel_tol=1e-4
+            ):
+                message = f"the count of part '{quoted(name)}' is {counted:g}, counts() gives {float(count):g}"
+                raise UserError(f"{message} (make them the same, see `Criterion.counts`)")
         if validation is not None:
             model.eval()
             try:
@@ -109,11 +114,3 @@ def try_criterion(
     for buffer, value in zip(model.buffers(), buffers, strict=True):
         buffer.copy_(value)
     return {*loss.trained, *loss.reported}
-
-
-def _check_counts(loss: Loss, criterion: Criterion, batch: Batch) -> None:
-    """Raises UserError where the count of a trained part is not the one that `Criterion.counts` gives."""
-    for name, count in criterion.counts(batch).items():
-        if name in loss.trained and not math.isclose(found := float(loss.trained[name].count), count, rel_tol=1e-4):
-            message = f"the count of part '{quoted(name)}' is {found:g}, counts() gives {float(count):g}"
-            raise UserError(f"{message} (make them the same, see `Criterion.counts`)")

@@ -3,6 +3,7 @@
 import time
 from contextlib import closing, nullcontext
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,22 +14,22 @@ from nmt.log import log
 from nmt.signals import Signals
 from nmt.train.checkpointing import resume, save
 from nmt.train.estimate import RunEstimate
-from nmt.train.interruption import SignalWatch, UpdateGivenUp
 from nmt.train.options import AUTO, MIN_BLEU, Timer, TrainOptions
 from nmt.train.probe import choose_kernels
 from nmt.train.reporting import (
     SETTINGS,
     UpdateLog,
     announce,
+    best_checkpoint,
     conclude,
     recorded_end,
     report_validation,
     save_settings,
     what_is_saved,
 )
-from nmt.train.run import Run, update_seed
+from nmt.train.run import Run
 from nmt.train.setup import RunSetup
-from nmt.train.update import Stats
+from nmt.train.update import SignalWatch, Stats, UpdateGivenUp
 from nmt.train.validation import validate
 
 
@@ -89,12 +90,12 @@ def _make_updates(run: Run, signals: Signals) -> None:
                 finished, signal = run.finished, run.agree(signals.received)
             if progress.save_due or signal:
                 save(run, last=finished or signal is not None)
-                update_log.checkpoint_saved()
+                update_log.best = best_checkpoint(run)
             if signal:  # and not a signal that came since, which other ranks do not know
                 _stop(run, signal, "")
             if finished:
                 break
-            update_log.start_clock()
+            update_log.began = time.monotonic()  # seconds of validation and saving belong to no update
 
 
 def _leave(run: Run, signals: Signals) -> NoReturn:
@@ -124,7 +125,8 @@ def make_update(run: Run, data: UpdateBatches) -> Stats:
     buffers = {name: buffer.clone() for name, buffer in run.saved_buffers().items()}
     run.context.update = number
     run.model.begin_update(number)
-    seed = update_seed(run.options.seed, number, run.world.rank)
+    digest = sha256(f"{run.options.seed} {number} {run.world.rank}".encode()).digest()
+    seed = int.from_bytes(digest[:8], "little", signed=True)  # of dropout, say: no random state outlives an update
     try:
         stats = run.updater(data, seed, progress.limit.max_micro_batch_tokens, progress.scale)
     except UpdateGivenUp:
@@ -156,7 +158,7 @@ def validate_run(run: Run, signals: Signals) -> None:
     finally:
         run.context.scorer = run.model
     progress.validation_due = False
-    run.schedule.see(result.loss)
+    run.schedule.see(result.losses["loss"])
     score = result.metrics.get("bleu")
     if (
         run.settings["best_by"] == AUTO

@@ -17,13 +17,12 @@ from nmt.log import log
 from nmt.metrics.base import Metric, Score
 from nmt.models.base import Model
 from nmt.report.losses import LossSums
+from nmt.signals import StopCheck
 from nmt.train.parallel import Objective
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.translator import Translator
 
 NUM_EXAMPLES = 3
-
-_Check = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,8 @@ class Validation:
 class ValidationResult:
     """Scores on a development set.
 
-    losses: the loss and its parts; perplexity: of the part `nll`, or of the loss; metrics: scores by name
+    losses: the loss (the sum of the means of the trained parts), and each part
+    perplexity: of the part `nll`, or of the loss; metrics: scores by name
     examples: a few (source, translation, reference)
     """
 
@@ -54,11 +54,6 @@ class ValidationResult:
     perplexity: float
     metrics: dict[str, Score] = field(default_factory=dict)
     examples: list[tuple[str, str, str]] = field(default_factory=list)
-
-    @property
-    def loss(self) -> float:
-        """The sum of the means of the trained parts."""
-        return self.losses["loss"]
 
     def value(self, name: str) -> float:
         """The value of a metric, or of the loss or a part of it."""
@@ -72,7 +67,7 @@ def validate(
     max_tokens: int,
     precision: Precision,
     world: World,
-    check: _Check,
+    check: StopCheck,
 ) -> ValidationResult:
     """Score a model on a development set, each rank a share of it; the model is put back in training mode.
 
@@ -115,7 +110,7 @@ def _on_all_ranks(world: World, work: Callable[[], Any]) -> list[Any]:
 
 @torch.inference_mode()
 def _losses(
-    objective: Objective, dev: EvaluationSet, max_tokens: int, precision: Precision, world: World, check: _Check
+    objective: Objective, dev: EvaluationSet, max_tokens: int, precision: Precision, world: World, check: StopCheck
 ) -> LossSums:
     """The parts of the loss over this rank's share of the set; pairs with an empty side are left out."""
     device, sums = next(objective.parameters()).device, LossSums()
@@ -134,7 +129,7 @@ def _losses(
     return sums
 
 
-def _translations(translator: Translator, dev: EvaluationSet, world: World, check: _Check) -> list[str]:
+def _translations(translator: Translator, dev: EvaluationSet, world: World, check: StopCheck) -> list[str]:
     """The translations of this rank's share of the lines."""
     translations = translator.translate(world.share(dev.source_lines), check)
     LineWarnings(dev.name, length_flag="").add_translations(translations)

@@ -5,7 +5,7 @@ line, and the leader for a worker no longer than --timeout.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Final
@@ -16,7 +16,7 @@ import numpy as np
 from nmt.dist import World
 from nmt.errors import Interrupted, ResourceError
 from nmt.log import Bar
-from nmt.signals import Signals
+from nmt.signals import Signals, StopCheck
 from nmt.translate.requests import Request
 from nmt.translate.results import Translation
 from nmt.translate.translator import Translator
@@ -42,7 +42,7 @@ class SharedTranslator:
         self.translator, self.world, self.seconds = translator, world, seconds
         self.max_characters = translator.max_characters
 
-    def translate(self, requests: Sequence[Request], check: Callable[[], None], bar: Bar) -> list[Translation]:
+    def translate(self, requests: Sequence[Request], check: StopCheck, bar: Bar) -> list[Translation]:
         """See Translator. Raises ResourceError naming a rank that does not answer, Interrupted if one got a signal."""
         (_, end), *others = ranges([len(request.text) + 1 for request in requests], self.world.size)
         for rank, (first, last) in enumerate(others, 1):
@@ -55,7 +55,7 @@ class SharedTranslator:
             translations += received
         return translations
 
-    def _receive(self, rank: int, deadline: float, check: Callable[[], None]) -> list[Translation]:
+    def _receive(self, rank: int, deadline: float, check: StopCheck) -> list[Translation]:
         while (content := self.world.fetch(f"result/{rank}", RANK_POLL_SECONDS)) is None:
             check()
             if time.monotonic() > deadline:

@@ -15,6 +15,7 @@ from nmt.batch import flatten, make_batch, pad_rows
 from nmt.data.batching import micro_batches
 from nmt.device import device_of
 from nmt.models.base import Model, Scorer, prepared_scorer
+from nmt.signals import StopCheck
 from nmt.symbols import BOS, EOS, PAD
 from nmt.text.pipeline import Pipeline
 from nmt.translate.results import NOT_FINITE, Failure, ForcedDecoding, PairScore
@@ -56,14 +57,13 @@ def target_log_probs(
     sources: Sequence[Ids],
     targets: Sequence[Ids],
     max_tokens: int,
-    check: Callable[[], None] = lambda: None,
+    check: StopCheck = lambda: None,
     advance: Callable[[int], None] = lambda count: None,
 ) -> list[list[float]]:
     """Nats of the tokens and the EOS of each target given its source.
 
     sources, targets: ids without EOS
     max_tokens: tokens of a batch, padding counted; a longer pair is a batch of its own
-    check: called before each batch; may raise to stop
     advance: called after each batch with the number of its pairs
     """
     source_lengths, target_lengths = (
@@ -101,7 +101,7 @@ def score(
     targets: Sequence[str],
     max_tokens: int,
     max_length: int,
-    check: Callable[[], None] = lambda: None,
+    check: StopCheck = lambda: None,
     advance: Callable[[int], None] = lambda count: None,
 ) -> list[PairScore | Failure]:
     """The score of each pair of lines, in their order.

@@ -17,6 +17,7 @@ import torch
 from nmt.data.workers import become_worker, kill_workers, run_task, wait_for_result
 from nmt.device import use_threads
 from nmt.errors import ResourceError
+from nmt.signals import StopCheck
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -49,7 +50,7 @@ class Replicas(Generic[_Item, _Result]):
         self._pool: Executor | None = None
         self._num_items = 0
 
-    def in_order(self, items: Sequence[_Item], check: Callable[[], None]) -> Iterator[_Result]:
+    def in_order(self, items: Sequence[_Item], check: StopCheck) -> Iterator[_Result]:
         """The result of each item, in their order.
 
         check: called between items and while waiting; may raise to stop, which kills processes and starts no further item

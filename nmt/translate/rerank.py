@@ -132,6 +132,6 @@ def with_candidates(decoder: Decoder, num_candidates: int | None) -> Decoder:
         instead = "--rerank-candidates" if hasattr(options, "n_best") else "--decoder beam"
         raise UserError(f"--rerank: needs several translations of a line, and the search gives one (give {instead})")
     try:
-        return type(decoder)(replace(options, n_best=count))  # type: ignore[call-arg]  # a decoder is built by its options
+        return type(decoder)(replace(options, n_best=count))  # a decoder is built by its options
     except ValueError as error:
         raise UserError(f"--rerank-candidates: {error}") from None

@@ -1,7 +1,7 @@
 """Translate lines of raw text in batches sorted by length, with any Scorer and any search."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from copy import copy
 from pathlib import Path
@@ -23,6 +23,7 @@ from nmt.log import Bar, log
 from nmt.models.base import Model
 from nmt.nn.linear import choose_matmuls, transpose_weights
 from nmt.nn.quantized import Int8Linear
+from nmt.signals import StopCheck
 from nmt.symbols import UNK
 from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Pipeline
@@ -58,10 +59,12 @@ class EncodedLine(NamedTuple):
     @property
     def warnings(self) -> dict[str, str]:
         """Warnings of a Translation about the line itself."""
-        found = {"cut": f"cut to {len(self.source):,} tokens"} if self.is_cut else {}
+        warnings = {"cut": f"cut to {len(self.source):,} tokens"} if self.is_cut else {}
         if num_unknown := np.count_nonzero(self.source == UNK):
-            found["unknown tokens"] = f"the model's vocabulary lacks {num_unknown:,} of its {len(self.source):,} tokens"
-        return found
+            warnings["unknown tokens"] = (
+                f"the model's vocabulary lacks {num_unknown:,} of its {len(self.source):,} tokens"
+            )
+        return warnings
 
 
 def check_lines(name: str, lines: Sequence[object], types: tuple[type, ...] = (str,)) -> None:
@@ -91,7 +94,9 @@ class Translator:
         decoder: Decoder,
         world: World | None = None,
     ) -> None:
-        self.pipeline, self.scorer, self.max_source_length = pipeline, scorer, options.max_source_length
+        self.pipeline, self.scorer, self.device = pipeline, scorer, device_of(scorer)
+        self.max_source_length = options.max_source_length
+        self.max_characters = CHARACTERS_PER_TOKEN * options.max_source_length  # of a line that are read
         self.precision: Precision = "fp32" if options.precision == "int8" else options.precision
         if options.shortlist is not None and not decoder.takes_shortlist:
             raise UserError("--shortlist: not for --decoder sampling and mbr (give --decoder beam or greedy)")
@@ -120,21 +125,11 @@ class Translator:
         threads = max(1, (options.threads or torch.get_num_threads()) // replicas)
         self._replicas = Replicas(self._translate_batch, replicas, self.device, threads, self._prepare_weights)
 
-    @property
-    def device(self) -> torch.device:
-        return device_of(self.scorer)
-
-    @property
-    def max_characters(self) -> int:
-        """Characters of a line that are read."""
-        return CHARACTERS_PER_TOKEN * self.max_source_length
-
     def translate(
-        self, requests: Sequence[Request | str], check: Callable[[], None] = lambda: None, bar: Bar | None = None
+        self, requests: Sequence[Request | str], check: StopCheck = lambda: None, bar: Bar | None = None
     ) -> list[Translation]:
         """A translation for each request or line, in their order.
 
-        check: called before each batch; may raise to stop
         bar: of a longer text, which counts these lines too; None: they get one of their own
         """
         check_lines("requests", requests, (str, Request))
@@ -166,9 +161,9 @@ class Translator:
         ]
 
     def score(
-        self, sources: Sequence[str], targets: Sequence[str], check: Callable[[], None] = lambda: None
+        self, sources: Sequence[str], targets: Sequence[str], check: StopCheck = lambda: None
     ) -> list[PairScore | Failure]:
-        """Log-probabilities of given translations, a result for each pair of lines. check: see `translate`"""
+        """Log-probabilities of given translations, a result for each pair of lines."""
         check_lines("sources", sources)
         check_lines("targets", targets)
         if len(sources) != len(targets):

@@ -5,12 +5,13 @@ import os
 import select
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol
 
 from nmt.errors import InputError, ResourceError, UserError, quoted
+from nmt.signals import StopCheck
 from nmt.text.compression import GZIP_MAGIC, Stream
 from nmt.text.corpus import bad_bytes, decode_line, open_text, raw_lines
 
@@ -167,14 +168,11 @@ def growing(max_lines: int) -> Iterator[int]:
         size = min(WINDOW_GROWTH * size, max_lines)
 
 
-def windows(
-    source: Source, sizes: Iterator[int], max_line_bytes: int, check: Callable[[], None]
-) -> Iterator[list[bytes]]:
+def windows(source: Source, sizes: Iterator[int], max_line_bytes: int, check: StopCheck) -> Iterator[list[bytes]]:
     """Raw lines in lists, each given when it is full or no further line is waiting.
 
     sizes: lines of each full window, without end; a window is also full with MAX_WINDOW_BYTES
     max_line_bytes: kept of a line
-    check: called while waiting; may raise to stop
     """
     splitter = _LineSplitter(max_line_bytes)
     lines: list[bytes] = []
@@ -203,12 +201,11 @@ def windows(
 
 
 def pairs(
-    source: str, target: str, size: int, estimate: LineEstimate, check: Callable[[], None]
+    source: str, target: str, size: int, estimate: LineEstimate, check: StopCheck
 ) -> Iterator[tuple[list[str], list[str]]]:
     """Two texts side by side, at most `size` lines at once; one of them may be stdin, "-", read as it comes.
 
     estimate: of the lines of `source`
-    check: called while waiting; may raise to stop
     Raises InputError if a text is not UTF-8 or they differ in length.
     """
     live, stored = (target, source) if target == STDIN_NAME else (source, target)

@@ -37,7 +37,8 @@ done
 
 step "$data" "${nmt[@]}" prepare --source-lang en --target-lang "$lang" --output "$data" \
     --train "$text/train$dot" --valid "$text/val$dot" \
-    --vocab-size "${VOCAB_SIZE:-$vocabulary}" --normalization "$normalization"
+    --vocab-size "${VOCAB_SIZE:-$vocabulary}" --normalization "$normalization" "${prepare_flags[@]}"
+[[ -z ${ONLY_DATA:-} ]] || exit 0
 step "$model" "${nmt[@]}" train --data "$data" --output "$work/run" --config "$here/$settings" \
     --bleu-tokenize "$tokenize" "$@"
 step "$model" "${nmt[@]}" average --run "$work/run" --last "$last" --output "$model"

@@ -21,7 +21,8 @@ done
     --mirror "${DATA:?name the folder that holds en-de/train.en.gz and the other files}" "${files[@]}"
 
 step "$data" "${nmt[@]}" prepare --source-lang en --target-lang de --train "$text/train" --valid "$text/valid" \
-    --vocab-size "${VOCAB_SIZE:-8000}" --output "$data"
+    --vocab-size "${VOCAB_SIZE:-8000}" --output "$data" "${prepare_flags[@]}"
+[[ -z ${ONLY_DATA:-} ]] || exit 0
 step "$model" "${nmt[@]}" train --data "$data" --output "$work/run" --config "$here/settings.toml" "$@"
 step "$model" "${nmt[@]}" average --run "$work/run" --last 5 --output "$model"
 step "$output" "${nmt[@]}" translate --model "$model" --input "$text/test.en" --output "$output"

@@ -229,7 +229,11 @@ def test_what_the_document_for_users_of_other_toolkits_says_is_so(call):
 def all_flags(command: Command) -> set[str]:
     """The flags of a command, with those of every part it can take."""
     parts = [registry.find(kind, name).options for kind in command.kinds for name in registry.names(kind)]
-    options = [*command.own_options(), *(option for part in parts for option in options_of(part))]
+    own = command.own_groups().values()
+    options = [
+        *(option for group in own for option in group),
+        *(option for part in parts for option in options_of(part)),
+    ]
     return {flag for option in options if not option.positional or option.count is None for flag in option.spellings()}
 
 
@@ -613,7 +617,7 @@ def test_a_missing_model_or_data_is_4_and_names_it(nmt, tmp_path):
 
 def test_a_bug_is_1_with_the_traceback_only_on_request(nmt, tmp_path):
     plugin = tmp_path / "bug.py"
-    plugin.write_text("import nmt.cli.list as command\n\ncommand._summaries = None\n")
+    plugin.write_text("from nmt import registry\n\nregistry.summaries = None\n")
     bug = nmt("list", "--plugin", plugin)
     assert bug.returncode == 1 and b"a bug in nmt: TypeError" in bug.stderr and b"Traceback" not in bug.stderr
     assert b"Traceback" in nmt("list", "--plugin", plugin, "--debug").stderr
@@ -622,9 +626,7 @@ def test_a_bug_is_1_with_the_traceback_only_on_request(nmt, tmp_path):
 @pytest.mark.parametrize("failing", ["raise KeyError('x')", "{}['x']", "import os; os.environ['x']"])
 def test_an_error_within_a_plug_in_is_2_and_names_the_place(failing, nmt, tmp_path):
     plugin = tmp_path / "faulty.py"
-    plugin.write_text(
-        f"import nmt.cli.list as command\n\ndef broken(kind):\n    {failing}\n\ncommand._summaries = broken\n"
-    )
+    plugin.write_text(f"from nmt import registry\n\ndef broken(kind):\n    {failing}\n\nregistry.summaries = broken\n")
     failed = nmt("list", "--plugin", plugin)
     assert failed.returncode == 2 and failed.stderr.count(b"\n") == 1
     assert failed.stderr.decode() == f"nmt: error: plug-in {plugin}:4 failed: KeyError: 'x' (--debug shows where)\n"

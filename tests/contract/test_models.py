@@ -34,6 +34,7 @@ VARIANTS["transformer of restricted self-attention and relative positions by hea
 )
 LANGUAGE_MODEL = {"layers": 2, "d_model": 32, "d_ff": 40, "heads": 4, "ffn": "moe", "experts": 6, "active_experts": 3}
 VARIANTS["language model of experts"] = "language-model", LANGUAGE_MODEL
+VARIANTS["memory network of a short memory"] = "memory-network", SMALL["memory-network"] | {"memory_size": 3}
 ALL = [*registry.names("model"), *VARIANTS]
 V = 40
 B, W = 4, 3
@@ -364,3 +365,18 @@ def test_a_pass_that_is_computed_again_for_its_gradient_has_the_same_gradient(na
     found = gradients(checkpoint(lambda: model(batch).features, use_reentrant=False))
     for one, other in zip(found, gradients(model(batch).features), strict=True):
         torch.testing.assert_close(one, other)
+
+
+class Unfinished(Model):
+    """A model that defines neither `step` nor `prepared`."""
+
+    def forward(self, batch):
+        raise NotImplementedError
+
+    def start(self, source):
+        raise NotImplementedError
+
+
+def test_a_model_without_a_step_is_refused_when_it_is_built():
+    with pytest.raises(TypeError, match="Unfinished defines neither"):
+        Unfinished()

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from small_models import assert_search_steps_equal_the_whole, perturb
 from torch.nn.functional import layer_norm
 
 from nmt import registry
@@ -23,11 +24,7 @@ def build(**options):
 
 def perturbed(**options):
     torch.manual_seed(1)
-    model = build(**options).double().eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.3)
-    return model
+    return perturb(build(**options).double().eval(), 0.3)
 
 
 def parameters_by_formula(source, target, d, k, blocks):
@@ -121,15 +118,8 @@ def test_features_are_those_of_the_papers_equations_position_by_position(options
 
 
 @pytest.mark.parametrize("combine", ["add", "concat"])
-@torch.no_grad()
 def test_a_search_step_equals_the_whole_sentence_to_a_hundred_thousandth(combine):
-    model = perturbed(combine=combine).float()
-    expected = model.output(model(BATCH).features).log_softmax(-1)
-    scorer = model.prepared()
-    state = scorer.start(BATCH.source)
-    for position, tokens in enumerate(BATCH.target_input.unbind(1)):
-        log_probs, state = scorer.step(tokens, state)
-        torch.testing.assert_close(log_probs, expected[:, position], atol=1e-5, rtol=0)
+    assert_search_steps_equal_the_whole(perturbed(combine=combine).float(), BATCH)
 
 
 def test_a_source_is_padded_to_the_next_multiple_of_fifty_and_unfolded_by_a_fifth():

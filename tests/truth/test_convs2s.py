@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from small_models import assert_search_steps_equal_the_whole, perturb
 
 from nmt import registry
 from nmt.batch import Batch
@@ -132,11 +133,7 @@ def pair():
 
 def perturbed():
     torch.manual_seed(1)
-    model = small().double().eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.2)
-    return model
+    return perturb(small().double().eval(), 0.2)
 
 
 @torch.no_grad()
@@ -149,15 +146,9 @@ def test_features_are_those_of_the_papers_equations_position_by_position():
         torch.testing.assert_close(features[i, : len(target)], expected, atol=1e-6, rtol=1e-6)
 
 
-@torch.no_grad()
 def test_a_search_step_equals_the_whole_sentence_to_a_hundred_thousandth():
-    model, (_, _, batch) = perturbed().float(), pair()
-    expected = model.output(model(batch).features).log_softmax(-1)
-    scorer = model.prepared()
-    state = scorer.start(batch.source)
-    for position, tokens in enumerate(batch.target_input.unbind(1)):
-        log_probs, state = scorer.step(tokens, state)
-        torch.testing.assert_close(log_probs, expected[:, position], atol=1e-5, rtol=0)
+    _, _, batch = pair()
+    assert_search_steps_equal_the_whole(perturbed().float(), batch)
 
 
 @torch.no_grad()

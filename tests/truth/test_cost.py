@@ -14,7 +14,8 @@ from nmt.batch import Batch
 from nmt.models.base import Model, Output, State, Vocabularies
 from nmt.models.deep_att import DeepAtt
 from nmt.models.gnmt import Gnmt
-from nmt.models.options import DeepAttOptions, GnmtOptions
+from nmt.models.memory_network import MemoryNetwork
+from nmt.models.options import DeepAttOptions, GnmtOptions, MemoryNetworkOptions
 from nmt.models.rnnsearch import RnnSearch, RnnSearchOptions
 from nmt.models.transformer import Transformer, TransformerOptions
 from nmt.options import make
@@ -27,6 +28,7 @@ SMALL = small_models.SMALL | {
     "transformer": TINY,
     # measured without rounding of lengths
     "bytenet": small_models.SMALL["bytenet"] | {"unfold_factor": 1.0, "bucket": 1},
+    "neural-gpu": {"hidden_size": 6, "height": 2, "layers": 1, "memory_offset": 50},  # no target is longer than n
     # thresholds of balanced gates may choose more or fewer experts than are counted
     "moe": {**small_models.SMALL["moe"], "gates": "noisy-top-k"},
 }
@@ -130,6 +132,14 @@ def test_deep_atts_formula_is_what_the_counter_sees_and_the_energies_that_it_doe
         for source, target in LENGTHS:
             energies = 2 * source * target * options["attention_size"] if interface == "attention" else 0
             assert flops(model, source, target) == counted(model, source, target) + energies
+
+
+def test_the_memory_networks_formula_is_what_the_counter_sees_in_sentences_shorter_and_longer_than_its_memory():
+    options = {"hops": 3, "embedding_size": 7, "memory_size": 5}
+    model = MemoryNetwork(make(MemoryNetworkOptions, options), Vocabularies(40, 50, False)).eval()
+    assert {target > 5 for _, target in LENGTHS} == {True, False}
+    for source, target in LENGTHS:
+        assert flops(model, source, target) == counted(model, source, target)
 
 
 @pytest.mark.parametrize("name", registry.names("model"))

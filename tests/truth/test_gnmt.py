@@ -149,3 +149,6 @@ def test_weights_start_uniform_in_the_papers_range():
             assert parameter.abs().amax() <= 0.04
             if parameter.numel() > 1000:
                 assert parameter.std() == pytest.approx(0.04 / math.sqrt(3), rel=0.05)
+        model = small(init_range=0.04, hidden_size=64, embedding_std=1.0)
+        assert model.source_embedding.weight.std() == pytest.approx(1.0, rel=0.05)
+        assert model.output.linear.weight.abs().amax() <= 0.04

@@ -18,9 +18,7 @@ import pytest
 
 from nmt.errors import InputError, UserError
 from nmt.pictures import figures
-from nmt.pictures.attention import check_picture, terminal_map, write_attention
-from nmt.pictures.attention_maps import AttentionMaps
-from nmt.pictures.attention_picture import COLOUR
+from nmt.pictures.attention import COLOUR, AttentionMaps, check_picture, terminal_map, write_attention
 from nmt.pictures.figures import PNG_PIXELS_PER_POINT
 from nmt.pictures.page import read_asset
 

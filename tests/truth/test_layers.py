@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from nmt.nn import attention as nn_attention
-from nmt.nn.attention import MAX_PLAIN_SCORES, attention, plain_attention
+from nmt.nn.attention import MAX_PLAIN_SCORES, attention
 from nmt.nn.dropout import DRAW_VALUES, dropout
 
 
@@ -60,7 +60,7 @@ def test_plain_attention_and_its_gradient_are_those_of_torch(rows, columns, mask
     given, upstream = heads(rows, columns), torch.randn(3, 4, rows, 6)
     lengths = torch.tensor([columns, max(columns - 2, 1), 1])
     mask = (torch.arange(columns) < lengths[:, None])[:, None, None, :] if masked else None
-    ours = plain_attention(*given, mask, causal, 0.0)
+    ours = attention(*given, mask, causal, 0.0)
     torchs = functional.scaled_dot_product_attention(*given, mask, 0.0, causal)
     pairs = zip(
         [ours, *torch.autograd.grad(ours, given, upstream)],
@@ -74,18 +74,21 @@ def test_plain_attention_and_its_gradient_are_those_of_torch(rows, columns, mask
 def test_plain_attention_drops_weights_and_keeps_their_mean():
     torch.manual_seed(1)
     queries, keys, _ = heads(30, 40)
-    found = plain_attention(queries, keys, torch.ones(3, 4, 40, 1), None, False, 0.25)  # the sum of what is left
+    found = attention(queries, keys, torch.ones(3, 4, 40, 1), None, False, 0.25)  # the sum of what is left
     assert found.std() > 0.01 and found.mean().item() == pytest.approx(1, abs=0.02)
 
 
 def test_short_sentences_are_attended_to_plainly_while_their_gradient_is_wanted(monkeypatch):
     calls = []
-    monkeypatch.setattr(nn_attention, "plain_attention", lambda *given: calls.append(1) or plain_attention(*given))
+    by_torch = functional.scaled_dot_product_attention
+    monkeypatch.setattr(
+        nn_attention, "scaled_dot_product_attention", lambda *given: calls.append(1) or by_torch(*given)
+    )
 
     def plainly(rows: int, columns: int) -> bool:
         calls.clear()
         attention(*heads(rows, columns), None, False, 0.0)
-        return bool(calls)
+        return not calls
 
     side = math.isqrt(MAX_PLAIN_SCORES)
     assert plainly(side, side) and plainly(1, side**2) and not plainly(side, side + 1)

@@ -147,18 +147,13 @@ def test_bfloat16_is_near_to_float32():
 
 
 S, A = 4, 8
-FORMS_OF_ATTENTION = {
-    "GNMT's": {},
-    "biased": {"bias": True},
-    "normalised": {"bias": True, "normalised": True},
-    "Shazeer's": {"form": "product"},
-}
+FORMS_OF_ATTENTION = {"GNMT's": "sum", "Shazeer's": "product"}
 
 
 def attentive(form, variant):
     torch.manual_seed(2)
     width = form.projection or H
-    layer = AttentiveLstm(M, M, H, form, AdditiveAttention(width, M, A, **FORMS_OF_ATTENTION[variant])).double()
+    layer = AttentiveLstm(M, M, H, form, AdditiveAttention(width, M, A, FORMS_OF_ATTENTION[variant])).double()
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=0.7)
     memory = torch.randn(B, S, M, dtype=torch.float64, requires_grad=True)
@@ -204,15 +199,12 @@ def test_the_weights_of_additive_attention_are_those_of_its_equation(variant):
     layer, memory, mask = attentive(LstmForm(), variant)
     attention, queries = layer.attention, torch.randn(B, H).double()
     weights = attention(queries, attention.project_memory(memory), mask)
-    v = attention.direction
-    if attention.length is not None:
-        v = attention.length * v / v.norm()
     for b in range(B):
         q = attention.query.weight @ queries[b]
         energies = []
         for x in memory[b][mask[b]]:
-            k = attention.keys.weight @ x + (0 if attention.keys.bias is None else attention.keys.bias)
-            energies.append(v @ (q.tanh() * k.tanh() if variant == "Shazeer's" else (q + k).tanh()))
+            k = attention.keys.weight @ x
+            energies.append(attention.direction @ (q.tanh() * k.tanh() if variant == "Shazeer's" else (q + k).tanh()))
         expected = torch.stack(energies).softmax(0)
         torch.testing.assert_close(weights[b, 0, : len(expected)], expected)
         assert weights[b, 0, len(expected) :].count_nonzero() == 0

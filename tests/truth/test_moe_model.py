@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_models import perturb
 
 from nmt import registry
 from nmt.batch import Batch
@@ -18,10 +19,7 @@ def small(**options):
     torch.manual_seed(1)
     sizes = {"d_model": D, "hidden_size": H, "attention_size": A, "expert_size": 10, "experts": 4, "active_experts": 2}
     model = registry.build(registry.choose("model", "moe", sizes | options), Vocabularies(20, 25, False))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter), alpha=0.2)
-    return model.double().eval()
+    return perturb(model, 0.2).double().eval()
 
 
 def lstm(d, h):

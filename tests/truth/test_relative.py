@@ -77,18 +77,23 @@ def test_a_sentence_of_one_word_has_the_vector_of_distance_0():
     torch.testing.assert_close(attention(states), by_pairs(attention, states, torch.ones(B, 1, 1)))
 
 
-@pytest.mark.parametrize(("heads", "more"), [("shared", 50_688), ("separate", 405_504)])
-def test_the_base_model_with_k_16_has_the_weights_of_its_2k_plus_1_vectors_more(heads, more):
-    values = registry.find_preset("transformer-base").values
-
-    def parameters(**changes):
+@pytest.mark.parametrize(
+    ("preset", "changes", "k", "tables", "more"),
+    [
+        ("transformer-base-relative", {}, 16, 8, 405_504),
+        ("transformer-base-relative", {"relative_heads": "shared"}, 16, 1, 50_688),
+        ("transformer-big-relative", {}, 8, 1, 26_112),
+    ],
+)
+def test_a_preset_has_the_weights_of_its_2k_plus_1_vectors_more_than_the_papers_model(preset, changes, k, tables, more):
+    def parameters(name, **changes):
         with torch.device("meta"):
-            options = make(TransformerOptions, {**values, **changes})
+            options = make(TransformerOptions, {**registry.find_preset(name).values, **changes})
             return Transformer(options, Vocabularies(37000, 37000, True)).num_parameters()
 
-    relative = {"positions": "relative", "relative_heads": heads}
-    assert parameters(**relative) - parameters() == more
-    assert parameters(**relative, relative_values=False) - parameters() == more // 2
+    without = parameters(preset.removesuffix("-relative"))
+    assert parameters(preset, **changes) - without == more == 12 * 2 * tables * (2 * k + 1) * 64  # in 12 layers
+    assert parameters(preset, **changes, relative_values=False) - without == more // 2
 
 
 def test_relative_positions_replace_those_that_are_added_to_embeddings():

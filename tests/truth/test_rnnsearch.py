@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from small_models import perturb
 
 from nmt import registry
 from nmt.batch import Batch
@@ -82,9 +83,7 @@ def by_the_paper(model, source, target):
 @torch.no_grad()
 def test_features_are_those_of_the_papers_equations_word_by_word():
     torch.manual_seed(1)
-    model = small().double().eval()
-    for parameter in model.parameters():
-        parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    model = perturb(small().double().eval(), 0.3)
     sources, targets = [[7, 5, 9, 13, EOS], [4, 19, EOS]], [[BOS, 4, 24, 8], [BOS, 17, 6]]
     batch = Batch(
         torch.tensor([sources[0], [*sources[1], PAD, PAD]]),
@@ -118,6 +117,11 @@ def test_initialisation_is_that_of_appendix_b():
             assert weights[key].count_nonzero() == 0
         else:
             assert weights[key].std() == pytest.approx(0.01, rel=0.05), key
+    model = registry.build(
+        registry.choose("model", "rnnsearch", {**sizes, "embedding_std": 0.5}), Vocabularies(300, 300, False)
+    )
+    for table in (model.source_embedding, model.target_embedding):
+        assert table.weight.detach().std() == pytest.approx(0.5, rel=0.05)
 
 
 def test_dropout_is_active_in_training_alone():

@@ -42,6 +42,8 @@ def test_a_run_goes_on_bit_for_bit_without_the_model_that_it_began_from(data, mo
     shutil.rmtree(model)
     refused = call(*train_arguments(data, cut, 20))
     assert refused.code == 2 and f"init_from: {model} -> None" in refused.err
+    written_otherwise = f"--init-from={model.parent / 'cut' / '..' / model.name}/"
+    assert call(*train_arguments(data, cut, 10, written_otherwise, "--valid-every=10u")).code == 0
     assert call("train", "--config", cut / "settings.toml", "--max-updates=20", "--quiet").code == 0
     assert (cut / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
     assert weights(cut / "checkpoints/update-20") == weights(whole / "checkpoints/update-20")

@@ -4,6 +4,7 @@ import fcntl
 import gzip
 import hashlib
 import io
+import json
 import os
 import random
 import shutil
@@ -13,6 +14,7 @@ import sys
 import tarfile
 import threading
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -336,7 +338,8 @@ def run(recipe: str, folder: Path, *flags: str, **settings: str) -> subprocess.C
     command.chmod(0o755)
     own = {"NMT": str(command), "PYTHON": sys.executable, "WORK": str(folder / "work"), "OMP_NUM_THREADS": "1"}
     environment = {**os.environ, **own, **settings}
-    return subprocess.run([RECIPES / recipe / "run.sh", *flags], env=environment, capture_output=True, text=True)
+    script = RECIPES / (recipe if recipe.endswith(".sh") else f"{recipe}/run.sh")
+    return subprocess.run([script, *flags], env=environment, capture_output=True, text=True)
 
 
 def times(folder: Path) -> dict[str, int]:
@@ -369,6 +372,22 @@ def test_the_toy_recipe_does_each_step_once_and_ends_with_three_translations(tmp
         assert "tok:13a" in output and "expected >= 90" in output
 
 
+def write_captions(dataset: Path, language: str, protocol: str) -> None:
+    """60 random lines of six words in the layout of Multi30k, for each set and side the same."""
+    ending, folder = ("lc.norm.tok.", "tok") if protocol == "tokenised" else ("", "raw")
+    texts = dataset / "data" / "task1" / folder
+    texts.mkdir(parents=True)
+    words = random.Random(1).choices(["dog", "cat", "man", "sees", "a", "the", "&apos;s", "."], k=60 * 6)
+    text = "".join(" ".join(words[i : i + 6]) + "\n" for i in range(0, len(words), 6)).encode()
+    for split in ("train", "val", "test_2016_flickr"):
+        for side in ("en", language):
+            path = texts / f"{split}.{ending}{side}"
+            if protocol == "raw":
+                path.with_name(path.name + ".gz").write_bytes(gzip.compress(text))
+            else:
+                path.write_bytes(text)
+
+
 @pytest.mark.parametrize(
     ("recipe", "language", "protocol", "published"),
     [("multi30k-en-fr", "fr", "tokenised", "61.80"), ("multi30k-en-de", "de", "raw", "none")],
@@ -376,18 +395,7 @@ def test_the_toy_recipe_does_each_step_once_and_ends_with_three_translations(tmp
 def test_multi30k_comes_from_a_mirror_and_is_scored_beside_the_published_figure(
     tmp_path: Path, recipe: str, language: str, protocol: str, published: str
 ) -> None:
-    ending, folder = ("lc.norm.tok.", "tok") if protocol == "tokenised" else ("", "raw")
-    texts = tmp_path / "dataset" / "data" / "task1" / folder
-    texts.mkdir(parents=True)
-    words = random.Random(1).choices(["dog", "cat", "man", "sees", "a", "the", "&apos;s", "."], k=60 * 6)
-    text = "".join(" ".join(words[i : i + 6]) + "\n" for i in range(0, len(words), 6)).encode()
-    for split in ("train", "val", "test_2016_flickr"):
-        for side in ("en", language):
-            path = texts / f"{split}.{ending}{side}"
-            path.write_bytes(text)
-            if protocol == "raw":
-                path.with_name(path.name + ".gz").write_bytes(gzip.compress(text))
-                path.unlink()
+    write_captions(tmp_path / "dataset", language, protocol)
     done = run(
         recipe,
         tmp_path,
@@ -402,6 +410,77 @@ def test_multi30k_comes_from_a_mirror_and_is_scored_beside_the_published_figure(
     row = next(line.split() for line in done.stdout.splitlines() if line.startswith("test_2016_flickr"))
     assert row[-1] == published
     assert f"tok:{'none' if protocol == 'tokenised' else '13a'}" in done.stdout
+
+
+def table2(tmp_path: Path, *flags: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    given = {"RUNS": str(tmp_path / "runs"), "LOCK": str(tmp_path / "lock"), "LAST": "1", **variables}
+    return run("table2.sh", tmp_path, *flags, **given)
+
+
+def test_table_2_trains_each_seed_within_the_budget_and_goes_on_after_an_interruption(tmp_path: Path) -> None:
+    write_captions(tmp_path / "dataset", "de", "tokenised")
+    flags = [*TINY, "--warmup-updates", "2", "--batch-tokens", "100"]
+    given = {"DATASET": "multi30k", "DATA": f"{tmp_path}/dataset", "VOCAB_SIZE": "40", "TOKENS": "800", "SEEDS": "1 2"}
+    assert table2(tmp_path, *flags, "--max-minutes", "x", SYSTEMS="transformer-small", **given).returncode != 0
+    assert table2(tmp_path, *flags, SYSTEMS="transformer-small", **given | {"SEEDS": "1"}).returncode == 0
+    folder = tmp_path / "runs" / "multi30k-en-de"
+    shutil.rmtree(folder / "transformer-small-1" / "model")  # as if the averaging had not been reached
+    done = table2(tmp_path, *flags, SYSTEMS="transformer-small", **given)
+    assert done.returncode == 0, done.stderr
+    names = [line.split()[0].strip(":") for line in done.stdout.splitlines() if "/transformer-small" in line]
+    assert names[:2] == [f"{folder}/transformer-small-{seed}/run" for seed in (1, 2)]
+    for name in names[:2]:
+        records = map(json.loads, (Path(name) / "metrics.jsonl").read_text().splitlines())
+        tokens = [record["target_tokens"] for record in records if "target_tokens" in record]
+        assert abs(sum(tokens) - 800) < max(tokens)
+    ensembles = [line.split() for line in done.stdout.splitlines() if line.endswith("2 models")]
+    assert [words[0] for words in ensembles] == [
+        f"transformer-small-ensemble-{mean}" for mean in ("log-probabilities", "probabilities")
+    ]
+    for words in ensembles:
+        assert words[1] == "BLEU" and len((folder / f"{words[0]}.txt").read_text().splitlines()) == 60
+
+
+RECORDER = """#!/bin/sh
+printf '%s\\n' "$@" '' >> "$WORDS"
+while [ $# -gt 1 ]; do [ "$1" = --output ] && mkdir -p "$2"; shift; done
+"""
+
+
+@pytest.mark.parametrize(
+    ("dataset", "language"), [("wmt14", "de"), ("wmt14", "fr"), ("multi30k", "fr"), ("tatoeba", "de")]
+)
+def test_table_2_gives_valid_settings_for_each_of_its_systems(
+    dataset: str, language: str, tmp_path: Path, call
+) -> None:
+    for name, text in (("nmt-recorder", RECORDER), ("python", "#!/bin/sh\necho 7\n")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    given = {"DATASET": dataset, "TARGET_LANG": language, "DATA": "none", "FLOPS": "1e9", "WORDS": f"{tmp_path}/words"}
+    done = table2(tmp_path, NMT=f"{tmp_path}/nmt-recorder", PYTHON=f"{tmp_path}/python", **given)
+    assert done.returncode == 0, done.stderr
+    commands = [text.split("\n") for text in (tmp_path / "words").read_text().strip().split("\n\n")]
+    found = [
+        (words[0], tomllib.loads(call(*words, "--dump-config").out)) for words in commands if words[0] != "evaluate"
+    ]
+    assert all(settings for _, settings in found)
+    assert {settings["subword"] for name, settings in found if name == "prepare"} == {"bpe", "char"}
+    trained = {
+        Path(told["output"]).parent.name: told for name, told in found if name == "train" and not told["dry_run"]
+    }
+    models = {name.removesuffix("-1"): told["model"] for name, told in trained.items()}
+    assert {"bytenet", "deep-att", "gnmt", "convs2s", "moe", "transformer"} <= set(models.values())
+    for name, told in trained.items():
+        if name.endswith("-rl-1"):
+            before = trained[name.removesuffix("-rl-1") + "-1"]
+            assert told["criterion"] == "reward"
+            assert told["init_from"] == str(Path(before["output"]).with_name("model"))
+        else:
+            assert told["max_updates"] == 7
+    assert {settings["beam_size"] for name, settings in found if name == "translate"} == {
+        5 if dataset == "multi30k" else 4
+    }
+    assert len(found[-1][1]["runs"]) == len(models)
 
 
 def test_the_parsing_recipe_makes_a_treebank_and_does_each_step_once(tmp_path: Path) -> None:

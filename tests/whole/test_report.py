@@ -1,6 +1,7 @@
 """`nmt report` as a user runs it, and the cost of a run that it reads: exact, also when the run was interrupted or is old."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -64,6 +65,24 @@ def test_a_named_score_takes_the_place_of_validations_and_the_papers_own_bleu_th
     assert "  12.00  " in shown and "*" not in shown
 
 
+def test_results_on_another_test_set_have_columns_of_their_own_and_speeds_a_table(trained, tmp_path, call):
+    stats = {"lines": 30, "failed": 0, "seconds": 2.5, "lines_per_second": 12.0}
+    (tmp_path / "stats.json").write_text(json.dumps(stats))
+    asked = ("report", trained, "--stats", f"{trained}={tmp_path / 'stats.json'}")
+    told, lines = call(*asked, "--json").json["runs"][0], call(*asked, "--test-set", "captions").out.splitlines()
+    assert re.split(" {2,}", lines[0])[1:4] == ["BLEU En-De", "BLEU En-Fr", "BLEU En-De captions"]
+    own = [line.split() for line in lines if line.startswith(f"{trained}")]
+    assert own[0][3:5] == ["-", "-"] and own[0][5].endswith("*")
+    updates = [record for record in records(trained) if "loss" in record]
+    tokens, minutes = sum(record["target_tokens"] for record in updates), told["minutes"]
+    assert told["target_tokens"] == tokens and told["sentences_per_second"] == 12
+    assert told["flops_per_token"] == pytest.approx(updates[-1]["eflop"] * 1e18 / tokens)
+    assert told["tokens_per_second"] == pytest.approx(tokens / (60 * minutes))
+    assert own[1][4:6] == [f"{told['tokens_per_second']:,.1f}", "12.0"]
+    assert call("report", trained, "--stats", f"{trained}={trained / 'settings.toml'}").code == 4
+    assert call("report", trained, "--stats", tmp_path / "stats.json").code == 2
+
+
 def test_the_json_says_what_the_manifest_and_the_records_say(trained, call):
     told = call("report", trained, "--json", "--device-tflops=0.5").json
     assert len(told["published"]) == 10
@@ -85,7 +104,7 @@ def test_the_page_has_the_table_and_is_whole_in_itself(copy, tmp_path, call):
     assert told.code == 0
     text = (tmp_path / "page.html").read_text()
     assert "<script" not in text and "<b>" not in text and "src=" not in text and "http" not in text
-    assert text.count("<tr") == 1 + 10 + 1 and "&lt;b&gt;&amp;run: transformer" in text
+    assert text.count("<tr") == (1 + 10 + 1) + (1 + 1) and "&lt;b&gt;&amp;run: transformer" in text
 
 
 def test_a_run_without_recorded_cost_is_told_as_such(copy, call):

@@ -28,7 +28,7 @@ from nmt.decoders.base import Decoder, SearchOptions
 from nmt.decoders.greedy import Greedy
 from nmt.errors import UserError
 from nmt.log import Bar
-from nmt.pictures.attention_maps import attention_maps
+from nmt.pictures.attention import attention_maps
 from nmt.signals import Signals
 from nmt.translate.batch_size import (
     MAX_CPU_NUMBERS,
@@ -166,6 +166,18 @@ def test_json_and_raw_tokens_show_the_same_translation(translate):
     assert [len(record["candidates"]) for record in records] == [1, 0, 1]
     tokens = [" ".join(token for one in record["candidates"] for token in one["tokens"]) for record in records]
     assert translate(content, "--raw-tokens")[1].decode().splitlines() == tokens
+
+
+def test_statistics_count_all_lines_and_appear_only_with_the_translations(translate, tmp_path):
+    file = tmp_path / "stats.json"
+    assert translate(b"ban des\n\nkit\n", f"--stats={file}")[0] == 0
+    stats = json.loads(file.read_text())
+    assert (stats["lines"], stats["failed"]) == (3, 0)
+    assert stats["lines_per_second"] == pytest.approx(3 / stats["seconds"])
+    file.unlink()
+    assert translate(b"ban\ndes \xff\n", "--strict", f"--stats={file}")[0] == 3
+    assert not file.exists()
+    assert translate(b"ban\n", f"--stats={tmp_path / 'no folder' / 'x'}") == (5, None)
 
 
 def test_gzip_is_read_and_damaged_gzip_is_3(translate):
