@@ -56,9 +56,11 @@ bench-alignment: $(if $(MODEL),setup,demo)
 bench-growth: setup
 	$(BIN)/python benchmarks/growth.py $(FLAGS)
 
-# make bench-systems [PRESETS="gnmt-small rnnsearch-small"] [FLAGS="--threads 2"]
+# make bench-systems [PRESETS="gnmt-small rnnsearch-small"] [FLAGS="--threads 2 --positions 16 64 256"]
 bench-systems: setup
-	$(BIN)/python benchmarks/systems.py $(or $(PRESETS),gnmt-small deep-att-small rnnsearch-small) $(FLAGS)
+	$(BIN)/python benchmarks/systems.py \
+	    $(or $(PRESETS),bytenet-small convs2s-small deep-att-small gnmt-small moe-small rnnsearch-small) $(FLAGS)
+
 # make bench-startup [MODEL=model] [FLAGS="--other CHECKOUT"]
 bench-startup: setup
 	$(BIN)/python benchmarks/startup.py $(if $(MODEL),--model $(MODEL)) $(FLAGS)

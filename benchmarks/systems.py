@@ -4,11 +4,14 @@
 
 Models are random, and sentences have random tokens of one length. Rounds of all models alternate, and the fastest of each
 counts. Time is that of the process, so that other processes disturb it little.
+
+With --positions 16 64 256 a second table has the time of a step of search at those positions, and that of reading as many
+target tokens again, which a search without incremental states would do at each step.
 """
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -55,16 +58,33 @@ def train_once(model: Model, batch: Batch) -> None:
 
 
 @torch.inference_mode()
-def search_once(model: Model, batch: Batch) -> None:
+def search_once(model: Model, batch: Batch, steps: int) -> list[float]:
+    """Search greedily; the seconds of each step."""
     model.eval()
     scorer = prepared_scorer(model)
-    state, tokens = scorer.start(batch.source), batch.target[:, 0]
-    for _ in range(batch.source.shape[1]):
+    state, tokens, seconds = scorer.start(batch.source), batch.target[:, 0], []
+    for _ in range(steps):
+        start = time.process_time()
         log_probs, state = scorer.step(tokens, state)
         tokens = log_probs.argmax(1)
+        seconds.append(time.process_time() - start)
+    return seconds
 
 
-def fastest(calls: Sequence[Callable[[], None]], rounds: int) -> list[float]:
+@torch.inference_mode()
+def read_once(model: Model, batch: Batch) -> None:
+    """Read source and target, for the log-probabilities of the last position."""
+    model.eval()
+    model.log_probs(model(batch).features[:, -1])
+
+
+def random_batch(sentences: int, length: int, vocabulary: int) -> Batch:
+    source, target = torch.randint(EOS + 2, vocabulary, (2, sentences, length + 1))
+    target[:, 0] = BOS
+    return Batch(source[:, 1:], target)
+
+
+def fastest(calls: Sequence[Callable[[], object]], rounds: int) -> list[float]:
     """The least seconds of each call, in alternating rounds."""
     seconds = [float("inf")] * len(calls)
     for _ in range(rounds):
@@ -83,31 +103,54 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=10_000)
     parser.add_argument("--length", type=int, default=15, help="tokens of a sentence, EOS counted")
     parser.add_argument("--sentences", type=int, default=64)
+    parser.add_argument("--positions", type=int, nargs="*", default=[], help="of the second table")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    source, target = torch.randint(EOS + 2, given.vocabulary, (2, given.sentences, given.length + 1))
-    target[:, 0] = BOS
-    batch = Batch(source[:, 1:], target)
-    names = []
-    models = []
+    models: dict[str, Model] = {}
     for preset in given.presets:
-        model = build(preset, given.vocabulary)
-        names += [preset, f"transformer equal to {preset}"]
-        models += [model, equal_transformer(model, given.length, given.vocabulary)]
-    training = fastest([lambda model=model: train_once(model, batch) for model in models], given.rounds)
-    search = fastest([lambda model=model: search_once(model, batch) for model in models], given.rounds)
+        models[preset] = build(preset, given.vocabulary)
+        models[f"transformer equal to {preset}"] = equal_transformer(models[preset], given.length, given.vocabulary)
+    print_speeds(models, random_batch(given.sentences, given.length, given.vocabulary), given.rounds)
+    if given.positions:
+        print_growth(models, given.positions, given.vocabulary, given.rounds)
+
+
+def print_speeds(models: Mapping[str, Model], batch: Batch, rounds: int) -> None:
+    """models: each preset's, followed by its Transformer"""
+    sentences, length = batch.source.shape
+    training = fastest([lambda model=model: train_once(model, batch) for model in models.values()], rounds)
+    search = fastest([lambda model=model: search_once(model, batch, length) for model in models.values()], rounds)
+    per_flop = [
+        [seconds / flops(model, length) for seconds, model in zip(timed, models.values(), strict=True)]
+        for timed in (training, search)
+    ]
     print(
-        "| model | parameters (M) | forward MFLOPs a pair | training: tokens/s | times | search: sentences/s | times |"
+        "| model | parameters (M) | forward MFLOPs a pair | training, tokens/s | times | search, sentences/s | times |"
     )
     print("|---|---|---|---|---|---|---|")
-    tokens = given.sentences * given.length
-    for i, (name, model) in enumerate(zip(names, models, strict=True)):
-        per_flop = [seconds[i] / flops(model, given.length) for seconds in (training, search)]
-        equal = [seconds[i | 1] / flops(models[i | 1], given.length) for seconds in (training, search)]
-        times = [one / other for one, other in zip(per_flop, equal, strict=True)]
-        millions = f"{model.num_parameters() / 1e6:.1f} | {flops(model, given.length) / 1e6:.0f}"
-        rates = f"{tokens / training[i]:,.0f} | {times[0]:.2f} | {given.sentences / search[i]:,.0f} | {times[1]:.2f}"
+    for i, (name, model) in enumerate(models.items()):
+        times = [seconds[i] / seconds[i | 1] for seconds in per_flop]
+        millions = f"{model.num_parameters() / 1e6:.1f} | {flops(model, length) / 1e6:.0f}"
+        rates = (
+            f"{sentences * length / training[i]:,.0f} | {times[0]:.2f} | {sentences / search[i]:,.0f} | {times[1]:.2f}"
+        )
         print(f"| {name} | {millions} | {rates} |")
+
+
+def print_growth(models: Mapping[str, Model], positions: Sequence[int], vocabulary: int, rounds: int) -> None:
+    """The least milliseconds of a step at each position, of 8 sentences, and of reading all positions up to there."""
+    batch = random_batch(8, max(positions), vocabulary)
+    print(f"\n| model | {' | '.join(f'step {n}, ms | reading {n}, ms' for n in positions)} |")
+    print("|---|" + "---|---|" * len(positions))
+    for name, model in models.items():
+        searches = [search_once(model, batch, max(positions)) for _ in range(rounds)]
+        steps = [min(seconds for search in searches for seconds in search[n - 8 : n]) for n in positions]
+        cut = [Batch(batch.source, batch.target[:, : n + 1]) for n in positions]
+        readings = fastest([lambda model=model, part=part: read_once(model, part) for part in cut], rounds)
+        cells = " | ".join(
+            f"{1e3 * step:.2f} | {1e3 * reading:.1f}" for step, reading in zip(steps, readings, strict=True)
+        )
+        print(f"| {name} | {cells} |")
 
 
 if __name__ == "__main__":

@@ -56,7 +56,13 @@ def main(argv: list[str] | None = None) -> None:
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape", newline="\n")
     if isinstance(sys.stderr, TextIOWrapper):
         sys.stderr.reconfigure(errors="backslashreplace")
-    sys.exit(_close_stdout(run(arguments)))
+    code = _close_stdout(run(arguments))
+    if (
+        "WORLD_SIZE" in os.environ
+    ):  # a rank: gloo's threads may want the interpreter while it ends, which aborts the process
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:

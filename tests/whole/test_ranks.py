@@ -224,6 +224,14 @@ def test_what_is_wrong_for_all_ranks_is_told_once(undisturbed, data, tmp_path):
     assert (code, told.count("\n")) == (4, 1) and "none" in told
 
 
+def test_what_fails_while_the_interpreter_ends_does_not_fail_a_rank(data, tmp_path):
+    (tmp_path / "plug.py").write_text("import atexit, os\natexit.register(os.abort)\n")
+    arguments = [*train_arguments(data, tmp_path / "run", 10), f"--plugin={tmp_path / 'plug.py'}"]
+    assert ended(start(arguments)) == (0, "")
+    code, told = ended(start([*arguments, "--lr=0.5"]))
+    assert (code, told.count("\n")) == (2, 1)
+
+
 def outside_loopback(pids: list[int]) -> list[str]:
     """The addresses outside loopback at which processes listen."""
     sockets = {str(fd.readlink()) for pid in pids for fd in Path(f"/proc/{pid}/fd").iterdir() if fd.is_symlink()}
