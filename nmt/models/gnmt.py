@@ -29,7 +29,7 @@ NUM_LAYERS_WITHOUT_RESIDUAL: Final = 2  # of each stack: residual connections be
 class Gnmt(Model):
     """GNMT of Wu et al.: stacks of LSTM layers with residual connections, and attention queried by the first decoder layer."""
 
-    training_options = Model.training_options | {"clip_start", "clip_updates", "init_range", "embedding_std"}
+    training_options = Model.training_options | {"clip_start", "clip_updates", "init_range"}
 
     def __init__(self, options: GnmtOptions, vocabularies: Vocabularies) -> None:
         super().__init__()
@@ -47,9 +47,7 @@ class Gnmt(Model):
         self.output = ClippedLinear(Linear(D, vocabularies.target), o.logit_clip or math.inf)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -o.init_range, o.init_range)
-        if o.embedding_std is not None:
-            for table in (self.source_embedding, self.target_embedding):
-                nn.init.normal_(table.weight, std=o.embedding_std)
+        self.embedding_scale = math.sqrt(D) if o.scale_embeddings else 1.0
         self.begin_update(1)
 
     def begin_update(self, number: int) -> None:
@@ -81,7 +79,7 @@ class Gnmt(Model):
     def _encode(self, source: Tensor) -> dict[str, Tensor]:
         """source: (B, S) -> the top layer's outputs of each sentence, and their products for attention and gates."""
         padding = (source == PAD).t()  # S B
-        states = self._dropout(self.source_embedding(source.t()))  # S B D
+        states = self._dropout(self.source_embedding(source.t()) * self.embedding_scale)  # S B D
         forwards, backwards = self.bidirectional
         both = [forwards(states, clip=self.clip), backwards(states, padding, self.clip, reverse=True)]
         states = torch.cat(both, -1)  # S B 2D
@@ -93,7 +91,7 @@ class Gnmt(Model):
 
     def _attend(self, tokens: Tensor, memory: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """tokens: (B, T) -> the first layer's outputs (T, B, D), and the attention weights (B, T, S)."""
-        gates = self.first.inputs(self._dropout(self.target_embedding(tokens.t())))  # T B 4D
+        gates = self.first.inputs(self._dropout(self.target_embedding(tokens.t()) * self.embedding_scale))  # T B 4D
         states, weights = self.first(gates, memory["keys"], memory["values"], memory["mask"], self.clip)
         return states, weights
 
@@ -125,7 +123,7 @@ class Gnmt(Model):
     def step(self, tokens: Tensor, state: State, output: Projection | None = None) -> tuple[Tensor, State]:
         """See Scorer. output: in place of the model's own"""
         memory, past, clip = state.sentences, state.hypotheses, self.clip
-        gates = self.first.inputs(self._dropout(self.target_embedding(tokens)))  # N 4D
+        gates = self.first.inputs(self._dropout(self.target_embedding(tokens) * self.embedding_scale))  # N 4D
         before = unpack_state(past, 0)
         after, weights = self.first.step(gates, before, memory["keys"], memory["values"], memory["mask"], clip)
         contexts = (weights.to(after.output.dtype) @ memory["memory"]).flatten(0, 1)  # N M

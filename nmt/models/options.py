@@ -107,7 +107,6 @@ class RnnSearchOptions:
     dropout: float = _probability(
         0.0, "on embeddings, annotations and the read-out; 0 in the paper, 0.2 to 0.5 for small data"
     )
-    embedding_std: float = opt(0.01, "standard deviation of the first embeddings; 0.01 in the paper", above=0)
 
 
 @options_class
@@ -132,10 +131,9 @@ class GnmtOptions:
         25.0, "logits are clipped to this size, gamma in the paper; none never clips", above=0
     )
     init_range: float = opt(0.04, "all weights start uniform between minus and plus this", above=0)
-    embedding_std: float | None = opt(
-        None,
-        "standard deviation of the first embeddings, from a normal distribution; none starts them as all weights",
-        above=0,
+    scale_embeddings: bool = opt(
+        False,
+        "multiply embeddings by the square root of their width, as the Transformer does; small models learn faster",
     )
     dropout: float = _probability(
         0.2, "on the input of each LSTM, the memory and the features; 0.3 in the paper's En-De"

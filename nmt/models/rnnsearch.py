@@ -25,8 +25,6 @@ from nmt.symbols import PAD
 class RnnSearch(Model):
     """RNNsearch of Bahdanau, Cho and Bengio: gated recurrent units in both directions, and the first attention."""
 
-    training_options = Model.training_options | {"embedding_std"}
-
     def __init__(self, options: RnnSearchOptions, vocabularies: Vocabularies) -> None:
         super().__init__()
         o, self.options = options, options
@@ -48,9 +46,7 @@ class RnnSearch(Model):
     def _initialise(self) -> None:
         """Appendix B.1: N(0, 0.01^2), biases of 0; recurrent and attention weights are initialised by their layers."""
         for name, module in self.named_modules():
-            if isinstance(module, nn.Embedding):
-                nn.init.normal_(module.weight, std=self.options.embedding_std)
-            elif isinstance(module, nn.Linear) and name != "cell.keys":
+            if isinstance(module, nn.Embedding) or (isinstance(module, nn.Linear) and name != "cell.keys"):
                 nn.init.normal_(module.weight, std=0.01)
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)

@@ -56,14 +56,14 @@ def run(W, U, vectors, delta):
     return outputs
 
 
-def by_the_paper(model, source, target, delta):
-    """Section 3 for one sentence: the features before each word of target, which starts with BOS."""
+def by_the_paper(model, source, target, delta, scale):
+    """Section 3 for one sentence: the features before each word of target, which starts with BOS. scale: of embeddings"""
     w = {key: value.double() for key, value in model.state_dict().items()}
 
     def matrices(name):
         return w[f"{name}.inputs.weight"], w[f"{name}.cell.recurrent.weight"]
 
-    x = [w["source_embedding.weight"][word] for word in source]
+    x = [w["source_embedding.weight"][word] * scale for word in source]
     forwards = run(*matrices("bidirectional.0"), x, delta)
     backwards = run(*matrices("bidirectional.1"), x[::-1], delta)[::-1]
     x = [torch.cat(both) for both in zip(forwards, backwards, strict=True)]
@@ -83,7 +83,7 @@ def by_the_paper(model, source, target, delta):
         ]
         weights = torch.stack(energies).softmax(0)
         a = sum(weight * h for weight, h in zip(weights, memory, strict=True))
-        x = torch.cat([w["target_embedding.weight"][word], a])
+        x = torch.cat([w["target_embedding.weight"][word] * scale, a])
         states[0] = lstm(W_first, w["first.cell.recurrent.weight"], x, states[0], delta)
         x = states[0][0]
         for layer in range(3):
@@ -94,10 +94,11 @@ def by_the_paper(model, source, target, delta):
     return torch.stack(features)
 
 
-@pytest.mark.parametrize("training", [False, True])
-def test_features_are_those_of_the_papers_equations_step_by_step(training):
+@pytest.mark.parametrize(("training", "scale"), [(False, 1.0), (True, 1.0), (True, math.sqrt(D))])
+def test_features_are_those_of_the_papers_equations_step_by_step(training, scale):
     torch.manual_seed(1)
-    model = small(dropout=0.0, clip_start=0.5, clip_end=0.15, init_range=1.5).double().train(training)
+    options = {"dropout": 0.0, "clip_start": 0.5, "clip_end": 0.15, "init_range": 1.5, "scale_embeddings": scale != 1.0}
+    model = small(**options).double().train(training)
     sources, targets = [[7, 5, 9, 13, EOS], [4, 19, EOS]], [[BOS, 4, 24, 8], [BOS, 17, 6]]
     batch = Batch(
         torch.tensor([sources[0], [*sources[1], PAD, PAD]]),
@@ -107,7 +108,7 @@ def test_features_are_those_of_the_papers_equations_step_by_step(training):
     assert model.clip == (0.5 if training else 0.15)
     assert (features.abs() == model.clip).any()
     for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
-        torch.testing.assert_close(features[i, : len(target)], by_the_paper(model, source, target, model.clip))
+        torch.testing.assert_close(features[i, : len(target)], by_the_paper(model, source, target, model.clip, scale))
 
 
 def test_clipping_is_annealed_on_a_line_in_training_and_is_at_its_end_in_translation():
@@ -149,6 +150,3 @@ def test_weights_start_uniform_in_the_papers_range():
             assert parameter.abs().amax() <= 0.04
             if parameter.numel() > 1000:
                 assert parameter.std() == pytest.approx(0.04 / math.sqrt(3), rel=0.05)
-        model = small(init_range=0.04, hidden_size=64, embedding_std=1.0)
-        assert model.source_embedding.weight.std() == pytest.approx(1.0, rel=0.05)
-        assert model.output.linear.weight.abs().amax() <= 0.04
