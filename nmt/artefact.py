@@ -7,10 +7,12 @@ under a temporary name beside its final one, and renamed when it is complete (do
 import contextlib
 import errno
 import fcntl
+import glob
 import hashlib
 import json
 import os
 import platform
+import secrets
 import shutil
 import socket
 from collections.abc import Collection, Iterator, Mapping
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Self
 
 from nmt.errors import ArtefactError, LockedError, ResourceError, UserError, quoted
+from nmt.log import log
 from nmt.version import __version__
 
 FORMAT_VERSION: Final = 1
@@ -31,7 +34,10 @@ KIND_NAMES: Final = {  # in messages
 REPAIR: Final = "make the folder again, or copy it again"
 LOCK: Final = ".lock"
 MAX_HOLDER_BYTES: Final = 200  # of the text in a lock
+TEMPORARY_ENDING: Final = ".partial"
 REPLACED_ENDING: Final = ".replaced.partial"  # of a folder's name while its successor takes its place
+REMOVED_ENDING: Final = ".removed.partial"  # of a folder's name while its files are removed
+MAX_NAME: Final = 200  # characters of a file's name in that of its temporary, which must not exceed 255 bytes
 
 
 def sha256(path: Path) -> str:
@@ -69,21 +75,58 @@ def new_file(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
     """Open a new file, which gets its name when the block ends: temporary name, fsync, rename, fsync of the folder.
 
     needed: bytes to be written, if known
+
+    The temporary name is new and no link, so that of two writers of one file the last to end wins, whole. Temporaries of
+    writers that were killed are removed.
     """
-    temporary = path.with_name(f".{path.name}.partial")
+    name, folder = None, None
     try:
-        with temporary.open("wb") as file:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        _remove_unused(path)
+        name, file = _new_locked_file(path, folder)
+        with file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
-        _sync(path.parent)
+            os.replace(name, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.fsync(folder)
     except BaseException as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+        if name is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=folder)
         if isinstance(error, OSError):
             raise storage_error(error, path, needed) from error
         raise
+    finally:
+        if folder is not None:
+            os.close(folder)
+
+
+def _start_of_temporaries(path: Path) -> str:
+    return f".{path.name[:MAX_NAME]}."
+
+
+def _new_locked_file(path: Path, folder: int) -> tuple[str, BinaryIO]:
+    """The name of a new temporary in an open folder, and the file, locked as long as it is open: it is in use."""
+    while True:
+        name = f"{_start_of_temporaries(path)}{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY_ENDING}"
+        handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder)
+        file = os.fdopen(handle, "wb")
+        with contextlib.suppress(OSError):  # held for a moment by a process that looks for unused files
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(handle).st_nlink:
+            return name, file
+        file.close()  # removed by that process
+
+
+def _remove_unused(path: Path) -> None:
+    """Remove the temporaries of a file whose writers were killed."""
+    start = _start_of_temporaries(path)
+    for unused in path.parent.glob(glob.escape(start) + "*" + TEMPORARY_ENDING):
+        is_own = unused.name.startswith(f"{start}{os.getpid()}-")  # a look at its lock would end it
+        with contextlib.suppress(OSError):  # of another user
+            if not is_own and not unused.is_dir() and _holder(unused) is None:
+                unused.unlink(missing_ok=True)
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -134,7 +177,7 @@ class Lock:
     def _open_and_lock(self) -> BinaryIO:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            file = self._path.open("a+b")
+            file = open(self._path, "a+b", opener=_without_following)  # noqa: SIM115 - open until the lock is closed
         except OSError as error:
             raise storage_error(error, self._path) from error
         try:
@@ -174,43 +217,96 @@ def lock_holder(folder: Path) -> str | None:
 
     Do not call it in that process: the end of the look would end its lock, as POSIX demands.
     """
+    return _holder(folder / LOCK)
+
+
+def _holder(path: Path) -> str | None:
+    """What a locked file says; None if it is not locked, not there, or a link."""
     try:
-        with (folder / LOCK).open("rb") as file:
+        with open(path, "rb", opener=_without_following) as file:
             try:
                 fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except OSError:
-                return file.read(MAX_HOLDER_BYTES).decode(errors="replace").strip() or "unknown"
-    except FileNotFoundError:
-        pass
+                return (file.read(MAX_HOLDER_BYTES) or b"").decode(errors="replace").strip() or "unknown"
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            raise
     return None
 
 
-def _remove(path: Path) -> None:
-    """Remove a file, a link or a folder; a link is not followed."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+def _without_following(path: str, flags: int) -> int:
+    """Open a file whose name may be a link of somebody else's, which is an OSError. For `opener` of `open`."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
-def remove_folder(folder: Path) -> None:
-    """Remove a folder, which loses its name before its files; a link to one is removed and not followed.
+def remove_artefact(folder: Path) -> None:
+    """Remove an artefact, which loses its name before its files; a link to one is removed and not followed.
 
-    Raises NotADirectoryError for anything else.
+    What its manifest does not list stays, under the folder's name, with a warning. Raises NotADirectoryError for a file.
     """
     if not folder.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
-    if not folder.is_symlink():
-        removed = folder.with_name(f".{folder.name}.removed.partial")
-        _remove(removed)
-        folder = folder.rename(removed)
-    _remove(folder)
+    if folder.is_symlink():
+        folder.unlink()
+    else:
+        _finish_removal(folder.rename(folder.with_name(f".{folder.name}{REMOVED_ENDING}")), folder)
+
+
+def _finish_removal(removed: Path, name: Path) -> None:
+    """Remove what the manifest of an artefact lists; what remains gets the name back, or moves into the folder of that name."""
+    if not (remaining := _remove_listed(removed)):
+        return
+    shown = ", ".join(quoted(path.relative_to(removed)) for path in remaining)
+    log.warn(f"{quoted(name)}: not written by nmt, and therefore not removed: {shown}")
+    if not name.exists():
+        removed.rename(name)
+        return
+    for path in remaining:
+        kept = name / path.relative_to(removed)
+        while os.path.lexists(kept):
+            kept = kept.with_name(kept.name + "~")
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(kept)
+    shutil.rmtree(removed)
+
+
+def _remove_listed(folder: Path) -> list[Path]:
+    """Remove what the manifest of a folder lists, the manifest after it, and empty folders; what else is in it."""
+    listed, remaining, manifest = {folder / LOCK}, list[Path](), folder / MANIFEST
+    is_readable = False
+    with contextlib.suppress(ArtefactError):
+        listed |= {folder / name for name in _read_manifest(folder, tuple(KIND_NAMES))["files"]}
+        is_readable = True
+    for parent, folders, files in os.walk(folder, topdown=False):  # does not follow links
+        links = [name for name in folders if (Path(parent) / name).is_symlink()]
+        for path in (Path(parent) / name for name in (*links, *files)):
+            if path in listed:
+                path.unlink()
+            elif path != manifest or not is_readable:
+                remaining.append(path)
+        if Path(parent) != folder:
+            with contextlib.suppress(OSError):  # has remaining files
+                Path(parent).rmdir()
+    if is_readable:
+        manifest.unlink()
+    if not remaining:
+        folder.rmdir()
+    return sorted(remaining)
+
+
+@contextlib.contextmanager
+def removing(path: Path) -> Iterator[None]:
+    """Make a removal that fails a warning, where all that is wanted is in place already."""
+    try:
+        yield
+    except OSError as error:
+        log.warn(f"{quoted(path)}: cannot be removed: {error.strerror or error} (remove it)")
 
 
 def _put_in_place(temporary: Path, final: Path) -> None:
-    """Rename a complete folder to its final name. The folder it replaces is deleted last, or restored on an error."""
+    """Rename a complete folder to its final name. The folder it replaces is removed last, or restored on an error."""
     old = final.with_name(f".{final.name}{REPLACED_ENDING}")
-    _remove(old)
+    _finish_replacement(old, final)
     if final.exists():
         final.rename(old)
     try:
@@ -221,21 +317,36 @@ def _put_in_place(temporary: Path, final: Path) -> None:
         raise
     (final / LOCK).unlink()
     _sync(final.parent)
-    _remove(old)
+    with removing(old):
+        _finish_replacement(old, final)
+
+
+def _finish_replacement(old: Path, final: Path) -> None:
+    """Remove a replaced folder, or give it its name back if its successor never got it."""
+    if old.is_dir() and not old.is_symlink():
+        if final.exists():
+            _finish_removal(old, final)
+        else:
+            old.rename(final)
 
 
 def remove_leftovers(parent: Path) -> None:
     """Remove the temporaries of an interrupted run from a folder whose lock is held."""
-    for old in parent.glob(".*" + REPLACED_ENDING):
-        final = parent / old.name[1 : -len(REPLACED_ENDING)]
-        if not final.exists():  # interrupted between the two renames of a replacement
-            old.rename(final)
-    for path in parent.glob(".*.partial"):
-        _remove(path)
+    for path in sorted(parent.glob(".*" + TEMPORARY_ENDING)):
+        with removing(path):
+            if path.is_symlink() or not path.is_dir():
+                if _holder(path) is None:
+                    path.unlink()
+            elif path.name.endswith(REPLACED_ENDING):
+                _finish_replacement(path, parent / path.name[1 : -len(REPLACED_ENDING)])
+            elif path.name.endswith(REMOVED_ENDING):
+                _finish_removal(path, parent / path.name[1 : -len(REMOVED_ENDING)])
+            elif lock_holder(path) is None:
+                shutil.rmtree(path)
 
 
-def check_output(folder: Path, overwrite: bool) -> None:
-    """Raise UserError for an output folder with files, unless it is an artefact and may be overwritten."""
+def check_output(folder: Path, kind: str, overwrite: bool) -> None:
+    """Raise UserError for an output folder with files, unless it is an artefact of this kind and may be overwritten."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise UserError(f"{quoted(folder)}: is not a folder (name another)")
     if not folder.exists() or not any(folder.iterdir()):
@@ -244,6 +355,10 @@ def check_output(folder: Path, overwrite: bool) -> None:
         raise UserError(f"{quoted(folder)}: holds files that nmt did not write (name another folder)")
     if not overwrite:
         raise UserError(f"{quoted(folder)}: already there (name another folder, or give --overwrite)")
+    try:
+        _read_manifest(folder, (kind,))
+    except ArtefactError as error:
+        raise UserError(f"{error} (name another folder)") from None
 
 
 @contextlib.contextmanager
@@ -254,13 +369,17 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any]) -> Iterator[Pat
     facts: further entries of the manifest, read when the block ends
     """
     final = final.absolute()
-    temporary = final.with_name(f".{final.name}.partial")
+    temporary = final.with_name(f".{final.name}{TEMPORARY_ENDING}")
+    if temporary.is_symlink():
+        raise ResourceError(f"{quoted(temporary)}: is a symbolic link, which nmt does not make (remove it)")
     needed = None
     with Lock(temporary) as lock:
         try:
             for path in temporary.iterdir():
-                if path.name != LOCK:
-                    _remove(path)
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                elif path.name != LOCK:
+                    path.unlink()
             yield temporary
             needed = _size_of(temporary)
             files = {

@@ -5,6 +5,7 @@ without waits.
 """
 
 import os
+import signal
 import socket
 import threading
 import time
@@ -14,6 +15,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from nmt.errors import Interrupted, RankFailed, ResourceError, UserError, one_line, quoted
+from nmt.signals import end_with_parent
 
 MAX_WAIT_MINUTES: Final = 10_000_000  # 19 years
 MIN_START_MINUTES: Final = 2.0  # until all ranks have started
@@ -48,6 +50,8 @@ class World:
             return
         import torch.distributed as dist
 
+        if "TORCHELASTIC_RUN_ID" in os.environ:  # started by torchrun, or by `--devices`
+            end_with_parent(signal.SIGTERM)
         timeout, meeting = timedelta(minutes=minutes), timedelta(minutes=max(minutes, MIN_START_MINUTES))
         try:
             self._store = _store(self, meeting)

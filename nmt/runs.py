@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any, Final
 
-from nmt.artefact import MANIFEST, Artefact, read_json, remove_folder
+from nmt.artefact import MANIFEST, Artefact, read_json, remove_artefact, removing
 from nmt.errors import ArtefactError, quoted
 from nmt.log import log
 
@@ -99,7 +99,8 @@ class Checkpoints:
         keep = {*folders[-1:], *self.due()[-keep_last:], *self.ranked()[:keep_best]}
         for folder in folders:
             if folder not in keep:
-                remove_folder(folder)
+                with removing(folder):
+                    remove_artefact(folder)
 
 
 def _state(folder: Path) -> dict[str, Any]:

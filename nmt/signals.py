@@ -1,6 +1,7 @@
 """Signals as flags: a handler records the signal, and the work checks for it where it can stop safely."""
 
 import signal
+import sys
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final, Self
@@ -10,7 +11,16 @@ from nmt.errors import Interrupted
 StopCheck = Callable[[], None]
 """Called by long work now and then; may raise to stop it, as `Signals.check` does."""
 
+DIE_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
+
+
+def end_with_parent(number: int) -> None:
+    """Have this process get a signal when its parent ends, however that ends. On Linux alone."""
+    if sys.platform == "linux":
+        import ctypes  # slow, and only needed in children
+
+        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, number)
 
 
 class Signals:

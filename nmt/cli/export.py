@@ -69,7 +69,7 @@ def run(options: ExportOptions) -> None:
         import_ctranslate2()  # raises before any work
     use_threads(options.threads)
     output = Path(options.output)
-    check_output(output, options.overwrite)
+    check_output(output, "model" if options.format == "int8" else "ctranslate2", options.overwrite)
     dev = _development_set(*options.tune) if options.tune else None
     loaded = load_model(Path(options.model[0]), torch.device("cpu"))
     if output.resolve() == loaded.folder.resolve():

@@ -4,10 +4,10 @@ While sentencepiece learns it handles no signal, it keeps its memory afterwards,
 A process of its own can be ended at once, gives its memory back, and its loss is an ordinary error.
 """
 
-import ctypes
 import io
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -20,15 +20,14 @@ from typing import Final
 import msgspec
 import sentencepiece
 
-from nmt.data.workers import LOOK_SECONDS
+from nmt.data.workers import LOOK_SECONDS, Heartbeat
 from nmt.errors import ResourceError, UserError, quoted
 from nmt.log import log
-from nmt.signals import STOP_SIGNALS, Signals
+from nmt.signals import STOP_SIGNALS, Signals, StopCheck, end_with_parent
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
 from nmt.text.vocabulary import SentencepieceVocabulary
 
 MAX_COUNTED_WORDS: Final = 5_000_000
-DIE_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 LEARNT, REFUSED = b"M", b"E"
 # sentencepiece cuts its control pieces out of the text it learns from. Their names in the model begin with a control
 # character, which no cleaned text holds.
@@ -72,13 +71,19 @@ def learn_apart(texts: Iterable[list[str]], settings: SubwordSettings, signals: 
         [sys.executable, "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     assert process.stdin is not None and process.stdout is not None
+    heartbeat = Heartbeat([process.pid])
+
+    def check() -> None:
+        signals.check()
+        heartbeat.check()
+
     try:
         with suppress(BrokenPipeError):  # the process is lost, and has no answer
-            process.stdin.write(msgspec.json.encode(asdict(settings)) + b"\n")
+            _write(process.stdin.fileno(), msgspec.json.encode(asdict(settings)) + b"\n", check)
             for lines in texts:
-                process.stdin.write("".join(line + "\n" for line in lines).encode())
+                _write(process.stdin.fileno(), "".join(line + "\n" for line in lines).encode(), check)
         with log.progress(f"learning {settings.name}"):
-            answer = _answer(process, signals)
+            answer = _answer(process, check)
     finally:
         process.kill()
         with suppress(BrokenPipeError):
@@ -94,20 +99,30 @@ def learn_apart(texts: Iterable[list[str]], settings: SubwordSettings, signals: 
     return SentencepieceVocabulary(answer[1:])
 
 
-def _answer(process: "subprocess.Popen[bytes]", signals: Signals) -> bytes:
+def _write(pipe: int, data: bytes, check: StopCheck) -> None:
+    """Write all of data. check: called while the reader does not read, since a blocking write would not end at a signal"""
+    os.set_blocking(pipe, False)
+    rest = memoryview(data)
+    while rest:
+        if select.select([], [pipe], [], LOOK_SECONDS)[1]:
+            rest = rest[os.write(pipe, rest) :]
+        else:
+            check()
+
+
+def _answer(process: "subprocess.Popen[bytes]", check: StopCheck) -> bytes:
     while True:
         try:
             return process.communicate(timeout=LOOK_SECONDS)[0]  # closes its stdin first
         except subprocess.TimeoutExpired:
-            signals.check()
+            check()
 
 
 def _learn_from_stdin() -> None:
     """The other process: settings and texts, a line each, from stdin; the model or an error message to stdout."""
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # the parent handles signals, and ends this process
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
+    end_with_parent(signal.SIGKILL)
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=SubwordSettings)
     texts = (line.removesuffix(b"\n").decode() for line in sys.stdin.buffer)
     try:

@@ -158,7 +158,7 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
     Raises InputError for text that cannot be used, Interrupted when a signal asked to stop.
     """
     output = Path(options.output)
-    check_output(output, options.overwrite)
+    check_output(output, DATA_KIND, options.overwrite)
     settings_hash = hashlib.sha256(json.dumps(options.settings, sort_keys=True).encode()).hexdigest()
     manifest: dict[str, Any] = {"settings": settings_hash, "seed": options.seed}
     with Signals() as signals, new_folder(output, DATA_KIND, manifest) as folder:

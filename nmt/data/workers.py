@@ -4,10 +4,12 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from nmt.errors import ResourceError
@@ -18,6 +20,7 @@ _Result = TypeVar("_Result")
 
 WAITING_PER_WORKER: Final = 3
 LOOK_SECONDS: Final = 0.2  # between checks whether the work shall stop
+MAX_IDLE_SECONDS: Final = 600.0  # of processes that have work
 
 
 def in_order(
@@ -36,14 +39,19 @@ def in_order(
         return
     waiting: deque[Future[Any]] = deque()
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), become_worker, (task,))
-    done = False
+    heartbeat, done = Heartbeat(pool), False
+
+    def check() -> None:
+        signals.check()
+        heartbeat.check()
+
     try:
         for item in items:
             waiting.append(pool.submit(run_task, item))
             while len(waiting) >= WAITING_PER_WORKER * workers:
-                yield wait_for_result(waiting.popleft(), signals.check)
+                yield wait_for_result(waiting.popleft(), check)
         while waiting:
-            yield wait_for_result(waiting.popleft(), signals.check)
+            yield wait_for_result(waiting.popleft(), check)
         done = True
     except BrokenProcessPool:
         signals.check()  # it may have ended a worker too
@@ -67,10 +75,49 @@ def kill_workers(pool: Executor) -> None:
 
     A pool of threads only starts no further task.
     """
-    processes = list((getattr(pool, "_processes", None) or {}).values())
+    processes = list(_processes(pool).values())
     pool.shutdown(wait=False, cancel_futures=True)
     for process in processes:
         process.kill()
+
+
+def _processes(pool: Executor) -> dict[int, Any]:
+    """The processes of a pool by number; none of a pool of threads."""
+    return dict(getattr(pool, "_processes", None) or {})
+
+
+class Heartbeat:
+    """Finds processes that have work and do nothing: stopped by somebody, or waiting for a file that never comes.
+
+    processes: their numbers, or a pool. Without /proc nothing is found.
+    """
+
+    def __init__(self, processes: Executor | Collection[int]) -> None:
+        self._processes, self._has_proc = processes, Path("/proc/self/stat").exists()
+        self._seen, self._idle, self._looked = dict[int, int](), 0.0, time.monotonic()
+
+    def check(self) -> None:
+        """To be called while waiting for them. Raises ResourceError after 10 minutes in which none had any time of a CPU."""
+        now = time.monotonic()
+        passed = min(now - self._looked, 2 * LOOK_SECONDS)  # more if this process was stopped, and its children with it
+        numbers = _processes(self._processes) if isinstance(self._processes, Executor) else self._processes
+        seen = {number: _cpu_ticks(number) for number in numbers} if self._has_proc else {}
+        self._idle = self._idle + passed if seen and seen == self._seen else 0.0
+        self._seen, self._looked = seen, now
+        if self._idle > MAX_IDLE_SECONDS:
+            named = ", ".join(map(str, seen))
+            raise ResourceError(
+                f"processes with work have done nothing for {MAX_IDLE_SECONDS / 60:g} minutes: {named} (were they stopped?)"
+            )
+
+
+def _cpu_ticks(process: int) -> int:
+    """The time of CPUs that a process has had; 0 when it has ended."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[11]) + int(fields[12])  # of the user and of the system
 
 
 _task: Callable[[Any], Any] | None = None  # of a worker process

@@ -31,7 +31,7 @@ def average(options: AverageOptions, parts: Any) -> tuple[list[str], dict[str, d
     """
     use_threads(options.threads)
     output, device = Path(options.output), choose_device(options.device)
-    check_output(output, options.overwrite)
+    check_output(output, "model", options.overwrite)
     folders = chosen(options)
     facts, pipeline = _common_model(folders, output)
     dev = _development_set(options.score, pipeline, options.max_tokens) if options.score else None

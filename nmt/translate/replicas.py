@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from nmt.data.workers import become_worker, kill_workers, run_task, wait_for_result
+from nmt.data.workers import Heartbeat, become_worker, kill_workers, run_task, wait_for_result
 from nmt.device import use_threads
 from nmt.errors import ResourceError
 from nmt.signals import StopCheck
@@ -67,14 +67,19 @@ class Replicas(Generic[_Item, _Result]):
         if self._pool is None:
             self._pool = self._start_pool()
         work: Callable[[_Item], _Result] = run_task if are_processes(self._device.type) else self._work
-        complete = False
+        heartbeat, complete = Heartbeat(self._pool), False
+
+        def check_all() -> None:
+            check()
+            heartbeat.check()
+
         try:
             with warnings.catch_warnings():
                 # Python warns of threads in a process that forks; ours hold no lock that a replica takes
                 warnings.simplefilter("ignore", DeprecationWarning)
                 futures = [self._pool.submit(work, item) for item in items]
             for future in futures:
-                yield wait_for_result(future, check)
+                yield wait_for_result(future, check_all)
             complete = True
         except BrokenProcessPool:
             check()  # a signal may have ended them too

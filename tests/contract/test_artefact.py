@@ -1,5 +1,6 @@
 """Files and folders appear whole or not at all, and are checked before they are believed (contract: "Files and folders")."""
 
+import errno
 import json
 import os
 import signal
@@ -10,8 +11,9 @@ from pathlib import Path
 import pytest
 from conftest import small_disk
 
-from nmt.artefact import Artefact, Lock, check_output, new_folder, remove_folder, remove_leftovers, write_file
+from nmt.artefact import Artefact, Lock, check_output, new_folder, remove_artefact, remove_leftovers, write_file
 from nmt.errors import ArtefactError, LockedError, ResourceError, UserError
+from nmt.runs import Checkpoints
 
 
 def make(folder: Path, text: str = "words") -> Artefact:
@@ -163,18 +165,127 @@ def test_a_full_disk_is_told_with_path_and_bytes_and_leaves_nothing(tmp_path):
 def test_removing_never_follows_a_link(tmp_path):
     make(tmp_path / "m")
     (tmp_path / "link").symlink_to(tmp_path / "m")
-    remove_folder(tmp_path / "link")
+    remove_artefact(tmp_path / "link")
     assert os.listdir(tmp_path) == ["m"]
     with pytest.raises(NotADirectoryError):
-        remove_folder(tmp_path / "m/manifest.json")
+        remove_artefact(tmp_path / "m/manifest.json")
     assert (tmp_path / "m/manifest.json").exists()
 
 
 def test_an_output_folder_with_a_strangers_files_is_refused(tmp_path):
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(UserError, match="did not write"):
-        check_output(tmp_path, overwrite=True)
+        check_output(tmp_path, "model", overwrite=True)
     make(tmp_path / "m")
     with pytest.raises(UserError, match="already there"):
-        check_output(tmp_path / "m", overwrite=False)
-    check_output(tmp_path / "m", overwrite=True)
+        check_output(tmp_path / "m", "model", overwrite=False)
+    check_output(tmp_path / "m", "model", overwrite=True)
+    with pytest.raises(UserError, match="is the folder of a model"):
+        check_output(tmp_path / "m", "prepared-data", overwrite=True)
+
+
+def test_overwriting_and_removing_leave_a_users_own_files_and_name_them(tmp_path, capsys):
+    make(tmp_path / "m", "old")
+    (tmp_path / "m/sub/notes.txt").write_text("precious")
+    (tmp_path / "m/extra.txt").write_text("own")
+    (tmp_path / "m/link").symlink_to("/etc/passwd")
+    with new_folder(tmp_path / "m", "model", {}) as temporary:
+        write_file(temporary / "extra.txt", b"new")
+    assert Artefact(tmp_path / "m", "model").path("extra.txt").read_text() == "new"
+    assert (tmp_path / "m/extra.txt~").read_text() == "own"
+    assert (tmp_path / "m/sub/notes.txt").read_text() == "precious" and (tmp_path / "m/link").is_symlink()
+    told = capsys.readouterr().err
+    assert all(name in told for name in ("extra.txt", "sub/notes.txt", "link")) and "not removed" in told
+    remove_artefact(tmp_path / "m")
+    assert sorted(os.listdir(tmp_path / "m")) == ["extra.txt~", "link", "sub"] and os.listdir(tmp_path) == ["m"]
+
+
+@pytest.mark.parametrize("moment", ["before the rename", "after it", "while it is removed"])
+def test_an_interrupted_replacement_is_finished_later_without_loss(tmp_path, moment):
+    make(tmp_path / "m", "old")
+    (tmp_path / "m/notes.txt").write_text("precious")
+    (tmp_path / "m").rename(tmp_path / ".m.replaced.partial")
+    if moment != "before the rename":
+        make(tmp_path / "n", "new")
+        (tmp_path / "n").rename(tmp_path / "m")
+    if moment == "while it is removed":
+        (tmp_path / ".m.replaced.partial/sub/a.txt").unlink()
+    remove_leftovers(tmp_path)
+    assert os.listdir(tmp_path) == ["m"] and (tmp_path / "m/notes.txt").read_text() == "precious"
+    text = "old" if moment == "before the rename" else "new"
+    assert Artefact(tmp_path / "m", "model").path("sub/a.txt").read_text() == text
+
+
+def test_what_cannot_be_removed_is_a_warning_with_its_path(tmp_path, capsys, monkeypatch):
+    checkpoints = Checkpoints(tmp_path)
+    for update in (1, 2):
+        with new_folder(checkpoints.path(update), "checkpoint", {}) as temporary:
+            write_file(temporary / "a.txt", b"")
+
+    def refuse(path, target):
+        raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", refuse)
+        checkpoints.prune(1, 0)
+    assert "checkpoints/update-1: cannot be removed: Operation not permitted" in capsys.readouterr().err
+    assert len(checkpoints.all()) == 2
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from nmt.artefact import new_file
+with new_file(Path(sys.argv[1])) as file:
+    for i in range(1000):
+        file.write(sys.argv[2].encode() * 100)
+        file.flush()
+    print("written", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_of_two_writers_of_one_file_the_last_wins_whole_and_a_killed_one_is_swept(tmp_path):
+    def start(letter):
+        command = [sys.executable, "-c", WRITER, str(tmp_path / "out"), letter]
+        writer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert writer.stdout.readline() == b"written\n"
+        return writer
+
+    writers = [start(letter) for letter in "abc"]
+    assert len(os.listdir(tmp_path)) == 3  # three names
+    writers[2].kill()
+    writers[2].communicate()
+    for writer, letter in zip(writers, "ab", strict=False):
+        writer.communicate(b"\n")
+        assert writer.returncode == 0 and (tmp_path / "out").read_text() == letter * 100_000
+    write_file(tmp_path / "out", b"last")
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_a_link_under_a_temporary_name_is_never_followed(tmp_path):
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "a.txt").write_text("words")
+    for name in (".m.partial", ".n.partial"):
+        (tmp_path / name).symlink_to(precious)
+    with pytest.raises(ResourceError, match="is a symbolic link"):
+        make(tmp_path / "m")
+    (tmp_path / ".out.1-0.partial").symlink_to(precious / "a.txt")
+    write_file(tmp_path / "out", b"new")
+    (tmp_path / "locked").mkdir()
+    (tmp_path / "locked/.lock").symlink_to(precious / "a.txt")
+    with pytest.raises(ResourceError, match=r"locked/\.lock: cannot be written"):
+        Lock(tmp_path / "locked")
+    remove_leftovers(tmp_path)
+    assert os.listdir(precious) == ["a.txt"] and (precious / "a.txt").read_text() == "words"
+    assert sorted(os.listdir(tmp_path)) == ["locked", "out", "precious"]
+
+
+def test_leftovers_that_are_in_use_stay(tmp_path):
+    writer = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path / "m")], stdout=subprocess.PIPE)
+    writer.stdout.readline()
+    remove_leftovers(tmp_path)
+    assert (tmp_path / ".m.partial/half").exists()
+    writer.kill()
+    writer.communicate()

@@ -1,21 +1,25 @@
 """Workers give their results in the order of the work, whatever their number, and end at once when the work shall stop."""
 
+import multiprocessing
 import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
+from nmt.data import workers
+from nmt.data.learn import SubwordSettings, learn_apart
 from nmt.data.workers import LOOK_SECONDS, in_order
 from nmt.errors import Interrupted, ResourceError
 from nmt.signals import Signals
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
-def test_results_come_in_the_order_of_the_items(workers):
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_results_come_in_the_order_of_the_items(number):
     items = list(range(-20, 5))
-    assert list(in_order(abs, items, workers, Signals())) == [abs(item) for item in items]
+    assert list(in_order(abs, items, number, Signals())) == [abs(item) for item in items]
 
 
 @pytest.mark.parametrize("items", [1, 2, 9])
@@ -39,6 +43,53 @@ def test_an_error_of_the_task_arises_here_and_ends_the_other_workers():
 def test_a_lost_worker_is_told():
     with pytest.raises(ResourceError, match="a worker process was lost"):
         list(in_order(os._exit, [3, 3], 2, Signals()))
+
+
+def wait_until(holds) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def stop_itself(_item):
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def test_workers_that_somebody_stopped_are_told_and_ended(monkeypatch):
+    monkeypatch.setattr(workers, "MAX_IDLE_SECONDS", 1.0)
+    with pytest.raises(ResourceError, match=r"done nothing for .* minutes: \d+, \d+ \(were they stopped"):
+        list(in_order(stop_itself, [1, 2, 3], 2, Signals()))
+    wait_until(lambda: not multiprocessing.active_children())
+
+
+def test_a_signal_ends_workers_that_somebody_stopped():
+    with Signals() as signals:
+        threading.Timer(4, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        with pytest.raises(Interrupted):
+            list(in_order(stop_itself, [1, 2, 3], 2, signals))
+    wait_until(lambda: not multiprocessing.active_children())
+
+
+def children() -> list[int]:
+    return [int(number) for number in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()]
+
+
+@pytest.mark.parametrize("moment", ["while it reads", "while it learns"])
+def test_a_learning_process_that_somebody_stopped_is_told_and_ended(moment, monkeypatch):
+    monkeypatch.setattr(workers, "MAX_IDLE_SECONDS", 1.0)
+    before = set(children())
+
+    def texts():
+        yield ["aa bb"]
+        for child in set(children()) - before:
+            os.kill(child, signal.SIGSTOP)
+        if moment == "while it reads":
+            yield ["aa bb"] * 100_000  # more than a pipe holds
+
+    with pytest.raises(ResourceError, match="were they stopped"):
+        learn_apart(texts(), SubwordSettings("bpe", 20, 1.0, False), Signals())
+    assert set(children()) == before
 
 
 def test_closing_the_results_ends_the_workers():

@@ -216,6 +216,20 @@ def test_a_signal_to_one_rank_while_all_validate_ends_all_and_the_validation_is_
     assert one == other and one.count(b"valid_bleu") == 2
 
 
+def test_ranks_whose_launcher_was_killed_save_and_end(undisturbed, data, tmp_path):
+    arguments = held_arguments(data, tmp_path / "run", tmp_path / "held.py")
+    process = start(arguments, 3, PLACE=str(tmp_path))
+    for rank in range(3):
+        wait_for((tmp_path / f"rank-{rank}").exists, process, 90)
+    ranks = ranks_of(process)
+    process.kill()
+    (tmp_path / "go").touch()
+    process.communicate(timeout=100)  # until no rank holds its stderr
+    wait_for_end(ranks.values())
+    assert ended(start(arguments, 3, PLACE=str(tmp_path))) == (0, "")
+    assert (tmp_path / "run/metrics.jsonl").read_bytes() == (undisturbed / "metrics.jsonl").read_bytes()
+
+
 def test_what_is_wrong_for_all_ranks_is_told_once(undisturbed, data, tmp_path):
     shutil.copytree(undisturbed, tmp_path / "run")
     code, told = ended(start([*train_arguments(data, tmp_path / "run", 40), "--lr=0.5"]))

@@ -204,6 +204,11 @@ def test_an_output_file_that_was_there_stays_when_the_run_fails(trained, tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["output", "source"]
 
 
+def test_an_output_cannot_be_written_by_everybody_whatever_the_umask(trained, nmt, tmp_path):
+    done = nmt("translate", f"--model={trained}", f"--output={tmp_path / 'output'}", input=b"ban\n", umask=0)
+    assert done.returncode == 0 and (tmp_path / "output").stat().st_mode & 0o777 == 0o664
+
+
 def test_what_is_not_there_is_2_or_4(translate, trained, tmp_path, capsys):
     assert run(["translate", f"--model={trained}", f"--input={tmp_path / '[b]no'}"]) == 2
     assert "[b]no: no such file" in capsys.readouterr().err
