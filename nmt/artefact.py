@@ -15,11 +15,12 @@ import platform
 import secrets
 import shutil
 import socket
+import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self
 
-from nmt.errors import ArtefactError, LockedError, ResourceError, UserError, quoted
+from nmt.errors import ArtefactError, LockedError, OtherFormatError, ResourceError, UserError, quoted
 from nmt.log import log
 from nmt.version import __version__
 
@@ -127,6 +128,15 @@ def _remove_unused(path: Path) -> None:
         with contextlib.suppress(OSError):  # of another user
             if not is_own and not unused.is_dir() and _holder(unused) is None:
                 unused.unlink(missing_ok=True)
+
+
+def check_writable(folder: Path) -> None:
+    """Raise ResourceError if no file can be made in a folder."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise storage_error(error, folder) from error
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -468,7 +478,7 @@ def _read_manifest(folder: Path, kinds: tuple[str, ...]) -> dict[str, Any]:
         raise ArtefactError(f"{quoted(folder)}: is the folder of {name}; must be that of {expected}")
     if manifest.get("format") != FORMAT_VERSION:
         version = quoted(manifest.get("format"))
-        raise ArtefactError(
+        raise OtherFormatError(
             f"{quoted(folder)}: has format {version}, this nmt reads {FORMAT_VERSION} (use the nmt that wrote it)"
         )
     return manifest

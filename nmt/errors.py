@@ -38,6 +38,10 @@ class ArtefactError(UserError):
     code = 4
 
 
+class OtherFormatError(ArtefactError):
+    """A folder that another version of nmt wrote, whole perhaps, and not to be taken for damaged."""
+
+
 class ResourceError(UserError):
     """A lack of disk, memory or permission, or a lost worker."""
 

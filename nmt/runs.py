@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nmt.artefact import MANIFEST, Artefact, read_json, remove_artefact, removing
-from nmt.errors import ArtefactError, quoted
+from nmt.errors import ArtefactError, OtherFormatError, quoted
 from nmt.log import log
 
 WEIGHTS: Final = "model.safetensors"
@@ -35,8 +35,12 @@ class Checkpoints:
 
     def all(self) -> list[Path]:
         """Every checkpoint folder with a manifest, oldest first."""
-        folders = [path for path in self.folder.glob(PREFIX + "*") if (path / MANIFEST).is_file()]
-        return sorted((path for path in folders if path.name[len(PREFIX) :].isdecimal()), key=update_of)
+        return [path for path in self.named() if (path / MANIFEST).is_file()]
+
+    def named(self) -> list[Path]:
+        """Whatever has the name of a checkpoint, oldest first."""
+        paths = self.folder.glob(PREFIX + "*")
+        return sorted((path for path in paths if path.name[len(PREFIX) :].isdecimal()), key=update_of)
 
     def path(self, update: int) -> Path:
         return self.folder / f"{PREFIX}{update}"
@@ -71,20 +75,16 @@ class Checkpoints:
     def newest_valid(self) -> Artefact | None:
         """The newest whole checkpoint, with a warning for each damaged newer one; None without any checkpoint.
 
-        Raises ArtefactError if there are checkpoints but none is whole.
+        Raises ArtefactError if there are checkpoints but none is whole, or if another version of nmt wrote the newest.
         """
-        folders = self.all()
-        without_manifest = [path for path in self.folder.glob(PREFIX + "*") if path not in folders]
-        if without_manifest and not folders:
-            raise ArtefactError(
-                f"{quoted(without_manifest[0])}: has no {MANIFEST}, and there is no other checkpoint "
-                "(name another --output to begin anew)"
-            )
+        folders = self.named()
         for folder in reversed(folders):
             try:
                 artefact = Artefact(folder, "checkpoint")
                 artefact.check()
                 return artefact
+            except OtherFormatError:
+                raise
             except ArtefactError as error:
                 log.warn(f"{error}; trying the previous checkpoint")
         if folders:

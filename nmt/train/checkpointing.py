@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from nmt import registry
-from nmt.artefact import Artefact, new_folder, remove_leftovers, to_json, write_file
+from nmt.artefact import Artefact, check_writable, new_folder, remove_leftovers, to_json, write_file
 from nmt.checkpoint import (
     TRAINING_TENSORS,
     ModelFacts,
@@ -114,9 +114,10 @@ def _newest_checkpoint(run: Run) -> Artefact | None:
     checkpoint: Artefact | None = None
     if run.world.leads:
         run.checkpoints.folder.mkdir(parents=True, exist_ok=True)
+        check_writable(run.checkpoints.folder)
         remove_leftovers(run.checkpoints.folder)
         checkpoint = run.checkpoints.newest_valid()
-        for newer in run.checkpoints.all():  # never to be mistaken for what follows from here
+        for newer in run.checkpoints.named():  # never to be mistaken for what follows from here
             if checkpoint is not None and update_of(newer) > update_of(checkpoint.folder):
                 names = (newer.with_name(f"damaged-{newer.name}{f'.{i}' if i else ''}") for i in count())
                 newer.rename(next(name for name in names if not name.exists()))

@@ -385,6 +385,34 @@ def test_a_replacement_stopped_between_its_two_renames_loses_nothing(data, undis
     assert [line["update"] for line in lines if "loss" in line] == list(range(1, 31))
 
 
+def test_a_newest_checkpoint_without_manifest_is_told_and_kept_and_one_of_another_format_is_4(
+    data, undisturbed, tmp_path, capfd
+):
+    output = tmp_path / "run"
+    shutil.copytree(undisturbed, output)
+    newest = output / "checkpoints/update-25"
+    newest.mkdir()
+    (newest / "model.safetensors").write_bytes(b"precious")
+    code, told = going_on(output, data, capfd)
+    assert code == 0 and "update-25: has no manifest.json" in told
+    assert (output / "checkpoints/damaged-update-25/model.safetensors").read_bytes() == b"precious"
+    manifest = output / "checkpoints/update-30/manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
+    code, told = going_on(output, data, capfd)
+    assert code == 4 and "update-30: has format 99" in told and manifest.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_the_first_update(data, tmp_path, capfd):
+    checkpoints = tmp_path / "run/checkpoints"
+    checkpoints.mkdir(parents=True)
+    with small_disk(checkpoints, 1 << 20):
+        subprocess.run(["mount", "-o", "remount,ro", checkpoints], check=True)
+        capfd.readouterr()
+        assert run_in_process(train_arguments(data, tmp_path / "run", 20)) == 5
+        assert "checkpoints: cannot be written: Read-only file system" in capfd.readouterr().err
+    assert not (tmp_path / "run/metrics.jsonl").read_bytes()
+
+
 def test_checkpoints_without_a_manifest_are_never_a_start_from_zero(data, tmp_path, capfd):
     (tmp_path / "run/checkpoints/update-20").mkdir(parents=True)
     (tmp_path / "run/metrics.jsonl").write_text("precious\n")
