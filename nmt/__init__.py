@@ -3,6 +3,11 @@
 `register`, `preset`, `opt`, `part` and `options_class` are all that a plug-in's author needs; `load` opens a model folder.
 """
 
+import sys
+
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:  # `python -m nmt` is being looked for
+    del sys.path[0]  # the working directory, whose files are data and no modules
+
 import importlib
 from typing import Any
 

@@ -21,14 +21,14 @@ import msgspec
 import sentencepiece
 
 from nmt.data.workers import LOOK_SECONDS, Heartbeat
-from nmt.errors import ResourceError, UserError, quoted
+from nmt.errors import InputError, ResourceError, UserError, quoted
 from nmt.log import log
 from nmt.signals import STOP_SIGNALS, Signals, StopCheck, end_with_parent
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
 from nmt.text.vocabulary import SentencepieceVocabulary
 
 MAX_COUNTED_WORDS: Final = 5_000_000
-LEARNT, REFUSED = b"M", b"E"
+LEARNT, REFUSED, WITHOUT_TEXT = b"M", b"E", b"I"
 # sentencepiece cuts its control pieces out of the text it learns from. Their names in the model begin with a control
 # character, which no cleaned text holds.
 CONTROL_PIECES: Final = tuple(f"\x01{symbol}" for symbol in SYMBOLS)
@@ -60,11 +60,13 @@ def sum_counts(counts: Iterable[Counter[str]]) -> Counter[str]:
     return total
 
 
-def learn_apart(texts: Iterable[list[str]], settings: SubwordSettings, signals: Signals) -> SentencepieceVocabulary:
-    """`learn_subwords` in a process of its own. texts: lists of prepared lines
+def learn_apart(
+    texts: Iterable[list[str]], settings: SubwordSettings, signals: Signals, place: str
+) -> SentencepieceVocabulary:
+    """`learn_subwords` in a process of its own. texts: lists of prepared lines; place: whose they are, in messages
 
-    Raises Interrupted when a signal asked to stop, ResourceError when the process is lost, UserError when nothing can be
-    learnt, and whatever reading the texts raises.
+    Raises Interrupted when a signal asked to stop, ResourceError when the process is lost, InputError when there is no
+    text, UserError when nothing can be learnt, and whatever reading the texts raises.
     """
     start = f"import sys; sys.path[:] = {sys.path!r}; from nmt.data.learn import _learn_from_stdin; _learn_from_stdin()"
     process = subprocess.Popen(
@@ -90,6 +92,8 @@ def learn_apart(texts: Iterable[list[str]], settings: SubwordSettings, signals: 
             process.stdin.close()
         process.stdout.close()
         process.wait()
+    if answer[:1] == WITHOUT_TEXT:
+        raise InputError(f"{place}: {answer[1:].decode()}")
     if answer[:1] == REFUSED:
         raise UserError(answer[1:].decode())
     if answer[:1] != LEARNT:
@@ -128,7 +132,7 @@ def _learn_from_stdin() -> None:
     try:
         answer = LEARNT + learn_subwords(texts, settings).to_bytes()
     except UserError as error:
-        answer = REFUSED + str(error).encode()
+        answer = (WITHOUT_TEXT if isinstance(error, InputError) else REFUSED) + str(error).encode()
     with os.fdopen(os.dup(1), "wb") as out:
         out.write(answer)
 
@@ -174,7 +178,7 @@ def _learning_error(message: str, settings: SubwordSettings) -> UserError:
             f"(at least --vocab-size {sizes[2]}, or lower --character-coverage)"
         )
     if "!sentences_.empty()" in message:
-        return UserError(
+        return InputError(
             "there is no text to learn a vocabulary from (every line is empty, or longer than 4,192 bytes)"
         )
     return UserError(f"no {settings.name} vocabulary can be learnt: {quoted(message)}")

@@ -229,7 +229,7 @@ def _learn_vocabulary(options: PrepareOptions, train: TextSet, task: TextTask, s
     size = options.sample_size(train)
     log.info(f"learning {options.subword} from {size:,} of {train.num_pairs:,} pairs")
     with closing(in_order(task, train.sample(size, options.seed), options.workers, signals)) as texts:
-        learnt = learn_apart(texts, settings, signals)
+        learnt = learn_apart(texts, settings, signals, quoted(train.files[0].source))
     if learnt.size < options.vocab_size and options.subword != "char":
         log.warn(f"the text gives a vocabulary of {learnt.size:,} entries only, --vocab-size is {options.vocab_size:,}")
     return learnt

@@ -16,6 +16,7 @@ from nmt.text.archive import open_file
 from nmt.text.compression import ChunkReader, Stream
 
 BOM: Final = b"\xef\xbb\xbf"
+UTF_16_BOMS: Final = (b"\xff\xfe", b"\xfe\xff")
 COUNT_BLOCK_BYTES: Final = 1 << 20
 COMPRESSED_NAME: Final = r"(\.(gz|bz2|xz))?$"  # how the name of a text ends that may be compressed
 STORAGE_ENDINGS: Final = re.compile(rf"(\.sgm)?{COMPRESSED_NAME}", re.IGNORECASE)
@@ -29,6 +30,13 @@ NAMED_ENTITIES: Final = {b"amp": b"&", b"lt": b"<", b"gt": b">", b"quot": b'"', 
 MAX_SEGMENT_BYTES: Final = 1 << 20  # the longest of WMT's are some thousand
 
 
+# White space and what has no width: soft hyphen, joiners, fillers, marks of direction, variation selectors, tags.
+is_invisible: Final = re.compile(
+    "[\\s\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
+).fullmatch
+
+
 def clean(text: str) -> str:
     """One line: each control character, line separator and paragraph separator becomes a space."""
     return NOT_TEXT.sub(" ", text)
@@ -40,11 +48,13 @@ class Line(NamedTuple):
     text: the cleaned text, with U+FFFD for bytes that are not UTF-8
     bad_byte: position of the first byte that is not UTF-8, counted from 1; None if there is none
     num_bad: number of U+FFFD that stand for such bytes
+    is_utf_16: whether it begins a text with the byte order mark of UTF-16
     """
 
     text: str
     bad_byte: int | None = None
     num_bad: int = 0
+    is_utf_16: bool = False
 
 
 def decode_line(raw: bytes, first: bool = False) -> Line:
@@ -56,7 +66,7 @@ def decode_line(raw: bytes, first: bool = False) -> Line:
     except UnicodeDecodeError as error:
         text = raw[start:].decode(errors="replace")
         num_bad = text.count("\ufffd") - raw.count("\ufffd".encode())
-        return Line(clean(text), start + error.start + 1, num_bad)
+        return Line(clean(text), start + error.start + 1, num_bad, first and raw.startswith(UTF_16_BOMS))
 
 
 @contextmanager
@@ -79,9 +89,10 @@ def raw_lines(path: Path) -> Iterator[bytes]:
 
 def bad_bytes(place: str, number: int, line: Line) -> InputError:
     """The error for a line that is not UTF-8. place: name of the text, quoted; number: of the line, counted from 1"""
-    return InputError(
-        f"{place}:{number}:{line.bad_byte}: not UTF-8 (mend the file: `iconv -c -f utf-8 -t utf-8` drops such bytes)"
-    )
+    position = f"{place}:{number}:{line.bad_byte}"
+    if line.is_utf_16:
+        return InputError(f"{position}: UTF-16, not UTF-8 (convert the file: `iconv -f utf-16 -t utf-8`)")
+    return InputError(f"{position}: not UTF-8 (mend the file: `iconv -c -f utf-8 -t utf-8` drops such bytes)")
 
 
 def checked_line(path: Path, number: int, raw: bytes) -> str:

@@ -12,7 +12,7 @@ import msgspec
 
 from nmt.artefact import Artefact, to_json, write_file
 from nmt.errors import ArtefactError, UserError, quoted
-from nmt.text.corpus import clean
+from nmt.text.corpus import clean, is_invisible
 from nmt.text.steps import NOT_TEXT_BUT_LF, TOKENIZERS, UNICODE_FORMS, Truecaser, UnicodeForm
 from nmt.text.vocabulary import SPACE_MARK, VOCABULARIES, EncodedTexts, SubwordName, Vocabulary
 
@@ -67,7 +67,7 @@ class TextPreparer:
         return tokenized if self.truecaser is None else list(map(self.truecaser, tokenized))
 
     def normalize(self, texts: Sequence[str]) -> list[str]:
-        """Each text as one line: Unicode form, then punctuation, then case."""
+        """Each text as one line: Unicode form, then punctuation, then case. One that shows nothing becomes empty."""
         if not texts:
             return []
         joined = "\n".join(map(str.replace, texts, repeat("\n"), repeat(" ")))
@@ -75,6 +75,7 @@ class TextPreparer:
         lines = list(map(UNICODE_FORMS[self._settings.normalization], clean_lines))
         if self._settings.normalize_punctuation:
             lines = list(map(self._moses.normalize, lines))
+        lines = ["" if is_invisible(line) else line for line in lines]
         return list(map(str.lower, lines)) if self._settings.lowercase else lines
 
     @cached_property

@@ -16,7 +16,7 @@ from nmt.artefact import new_file
 from nmt.errors import InputError
 from nmt.log import Bar, log
 from nmt.signals import Signals
-from nmt.text.corpus import decode_line
+from nmt.text.corpus import bad_bytes, decode_line
 from nmt.translate.distributed import SharedTranslator
 from nmt.translate.line_warnings import NOT_UTF8, LineWarnings
 from nmt.translate.requests import MAX_LINE_BYTES, Form, Request, read_request
@@ -124,6 +124,8 @@ def _decoded(
             line = decode_line(raw_line, number == 1)
             if line.bad_byte is not None:
                 position = f"{number}:{line.bad_byte}"
+                if line.is_utf_16:
+                    raise bad_bytes(warnings.place, number, line)
                 if strict:
                     yield first, lines
                     raise InputError(f"{warnings.place}:{position}: not UTF-8 (mend the text, or leave --strict out)")

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -383,6 +384,8 @@ def test_a_value_may_be_none(dumped, call):
         ("dump-config = true", "give --dump-config as a flag"),
         ("preset = 3", "--preset '3': must be TEXT|none (set by"),
         ("dropout = [0.1]", "--dropout '[0.1]': must be FLOAT (set by"),
+        ("seed = " + "1" * 10_000, "not valid TOML: Exceeds the limit"),
+        ("seed = " + "[" * 100_000, "not valid TOML: maximum recursion depth"),
     ],
 )
 def test_a_settings_file_that_sets_what_it_cannot_is_refused(line, told, call, tmp_path):
@@ -390,6 +393,13 @@ def test_a_settings_file_that_sets_what_it_cannot_is_refused(line, told, call, t
     config.write_text(line)
     refused = call("train", *RUN, "--config", config)
     assert refused.code == 2 and told in refused.err and "s.toml" in refused.err
+
+
+def test_the_module_imports_nothing_from_the_working_directory(tmp_path):
+    for name in ("typer", "torch", "numpy", "json"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('from the working directory')")
+    done = subprocess.run([sys.executable, "-m", "nmt", "list", "model"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "transformer" in done.stdout, done.stderr
 
 
 def test_a_folder_as_settings_file_is_2(call, tmp_path):

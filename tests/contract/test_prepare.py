@@ -400,7 +400,10 @@ def test_bad_bytes_are_skipped_or_replaced_when_asked_for(tmp_path, policy, kept
         ({"train": ("none",)}, 2, "none.en: no such file, nor the same name with .gz"),
         ({"train": ("empty",)}, 3, "has no lines"),
         ({"train": ("blank",)}, 3, "no training pair is left .1 empty."),
-        ({"train": ("blank",), "subword": "bpe", "vocab_size": 50}, 2, "no text to learn"),
+        ({"train": ("blank",), "subword": "bpe", "vocab_size": 50}, 3, r"blank\.en: there is no text to learn"),
+        ({"train": ("invisible",)}, 3, "no training pair is left .4 empty."),
+        ({"train": ("one",), "valid": ("utf-16",)}, 3, r"utf-16\.en:1:1: UTF-16, not UTF-8"),
+        ({"train": ("utf-16",), "on_bad_line": "skip"}, 3, r"utf-16\.en:1:1: UTF-16, not UTF-8"),
         ({"train": ("one",), "subword": "bpe", "vocab_size": 6}, 2, "at least --vocab-size"),
         ({"train": ("one",), "valid": ("one", "sub/one")}, 2, "2 valid sets have the name 'one'"),
         ({"source": ("one.en",), "target": ("/dev/null",)}, 2, "not a regular file"),
@@ -411,6 +414,9 @@ def test_what_cannot_be_prepared_is_told_and_leaves_nothing(tmp_path, monkeypatc
     (tmp_path / "sub").mkdir()
     for name, lines in (("empty", []), ("blank", [""]), ("one", ["a house"]), ("sub/one", ["a house"])):
         write(tmp_path / name, lines, lines)
+    for language in ("en", "de"):
+        (tmp_path / f"invisible.{language}").write_text("\u200b\n\u2060 \ufeff\n\u3164\n\u00ad\u200e\n")
+        (tmp_path / f"utf-16.{language}").write_text("a house\n", encoding="utf-16")
     before = sorted(os.listdir(tmp_path))
     with pytest.raises(UserError, match=told.replace("'", ".?")) as caught:
         prepare(options(tmp_path, **given))

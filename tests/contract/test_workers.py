@@ -88,7 +88,7 @@ def test_a_learning_process_that_somebody_stopped_is_told_and_ended(moment, monk
             yield ["aa bb"] * 100_000  # more than a pipe holds
 
     with pytest.raises(ResourceError, match="were they stopped"):
-        learn_apart(texts(), SubwordSettings("bpe", 20, 1.0, False), Signals())
+        learn_apart(texts(), SubwordSettings("bpe", 20, 1.0, False), Signals(), "text")
     assert set(children()) == before
 
 

@@ -114,6 +114,13 @@ def test_separators_and_control_characters_are_spaces_and_a_carriage_return_befo
     assert len(set(output.splitlines())) == 1
 
 
+def test_a_line_that_shows_nothing_is_empty_and_utf_16_is_refused_by_name(translate, capsys):
+    assert translate("\u200b\n\u2060 \u3164\n\u00ad\ufe0f\n".encode()) == (0, b"\n\n\n")
+    for encoding in ("utf-16-le", "utf-16-be"):
+        assert translate("\ufeffban des\n".encode(encoding))[0] == 3
+        assert "source:1:1: UTF-16, not UTF-8 (convert" in capsys.readouterr().err
+
+
 def test_a_bom_at_the_start_is_nothing_and_a_last_line_needs_no_lf(translate):
     assert translate(b"\xef\xbb\xbfban des\nlora") == translate(b"ban des\nlora\n")
 
