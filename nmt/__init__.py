@@ -5,7 +5,7 @@
 
 import sys
 
-if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:  # `python -m nmt` is being looked for
+if sys.orig_argv[1:3] == ["-m", "nmt"] and not sys.flags.safe_path:
     del sys.path[0]  # the working directory, whose files are data and no modules
 
 import importlib

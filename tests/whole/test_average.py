@@ -86,6 +86,10 @@ def test_average_takes_named_or_best_checkpoints_and_refuses_what_is_not_there(t
     assert call(*last, "--output", tmp_path / "x").code == 2
     assert call("average", "--run", trained, "--last=2", "--output", tmp_path / "b").code == 2
     replaced = call("average", *named, "--output", best, "--overwrite")
+    assert replaced.code == 2 and "must be that of a model" in replaced.err
+    replaced = call(
+        "average", "--checkpoint", tmp_path / "b", tmp_path / "n", "--output", tmp_path / "b", "--overwrite"
+    )
     assert replaced.code == 2 and "is one of the folders to average" in replaced.err
     damaged = call("average", "--checkpoint", tmp_path / "nowhere", "--output", tmp_path / "x")
     assert damaged.code == 4 and not (tmp_path / "x").exists()
