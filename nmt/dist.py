@@ -20,7 +20,9 @@ from nmt.signals import end_with_parent
 MAX_WAIT_MINUTES: Final = 10_000_000  # 19 years
 MIN_START_MINUTES: Final = 2.0  # until all ranks have started
 ANSWER_SECONDS: Final = 5  # for a rank to answer that it waits too
+LAUNCHED: Final = "TORCHELASTIC_RUN_ID"  # variable of a process that torchrun or `--devices` has started
 WAITED: Final = "waited"
+ENDED: Final = " ended "
 UNREACHABLE: Final = "rank 0, where all ranks meet, cannot be reached"
 NETWORK_ERRORS: Final = ("gloo", "nccl", "process group", "pair closure", "connection closed", "connection reset")
 
@@ -50,7 +52,7 @@ class World:
             return
         import torch.distributed as dist
 
-        if "TORCHELASTIC_RUN_ID" in os.environ:  # started by torchrun, or by `--devices`
+        if LAUNCHED in os.environ:
             end_with_parent(signal.SIGTERM)
         timeout, meeting = timedelta(minutes=minutes), timedelta(minutes=max(minutes, MIN_START_MINUTES))
         try:
@@ -75,6 +77,7 @@ class World:
             code = error.code if isinstance(error, UserError) else 1
             self._leave(f"{code} {type(error).__name__}: {one_line(str(error))}")
             if isinstance(error, UserError) and not self.leads and self._leader_left():
+                _let_others_end_first()
                 return RankFailed(error.code)
         return error
 
@@ -98,6 +101,8 @@ class World:
         thread.start()
         thread.join(2 * ANSWER_SECONDS)
         answer = answers[0] if answers else UNREACHABLE
+        if isinstance(answer, RankFailed) or ENDED in answer:
+            _let_others_end_first()
         if isinstance(answer, RankFailed):
             return answer
         if answer == UNREACHABLE and "closed" in message:  # the leader ended, and it or its launcher reports why
@@ -117,7 +122,7 @@ class World:
             return UNREACHABLE
         if left.get(0, WAITED) != WAITED and not left[0].startswith("1 "):
             return RankFailed(int(left[0].partition(" ")[0]))
-        ended = [f"rank {rank} ended ({why.partition(' ')[2]})" for rank, why in left.items() if why != WAITED]
+        ended = [f"rank {rank}{ENDED}({why.partition(' ')[2]})" for rank, why in left.items() if why != WAITED]
         absent = [f"rank {rank} does not answer" for rank in keys if rank not in left]
         return "; ".join([*ended, *absent]) or "the connection was lost"
 
@@ -188,6 +193,13 @@ class World:
     def share(self, items: Sequence[Any]) -> Sequence[Any]:
         """Every size-th item, this rank's share; `merge_shares` undoes it."""
         return items[self.rank :: self.size]
+
+
+def _let_others_end_first() -> None:
+    """Wait for the launcher to end this process: the rank that failed is to tell its error, and its exit code is to count."""
+    if LAUNCHED in os.environ:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        time.sleep(ANSWER_SECONDS)
 
 
 def merge_shares(shares: Sequence[Sequence[Any]]) -> list[Any]:

@@ -56,13 +56,21 @@ def launch(devices: int, arguments: Sequence[str], after: str) -> int:
             elastic_launch(config, sys.executable)("-m", "nmt", *arguments)
             return 0
         except ChildFailedError as error:
-            rank, failure = error.get_first_failure()
+            rank, failure = min(error.failures.items(), key=lambda item: _distance_from_cause(item[1].exitcode))
             if failure.exitcode in REPORTED_CODES or failure.exitcode > 128:
                 return int(failure.exitcode)
             lost = f"rank {rank} (process {failure.pid}) ended by signal {-failure.exitcode}, and all ranks with it"
             raise ResourceError(f"{lost} ({after})") from None
         except SignalException as received:
             return 128 + int(received.sigval)
+
+
+def _distance_from_cause(code: int) -> int:
+    """How far a rank's end is from what ended all, where several have ended: a signal, an error, a lost connection.
+
+    The launcher itself ends the last ones by SIGTERM.
+    """
+    return 3 if code == -signal.SIGTERM else 0 if code < 0 else 2 if code == ResourceError.code else 1
 
 
 def flags_of_each(devices: int, device: str, threads: int | None) -> list[str]:

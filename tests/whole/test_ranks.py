@@ -13,8 +13,11 @@ from pathlib import Path
 
 import pytest
 from conftest import ENVIRONMENT, NMT, SLOW, SLOW_UPDATE, TINY, train_arguments, wait_for
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
+import nmt.cli.launch as launcher
 from nmt.artefact import Artefact, Lock
+from nmt.errors import ResourceError
 from nmt.translate.distributed import ranges
 
 DRY = ["--dropout=0"]  # its draws are of the rank and the micro-batch
@@ -214,6 +217,27 @@ def test_a_signal_to_one_rank_while_all_validate_ends_all_and_the_validation_is_
         assert ended(start([*train_arguments(data, tmp_path / name, 20), *asked])) == (0, "")
     one, other = ((tmp_path / name / "metrics.jsonl").read_bytes() for name in ("cut", "whole"))
     assert one == other and one.count(b"valid_bleu") == 2
+
+
+@pytest.mark.parametrize(
+    ("codes", "wanted"),
+    [([5, 2, 5], 2), ([-15, 2, -15], 2), ([5, 143, 5], 143), ([5, -9, -15], "rank 1 .* by signal 9")],
+)
+def test_of_ranks_that_end_at_once_the_one_that_ended_all_is_told(codes, wanted, monkeypatch):
+    def all_end(*_):
+        raise ChildFailedError(
+            "nmt", {rank: ProcessFailure(rank, 100 + rank, code, "") for rank, code in enumerate(codes)}
+        )
+
+    monkeypatch.setattr(launcher, "elastic_launch", lambda *_: all_end)
+    monkeypatch.setattr(launcher.logging, "disable", lambda _: None)
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", "ERROR")
+    if isinstance(wanted, int):
+        assert launcher.launch(3, ["train"], "go on") == wanted
+    else:
+        with pytest.raises(ResourceError, match=wanted):
+            launcher.launch(3, ["train"], "go on")
 
 
 def test_ranks_whose_launcher_was_killed_save_and_end(undisturbed, data, tmp_path):
