@@ -73,12 +73,7 @@ def learn_apart(
         [sys.executable, "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     assert process.stdin is not None and process.stdout is not None
-    heartbeat = Heartbeat([process.pid])
-
-    def check() -> None:
-        signals.check()
-        heartbeat.check()
-
+    check = Heartbeat([process.pid], signals.check).check
     try:
         with suppress(BrokenPipeError):  # the process is lost, and has no answer
             _write(process.stdin.fileno(), msgspec.json.encode(asdict(settings)) + b"\n", check)

@@ -39,12 +39,7 @@ def in_order(
         return
     waiting: deque[Future[Any]] = deque()
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), become_worker, (task,))
-    heartbeat, done = Heartbeat(pool), False
-
-    def check() -> None:
-        signals.check()
-        heartbeat.check()
-
+    check, done = Heartbeat(pool, signals.check).check, False
     try:
         for item in items:
             waiting.append(pool.submit(run_task, item))
@@ -89,15 +84,17 @@ def _processes(pool: Executor) -> dict[int, Any]:
 class Heartbeat:
     """Finds processes that have work and do nothing: stopped by somebody, or waiting for a file that never comes.
 
-    processes: their numbers, or a pool. Without /proc nothing is found.
+    processes: their numbers, or a pool; without /proc nothing is found
+    stop: called first by each check
     """
 
-    def __init__(self, processes: Executor | Collection[int]) -> None:
-        self._processes, self._has_proc = processes, Path("/proc/self/stat").exists()
+    def __init__(self, processes: Executor | Collection[int], stop: StopCheck) -> None:
+        self._processes, self._stop, self._has_proc = processes, stop, Path("/proc/self/stat").exists()
         self._seen, self._idle, self._looked = dict[int, int](), 0.0, time.monotonic()
 
     def check(self) -> None:
         """To be called while waiting for them. Raises ResourceError after 10 minutes in which none had any time of a CPU."""
+        self._stop()
         now = time.monotonic()
         passed = min(now - self._looked, 2 * LOOK_SECONDS)  # more if this process was stopped, and its children with it
         numbers = _processes(self._processes) if isinstance(self._processes, Executor) else self._processes

@@ -67,12 +67,7 @@ class Replicas(Generic[_Item, _Result]):
         if self._pool is None:
             self._pool = self._start_pool()
         work: Callable[[_Item], _Result] = run_task if are_processes(self._device.type) else self._work
-        heartbeat, complete = Heartbeat(self._pool), False
-
-        def check_all() -> None:
-            check()
-            heartbeat.check()
-
+        check_all, complete = Heartbeat(self._pool, check).check, False
         try:
             with warnings.catch_warnings():
                 # Python warns of threads in a process that forks; ours hold no lock that a replica takes
