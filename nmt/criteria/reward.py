@@ -6,7 +6,7 @@ Dimensions: B pairs, T target positions, C different candidates of all pairs.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 import torch
@@ -18,7 +18,9 @@ from nmt.batch import Batch, pad_rows
 from nmt.criteria.base import Criterion, CriterionContext, Loss, Term
 from nmt.criteria.cross_entropy import chunk_rows
 from nmt.criteria.options import RewardOptions
+from nmt.decoders.base import Decoder
 from nmt.models.base import Model
+from nmt.options import Part
 from nmt.symbols import BOS, EOS, PAD
 
 MIN_PASS_TOKENS: Final = 1024  # of candidates, padding counted: smaller passes are slow, and save little memory
@@ -56,12 +58,13 @@ class Reward(Criterion):
     def __init__(self, options: RewardOptions, context: CriterionContext) -> None:
         self.options, self.context = options, context
         self.decoder, self.metric = context.build(options.decoder), context.build(options.reward)
+        self.decoder_of_one = context.build(_of_one_sample(options.decoder))  # for validation: its pairs are enough
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
         """See Criterion. The value is likelihood_weight * nll - reward; its gradient is that of the estimate."""
         size = self.context.pipeline.target.size
         nll = -_log_probs(model, batch, size)  # B
-        candidates = self._candidates(batch)
+        candidates = self._candidates(batch, self.decoder if model.training else self.decoder_of_one)
         # In passes that take no more memory than the batch itself, and are computed again for their gradient.
         passes = candidates.batch.split(max(batch.cells, MIN_PASS_TOKENS))
         sums = [checkpoint(_log_probs, model, rows, size, use_reentrant=False) for rows in passes]
@@ -93,13 +96,13 @@ class Reward(Criterion):
         largest = scaled.new_full((int(pairs.max()) + 1,), -torch.inf).scatter_reduce(0, pairs, scaled.detach(), "amax")
         return candidates.mean(candidates.rewards, (scaled - largest[pairs]).exp())
 
-    def _candidates(self, batch: Batch) -> _Candidates:
+    def _candidates(self, batch: Batch, decoder: Decoder) -> _Candidates:
         """Draw samples of each pair, and reward them."""
         pairs: list[int] = []
         targets: list[tuple[int, ...]] = []
         counts: list[int] = []
         rewards: list[float] = []
-        samples = self.context.search(self.decoder, batch.source)
+        samples = self.context.search(decoder, batch.source)
         for pair, (hypotheses, target) in enumerate(zip(samples, batch.target_output.tolist(), strict=True)):
             reference = tuple(target[: target.index(EOS)])
             drawn = Counter(tuple(hypothesis.tokens) for hypothesis in hypotheses)
@@ -121,6 +124,13 @@ class Reward(Criterion):
         references, sources = [pipeline.target.decode(reference)] * count, [pipeline.source.decode(source)] * count
         scores = self.metric.sentence_scores(texts, [references], sources)
         return [(score if self.metric.higher_is_better else -score) / 100 for score in scores]
+
+
+def _of_one_sample(decoder: Part) -> Part:
+    """The same search with one hypothesis a sentence."""
+    if decoder.options is None:
+        return replace(decoder, values={**decoder.values, "n_best": 1})
+    return replace(decoder, options=replace(decoder.options, n_best=1)) if hasattr(decoder.options, "n_best") else decoder
 
 
 def _log_probs(model: Model, batch: Batch, size: int) -> Tensor:

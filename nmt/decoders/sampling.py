@@ -1,8 +1,8 @@
 """Sampling: tokens drawn by their probability, with draws that do not depend on the batch.
 
-A token is drawn by the Gumbel-max trick: the greatest of log-probability + Gumbel noise. The noise is a function of
-(sampling_seed, source sentence, number of the sample, step, token), so a sentence gives the same samples in any batch, on any
-device, and at any place of the input; two equal lines give equal samples.
+A token is drawn by inverse transform sampling: the first whose cumulative probability exceeds a uniform number. That number is
+a function of (sampling_seed, source sentence, number of the sample, step), so a sentence gives the same samples in any batch,
+on any device, and at any place of the input; two equal lines give equal samples.
 Dimensions: B sentences, S source positions, N rows, V vocabulary, K tokens that may be drawn.
 """
 
@@ -54,16 +54,16 @@ class Sampling(Decoder):
     def _choose(self, keys: Tensor, log_probs: Tensor, rows: Tensor, step: int) -> Tensor:
         """Draw the next tokens, see Choose. keys: (N,) random bits of each path"""
         values, tokens = self._candidates(log_probs / self.options.temperature)  # N K
-        noise = _gumbel(_hash(keys[rows] ^ _hash(torch.full_like(rows, step))), tokens)  # N K
-        return tokens.gather(1, (values + noise).argmax(1, keepdim=True)).squeeze(1)
+        drawn = draw(values, _hash(keys[rows] ^ _hash(torch.full_like(rows, step))))
+        return drawn if tokens is None else tokens.gather(1, drawn[:, None]).squeeze(1)
 
-    def _candidates(self, log_probs: Tensor) -> tuple[Tensor, Tensor]:
-        """The log-probabilities, not normalised, and ids of the tokens that may be drawn: (N, V) -> (N, K), (N, K)."""
+    def _candidates(self, log_probs: Tensor) -> tuple[Tensor, Tensor | None]:
+        """What may be drawn of (N, V): log-probabilities (N, K), not normalised, and their ids (N, K), None for all V."""
         options, V = self.options, log_probs.shape[1]
         if options.epsilon:
             log_probs = above_epsilon(log_probs, options.epsilon)
         if not options.top_k and options.top_p == 1:
-            return log_probs, torch.arange(V, device=log_probs.device).expand_as(log_probs)
+            return log_probs, None
         values, tokens = log_probs.topk(min(options.top_k or V, V))  # in descending order
         return (values if options.top_p == 1 else top_p(values, options.top_p)), tokens
 
@@ -86,10 +86,16 @@ def _hash(bits: Tensor) -> Tensor:
     return bits ^ (bits >> 16)
 
 
-def _gumbel(keys: Tensor, tokens: Tensor) -> Tensor:
-    """Gumbel noise of each token, a function of its row's key: keys (N,), tokens (N, K) -> (N, K) float64"""
-    uniform = (_hash(_hash(tokens) ^ keys[:, None]).double() + 0.5) / 2**32
-    return -torch.log(-torch.log(uniform))
+def draw(log_probs: Tensor, bits: Tensor) -> Tensor:
+    """Draw a column of each row by its probability (Devroye, 1986, section III.2): (N,) int64.
+
+    log_probs: (N, K), not necessarily normalised; a column of -inf is never drawn
+    bits: (N,) 32 random bits of each row in int64, which decide
+    """
+    cumulative = torch.softmax(log_probs, 1).cumsum(1, dtype=torch.float64)  # N K
+    uniform = (bits.double() + 0.5) / 2**32  # below 1, so that the last column that may be drawn exceeds it
+    found = torch.searchsorted(cumulative, uniform[:, None] * cumulative[:, -1:], right=True).squeeze(1)
+    return found.clamp(max=log_probs.shape[1] - 1)  # rows of NaN
 
 
 def top_p(log_probs: Tensor, p: float) -> Tensor:

@@ -12,6 +12,7 @@ from nmt.decoders.beam import Beam, BeamOptions, Beams
 from nmt.decoders.filters import leave_only
 from nmt.decoders.greedy import Greedy
 from nmt.decoders.sampling import Sampling, SamplingOptions, top_p
+from nmt.decoders.sampling import draw as draw_columns
 from nmt.models.base import State
 from nmt.symbols import BOS, EOS, UNK
 
@@ -262,6 +263,21 @@ def test_words_are_drawn_as_often_as_their_probability_says(temperature):
     drawn = draw(probabilities.tolist(), count, temperature=temperature).bincount(minlength=5)
     chi_square = float(((drawn - count * wanted) ** 2 / (count * wanted)).sum())
     assert chi_square < 18.47  # 4 degrees of freedom: one seed in a thousand would be above
+
+
+def test_a_column_is_the_first_whose_cumulative_probability_exceeds_the_uniform_number():
+    torch.manual_seed(3)
+    log_probs = torch.randn(200, 30, dtype=torch.float64)
+    log_probs[torch.rand(200, 30) < 0.3] = -math.inf
+    log_probs[:, 0] = log_probs[:, -1] = -math.inf
+    bits = torch.randint(1 << 32, (200,))
+    bits[:50], bits[50:100] = 0, (1 << 32) - 1
+    for row, number, found in zip(log_probs, bits.tolist(), draw_columns(log_probs, bits).tolist(), strict=True):
+        probabilities = [math.exp(value) for value in row.tolist()]
+        left = (number + 0.5) / 2**32 * math.fsum(probabilities)
+        wanted = next(i for i in range(30) if math.fsum(probabilities[: i + 1]) > left)
+        assert found == wanted and probabilities[found] > 0
+    assert draw_columns(torch.full((1, 3), math.nan), bits[:1]).tolist() == [2]
 
 
 def test_what_is_drawn_at_one_step_says_nothing_of_the_next():

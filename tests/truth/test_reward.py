@@ -11,6 +11,7 @@ from nmt.batch import Batch, pad_rows
 from nmt.criteria.base import CriterionContext
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
 from nmt.decoders.base import Hypothesis
+from nmt.decoders.sampling import SamplingOptions
 from nmt.models.transformer import Transformer
 from nmt.options import Part
 from nmt.symbols import BOS, PAD
@@ -159,6 +160,23 @@ def test_the_mean_of_many_samples_comes_near_the_expected_reward(batch):
                 expected += float(starts[word]) * share * score(tokens, reference) / 100 if share else 0.0
         reported = objective(pair).reported["reward"].total.item()
     assert reported == pytest.approx(expected, abs=4 * 0.5 / math.sqrt(400))
+
+
+def test_validation_draws_one_sample_a_pair(batch):
+    class Counting(CriterionContext):
+        drawn = ()
+
+        def search(self, decoder, source):
+            found = super().search(decoder, source)
+            self.drawn = [len(hypotheses) for hypotheses in found]
+            return found
+
+    for values, wanted in (({}, 15), ({"n_best": 4}, 4)):
+        decoder = {"decoder": Part("decoder", "sampling", SamplingOptions(**values))} if values else {}
+        objective = objective_of(Transformer(OPTIONS, VOCABULARIES), Counting, **decoder)
+        for training, count in ((True, wanted), (False, 1)):
+            objective.train(training)(batch)
+            assert objective.criterion.context.drawn == [count] * len(batch)
 
 
 def test_a_model_that_is_trained_by_the_reward_alone_earns_more_of_it():
