@@ -130,7 +130,9 @@ def _of_one_sample(decoder: Part) -> Part:
     """The same search with one hypothesis a sentence."""
     if decoder.options is None:
         return replace(decoder, values={**decoder.values, "n_best": 1})
-    return replace(decoder, options=replace(decoder.options, n_best=1)) if hasattr(decoder.options, "n_best") else decoder
+    return (
+        replace(decoder, options=replace(decoder.options, n_best=1)) if hasattr(decoder.options, "n_best") else decoder
+    )
 
 
 def _log_probs(model: Model, batch: Batch, size: int) -> Tensor:

@@ -16,13 +16,14 @@ from nmt.data.row_files import Rows
 from nmt.errors import InputError, quoted
 from nmt.symbols import ColumnKind
 from nmt.text.corpus import bad_bytes, count_lines, decode_line, misaligned, raw_lines
-from nmt.text.pipeline import Pipeline, TextPreparer
+from nmt.text.pipeline import CHARACTERS_PER_TOKEN, Pipeline, TextPreparer
 from nmt.text.steps import NOT_TEXT_BUT_LF
 from nmt.text.vocabulary import Numbers
 
 CHUNK_PAIRS: Final = 2000
 # In the order of the checks: a pair is counted under the first reason that holds for it.
 REASONS: Final = ("bad bytes", "empty", "too short", "too long", "ratio", "duplicate")
+MAX_WORD_CHARACTERS: Final = 1000  # of a word that gets an entry
 KEPT: Final = -1  # in place of the index of a reason
 
 BadLine = Literal["error", "skip", "replace"]
@@ -172,8 +173,8 @@ class CountTask:
 
 
 def count_words(texts: Iterable[str]) -> Counter[str]:
-    """Counts of the words between spaces."""
-    return Counter(word for text in texts for word in text.split(" ") if word)
+    """Counts of the words between spaces that are not longer than MAX_WORD_CHARACTERS."""
+    return Counter(word for text in texts for word in text.split(" ") if 0 < len(word) <= MAX_WORD_CHARACTERS)
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,7 @@ class LengthFilter:
     """Bounds of the lengths of a pair, in tokens after subword splitting, the end symbol not counted.
 
     min_length: tokens of the shorter side, at least
-    max_length: tokens of the longer side, at most; 0 for no maximum
+    max_length: tokens of the longer side, at most, and characters, at most CHARACTERS_PER_TOKEN times as many; 0 for any
     max_ratio: longer side by shorter side, at most; 0 for no maximum
     """
 
@@ -189,17 +190,26 @@ class LengthFilter:
     max_length: int = 256
     max_ratio: float = 0.0
 
-    def reasons(self, source: NDArray[Any], target: NDArray[Any]) -> NDArray[np.int8]:
-        """(N,) the index into REASONS of why each pair is left out, or KEPT. source, target: (N,) lengths"""
-        shorter = np.minimum(source, target).astype(np.int64)
-        longer = np.maximum(source, target).astype(np.int64)
-        checks = {
-            "empty": shorter == 0,
-            "too short": shorter < self.min_length,
-            "too long": (longer > self.max_length) & (self.max_length > 0),
-            "ratio": (longer > self.max_ratio * shorter) & (self.max_ratio > 0),
-        }
-        return np.select(list(checks.values()), [REASONS.index(reason) for reason in checks], KEPT).astype(np.int8)
+    def without_long(self, texts: Sequence[str]) -> list[str]:
+        """Texts, with an empty one for each that is too long by its characters, and need not be encoded."""
+        most = self.max_length * CHARACTERS_PER_TOKEN or max(map(len, texts), default=0)
+        return [text if len(text) <= most else "" for text in texts]
+
+    def reasons(self, lengths: NDArray[Any], characters: NDArray[Any]) -> NDArray[np.int8]:
+        """(N,) the index into REASONS of why each pair is left out, or KEPT.
+
+        lengths, characters: (N, 2) tokens and characters of source and target
+        """
+        shorter, longer = np.sort(lengths.astype(np.int64), axis=1).T
+        checks = [
+            ("too long", (characters.max(1) > self.max_length * CHARACTERS_PER_TOKEN) & (self.max_length > 0)),
+            ("empty", shorter == 0),
+            ("too short", shorter < self.min_length),
+            ("too long", (longer > self.max_length) & (self.max_length > 0)),
+            ("ratio", (longer > self.max_ratio * shorter) & (self.max_ratio > 0)),
+        ]
+        indices = [REASONS.index(reason) for reason, _ in checks]
+        return np.select([holds for _, holds in checks], indices, KEPT).astype(np.int8)
 
 
 @dataclass
@@ -252,6 +262,9 @@ class EncodeTask:
 
     def __call__(self, chunk: Chunk) -> Encoded:
         texts = decode(chunk, self.on_bad_line)
+        characters = np.array([list(map(len, side)) for side in (texts.source, texts.target)]).T  # N 2
+        if self.lengths is not None:
+            texts.source, texts.target = map(self.lengths.without_long, (texts.source, texts.target))
         prepared = self.pipeline.source.prepare(texts.source), self.pipeline.target.prepare(texts.target)
         source = self.pipeline.source.encode_prepared(prepared[0])
         target = self.pipeline.target.encode_prepared(prepared[1])
@@ -271,7 +284,7 @@ class EncodeTask:
         )
         if self.lengths is None:
             return encoded
-        reasons = self.lengths.reasons(source.lengths, target.lengths)
+        reasons = self.lengths.reasons(encoded.lengths, characters)
         reasons[~texts.good] = REASONS.index("bad bytes")
         encoded.dropped.update(REASONS[reason] for reason in reasons[reasons != KEPT].tolist())
         kept = reasons == KEPT

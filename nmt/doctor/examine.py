@@ -217,7 +217,7 @@ class ExaminePairs:
                 place, times = f"{lines.places[i]}:{lines.numbers[row]}", int(encoded[i].unknown[row])
                 examined.counts.add("unknown-tokens", SIDES[i], place, example, times=times)
         if self.length_filter is not None:
-            reasons = self.length_filter.reasons(lengths[:, 0], lengths[:, 1])
+            reasons = self.length_filter.reasons(lengths, characters)
             for i in np.flatnonzero(reasons != KEPT).tolist():
                 place = f"{lines.places[0]}:{lines.numbers[i]}"
                 examined.counts.add("dropped", "pair", place, texts[0][i], texts[1][i], detail=REASONS[reasons[i]])

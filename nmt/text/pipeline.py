@@ -18,6 +18,7 @@ from nmt.text.vocabulary import SPACE_MARK, VOCABULARIES, EncodedTexts, SubwordN
 
 PIPELINE_FOLDER: Final = "pipeline"  # of a model, checkpoint or prepared-data folder
 PIPELINE_FILE: Final = "pipeline.json"
+CHARACTERS_PER_TOKEN: Final = 64  # far more than tokens of text have; texts with more are not encoded whole
 ALWAYS_SAVED: Final = {"truecase"}  # fields of SideSettings that every pipeline has had in its file, and so in its hash
 
 _Item = TypeVar("_Item")

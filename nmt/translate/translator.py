@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from copy import copy
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from nmt.nn.quantized import Int8Linear
 from nmt.signals import StopCheck
 from nmt.symbols import UNK
 from nmt.text.corpus import read_lines
-from nmt.text.pipeline import Pipeline
+from nmt.text.pipeline import CHARACTERS_PER_TOKEN, Pipeline
 from nmt.translate.batch_size import auto_batch_tokens, even_batch_tokens
 from nmt.translate.ensemble import Ensemble
 from nmt.translate.forced_decoding import force_decode, score
@@ -36,8 +36,6 @@ from nmt.translate.requests import Request
 from nmt.translate.rerank import Reranker, with_candidates
 from nmt.translate.results import NOT_FINITE, Candidate, Failure, PairScore, ResultOptions, Translation, retry_split
 from nmt.translate.shortlist import search_shortlist
-
-CHARACTERS_PER_TOKEN: Final = 64  # far more than tokens of text have; a line's further characters are cut unread
 
 LineOutcome = list[Candidate] | Failure
 

@@ -193,6 +193,19 @@ def test_the_target_may_have_subwords_of_another_kind(tmp_path, source, target):
 # What is left out
 
 
+@pytest.mark.parametrize("subword", ["none", "bpe", "char"])
+def test_a_word_of_a_megabyte_is_too_long_and_is_no_word_of_the_vocabulary(subword, tmp_path):
+    lines = sentences(60, 1)
+    long = ["x" * 2**20, *lines[1:30], "a " + "y" * 2**20, *lines[31:]]
+    train = write(tmp_path / "train", long, lines)
+    report = prepare(options(tmp_path, train=(train,), subword=subword, vocab_size=100, max_length=200))
+    assert report["sets"][0]["dropped"]["too long"] == 2 and report["sets"][0]["kept"] == 58
+    data = PreparedData(tmp_path / "data")
+    assert max(len(text) for pair in texts(data) for text in pair) < 1000
+    vocabulary = data.pipeline.source.vocabulary
+    assert max(len(vocabulary.decode([token])) for token in range(vocabulary.size)) < 1000
+
+
 def test_read_is_kept_and_dropped_and_a_pair_leaves_on_both_sides(tmp_path):
     pairs = [
         ("a b c", "A B C"),

@@ -346,11 +346,14 @@ def test_settings_that_are_not_a_pipelines_are_refused(facts):
 
 def test_each_pair_is_left_out_for_the_first_reason_that_holds():
     lengths = LengthFilter(min_length=2, max_length=10, max_ratio=3.0)
-    source = np.array([5, 0, 1, 11, 2, 2, 10])
-    target = np.array([5, 5, 20, 2, 6, 7, 10])
-    found = [REASONS[reason] if reason != KEPT else "kept" for reason in lengths.reasons(source, target)]
-    assert found == ["kept", "empty", "too short", "too long", "kept", "ratio", "kept"]
-    assert set(LengthFilter(1, 0, 0.0).reasons(np.array([1]), np.array([9999]))) == {KEPT}
+    tokens = np.array([[5, 5], [0, 5], [1, 20], [11, 2], [2, 6], [2, 7], [10, 10], [3, 3], [1, 3]])
+    characters = 4 * tokens
+    characters[-3:, 0] = [640, 641, 641]
+    found = [REASONS[reason] if reason != KEPT else "kept" for reason in lengths.reasons(tokens, characters)]
+    assert found == ["kept", "empty", "too short", "too long", "kept", "ratio", "kept", "too long", "too long"]
+    assert lengths.without_long(["x" * 640, "x" * 641]) == ["x" * 640, ""]
+    any_length, long = LengthFilter(1, 0, 0.0), np.array([[1, 10**9]])
+    assert set(any_length.reasons(long, 4 * long)) == {KEPT} and any_length.without_long(["x" * 10**6]) == ["x" * 10**6]
 
 
 def test_the_hash_of_a_pipeline_is_that_of_version_0_1():
