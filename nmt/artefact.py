@@ -17,6 +17,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
+from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self
 
@@ -60,15 +61,31 @@ def _size_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def storage_error(error: OSError, path: Path, needed: int | None = None) -> ResourceError:
-    """The error for an OSError while writing a file. needed: bytes to be written, if known"""
+def storage_error(error: OSError, path: Path, needed: int | None = None, lacks_inodes: bool = False) -> ResourceError:
+    """The error for an OSError while writing a file.
+
+    needed: bytes to be written, if known; lacks_inodes: whether none was free, if that may have changed since
+    """
     message = f"{quoted(path)}: cannot be written: {error.strerror or error}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        place = next((parent for parent in (path, *path.parents) if parent.exists()), Path())
-        free = shutil.disk_usage(place).free
         at_least = f"at least {needed:,} bytes needed, " if needed is not None else ""
-        message += f" ({at_least}{free:,} free; make room or name another folder)"
+        inodes = ", but no inode" if lacks_inodes or _lacks_inodes(path) else ""
+        message += f" ({at_least}{_free_bytes(path):,} free{inodes}; make room or name another folder)"
     return ResourceError(message)
+
+
+def _nearest_folder(path: Path) -> Path:
+    """The folder of a path that may not exist, or the nearest one above that does."""
+    return next((parent for parent in path.absolute().parents if parent.is_dir()), Path())
+
+
+def _lacks_inodes(path: Path) -> bool:
+    system = os.statvfs(_nearest_folder(path))
+    return bool(system.f_files) and not system.f_favail
+
+
+def _free_bytes(path: Path) -> int:
+    return shutil.disk_usage(_nearest_folder(path)).free
 
 
 @contextlib.contextmanager
@@ -176,20 +193,31 @@ class Lock:
     def __init__(self, folder: Path) -> None:
         """Raises LockedError, which names the holder, when another process holds it."""
         self._path, self._created_folder = folder / LOCK, not folder.exists()
-        self._file = self._open_and_lock()
-        while not self._is_current():  # its last holder removed it between opening and locking here
-            self._file.close()
-            self._file = self._open_and_lock()
-        self._file.truncate(0)
-        self._file.write(f"{socket.gethostname()} pid {os.getpid()}".encode())
-        self._file.flush()
-
-    def _open_and_lock(self) -> BinaryIO:
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            file = open(self._path, "a+b", opener=_without_following)  # noqa: SIM115 - open until the lock is closed
+            self._file = self._open_and_lock()
+            while not self._is_current():  # its last holder removed it between opening and locking here
+                self._file.close()
+                self._file = self._open_and_lock()
+            self._write_holder()
         except OSError as error:
-            raise storage_error(error, self._path) from error
+            lacks_inodes = _lacks_inodes(self._path)
+            if self._created_folder:
+                with contextlib.suppress(OSError):
+                    self._path.unlink(missing_ok=True)
+                    folder.rmdir()
+            raise storage_error(error, self._path, None, lacks_inodes) from error
+
+    def _write_holder(self) -> None:
+        try:
+            self._file.truncate(0)
+            self._file.write(f"{socket.gethostname()} pid {os.getpid()}".encode())
+        except OSError:
+            self._file.close()
+            raise
+
+    def _open_and_lock(self) -> FileIO:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        file = open(self._path, "a+b", buffering=0, opener=_without_following)  # noqa: SIM115 - until the lock is closed
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -372,17 +400,21 @@ def check_output(folder: Path, kind: str, overwrite: bool) -> None:
 
 
 @contextlib.contextmanager
-def new_folder(final: Path, kind: str, facts: Mapping[str, Any]) -> Iterator[Path]:
+def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | None = None) -> Iterator[Path]:
     """A temporary folder to fill, which becomes the artefact `final` when the block ends without an error.
 
     kind: prepared-data, checkpoint, model or ctranslate2
     facts: further entries of the manifest, read when the block ends
+    needed: bytes of its large files, if known: without room for them nothing is begun
+
+    What the block writes need not be synced, and an OSError of it is a ResourceError with the path of `final`.
     """
     final = final.absolute()
     temporary = final.with_name(f".{final.name}{TEMPORARY_ENDING}")
     if temporary.is_symlink():
         raise ResourceError(f"{quoted(temporary)}: is a symbolic link, which nmt does not make (remove it)")
-    needed = None
+    if needed is not None and _free_bytes(final) < needed:
+        raise storage_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), final, needed)
     with Lock(temporary) as lock:
         try:
             for path in temporary.iterdir():
@@ -391,24 +423,26 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any]) -> Iterator[Pat
                 elif path.name != LOCK:
                     path.unlink()
             yield temporary
-            needed = _size_of(temporary)
+            needed = max(needed or 0, _size_of(temporary))
             files = {
                 str(path.relative_to(temporary)): {"size": path.stat().st_size, "sha256": sha256(path)}
                 for path in sorted(temporary.rglob("*"))
                 if path.is_file() and path.name != LOCK
             }
             head = {"format": FORMAT_VERSION, "kind": kind, "program": __version__, "python": platform.python_version()}
-            write_file(temporary / MANIFEST, to_json({**head, **facts, "files": files}))
+            (temporary / MANIFEST).write_bytes(to_json({**head, **facts, "files": files}))
             for path in (*temporary.rglob("*"), temporary):
-                _sync(path)
+                if path.name != LOCK:
+                    _sync(path)
             _put_in_place(temporary, final)
         except BaseException as error:
+            lacks_inodes = _lacks_inodes(final)
             lock.close()
             if needed is None and temporary.exists():
                 needed = _size_of(temporary)
             shutil.rmtree(temporary, ignore_errors=True)
             if isinstance(error, OSError):
-                raise storage_error(error, final, needed) from error
+                raise storage_error(error, final, needed, lacks_inodes) from error
             raise
 
 

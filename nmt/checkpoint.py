@@ -19,7 +19,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.overrides import TorchFunctionMode
 
 from nmt import registry
-from nmt.artefact import Artefact, new_folder, to_json, write_file
+from nmt.artefact import REPAIR, Artefact, new_folder, to_json
 from nmt.dist import shard_like
 from nmt.errors import ArtefactError, DivergedError, UserError, quoted
 from nmt.log import log
@@ -109,9 +109,10 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def put_weights(model: nn.Module, weights: Mapping[str, Tensor], place: object) -> None:
-    """Copy weights into a model. Raises ArtefactError unless names, shapes and types are the model's."""
+    """Copy weights into a model. Raises ArtefactError unless they are finite, and names, shapes and types are the model's."""
     own = weights_of(model)
     check_tensors(weights, own, place)
+    check_finite(weights, place)
     for name, tensor in own.items():
         tensor.copy_(shard_like(weights[name], tensor))
 
@@ -119,6 +120,7 @@ def put_weights(model: nn.Module, weights: Mapping[str, Tensor], place: object) 
 def take_weights(model: nn.Module, weights: Mapping[str, Tensor], place: object) -> None:
     """Replace a model's weights without a copy. Raises the errors of put_weights."""
     check_tensors(weights, weights_of(model), place)
+    check_finite(weights, place)
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if name in weights:
             tensor.data = weights[name]
@@ -136,6 +138,19 @@ def check_tensors(given: Mapping[str, Tensor], expected: Mapping[str, Tensor], p
             raise ArtefactError(f"{quoted(place)}: '{quoted(name)}' is {shapes}")
 
 
+def check_finite(tensors: Mapping[str, Tensor], place: object) -> None:
+    """Raise ArtefactError for a tensor with NaN or infinite values."""
+    if (name := _first_not_finite(tensors)) is not None:
+        raise ArtefactError(f"{quoted(place)}: '{quoted(name)}' has values that are not finite ({REPAIR})")
+
+
+def _first_not_finite(tensors: Mapping[str, Tensor]) -> str | None:
+    """The name of the first tensor with a value that is not finite. A finite sum, which is fast, has none."""
+    floats = ((name, tensor) for name, tensor in tensors.items() if tensor.is_floating_point())
+    wrong = (name for name, tensor in floats if not (tensor.sum().isfinite() or tensor.isfinite().all()))
+    return next(wrong, None)
+
+
 def read_tensors(path: Path, mapped: bool = False) -> dict[str, Tensor]:
     """Read a safetensors file into memory.
 
@@ -147,15 +162,20 @@ def read_tensors(path: Path, mapped: bool = False) -> dict[str, Tensor]:
         raise ArtefactError(f"{quoted(path)}: not a safetensors file: {error}") from None
 
 
+def size_of(tensors: Mapping[str, Tensor]) -> int:
+    """The bytes of tensors."""
+    return sum(tensor.nbytes for tensor in tensors.values())
+
+
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write a safetensors file. `write_file` does so, whose error for a full disk has the path."""
-    write_file(path, save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
+    """Write a safetensors file. Python writes it, whose error for a full disk is an OSError."""
+    path.write_bytes(save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
 
 
 def write_model(folder: Path, weights: Mapping[str, Tensor], facts: ModelFacts, pipeline: Pipeline) -> None:
     """Write weights, options and pipeline into a folder that is being made."""
     write_tensors(folder / WEIGHTS, weights)
-    write_file(folder / OPTIONS, to_json(asdict(facts)))
+    (folder / OPTIONS).write_bytes(to_json(asdict(facts)))
     (folder / "pipeline").mkdir()
     pipeline.save(folder / "pipeline")
 
@@ -267,18 +287,18 @@ def put_optimizer(
 def average_weights(folders: Sequence[Path], check: StopCheck) -> dict[str, Tensor]:
     """The mean of the weights of model folders, summed in float64; tensors of integers are the last folder's.
 
-    Raises ArtefactError if names or shapes differ.
+    Raises ArtefactError if names, shapes or types differ, or if a value is not finite.
     """
+    first: dict[str, Tensor] = {}
     sums: dict[str, Tensor] = {}
     with log.progress("averaging", len(folders), "checkpoints") as bar:
         for folder in folders:
             check()
-            weights = read_tensors(Artefact(folder, "model", "checkpoint").path(WEIGHTS))
-            if sums and {k: v.shape for k, v in sums.items()} != {k: v.shape for k, v in weights.items()}:
-                raise ArtefactError(
-                    f"{quoted(folder)}: its weights have other names or shapes than those of {quoted(folders[0])} "
-                    "(name checkpoints of one model)"
-                )
+            path = Artefact(folder, "model", "checkpoint").path(WEIGHTS)
+            weights = read_tensors(path)
+            first = first or {name: torch.empty_like(tensor, device="meta") for name, tensor in weights.items()}
+            check_tensors(weights, first, path)
+            check_finite(weights, path)
             for name, tensor in weights.items():
                 if not tensor.is_floating_point():
                     sums[name] = tensor
@@ -302,13 +322,12 @@ def save_model(
     """
     refuse_not_finite(weights, folder)
     manifest = {"torch": str(torch.__version__), "vocabulary": pipeline.hash, **more_facts}
-    with new_folder(folder, "model", manifest) as temporary:
+    with new_folder(folder, "model", manifest, size_of(weights)) as temporary:
         write_model(temporary, weights, facts, pipeline)
         check()
 
 
 def refuse_not_finite(weights: Mapping[str, Tensor], place: object) -> None:
     """Raise DivergedError if a weight is NaN or infinite: such a model is never written."""
-    broken = [name for name, tensor in weights.items() if not bool(torch.isfinite(tensor).all())]
-    if broken:
-        raise DivergedError(f"{quoted(place)}: weights are not finite, first in '{broken[0]}'; not saved")
+    if (name := _first_not_finite(weights)) is not None:
+        raise DivergedError(f"{quoted(place)}: weights are not finite, first in '{name}'; not saved")

@@ -7,7 +7,7 @@ Dimensions: B pairs, T target positions, C different candidates of all pairs.
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import torch
 from torch import Tensor
@@ -18,7 +18,6 @@ from nmt.batch import Batch, pad_rows
 from nmt.criteria.base import Criterion, CriterionContext, Loss, Term
 from nmt.criteria.cross_entropy import chunk_rows
 from nmt.criteria.options import RewardOptions
-from nmt.decoders.base import Decoder
 from nmt.models.base import Model
 from nmt.options import Part
 from nmt.symbols import BOS, EOS, PAD
@@ -96,7 +95,7 @@ class Reward(Criterion):
         largest = scaled.new_full((int(pairs.max()) + 1,), -torch.inf).scatter_reduce(0, pairs, scaled.detach(), "amax")
         return candidates.mean(candidates.rewards, (scaled - largest[pairs]).exp())
 
-    def _candidates(self, batch: Batch, decoder: Decoder) -> _Candidates:
+    def _candidates(self, batch: Batch, decoder: Any) -> _Candidates:
         """Draw samples of each pair, and reward them."""
         pairs: list[int] = []
         targets: list[tuple[int, ...]] = []

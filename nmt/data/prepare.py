@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from nmt import opt, options_class
-from nmt.artefact import check_output, new_folder, to_json, write_file
+from nmt.artefact import check_output, new_folder, to_json
 from nmt.data.duplicates import without_duplicates
 from nmt.data.encode import CHUNK_PAIRS, BadLine, CountTask, EncodeTask, FilePair, TextTask, count_words
 from nmt.data.learn import SubwordSettings, learn_apart, sum_counts
@@ -182,7 +182,7 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
             "sets": [row for _, row in written],
             "settings": options.settings,
         }
-        write_file(folder / "report.json", to_json(report))
+        (folder / "report.json").write_bytes(to_json(report))
         manifest["vocabulary"] = pipeline.hash
     return report
 
@@ -262,7 +262,7 @@ def _write_set(
                 "translations are those of pieces"
             )
         for side, lines in zip(SIDES, raw, strict=True):
-            write_file(folder / f"{text_set.stem}.{side}.txt", "".join(line + "\n" for line in lines).encode())
+            (folder / f"{text_set.stem}.{side}.txt").write_bytes("".join(line + "\n" for line in lines).encode())
     if training and not statistics.kept:
         dropped = ", ".join(f"{count:,} {reason}" for reason, count in statistics.dropped.items()) or "none dropped"
         raise InputError(f"{quoted(text_set.files[0].source)}: no training pair is left ({dropped})")

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import msgspec
 import numpy as np
 
-from nmt.artefact import Artefact, to_json, write_file
+from nmt.artefact import Artefact, to_json
 from nmt.data.batching import Indices, micro_batches
 from nmt.data.row_files import SIDES, IdArray, RowFile, StoredColumn, id_type, read_lengths
 from nmt.errors import ArtefactError, UserError, quoted
@@ -24,6 +24,7 @@ from nmt.text.pipeline import Pipeline
 
 DATA_KIND: Final = "prepared-data"
 SETS_FILE: Final = "data.json"
+CHECKED_PAIRS: Final = 4096  # at once
 
 
 def named_pipeline(folder: Path, languages: tuple[str, str]) -> Pipeline:
@@ -49,7 +50,7 @@ class SetFacts(msgspec.Struct, omit_defaults=True):
 
 
 def write_facts(folder: Path, sets: list[SetFacts]) -> None:
-    write_file(folder / SETS_FILE, to_json(msgspec.to_builtins(sets)))
+    (folder / SETS_FILE).write_bytes(to_json(msgspec.to_builtins(sets)))
 
 
 class Corpus:
@@ -89,6 +90,13 @@ class EvaluationSet:
     corpus: Corpus
     source_lines: list[str]
     target_lines: list[str]
+
+    def check(self) -> None:
+        """Read all of it. Raises ArtefactError for what is not as it was written."""
+        columns = (column.take for column in self.corpus.columns.values())
+        for take in (self.corpus.sources, self.corpus.targets, *columns):
+            for start in range(0, len(self.corpus), CHECKED_PAIRS):
+                take(np.arange(start, min(start + CHECKED_PAIRS, len(self.corpus))))
 
     def batches(self, max_tokens: int) -> Iterator[Indices]:
         """Indices of pairs of nearly one length; pairs with an empty side are left out. max_tokens: cells of a batch"""

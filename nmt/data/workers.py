@@ -21,6 +21,8 @@ _Result = TypeVar("_Result")
 WAITING_PER_WORKER: Final = 3
 LOOK_SECONDS: Final = 0.2  # between checks whether the work shall stop
 MAX_IDLE_SECONDS: Final = 600.0  # of processes that have work
+MAX_LOST_SECONDS: Final = 5.0  # of a process that has ended, in which its pool or parent finds out itself
+LOST: Final = "a worker process was lost, killed perhaps for want of memory (give fewer --workers or --replicas)"
 
 
 def in_order(
@@ -50,7 +52,7 @@ def in_order(
         done = True
     except BrokenProcessPool:
         signals.check()  # it may have ended a worker too
-        raise ResourceError("a worker process was lost, killed perhaps for want of memory (fewer --workers)") from None
+        raise ResourceError(LOST) from None
     finally:
         if not done:
             kill_workers(pool)
@@ -70,10 +72,14 @@ def kill_workers(pool: Executor) -> None:
 
     A pool of threads only starts no further task.
     """
-    processes = list(_processes(pool).values())
+    processes, results = list(_processes(pool).values()), getattr(pool, "_result_queue", None)
     pool.shutdown(wait=False, cancel_futures=True)
     for process in processes:
         process.kill()
+    if (
+        results is not None
+    ):  # a killed worker may leave half a result, whose rest the pool awaits as long as a writer is open
+        results._writer.close()
 
 
 def _processes(pool: Executor) -> dict[int, Any]:
@@ -90,17 +96,23 @@ class Heartbeat:
 
     def __init__(self, processes: Executor | Collection[int], stop: StopCheck) -> None:
         self._processes, self._stop, self._has_proc = processes, stop, Path("/proc/self/stat").exists()
-        self._seen, self._idle, self._looked = dict[int, int](), 0.0, time.monotonic()
+        self._seen, self._idle, self._lost, self._looked = dict[int, int | None](), 0.0, 0.0, time.monotonic()
 
     def check(self) -> None:
-        """To be called while waiting for them. Raises ResourceError after 10 minutes in which none had any time of a CPU."""
+        """To be called while waiting for them. Raises ResourceError after 10 minutes in which none had any time of a CPU.
+
+        One that has ended for MAX_LOST_SECONDS is a ResourceError too: a pool does not see it if it left half a result.
+        """
         self._stop()
         now = time.monotonic()
         passed = min(now - self._looked, 2 * LOOK_SECONDS)  # more if this process was stopped, and its children with it
         numbers = _processes(self._processes) if isinstance(self._processes, Executor) else self._processes
         seen = {number: _cpu_ticks(number) for number in numbers} if self._has_proc else {}
         self._idle = self._idle + passed if seen and seen == self._seen else 0.0
+        self._lost = self._lost + passed if None in seen.values() else 0.0
         self._seen, self._looked = seen, now
+        if self._lost > MAX_LOST_SECONDS:
+            raise ResourceError(LOST)
         if self._idle > MAX_IDLE_SECONDS:
             named = ", ".join(map(str, seen))
             raise ResourceError(
@@ -108,13 +120,13 @@ class Heartbeat:
             )
 
 
-def _cpu_ticks(process: int) -> int:
-    """The time of CPUs that a process has had; 0 when it has ended."""
+def _cpu_ticks(process: int) -> int | None:
+    """The time of CPUs that a process has had; None when it has ended."""
     try:
         fields = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
-        return 0
-    return int(fields[11]) + int(fields[12])  # of the user and of the system
+        return None
+    return None if fields[0] == b"Z" else int(fields[11]) + int(fields[12])  # of the user and of the system
 
 
 _task: Callable[[Any], Any] | None = None  # of a worker process

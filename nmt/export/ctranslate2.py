@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 import torch
 from torch import Tensor, nn
 
-from nmt.artefact import new_folder, to_json, write_file
+from nmt.artefact import new_folder, to_json
 from nmt.checkpoint import LoadedModel
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.export.comparison import (
@@ -88,7 +88,7 @@ def export_ctranslate2(
         # how to search with the model, by the names of CTranslate2's `translate_batch`
         search = {"beam_size": TUNED_BEAM_SIZE, "length_penalty": penalty, "max_decoding_length": MAX_TARGET_TOKENS}
         content = {"translate_batch": search, "tuned": asdict(tuned) if tuned else None}
-        write_file(folder / SEARCH_FILE, to_json(content))
+        (folder / SEARCH_FILE).write_bytes(to_json(content))
         check()
     return CTranslate2Export(agreements, penalty, tuned)
 

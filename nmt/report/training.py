@@ -51,6 +51,8 @@ class NoReport:
     def offset(self) -> int:
         return 0
 
+    def sync(self) -> None: ...
+
 
 class LogOnlyReport(NoReport):
     """The report of a dry run: log lines, and no file."""
@@ -110,13 +112,16 @@ class Report:
         self._size = offset
 
     def offset(self) -> int:
-        """Write metrics.jsonl to disk and return its bytes. Raises ResourceError if that fails."""
+        """Write the lines of metrics.jsonl and return its bytes. Raises ResourceError if that fails."""
         self._flush()
+        return self._size
+
+    def sync(self) -> None:
+        """Sync metrics.jsonl, which another thread may do. Raises ResourceError if that fails."""
         try:
             os.fsync(self._metrics.fileno())
         except OSError as error:
             raise storage_error(error, self._path) from error
-        return self._size
 
     def record(self, values: Mapping[str, Any]) -> None:
         """Add a line to metrics.jsonl; floats that are not finite are null."""

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from nmt.artefact import Artefact, to_json, write_file
+from nmt.artefact import Artefact, to_json
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.text.corpus import clean, is_invisible
 from nmt.text.steps import NOT_TEXT_BUT_LF, TOKENIZERS, UNICODE_FORMS, Truecaser, UnicodeForm
@@ -183,9 +183,9 @@ class Pipeline:
         return files
 
     def save(self, folder: Path) -> None:
-        """Write its files into an existing folder."""
+        """Write its files into a folder that is being made."""
         for name, content in self.files().items():
-            write_file(folder / name, content)
+            (folder / name).write_bytes(content)
 
     @classmethod
     def load(cls, artefact: Artefact) -> "Pipeline":

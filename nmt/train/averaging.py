@@ -3,11 +3,11 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
-from nmt.artefact import Artefact, check_output
+from nmt.artefact import MANIFEST, Artefact, check_output
 from nmt.checkpoint import ModelFacts, average_weights, load_model, put_weights, save_model
 from nmt.criteria.base import CriterionContext
 from nmt.data.shards import EvaluationSet, PreparedData
@@ -22,6 +22,8 @@ from nmt.text.pipeline import Pipeline
 from nmt.train.options import AverageOptions
 from nmt.train.validation import Validation, validate
 
+MAX_TRIES: Final = 5  # each after a checkpoint that was replaced
+
 
 def average(options: AverageOptions, parts: Any) -> tuple[list[str], dict[str, dict[str, float]]]:
     """Average, score and write the model, in this order, so that a failure leaves nothing.
@@ -30,9 +32,23 @@ def average(options: AverageOptions, parts: Any) -> tuple[list[str], dict[str, d
     returns: the averaged folders; with --score loss and perplexity of each and of the mean, by path
     """
     use_threads(options.threads)
+    check_output(Path(options.output), "model", options.overwrite)
+    for tries_left in reversed(range(MAX_TRIES)):
+        folders = chosen(options)
+        try:
+            return _average_folders(options, parts, folders)
+        except (ArtefactError, FileNotFoundError):
+            if not tries_left or options.run is None or all((folder / MANIFEST).is_file() for folder in folders):
+                raise
+            log.info(f"{quoted(options.run)}: the run has replaced a checkpoint meanwhile; choosing again")
+    raise AssertionError("the last try returns or raises")
+
+
+def _average_folders(
+    options: AverageOptions, parts: Any, folders: Sequence[Path]
+) -> tuple[list[str], dict[str, dict[str, float]]]:
+    """`average` of these checkpoints."""
     output, device = Path(options.output), choose_device(options.device)
-    check_output(output, "model", options.overwrite)
-    folders = chosen(options)
     facts, pipeline = _common_model(folders, output)
     dev = _development_set(options.score, pipeline, options.max_tokens) if options.score else None
     names = [one_line(str(folder)) for folder in folders]

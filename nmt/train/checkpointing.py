@@ -1,43 +1,32 @@
-"""Checkpoints of a run: writing them, continuing from the newest, and beginning with the weights of another model."""
+"""Checkpoints of a run: continuing from the newest, and beginning with the weights of another model."""
 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from hashlib import sha256
 from itertools import count
 from os.path import normpath
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import torch
-from torch import Tensor
 
 from nmt import registry
-from nmt.artefact import Artefact, check_writable, new_folder, remove_leftovers, to_json, write_file
+from nmt.artefact import Artefact, check_writable, remove_leftovers
 from nmt.checkpoint import (
     TRAINING_TENSORS,
     ModelFacts,
     create_optimizer_state,
-    flat_optimizer,
     put_optimizer,
     put_weights,
     read_tensors,
-    refuse_not_finite,
-    weights_of,
-    write_model,
-    write_tensors,
 )
-from nmt.dist import full_tensor
-from nmt.errors import ArtefactError, ResourceError, UserError, quoted
-from nmt.log import log
+from nmt.errors import ArtefactError, UserError, quoted
 from nmt.options import options_of
 from nmt.runs import TRAINING, WEIGHTS, find_model, update_of
 from nmt.text.pipeline import Pipeline
 from nmt.train.options import AUTO, TrainOptions
 from nmt.train.run import Progress, Run
 
-MAX_FAILED_SAVES: Final = 2  # in a row
 MAX_LISTED_SETTINGS: Final = 5  # of those that differ from a checkpoint's
 
 
@@ -95,7 +84,15 @@ def resume(run: Run) -> None:
         raise UserError(f"{quoted(run.folder)}: {missing} (add --config {quoted(run.folder / 'settings.toml')})")
     if (state.progress.scale is None) != (run.progress.scale is None):
         raise ArtefactError(f"{quoted(checkpoint.folder / TRAINING)}: a loss scale belongs to fp16 alone")
+    put_state(run, checkpoint, state)
+    run.report.cut(state.metrics_offset)
+    run.minutes_before, run.started = state.minutes, time.monotonic()
+
+
+def put_state(run: Run, checkpoint: Artefact, state: SavedState) -> None:
+    """Replace weights, optimizer, schedule and progress by those of a checkpoint. Raises ArtefactError for a damaged one."""
     tensors = read_tensors(checkpoint.path(TRAINING_TENSORS))
+    run.optimizer.state.clear()
     if state.progress.update > state.progress.skipped:
         create_optimizer_state(run.optimizer)
     put_optimizer(run.optimizer, tensors, state.optimizer, checkpoint.folder / TRAINING_TENSORS)
@@ -105,8 +102,6 @@ def resume(run: Run) -> None:
     run.settings["best_by"] = state.settings["best_by"]
     run.context.update = run.progress.update
     run.model.begin_update(run.progress.update)
-    run.report.cut(state.metrics_offset)
-    run.minutes_before, run.started = state.minutes, time.monotonic()
 
 
 def _newest_checkpoint(run: Run) -> Artefact | None:
@@ -117,10 +112,21 @@ def _newest_checkpoint(run: Run) -> Artefact | None:
         check_writable(run.checkpoints.folder)
         remove_leftovers(run.checkpoints.folder)
         checkpoint = run.checkpoints.newest_valid()
-        for newer in run.checkpoints.named():  # never to be mistaken for what follows from here
-            if checkpoint is not None and update_of(newer) > update_of(checkpoint.folder):
-                names = (newer.with_name(f"damaged-{newer.name}{f'.{i}' if i else ''}") for i in count())
-                newer.rename(next(name for name in names if not name.exists()))
+        if checkpoint is not None:
+            set_newer_aside(run, checkpoint.folder, "damaged")
+    return choice_of_leader(run, checkpoint)
+
+
+def set_newer_aside(run: Run, folder: Path, why: str) -> None:
+    """Rename the checkpoints after one, never to be mistaken for what follows from it. why: beginning of their names"""
+    for newer in run.checkpoints.named():
+        if update_of(newer) > update_of(folder):
+            names = (newer.with_name(f"{why}-{newer.name}{f'.{i}' if i else ''}") for i in count())
+            newer.rename(next(name for name in names if not name.exists()))
+
+
+def choice_of_leader(run: Run, checkpoint: Artefact | None) -> Artefact | None:
+    """The checkpoint that the leader gives, on every rank."""
     name = run.world.gather(checkpoint.folder.name.encode() if checkpoint else b"")[0].decode()
     return checkpoint or (Artefact(run.checkpoints.folder / name, "checkpoint") if name else None)
 
@@ -192,70 +198,3 @@ def put_initial_weights(run: Run) -> None:
         )
     put_weights(run.model, read_tensors(artefact.path(WEIGHTS)), folder / WEIGHTS)
     run.report.line(f"begins with the weights of {folder}")
-
-
-def save(run: Run, last: bool) -> None:
-    """Write a checkpoint of this update and delete those that are not to be kept.
-
-    A failed save leaves the older checkpoints as they were and is a warning; the third in a row, and a failure of the
-    last save, are a ResourceError.
-    """
-    path = run.checkpoints.path(run.progress.update)
-    try:
-        if run.saved != asdict(run.progress):
-            _write(run, path)
-        run.saved, run.failed_saves = asdict(run.progress), 0
-    except ResourceError as error:
-        run.failed_saves += 1
-        if last or run.failed_saves > MAX_FAILED_SAVES:
-            raise
-        log.warn(f"checkpoint of update {run.progress.update} not saved: {error}")
-        return
-    if run.world.leads:
-        run.checkpoints.prune(run.options.keep_last, run.options.keep_best)
-
-
-def _write(run: Run, path: Path) -> None:
-    """Gather the tensors from all ranks and let the leader write them."""
-    tensors, plain = flat_optimizer(run.optimizer)
-    weights, tensors = _gathered(run, weights_of(run.model)), _gathered(run, tensors)
-    if not run.world.leads:
-        return
-    refuse_not_finite(weights, path)
-    minutes, settings = round(run.minutes, 3), dict(run.settings)
-    state = SavedState(
-        progress=run.progress,
-        minutes=minutes,
-        settings=settings,
-        data=run.data.fingerprint,
-        optimizer=plain,
-        schedule=run.schedule.state_dict(),
-        metrics_offset=run.report.offset(),
-    )
-    facts = {
-        "update": run.progress.update,
-        "minutes": minutes,
-        "flops": run.progress.flops,
-        "cost_is_measured": run.model.cost_is_measured,
-        "settings": sha256(to_json(settings)).hexdigest(),
-        "torch": str(torch.__version__),
-        "threads": torch.get_num_threads(),
-        "matmul": run.progress.limit.matmul,
-        "ranks": run.world.size,
-        "data": run.data.fingerprint,
-        "vocabulary": run.data.pipeline.hash,
-    }
-    with new_folder(path, "checkpoint", facts) as folder:
-        write_model(folder, weights, run.facts, run.data.pipeline)
-        write_tensors(folder / TRAINING_TENSORS, tensors)
-        write_file(folder / TRAINING, to_json(asdict(state)))
-
-
-def _gathered(run: Run, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The full tensors on the leader; sharded ones are gathered one at a time and kept on the CPU."""
-    gathered = {}
-    for name, tensor in tensors.items():
-        full = full_tensor(tensor)
-        if run.world.leads:
-            gathered[name] = tensor if full is tensor else full.cpu()
-    return gathered

@@ -85,6 +85,11 @@ class TrainOptions:
     valid_batch_tokens: int = opt(2000, "source tokens of a batch when the development set is translated", minimum=1)
     bleu_tokenize: str = opt("13a", "sacreBLEU's tokenizer for validation; none for text that is tokenised already")
     clip_norm: float = opt(0.0, "largest 2-norm of the gradient; 0 does not clip, as the paper", minimum=0)
+    on_divergence: Literal["stop", "rollback"] = opt(
+        "stop",
+        "stop after ten losses in a row that are not finite; rollback goes on from the last checkpoint before, with other "
+        "data and half the learning rate for 1,000 updates, also after twenty losses far above their mean, three times at most",
+    )
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = opt(
         "fp32", "fp32, or bf16 or fp16 products with fp32 weights, or tf32 products (GPUs)"
     )

@@ -25,7 +25,6 @@ from nmt.train.validation import ValidationResult
 
 SETTINGS: Final = "settings.toml"
 NOT_SETTINGS: Final = ("json", "dry_run")  # options of one call of the command, not of the run
-MAX_SKIPPED_UPDATES: Final = 10  # in a row
 MIN_SHOWN_UPDATES: Final = 5  # fewer have no steady loss and speed: the display then has those of the last log line
 
 
@@ -45,7 +44,7 @@ class UpdateLog:
         self.began = time.monotonic()
 
     def add(self, stats: Stats, data: UpdateBatches) -> None:
-        """Record an update. Raises DivergedError after too many updates in a row that could not be applied."""
+        """Record an update."""
         run, progress = self.run, self.run.progress
         if (max_tokens := progress.limit.max_micro_batch_tokens) < self.max_tokens:
             run.report.line(
@@ -60,17 +59,14 @@ class UpdateLog:
             progress.skipped_in_a_row = 0
         elif progress.scale is None or progress.scale.factor == 1:  # else the scale was to blame, and is smaller now
             progress.skipped_in_a_row += 1
+        if stats.applied or progress.skipped_in_a_row:
+            progress.watch.see(progress.update, stats.losses.loss, stats.applied)
         sums = {"target_tokens": stats.tokens, "eflop": progress.flops / 10**18}
-        rates = {"lr": run.schedule(progress.update), "gradient_norm": stats.gradient_norm}
+        rates = {"lr": run.learning_rate(progress.update), "gradient_norm": stats.gradient_norm}
         numbers = {**stats.losses.means(), **sums, **rates, "skipped": progress.skipped}
+        if progress.rollbacks:
+            numbers["rollbacks"] = len(progress.rollbacks)
         run.report.record({"update": progress.update, "epoch": progress.epoch, **numbers})
-        if progress.skipped_in_a_row == MAX_SKIPPED_UPDATES:
-            why = f"loss or gradient not finite {MAX_SKIPPED_UPDATES} times in a row"
-            run.report.line(f"stopped: diverged at update {progress.update}")
-            raise DivergedError(
-                f"update {progress.update}: {why}; the checkpoints are kept (begin anew in another --output, with a lower --lr, "
-                "more --warmup-updates or --clip-norm 1: this run cannot change them)"
-            )
         add_update(self.window, stats, flops, time.monotonic() - self.began)
         if run.report.is_due():
             if self.window.updates >= MIN_SHOWN_UPDATES:
@@ -93,7 +89,7 @@ class UpdateLog:
             update=progress.update,
             epoch=progress.epoch,
             epochs=run.epochs,
-            learning_rate=run.schedule(progress.update),
+            learning_rate=run.learning_rate(progress.update),
             gradient_norm=stats.gradient_norm,
             flops=progress.flops,
             memory=self.memory.peak(),

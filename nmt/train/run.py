@@ -2,9 +2,10 @@
 
 import math
 import time
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import torch
@@ -29,6 +30,7 @@ from nmt.translate.options import TranslatorOptions
 from nmt.translate.translator import Translator
 
 TRIED_PAIRS: Final = 2  # at set-up: of two lengths, one has padding
+REDUCED_UPDATES: Final = 1000  # after a rollback, with half the learning rate
 
 
 @dataclass
@@ -51,6 +53,51 @@ class MicroBatchLimit:
 
 
 @dataclass
+class LossWatch:
+    """Statistics of the losses of updates, which tell a spike from noise.
+
+    mean, deviation: exponential averages of the losses of good updates, and of their distances from the mean
+    good: updates that they are over
+    bad: updates in a row up to now that were skipped, or whose loss is far above the mean; since: the first of them
+    """
+
+    mean: float = 0.0
+    deviation: float = 0.0
+    good: int = 0
+    bad: int = 0
+    since: int = 0
+
+    DECAY: ClassVar[float] = 0.99
+    MIN_GOOD: ClassVar[int] = 100  # before a loss can be too high
+    HIGH_DEVIATIONS: ClassVar[float] = 10.0
+
+    def __post_init__(self) -> None:
+        if min(self.good, self.bad, self.since) < 0:
+            raise ValueError(f"a loss watched for {self.good} good and {self.bad} bad updates since {self.since}")
+
+    def see(self, update: int, loss: float, applied: bool) -> None:
+        """Take the loss of an update into account. applied: whether it was finite"""
+        is_high = self.good >= self.MIN_GOOD and loss > self.mean + self.HIGH_DEVIATIONS * self.deviation
+        if is_high or not applied:
+            self.since = self.since if self.bad else update
+            self.bad += 1
+            return
+        self.bad, self.good = 0, self.good + 1
+        share = max(1 - self.DECAY, 1 / self.good)
+        if self.good > 1:
+            self.deviation += share * (abs(loss - self.mean) - self.deviation)
+        self.mean += share * (loss - self.mean)
+
+
+@dataclass(frozen=True)
+class Rollback:
+    """A return from a diverged update `at` to the checkpoint of update `to`."""
+
+    at: int
+    to: int
+
+
+@dataclass
 class Progress:
     """The state of a run beside weights, optimizer and schedule; all of it is in a checkpoint."""
 
@@ -69,6 +116,8 @@ class Progress:
     flops: int = 0  # of all updates, skipped ones too
     scale: LossScale | None = None  # of fp16
     limit: MicroBatchLimit = field(default_factory=MicroBatchLimit)
+    watch: LossWatch = field(default_factory=LossWatch)
+    rollbacks: list[Rollback] = field(default_factory=list)
 
     def advance(self, data: UpdateBatches) -> None:
         """Count an update on this data."""
@@ -90,6 +139,7 @@ class Run:
     settings: the options that decide its mathematics, by key
     validation: None without a development set
     saved: the progress in the newest checkpoint; failed_saves: in a row
+    saving: the progress in the checkpoint that is being written, and its end, which the leader knows; None if there is none
     minutes_before: minutes of training in earlier processes
     seconds: of training in this process until the last update, by the leader's clock
     """
@@ -146,6 +196,7 @@ class Run:
         self.progress = Progress(judged_by=judged_by, scale=LossScale() if precision == "fp16" else None)
         self.failed_saves, self.minutes_before, self.seconds, self.started = 0, 0.0, 0.0, time.monotonic()
         self.saved: dict[str, Any] | None = None
+        self.saving: tuple[dict[str, Any], Future[None] | None] | None = None
 
     def _check_model(self, name: str) -> None:
         """Raise UserError for a model that these options and data cannot train."""
@@ -157,6 +208,11 @@ class Run:
                 raise UserError(f"model {name} reads characters, {data} has --subword {kind} (prepare it with char)")
         if self.model.cost_is_measured:  # an error of the measurement comes before any work
             self.model.flops(*torch.ones(2, 1, dtype=torch.int64, device=self.device))
+
+    def learning_rate(self, update: int) -> float:
+        """The learning rate of an update: the schedule's, halved for each rollback of not long before."""
+        recent = sum(update <= rollback.to + REDUCED_UPDATES for rollback in self.progress.rollbacks)
+        return self.schedule(update) * 0.5**recent
 
     @property
     def minutes(self) -> float:

@@ -73,6 +73,7 @@ def open_data(options: TrainOptions) -> tuple[PreparedData, Validation | None]:
         raise UserError(
             f"{quoted(options.data)}: development set '{dev.name}' has no pair with text on both sides (--valid-set)"
         )
+    dev.check()  # a damaged one would end the run at its first validation
     settings = {"bleu": {"tokenize": options.bleu_tokenize}}
     metrics = {
         name: registry.build(registry.choose("metric", name, settings.get(name, {}))) for name in options.metrics

@@ -1,7 +1,7 @@
 """The training loop."""
 
 import time
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -9,10 +9,11 @@ from typing import Any, NoReturn
 
 from nmt.artefact import Lock
 from nmt.data.loader import UpdateBatches, ahead
-from nmt.errors import Interrupted
+from nmt.errors import Interrupted, ResourceError, UserError, quoted
 from nmt.log import log
 from nmt.signals import Signals
-from nmt.train.checkpointing import resume, save
+from nmt.train.checkpointing import resume
+from nmt.train.divergence import divergence, roll_back
 from nmt.train.estimate import RunEstimate
 from nmt.train.options import AUTO, MIN_BLEU, Timer, TrainOptions
 from nmt.train.probe import choose_kernels
@@ -28,8 +29,9 @@ from nmt.train.reporting import (
     what_is_saved,
 )
 from nmt.train.run import Run
+from nmt.train.saving import save, save_has_ended, saves_finished
 from nmt.train.setup import RunSetup
-from nmt.train.update import SignalWatch, Stats, UpdateGivenUp
+from nmt.train.update import PairTooLongError, SignalWatch, Stats, UpdateGivenUp
 from nmt.train.validation import validate
 
 
@@ -48,7 +50,7 @@ def train(options: TrainOptions, parts: Any) -> Run:
         with closing(run.report):
             run.updater = replace(run.updater, watch=SignalWatch(run.world, signals))
             resume(run)
-            with recorded_end(run):
+            with recorded_end(run), saves_finished(run):
                 choose_kernels(run)
                 announce(run)
                 save_settings(run, parts)
@@ -69,7 +71,8 @@ def _make_updates(run: Run, signals: Signals) -> None:
     options, progress = run.options, run.progress
     log_timer, valid_timer, save_timer = map(Timer, (options.log_every, options.valid_every, options.save_every))
     estimate = RunEstimate(run)
-    update_log = UpdateLog(run, {"validation": valid_timer, "checkpoint": save_timer, "log line": log_timer})
+    timers = {"validation": valid_timer, "checkpoint": save_timer, "log line": log_timer}
+    update_log = UpdateLog(run, timers)
     run.model.train()
     with closing(ahead(run.loader.updates(progress.position))) as updates:
         for data in updates:  # endless; this rank's micro-batches of one update
@@ -79,6 +82,10 @@ def _make_updates(run: Run, signals: Signals) -> None:
                 _leave(run, signals)
             signal, finished = run.agree(signals.received), run.finished
             update_log.add(stats, data)
+            if why := divergence(run):
+                roll_back(run, why)
+                progress, update_log = run.progress, UpdateLog(run, timers)
+                continue
             estimate.see(data, time.monotonic() - update_log.began)
             now = (progress.update, progress.epoch if data.ends_epoch else None, run.seconds)
             if log_timer.is_due(*now) or progress.update == 1 or finished or signal:
@@ -86,16 +93,28 @@ def _make_updates(run: Run, signals: Signals) -> None:
             progress.validation_due = run.validation is not None and (valid_timer.is_due(*now) or finished)
             progress.save_due = save_timer.is_due(*now) or finished
             if progress.validation_due:
-                validate_run(run, signals)
+                _validate_or_save(run, signals)
                 finished, signal = run.finished, run.agree(signals.received)
             if progress.save_due or signal:
                 save(run, last=finished or signal is not None)
+            if save_has_ended(run):
                 update_log.best = best_checkpoint(run)
             if signal:  # and not a signal that came since, which other ranks do not know
                 _stop(run, signal, "")
             if finished:
                 break
             update_log.began = time.monotonic()  # seconds of validation and saving belong to no update
+
+
+def _validate_or_save(run: Run, signals: Signals) -> None:
+    """`validate_run`, at whose error the updates before it are saved, unless other ranks would have to take part."""
+    try:
+        validate_run(run, signals)
+    except Exception:
+        if run.world.size == 1:
+            with suppress(UserError):
+                save(run, last=True)
+        raise
 
 
 def _leave(run: Run, signals: Signals) -> NoReturn:
@@ -119,7 +138,7 @@ def _stop(run: Run, signal: int, given_up: str) -> NoReturn:
 def make_update(run: Run, data: UpdateBatches) -> Stats:
     """Make the next update on this rank's share of its data. Raises UpdateGivenUp after a signal; nothing has changed then."""
     progress, number = run.progress, run.progress.update + 1
-    learning_rate = run.schedule(number)
+    learning_rate = run.learning_rate(number)
     for group in run.optimizer.param_groups:
         group["lr"] = learning_rate * group["lr_factor"]
     buffers = {name: buffer.clone() for name, buffer in run.saved_buffers().items()}
@@ -134,6 +153,11 @@ def make_update(run: Run, data: UpdateBatches) -> Stats:
         for name, buffer in run.saved_buffers().items():
             buffer.copy_(buffers[name])
         raise
+    except PairTooLongError as error:
+        tokens = error.batch.source[0].tolist()
+        text = quoted(run.data.pipeline.source.decode(tokens))
+        mend = "begin anew with nmt prepare --max-length, or a smaller model"
+        raise ResourceError(f"{error}, of {len(tokens):,} source tokens: '{text}' ({mend})") from None
     progress.limit.max_micro_batch_tokens = stats.max_micro_batch_tokens
     progress.advance(data)
     return stats

@@ -135,12 +135,20 @@ class SignalWatch:
         return self.world.posted(STOP_KEY)
 
 
+class PairTooLongError(ResourceError):
+    """Memory ran out for a single pair. batch: that pair"""
+
+    def __init__(self, message: str, batch: Batch) -> None:
+        super().__init__(message)
+        self.batch = batch
+
+
 class _OutOfMemory(Exception):
     """Memory ran out in a micro-batch. alone: whether no other rank waits for this one"""
 
     def __init__(self, batch: Batch, largest: int, alone: bool) -> None:
         super().__init__()
-        self.rows, self.cells, self.largest, self.alone = len(batch), batch.cells, largest, alone
+        self.batch, self.rows, self.cells, self.largest, self.alone = batch, len(batch), batch.cells, largest, alone
 
 
 class _DeviceSums:
@@ -278,9 +286,7 @@ class Updater:
         """Tokens of a micro-batch after memory ran out. Raises ResourceError if smaller micro-batches cannot help."""
         message = f"out of memory in a micro-batch of {error.cells:,} tokens, padding counted"
         if error.rows == 1:
-            raise ResourceError(
-                f"{message}, which is a single pair (begin anew with nmt prepare --max-length, or a smaller model)"
-            )
+            raise PairTooLongError(f"{message}, which is a single pair", error.batch)
         if not error.alone or (self.world.size > 1 and in_step(self.objective)):
             raise ResourceError(f"{message}, while other ranks waited (give a --max-tokens below it)")
         return max(error.largest // 2, 1)

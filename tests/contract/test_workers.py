@@ -1,6 +1,7 @@
 """Workers give their results in the order of the work, whatever their number, and end at once when the work shall stop."""
 
 import multiprocessing
+import multiprocessing.connection
 import os
 import signal
 import threading
@@ -69,6 +70,31 @@ def test_a_signal_ends_workers_that_somebody_stopped():
         with pytest.raises(Interrupted):
             list(in_order(stop_itself, [1, 2, 3], 2, signals))
     wait_until(lambda: not multiprocessing.active_children())
+
+
+def leave_half_a_result(_item):
+    def send(self, data):
+        os.write(self.fileno(), bytes(data)[: len(data) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    multiprocessing.connection.Connection._send = send
+    return b"x" * 100_000
+
+
+def test_a_worker_that_is_lost_within_a_result_is_told_and_its_pool_ends():
+    threads = set(threading.enumerate())
+    with pytest.raises(ResourceError, match="a worker process was lost"):
+        list(in_order(leave_half_a_result, [1, 2, 3], 2, Signals()))
+    wait_until(lambda: not multiprocessing.active_children() and set(threading.enumerate()) <= threads)
+
+
+def test_a_signal_ends_the_pool_of_a_worker_that_was_lost_within_a_result():
+    threads = set(threading.enumerate())
+    with Signals() as signals:
+        threading.Timer(3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        with pytest.raises(Interrupted):
+            list(in_order(leave_half_a_result, [1, 2, 3], 2, signals))
+    wait_until(lambda: not multiprocessing.active_children() and set(threading.enumerate()) <= threads)
 
 
 def children() -> list[int]:

@@ -1,0 +1,75 @@
+"""A loss that diverges: it ends the run, or the run returns to the last state before and goes on with other data."""
+
+from typing import Final, NoReturn
+
+from nmt.artefact import Artefact
+from nmt.errors import ArtefactError, DivergedError
+from nmt.log import log
+from nmt.runs import update_of
+from nmt.train.checkpointing import SavedState, choice_of_leader, put_state, set_newer_aside
+from nmt.train.run import REDUCED_UPDATES, Rollback, Run
+from nmt.train.saving import finish_save
+
+MAX_SKIPPED_UPDATES: Final = 10  # in a row
+MAX_BAD_UPDATES: Final = 20  # in a row, see LossWatch
+MAX_ROLLBACKS: Final = 3
+ANEW: Final = "begin anew in another --output, with a lower --lr, more --warmup-updates or --clip-norm 1"
+
+
+def divergence(run: Run) -> str | None:
+    """What shows that the loss has diverged, as a sentence; None if nothing does."""
+    progress = run.progress
+    if progress.skipped_in_a_row == MAX_SKIPPED_UPDATES:
+        return f"loss or gradient not finite {MAX_SKIPPED_UPDATES} times in a row"
+    if run.options.on_divergence == "rollback" and progress.watch.bad >= MAX_BAD_UPDATES:
+        return f"the loss is far above its mean of {progress.watch.mean:.4f} for {progress.watch.bad} updates in a row"
+    return None
+
+
+def roll_back(run: Run, why: str) -> None:
+    """Return to the last checkpoint before the divergence; the data since stays behind. why: from `divergence`
+
+    Raises DivergedError where the run is to stop, without such a checkpoint, and for one divergence too many.
+    """
+    progress = run.progress
+    at, position, epoch = progress.update, progress.position, progress.epoch
+    rollbacks = progress.rollbacks
+    if run.options.on_divergence == "stop":
+        _stop(run, why, f"give --on-divergence rollback to go on, or {ANEW}: this run cannot change them")
+    if len(rollbacks) == MAX_ROLLBACKS:
+        _stop(run, f"{why}, after {MAX_ROLLBACKS} rollbacks", ANEW)
+    finish_save(run)
+    checkpoint = choice_of_leader(run, _last_good(run) if run.world.leads else None)
+    if checkpoint is None:
+        _stop(run, f"{why}, and no checkpoint is from before", f"{ANEW}, or a shorter --save-every")
+    if run.world.leads:
+        set_newer_aside(run, checkpoint.folder, "diverged")
+    state = SavedState.read(checkpoint)
+    run.report.offset()
+    put_state(run, checkpoint, state)
+    run.report.cut(state.metrics_offset)
+    to = run.progress.update
+    run.progress.position, run.progress.epoch = position, epoch
+    run.progress.rollbacks = [*rollbacks, Rollback(at, to)]
+    run.report.line(
+        f"diverged at update {at}: {why}; going on after update {to} with the data that follows, and half the learning rate "
+        f"until update {to + REDUCED_UPDATES} (rollback {len(rollbacks) + 1} of {MAX_ROLLBACKS})"
+    )
+
+
+def _stop(run: Run, why: str, mend: str) -> NoReturn:
+    run.report.line(f"stopped: diverged at update {run.progress.update}")
+    raise DivergedError(f"update {run.progress.update}: {why}; the checkpoints are kept ({mend})")
+
+
+def _last_good(run: Run) -> Artefact | None:
+    """The newest whole checkpoint from before the first bad update; one for a signal alone would change the result."""
+    for folder in reversed(run.checkpoints.due()):
+        if update_of(folder) < run.progress.watch.since:
+            try:
+                artefact = Artefact(folder, "checkpoint")
+                artefact.check()
+                return artefact
+            except ArtefactError as error:
+                log.warn(f"{error}; trying the previous checkpoint")
+    return None

@@ -1,0 +1,149 @@
+"""Saving checkpoints of a run: a thread writes a copy, one at a time, while the next updates are made."""
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+from threading import Thread
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from nmt.artefact import new_folder, to_json
+from nmt.checkpoint import (
+    TRAINING_TENSORS,
+    flat_optimizer,
+    refuse_not_finite,
+    size_of,
+    weights_of,
+    write_model,
+    write_tensors,
+)
+from nmt.dist import full_tensor
+from nmt.errors import DivergedError, ResourceError
+from nmt.log import log
+from nmt.runs import TRAINING
+from nmt.train.checkpointing import SavedState
+from nmt.train.run import Run
+
+MAX_FAILED_SAVES: Final = 2  # in a row
+
+
+def save(run: Run, last: bool) -> None:
+    """Copy the state of this update, and let a thread write it and delete the checkpoints that are not to be kept.
+
+    last: wait until it is written. A failed save leaves the older checkpoints as they were and is a warning, here or in
+    `finish_save`; the third in a row, and a failure of the last save, are a ResourceError.
+    """
+    finish_save(run)
+    progress = asdict(run.progress)
+    if run.world.any(run.saved != progress):
+        run.saving = progress, _written_aside(*_copy(run)) if run.world.leads else None
+    if last:
+        finish_save(run, last)
+
+
+def finish_save(run: Run, last: bool = False) -> None:
+    """Wait for the checkpoint that is being written, if there is one. Raises as `save` does, and DivergedError."""
+    if run.saving is None:
+        return
+    (progress, writing), run.saving = run.saving, None
+    try:
+        if writing is not None:
+            writing.result()
+        run.saved, run.failed_saves = progress, 0
+    except ResourceError as error:
+        run.failed_saves += 1
+        if last or run.failed_saves > MAX_FAILED_SAVES:
+            raise
+        log.warn(f"checkpoint of update {progress['update']} not saved: {error}")
+
+
+def save_has_ended(run: Run) -> bool:
+    """Whether a checkpoint has been written since the last call, or could not be. Raises as `finish_save` does."""
+    if run.saving is None or (run.saving[1] is not None and not run.saving[1].done()):
+        return False
+    finish_save(run)
+    return True
+
+
+@contextmanager
+def saves_finished(run: Run) -> Iterator[None]:
+    """A block whose errors wait for the checkpoint that is being written."""
+    try:
+        yield
+    except Exception:
+        with suppress(ResourceError, DivergedError):
+            finish_save(run)
+        raise
+
+
+def _written_aside(*arguments: Any) -> "Future[None]":
+    """What `_write` comes to, in a thread that does not keep the process from ending."""
+    future: Future[None] = Future()
+
+    def work() -> None:
+        try:
+            _write(*arguments)
+            future.set_result(None)
+        except BaseException as error:
+            future.set_exception(error)
+
+    Thread(target=work, name="saver", daemon=True).start()
+    return future
+
+
+def _copy(run: Run) -> tuple[Any, ...]:
+    """The arguments of `_write`: what updates would change is copied. Shards are gathered from all ranks."""
+    tensors, plain = flat_optimizer(run.optimizer)
+    weights, tensors = _gathered(run, weights_of(run.model)), _gathered(run, tensors)
+    minutes, settings = round(run.minutes, 3), dict(run.settings)
+    state = SavedState(
+        progress=run.progress,
+        minutes=minutes,
+        settings=settings,
+        data=run.data.fingerprint,
+        optimizer=plain,
+        schedule=run.schedule.state_dict(),
+        metrics_offset=run.report.offset(),
+    )
+    facts = {
+        "update": run.progress.update,
+        "minutes": minutes,
+        "flops": run.progress.flops,
+        "cost_is_measured": run.model.cost_is_measured,
+        "settings": sha256(to_json(settings)).hexdigest(),
+        "torch": str(torch.__version__),
+        "threads": torch.get_num_threads(),
+        "matmul": run.progress.limit.matmul,
+        "ranks": run.world.size,
+        "data": run.data.fingerprint,
+        "vocabulary": run.data.pipeline.hash,
+    }
+    return run, run.checkpoints.path(run.progress.update), facts, to_json(asdict(state)), weights, tensors
+
+
+def _write(
+    run: Run, path: Path, facts: Mapping[str, Any], state: bytes, weights: dict[str, Tensor], tensors: dict[str, Tensor]
+) -> None:
+    """Write a checkpoint, and delete those that are not to be kept; nothing of `run` that an update changes is read."""
+    refuse_not_finite(weights, path)
+    run.report.sync()
+    with new_folder(path, "checkpoint", facts, size_of(weights) + size_of(tensors)) as folder:
+        write_model(folder, weights, run.facts, run.data.pipeline)
+        write_tensors(folder / TRAINING_TENSORS, tensors)
+        (folder / TRAINING).write_bytes(state)
+    run.checkpoints.prune(run.options.keep_last, run.options.keep_best)
+
+
+def _gathered(run: Run, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A copy of the full tensors in the leader's memory; sharded ones are gathered one at a time."""
+    gathered = {}
+    for name, tensor in tensors.items():
+        full = full_tensor(tensor)
+        if run.world.leads:
+            gathered[name] = full.detach().to("cpu", copy=full is tensor)
+    return gathered

@@ -1,0 +1,135 @@
+"""A training that diverges returns to the last state before, skips the data, and goes on more slowly (contract: "Training")."""
+
+import json
+import math
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import CLIFF, train_arguments
+
+from nmt.data.loader import Loader
+from nmt.runs import Checkpoints, update_of
+from nmt.train import trainer
+from nmt.train.run import REDUCED_UPDATES, LossWatch
+
+ROLLBACK = ("--on-divergence=rollback", "--no-valid-bleu", "--keep-last=0")
+
+
+@pytest.fixture
+def poison(monkeypatch):
+    """`poison(first, last)` makes the gradient NaN on the data of updates first to last of an undisturbed run."""
+
+    def poison_data(first: int, last: int) -> None:
+        stream = Loader.updates
+        numbers: dict[tuple[int, int], int] = {}
+
+        def updates(loader, position):
+            if not numbers:
+                for number, data in zip(range(1, 200), stream(loader, type(position)()), strict=False):
+                    numbers[data.after.epoch, data.after.pairs] = number
+            return stream(loader, position)
+
+        make = trainer.make_update
+
+        def make_update(run, data):
+            with monkeypatch.context() as patch:
+                if first <= numbers[data.after.epoch, data.after.pairs] <= last:
+                    patch.setattr("torch.nn.utils.clip_grad_norm_", lambda *_: torch.tensor(math.nan))
+                return make(run, data)
+
+        monkeypatch.setattr(Loader, "updates", updates)
+        monkeypatch.setattr(trainer, "make_update", make_update)
+
+    return poison_data
+
+
+def records(run: Path) -> list[dict]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_stretch_that_is_not_finite_is_left_behind_and_the_rate_is_halved(data, tmp_path, call, poison):
+    poison(14, 23)
+    arguments = train_arguments(data, tmp_path / "run", 40, *ROLLBACK)
+    told = call(*(argument for argument in arguments if argument != "--quiet"))
+    assert told.code == 0, told.err
+    assert "diverged at update 23: loss or gradient not finite 10 times in a row; going on after update 10" in told.err
+    assert f"half the learning rate until update {10 + REDUCED_UPDATES} (rollback 1 of 3)" in told.err
+    updates = [record for record in records(tmp_path / "run") if "loss" in record]
+    assert [record["update"] for record in updates] == list(range(1, 41))
+    assert all(record["loss"] is not None and record["skipped"] == 0 for record in updates)
+    assert [record.get("rollbacks") for record in updates] == [None] * 10 + [1] * 30
+    state = json.loads((tmp_path / "run/checkpoints/update-40/training.json").read_text())
+    assert state["progress"]["rollbacks"] == [{"at": 23, "to": 10}]
+    assert (tmp_path / "run/checkpoints/diverged-update-20").is_dir()
+    assert [update_of(path) for path in Checkpoints(tmp_path / "run").all()] == [10, 20, 30, 40]
+    plain = call(*train_arguments(data, tmp_path / "plain", 40, *ROLLBACK[1:]))
+    assert plain.code == 7 and "give --on-divergence rollback to go on" in plain.err
+    rates = [[record["lr"] for record in records(tmp_path / run) if "loss" in record] for run in ("run", "plain")]
+    assert rates[0][:10] == rates[1][:10]
+    assert rates[0][10:23] == [0.5 * rate for rate in rates[1][10:]]
+    assert call(*train_arguments(data, tmp_path / "plain", 40, *ROLLBACK)).code == 0  # as the error says
+    assert records(tmp_path / "plain") == records(tmp_path / "run")
+
+
+@pytest.mark.parametrize("ends", [[14], [20], [14, 20]])
+def test_a_run_with_a_rollback_goes_on_bit_for_bit(ends, data, tmp_path, call, poison):
+    poison(14, 23)
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    assert call(*train_arguments(data, whole, 40, *ROLLBACK)).code == 0
+    for end in (*ends, 40):
+        assert call(*train_arguments(data, cut, end, *ROLLBACK)).code == 0
+    assert (whole / "metrics.jsonl").read_bytes() == (cut / "metrics.jsonl").read_bytes()
+    files = [run / "checkpoints/update-40/model.safetensors" for run in (whole, cut)]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_the_fourth_divergence_ends_the_run_with_7(data, tmp_path, call):
+    plugin = tmp_path / "cliff.py"
+    plugin.write_text(CLIFF)
+    arguments = train_arguments(data, tmp_path / "run", 1000, f"--plugin={plugin}", "--schedule=cliff", *ROLLBACK)
+    diverged = call(*arguments)
+    assert diverged.code == 7, diverged.err
+    assert "after 3 rollbacks" in diverged.err and "begin anew in another --output" in diverged.err
+    log = (tmp_path / "run/train.log").read_text()
+    assert [f"rollback {number} of 3" in log for number in (1, 2, 3, 4)] == [True, True, True, False]
+    names = {path.name for path in (tmp_path / "run/checkpoints").iterdir()}
+    assert {"update-10", "diverged-update-20", "diverged-update-20.2"} <= names
+
+
+def test_without_a_checkpoint_from_before_the_run_ends_with_7(data, tmp_path, call, poison):
+    poison(3, 12)
+    diverged = call(*train_arguments(data, tmp_path / "run", 40, *ROLLBACK))
+    assert diverged.code == 7
+    assert "no checkpoint is from before" in diverged.err and "shorter --save-every" in diverged.err
+
+
+def test_noise_is_no_divergence_and_a_spike_is():
+    chance, watch = random.Random(1), LossWatch()
+    for update in range(1, 5001):
+        watch.see(update, 2 + 7 * math.exp(-update / 500) + chance.gauss(0, 0.1), applied=True)
+        assert not watch.bad
+    assert watch.mean == pytest.approx(2, abs=0.1) and watch.deviation == pytest.approx(0.08, abs=0.04)
+    before = watch.mean, watch.deviation
+    for update in range(5001, 5011):
+        watch.see(update, 4.0 if update % 2 else math.nan, applied=bool(update % 2))
+        assert (watch.bad, watch.since) == (update - 5000, 5001)
+    assert (watch.mean, watch.deviation) == before
+    watch.see(5011, 2.1, applied=True)
+    assert watch.bad == 0
+
+
+def test_a_spike_of_the_loss_is_rolled_back(data, tmp_path, call, monkeypatch):
+    monkeypatch.setattr(LossWatch, "MIN_GOOD", 5)
+    see = LossWatch.see
+    high = iter(range(1, 28))
+
+    def see_spike(watch, update, loss, applied):
+        see(watch, update, loss + 1000 if update > 13 and next(high, None) else loss, applied)
+
+    monkeypatch.setattr(LossWatch, "see", see_spike)
+    assert call(*train_arguments(data, tmp_path / "run", 40, *ROLLBACK)).code == 0
+    log = (tmp_path / "run/train.log").read_text()
+    assert "diverged at update 33: the loss is far above its mean" in log and "going on after update 10" in log
+    assert "rollback 2 of 3" not in log

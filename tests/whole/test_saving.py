@@ -1,0 +1,229 @@
+"""Checkpoints are written while training goes on, and no fault of one loses another (contract: "Files", "Training")."""
+
+import json
+import os
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import small_disk, train_arguments
+from safetensors.torch import load_file, save
+
+from nmt.artefact import MANIFEST, new_folder, write_file
+from nmt.checkpoint import ModelFacts, load_model, weights_of, write_model
+from nmt.errors import ResourceError
+from nmt.runs import Checkpoints, update_of
+from nmt.train import saving, trainer, update
+
+PLAIN = ("--no-valid-bleu", "--keep-last=0")
+
+
+def flipped(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_updates_go_on_while_a_checkpoint_is_written_and_its_content_is_that_of_its_update(
+    data, trained, tmp_path, call, monkeypatch
+):
+    later, write, make, wrote = threading.Event(), saving.write_model, trainer.make_update, []
+
+    def slow_write(folder, *arguments):
+        assert threading.current_thread() is not threading.main_thread() and later.wait(60)
+        write(folder, *arguments)
+        wrote.append(folder.name)
+
+    def make_update(run, batches):
+        stats = make(run, batches)
+        if run.progress.update == 17:
+            assert not wrote
+            later.set()
+        return stats
+
+    monkeypatch.setattr(saving, "write_model", slow_write)
+    monkeypatch.setattr(trainer, "make_update", make_update)
+    assert call(*train_arguments(data, tmp_path / "run", 40)).code == 0
+    assert wrote == [f".update-{number}.partial" for number in (10, 20, 30, 40)]
+    assert (tmp_path / "run/metrics.jsonl").read_bytes() == (trained / "metrics.jsonl").read_bytes()
+    for number in (10, 40):
+        for name in ("model.safetensors", "training.safetensors"):
+            made, expected = (run / f"checkpoints/update-{number}" / name for run in (tmp_path / "run", trained))
+            assert made.read_bytes() == expected.read_bytes()
+
+
+@pytest.mark.parametrize(("failures", "code", "kept"), [(2, 0, [30, 40]), (3, 5, [])])
+def test_two_failed_saves_in_a_row_are_warnings_and_the_third_ends_the_run(
+    failures, code, kept, data, tmp_path, call, monkeypatch
+):
+    write, left = saving.write_model, iter(range(failures))
+
+    def failing(*arguments):
+        if next(left, None) is not None:
+            raise OSError(5, "Input/output error")
+        write(*arguments)
+
+    monkeypatch.setattr(saving, "write_model", failing)
+    result = call(*train_arguments(data, tmp_path / "run", 40, *PLAIN))
+    assert result.code == code, result.err
+    assert [f"checkpoint of update {number} not saved" in result.err for number in (10, 20, 30)] == [True, True, False]
+    assert result.err.count("Input/output error") == failures and result.err.count("checkpoints/update-") == failures
+    assert [update_of(path) for path in Checkpoints(tmp_path / "run").all()] == kept
+
+
+def test_an_error_in_training_waits_for_the_checkpoint_that_is_being_written(data, tmp_path, call, monkeypatch):
+    begun, make, write = threading.Event(), trainer.make_update, saving.write_model
+
+    def slow_write(*arguments):
+        begun.wait(30)
+        write(*arguments)
+
+    def make_update(run, batches):
+        if run.progress.update == 12:
+            threading.Timer(0.5, begun.set).start()
+            raise ResourceError("an error of update 13")
+        return make(run, batches)
+
+    monkeypatch.setattr(saving, "write_model", slow_write)
+    monkeypatch.setattr(trainer, "make_update", make_update)
+    assert call(*train_arguments(data, tmp_path / "run", 40, *PLAIN)).code == 5
+    assert [update_of(path) for path in Checkpoints(tmp_path / "run").all()] == [10]
+
+
+def test_each_file_of_a_checkpoint_is_synced_once(trained, tmp_path, monkeypatch):
+    synced, sync = [], os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: (synced.append(str(Path(f"/proc/self/fd/{handle}").readlink())), sync(handle))
+    )
+    source = next(iter(Checkpoints(trained).all()))
+    with new_folder(tmp_path / "made", "checkpoint", {}) as folder:
+        shutil.copytree(source, folder, dirs_exist_ok=True)
+        (folder / MANIFEST).unlink()
+    files = {f".made.partial/{path.relative_to(source)}" for path in source.rglob("*")}
+    wanted = sorted(str(tmp_path / name) for name in {*files, ".made.partial", "."})
+    assert sorted(synced) == wanted
+
+
+def test_room_for_the_whole_checkpoint_is_looked_for_before_it_is_begun(trained, tmp_path):
+    (tmp_path / "disk").mkdir()
+    loaded = load_model(trained, torch.device("cpu"))
+    refused = pytest.raises(ResourceError, match=r"at least 1,000,000 bytes needed, \d[\d,]* free; make room")
+    with small_disk(tmp_path / "disk", 64 << 10):
+        with refused, new_folder(tmp_path / "disk/model", "model", {}, needed=1_000_000) as folder:
+            write_model(folder, weights_of(loaded.model), loaded.facts, loaded.pipeline)
+        assert not list((tmp_path / "disk").iterdir())
+
+
+def test_a_disk_without_inodes_is_told_with_its_path_and_leaves_nothing(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    with small_disk(disk, 1 << 20):
+        subprocess.run(["mount", "-o", "remount,nr_inodes=4", str(disk)], check=True)
+        (disk / "a").touch()
+        for more in (2, 1):  # no inode for the lock, none for the folder
+            refused = pytest.raises(ResourceError, match=r"disk/.*free, but no inode; make room")
+            with refused, new_folder(disk / "model", "model", {}):
+                pass
+            assert not list(disk.glob(".*"))
+            (disk / f"b{more}").touch()
+        with pytest.raises(ResourceError, match="but no inode"):
+            write_file(disk / "file", b"x")
+
+
+def test_a_damaged_development_set_is_found_at_the_start(data, tmp_path, call):
+    copy = tmp_path / "data"
+    shutil.copytree(data, copy)
+    flipped(next(copy.glob("valid*.target.bin")))
+    refused = call(*train_arguments(copy, tmp_path / "run", 40, *PLAIN))
+    assert refused.code == 4 and "target.bin: damaged" in refused.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_error_of_a_validation_keeps_the_updates_before_it(data, tmp_path, call, monkeypatch):
+    def fail(*_):
+        raise OSError(5, "Input/output error", "valid.source.bin")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "validate", fail)
+        failed = call(*train_arguments(data, tmp_path / "run", 40, "--save-every=1000u", "--valid-every=15u"))
+        assert failed.code == 5 and "valid.source.bin" in failed.err
+    assert [update_of(path) for path in Checkpoints(tmp_path / "run").all()] == [15]
+    assert call(*train_arguments(data, tmp_path / "run", 40, "--save-every=1000u", "--valid-every=15u")).code == 0
+    assert call(*train_arguments(data, tmp_path / "plain", 40, "--save-every=1000u", "--valid-every=15u")).code == 0
+    assert (tmp_path / "run/metrics.jsonl").read_bytes() == (tmp_path / "plain/metrics.jsonl").read_bytes()
+
+
+def test_a_pair_that_does_not_fit_is_named(data, tmp_path, call, monkeypatch):
+    objective = update.Updater._backward
+
+    def without_memory(updater, counted, idle, factors):
+        if updater.optimizer.state:
+            raise update._OutOfMemory(counted[0].split(1)[0], counted[0].cells, alone=True)
+        return objective(updater, counted, idle, factors)
+
+    monkeypatch.setattr(update.Updater, "_backward", without_memory)
+    failed = call(*train_arguments(data, tmp_path / "run", 40, *PLAIN))
+    assert failed.code == 5
+    assert "which is a single pair, of " in failed.err and " source tokens: '" in failed.err
+    words = failed.err.split("source tokens: '")[1].split("'")[0].split()
+    assert words and all(word.isalpha() or word.isdigit() for word in words)
+
+
+@pytest.fixture(params=[float("nan"), float("inf")])
+def not_finite(request, trained, tmp_path) -> Path:
+    """A copy of a model one of whose weights is not finite, with the right check sums."""
+    loaded = load_model(trained, torch.device("cpu"))
+    weights = {name: tensor.clone() for name, tensor in weights_of(loaded.model).items()}
+    next(iter(weights.values())).view(-1)[3] = request.param
+    with new_folder(tmp_path / "broken", "model", {}) as folder:
+        write_model(folder, weights, loaded.facts, loaded.pipeline)
+    return tmp_path / "broken"
+
+
+def test_weights_that_are_not_finite_are_named_with_file_and_tensor(not_finite, data, trained, tmp_path, call):
+    name = next(iter(weights_of(load_model(trained, torch.device("cpu")).model)))
+    asked = [
+        ["average", "--checkpoint", not_finite, "--output", tmp_path / "mean"],
+        ["translate", "--model", not_finite, "--input", os.devnull],
+        [*train_arguments(data, tmp_path / "run", 40), f"--init-from={not_finite}"],
+    ]
+    for arguments in asked:
+        refused = call(*arguments)
+        assert refused.code == 4, refused.err
+        assert f"model.safetensors: '{name}' has values that are not finite" in refused.err
+    assert not (tmp_path / "mean").exists()
+
+
+def test_averaging_names_the_tensor_whose_shape_differs(trained, tmp_path, call):
+    first, second = Checkpoints(trained).all()[:2]
+    weights = load_file(second / "model.safetensors")
+    name = sorted(weights)[0]
+    weights[name] = weights[name][:-1].contiguous()
+    manifest = json.loads((second / MANIFEST).read_text())
+    with new_folder(tmp_path / "other", "model", {}) as folder:
+        shutil.copytree(second, folder, dirs_exist_ok=True)
+        (folder / MANIFEST).unlink()
+        (folder / "model.safetensors").write_bytes(save(weights))
+    refused = call("average", "--checkpoint", first, tmp_path / "other", "--output", tmp_path / "mean")
+    assert refused.code == 4 and f"other/model.safetensors: '{name}' is (" in refused.err, manifest["kind"]
+
+
+def test_averaging_chooses_again_when_the_run_deletes_a_checkpoint_meanwhile(trained, tmp_path, call, monkeypatch):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    read = ModelFacts.read
+
+    def read_late(artefact):
+        shutil.rmtree(run / "checkpoints/update-10", ignore_errors=True)
+        return read(artefact)
+
+    monkeypatch.setattr(ModelFacts, "read", read_late)
+    made = call("average", "--run", run, "--last=3", "--output", tmp_path / "mean", "--json")
+    assert made.code == 0  # of the newest three, none was deleted
+    shutil.copytree(trained / "checkpoints/update-10", run / "checkpoints/update-10")
+    refused = call("average", "--run", run, "--last=4", "--output", tmp_path / "four")
+    assert refused.code == 2 and "has 3 checkpoints, not 4" in refused.err  # after the second look
+    assert "choosing again" in refused.err
