@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-scaling bench-layers docs recording format clean
+.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-layers docs recording format clean
 
 setup: $(VENV)/ready
 
@@ -64,6 +64,10 @@ bench-systems: setup
 # make bench-startup [MODEL=model] [FLAGS="--other CHECKOUT"]
 bench-startup: setup
 	$(BIN)/python benchmarks/startup.py $(if $(MODEL),--model $(MODEL)) $(FLAGS)
+
+# make bench-saving DATA=prepared-data [FLAGS="--preset transformer-small --rounds 3"]
+bench-saving: setup
+	$(BIN)/python benchmarks/saving.py --data $(DATA) $(FLAGS)
 
 bench-scaling: setup
 	$(BIN)/python benchmarks/scaling.py $(FLAGS)

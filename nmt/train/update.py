@@ -173,13 +173,14 @@ class _DeviceSums:
         totals = [term.total.detach() for term in (*loss.trained.values(), *loss.reported.values())]
         self.sums += share * torch.stack([*totals, *(term.count for term in loss.reported.values())])
 
-    def read(self, counts: Mapping[str, float]) -> LossSums:
-        """The sums as numbers. counts: of the trained parts"""
+    def read(self, counts: Mapping[str, float], another: Tensor) -> tuple[LossSums, float]:
+        """The sums and another number (), read from the device at once. counts: of the trained parts"""
         trained, reported = self.parts
         assert self.sums is not None
-        values = self.sums.tolist()
+        *values, number = torch.cat([self.sums, another.double()[None]]).tolist()
         totals = dict(zip((*trained, *reported), values, strict=False))
-        return LossSums(trained, totals, {**counts, **dict(zip(reported, values[len(totals) :], strict=True))})
+        sums = LossSums(trained, totals, {**counts, **dict(zip(reported, values[len(totals) :], strict=True))})
+        return sums, number
 
 
 @dataclass(frozen=True)
@@ -217,7 +218,7 @@ class Updater:
         if factor != 1:
             torch._foreach_mul_([p.grad for p in self.objective.parameters() if p.grad is not None], 1 / factor)
         norm = full_tensor(nn.utils.clip_grad_norm_(self.objective.parameters(), self.clip_norm or math.inf))
-        losses, gradient_norm = sums.read(counts), float(norm)  # the only place that waits for the device
+        losses, gradient_norm = sums.read(counts, norm)  # the only place that waits for the device
         applied = math.isfinite(gradient_norm) and all(math.isfinite(losses.totals[name]) for name in losses.trained)
         if applied:
             self.optimizer.step()

@@ -1,0 +1,403 @@
+"""Two CUDA devices that are none: tensors say "cuda:0" or "cuda:1", are computed on the CPU, and obey the rules of CUDA.
+
+- An operation on tensors of two devices is an error, but for CPU scalars, CPU indices and copies.
+- A tensor that another stream made, and that this one has not waited for, is an error.
+- A copy to the CPU that does not block holds garbage until something waits for the device.
+- Memory is counted, and ends at `memory_limit`.
+- Whatever waits for the device is counted in `waits`, and each operation in `operations`.
+
+Not simulated: speed, compiled code, captured graphs, NCCL. `guard.load` comes before the first import of torch.
+"""
+
+import contextlib
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+aten = torch.ops.aten
+COPIES = {aten._to_copy.default, aten.copy_.default}
+CHANGES_SHAPE = {"aten::squeeze_", "aten::unsqueeze_", "aten::transpose_", "aten::t_"}
+TAKES_CPU_INDICES = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
+WAITS = {  # operations whose result, or the size of it, the host must know
+    "aten::_local_scalar_dense",
+    "aten::is_nonzero",
+    "aten::equal",
+    "aten::nonzero",
+    "aten::masked_select",
+    "aten::unique_dim",
+    "aten::_unique2",
+    "aten::unique_consecutive",
+    "aten::repeat_interleave",
+    "aten::bincount",
+}
+DEVICES = 2
+BYTES = 8 << 30
+
+
+class World:
+    """The state of the devices. memory_limit: bytes that the tensors of a device may take"""
+
+    def __init__(self) -> None:
+        self.operations: Counter[str] = Counter()
+        self.waits: Counter[str] = Counter()
+        self.memory_limit = BYTES
+        self.shares: Counter[tuple[int, int]] = Counter()
+        self.used: Counter[int] = Counter()
+        self.peak: Counter[int] = Counter()
+        self.clock = itertools.count()
+        self.synchronized = -1
+        self.pending: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.lock = threading.RLock()
+
+    def wait(self, why: str) -> None:
+        """Something waits for the device: copies that were under way arrive."""
+        self.waits[why] += 1
+        self.synchronized = next(self.clock)
+        for target, content in self.pending:
+            target.copy_(content)
+        self.pending.clear()
+
+    def allocate(self, content: torch.Tensor, number: int) -> "Allocation | None":
+        """Count the memory of a tensor, which its views share. Raises as CUDA does beyond the limit."""
+        storage = content.untyped_storage()
+        if not storage.nbytes():
+            return None
+        key = number, storage.data_ptr()
+        with self.lock:
+            if not self.shares[key]:
+                if self.used[number] + storage.nbytes() > self.memory_limit:
+                    raise torch.OutOfMemoryError(
+                        f"CUDA out of memory. Tried to allocate {storage.nbytes()} bytes (simulated)"
+                    )
+                self.used[number] += storage.nbytes()
+                self.peak[number] = max(self.peak[number], self.used[number])
+            self.shares[key] += 1
+        return Allocation(key, storage.nbytes())
+
+
+class Allocation:
+    """A share of the memory of a storage, until it is deleted. key: number of the device, and address"""
+
+    def __init__(self, key: tuple[int, int], size: int) -> None:
+        self.key, self.size = key, size
+
+    def __del__(self) -> None:
+        with world.lock:
+            world.shares[self.key] -= 1
+            if not world.shares[self.key]:
+                del world.shares[self.key]
+                world.used[self.key[0]] -= self.size
+
+
+world = World()
+local = threading.local()
+
+
+class Stream:
+    """A stream of operations: what another one made must be waited for."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.waited: dict[int, int] = {}
+
+    def wait_stream(self, other: "Stream") -> None:
+        self.waited[id(other)] = next(world.clock)
+
+    def wait_event(self, event: "Event") -> None:
+        self.waited[id(event.stream)] = event.at
+
+    def record_event(self, event: "Event | None" = None) -> "Event":
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def synchronize(self) -> None:
+        world.wait("stream.synchronize")
+
+
+class Event:
+    """A point of a stream."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.stream, self.at = default_stream, -1
+
+    def record(self, stream: Stream | None = None) -> None:
+        self.stream, self.at = stream or current_stream(), next(world.clock)
+
+    def wait(self, stream: Stream | None = None) -> None:
+        (stream or current_stream()).wait_event(self)
+
+    def synchronize(self) -> None:
+        world.wait("event.synchronize")
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, _: "Event") -> float:
+        return 1.0
+
+
+default_stream = Stream()
+
+
+def current_stream(*_: Any) -> Stream:
+    return getattr(local, "stream", default_stream)
+
+
+def set_stream(stream: Stream) -> None:
+    local.stream = stream
+
+
+@contextlib.contextmanager
+def use_stream(stream: Stream | None) -> Iterator[None]:
+    before = current_stream()
+    set_stream(stream or before)
+    try:
+        yield
+    finally:
+        set_stream(before)
+
+
+class SimulatedTensor(torch.Tensor):
+    """A tensor of a simulated device. content: on the CPU; number: of the device"""
+
+    @staticmethod
+    def __new__(cls, content: torch.Tensor, number: int) -> "SimulatedTensor":
+        return torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls,
+            content.shape,
+            strides=content.stride(),
+            storage_offset=content.storage_offset(),
+            dtype=content.dtype,
+            layout=content.layout,
+            device=torch.device("cuda", number),
+        )
+
+    def __init__(self, content: torch.Tensor, number: int) -> None:
+        self.content, self.number = content, number
+        self.stream, self.made = current_stream(), next(world.clock)
+        self.allocation = world.allocate(content, number)
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    def tolist(self) -> Any:
+        world.wait("tolist")
+        return self.content.tolist()
+
+    def numpy(self, *_: Any, **__: Any) -> Any:
+        raise TypeError(
+            "can't convert cuda device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
+        )
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        return self.numpy()
+
+    def __repr__(self) -> str:
+        return f"SimulatedTensor({self.content!r}, {self.number})"
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return execute(function, args, kwargs or {})
+
+
+class Simulation(TorchDispatchMode):
+    """Sees the operations that make tensors on a device from none."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return execute(function, args, kwargs or {})
+
+
+def number_of(device: Any) -> int | None:
+    """The number of a CUDA device; None for the CPU."""
+    device = torch.device(device)
+    return (device.index or 0) if device.type == "cuda" else None
+
+
+def execute(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """An operation, on the device that its arguments say."""
+    tensors = [value for value in tree_flatten((args, kwargs))[0] if isinstance(value, torch.Tensor)]
+    ours = [tensor for tensor in tensors if isinstance(tensor, SimulatedTensor)]
+    name = function._schema.name
+    asked = kwargs.get("device")
+    if not ours and (asked is None or number_of(asked) is None):
+        return function(*args, **kwargs)
+    world.operations[name] += 1
+    if function is torch.ops.prim.device.default:
+        return torch.device("cuda", ours[0].number)
+    if function not in COPIES:
+        _check_devices(name, tensors, ours)
+    _check_streams(name, ours)
+    if name in WAITS or (
+        name in TAKES_CPU_INDICES and any(t.dtype in (torch.bool, torch.uint8) for t in _indices(args))
+    ):
+        world.wait(name)
+    if name == "aten::is_pinned":
+        return False
+    contents, named = tree_map(
+        lambda value: value.content if isinstance(value, SimulatedTensor) else value, (list(args), dict(kwargs))
+    )
+    if name == "aten::copy_":
+        return _copy_into(args, contents, named)
+    number = ours[0].number if ours else None
+    if asked is not None:
+        number, named["device"] = number_of(asked), torch.device("cpu")
+    if name == "aten::_to_copy":
+        return _converted(function, contents, named, number, bool(ours))
+    named.pop("pin_memory", None)
+    if name in CHANGES_SHAPE:
+        function(*contents, **named)
+        with torch._C._DisableTorchDispatch():  # the shape that torch knows is that of the wrapper
+            return function(*args, **kwargs)
+    return _wrapped(function, args, kwargs, function(*contents, **named), number)
+
+
+def _indices(args: Any) -> list[torch.Tensor]:
+    return [index for index in args[1] if index is not None]
+
+
+def _check_devices(name: str, tensors: list[torch.Tensor], ours: list[SimulatedTensor]) -> None:
+    devices = {tensor.number for tensor in ours}
+    others = [tensor for tensor in tensors if not isinstance(tensor, SimulatedTensor) and tensor.dim() > 0]
+    if len(devices) > 1 or (ours and others and name not in TAKES_CPU_INDICES):
+        found = sorted({str(tensor.device) for tensor in tensors})
+        shapes = [tuple(tensor.shape) for tensor in tensors]
+        raise RuntimeError(
+            f"{name}: Expected all tensors to be on the same device, but found at least two, {found} of {shapes}"
+        )
+
+
+def _check_streams(name: str, ours: list[SimulatedTensor]) -> None:
+    stream = current_stream()
+    for tensor in ours:
+        known = (
+            tensor.stream is stream or max(stream.waited.get(id(tensor.stream), -1), world.synchronized) > tensor.made
+        )
+        if not known:
+            raise RuntimeError(f"{name}: reads a tensor {tuple(tensor.shape)} of a stream that has not been waited for")
+
+
+def _copy_into(args: Any, contents: list[Any], named: dict[str, Any]) -> torch.Tensor:
+    target, source = args[0], args[1]
+    from_device = isinstance(source, SimulatedTensor)
+    if from_device and not isinstance(target, SimulatedTensor):
+        if named.get("non_blocking") or (len(contents) > 2 and contents[2]):
+            world.pending.append((target, contents[1].clone()))
+            return target.fill_(99)
+        world.wait("copy to the CPU")
+    contents[0].copy_(contents[1])
+    if isinstance(target, SimulatedTensor):
+        target.stream, target.made = current_stream(), next(world.clock)
+    return target
+
+
+def _converted(function: Any, contents: list[Any], named: dict[str, Any], number: int | None, from_device: bool) -> Any:
+    non_blocking = named.pop("non_blocking", False)
+    named.pop("pin_memory", None)
+    content = function(*contents, **named)
+    if number is not None:
+        return SimulatedTensor(content, number)
+    if from_device and non_blocking:
+        world.pending.append((content, content.clone()))
+        return content.fill_(99)
+    if from_device:
+        world.wait("copy to the CPU")
+        content = function(*contents, **named)
+    return content
+
+
+def _wrapped(function: Any, args: Any, kwargs: dict[str, Any], result: Any, number: int | None) -> Any:
+    """The result with its tensors on the device; one that an argument was changed to is that argument."""
+    schema = function._schema
+    changed: dict[str, Any] = {}  # arguments that the operation writes to, by the name of their set
+    for i, argument in enumerate(schema.arguments):
+        info = argument.alias_info
+        if info is not None and info.is_write:
+            value = args[i] if i < len(args) else kwargs.get(argument.name)
+            changed |= dict.fromkeys(info.before_set, value)
+            for tensor in tree_flatten(value)[0]:
+                if isinstance(tensor, SimulatedTensor):
+                    tensor.stream, tensor.made = current_stream(), next(world.clock)
+
+    def wrap(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and not isinstance(value, SimulatedTensor) and number is not None:
+            return SimulatedTensor(value, number)
+        return value
+
+    values = list(result) if len(schema.returns) > 1 else [result] * len(schema.returns)
+    found = []
+    for value, returned in zip(values, schema.returns, strict=True):
+        info = returned.alias_info
+        names = info.before_set if info is not None and info.is_write else ()
+        found.append(next((changed[name] for name in names if name in changed), None))
+        if found[-1] is None:
+            found[-1] = tree_map(wrap, value)
+    return tuple(found) if len(found) > 1 else next(iter(found), None)
+
+
+class _Properties:
+    name, total_memory, major, minor, multi_processor_count = "simulated", BYTES, 9, 0, 100
+
+
+@contextlib.contextmanager
+def simulated() -> Iterator[World]:
+    """A block in which torch finds the simulated devices, in all threads that it starts."""
+    run = threading.Thread.run
+
+    def run_simulated(thread: threading.Thread) -> None:
+        torch._C._set_only_lift_cpu_tensors(True)  # `torch.tensor(..., device=)`; each thread has its own
+        with Simulation():
+            run(thread)
+
+    functions = {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "device_count": lambda: DEVICES,
+        "current_device": lambda: 0,
+        "set_device": lambda *_: None,
+        "_lazy_init": lambda: None,
+        "synchronize": lambda *_: world.wait("synchronize"),
+        "get_device_name": lambda *_: "simulated",
+        "get_device_properties": lambda *_: _Properties(),
+        "get_device_capability": lambda *_: (9, 0),
+        "is_bf16_supported": lambda *_, **__: True,
+        "mem_get_info": lambda device=0: (
+            world.memory_limit - world.used[number_of(device) if not isinstance(device, int) else device],
+            BYTES,
+        ),
+        "memory_allocated": lambda *_: world.used[0],
+        "memory_reserved": lambda *_: world.used[0],
+        "max_memory_allocated": lambda *_: world.peak[0],
+        "reset_peak_memory_stats": lambda *_: world.peak.clear(),
+        "empty_cache": lambda: None,
+        "Stream": Stream,
+        "Event": Event,
+        "current_stream": current_stream,
+        "default_stream": lambda *_: default_stream,
+        "set_stream": set_stream,
+        "stream": use_stream,
+        "manual_seed": lambda _: None,
+        "manual_seed_all": lambda _: None,
+        "get_rng_state": lambda *_: torch.get_rng_state(),
+        "set_rng_state": lambda *_, **__: None,
+    }
+    swapped = torch.__future__.get_swap_module_params_on_conversion()
+    with contextlib.ExitStack() as stack:
+        for name, function in functions.items():
+            stack.enter_context(mock.patch.object(torch.cuda, name, function))
+        stack.enter_context(mock.patch.object(threading.Thread, "run", run_simulated))
+        stack.enter_context(mock.patch.object(torch.Tensor, "pin_memory", lambda tensor, *_: tensor))
+        stack.enter_context(mock.patch.object(torch, "inference_mode", lambda *_, **__: torch.no_grad()))
+        torch.__future__.set_swap_module_params_on_conversion(True)  # a weight that two modules share stays one
+        torch._C._set_only_lift_cpu_tensors(True)
+        stack.enter_context(Simulation())
+        try:
+            yield world
+        finally:
+            torch.__future__.set_swap_module_params_on_conversion(swapped)
+            torch._C._set_only_lift_cpu_tensors(False)

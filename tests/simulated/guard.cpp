@@ -1,0 +1,50 @@
+// What a CPU build of torch lacks for tensors that say "cuda": a device guard, and the hooks that its dispatcher asks.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+namespace {
+using namespace c10;
+constexpr DeviceType kind = DeviceType::CUDA;
+thread_local DeviceIndex current = 0;
+
+struct Guard final : impl::DeviceGuardImplInterface {
+  DeviceType type() const override { return kind; }
+  Device exchangeDevice(Device device) const override {
+    Device before = getDevice();
+    current = device.index();
+    return before;
+  }
+  Device getDevice() const override { return Device(kind, current); }
+  void setDevice(Device device) const override { current = device.index(); }
+  void uncheckedSetDevice(Device device) const noexcept override { current = device.index(); }
+  Stream getStream(Device device) const noexcept override { return Stream(Stream::DEFAULT, device); }
+  Stream getDefaultStream(Device device) const override { return getStream(device); }
+  Stream getNewStream(Device device, int = 0) const override { return getStream(device); }
+  Stream exchangeStream(Stream stream) const noexcept override { return stream; }
+  DeviceIndex deviceCount() const noexcept override { return 2; }
+  void record(void**, const Stream&, const DeviceIndex, const EventFlag) const override {}
+  void block(void*, const Stream&) const override {}
+  bool queryEvent(void*) const override { return true; }
+  void destroyEvent(void*, const DeviceIndex) const noexcept override {}
+  bool queryStream(const Stream&) const override { return true; }
+  void synchronizeStream(const Stream&) const override {}
+};
+C10_REGISTER_GUARD_IMPL(CUDA, Guard);
+} // namespace
+
+namespace at {
+struct CUDAHooks final : CUDAHooksInterface {
+  CUDAHooks(CUDAHooksArgs) {}
+  void init() const override {}
+  bool hasCUDA() const override { return true; }
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(DeviceIndex) const override { return true; }
+  DeviceIndex deviceCount() const override { return 2; }
+  DeviceIndex getCurrentDevice() const override { return current; }
+  const Generator& getDefaultGenerator(DeviceIndex) const override { return at::detail::getDefaultCPUGenerator(); }
+  Generator getNewGenerator(DeviceIndex) const override { return at::detail::createCPUGenerator(); }
+};
+REGISTER_CUDA_HOOKS(CUDAHooks); // found by its name when torch first asks: this library must be loaded before
+} // namespace at

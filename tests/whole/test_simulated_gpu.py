@@ -1,0 +1,194 @@
+"""Training and translation on simulated GPUs give what the CPU gives, and wait for the device only where they say."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from conftest import ENVIRONMENT, TINY
+from small_models import SMALL
+
+from nmt import registry
+
+RUN = Path(__file__).parents[1] / "simulated/run.py"
+PERIODS = (
+    "--save-every=2u",
+    "--valid-every=4u",
+    "--log-every=2u",
+    "--quiet",
+    "--valid-metrics=none",
+    "--no-valid-bleu",
+)
+SETTINGS = ("--batch-tokens=300", "--schedule=constant", "--lr=0.001", "--threads=1", "--matmul=torch")
+TRANSFORMER = (
+    "--model=transformer",
+    *(f"--{name.replace('_', '-')}={value}" for name, value in SMALL["transformer"].items()),
+)
+MODELS = [name for name in registry.names("model") if name != "bytenet"]  # it reads characters
+WAITS_FOR_STEPS = {"adafactor"}  # torch's own reads numbers of each weight
+WAITS_FOR_ROUTES = {"moe"}  # the host must know how many tokens each expert gets
+
+
+@pytest.fixture(scope="module")
+def gpu():
+    """`gpu(arguments)` runs a command in a process that has simulated GPUs."""
+    if shutil.which("g++") is None:
+        pytest.skip("no g++ to compile the device guard with")
+    process = subprocess.Popen(
+        [sys.executable, str(RUN)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT, text=True
+    )
+
+    def call(*arguments, **given):
+        command = {"arguments": [str(argument) for argument in arguments], **given}
+        process.stdin.write(json.dumps(command) + "\n")
+        process.stdin.flush()
+        limit = threading.Timer(240, process.kill)
+        limit.start()
+        line = process.stdout.readline()
+        limit.cancel()
+        return SimpleNamespace(**json.loads(line))
+
+    yield call
+    process.stdin.close()
+    process.wait(30)
+    process.stdout.close()
+
+
+def records(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def flags(options):
+    return [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+
+
+def train(gpu, data, run, updates, device, *more):
+    arguments = [f"--data={data}", f"--output={run}", f"--max-updates={updates}", f"--device={device}"]
+    found = gpu("train", *arguments, *SETTINGS, *PERIODS, *more)
+    assert found.code == 0, found.err
+    return found
+
+
+def assert_trained_alike(gpu, data, tmp_path, *more, rel=1e-4):
+    """Train 4 updates on the CPU and on a GPU, there in two parts, and compare all numbers; the result of the last part."""
+    train(gpu, data, tmp_path / "cpu", 4, "cpu", *more)
+    train(gpu, data, tmp_path / "cuda", 2, "cuda", *more)
+    found = train(gpu, data, tmp_path / "cuda", 4, "cuda", *more)
+    ours, wanted = ([record for record in records(tmp_path / device) if "loss" in record] for device in ("cuda", "cpu"))
+    assert [record["update"] for record in ours] == [1, 2, 3, 4]
+    for one, other in zip(ours, wanted, strict=True):
+        for name in ("loss", "gradient_norm"):
+            assert one[name] == pytest.approx(other[name], rel=rel, abs=1e-5), (one["update"], name)
+    assert len(found.per_update) == 2
+    return found
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_each_model_trains_as_on_the_cpu_and_waits_once_an_update(model, gpu, data, tmp_path):
+    no_dropout = () if model == "memory-network" else ("--dropout=0",)
+    found = assert_trained_alike(gpu, data, tmp_path, f"--model={model}", *flags(SMALL.get(model, {})), *no_dropout)
+    for waits in found.per_update:
+        assert sum(waits.values()) == 1 or model in WAITS_FOR_ROUTES, waits
+
+
+@pytest.mark.parametrize("optimizer", registry.names("optimizer"))
+def test_each_optimizer_trains_as_on_the_cpu(optimizer, gpu, data, tmp_path):
+    found = assert_trained_alike(
+        gpu, data, tmp_path, *TRANSFORMER, "--dropout=0", f"--optimizer={optimizer}", "--clip-norm=1", rel=1e-3
+    )
+    waits = found.per_update[-1]  # the first one of a process may read the state that was loaded
+    assert sum(waits.values()) == 1 or optimizer in WAITS_FOR_STEPS, waits
+
+
+def test_the_criterion_of_rewards_trains_as_on_the_cpu(gpu, data, trained, tmp_path):
+    more = (
+        f"--init-from={trained}",
+        "--criterion=reward",
+        "--criterion.decoder.n-best=3",
+        "--criterion.decoder.max-len-b=2",
+    )
+    model = ("--model=transformer", *(flag for flag in TINY if "layers" in flag or "d-" in flag or "heads" in flag))
+    assert_trained_alike(gpu, data, tmp_path, *model, *more, "--dropout=0")
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16", "tf32"])
+def test_each_precision_trains(precision, gpu, data, tmp_path):
+    train(gpu, data, tmp_path / "fp32", 4, "cuda", *TRANSFORMER, "--dropout=0")
+    found = train(gpu, data, tmp_path / "run", 4, "cuda", *TRANSFORMER, "--dropout=0", f"--precision={precision}")
+    ours, wanted = ([one["loss"] for one in records(tmp_path / run) if "loss" in one] for run in ("run", "fp32"))
+    assert ours == pytest.approx(wanted, rel=0.02) and (ours != wanted or precision == "tf32")
+    for waits in found.per_update:
+        assert sum(waits.values()) == 1, waits
+
+
+def test_memory_that_runs_out_cuts_the_micro_batches(gpu, data, tmp_path):
+    more = (*TRANSFORMER, "--dropout=0", "--batch-tokens=3000")
+    train(gpu, data, tmp_path / "whole", 3, "cuda", *more)
+    arguments = [f"--data={data}", f"--output={tmp_path / 'cut'}", "--max-updates=3", "--device=cuda"]
+    cut = gpu("train", *arguments, *SETTINGS, *PERIODS, *more, memory_limit=4_000_000)
+    assert cut.code == 0, cut.err
+    assert "out of memory with micro-batches of up to" in (tmp_path / "cut/train.log").read_text()
+    ours, wanted = ([one["loss"] for one in records(tmp_path / run) if "loss" in one] for run in ("cut", "whole"))
+    assert ours == pytest.approx(wanted, rel=1e-4)
+    automatic = gpu("train", *arguments[:1], f"--output={tmp_path / 'auto'}", *arguments[2:], *SETTINGS, *PERIODS, *more,
+                    "--max-tokens=auto", memory_limit=12_000_000)  # fmt: skip
+    assert automatic.code == 0, automatic.err
+    assert "tokens, found by trial" in (tmp_path / "auto/train.log").read_text()
+    none = gpu("train", *arguments[:1], f"--output={tmp_path / 'none'}", *arguments[2:], *SETTINGS, *PERIODS, *more,
+               memory_limit=100_000)  # fmt: skip
+    assert none.code == 5 and "out of memory" in none.err
+
+
+@pytest.fixture(scope="module")
+def text(data, tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "lines.txt"
+    lines = [line for line in (data.parent / "dev.en").read_text().splitlines() if line.strip()][:8]
+    path.write_text("".join(f"{line}\n" for line in [*lines, "", lines[0]]))
+    return path
+
+
+NUMBER = re.compile(r"-?\d+\.\d+")
+SEARCHES = [
+    *([f"--decoder={name}"] for name in registry.names("decoder")),
+    ["--n-best=3", "--alignment=hard", "--coverage-penalty=0.2", "--prune=3"],
+    ["--decoder=sampling", "--n-best=3", "--top-k=5", "--temperature=0.7"],
+    ["--decoder=greedy", "--precision=bf16"],
+    ["--replicas=2", "--batch-tokens=40"],
+    ["--replicas=2", "--batch-tokens=40", "--decoder=greedy"],
+]
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=" ".join)
+def test_each_search_translates_as_on_the_cpu(search, gpu, trained, text, tmp_path):
+    found = {}
+    for device in ("cpu", "cuda"):
+        arguments = [
+            f"--model={trained}",
+            f"--input={text}",
+            f"--device={device}",
+            "--quiet",
+            "--threads=1",
+        ]
+        found[device] = gpu("translate", *arguments, f"--output={tmp_path / device}", *search)
+        assert found[device].code == 0, found[device].err
+    ours, wanted = ((tmp_path / device).read_text() for device in ("cuda", "cpu"))
+    assert NUMBER.sub("", ours) == NUMBER.sub("", wanted)
+    assert list(map(float, NUMBER.findall(ours))) == pytest.approx(list(map(float, NUMBER.findall(wanted))), abs=1e-4)
+    steps = found["cuda"].per_step
+    if search[0] in ("--decoder=beam", "--decoder=greedy", "--decoder=sampling") and len(search) == 1:
+        assert steps and max(sum(waits.values()) for waits in steps) <= 1, steps
+
+
+def test_scoring_on_a_gpu_is_that_of_the_cpu(gpu, data, trained, tmp_path):
+    scores = {}
+    for device in ("cpu", "cuda"):
+        arguments = [f"--model={trained}", f"--source={data.parent / 'dev.en'}", f"--target={data.parent / 'dev.de'}"]
+        result = gpu("score", *arguments, f"--device={device}", "--threads=1", "--quiet")
+        assert result.code == 0, result.err
+        scores[device] = [float(line.split("\t")[0]) for line in result.out.splitlines()]
+    assert scores["cuda"] == pytest.approx(scores["cpu"], rel=1e-4)
