@@ -22,6 +22,8 @@ from nmt.errors import UserError, quoted
 T = TypeVar("T")
 REQUIRED: Any = dataclasses.MISSING
 COMMAND_LINE: Final = "the command line"  # as the origin of a value
+MAX_PROCESSES: Final = 1024  # of one command on one machine; more are a slip of the keyboard
+MAX_THREADS: Final = 1024
 BOUND_CHECKS: Final = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
 
 

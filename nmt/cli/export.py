@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from nmt.cli.command import Command, print_json
 from nmt.errors import UserError, one_line, quoted
 from nmt.log import log
-from nmt.options import REQUIRED, opt, options_class
+from nmt.options import MAX_THREADS, REQUIRED, opt, options_class
 from nmt.quantities import size
 
 if TYPE_CHECKING:  # torch is imported when the command runs
@@ -36,7 +36,9 @@ class ExportOptions:
     tune: tuple[str, ...] = opt(
         (), "SOURCE and REFERENCE files: take the length penalty that translates most like our search"
     )
-    threads: int | None = opt(None, "threads for CPU work; none leaves it to torch and to the engine", minimum=1)
+    threads: int | None = opt(
+        None, "threads for CPU work; none leaves it to torch and to the engine", minimum=1, maximum=MAX_THREADS
+    )
     overwrite: bool = opt(False, "replace an export that is there")
     json: bool = opt(False, "print the comparison and the tuning as JSON")
 

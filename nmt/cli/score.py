@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from nmt.cli.command import Command
 from nmt.cli.prompt import is_typed
 from nmt.log import log
-from nmt.options import REQUIRED, opt, options_class
+from nmt.options import MAX_THREADS, REQUIRED, opt, options_class
 
 if TYPE_CHECKING:  # torch is imported when the command runs
     from nmt.translate.results import PairScore
@@ -28,7 +28,7 @@ class ScoreOptions:
     max_tokens: int = opt(4096, "tokens of a batch, padding counted", minimum=1)
     max_length: int = opt(1024, "tokens of a line; a pair with a longer one gets no score, and a warning", minimum=1)
     device: str = opt("auto", "auto, cpu, cuda or cuda:N")
-    threads: int | None = opt(None, "threads for CPU work; none: torch's default", minimum=1)
+    threads: int | None = opt(None, "threads for CPU work; none: torch's default", minimum=1, maximum=MAX_THREADS)
     json: bool = opt(False, "print a JSON object a line; log_prob is null where there is no score")
 
     def __post_init__(self) -> None:

@@ -15,7 +15,7 @@ from nmt.cli.prompt import Prompt, is_terminal, is_typed
 from nmt.dist import MAX_WAIT_MINUTES, World
 from nmt.errors import UserError, quoted
 from nmt.log import log
-from nmt.options import REQUIRED, opt, options_class
+from nmt.options import MAX_PROCESSES, REQUIRED, opt, options_class
 from nmt.signals import Signals
 from nmt.text.archive import text_exists
 from nmt.translate.options import TranslatorOptions
@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # torch is imported when the command runs
 
 NUMBER_NAME: Final = re.compile(r"-?\d*\.?\d+")  # a file's name that was meant as a number
 WRITTEN: Final = "output", "attention", "beam_graph", "stats"
+STDIN: Final = "/dev/stdin"  # which leads to the file that stdin is read from
 PACKED: Final = ".gz", ".xz", ".bz2", ".zst"
 
 
@@ -72,7 +73,12 @@ class TranslateOptions(TranslatorOptions, FileOptions):
     )
     attention_lines: int = opt(100, "with --attention or --beam-graph: lines that are drawn at most", minimum=1)
     stats: str | None = opt(None, "write lines, seconds and lines a second to this file as JSON (for nmt report)")
-    devices: int = opt(1, "processes on this machine, a device each, that share the lines; the order stays", minimum=1)
+    devices: int = opt(
+        1,
+        "processes on this machine, a device each, that share the lines; the order stays",
+        minimum=1,
+        maximum=MAX_PROCESSES,
+    )
     timeout: float = opt(10.0, "minutes to wait for one of several devices", above=0, maximum=MAX_WAIT_MINUTES)
     matmul: Literal["auto", "torch", "onednn", "numpy"] = opt(
         "auto",
@@ -90,11 +96,12 @@ class TranslateOptions(TranslatorOptions, FileOptions):
                 "--beam-graph: needs one device and a search without --shortlist (leave --devices and --shortlist out)"
             )
         written = [(name, getattr(self, name)) for name in WRITTEN]
-        files = [(name, file) for name, file in [*(("input", file) for file in self.input), *written] if file != "-"]
+        read = (("input", STDIN if file == "-" else file) for file in self.input or ("-",))
+        files = [(name, file) for name, file in [*read, *written] if file != "-"]
         for (name, file), (other, other_file) in combinations(files, 2):
             if other != "input" and None not in (file, other_file) and realpath(file) == realpath(other_file):
                 flags = [f"--{word}".replace("_", "-") for word in (name, other)]
-                raise ValueError(f"{flags[0]} and {flags[1]} are the same file, {quoted(file)} (name another)")
+                raise ValueError(f"{flags[0]} and {flags[1]} are the same file, {quoted(other_file)} (name another)")
         if self.output.endswith(PACKED):
             raise ValueError(
                 f"--output {quoted(self.output)}: translations are written uncompressed (leave --output out: `| gzip > FILE.gz`)"

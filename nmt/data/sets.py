@@ -15,6 +15,7 @@ from nmt.data.columns import parse_columns
 from nmt.data.encode import REASONS, Chunk, Encoded, FilePair, LengthFilter, chunks
 from nmt.errors import InputError, UserError, quoted
 from nmt.log import log
+from nmt.options import MAX_PROCESSES
 from nmt.signals import Signals
 from nmt.symbols import ColumnKind
 from nmt.text.archive import text_exists
@@ -49,7 +50,7 @@ class CorpusOptions:
         256, "longest side of a training pair, in tokens after subwords; 0 is any (256: tensor2tensor)", minimum=0
     )
     max_ratio: float = opt(0.0, "longer side by shorter side of a training pair, in tokens, at most; 0 is any")
-    workers: int = opt(1, "processes; their number changes no result", minimum=1)
+    workers: int = opt(1, "processes; their number changes no result", minimum=1, maximum=MAX_PROCESSES)
 
     def __post_init__(self) -> None:
         if self.max_ratio and not self.max_ratio >= 1:

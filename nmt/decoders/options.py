@@ -7,6 +7,9 @@ from nmt import opt, options_class, registry
 from nmt.options import Part, options_of, part
 
 MAX_ALTERNATIVES: Final = 100  # beams of a sentence that have memory side by side
+MAX_BEAM_SIZE: Final = 10_000  # far more than helps; the memory of a sentence grows with it
+MAX_SAMPLES: Final = 100_000
+MAX_LENGTH: Final = 100_000  # tokens; memory for the longest translation is taken at the start
 
 
 @options_class
@@ -14,24 +17,37 @@ class SearchOptions:
     """The options of every search: how long a translation may be, and which tokens it may have."""
 
     min_length: int = opt(
-        1, "tokens that a translation has at least, EOS not counted, even where that is more than the most", minimum=0
+        1,
+        "tokens that a translation has at least, EOS not counted, even where that is more than the most",
+        minimum=0,
+        maximum=MAX_LENGTH,
     )
     no_repeat_ngram: int = opt(
         0, "no sequence of this many tokens comes twice in a translation; 0 allows all", minimum=0
     )
     no_unk: bool = opt(False, "never say the unknown word")
     max_len_a: float = opt(
-        1.0, "a translation has at most a * source + b tokens, EOS not counted on either side", minimum=0
+        1.0,
+        "a translation has at most a * source + b tokens, EOS not counted on either side",
+        minimum=0,
+        maximum=MAX_LENGTH,
     )
     max_len_b: int = opt(
-        50, "b of a * source + b; a translation as long as that is ended there; 50 in the paper", minimum=0
+        50,
+        "b of a * source + b; a translation as long as that is ended there; 50 in the paper",
+        minimum=0,
+        maximum=MAX_LENGTH,
     )
 
 
 @options_class
 class BeamOptions(SearchOptions):
     beam_size: int = opt(
-        4, "hypotheses that are kept for each sentence; 4 in the paper", aliases=("b", "beam"), minimum=1
+        4,
+        "hypotheses that are kept for each sentence; 4 in the paper",
+        aliases=("b", "beam"),
+        minimum=1,
+        maximum=MAX_BEAM_SIZE,
     )
     length_penalty: Literal["gnmt", "average", "none"] = opt(
         "gnmt",
@@ -115,13 +131,16 @@ class SamplingOptions(SearchOptions):
         "independent samples for each sentence, shown with the most probable first",
         aliases=("nbest",),
         minimum=1,
+        maximum=MAX_SAMPLES,
     )
 
 
 @options_class
 class MbrOptions:
     n_best: int = opt(1, "different translations shown, with the greatest expected utility first", minimum=1)
-    num_candidates: int = opt(32, "candidates of a sentence: samples, or the size of a beam", minimum=1)
+    num_candidates: int = opt(
+        32, "candidates of a sentence: samples, or the size of a beam", minimum=1, maximum=MAX_BEAM_SIZE
+    )
     candidates: Part = part("decoder", "sampling", "search for candidates; a beam has no length penalty")
     utility: Part = part("metric", "chrf", "metric of a candidate with another as the reference")
 

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from nmt import opt, options_class, registry
 from nmt.dist import MAX_WAIT_MINUTES
-from nmt.options import REQUIRED
+from nmt.options import MAX_PROCESSES, MAX_THREADS, REQUIRED
 
 # Options that a continued run must keep: they decide its mathematics and the meaning of its scores. So must all options of
 # its model, criterion, optimizer and schedule.
@@ -107,13 +107,18 @@ class TrainOptions:
     dry_run: bool = opt(False, "make a few updates, print what the run would take and cost, and keep nothing")
     device: str = opt("auto", "auto, cpu, cuda or cuda:N")
     devices: int = opt(
-        1, "processes on this machine, one device each, started by torchrun (or start torchrun yourself)", minimum=1
+        1,
+        "processes on this machine, one device each, started by torchrun (or start torchrun yourself)",
+        minimum=1,
+        maximum=MAX_PROCESSES,
     )
     engine: Literal["ddp", "fsdp"] = opt(
         "ddp", "for several devices: ddp, or fsdp for a model that does not fit on one"
     )
     timeout: float = opt(10.0, "minutes to wait for another device", above=0, maximum=MAX_WAIT_MINUTES)
-    threads: int | None = opt(None, "threads for CPU work; none leaves the number to torch", minimum=1)
+    threads: int | None = opt(
+        None, "threads for CPU work; none leaves the number to torch", minimum=1, maximum=MAX_THREADS
+    )
     seed: int = opt(1, "seed of weights, dropout and the order of data", minimum=0, below=2**63)
     tensorboard: bool = opt(False, "write events for TensorBoard to RUN/tensorboard")
     wandb: bool = opt(False, "send the same numbers to Weights & Biases; its own variables name project and mode")
@@ -199,7 +204,9 @@ class AverageOptions:
     )
     max_tokens: int = opt(4096, "tokens of a batch while scoring, padding counted", minimum=1)
     device: str = opt("auto", "device for scoring: auto, cpu, cuda or cuda:N")
-    threads: int | None = opt(None, "threads for CPU work; none leaves the number to torch", minimum=1)
+    threads: int | None = opt(
+        None, "threads for CPU work; none leaves the number to torch", minimum=1, maximum=MAX_THREADS
+    )
     overwrite: bool = opt(False, "replace an existing model")
     json: bool = opt(False, "print the averaged folders and the scores (null if not finite) as JSON")
 

@@ -1,8 +1,10 @@
 """The options that say how to translate, shared by commands, the Python API and servers."""
 
-from typing import Literal
+from typing import Final, Literal
 
-from nmt.options import opt, options_class
+from nmt.options import MAX_THREADS, opt, options_class
+
+MAX_REPLICAS: Final = 256
 
 
 @options_class
@@ -48,6 +50,7 @@ class TranslatorOptions:
         None,
         "batches that are searched side by side, sharing the threads; none: on a CPU one a thread, up to 16",
         minimum=1,
+        maximum=MAX_REPLICAS,
     )
     precision: Literal["fp32", "bf16", "int8"] = opt(
         "fp32", "fp32; bf16 products by autocast; or int8, on CPUs: 8-bit weights and products of 8-bit numbers"
@@ -58,7 +61,7 @@ class TranslatorOptions:
     shortlist: str | None = opt(
         None, "file of nmt shortlist: search only among tokens that may translate those of the source"
     )
-    threads: int | None = opt(None, "threads for CPU work; none: torch's default", minimum=1)
+    threads: int | None = opt(None, "threads for CPU work; none: torch's default", minimum=1, maximum=MAX_THREADS)
 
     def __post_init__(self) -> None:
         if self.alignment not in (None, "hard", "soft") and not _is_weight(self.alignment):

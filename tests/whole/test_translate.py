@@ -497,6 +497,39 @@ def test_the_input_is_not_overwritten_by_its_translation(trained, tmp_path, call
     assert (tmp_path / "text").read_text() == "ban\n"
 
 
+def test_the_file_that_stdin_is_read_from_is_no_output_and_another_name_of_the_input_keeps_it(trained, tmp_path, nmt):
+    text = tmp_path / "text"
+    text.write_text("kit ban\n")
+    with text.open("rb") as stdin:
+        refused = subprocess.run(
+            [*NMT, "translate", f"--model={trained}", f"--output={text}"],
+            stdin=stdin,
+            capture_output=True,
+            env=ENVIRONMENT,
+            timeout=120,
+        )
+    assert refused.returncode == 2 and b"--input and --output are the same file" in refused.stderr
+    (tmp_path / "hard").hardlink_to(text)
+    assert nmt("translate", f"--model={trained}", f"--input={text}", f"--output={tmp_path / 'hard'}").returncode == 0
+    assert text.read_text() == "kit ban\n" and (tmp_path / "hard").read_text().count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--beam-size=1000000000",
+        "--max-len-b=4611686018427387904",
+        "--replicas=1000",
+        "--threads=9999999",
+        "--devices=99999",
+    ],
+)
+def test_absurd_numbers_are_refused_at_once_with_their_limit(flag, trained, call):
+    refused = call("translate", f"--model={trained}", flag)
+    name, value = flag.split("=")
+    assert refused.code == 2 and f"{name} {value}: must be at least" in refused.err and "at most" in refused.err
+
+
 def test_no_translation_contains_words_to_avoid(translate, tmp_path):
     content = corpus(40)
     _, plain = translate(content)
