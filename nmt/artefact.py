@@ -64,7 +64,7 @@ def _size_of(folder: Path) -> int:
 def storage_error(error: OSError, path: Path, needed: int | None = None, lacks_inodes: bool = False) -> ResourceError:
     """The error for an OSError while writing a file.
 
-    needed: bytes to be written, if known; lacks_inodes: whether none was free, if that may have changed since
+    needed: bytes to be written, if known; lacks_inodes: whether no inode was free when the error came
     """
     message = f"{quoted(path)}: cannot be written: {error.strerror or error}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -76,7 +76,7 @@ def storage_error(error: OSError, path: Path, needed: int | None = None, lacks_i
 
 def _nearest_folder(path: Path) -> Path:
     """The folder of a path that may not exist, or the nearest one above that does."""
-    return next((parent for parent in path.absolute().parents if parent.is_dir()), Path())
+    return next((place for place in (path.absolute(), *path.absolute().parents) if place.is_dir()), Path())
 
 
 def _lacks_inodes(path: Path) -> bool:
@@ -436,7 +436,7 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
                     _sync(path)
             _put_in_place(temporary, final)
         except BaseException as error:
-            lacks_inodes = _lacks_inodes(final)
+            lacks_inodes = isinstance(error, OSError) and _lacks_inodes(final)
             lock.close()
             if needed is None and temporary.exists():
                 needed = _size_of(temporary)

@@ -25,7 +25,14 @@ CHARTS: Final = {  # title and unit by the name of a number in metrics.jsonl, in
     "valid_bleu": ("Validation BLEU", "BLEU"),
     "lr": ("Learning rate", "learning rate"),
 }
-ONLY_BY_NAME: Final = ("epoch", "nll", "target_tokens", "gradient_norm", "skipped")  # drawn when --values names them
+ONLY_BY_NAME: Final = (
+    "epoch",
+    "nll",
+    "target_tokens",
+    "gradient_norm",
+    "skipped",
+    "rollbacks",
+)  # drawn when --values names them
 PICTURES: Final = (".svg", ".png", ".html")
 
 

@@ -1,6 +1,7 @@
 """Chunks of raw line pairs, and the work on each: text to learn a vocabulary from, or ids to train on."""
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from nmt.text.steps import NOT_TEXT_BUT_LF
 from nmt.text.vocabulary import Numbers
 
 CHUNK_PAIRS: Final = 2000
-# In the order of the checks: a pair is counted under the first reason that holds for it.
+# A pair is counted under the first reason that holds for it; too many characters come first.
 REASONS: Final = ("bad bytes", "empty", "too short", "too long", "ratio", "duplicate")
 MAX_WORD_CHARACTERS: Final = 1000  # of a word that gets an entry
 KEPT: Final = -1  # in place of the index of a reason
@@ -182,7 +183,7 @@ class LengthFilter:
     """Bounds of the lengths of a pair, in tokens after subword splitting, the end symbol not counted.
 
     min_length: tokens of the shorter side, at least
-    max_length: tokens of the longer side, at most, and characters, at most CHARACTERS_PER_TOKEN times as many; 0 for any
+    max_length: tokens of the longer side, at most; 0 for any. A side has at most CHARACTERS_PER_TOKEN times as many characters
     max_ratio: longer side by shorter side, at most; 0 for no maximum
     """
 
@@ -190,10 +191,14 @@ class LengthFilter:
     max_length: int = 256
     max_ratio: float = 0.0
 
+    @property
+    def max_characters(self) -> float:
+        """The greatest length of a side in characters."""
+        return self.max_length * CHARACTERS_PER_TOKEN or math.inf
+
     def without_long(self, texts: Sequence[str]) -> list[str]:
-        """Texts, with an empty one for each that is too long by its characters, and need not be encoded."""
-        most = self.max_length * CHARACTERS_PER_TOKEN or max(map(len, texts), default=0)
-        return [text if len(text) <= most else "" for text in texts]
+        """Texts, with an empty one for each that has too many characters, and need not be encoded."""
+        return [text if len(text) <= self.max_characters else "" for text in texts]
 
     def reasons(self, lengths: NDArray[Any], characters: NDArray[Any]) -> NDArray[np.int8]:
         """(N,) the index into REASONS of why each pair is left out, or KEPT.
@@ -202,7 +207,7 @@ class LengthFilter:
         """
         shorter, longer = np.sort(lengths.astype(np.int64), axis=1).T
         checks = [
-            ("too long", (characters.max(1) > self.max_length * CHARACTERS_PER_TOKEN) & (self.max_length > 0)),
+            ("too long", characters.max(1) > self.max_characters),
             ("empty", shorter == 0),
             ("too short", shorter < self.min_length),
             ("too long", (longer > self.max_length) & (self.max_length > 0)),
@@ -263,12 +268,14 @@ class EncodeTask:
     def __call__(self, chunk: Chunk) -> Encoded:
         texts = decode(chunk, self.on_bad_line)
         characters = np.array([list(map(len, side)) for side in (texts.source, texts.target)]).T  # N 2
+        used = texts.good
         if self.lengths is not None:
+            used = used & (characters.max(1) <= self.lengths.max_characters)
             texts.source, texts.target = map(self.lengths.without_long, (texts.source, texts.target))
         prepared = self.pipeline.source.prepare(texts.source), self.pipeline.target.prepare(texts.target)
         source = self.pipeline.source.encode_prepared(prepared[0])
         target = self.pipeline.target.encode_prepared(prepared[1])
-        sentences = Sentences(chunk.numbers, texts.good, prepared, self.pipeline)
+        sentences = Sentences(chunk.numbers, used, prepared, self.pipeline)
         columns = zip(self.columns, chunk.files.columns, chunk.columns, strict=True)
         encoded = Encoded(
             lengths=np.stack([source.lengths, target.lengths], axis=1),

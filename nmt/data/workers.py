@@ -22,7 +22,9 @@ WAITING_PER_WORKER: Final = 3
 LOOK_SECONDS: Final = 0.2  # between checks whether the work shall stop
 MAX_IDLE_SECONDS: Final = 600.0  # of processes that have work
 MAX_LOST_SECONDS: Final = 5.0  # of a process that has ended, in which its pool or parent finds out itself
-LOST: Final = "a worker process was lost, killed perhaps for want of memory (give fewer --workers or --replicas)"
+LOST_WORKER_MESSAGE: Final = (
+    "a worker process was lost, killed perhaps for want of memory (give fewer --workers or --replicas)"
+)
 
 
 def in_order(
@@ -52,7 +54,7 @@ def in_order(
         done = True
     except BrokenProcessPool:
         signals.check()  # it may have ended a worker too
-        raise ResourceError(LOST) from None
+        raise ResourceError(LOST_WORKER_MESSAGE) from None
     finally:
         if not done:
             kill_workers(pool)
@@ -112,7 +114,7 @@ class Heartbeat:
         self._lost = self._lost + passed if None in seen.values() else 0.0
         self._seen, self._looked = seen, now
         if self._lost > MAX_LOST_SECONDS:
-            raise ResourceError(LOST)
+            raise ResourceError(LOST_WORKER_MESSAGE)
         if self._idle > MAX_IDLE_SECONDS:
             named = ", ".join(map(str, seen))
             raise ResourceError(

@@ -22,7 +22,7 @@ from nmt.text.pipeline import Pipeline
 from nmt.train.options import AverageOptions
 from nmt.train.validation import Validation, validate
 
-MAX_TRIES: Final = 5  # each after a checkpoint that was replaced
+MAX_TRIES: Final = 5  # each after a checkpoint that the run deleted
 
 
 def average(options: AverageOptions, parts: Any) -> tuple[list[str], dict[str, dict[str, float]]]:
@@ -34,13 +34,18 @@ def average(options: AverageOptions, parts: Any) -> tuple[list[str], dict[str, d
     use_threads(options.threads)
     check_output(Path(options.output), "model", options.overwrite)
     for tries_left in reversed(range(MAX_TRIES)):
-        folders = chosen(options)
+        folders: list[Path] = []
         try:
+            folders = chosen(options)
             return _average_folders(options, parts, folders)
         except (ArtefactError, FileNotFoundError):
-            if not tries_left or options.run is None or all((folder / MANIFEST).is_file() for folder in folders):
+            if (
+                not tries_left
+                or options.run is None
+                or (folders and all((folder / MANIFEST).is_file() for folder in folders))
+            ):
                 raise
-            log.info(f"{quoted(options.run)}: the run has replaced a checkpoint meanwhile; choosing again")
+            log.info(f"{quoted(options.run)}: the run has deleted a checkpoint meanwhile; choosing again")
     raise AssertionError("the last try returns or raises")
 
 

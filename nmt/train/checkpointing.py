@@ -92,7 +92,8 @@ def resume(run: Run) -> None:
 def put_state(run: Run, checkpoint: Artefact, state: SavedState) -> None:
     """Replace weights, optimizer, schedule and progress by those of a checkpoint. Raises ArtefactError for a damaged one."""
     tensors = read_tensors(checkpoint.path(TRAINING_TENSORS))
-    run.optimizer.state.clear()
+    groups = run.optimizer.state_dict()["param_groups"]
+    run.optimizer.load_state_dict({"state": {}, "param_groups": groups})  # as before the first update
     if state.progress.update > state.progress.skipped:
         create_optimizer_state(run.optimizer)
     put_optimizer(run.optimizer, tensors, state.optimizer, checkpoint.folder / TRAINING_TENSORS)
@@ -117,11 +118,11 @@ def _newest_checkpoint(run: Run) -> Artefact | None:
     return choice_of_leader(run, checkpoint)
 
 
-def set_newer_aside(run: Run, folder: Path, why: str) -> None:
-    """Rename the checkpoints after one, never to be mistaken for what follows from it. why: beginning of their names"""
+def set_newer_aside(run: Run, folder: Path, prefix: str) -> None:
+    """Rename the checkpoints newer than `folder` to PREFIX-update-N."""
     for newer in run.checkpoints.named():
         if update_of(newer) > update_of(folder):
-            names = (newer.with_name(f"{why}-{newer.name}{f'.{i}' if i else ''}") for i in count())
+            names = (newer.with_name(f"{prefix}-{newer.name}{f'.{i}' if i else ''}") for i in count())
             newer.rename(next(name for name in names if not name.exists()))
 
 

@@ -17,7 +17,7 @@ ANEW: Final = "begin anew in another --output, with a lower --lr, more --warmup-
 
 
 def divergence(run: Run) -> str | None:
-    """What shows that the loss has diverged, as a sentence; None if nothing does."""
+    """The reason why the loss counts as diverged; None if it does not."""
     progress = run.progress
     if progress.skipped_in_a_row == MAX_SKIPPED_UPDATES:
         return f"loss or gradient not finite {MAX_SKIPPED_UPDATES} times in a row"
@@ -32,16 +32,20 @@ def roll_back(run: Run, why: str) -> None:
     Raises DivergedError where the run is to stop, without such a checkpoint, and for one divergence too many.
     """
     progress = run.progress
-    at, position, epoch = progress.update, progress.position, progress.epoch
+    at, position, epoch, limit = progress.update, progress.position, progress.epoch, progress.limit
     rollbacks = progress.rollbacks
     if run.options.on_divergence == "stop":
         _stop(run, why, f"give --on-divergence rollback to go on, or {ANEW}: this run cannot change them")
-    if len(rollbacks) == MAX_ROLLBACKS:
+    if len(rollbacks) >= MAX_ROLLBACKS:
         _stop(run, f"{why}, after {MAX_ROLLBACKS} rollbacks", ANEW)
     finish_save(run)
     checkpoint = choice_of_leader(run, _last_good(run) if run.world.leads else None)
     if checkpoint is None:
-        _stop(run, f"{why}, and no checkpoint is from before", f"{ANEW}, or a shorter --save-every")
+        _stop(
+            run,
+            f"{why}, and no checkpoint is from before",
+            f"{ANEW}, or a shorter --save-every and a larger --keep-last",
+        )
     if run.world.leads:
         set_newer_aside(run, checkpoint.folder, "diverged")
     state = SavedState.read(checkpoint)
@@ -49,7 +53,7 @@ def roll_back(run: Run, why: str) -> None:
     put_state(run, checkpoint, state)
     run.report.cut(state.metrics_offset)
     to = run.progress.update
-    run.progress.position, run.progress.epoch = position, epoch
+    run.progress.position, run.progress.epoch, run.progress.limit = position, epoch, limit
     run.progress.rollbacks = [*rollbacks, Rollback(at, to)]
     run.report.line(
         f"diverged at update {at}: {why}; going on after update {to} with the data that follows, and half the learning rate "

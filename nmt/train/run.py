@@ -210,9 +210,9 @@ class Run:
             self.model.flops(*torch.ones(2, 1, dtype=torch.int64, device=self.device))
 
     def learning_rate(self, update: int) -> float:
-        """The learning rate of an update: the schedule's, halved for each rollback of not long before."""
-        recent = sum(update <= rollback.to + REDUCED_UPDATES for rollback in self.progress.rollbacks)
-        return self.schedule(update) * 0.5**recent
+        """The learning rate of an update: the schedule's, or half of it in the REDUCED_UPDATES after a rollback."""
+        is_reduced = any(update <= rollback.to + REDUCED_UPDATES for rollback in self.progress.rollbacks)
+        return self.schedule(update) * (0.5 if is_reduced else 1.0)
 
     @property
     def minutes(self) -> float:

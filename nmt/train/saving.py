@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -41,7 +41,7 @@ def save(run: Run, last: bool) -> None:
     finish_save(run)
     progress = asdict(run.progress)
     if run.world.any(run.saved != progress):
-        run.saving = progress, _written_aside(*_copy(run)) if run.world.leads else None
+        run.saving = progress, _begin(run)
     if last:
         finish_save(run, last)
 
@@ -60,6 +60,10 @@ def finish_save(run: Run, last: bool = False) -> None:
         if last or run.failed_saves > MAX_FAILED_SAVES:
             raise
         log.warn(f"checkpoint of update {progress['update']} not saved: {error}")
+    except DivergedError as error:  # the losses that follow show it too
+        if last or run.options.on_divergence == "stop":
+            raise
+        log.warn(f"checkpoint of update {progress['update']} not saved: {error}")
 
 
 def save_has_ended(run: Run) -> bool:
@@ -72,17 +76,33 @@ def save_has_ended(run: Run) -> bool:
 
 @contextmanager
 def saves_finished(run: Run) -> Iterator[None]:
-    """A block whose errors wait for the checkpoint that is being written."""
+    """Wait for a pending checkpoint when the block raises."""
     try:
         yield
     except Exception:
-        with suppress(ResourceError, DivergedError):
+        try:
             finish_save(run)
+        except Exception as error:  # the first one ends the run
+            log.warn(f"checkpoint not saved: {error}")
         raise
 
 
-def _written_aside(*arguments: Any) -> "Future[None]":
-    """What `_write` comes to, in a thread that does not keep the process from ending."""
+def _begin(run: Run) -> "Future[None] | None":
+    """Copy the state, and have it written; None on other ranks than the leader."""
+    arguments = _copy(run)
+    if not run.world.leads:
+        return None
+    try:
+        offset = run.report.offset()
+    except ResourceError as error:
+        failed: Future[None] = Future()
+        failed.set_exception(error)
+        return failed
+    return _write_in_thread(*arguments, offset)
+
+
+def _write_in_thread(*arguments: Any) -> "Future[None]":
+    """Run `_write` in a daemon thread; the future gets its error."""
     future: Future[None] = Future()
 
     def work() -> None:
@@ -97,7 +117,7 @@ def _written_aside(*arguments: Any) -> "Future[None]":
 
 
 def _copy(run: Run) -> tuple[Any, ...]:
-    """The arguments of `_write`: what updates would change is copied. Shards are gathered from all ranks."""
+    """The arguments of `_write` but the last: what updates would change is copied. Shards are gathered from all ranks."""
     tensors, plain = flat_optimizer(run.optimizer)
     weights, tensors = _gathered(run, weights_of(run.model)), _gathered(run, tensors)
     minutes, settings = round(run.minutes, 3), dict(run.settings)
@@ -108,7 +128,7 @@ def _copy(run: Run) -> tuple[Any, ...]:
         data=run.data.fingerprint,
         optimizer=plain,
         schedule=run.schedule.state_dict(),
-        metrics_offset=run.report.offset(),
+        metrics_offset=0,
     )
     facts = {
         "update": run.progress.update,
@@ -123,11 +143,17 @@ def _copy(run: Run) -> tuple[Any, ...]:
         "data": run.data.fingerprint,
         "vocabulary": run.data.pipeline.hash,
     }
-    return run, run.checkpoints.path(run.progress.update), facts, to_json(asdict(state)), weights, tensors
+    return run, run.checkpoints.path(run.progress.update), facts, asdict(state), weights, tensors
 
 
 def _write(
-    run: Run, path: Path, facts: Mapping[str, Any], state: bytes, weights: dict[str, Tensor], tensors: dict[str, Tensor]
+    run: Run,
+    path: Path,
+    facts: Mapping[str, Any],
+    state: dict[str, Any],
+    weights: dict[str, Tensor],
+    tensors: dict[str, Tensor],
+    metrics_offset: int,
 ) -> None:
     """Write a checkpoint, and delete those that are not to be kept; nothing of `run` that an update changes is read."""
     refuse_not_finite(weights, path)
@@ -135,7 +161,7 @@ def _write(
     with new_folder(path, "checkpoint", facts, size_of(weights) + size_of(tensors)) as folder:
         write_model(folder, weights, run.facts, run.data.pipeline)
         write_tensors(folder / TRAINING_TENSORS, tensors)
-        (folder / TRAINING).write_bytes(state)
+        (folder / TRAINING).write_bytes(to_json({**state, "metrics_offset": metrics_offset}))
     run.checkpoints.prune(run.options.keep_last, run.options.keep_best)
 
 

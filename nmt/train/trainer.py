@@ -85,6 +85,9 @@ def _make_updates(run: Run, signals: Signals) -> None:
             if why := divergence(run):
                 roll_back(run, why)
                 progress, update_log = run.progress, UpdateLog(run, timers)
+                if signal:
+                    save(run, last=True)
+                    _stop(run, signal, "")
                 continue
             estimate.see(data, time.monotonic() - update_log.began)
             now = (progress.update, progress.epoch if data.ends_epoch else None, run.seconds)

@@ -173,14 +173,14 @@ class _DeviceSums:
         totals = [term.total.detach() for term in (*loss.trained.values(), *loss.reported.values())]
         self.sums += share * torch.stack([*totals, *(term.count for term in loss.reported.values())])
 
-    def read(self, counts: Mapping[str, float], another: Tensor) -> tuple[LossSums, float]:
-        """The sums and another number (), read from the device at once. counts: of the trained parts"""
+    def read(self, counts: Mapping[str, float], gradient_norm: Tensor) -> tuple[LossSums, float]:
+        """The sums and the norm (), read from the device at once. counts: of the trained parts"""
         trained, reported = self.parts
         assert self.sums is not None
-        *values, number = torch.cat([self.sums, another.double()[None]]).tolist()
+        *values, norm = torch.cat([self.sums, gradient_norm.double()[None]]).tolist()
         totals = dict(zip((*trained, *reported), values, strict=False))
         sums = LossSums(trained, totals, {**counts, **dict(zip(reported, values[len(totals) :], strict=True))})
-        return sums, number
+        return sums, norm
 
 
 @dataclass(frozen=True)

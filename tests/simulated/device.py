@@ -1,4 +1,4 @@
-"""Two CUDA devices that are none: tensors say "cuda:0" or "cuda:1", are computed on the CPU, and obey the rules of CUDA.
+"""Two simulated CUDA devices: tensors say "cuda:0" or "cuda:1", are computed on the CPU, and obey the rules of CUDA.
 
 - An operation on tensors of two devices is an error, but for CPU scalars, CPU indices and copies.
 - A tensor that another stream made, and that this one has not waited for, is an error.

@@ -6,7 +6,6 @@ import importlib.util
 import os
 import shutil
 import subprocess
-import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
@@ -20,7 +19,9 @@ def available() -> bool:
 def load() -> None:
     """Load the device guard and the hooks of guard.cpp, compiled for this torch at the first call."""
     key = hashlib.sha256(SOURCE.read_bytes() + version("torch").encode()).hexdigest()[:16]
-    library = Path(tempfile.gettempdir()) / f"simulated-cuda-{os.getuid()}-{key}.so"
+    folder = Path.home() / ".cache/nmt-simulated-cuda"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    library = folder / f"guard-{key}.so"
     if not library.exists():
         spec = importlib.util.find_spec("torch")
         assert spec is not None and spec.submodule_search_locations

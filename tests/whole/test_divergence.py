@@ -73,13 +73,15 @@ def test_a_stretch_that_is_not_finite_is_left_behind_and_the_rate_is_halved(data
     assert records(tmp_path / "plain") == records(tmp_path / "run")
 
 
-@pytest.mark.parametrize("ends", [[14], [20], [14, 20]])
-def test_a_run_with_a_rollback_goes_on_bit_for_bit(ends, data, tmp_path, call, poison):
+@pytest.mark.parametrize(
+    ("ends", "more"), [([14], ()), ([20], ("--optimizer=adam-sgd", "--adam-updates=5")), ([14, 20], ())]
+)
+def test_a_run_with_a_rollback_goes_on_bit_for_bit(ends, more, data, tmp_path, call, poison):
     poison(14, 23)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    assert call(*train_arguments(data, whole, 40, *ROLLBACK)).code == 0
+    assert call(*train_arguments(data, whole, 40, *ROLLBACK, *more)).code == 0
     for end in (*ends, 40):
-        assert call(*train_arguments(data, cut, end, *ROLLBACK)).code == 0
+        assert call(*train_arguments(data, cut, end, *ROLLBACK, *more)).code == 0
     assert (whole / "metrics.jsonl").read_bytes() == (cut / "metrics.jsonl").read_bytes()
     files = [run / "checkpoints/update-40/model.safetensors" for run in (whole, cut)]
     assert files[0].read_bytes() == files[1].read_bytes()

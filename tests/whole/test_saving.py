@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save
 from nmt.artefact import MANIFEST, new_folder, write_file
 from nmt.checkpoint import ModelFacts, load_model, weights_of, write_model
 from nmt.errors import ResourceError
+from nmt.report.training import Report
 from nmt.runs import Checkpoints, update_of
 from nmt.train import saving, trainer, update
 
@@ -72,6 +73,20 @@ def test_two_failed_saves_in_a_row_are_warnings_and_the_third_ends_the_run(
     assert [f"checkpoint of update {number} not saved" in result.err for number in (10, 20, 30)] == [True, True, False]
     assert result.err.count("Input/output error") == failures and result.err.count("checkpoints/update-") == failures
     assert [update_of(path) for path in Checkpoints(tmp_path / "run").all()] == kept
+
+
+def test_metrics_that_cannot_be_written_are_a_failed_save(data, tmp_path, call, monkeypatch):
+    left, flush = iter(range(2)), Report.offset
+
+    def failing(report):
+        if next(left, None) is not None:
+            raise ResourceError("metrics.jsonl: cannot be written")
+        return flush(report)
+
+    monkeypatch.setattr(Report, "offset", failing)
+    result = call(*train_arguments(data, tmp_path / "run", 40, *PLAIN))
+    assert result.code == 0 and result.err.count("not saved: metrics.jsonl: cannot be written") == 2
+    assert [update_of(path) for path in Checkpoints(tmp_path / "run").all()] == [30, 40]
 
 
 def test_an_error_in_training_waits_for_the_checkpoint_that_is_being_written(data, tmp_path, call, monkeypatch):
