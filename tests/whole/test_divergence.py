@@ -74,7 +74,8 @@ def test_a_stretch_that_is_not_finite_is_left_behind_and_the_rate_is_halved(data
 
 
 @pytest.mark.parametrize(
-    ("ends", "more"), [([14], ()), ([20], ("--optimizer=adam-sgd", "--adam-updates=5")), ([14, 20], ())]
+    ("ends", "more"),
+    [([14], ()), ([20], ("--optimizer=adam-sgd", "--adam-updates=5", "--sgd-lr-factor=1")), ([14, 20], ())],
 )
 def test_a_run_with_a_rollback_goes_on_bit_for_bit(ends, more, data, tmp_path, call, poison):
     poison(14, 23)
