@@ -4,16 +4,11 @@ import ctypes
 import hashlib
 import importlib.util
 import os
-import shutil
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("guard.cpp")
-
-
-def available() -> bool:
-    return shutil.which("g++") is not None
 
 
 def load() -> None:
