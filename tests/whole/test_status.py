@@ -161,7 +161,7 @@ def test_memory_that_holds_not_one_pair_is_a_reason(data, tmp_path, call):
 
 
 def test_minutes_are_a_reason_of_each_process_and_more_of_them_go_on(data, tmp_path, call):
-    arguments = train_arguments(data, tmp_path / "run", 100_000, "--no-quiet")
+    arguments = train_arguments(data, tmp_path / "run", 100_000, "--no-quiet", "--best-by=loss")
     updates_before = 0
     for _ in range(2):
         ended = call(*arguments, "--max-minutes=0.01")
@@ -173,7 +173,7 @@ def test_minutes_are_a_reason_of_each_process_and_more_of_them_go_on(data, tmp_p
         assert values["seconds_left"] is None
         updates_before = values["update"]
         said = [line for line in ended.err.splitlines() if "stopped: " in line]
-        assert len(said) == 1 and "] stopped: --max-minutes 0.01 is reached; best " in said[0]
+        assert len(said) == 1 and "] stopped: --max-minutes 0.01 is reached; best loss " in said[0]
         assert Checkpoints(tmp_path / "run").path(values["update"]).exists()
 
 
