@@ -76,6 +76,7 @@ class DeepAtt(Model):
             self.projection, self.first = None, layer(E)
             self.context = Linear(memory, 4 * H, bias=False)
         self.decoder = nn.ModuleList(layer(3 * H) for _ in range(o.decoder_layers - 1))
+        self.read_out_context = Linear(o.memory_size, H, bias=False) if o.read_out_context else None
         self.output = Linear(H, vocabularies.target)
         self._initialise()
 
@@ -117,7 +118,10 @@ class DeepAtt(Model):
         padding = batch.target_input.t() == PAD
         for layer in self.decoder:
             f, h = layer(fast_forward(f, self._dropout(h)), padding)
-        return Output(self._dropout(h).transpose(0, 1), {})
+        features = self._dropout(h).transpose(0, 1)  # B T H
+        if self.read_out_context is not None:
+            features = features + self._dropout(weights.to(gates.dtype) @ memory["read_out"])
+        return Output(features, {})
 
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
         """See Model: one layer of one head; Deep-ED has none."""
@@ -144,7 +148,10 @@ class DeepAtt(Model):
             return {"context": self.context(self._summary(outputs, f_outputs, padding))}
         memory = self.projection(torch.cat([*outputs, *f_outputs], -1).transpose(0, 1))  # B S M
         keys, values = self.first.project_memory(memory)
-        return {"keys": keys, "values": values, "mask": ~padding.t()}
+        encoded = {"keys": keys, "values": values, "mask": ~padding.t()}
+        if self.read_out_context is not None:
+            encoded["read_out"] = self.read_out_context(memory)
+        return encoded
 
     def _summary(self, outputs: list[Tensor], f_outputs: list[Tensor], padding: Tensor) -> Tensor:
         """Deep-ED's vector of a sentence: the first column's last h, the greatest h of the second, the greatest f: (B, 10 H)"""
@@ -165,6 +172,9 @@ class DeepAtt(Model):
         per_source += sum(map(linear_flops, [self.projection, first.attention.keys, first.context]))
         per_target += linear_flops(first.attention.query)
         per_pair = 2 * (first.attention.keys.out_features + 2 * first.context.out_features)
+        if self.read_out_context is not None:
+            per_source += linear_flops(self.read_out_context)
+            per_pair += 2 * self.read_out_context.out_features
         return source * per_source + target * per_target + source * target * per_pair
 
     def start(self, source: Tensor) -> State:
@@ -193,4 +203,6 @@ class DeepAtt(Model):
             h = self._dropout(after.output)
             if i < len(self.decoder):
                 f = cast(FastForwardLayer, self.decoder[i]).inputs(fast_forward(f, h))
+        if self.read_out_context is not None:
+            h = h + self._dropout(weights.to(h.dtype) @ memory["read_out"]).flatten(0, 1)
         return self.log_probs(h, output), state.after(memory, pack_states(all_after), attention)

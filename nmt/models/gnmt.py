@@ -44,6 +44,7 @@ class Gnmt(Model):
         attention = AdditiveAttention(D, memory, o.attention_size)
         self.first = AttentiveLstm(D, memory, D, self.form, attention, bias)
         self.decoder = nn.ModuleList(lstm(D + memory) for _ in range(o.decoder_layers - 1))
+        self.read_out_context = Linear(memory, D, bias=False) if o.read_out_context else None
         self.output = ClippedLinear(Linear(D, vocabularies.target), o.logit_clip or math.inf)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -o.init_range, o.init_range)
@@ -69,7 +70,7 @@ class Gnmt(Model):
         for i, layer in enumerate(self.decoder, 1):
             inputs = torch.cat([self._dropout(states), contexts], -1)  # contexts had their dropout in the memory
             states = self._add(layer(inputs, clip=self.clip), states, i)
-        return Output(self._dropout(states).transpose(0, 1), {})
+        return Output(self._features(states, contexts).transpose(0, 1), {})
 
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
         """See Model: one layer of one head."""
@@ -95,6 +96,11 @@ class Gnmt(Model):
         states, weights = self.first(gates, memory["keys"], memory["values"], memory["mask"], self.clip)
         return states, weights
 
+    def _features(self, states: Tensor, contexts: Tensor) -> Tensor:
+        """What the output layer reads. states: (..., D) of the top layer; contexts: (..., M), which had their dropout"""
+        features = self._dropout(states)
+        return features if self.read_out_context is None else features + self.read_out_context(contexts)
+
     def _add(self, outputs: Tensor, states: Tensor, layer: int) -> Tensor:
         """The residual connection of a layer, counted from 0, and its clipping (equations 6 and 11)."""
         if layer < NUM_LAYERS_WITHOUT_RESIDUAL:
@@ -107,6 +113,8 @@ class Gnmt(Model):
         first, attention = self.first, self.first.attention
         source_layers = [self.bidirectional, self.encoder, attention.keys, first.context]
         target_layers = [first.inputs, first.cell, attention.query, self.decoder, self.output]
+        if self.read_out_context is not None:
+            target_layers.append(self.read_out_context)
         per_source, per_target = (sum(map(linear_flops, layers)) for layers in (source_layers, target_layers))
         per_pair = 2 * (attention.keys.out_features + first.context.out_features + first.context.in_features)
         return source * per_source + target * per_target + source * target * per_pair
@@ -132,5 +140,5 @@ class Gnmt(Model):
             inputs = torch.cat([self._dropout(states), contexts], -1)
             after = cast(Lstm, layer).step(inputs, unpack_state(past, i), clip)
             states, all_after[str(i)] = self._add(after.output, states, i), after
-        log_probs = self.log_probs(self._dropout(states), output)  # N V
+        log_probs = self.log_probs(self._features(states, contexts), output)  # N V
         return log_probs, state.after(memory, pack_states(all_after), weights.flatten(0, 1))

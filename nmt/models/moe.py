@@ -47,6 +47,7 @@ class Moe(Model):
         shape = expert_shape(o, D, o.expert_size, 0.0)
         # Layers of a list are sharded one by one: the experts are nearly all there is.
         self.experts = nn.ModuleList(MixtureOfExperts(shape) for _ in ("encoder", "decoder"))
+        self.read_out_context = Linear(D, D, bias=False) if o.read_out_context else None
         self.output = Linear(D, vocabularies.target, bias=False)
 
     def forward(self, batch: Batch) -> Output:
@@ -69,8 +70,10 @@ class Moe(Model):
         )  # T B D, B T S
         states = states + self._dropout(outputs)
         states, balance = self._mix(1, states, predicting_positions(batch.target_input.t()))
-        states = states + self._dropout(self.decoder_lstm(states))
-        return states.transpose(0, 1), [encoder_balance, balance], weights
+        states = (states + self._dropout(self.decoder_lstm(states))).transpose(0, 1)  # B T D
+        if self.read_out_context is not None:
+            states = states + self._dropout(weights.to(memory.dtype) @ self.read_out_context(memory))
+        return states, [encoder_balance, balance], weights
 
     def _encode(self, source: Tensor) -> tuple[Tensor, Balance]:
         """source: (B, S) -> memory (B, S, D), and the balance of the encoder's experts"""
@@ -97,6 +100,8 @@ class Moe(Model):
         per_source = of_memory + sum(map(linear_flops, encoder))
         per_target = sum(map(linear_flops, decoder)) - of_memory
         per_pair = 2 * (o.attention_size + 4 * o.hidden_size)
+        if self.read_out_context is not None:
+            per_source, per_pair = per_source + linear_flops(self.read_out_context), per_pair + 2 * o.d_model
         return source * per_source + target * per_target + source * target * per_pair
 
     def start(self, source: Tensor) -> State:
@@ -105,7 +110,10 @@ class Moe(Model):
         keys, values = self.attentive_lstm.project_memory(memory)
         cells = {"first": self.attentive_lstm.cell, "second": self.decoder_lstm.cell}
         states = {name: cell.initial(len(source), memory) for name, cell in cells.items()}
-        return State({"keys": keys, "values": values, "mask": source != PAD}, pack_states(states))
+        sentences = {"keys": keys, "values": values, "mask": source != PAD}
+        if self.read_out_context is not None:
+            sentences["read_out"] = self.read_out_context(memory)
+        return State(sentences, pack_states(states))
 
     def prepared(self, output: Projection | None = None) -> Scorer:
         mix = cast(MixtureOfExperts, self.experts[1]).prepared()
@@ -122,6 +130,9 @@ class Moe(Model):
         states = states + self._dropout(mix(states).sigmoid())
         second = self.decoder_lstm.step(states, second)
         features = states + self._dropout(second.output)
+        if self.read_out_context is not None:
+            values = memory["read_out"]  # B S D
+            features = features + self._dropout(weights.to(values.dtype) @ values).flatten(0, 1)
         hypotheses = pack_states({"first": first, "second": second})
         return self.log_probs(features, output), state.after(memory, hypotheses, weights.flatten(0, 1))
 

@@ -17,6 +17,10 @@ GATES: Final = (
 )
 IMPORTANCE_WEIGHT: Final = "weight of the loss that keeps the sums of the experts' gates even"
 LOAD_WEIGHT: Final = "weight of the loss that keeps the experts' tokens even; for noisy-top-k"
+READ_OUT_CONTEXT: Final = (
+    "add a projection of the attention's context to the features of the output layer; not in the paper, and much better "
+    "for small data"
+)
 
 
 def _probability(default: float, where: str) -> Any:
@@ -135,6 +139,7 @@ class GnmtOptions:
         False,
         "multiply embeddings by the square root of their width, as the Transformer does; small models learn faster",
     )
+    read_out_context: bool = opt(False, READ_OUT_CONTEXT)
     dropout: float = _probability(
         0.2, "on the input of each LSTM, the memory and the features; 0.3 in the paper's En-De"
     )
@@ -155,11 +160,18 @@ class DeepAttOptions:
     peepholes: bool = opt(
         True, "gates see the cell through diagonal matrices, as Paddle's LSTM; the paper's text leaves it open"
     )
+    read_out_context: bool = opt(False, READ_OUT_CONTEXT)
     dropout: float = _probability(0.1, "on h of each layer but not on f; 0.1 in the paper")
     init_std: float = opt(0.07, "standard deviation of the first weights; recurrent ones start at 0", above=0)
     recurrent_lr_factor: float = opt(
         12.5, "factor of the learning rate of recurrent weights; 12.5 is the paper's 5e-4 over 4e-5", above=0
     )
+
+    def __post_init__(self) -> None:
+        if self.read_out_context and self.interface != "attention":
+            raise ValueError(
+                "--read-out-context: reads the context of attention (leave it out, or --interface attention)"
+            )
 
 
 @options_class
@@ -305,6 +317,7 @@ class MoeOptions:
         "the first two LSTMs of the encoder read in opposite directions, side by side; else the second follows "
         "the first (the paper counts three LSTMs, and does not say)",
     )
+    read_out_context: bool = opt(False, READ_OUT_CONTEXT)
     dropout: float = _probability(0.4, "on the outputs of embeddings, LSTMs and mixtures of experts")
 
     def __post_init__(self) -> None:

@@ -119,15 +119,16 @@ def test_rnnsearchs_formula_is_what_the_counter_sees_and_the_energies_that_it_do
 @pytest.mark.parametrize("layers", [(1, 1), (2, 3), (4, 2)])
 def test_gnmts_formula_is_what_the_counter_sees_and_the_energies_that_it_does_not(layers):
     sizes = dict(zip(("encoder_layers", "decoder_layers"), layers, strict=True))
-    model = Gnmt(make(GnmtOptions, {**SMALL["gnmt"], **sizes}), Vocabularies(40, 50, False)).eval()
-    for source, target in LENGTHS:
-        energies = 2 * source * target * SMALL["gnmt"]["attention_size"]
-        assert flops(model, source, target) == counted(model, source, target) + energies
+    for options in (sizes, sizes | {"read_out_context": True}):
+        model = Gnmt(make(GnmtOptions, {**SMALL["gnmt"], **options}), Vocabularies(40, 50, False)).eval()
+        for source, target in LENGTHS:
+            energies = 2 * source * target * SMALL["gnmt"]["attention_size"]
+            assert flops(model, source, target) == counted(model, source, target) + energies
 
 
 def test_deep_atts_formula_is_what_the_counter_sees_and_the_energies_that_it_does_not():
-    for interface in ("attention", "summary"):
-        options = {**SMALL["deep-att"], "interface": interface}
+    for interface, reads_out in (("attention", False), ("attention", True), ("summary", False)):
+        options = {**SMALL["deep-att"], "interface": interface, "read_out_context": reads_out}
         model = DeepAtt(make(DeepAttOptions, options), Vocabularies(40, 50, False)).eval()
         for source, target in LENGTHS:
             energies = 2 * source * target * options["attention_size"] if interface == "attention" else 0
@@ -140,6 +141,19 @@ def test_the_memory_networks_formula_is_what_the_counter_sees_in_sentences_short
     assert {target > 5 for _, target in LENGTHS} == {True, False}
     for source, target in LENGTHS:
         assert flops(model, source, target) == counted(model, source, target)
+
+
+def test_the_projection_of_the_context_costs_the_moe_a_product_a_source_position_and_a_sum_a_pair():
+    V = Vocabularies(40, 40, True)
+    plain, more = (
+        registry.build(registry.choose("model", "moe", {**SMALL["moe"], "read_out_context": given}), V).eval()
+        for given in (False, True)
+    )
+    D = SMALL["moe"]["d_model"]
+    for source, target in LENGTHS:
+        added = flops(more, source, target) - flops(plain, source, target)
+        assert added == 2 * source * D * D + 2 * source * target * D
+        assert added == counted(more, source, target) - counted(plain, source, target)
 
 
 @pytest.mark.parametrize("name", registry.names("model"))

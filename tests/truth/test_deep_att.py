@@ -5,6 +5,7 @@ import torch
 
 from nmt import registry
 from nmt.batch import Batch
+from nmt.errors import UserError
 from nmt.models.base import Vocabularies
 from nmt.optimizers.base import parameter_groups
 from nmt.symbols import BOS, EOS, PAD
@@ -93,12 +94,15 @@ def by_the_paper(model, source, target):
             f = f + W_c @ context if k == 0 else f
             states[k] = lstm(w[f"{name}.cell.recurrent.weight"], w[f"{name}.cell.peepholes"], f, states[k])
         features.append(states[-1][0])
+        if o.read_out_context:
+            features[-1] = features[-1] + w["read_out_context.weight"] @ context
     return torch.stack(features)
 
 
-def random_model(interface, depths):
+def random_model(interface, depths, **options):
     torch.manual_seed(1)
-    model = build(interface=interface, encoder_layers=depths[0], decoder_layers=depths[1]).double().eval()
+    depths = {"encoder_layers": depths[0], "decoder_layers": depths[1]}
+    model = build(interface=interface, **depths, **options).double().eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=0.5)
@@ -113,9 +117,11 @@ BATCH = Batch(
 
 @torch.no_grad()
 @pytest.mark.parametrize("depths", DEPTHS)
-@pytest.mark.parametrize("interface", ["attention", "summary"])
-def test_features_are_those_of_the_papers_equations_step_by_step(interface, depths):
-    model = random_model(interface, depths)
+@pytest.mark.parametrize(
+    ("interface", "read_out_context"), [("attention", False), ("attention", True), ("summary", False)]
+)
+def test_features_are_those_of_the_papers_equations_step_by_step(interface, read_out_context, depths):
+    model = random_model(interface, depths, read_out_context=read_out_context)
     with torch.enable_grad():
         features = model(BATCH).features
     for i, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
@@ -125,6 +131,11 @@ def test_features_are_those_of_the_papers_equations_step_by_step(interface, dept
     for position, tokens in enumerate(BATCH.target_input.unbind(1)):
         log_probs, state = model.step(tokens, state)
         torch.testing.assert_close(log_probs, expected[:, position])
+
+
+def test_deep_ed_has_no_context_of_attention_for_its_read_out():
+    with pytest.raises(UserError, match="--interface attention"):
+        build(interface="summary", read_out_context=True)
 
 
 @torch.no_grad()

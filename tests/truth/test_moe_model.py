@@ -104,25 +104,28 @@ def by_the_paper(model, source, target):
         weights[f"attentive_lstm.attention.{key}"] for key in ("query.weight", "keys.weight", "direction")
     )
     h, c = torch.zeros(D).double(), torch.zeros(H).double()
-    features, attention = [], []
+    features, attention, contexts = [], [], []
     for word in target:
         y = weights["target_embedding.weight"][word]
         energies = [(V * torch.tanh(keys @ x) * torch.tanh(query @ h)).sum() for x in memory]  # appendix G
         alpha = torch.softmax(torch.stack(energies), 0)
         attention.append(alpha)
         context = sum(a * x for a, x in zip(alpha, memory, strict=True))
+        contexts.append(context)
         gates = weights["attentive_lstm.inputs.weight"] @ y + weights["attentive_lstm.inputs.bias"]
         h, c = after(weights, "attentive_lstm", gates + weights["attentive_lstm.context.weight"] @ context, h, c)
         features.append(y + h)
     features = [x + torch.sigmoid(mixture(weights, 1, x)) for x in features]
     features = [x + h for x, h in zip(features, run(weights, "decoder_lstm", features), strict=True)]
+    if model.options.read_out_context:
+        features = [x + weights["read_out_context.weight"] @ c for x, c in zip(features, contexts, strict=True)]
     return torch.stack(features), torch.stack(attention)
 
 
-@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize(("bidirectional", "read_out_context"), [(True, False), (False, False), (True, True)])
 @torch.no_grad()
-def test_features_and_attention_are_those_of_the_papers_equations_word_by_word(bidirectional):
-    model = small(bidirectional=bidirectional)
+def test_features_and_attention_are_those_of_the_papers_equations_word_by_word(bidirectional, read_out_context):
+    model = small(bidirectional=bidirectional, read_out_context=read_out_context)
     sources, targets = [[7, 5, 9, 13, EOS], [4, 19, EOS]], [[BOS, 4, 24, 8], [BOS, 17, 6]]
     batch = Batch(
         torch.tensor([sources[0], [*sources[1], PAD, PAD]]),
