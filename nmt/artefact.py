@@ -21,7 +21,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self
 
-from nmt.errors import ArtefactError, LockedError, OtherFormatError, ResourceError, UserError, quoted
+from nmt.errors import ArtefactError, LockedError, OtherFormatError, ResourceError, UserError, naming, quoted
 from nmt.log import log
 from nmt.version import __version__
 
@@ -44,8 +44,14 @@ MAX_NAME: Final = 200  # characters of a file's name in that of its temporary, w
 
 def sha256(path: Path) -> str:
     """The sha256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
+    with naming(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file."""
+    with naming(path):
+        return path.read_bytes()
 
 
 def _sync(path: Path) -> None:
@@ -61,12 +67,14 @@ def _size_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def storage_error(error: OSError, path: Path, needed: int | None = None, lacks_inodes: bool = False) -> ResourceError:
-    """The error for an OSError while writing a file.
+def storage_error(error: OSError, path: Path, needed: int | None = None, lacks_inodes: bool = False) -> UserError:
+    """The error for an OSError while writing a file: ResourceError, but for a name that is too long.
 
     needed: bytes to be written, if known; lacks_inodes: whether no inode was free when the error came
     """
     message = f"{quoted(path)}: cannot be written: {error.strerror or error}"
+    if error.errno == errno.ENAMETOOLONG:
+        return UserError(f"{message} (name another)")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         at_least = f"at least {needed:,} bytes needed, " if needed is not None else ""
         inodes = ", but no inode" if lacks_inodes or _lacks_inodes(path) else ""
@@ -174,8 +182,8 @@ def check_file_name(path: Path, endings: Collection[str], action: str) -> None:
 
 
 def to_json(value: Any) -> bytes:
-    """A value as the content of a JSON file."""
-    return json_text(value).encode()
+    """A value as the content of a JSON file. Bytes of a file name that are not UTF-8 are escaped: JSON is UTF-8."""
+    return json_text(value).encode(errors="backslashreplace")
 
 
 def json_text(value: Any) -> str:
@@ -441,9 +449,14 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
             if needed is None and temporary.exists():
                 needed = _size_of(temporary)
             shutil.rmtree(temporary, ignore_errors=True)
-            if isinstance(error, OSError):
+            if isinstance(error, OSError) and _is_below(error.filename, temporary):
                 raise storage_error(error, final, needed, lacks_inodes) from error
             raise
+
+
+def _is_below(name: Any, folder: Path) -> bool:
+    """Whether the file of an OSError may be in a folder: it is, or the error names none. Other files are inputs."""
+    return not isinstance(name, str) or Path(name).absolute().is_relative_to(folder)
 
 
 class Artefact:
@@ -454,9 +467,12 @@ class Artefact:
         self.folder = folder
         self.manifest = _read_manifest(folder, kinds)
         self._checked: set[str] = set()
+        for inner in {parent for name in self.manifest["files"] for parent in Path(name).parents[:-1]}:
+            _refuse_link(folder / inner)
         for name, facts in self.manifest["files"].items():
             path = folder / name
-            if path.is_symlink() or not path.is_file():
+            _refuse_link(path)
+            if not path.is_file():
                 raise ArtefactError(f"{quoted(path)}: missing ({REPAIR})")
             if path.stat().st_size != facts["size"]:
                 raise ArtefactError(
@@ -470,10 +486,21 @@ class Artefact:
         """The path of one of its files, after its sha256 is checked."""
         path = self.unchecked_path(name)
         if name not in self._checked:
-            if sha256(path) != self.manifest["files"][name]["sha256"]:
-                raise ArtefactError(f"{quoted(path)}: damaged: its sha256 is not the one in {MANIFEST} ({REPAIR})")
-            self._checked.add(name)
+            self._check_sum(name, sha256(path))
         return path
+
+    def read(self, name: str) -> bytes:
+        """The content of one of its files, whose sha256 is checked."""
+        content = read_bytes(self.unchecked_path(name))
+        self._check_sum(name, hashlib.sha256(content).hexdigest())
+        return content
+
+    def _check_sum(self, name: str, found: str) -> None:
+        if found != self.manifest["files"][name]["sha256"]:
+            raise ArtefactError(
+                f"{quoted(self.folder / name)}: damaged: its sha256 is not the one in {MANIFEST} ({REPAIR})"
+            )
+        self._checked.add(name)
 
     def unchecked_path(self, name: str) -> Path:
         """The path of one of its files, for a reader that checks what it reads itself."""
@@ -483,7 +510,7 @@ class Artefact:
 
     def json(self, name: str) -> Any:
         """The content of one of its JSON files."""
-        return read_json(self.path(name))
+        return _parsed(self.read(name), self.folder / name)
 
     def check(self) -> None:
         """Check the sha256 of every file. Raises ArtefactError for a damaged one."""
@@ -491,10 +518,21 @@ class Artefact:
             self.path(name)
 
 
+def _refuse_link(path: Path) -> None:
+    if path.is_symlink():
+        raise ArtefactError(
+            f"{quoted(path)}: is a symbolic link, which nmt does not make (`cp -rL` copies what it points to)"
+        )
+
+
 def read_json(path: Path) -> Any:
     """The content of a JSON file. Raises ArtefactError for anything else."""
+    return _parsed(read_bytes(path), path)
+
+
+def _parsed(content: bytes, path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(content)
     except (ValueError, RecursionError) as error:
         raise ArtefactError(f"{quoted(path)}: not valid JSON: {error}") from None
 
@@ -505,8 +543,11 @@ def _read_manifest(folder: Path, kinds: tuple[str, ...]) -> dict[str, Any]:
         state = f"has no {MANIFEST}" if folder.is_dir() else "is no folder" if folder.exists() else "no such folder"
         state += " (several models: --model A --model B)" if ":" in folder.name and not folder.exists() else ""
         raise ArtefactError(f"{quoted(folder)}: {state}; must be the folder of {expected}")
+    _refuse_link(folder / MANIFEST)
     manifest = read_json(folder / MANIFEST)
-    if not isinstance(manifest, dict) or manifest.get("kind") not in kinds or not _is_file_table(manifest.get("files")):
+    if isinstance(manifest, dict) and manifest.get("kind") in kinds and not _is_file_table(manifest.get("files")):
+        raise ArtefactError(f"{quoted(folder / MANIFEST)}: damaged: its list of files is none ({REPAIR})")
+    if not isinstance(manifest, dict) or manifest.get("kind") not in kinds:
         kind = manifest.get("kind") if isinstance(manifest, dict) else None
         name = KIND_NAMES.get(str(kind), quoted(kind))
         raise ArtefactError(f"{quoted(folder)}: is the folder of {name}; must be that of {expected}")

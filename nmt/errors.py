@@ -1,8 +1,9 @@
 """Errors that a user can mend, each with its exit code (docs/reference/contract.md), and how messages quote and hint."""
 
+import contextlib
 import difflib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import ClassVar, Final
 
 MAX_QUOTED_CHARACTERS: Final = 200
@@ -111,6 +112,16 @@ def missing_package(purpose: str, package: str, extra: str) -> UserError:
     """The error for a package that is not installed. purpose: what needs it; extra: of nmt, which installs it"""
     install = f"in the folder of nmt's sources: pip install -e '.[{extra}]'"
     return UserError(f"{purpose}: needs the package {package} ({install})")
+
+
+@contextlib.contextmanager
+def naming(path: object) -> Iterator[None]:
+    """Give an OSError the name of the file it came from, which that of a read or a close lacks."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypeVar, Union, dataclass_transform, get
 
 import msgspec
 
-from nmt.errors import UserError, quoted
+from nmt.errors import UserError, naming, quoted
 
 T = TypeVar("T")
 REQUIRED: Any = dataclasses.MISSING
@@ -287,12 +287,15 @@ def flat(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The settings of a TOML file by key, see `flat`. Raises UserError where it cannot be read."""
+    """The settings of a TOML file by key, see `flat`. Raises UserError where it cannot be read.
+
+    Bytes that are not UTF-8 are kept as Python keeps those of file names, which alone may have such.
+    """
     import tomllib
 
     try:
-        with path.open("rb") as file:
-            return flat(tomllib.load(file))
+        with naming(path):
+            return flat(tomllib.loads(path.read_bytes().decode(errors="surrogateescape")))
     except FileNotFoundError:
         raise UserError(f"{quoted(path)}: no such settings file") from None
     except (IsADirectoryError, NotADirectoryError) as error:

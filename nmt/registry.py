@@ -342,7 +342,7 @@ def load_plugin(given: str) -> None:
                 raise UserError(f"plug-in {quoted(given)}: a folder without an __init__.py")
     except UserError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if not target.exists() and _is_missing(given, error):
             message = f"plug-in {quoted(given)}: no such file, folder with an __init__.py, or module"
             raise UserError(message) from None
@@ -350,7 +350,7 @@ def load_plugin(given: str) -> None:
     _shelf.plugins[key] = given
 
 
-def _is_missing(given: str, error: Exception) -> bool:
+def _is_missing(given: str, error: BaseException) -> bool:
     """Whether the module `given` itself was not found, rather than one that it imports."""
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     return given.startswith(".") or "/" in given or (name is not None and f"{given}.".startswith(f"{name}."))
@@ -366,7 +366,7 @@ def _load_entry_points() -> None:
         _shelf.plugin_modules.add(point.module)
         try:
             point.load()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             kept = {key: entry for key, entry in _shelf.parts.items() if key in parts or entry.place.startswith("nmt.")}
             _shelf.parts, _shelf.presets = kept, presets
             cause = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"

@@ -1,5 +1,6 @@
 """The command `nmt`: the table of commands, each imported only when it is called, and the exit code of each error."""
 
+import errno
 import gc
 import importlib
 import os
@@ -82,10 +83,13 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:
         return 141
     except SystemExit as error:  # typer has completed a word; or rich, which prints the help, has lost its reader
+        if location := place_in_plugin(error):
+            return _fail(f"plug-in {location} ended the command: SystemExit: {error}", 2, debug)
         return 141 if error.code else 0
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        return _fail(f"{place}{error.strerror or error}", 5, debug)
+        place = f"{quoted(error.filename)}: " if error.filename else ""
+        code = 2 if error.errno == errno.ENAMETOOLONG else 5
+        return _fail(f"{place}{error.strerror or error}", code, debug)
     except Exception as error:
         if is_out_of_memory(error):
             cause = quoted(str(error) or "an allocation failed")

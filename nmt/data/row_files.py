@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from nmt.artefact import Artefact
 from nmt.data.batching import Indices
-from nmt.errors import ArtefactError, quoted
+from nmt.errors import ArtefactError, naming, quoted
 from nmt.symbols import ColumnKind
 from nmt.text.vocabulary import expand_ranges
 
@@ -49,7 +49,8 @@ def id_type(size: int) -> np.dtype[Any]:
 
 def mapped(path: Path, kind: np.dtype[Any], width: int = 1) -> NDArray[Any]:
     """The numbers of a file, memory-mapped: (N, width), or (N,) where width is 1."""
-    numbers = np.asarray(np.memmap(path, dtype=kind, mode="r") if path.stat().st_size else np.zeros(0, kind))
+    with naming(path):
+        numbers = np.asarray(np.memmap(path, dtype=kind, mode="r") if path.stat().st_size else np.zeros(0, kind))
     return numbers if width == 1 else numbers.reshape(-1, width)
 
 
@@ -100,7 +101,7 @@ class SetWriter:
         self.close()
         for file in self._checked:
             path = Path(file.name)
-            with path.open("rb") as content, path.with_suffix(".sums").open("wb") as sums:
+            with naming(path), path.open("rb") as content, path.with_suffix(".sums").open("wb") as sums:
                 while block := content.read(BLOCK_BYTES):
                     sums.write(hashlib.sha256(block).digest())
 
@@ -136,7 +137,7 @@ class RowFile:
                 f"{quoted(self._path)}: {size:,} bytes; its lengths say {expected:,} (prepare it again)"
             )
         self._values = mapped(self._path, kind, width)
-        self._sums = artefact.path(f"{name}.sums").read_bytes()
+        self._sums = artefact.read(f"{name}.sums")
         self._checked = np.zeros(-(-size // BLOCK_BYTES), dtype=bool)
         if len(self._sums) != SHA256_BYTES * len(self._checked):
             raise ArtefactError(f"{quoted(self._path.with_suffix('.sums'))}: not the sums of {self._path.name}")

@@ -167,6 +167,10 @@ def text_sets(options: CorpusOptions, hold_out: int = 0, columns: Sequence[str] 
             name = text_name(Path(source)).removesuffix(f".{languages[0]}")
             named.append(TextSet(kind, name, [FilePair(Path(source), Path(target))]))
         for name, count in Counter(text_set.name for text_set in named).items():
+            if name != name.encode(errors="replace").decode():  # it stands in JSON
+                raise UserError(
+                    f"the name of the {kind} set '{quoted(name)}' is not UTF-8 (rename the files, or link to them)"
+                )
             if count > 1:
                 raise UserError(
                     f"{count} {kind} sets have the name '{quoted(name)}' (rename the files, or link to them)"

@@ -114,7 +114,7 @@ class PreparedData:
         self.manifest: dict[str, Any] = self.artefact.manifest
         self.pipeline = Pipeline.load(self.artefact)
         try:
-            self._sets = msgspec.json.decode(self.artefact.path(SETS_FILE).read_bytes(), type=list[SetFacts])
+            self._sets = msgspec.json.decode(self.artefact.read(SETS_FILE), type=list[SetFacts])
         except msgspec.DecodeError as error:
             raise ArtefactError(f"{quoted(folder / SETS_FILE)}: not a list of sets: {error}") from None
         kinds, stems = [facts.kind for facts in self._sets], {facts.stem for facts in self._sets}
@@ -155,9 +155,9 @@ class PreparedData:
         return sets
 
     def _text(self, name: str, pairs: int) -> list[str]:
-        path = self.artefact.path(name)
+        path = self.artefact.unchecked_path(name)
         try:
-            lines = path.read_bytes().decode().split("\n")[:-1]
+            lines = self.artefact.read(name).decode().split("\n")[:-1]
         except UnicodeDecodeError as error:
             raise ArtefactError(f"{quoted(path)}: not UTF-8: {error}") from None
         if len(lines) != pairs:

@@ -175,10 +175,10 @@ class _PrepareReport(msgspec.Struct):
 
 def _dropped_by_prepare(prepared: PreparedData) -> list[Finding]:
     """The training pairs that nmt prepare dropped when it made the data, by reason."""
-    path = prepared.artefact.path("report.json")
+    path = prepared.artefact.unchecked_path("report.json")
     try:
-        rows = msgspec.json.decode(path.read_bytes(), type=_PrepareReport).sets
-    except msgspec.DecodeError as error:
+        rows = msgspec.convert(prepared.artefact.json("report.json"), _PrepareReport).sets
+    except msgspec.ValidationError as error:
         raise ArtefactError(f"{quoted(path)}: not a report of nmt prepare: {error}") from None
     dropped = [(row, reason, count) for row in rows if row.kind == "train" for reason, count in row.dropped.items()]
     return [Finding("dropped", "train", "pair", count, row.read, reason) for row, reason, count in dropped if count]

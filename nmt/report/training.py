@@ -73,7 +73,7 @@ class Report:
         self._wandb = _wandb(run) if wandb else None
         try:
             self._metrics = (run / METRICS_FILE).open("ab", buffering=0)
-            self._text = (run / "train.log").open("a", encoding="utf-8")
+            self._text = (run / "train.log").open("a", encoding="utf-8", errors="backslashreplace", newline="\n")
         except OSError as error:
             raise storage_error(error, run) from error
         self._path = run / METRICS_FILE

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from nmt.errors import ArtefactError, InputError, quoted
+from nmt.errors import ArtefactError, InputError, naming, quoted
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
 READ_BYTES: Final = 1 << 14  # few, so that `num_read` is near the place that was read to
@@ -25,9 +25,14 @@ class MeteredFile(io.FileIO):
     num_read = num_unpacked = 0
 
     def readinto(self, buffer: "bytearray | memoryview") -> int | None:  # type: ignore[override]
-        count = super().readinto(buffer)
+        with naming(self.name):
+            count = super().readinto(buffer)
         self.num_read += count or 0
         return count
+
+    def close(self) -> None:
+        with naming(self.name):
+            super().close()
 
     def add_unpacked(self, count: int) -> None:
         """Count unpacked bytes. Raises ArtefactError for a file that expands as no text does."""

@@ -191,7 +191,7 @@ class Pipeline:
     def load(cls, artefact: Artefact) -> "Pipeline":
         """The pipeline of a model, checkpoint or prepared-data folder. Raises ArtefactError for a damaged one."""
         folder = artefact.folder / PIPELINE_FOLDER
-        return cls.from_files(lambda name: artefact.path(f"{PIPELINE_FOLDER}/{name}").read_bytes(), folder)
+        return cls.from_files(lambda name: artefact.read(f"{PIPELINE_FOLDER}/{name}"), folder)
 
     @classmethod
     def from_files(cls, read: Callable[[str], bytes], place: object) -> "Pipeline":

@@ -244,4 +244,4 @@ def save_settings(run: Run, parts: Any) -> None:
     if run.world.leads and not run.finished:
         settings = (as_dict(run.options) | parts.as_dict()).items()
         lines = (f"{toml_line(key, value)}\n" for key, value in settings if key not in NOT_SETTINGS)
-        write_file(run.folder / SETTINGS, "".join(lines).encode())
+        write_file(run.folder / SETTINGS, "".join(lines).encode(errors="surrogateescape"))

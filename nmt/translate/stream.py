@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from nmt.artefact import new_file
-from nmt.errors import InputError
+from nmt.errors import InputError, naming
 from nmt.log import Bar, log
 from nmt.signals import Signals
 from nmt.text.corpus import bad_bytes, decode_line
@@ -41,12 +41,9 @@ class TranslationOutput:
 
     def write(self, lines: str) -> None:
         """Write and flush. Raises OSError with the name of the file."""
-        try:
+        with naming(str(self._file.name).strip("<>")):
             self._file.write(lines.encode())
             self._file.flush()
-        except OSError as error:
-            error.filename = error.filename or str(self._file.name).strip("<>")
-            raise
 
     def check(self) -> None:
         """Raise BrokenPipeError if the reader went away: nobody needs further translations."""

@@ -64,12 +64,12 @@ def test_a_manifest_that_names_files_outside_its_folder_is_refused(tmp_path, nam
         Artefact(tmp_path / "m", "model")
 
 
-def test_a_link_in_place_of_a_file_is_refused(tmp_path):
+@pytest.mark.parametrize("name", ["sub/a.txt", "sub", "manifest.json"])
+def test_a_link_in_place_of_a_file_or_an_inner_folder_is_refused(tmp_path, name):
     make(tmp_path / "m")
-    (tmp_path / "elsewhere").write_text("words")
-    (tmp_path / "m/sub/a.txt").unlink()
-    (tmp_path / "m/sub/a.txt").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ArtefactError, match="missing"):
+    (tmp_path / "m" / name).rename(tmp_path / "elsewhere")
+    (tmp_path / "m" / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ArtefactError, match=f"m/{name}: is a symbolic link"):
         Artefact(tmp_path / "m", "model")
 
 

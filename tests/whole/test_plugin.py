@@ -344,3 +344,28 @@ def test_the_whole_settings_files_of_the_page_are_read(page_plugin, tmp_path, ca
         dumped = call(command, "--plugin", page_plugin, "--config", tmp_path / "settings.toml", "--dump-config")
         assert dumped.code == 0, dumped.err
         assert ("mbr" if command == "translate" else "minimum-risk") in tomllib.loads(dumped.out).values()
+
+
+@pytest.mark.parametrize("how", ["sys.exit(0)", "raise SystemExit('bye')", "sys.exit(3)"])
+def test_a_plugin_that_exits_when_it_is_imported_is_2(how, call, tmp_path):
+    (tmp_path / "leaves.py").write_text(f"import sys\n{how}\n")
+    refused = call("list", "model", f"--plugin={tmp_path / 'leaves.py'}")
+    assert refused.code == 2 and "leaves.py could not be loaded: SystemExit" in refused.err
+
+
+def test_a_plugin_that_exits_in_the_middle_is_2_and_named_with_its_line(call, data, tmp_path):
+    (tmp_path / "leaves.py").write_text('''
+import sys
+from nmt import register
+from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
+
+@register("criterion", "leaves", CrossEntropyOptions)
+class Leaves(CrossEntropy):
+    """Ends the program."""
+
+    def __call__(self, model, batch):
+        sys.exit(0)
+''')
+    more = ["--criterion=leaves", f"--plugin={tmp_path / 'leaves.py'}"]
+    refused = call(*train_arguments(data, tmp_path / "run", 2, *more))
+    assert refused.code == 2 and "leaves.py:11 ended the command" in refused.err

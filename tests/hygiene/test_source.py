@@ -1,0 +1,65 @@
+"""What the source must not contain: ways to run code of others, to split lines elsewhere than at LF, and asserts on input.
+
+Rules 4, 12 and 21 of docs/reference/contract.md.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import nmt
+
+ROOT = Path(nmt.__file__).parent
+FILES = sorted(ROOT.rglob("*.py"))
+RUNS_CODE = {"eval", "exec", "compile", "__import__"}
+MODULES = {"pickle", "cPickle", "dill", "shelve", "marshal", "codecs"}
+METHODS = {"extractall", "splitlines", "unsafe_load"}
+TRUSTED = {  # file, name: why it may
+    ("device.py", "splitlines"): "text of the kernel",
+    ("duplicates.py", "pickle"): "reads what the same process wrote into a file that it holds open",
+}
+
+
+def calls(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            function = node.func
+            name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+            yield node, name, {keyword.arg: keyword.value for keyword in node.keywords}
+
+
+def is_text_mode(name, node, given):
+    """Whether a call opens a file as text without saying where its lines end."""
+    mode = given.get("mode")
+    if mode is None and name == "open":
+        of_module = isinstance(node.func, ast.Name) or getattr(node.func.value, "id", "") in ("os", "io")
+        place = 1 if of_module else 0
+        mode = node.args[place] if len(node.args) > place else ast.Constant("r")
+    return isinstance(mode, ast.Constant) and "b" not in str(mode.value) and "newline" not in given
+
+
+def faults_of(path):
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [alias.name for alias in node.names] + [getattr(node, "module", None) or ""]
+            yield from ((node, name) for name in names if name.split(".")[0] in MODULES)
+    for node, name, given in calls(tree):
+        if isinstance(node.func, ast.Name) and name in RUNS_CODE:
+            yield node, name
+        if name in METHODS:
+            yield node, name
+        if name == "load" and getattr(node.func, "value", None) is not None and ast.unparse(node.func) == "torch.load":
+            yield node, "torch.load"
+        shell = given.get("shell")
+        if isinstance(shell, ast.Constant) and shell.value:
+            yield node, "shell=True"
+        if name == "open" and ast.unparse(node.func) != "os.open" and is_text_mode(name, node, given):
+            yield node, "text-mode open"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_runs_code_of_others_or_splits_lines_elsewhere_than_at_lf(path):
+    found = [(path.name, name, node.lineno) for node, name in faults_of(path) if (path.name, name) not in TRUSTED]
+    assert not found
