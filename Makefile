@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-layers docs recording format clean
+.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-layers faults docs recording format clean
 
 setup: $(VENV)/ready
 
@@ -74,6 +74,10 @@ bench-scaling: setup
 
 bench-layers: setup
 	$(BIN)/python benchmarks/layers.py $(FLAGS)
+
+# docs/reliability.md: each file operation of each command fails once; an hour of a core. make faults [FLAGS="--every 10"]
+faults: setup
+	$(BIN)/python tests/faults/run.py --page docs/reliability.md $(FLAGS)
 
 # The pages of docs/ that are made from code.
 docs: setup

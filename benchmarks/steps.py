@@ -105,8 +105,9 @@ class Bench:
         )
         self.updater = Updater(objective, self.fused_adam, World(), "fp32", 0.0)
         self.plain = Updater(objective, self.plain_adam, World(), "fp32", 0.0)
-        loader = Loader(self.data.train, given.batch_tokens, given.max_tokens, seed=1)
-        self.updates = loader.updates(Position())
+        self.updates, self.same_updates = (
+            Loader(self.data.train, given.batch_tokens, given.max_tokens, seed=1).updates(Position()) for _ in range(2)
+        )
 
     def seconds(self, data: UpdateBatches, updater: Updater) -> float:
         updater(replace(data, batches=data.batches[:1]), 1, ENDLESS, None)
@@ -173,6 +174,15 @@ def main() -> None:
             found[one is mixed] = bench.seconds(one, bench.updater) / one.tokens
         return found[True] / found[False]
 
+    def by_joining(data: UpdateBatches, apart_first: bool) -> float:
+        with patch("nmt.data.batching.PADDING_TO_JOIN", -1):
+            apart = next(bench.same_updates)
+        found = {}
+        for one in (apart, data) if apart_first else (data, apart):
+            found[one is apart] = bench.seconds(one, bench.updater)
+        return found[True] / found[False]
+
+    told("small groups of like lengths joined", by_joining)  # the first: both loaders are at their beginning
     for name, undo in undone.items():
         told(name, without(undo, bench.updater))
     told("fused optimizer", without(nullcontext, bench.plain))

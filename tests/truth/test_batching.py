@@ -7,7 +7,7 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from nmt.data.batching import micro_batches, permuted, plan_part
+from nmt.data.batching import PADDING_TO_JOIN, micro_batches, permuted, plan_part
 from nmt.data.loader import Loader, Position, ahead, owners
 from nmt.errors import ArtefactError
 
@@ -51,10 +51,32 @@ def test_a_group_is_of_nearly_one_length_and_an_update_of_several():
 def test_micro_batches_fit_the_device_and_keep_every_pair(max_tokens):
     groups = plan().update(0)
     cut = list(micro_batches(groups, SOURCE, TARGET, max_tokens))
-    assert np.array_equal(np.concatenate(cut), np.concatenate(groups))
+    assert sorted(np.concatenate(cut)) == sorted(np.concatenate(groups))
     for rows in cut:
         longest = int(max(SOURCE[rows].max(), TARGET[rows].max())) + 1
         assert len(rows) == 1 or len(rows) * longest <= max_tokens
+
+
+def test_small_groups_of_like_lengths_share_a_micro_batch():
+    lengths = np.array([5, 9, 5, 6, 30, 9, 6])
+    groups = [np.array(group) for group in ([0, 2], [4], [3, 6], [1, 5])]
+    [short, long] = micro_batches(groups, lengths, lengths, 1000)
+    # 2 pairs by 1 token, then 4 by 3, are padded; 6 by 21 would be too many
+    assert short.tolist() == [0, 2, 3, 6, 1, 5] and long.tolist() == [4]
+    assert [rows.tolist() for rows in micro_batches(groups, lengths, lengths, 39)] == [[0, 2, 3, 6], [1, 5], [4]]
+    assert PADDING_TO_JOIN >= 14
+
+
+@pytest.mark.parametrize("batch_tokens", [128, 500, 4096])
+def test_joined_groups_pad_little(batch_tokens):
+    p = plan(batch_tokens=batch_tokens)
+    for number in range(0, len(p), 7):
+        groups = p.update(number)
+        cells = [
+            sum(len(rows) * (1 + int(np.maximum(SOURCE[rows], TARGET[rows]).max())) for rows in cut)
+            for cut in (groups, list(micro_batches(groups, SOURCE, TARGET, 1 << 30)))
+        ]
+        assert cells[1] - cells[0] <= PADDING_TO_JOIN * (len(groups) - 1)
 
 
 def test_a_position_in_pairs_finds_its_update_again():
@@ -142,7 +164,7 @@ def test_the_ranks_share_the_pairs_of_each_update_and_their_tokens_evenly(ranks)
         own = [share.batches[: len(share.batches) - share.idle] for share in shares]
         pairs = [[int(row[0]) for batch in batches for row in batch.source] for batches in own]
         tokens = [sum(int(TARGET[pair]) + 1 for pair in share) for share in pairs]
-        assert list(chain(*pairs)) == [int(row[0]) for batch in whole.batches for row in batch.source]
+        assert sorted(chain(*pairs)) == sorted(int(row[0]) for batch in whole.batches for row in batch.source)
         assert sum(tokens) == whole.tokens and max(tokens) - min(tokens) <= 2 * 60
         assert all((share.tokens, share.after) == (whole.tokens, whole.after) for share in shares)
         assert len({len(share.batches) for share in shares}) == 1 and min(share.idle for share in shares) == 0

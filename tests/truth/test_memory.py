@@ -33,9 +33,14 @@ def test_the_largest_micro_batch_is_that_of_the_plan(batch_tokens):
     made = loader(batch_tokens)
     lengths = made.corpus.source_lengths, made.corpus.target_lengths
     groups = [plan.update(i) for plan in made._plans(1, 0) for i in range(len(plan))]
-    uncut = [indices for update in groups for indices in micro_batches(update, *lengths, NO_LIMIT)]
-    cells = [len(indices) * (1 + max(int(side[indices].max()) for side in lengths)) for indices in uncut]
-    assert made.largest_micro_batch() == max(cells)
+    largest = made.largest_micro_batch()
+    cut = [indices for update in groups for indices in micro_batches(update, *lengths, largest)]
+    cells = [len(indices) * (1 + max(int(side[indices].max()) for side in lengths)) for indices in cut]
+    assert largest == max(cells)
+    uncut = [indices for update in groups for group in update for indices in micro_batches([group], *lengths, NO_LIMIT)]
+    assert len(uncut) == sum(map(len, groups)) and largest == max(
+        len(indices) * (1 + max(int(side[indices].max()) for side in lengths)) for indices in uncut
+    )
     assert made.longest() == 60
 
 

@@ -1,0 +1,79 @@
+"""The commands that are disturbed: how each is called, what it starts from, and what it leaves when nothing disturbs it."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from conftest import TINY, write_corpus
+
+from nmt.artefact import Artefact
+from nmt.runs import Checkpoints
+
+TRAIN: Final = " ".join(
+    [
+        "train --data=data --output=run --save-every=2u --keep-last=1 --valid-every=4u --log-every=1u --no-valid-bleu",
+        *TINY,
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A command to disturb, in a folder with the results of the phases before it.
+
+    arguments: of `nmt`
+    inputs: names of what it reads; they must not change
+    output: the name of what it makes, whole or not there; a run is whole while a checkpoint of it is
+    """
+
+    name: str
+    arguments: str
+    inputs: tuple[str, ...]
+    output: str
+
+
+PHASES: Final = (
+    Phase(
+        "prepare",
+        "prepare --source-lang=en --target-lang=de --train=train --valid=dev --subword=none --workers=1 --output=data",
+        ("train.en", "train.de", "dev.en", "dev.de"),
+        "data",
+    ),
+    Phase("train", f"{TRAIN} --max-updates=4", ("data",), "run"),
+    Phase("train, continued", f"{TRAIN} --max-updates=6", ("data",), "run"),
+    Phase("average", "average --run=run --last=1 --output=model", ("run",), "model"),
+    Phase(
+        "translate --output",
+        "translate --model=model --input=dev.en --output=out.txt --beam-size=1 --threads=1",
+        ("model", "dev.en"),
+        "out.txt",
+    ),
+    Phase("export", "export --model=model --format=int8 --output=small --threads=1", ("model",), "small"),
+)
+
+
+def write_inputs(folder: Path) -> None:
+    """Write the texts that the first phase reads."""
+    write_corpus(folder / "train", 60, 1)
+    write_corpus(folder / "dev", 8, 2)
+
+
+def content(path: Path) -> Any:
+    """What is compared of a file, a folder of nmt or a run. Raises UserError for a damaged one; None: it is not there."""
+    if path.is_file():
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    if (path / "checkpoints").is_dir():
+        return _content_of_run(path)
+    return _content_of_artefact(path) if path.exists() else None
+
+
+def _content_of_run(folder: Path) -> Any:
+    newest = Checkpoints(folder).newest_valid()
+    return newest and (_content_of_artefact(newest.folder), (folder / "metrics.jsonl").read_bytes())
+
+
+def _content_of_artefact(folder: Path) -> Any:
+    artefact = Artefact(folder, "prepared-data", "checkpoint", "model")
+    artefact.check()
+    return {name: facts["sha256"] for name, facts in artefact.manifest["files"].items()}

@@ -1,0 +1,90 @@
+"""The program of `run.py`: disturbs commands, prints a row for each command and fault, and writes a page with them."""
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import trial
+from phases import PHASES, Phase, write_inputs
+
+PAGE = """# Reliability
+
+Each row disturbs one operation after the other on the files of one command, each in a run of its own: it fails, or the
+process is killed before it. Then the same command runs undisturbed. It must end with code 0, have the result of an
+undisturbed run to the byte, and leave no temporary file. No input may have changed, an error must name a file, and no
+command may take longer than {limit:.0f} seconds. A trial is wrong if one of these does not hold.
+
+`{command}` makes this page on Linux with gcc. Here {every} operation was disturbed.
+
+| command | operations | fault | trials | ended with 0 | ended with an error (4 or 5) | killed | wrong |
+|---|---|---|---|---|---|---|---|
+{rows}
+
+- *ENOSPC* counts only operations that may need room: creating, writing, syncing and renaming.
+- Operations are those of the command's process and of its threads: opening, reading, writing, syncing, closing, listing,
+  renaming, removing, and looking at files. Those of processes that it starts are not disturbed.
+- A command ends with 0 where it can do without the operation.
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--phases", nargs="+", default=[""], help="names of phases begin so")
+    parser.add_argument("--every", type=int, default=1, help="disturb every Nth operation")
+    parser.add_argument("--page", type=Path, help="write the table as a page of documentation")
+    given = parser.parse_args()
+    rows, trials, wrong = [], 0, 0
+    with tempfile.TemporaryDirectory(prefix="nmt-faults-", dir="/dev/shm") as folder:
+        for phase, fault, operations, codes, num_wrong in results(Path(folder), given.phases, given.every):
+            total, killed = codes.total(), codes[128 + 9]
+            counts = (total, codes[0], codes[4] + codes[5], killed, num_wrong)
+            rows.append(f"| `{phase.name}` | {operations} | {fault.name} | {' | '.join(map(str, counts))} |")
+            print(rows[-1], flush=True)
+            trials, wrong = trials + total, wrong + num_wrong
+    if given.page:
+        every = "every" if given.every == 1 else f"one of {given.every}"
+        text = PAGE.format(limit=trial.LIMIT, command="make faults", every=every, rows="\n".join(rows))
+        given.page.write_text(text)
+    print(f"{trials:,} trials, {wrong} wrong")
+    return min(wrong, 1)
+
+
+def results(
+    folder: Path, prefixes: list[str], every: int
+) -> Iterator[tuple[Phase, trial.Fault, int, Counter[int | None], int]]:
+    """For each phase and fault: operations, exit codes of the disturbed commands, and how many trials were wrong."""
+    start, done, work = folder / "start", folder / "done", folder / "work"
+    start.mkdir()
+    write_inputs(start)
+    for phase in PHASES:
+        wanted, operations = undisturbed(phase, start, done)
+        for fault in trial.FAULTS if phase.name.startswith(tuple(prefixes)) else ():
+            counted = [row for row in operations if not fault.only_room or row.needs_room]
+            codes, wrong = Counter[int | None](), 0
+            for at in range(0, len(counted), every):
+                code, faults = trial.disturb(phase, start, work, wanted, fault, at)
+                codes[code] += 1
+                wrong += bool(faults)
+                for text in faults:
+                    print(phase.name, fault.name, counted[at].name, counted[at].path, text, sep=" | ", flush=True)
+            yield phase, fault, len(counted), codes, wrong
+        shutil.rmtree(start)
+        done.rename(start)
+
+
+def undisturbed(phase: Phase, start: Path, done: Path) -> tuple[object, list[trial.Operation]]:
+    """The result of a command in `done`, a copy of `start`, and its operations. The first of two runs loads modules."""
+    for _ in range(2):
+        shutil.rmtree(done, ignore_errors=True)
+        shutil.copytree(start, done, symlinks=True)
+        ended = trial.run(done, phase)
+        assert ended.code == 0, ended.errors
+    return trial.contents(done, phase.output), ended.operations
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""One disturbed command: it runs in a fork of this process, which has `nmt` and torch loaded, with the injector armed.
+
+`run.py` preloads `injector.c` into this process.
+"""
+
+import ctypes
+import errno
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import phases
+
+from nmt.artefact import TEMPORARY_ENDING
+from nmt.cli.main import main
+from nmt.errors import UserError
+
+KILL: Final = -1  # as in injector.c
+NEVER: Final = -1
+LIMIT: Final = 60.0  # seconds that a command may take
+ALLOWED: Final = {0, 4, 5, 128 + signal.SIGKILL}  # exit codes of a disturbed command
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens to operations on files.
+
+    error: what they fail with, or KILL
+    lasting: all operations from the first on fail, else one
+    only_room: only those that need room on the disk
+    """
+
+    name: str
+    error: int
+    lasting: bool = False
+    only_room: bool = False
+
+
+FAULTS: Final = (
+    Fault("EIO", errno.EIO),
+    Fault("ESTALE", errno.ESTALE),
+    Fault("ENOSPC once", errno.ENOSPC, only_room=True),
+    Fault("ENOSPC from then on", errno.ENOSPC, lasting=True, only_room=True),
+    Fault("kill -9", KILL),
+)
+
+
+class Operation(NamedTuple):
+    """An operation on a file, as the injector tells it. needs_room: whether it may need room on the disk"""
+
+    name: str
+    path: str
+    needs_room: bool
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended. code: 128 + n for signal n, None after LIMIT"""
+
+    code: int | None
+    errors: str
+    operations: list[Operation]
+
+
+def run(folder: Path, phase: phases.Phase, fault: Fault = FAULTS[0], at: int = NEVER) -> Ended:
+    """Run a command of nmt in `folder`. Operations on files below it are counted; number `at` fails, or from it on."""
+    with tempfile.TemporaryFile() as errors, tempfile.TemporaryFile() as journal:
+        if (process := os.fork()) == 0:
+            _run_child(folder, [*phase.arguments.split(), "--quiet"], fault, at, errors.fileno(), journal.fileno())
+        code = _wait(process)
+        texts = []
+        for file in (errors, journal):
+            file.seek(0)
+            texts.append(file.read().decode(errors="surrogateescape"))
+    rows = [line.split("\t") for line in texts[1].split("\n")[:-1]]
+    return Ended(code, texts[0], [Operation(name, path, needs_room == "1") for name, path, needs_room in rows])
+
+
+def _run_child(folder: Path, arguments: list[str], fault: Fault, at: int, errors: int, journal: int) -> None:
+    """Never returns: this is the forked process."""
+    code = 1
+    try:
+        os.chdir(folder)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number, handle in enumerate((nothing, nothing, errors)):
+            os.dup2(handle, number)
+        sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
+        arm = ctypes.CDLL(None).arm
+        arm.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_long, ctypes.c_int, ctypes.c_int, ctypes.c_int]
+        last = sys.maxsize if fault.lasting and at != NEVER else at
+        arm(os.fsencode(folder), at, last, fault.error, fault.only_room, journal)
+        main(arguments)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _wait(process: int) -> int | None:
+    """The exit code of a child; None if it had to be killed after LIMIT."""
+    deadline = time.monotonic() + LIMIT
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
+            return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.waitstatus_to_exitcode(status)
+        time.sleep(0.002)
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    return None
+
+
+def disturb(
+    phase: phases.Phase, start: Path, work: Path, wanted: object, fault: Fault, at: int
+) -> tuple[int | None, list[str]]:
+    """Disturb operation `at` of a command, then run it again undisturbed.
+
+    start: the folder that it begins with, which is copied to `work`; wanted: the content of its output afterwards
+    returns: the exit code of the disturbed one, and what was wrong
+    """
+    shutil.rmtree(work, ignore_errors=True)
+    shutil.copytree(start, work, symlinks=True)
+    before = contents(work, *phase.inputs)
+    first = run(work, phase, fault, at)
+    wrong = []
+    if first.code not in ALLOWED:
+        wrong.append("does not end" if first.code is None else f"exit code {first.code}: {first.errors.strip()}")
+    if first.code in (4, 5) and not names_a_path(first.errors):
+        wrong.append(f"names no file: {first.errors.strip()}")
+    made = contents(work, phase.output)
+    if first.code == 0 and made != wanted:
+        wrong.append("exit code 0, and the result is another")
+    if made != wanted:
+        second = run(work, phase)
+        if second.code != 0:
+            wrong.append(f"the next command ends with {second.code}: {second.errors.strip()}")
+        elif contents(work, phase.output) != wanted:
+            wrong.append("the next command has another result")
+        elif left := [path.name for path in work.rglob("*" + TEMPORARY_ENDING)]:
+            wrong.append(f"left over: {', '.join(left)}")
+    if contents(work, *phase.inputs) != before:
+        wrong.append("an input has changed")
+    return first.code, wrong
+
+
+def names_a_path(errors: str) -> bool:
+    """Whether the last line begins with the name of a file or folder, as `nmt: error: NAME: what is wrong`."""
+    message = errors.strip().split("\n")[-1].removeprefix("nmt: error: ")
+    return message.startswith(("/", "data", "run", "model", "out.txt", "small", "train.", "dev."))
+
+
+def contents(folder: Path, *names: str) -> list[object]:
+    """What is compared of files and folders; the error of a damaged one."""
+    found: list[object] = []
+    for name in names:
+        try:
+            found.append(phases.content(folder / name))
+        except UserError as error:
+            found.append(f"damaged: {error}")
+    return found

@@ -1,0 +1,24 @@
+"""Failing file operations of commands, by the program that `make faults` runs for all of them."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RUN = Path(__file__).parents[1] / "faults/run.py"
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc to compile the injector of faults with")
+def test_a_disturbed_command_loses_nothing_and_the_next_one_has_the_result(tmp_path):
+    command = [sys.executable, str(RUN), "--phases", "translate", "--every", "33"]
+    done = subprocess.run([*command, "--page", str(tmp_path / "page.md")], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = re.findall(r"\| `(.*?)` \| (\d+) \| (.*?) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| 0 \|", done.stdout)
+    assert {row[0] for row in rows} == {"translate --output"} and len(rows) == 5
+    for _, operations, fault, trials, none, error, killed in rows:
+        assert int(trials) == -(-int(operations) // 33) == int(none) + int(error) + int(killed) > 0
+        assert (int(killed) == int(trials)) == (fault == "kill -9")
+    assert "| `translate --output` |" in (tmp_path / "page.md").read_text()
