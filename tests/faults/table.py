@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import trial
+from disk import can_mount
 from phases import PHASES, Phase, write_inputs
 
 PAGE = """# Reliability
@@ -27,6 +28,8 @@ command may take longer than {limit:.0f} seconds. A trial is wrong if one of the
 - *ENOSPC* counts only operations that may need room: creating, writing, syncing and renaming.
 - Operations are those of the command's process and of its threads: opening, reading, writing, syncing, closing, listing,
   renaming, removing, and looking at files. Those of processes that it starts are not disturbed.
+- *Power loss* kills the process on an ext4 file system of its own, and goes on with what its device holds by then: whatever was
+  not synced may be gone. It needs root.
 - A command ends with 0 where it can do without the operation.
 """
 
@@ -58,18 +61,19 @@ def results(
 ) -> Iterator[tuple[Phase, trial.Fault, int, Counter[int | None], int]]:
     """For each phase and fault: operations, exit codes of the disturbed commands, and how many trials were wrong."""
     start, done, work = folder / "start", folder / "done", folder / "work"
+    faults = [fault for fault in trial.FAULTS if not fault.power or can_mount(folder)]
     start.mkdir()
     write_inputs(start)
     for phase in PHASES:
         wanted, operations = undisturbed(phase, start, done)
-        for fault in trial.FAULTS if phase.name.startswith(tuple(prefixes)) else ():
+        for fault in faults if phase.name.startswith(tuple(prefixes)) else ():
             counted = [row for row in operations if not fault.only_room or row.needs_room]
             codes, wrong = Counter[int | None](), 0
             for at in range(0, len(counted), every):
-                code, faults = trial.disturb(phase, start, work, wanted, fault, at)
+                code, found = trial.disturb(phase, start, work, wanted, fault, at)
                 codes[code] += 1
-                wrong += bool(faults)
-                for text in faults:
+                wrong += bool(found)
+                for text in found:
                     print(phase.name, fault.name, counted[at].name, counted[at].path, text, sep=" | ", flush=True)
             yield phase, fault, len(counted), codes, wrong
         shutil.rmtree(start)

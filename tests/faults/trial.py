@@ -3,6 +3,7 @@
 `run.py` preloads `injector.c` into this process.
 """
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -11,11 +12,13 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import phases
+from disk import Disk
 
 from nmt.artefact import TEMPORARY_ENDING
 from nmt.cli.main import main
@@ -34,12 +37,14 @@ class Fault:
     error: what they fail with, or KILL
     lasting: all operations from the first on fail, else one
     only_room: only those that need room on the disk
+    power: the disk loses what was not yet written to it, and the files are on a disk of their own
     """
 
     name: str
     error: int
     lasting: bool = False
     only_room: bool = False
+    power: bool = False
 
 
 FAULTS: Final = (
@@ -48,6 +53,7 @@ FAULTS: Final = (
     Fault("ENOSPC once", errno.ENOSPC, only_room=True),
     Fault("ENOSPC from then on", errno.ENOSPC, lasting=True, only_room=True),
     Fault("kill -9", KILL),
+    Fault("power loss", KILL, power=True),
 )
 
 
@@ -124,10 +130,31 @@ def disturb(
     start: the folder that it begins with, which is copied to `work`; wanted: the content of its output afterwards
     returns: the exit code of the disturbed one, and what was wrong
     """
+    with copied(start, work, fault.power) as disk:
+        before = contents(work, *phase.inputs)
+        first = run(work, phase, fault, at)
+        if disk:
+            disk.lose_power()
+        return first.code, faults_of(phase, work, wanted, before, first)
+
+
+@contextlib.contextmanager
+def copied(start: Path, work: Path, on_disk: bool) -> Iterator[Disk | None]:
+    """A copy of `start` at `work`, on a disk of its own if wanted."""
     shutil.rmtree(work, ignore_errors=True)
-    shutil.copytree(start, work, symlinks=True)
-    before = contents(work, *phase.inputs)
-    first = run(work, phase, fault, at)
+    disk = Disk(work) if on_disk else None
+    try:
+        shutil.copytree(start, work, symlinks=True, dirs_exist_ok=True)
+        if disk:
+            disk.sync()
+        yield disk
+    finally:
+        if disk:
+            disk.unmount()
+
+
+def faults_of(phase: phases.Phase, work: Path, wanted: object, before: object, first: Ended) -> list[str]:
+    """What is wrong after a disturbed command, and after the same one, undisturbed, that follows it."""
     wrong = []
     if first.code not in ALLOWED:
         wrong.append("does not end" if first.code is None else f"exit code {first.code}: {first.errors.strip()}")
@@ -146,7 +173,7 @@ def disturb(
             wrong.append(f"left over: {', '.join(left)}")
     if contents(work, *phase.inputs) != before:
         wrong.append("an input has changed")
-    return first.code, wrong
+    return wrong
 
 
 def names_a_path(errors: str) -> bool:
