@@ -138,7 +138,9 @@ def micro_batches(
 
     Cells are pairs times the tokens of the longest side among them, EOS counted; a single longer pair is a batch of its own.
     """
-    for group in _joined(groups, source_lengths, target_lengths, max_tokens):
+    if len(groups) > 1:
+        groups = _joined(groups, source_lengths, target_lengths, max_tokens)
+    for group in groups:
         longest = np.maximum(source_lengths[group], target_lengths[group]) + 1
         start = width = 0
         for i, length in enumerate(longest):

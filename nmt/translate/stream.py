@@ -41,7 +41,7 @@ class TranslationOutput:
 
     def write(self, lines: str) -> None:
         """Write and flush. Raises OSError with the name of the file."""
-        with naming(str(self._file.name).strip("<>")):
+        with naming(str(getattr(self._file, "name", "output")).strip("<>")):
             self._file.write(lines.encode())
             self._file.flush()
 
