@@ -77,6 +77,7 @@ class DeepAtt(Model):
             self.context = Linear(memory, 4 * H, bias=False)
         self.decoder = nn.ModuleList(layer(3 * H) for _ in range(o.decoder_layers - 1))
         self.read_out_context = Linear(o.memory_size, H, bias=False) if o.read_out_context else None
+        self.read_out_word = Linear(E, H, bias=False) if o.read_out_word else None
         self.output = Linear(H, vocabularies.target)
         self._initialise()
 
@@ -108,7 +109,8 @@ class DeepAtt(Model):
     def forward(self, batch: Batch) -> Output:
         """See Model. Only the first decoder layer runs token by token with attention."""
         memory = self._encode(batch.source)
-        gates = self.first.inputs(self.target_embedding(batch.target_input.t()))  # T B 4H
+        words = self.target_embedding(batch.target_input)  # B T E
+        gates = self.first.inputs(words.transpose(0, 1))  # T B 4H
         if isinstance(self.first, AttentiveLstm):
             h, weights = self.first(gates, memory["keys"], memory["values"], memory["mask"])
             f = gates + (weights.to(gates.dtype) @ memory["values"]).transpose(0, 1)
@@ -121,6 +123,8 @@ class DeepAtt(Model):
         features = self._dropout(h).transpose(0, 1)  # B T H
         if self.read_out_context is not None:
             features = features + self._dropout(weights.to(gates.dtype) @ memory["read_out"])
+        if self.read_out_word is not None:
+            features = features + self._dropout(self.read_out_word(words))
         return Output(features, {})
 
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
@@ -166,6 +170,8 @@ class DeepAtt(Model):
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
         """See Model. With attention each pair of positions costs a product with v, and two sums of values."""
         first, target_layers = self.first, [self.first.inputs, self.first.cell, self.decoder, self.output]
+        if self.read_out_word is not None:
+            target_layers.append(self.read_out_word)
         per_source, per_target = linear_flops(self.encoder), sum(map(linear_flops, target_layers))
         if not isinstance(first, AttentiveLstm) or self.projection is None:
             return source * per_source + target * per_target + linear_flops(self.context)
@@ -189,7 +195,8 @@ class DeepAtt(Model):
     def step(self, tokens: Tensor, state: State, output: Projection | None = None) -> tuple[Tensor, State]:
         """See Scorer. output: in place of the model's own"""
         memory, past, attention = state.sentences, state.hypotheses, None
-        f, all_after = self.first.inputs(self.target_embedding(tokens)), dict[str, LstmState]()  # N 4H
+        words = self.target_embedding(tokens)  # N E
+        f, all_after = self.first.inputs(words), dict[str, LstmState]()  # N 4H
         cells = [self.first.cell, *(cast(FastForwardLayer, layer).cell for layer in self.decoder)]
         if isinstance(self.first, AttentiveLstm):
             weights = self.first.attention(past["0.output"], memory["keys"], memory["mask"])  # B W S
@@ -205,4 +212,6 @@ class DeepAtt(Model):
                 f = cast(FastForwardLayer, self.decoder[i]).inputs(fast_forward(f, h))
         if self.read_out_context is not None:
             h = h + self._dropout(weights.to(h.dtype) @ memory["read_out"]).flatten(0, 1)
+        if self.read_out_word is not None:
+            h = h + self._dropout(self.read_out_word(words))
         return self.log_probs(h, output), state.after(memory, pack_states(all_after), attention)

@@ -45,6 +45,7 @@ class Gnmt(Model):
         self.first = AttentiveLstm(D, memory, D, self.form, attention, bias)
         self.decoder = nn.ModuleList(lstm(D + memory) for _ in range(o.decoder_layers - 1))
         self.read_out_context = Linear(memory, D, bias=False) if o.read_out_context else None
+        self.read_out_word = Linear(D, D, bias=False) if o.read_out_word else None
         self.output = ClippedLinear(Linear(D, vocabularies.target), o.logit_clip or math.inf)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -o.init_range, o.init_range)
@@ -65,16 +66,17 @@ class Gnmt(Model):
     def forward(self, batch: Batch) -> Output:
         """See Model. Only the first decoder layer runs token by token with attention."""
         memory = self._encode(batch.source)
-        states, weights = self._attend(batch.target_input, memory)
+        words = self._embed(batch.target_input.t())  # T B D
+        states, weights = self._attend(words, memory)
         contexts = (weights.to(states.dtype) @ memory["memory"]).transpose(0, 1)  # T B M
         for i, layer in enumerate(self.decoder, 1):
             inputs = torch.cat([self._dropout(states), contexts], -1)  # contexts had their dropout in the memory
             states = self._add(layer(inputs, clip=self.clip), states, i)
-        return Output(self._features(states, contexts).transpose(0, 1), {})
+        return Output(self._features(states, contexts, words).transpose(0, 1), {})
 
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
         """See Model: one layer of one head."""
-        _, weights = self._attend(batch.target_input, self._encode(batch.source))
+        _, weights = self._attend(self._embed(batch.target_input.t()), self._encode(batch.source))
         return {"cross": weights[None, :, None]}
 
     def _encode(self, source: Tensor) -> dict[str, Tensor]:
@@ -90,16 +92,22 @@ class Gnmt(Model):
         keys, values = self.first.project_memory(memory)
         return {"memory": memory, "keys": keys, "values": values, "mask": source != PAD}
 
-    def _attend(self, tokens: Tensor, memory: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """tokens: (B, T) -> the first layer's outputs (T, B, D), and the attention weights (B, T, S)."""
-        gates = self.first.inputs(self._dropout(self.target_embedding(tokens.t()) * self.embedding_scale))  # T B 4D
+    def _embed(self, tokens: Tensor) -> Tensor:
+        """Target tokens: (...) -> (..., D)"""
+        return self._dropout(self.target_embedding(tokens) * self.embedding_scale)
+
+    def _attend(self, words: Tensor, memory: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """words: (T, B, D) -> the first layer's outputs (T, B, D), and the attention weights (B, T, S)."""
+        gates = self.first.inputs(words)  # T B 4D
         states, weights = self.first(gates, memory["keys"], memory["values"], memory["mask"], self.clip)
         return states, weights
 
-    def _features(self, states: Tensor, contexts: Tensor) -> Tensor:
-        """What the output layer reads. states: (..., D) of the top layer; contexts: (..., M), which had their dropout"""
+    def _features(self, states: Tensor, contexts: Tensor, words: Tensor) -> Tensor:
+        """What the output layer reads. states: (..., D) of the top layer; contexts: (..., M), words: (..., D), after dropout"""
         features = self._dropout(states)
-        return features if self.read_out_context is None else features + self.read_out_context(contexts)
+        for layer, more in ((self.read_out_context, contexts), (self.read_out_word, words)):
+            features = features if layer is None else features + layer(more)
+        return features
 
     def _add(self, outputs: Tensor, states: Tensor, layer: int) -> Tensor:
         """The residual connection of a layer, counted from 0, and its clipping (equations 6 and 11)."""
@@ -113,8 +121,7 @@ class Gnmt(Model):
         first, attention = self.first, self.first.attention
         source_layers = [self.bidirectional, self.encoder, attention.keys, first.context]
         target_layers = [first.inputs, first.cell, attention.query, self.decoder, self.output]
-        if self.read_out_context is not None:
-            target_layers.append(self.read_out_context)
+        target_layers += [layer for layer in (self.read_out_context, self.read_out_word) if layer is not None]
         per_source, per_target = (sum(map(linear_flops, layers)) for layers in (source_layers, target_layers))
         per_pair = 2 * (attention.keys.out_features + first.context.out_features + first.context.in_features)
         return source * per_source + target * per_target + source * target * per_pair
@@ -131,7 +138,8 @@ class Gnmt(Model):
     def step(self, tokens: Tensor, state: State, output: Projection | None = None) -> tuple[Tensor, State]:
         """See Scorer. output: in place of the model's own"""
         memory, past, clip = state.sentences, state.hypotheses, self.clip
-        gates = self.first.inputs(self._dropout(self.target_embedding(tokens) * self.embedding_scale))  # N 4D
+        words = self._embed(tokens)  # N D
+        gates = self.first.inputs(words)  # N 4D
         before = unpack_state(past, 0)
         after, weights = self.first.step(gates, before, memory["keys"], memory["values"], memory["mask"], clip)
         contexts = (weights.to(after.output.dtype) @ memory["memory"]).flatten(0, 1)  # N M
@@ -140,5 +148,5 @@ class Gnmt(Model):
             inputs = torch.cat([self._dropout(states), contexts], -1)
             after = cast(Lstm, layer).step(inputs, unpack_state(past, i), clip)
             states, all_after[str(i)] = self._add(after.output, states, i), after
-        log_probs = self.log_probs(self._features(states, contexts), output)  # N V
+        log_probs = self.log_probs(self._features(states, contexts, words), output)  # N V
         return log_probs, state.after(memory, pack_states(all_after), weights.flatten(0, 1))

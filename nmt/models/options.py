@@ -21,6 +21,7 @@ READ_OUT_CONTEXT: Final = (
     "add a projection of the attention's context to the features of the output layer; not in the paper, and much better "
     "for small data"
 )
+READ_OUT_WORD: Final = "add a projection of the previous word too; not in the paper, and better for small data"
 
 
 def _probability(default: float, where: str) -> Any:
@@ -140,6 +141,7 @@ class GnmtOptions:
         "multiply embeddings by the square root of their width, as the Transformer does; small models learn faster",
     )
     read_out_context: bool = opt(False, READ_OUT_CONTEXT)
+    read_out_word: bool = opt(False, READ_OUT_WORD)
     dropout: float = _probability(
         0.2, "on the input of each LSTM, the memory and the features; 0.3 in the paper's En-De"
     )
@@ -161,6 +163,7 @@ class DeepAttOptions:
         True, "gates see the cell through diagonal matrices, as Paddle's LSTM; the paper's text leaves it open"
     )
     read_out_context: bool = opt(False, READ_OUT_CONTEXT)
+    read_out_word: bool = opt(False, READ_OUT_WORD)
     dropout: float = _probability(0.1, "on h of each layer but not on f; 0.1 in the paper")
     init_std: float = opt(0.07, "standard deviation of the first weights; recurrent ones start at 0", above=0)
     recurrent_lr_factor: float = opt(

@@ -35,8 +35,8 @@ VARIANTS["transformer of restricted self-attention and relative positions by hea
 LANGUAGE_MODEL = {"layers": 2, "d_model": 32, "d_ff": 40, "heads": 4, "ffn": "moe", "experts": 6, "active_experts": 3}
 VARIANTS["language model of experts"] = "language-model", LANGUAGE_MODEL
 VARIANTS["memory network of a short memory"] = "memory-network", SMALL["memory-network"] | {"memory_size": 3}
-for name in ("gnmt", "deep-att", "moe"):
-    VARIANTS[f"{name} with the context in its read-out"] = name, SMALL[name] | {"read_out_context": True}
+for name, more in {"gnmt": {"read_out_word": True}, "deep-att": {"read_out_word": True}, "moe": {}}.items():
+    VARIANTS[f"{name} with more in its read-out"] = name, SMALL[name] | {"read_out_context": True} | more
 ALL = [*registry.names("model"), *VARIANTS]
 V = 40
 B, W = 4, 3

@@ -119,7 +119,7 @@ def test_rnnsearchs_formula_is_what_the_counter_sees_and_the_energies_that_it_do
 @pytest.mark.parametrize("layers", [(1, 1), (2, 3), (4, 2)])
 def test_gnmts_formula_is_what_the_counter_sees_and_the_energies_that_it_does_not(layers):
     sizes = dict(zip(("encoder_layers", "decoder_layers"), layers, strict=True))
-    for options in (sizes, sizes | {"read_out_context": True}):
+    for options in (sizes, sizes | {"read_out_context": True, "read_out_word": True}):
         model = Gnmt(make(GnmtOptions, {**SMALL["gnmt"], **options}), Vocabularies(40, 50, False)).eval()
         for source, target in LENGTHS:
             energies = 2 * source * target * SMALL["gnmt"]["attention_size"]
@@ -128,7 +128,12 @@ def test_gnmts_formula_is_what_the_counter_sees_and_the_energies_that_it_does_no
 
 def test_deep_atts_formula_is_what_the_counter_sees_and_the_energies_that_it_does_not():
     for interface, reads_out in (("attention", False), ("attention", True), ("summary", False)):
-        options = {**SMALL["deep-att"], "interface": interface, "read_out_context": reads_out}
+        options = {
+            **SMALL["deep-att"],
+            "interface": interface,
+            "read_out_context": reads_out,
+            "read_out_word": reads_out,
+        }
         model = DeepAtt(make(DeepAttOptions, options), Vocabularies(40, 50, False)).eval()
         for source, target in LENGTHS:
             energies = 2 * source * target * options["attention_size"] if interface == "attention" else 0

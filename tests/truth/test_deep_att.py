@@ -96,6 +96,8 @@ def by_the_paper(model, source, target):
         features.append(states[-1][0])
         if o.read_out_context:
             features[-1] = features[-1] + w["read_out_context.weight"] @ context
+        if o.read_out_word:
+            features[-1] = features[-1] + w["read_out_word.weight"] @ y
     return torch.stack(features)
 
 
@@ -118,10 +120,16 @@ BATCH = Batch(
 @torch.no_grad()
 @pytest.mark.parametrize("depths", DEPTHS)
 @pytest.mark.parametrize(
-    ("interface", "read_out_context"), [("attention", False), ("attention", True), ("summary", False)]
+    ("interface", "reads_out"),
+    [
+        ("attention", {}),
+        ("attention", {"read_out_context": True}),
+        ("attention", {"read_out_context": True, "read_out_word": True}),
+        ("summary", {"read_out_word": True}),
+    ],
 )
-def test_features_are_those_of_the_papers_equations_step_by_step(interface, read_out_context, depths):
-    model = random_model(interface, depths, read_out_context=read_out_context)
+def test_features_are_those_of_the_papers_equations_step_by_step(interface, reads_out, depths):
+    model = random_model(interface, depths, **reads_out)
     with torch.enable_grad():
         features = model(BATCH).features
     for i, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):

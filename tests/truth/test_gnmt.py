@@ -93,15 +93,19 @@ def by_the_paper(model, source, target, delta, scale):
         features.append(x)
         if "read_out_context.weight" in w:
             features[-1] = x + w["read_out_context.weight"] @ a
+        if "read_out_word.weight" in w:
+            features[-1] = features[-1] + w["read_out_word.weight"] @ w["target_embedding.weight"][word] * scale
     return torch.stack(features)
 
 
-@pytest.mark.parametrize("read_out_context", [False, True])
+@pytest.mark.parametrize(
+    "reads_out", [{}, {"read_out_context": True}, {"read_out_context": True, "read_out_word": True}]
+)
 @pytest.mark.parametrize(("training", "scale"), [(False, 1.0), (True, 1.0), (True, math.sqrt(D))])
-def test_features_are_those_of_the_papers_equations_step_by_step(training, scale, read_out_context):
+def test_features_are_those_of_the_papers_equations_step_by_step(training, scale, reads_out):
     torch.manual_seed(1)
     options = {"dropout": 0.0, "clip_start": 0.5, "clip_end": 0.15, "init_range": 1.5, "scale_embeddings": scale != 1.0}
-    model = small(**options, read_out_context=read_out_context).double().train(training)
+    model = small(**options, **reads_out).double().train(training)
     sources, targets = [[7, 5, 9, 13, EOS], [4, 19, EOS]], [[BOS, 4, 24, 8], [BOS, 17, 6]]
     batch = Batch(
         torch.tensor([sources[0], [*sources[1], PAD, PAD]]),
@@ -109,7 +113,7 @@ def test_features_are_those_of_the_papers_equations_step_by_step(training, scale
     )
     features = model(batch).features
     assert model.clip == (0.5 if training else 0.15)
-    assert read_out_context or (features.abs() == model.clip).any()
+    assert reads_out or (features.abs() == model.clip).any()
     for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
         torch.testing.assert_close(features[i, : len(target)], by_the_paper(model, source, target, model.clip, scale))
 
