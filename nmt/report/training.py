@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from nmt.artefact import storage_error, write_file
-from nmt.errors import ResourceError, missing_package, quoted
+from nmt.errors import ResourceError, missing_package, naming, quoted
 from nmt.log import log
 from nmt.quantities import clock, operations, size
 from nmt.report.saved_status import STATUS_FILE, EndReason, RunEnd, SavedStatus, save_status
@@ -108,7 +108,8 @@ class Report:
                 f"{quoted(self._path)}: has {self._size:,} bytes, the checkpoint saw {offset:,}; its lines are lost"
             )
             return
-        self._metrics.truncate(offset)
+        with naming(self._path):
+            self._metrics.truncate(offset)
         self._size = offset
 
     def offset(self) -> int:
@@ -134,11 +135,13 @@ class Report:
         """Write the pending lines, all or none."""
         data = b"".join(self._pending)
         try:
+            self._metrics.truncate(self._size)  # what a failed write left, if that could not be removed then
             written = 0
             while written < len(data):
                 written += self._metrics.write(data[written:])
         except OSError as error:
-            self._metrics.truncate(self._size)
+            with contextlib.suppress(OSError):
+                self._metrics.truncate(self._size)
             raise storage_error(error, self._path, len(data)) from error
         self._size += len(data)
         self._pending.clear()

@@ -69,11 +69,16 @@ def content(path: Path) -> Any:
 
 
 def _content_of_run(folder: Path) -> Any:
+    """The tensors of the newest checkpoint and the metrics. What else is in it tells of saves that failed."""
     newest = Checkpoints(folder).newest_valid()
-    return newest and (_content_of_artefact(newest.folder), (folder / "metrics.jsonl").read_bytes())
+    if newest is None:
+        return None
+    content = _content_of_artefact(newest.folder)
+    tensors = {name: digest for name, digest in content.items() if name.endswith(".safetensors")}
+    return newest.folder.name, tensors, (folder / "metrics.jsonl").read_bytes()
 
 
-def _content_of_artefact(folder: Path) -> Any:
+def _content_of_artefact(folder: Path) -> dict[str, str]:
     artefact = Artefact(folder, "prepared-data", "checkpoint", "model")
     artefact.check()
     return {name: facts["sha256"] for name, facts in artefact.manifest["files"].items()}

@@ -15,9 +15,10 @@ from phases import PHASES, Phase, write_inputs
 PAGE = """# Reliability
 
 Each row disturbs one operation after the other on the files of one command, each in a run of its own: it fails, or the
-process is killed before it. Then the same command runs undisturbed. It must end with code 0, have the result of an
-undisturbed run to the byte, and leave no temporary file. No input may have changed, an error must name a file, and no
-command may take longer than {limit:.0f} seconds. A trial is wrong if one of these does not hold.
+process is killed before it. Then the same command runs undisturbed. It must end with code 0 and have the result of an
+undisturbed run to the byte (of a training: weights, optimizer and metrics). It must leave no temporary file. No input may
+have changed, an error must name a file, and no command may take longer than {limit:.0f} seconds. A trial is wrong if one of
+these does not hold.
 
 `{command}` makes this page on Linux with gcc. Here {every} operation was disturbed.
 

@@ -1,5 +1,7 @@
 """Checkpoints are written while training goes on, and no fault of one loses another (contract: "Files", "Training")."""
 
+import errno
+import json
 import os
 import shutil
 import subprocess
@@ -240,3 +242,43 @@ def test_averaging_chooses_again_when_the_run_deletes_a_checkpoint_meanwhile(tra
     refused = call("average", "--run", run, "--last=4", "--output", tmp_path / "four")
     assert refused.code == 2 and "has 3 checkpoints, not 4" in refused.err  # after the second look
     assert "choosing again" in refused.err
+
+
+class FullDisk:
+    """A file of metrics that writes half and then fails, and cannot be cut for the first time."""
+
+    def __init__(self, file):
+        self.file, self.is_full, self.cuts = file, True, 0
+
+    def write(self, data):
+        if self.is_full and len(data) > 1:
+            self.file.write(data[: len(data) // 2])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self.file.write(data)
+
+    def truncate(self, size):
+        self.cuts += 1
+        if self.cuts == 2:  # after the failed write
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return self.file.truncate(size)
+
+    def close(self):
+        self.file.close()
+
+
+def test_half_a_line_that_cannot_be_cut_off_is_cut_before_the_next(tmp_path):
+    report = Report(tmp_path, tensorboard=False, wandb=False)
+    report.record({"update": 1})
+    report.offset()
+    report._metrics = disk = FullDisk(report._metrics)
+    disk.cuts = 0
+    report.record({"update": 2})
+    with pytest.raises(ResourceError, match=r"metrics\.jsonl: cannot be written: No space"):
+        report.offset()
+    assert len((tmp_path / "metrics.jsonl").read_bytes().split(b"\n")) == 2  # half a line is left
+    disk.is_full = False
+    report.record({"update": 3})
+    assert report.offset() == (tmp_path / "metrics.jsonl").stat().st_size
+    report.close()
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().split("\n")[:-1]]
+    assert [row["update"] for row in rows] == [1, 2, 3]
