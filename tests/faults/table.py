@@ -20,7 +20,7 @@ undisturbed run to the byte (of a training: weights, optimizer and metrics). It 
 have changed, an error must name a file, and no command may take longer than {limit:.0f} seconds. A trial is wrong if one of
 these does not hold.
 
-`{command}` makes this page on Linux with gcc. Here {every} operation was disturbed.
+`{command}` makes this page on Linux with gcc. Here {every} was disturbed.
 
 | command | operations | fault | trials | ended with 0 | ended with an error (4 or 5) | killed | wrong |
 |---|---|---|---|---|---|---|---|
@@ -50,7 +50,7 @@ def main() -> int:
             print(rows[-1], flush=True)
             trials, wrong = trials + total, wrong + num_wrong
     if given.page:
-        every = "every" if given.every == 1 else f"one of {given.every}"
+        every = "every operation" if given.every == 1 else f"one operation in {given.every}"
         text = PAGE.format(limit=trial.LIMIT, command="make faults", every=every, rows="\n".join(rows))
         given.page.write_text(text)
     print(f"{trials:,} trials, {wrong} wrong")
