@@ -71,7 +71,7 @@ def frame_lines(text: str) -> list[str]:
 
 
 def test_a_terminal_shows_the_run_live_at_any_width_and_is_restored_by_a_signal(data, tmp_path):
-    with long_run(data, tmp_path / "run") as run:
+    with long_run(data, tmp_path / "run", "--best-by=loss") as run:
         run.wait_for(lambda: re.search(r"^best .*update-\d+ \(loss \d", plain(run.text), re.M))
         run.resize(60)
         resized = len(run.text)
