@@ -24,6 +24,7 @@ LAUNCHED: Final = "TORCHELASTIC_RUN_ID"  # variable of a process that torchrun o
 WAITED: Final = "waited"
 ENDED: Final = " ended "
 UNREACHABLE: Final = "rank 0, where all ranks meet, cannot be reached"
+CONNECTION_LOST: Final = ("closed", "reset", "broken pipe")  # in a message; a peer that ends with unread data resets
 NETWORK_ERRORS: Final = ("gloo", "nccl", "process group", "pair closure", "connection closed", "connection reset")
 
 
@@ -105,7 +106,8 @@ class World:
             _let_others_end_first()
         if isinstance(answer, RankFailed):
             return answer
-        if answer == UNREACHABLE and "closed" in message:  # the leader ended, and it or its launcher reports why
+        is_lost = any(words in message.lower() for words in CONNECTION_LOST)
+        if answer == UNREACHABLE and is_lost:  # the leader ended, and it or its launcher reports why
             return RankFailed(ResourceError.code)
         return ResourceError(f"rank {self.rank} waited in vain: {answer} ({quoted(message)})")
 

@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 from conftest import ENVIRONMENT, NMT, SLOW, SLOW_UPDATE, TINY, train_arguments, wait_for
+from torch.distributed import DistNetworkError
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 import nmt.cli.launch as launcher
 from nmt.artefact import Artefact, Lock
-from nmt.errors import ResourceError
+from nmt.dist import LAUNCHED, World
+from nmt.errors import RankFailed, ResourceError
 from nmt.translate.distributed import ranges
 
 DRY = ["--dropout=0"]  # its draws are of the rank and the micro-batch
@@ -238,6 +240,22 @@ def test_of_ranks_that_end_at_once_the_one_that_ended_all_is_told(codes, wanted,
     else:
         with pytest.raises(ResourceError, match=wanted):
             launcher.launch(3, ["train"], "go on")
+
+
+@pytest.mark.parametrize(
+    ("message", "wanted"),
+    [
+        ("Connection closed by peer [127.0.0.1]:29500", RankFailed),
+        ("Connection reset by peer", RankFailed),
+        ("writev [127.0.0.1]:29500: Broken pipe", RankFailed),
+        ("wait timeout after 6000ms, keys: left/0", ResourceError),
+    ],
+)
+def test_a_leader_that_ended_is_not_told_again_and_one_that_is_silent_is(message, wanted, monkeypatch):
+    """The message is what a lost connection raises; the leader's store is gone."""
+    world = World(rank=1, size=2)  # never joined: there is no store to ask
+    monkeypatch.delenv(LAUNCHED, raising=False)
+    assert type(world._ended(DistNetworkError(message))) is wanted
 
 
 def test_ranks_whose_launcher_was_killed_save_and_end(undisturbed, data, tmp_path):
