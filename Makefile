@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-layers faults docs recording format clean
+.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-layers faults fuzz docs recording format clean
 
 setup: $(VENV)/ready
 
@@ -78,6 +78,11 @@ bench-layers: setup
 # docs/reliability.md: each file operation of each command fails once; an hour of a core. make faults [FLAGS="--every 10"]
 faults: setup
 	$(BIN)/python tests/faults/run.py --page docs/reliability.md $(FLAGS)
+
+# Every parser reads what libFuzzer makes, ten minutes in all. make fuzz [FLAGS="--seconds 3600 --parsers model pipeline"]
+fuzz: setup
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[fuzz]'
+	$(BIN)/python tests/fuzz/run.py $(FLAGS)
 
 # The pages of docs/ that are made from code.
 docs: setup

@@ -21,7 +21,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self
 
-from nmt.errors import ArtefactError, LockedError, OtherFormatError, ResourceError, UserError, naming, quoted
+from nmt.errors import ArtefactError, LockedError, OtherFormatError, ResourceError, UserError, expecting, naming, quoted
 from nmt.log import log
 from nmt.version import __version__
 
@@ -531,10 +531,8 @@ def read_json(path: Path) -> Any:
 
 
 def _parsed(content: bytes, path: Path) -> Any:
-    try:
+    with expecting("valid JSON", path):
         return json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise ArtefactError(f"{quoted(path)}: not valid JSON: {error}") from None
 
 
 def _read_manifest(folder: Path, kinds: tuple[str, ...]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from nmt import registry
 from nmt.artefact import REPAIR, Artefact, new_folder, to_json
 from nmt.dist import shard_like
-from nmt.errors import ArtefactError, DivergedError, UserError, naming, quoted
+from nmt.errors import ArtefactError, DivergedError, UserError, expecting, naming, quoted
 from nmt.log import log
 from nmt.models.base import Model, Vocabularies
 from nmt.nn.quantized import empty_rounded, int8_available, quantize
@@ -63,10 +63,9 @@ class ModelFacts:
 
     @classmethod
     def read(cls, artefact: Artefact) -> "ModelFacts":
-        try:
-            facts = msgspec.convert(artefact.json(OPTIONS), cls)
-        except msgspec.ValidationError as error:
-            raise ArtefactError(f"{quoted(artefact.folder / OPTIONS)}: not a model's options: {error}") from None
+        content = artefact.json(OPTIONS)
+        with expecting("a model's options", artefact.folder / OPTIONS):
+            facts = msgspec.convert(content, cls)
         if facts.weights not in WEIGHT_FORMATS:
             found = f"has weights of '{quoted(facts.weights)}', this nmt reads {' and '.join(WEIGHT_FORMATS)}"
             raise ArtefactError(f"{quoted(artefact.folder)}: {found} (use the nmt that wrote it)")
@@ -183,15 +182,18 @@ def write_model(folder: Path, weights: Mapping[str, Tensor], facts: ModelFacts, 
 
 
 @contextlib.contextmanager
-def _no_larger_than(weights: Mapping[str, Tensor], folder: Path) -> Iterator[None]:
-    """Raise ArtefactError while a model is built that is far larger than its weights, before it takes the memory."""
-    limit, built = 4 * sum(tensor.numel() for tensor in weights.values()), 0  # a shared table may count more than once
+def at_most(limit: float, error: UserError) -> Iterator[None]:
+    """Raise an error as soon as a model that is built has more parameters than a limit, before they take the memory.
+
+    A table that layers share may count more than once.
+    """
+    built = 0
 
     def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
         nonlocal built
         built += 0 if parameter is None else parameter.numel()
         if built > limit:
-            raise ArtefactError(f"{quoted(folder / OPTIONS)}: describes a far larger model than {WEIGHTS} holds")
+            raise error
 
     handle = register_module_parameter_registration_hook(count)
     try:
@@ -242,7 +244,9 @@ def load_model(folder: Path, device: torch.device) -> LoadedModel:
                 f"{quoted(folder)}: the model was built for {facts.vocabularies}, its pipeline has {sizes}"
             )
         weights = read_tensors(artefact.path(WEIGHTS), mapped=True)
-        with _no_larger_than(weights, folder), _NoRandomWeights():
+        held = sum(tensor.numel() for tensor in weights.values())
+        too_large = ArtefactError(f"{quoted(folder / OPTIONS)}: describes a far larger model than {WEIGHTS} holds")
+        with at_most(4 * held, too_large), _NoRandomWeights():
             model = facts.build(folder)
         if facts.weights == "int8":
             quantize(model, empty_rounded)

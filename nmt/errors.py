@@ -124,6 +124,18 @@ def naming(path: object) -> Iterator[None]:
         raise
 
 
+@contextlib.contextmanager
+def expecting(expected: str, place: object) -> Iterator[None]:
+    """Make the error for content that cannot be read an ArtefactError, `PLACE: not EXPECTED: why`.
+
+    It is a ValueError of json, msgspec and Unicode, or a RecursionError of lists within lists.
+    """
+    try:
+        yield
+    except (ValueError, RecursionError) as error:
+        raise ArtefactError(f"{quoted(place)}: not {expected}: {quoted(error)}") from None
+
+
 def is_out_of_memory(error: Exception) -> bool:
     """Whether memory of the machine or of the device ran out. Does not import torch."""
     device_error = getattr(sys.modules.get("torch"), "OutOfMemoryError", MemoryError)

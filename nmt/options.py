@@ -24,6 +24,7 @@ REQUIRED: Any = dataclasses.MISSING
 COMMAND_LINE: Final = "the command line"  # as the origin of a value
 MAX_PROCESSES: Final = 1024  # of one command on one machine; more are a slip of the keyboard
 MAX_THREADS: Final = 1024
+MAX_INT: Final = (1 << 63) - 1  # numpy and torch take no larger one
 BOUND_CHECKS: Final = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
 
 
@@ -181,6 +182,8 @@ class Option:
         """Raise ValueError for a value outside the bounds."""
         items = value if isinstance(value, tuple) else (value,)
         numbers = [item for item in items if isinstance(item, int | float) and not isinstance(item, bool)]
+        if any(isinstance(number, int) and abs(number) > MAX_INT for number in numbers):
+            raise ValueError(f"{self.label} {' '.join(map(str, items))}: must be at most {MAX_INT:,}")
         allowed = (BOUND_CHECKS[words](n, bound) for n in numbers for words, bound in self.bounds.items())
         if self.bounds and not (all(map(math.isfinite, numbers)) and all(allowed)):
             wanted = " and ".join(f"{words} {bound:,}" for words, bound in self.bounds.items())
@@ -312,9 +315,9 @@ def toml_line(key: str, value: Any) -> str:
 
 
 def to_toml(value: Any) -> str:
-    """A value as TOML writes it, which is as JSON does but for None and floats that are not finite."""
+    """A value as TOML writes it, which is as JSON does but for None, the character DEL and floats that are not finite."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(to_toml, value))}]"
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
-    return '"none"' if value is None else json.dumps(value, ensure_ascii=False)
+    return '"none"' if value is None else json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

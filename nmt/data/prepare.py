@@ -19,7 +19,7 @@ from nmt.data.encode import CHUNK_PAIRS, BadLine, CountTask, EncodeTask, FilePai
 from nmt.data.learn import SubwordSettings, learn_apart, sum_counts
 from nmt.data.row_files import SIDES, SetWriter
 from nmt.data.sets import CorpusOptions, SetStatistics, TextSet, text_sets, with_counts
-from nmt.data.shards import DATA_KIND, SetFacts, named_pipeline, write_facts
+from nmt.data.shards import DATA_KIND, REPORT_FILE, SetFacts, named_pipeline, write_facts
 from nmt.data.workers import in_order
 from nmt.errors import InputError, UserError, quoted
 from nmt.log import log
@@ -182,7 +182,7 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
             "sets": [row for _, row in written],
             "settings": options.settings,
         }
-        (folder / "report.json").write_bytes(to_json(report))
+        (folder / REPORT_FILE).write_bytes(to_json(report))
         manifest["vocabulary"] = pipeline.hash
     return report
 

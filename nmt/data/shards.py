@@ -17,13 +17,14 @@ import numpy as np
 from nmt.artefact import Artefact, to_json
 from nmt.data.batching import Indices, micro_batches
 from nmt.data.row_files import SIDES, IdArray, RowFile, StoredColumn, id_type, read_lengths
-from nmt.errors import ArtefactError, UserError, quoted
+from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.runs import find_model
 from nmt.symbols import UNK, ColumnKind
 from nmt.text.pipeline import Pipeline
 
 DATA_KIND: Final = "prepared-data"
 SETS_FILE: Final = "data.json"
+REPORT_FILE: Final = "report.json"
 CHECKED_PAIRS: Final = 4096  # at once
 
 
@@ -113,10 +114,9 @@ class PreparedData:
         self.artefact = Artefact(folder, DATA_KIND)
         self.manifest: dict[str, Any] = self.artefact.manifest
         self.pipeline = Pipeline.load(self.artefact)
-        try:
-            self._sets = msgspec.json.decode(self.artefact.read(SETS_FILE), type=list[SetFacts])
-        except msgspec.DecodeError as error:
-            raise ArtefactError(f"{quoted(folder / SETS_FILE)}: not a list of sets: {error}") from None
+        content = self.artefact.read(SETS_FILE)
+        with expecting("a list of sets", folder / SETS_FILE):
+            self._sets = msgspec.json.decode(content, type=list[SetFacts])
         kinds, stems = [facts.kind for facts in self._sets], {facts.stem for facts in self._sets}
         if kinds.count("train") != 1 or len(stems) < len(kinds):
             raise ArtefactError(
@@ -155,11 +155,9 @@ class PreparedData:
         return sets
 
     def _text(self, name: str, pairs: int) -> list[str]:
-        path = self.artefact.unchecked_path(name)
-        try:
-            lines = self.artefact.read(name).decode().split("\n")[:-1]
-        except UnicodeDecodeError as error:
-            raise ArtefactError(f"{quoted(path)}: not UTF-8: {error}") from None
+        content, path = self.artefact.read(name), self.artefact.folder / name
+        with expecting("UTF-8", path):
+            lines = content.decode().split("\n")[:-1]
         if len(lines) != pairs:
             raise ArtefactError(f"{quoted(path)}: has {len(lines):,} lines where the set has {pairs:,} pairs")
         return lines

@@ -17,13 +17,13 @@ from nmt.data.duplicates import find_repeated
 from nmt.data.encode import CHUNK_PAIRS, FilePair
 from nmt.data.row_files import SIDES
 from nmt.data.sets import CorpusOptions, Kind, set_label, text_sets
-from nmt.data.shards import PreparedData, named_pipeline
+from nmt.data.shards import REPORT_FILE, PreparedData, named_pipeline
 from nmt.data.workers import in_order
 from nmt.doctor.examine import ExaminedPairs, ExaminePairs
 from nmt.doctor.findings import CHECKS, SEVERITIES, Example, Finding, FindingCounts
 from nmt.doctor.repeats import TrainingOverlap, first_row_of_key
 from nmt.doctor.sets import CorpusPart, PairSet
-from nmt.errors import ArtefactError, quoted
+from nmt.errors import expecting, quoted
 from nmt.log import log
 from nmt.options import opt, options_class
 from nmt.signals import Signals
@@ -175,11 +175,9 @@ class _PrepareReport(msgspec.Struct):
 
 def _dropped_by_prepare(prepared: PreparedData) -> list[Finding]:
     """The training pairs that nmt prepare dropped when it made the data, by reason."""
-    path = prepared.artefact.unchecked_path("report.json")
-    try:
-        rows = msgspec.convert(prepared.artefact.json("report.json"), _PrepareReport).sets
-    except msgspec.ValidationError as error:
-        raise ArtefactError(f"{quoted(path)}: not a report of nmt prepare: {error}") from None
+    path, report = prepared.artefact.folder / REPORT_FILE, prepared.artefact.json(REPORT_FILE)
+    with expecting("a report of nmt prepare", path):
+        rows = msgspec.convert(report, _PrepareReport).sets
     dropped = [(row, reason, count) for row in rows if row.kind == "train" for reason, count in row.dropped.items()]
     return [Finding("dropped", "train", "pair", count, row.read, reason) for row, reason, count in dropped if count]
 

@@ -5,6 +5,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 from nmt import opt, options_class
 
+MAX_SIZE: Final = 1 << 20  # of a width, of layers, of experts; the largest published are a tenth of it
+
 # The help of the options that several models have.
 FFN: Final = "the feed-forward networks: dense, or mixtures of experts (moe)"
 EXPERTS: Final = "experts of a mixture, n in its paper"
@@ -22,6 +24,10 @@ READ_OUT_CONTEXT: Final = (
     "for small data"
 )
 READ_OUT_WORD: Final = "add a projection of the previous word too; not in the paper, and better for small data"
+
+
+def _size(default: int | None, help: str) -> Any:
+    return opt(default, help, minimum=1, maximum=MAX_SIZE)
 
 
 def _probability(default: float, where: str) -> Any:
@@ -42,13 +48,13 @@ def _check_experts(experts: int, active: int, groups: int) -> None:
 
 @options_class
 class TransformerOptions:
-    encoder_layers: int = opt(6, "layers of the encoder, N in the paper", minimum=1)
-    decoder_layers: int = opt(6, "layers of the decoder, N in the paper", minimum=1)
-    d_model: int = opt(512, "width of every layer's output", minimum=1)
-    d_ff: int = opt(2048, "inner width of the feed-forward networks", minimum=1)
-    heads: int = opt(8, "attention heads, h in the paper", minimum=1)
-    d_k: int | None = opt(None, "width of a head's queries and keys; none is d_model / heads", minimum=1)
-    d_v: int | None = opt(None, "width of a head's values; none is d_model / heads", minimum=1)
+    encoder_layers: int = _size(6, "layers of the encoder, N in the paper")
+    decoder_layers: int = _size(6, "layers of the decoder, N in the paper")
+    d_model: int = _size(512, "width of every layer's output")
+    d_ff: int = _size(2048, "inner width of the feed-forward networks")
+    heads: int = _size(8, "attention heads, h in the paper")
+    d_k: int | None = _size(None, "width of a head's queries and keys; none is d_model / heads")
+    d_v: int | None = _size(None, "width of a head's values; none is d_model / heads")
     dropout: float = _probability(0.1, "on each sub-layer's output and on the sums of embeddings and positions")
     attention_dropout: float = _probability(0.0, "on attention weights; 0 in the paper")
     activation_dropout: float = _probability(0.0, "inside the feed-forward networks; 0 in the paper")
@@ -60,17 +66,16 @@ class TransformerOptions:
         "the paper's sinusoids, the reference code's and fairseq's variant, learned vectors, or vectors of distances "
         "in self-attention (Shaw et al., 2018)",
     )
-    max_positions: int = opt(1024, "learned positions; a longer sentence repeats the last", minimum=1)
-    relative_distance: int = opt(16, "relative positions: larger distances count as this, k in their paper", minimum=1)
+    max_positions: int = _size(1024, "learned positions; a longer sentence repeats the last")
+    relative_distance: int = _size(16, "relative positions: larger distances count as this, k in their paper")
     relative_heads: Literal["shared", "separate"] = opt(
         "shared", "relative positions: the heads of a layer share vectors, or have separate ones"
     )
     relative_values: bool = opt(True, "relative positions of values and keys; else of keys only")
-    attention_window: int | None = opt(
+    attention_window: int | None = _size(
         None,
         "self-attention sees this many positions, r in section 4 of the paper: around its own in the encoder, up to its "
         "own in the decoder; none sees all",
-        minimum=1,
     )
     attention_bias: bool = opt(False, "biases in the attention projections, as fairseq has; the paper has none")
     output_bias: bool = opt(False, "a bias on the logits; the paper has none")
@@ -78,10 +83,10 @@ class TransformerOptions:
         "all", "what shares one embedding table: source, target and output; target and output; nothing"
     )
     ffn: Literal["dense", "moe"] = opt("dense", FFN)
-    experts: int = opt(8, EXPERTS, minimum=2)
-    active_experts: int = opt(2, ACTIVE_EXPERTS, minimum=1)
-    expert_groups: int = opt(1, EXPERT_GROUPS, minimum=1)
-    expert_every: int = opt(2, EXPERT_EVERY, minimum=1)
+    experts: int = opt(8, EXPERTS, minimum=2, maximum=MAX_SIZE)
+    active_experts: int = _size(2, ACTIVE_EXPERTS)
+    expert_groups: int = _size(1, EXPERT_GROUPS)
+    expert_every: int = _size(2, EXPERT_EVERY)
     gates: Literal["noisy-top-k", "balanced"] = opt("noisy-top-k", GATES)
     importance_weight: float = opt(0.01, IMPORTANCE_WEIGHT, minimum=0)
     load_weight: float = opt(0.01, LOAD_WEIGHT, minimum=0)
@@ -100,14 +105,16 @@ class TransformerOptions:
 
 @options_class
 class RnnSearchOptions:
-    embedding_size: int = opt(620, "width of the word embeddings, m in the paper", minimum=1)
-    hidden_size: int = opt(
-        1000, "width of a GRU's state in each direction and in the decoder, n in the paper", minimum=1
+    embedding_size: int = _size(620, "width of the word embeddings, m in the paper")
+    hidden_size: int = _size(
+        1000,
+        "width of a GRU's state in each direction and in the decoder, n in the paper",
     )
-    attention_size: int = opt(1000, "width of the attention's hidden layer, n' in the paper", minimum=1)
-    maxout_size: int = opt(500, "width of the read-out after maxout, l in the paper", minimum=1)
-    output_rank: int | None = opt(
-        None, "factorise the output matrix to this width; none is the paper, 620 the authors' code", minimum=1
+    attention_size: int = _size(1000, "width of the attention's hidden layer, n' in the paper")
+    maxout_size: int = _size(500, "width of the read-out after maxout, l in the paper")
+    output_rank: int | None = _size(
+        None,
+        "factorise the output matrix to this width; none is the paper, 620 the authors' code",
     )
     dropout: float = _probability(
         0.0, "on embeddings, annotations and the read-out; 0 in the paper, 0.2 to 0.5 for small data"
@@ -116,10 +123,10 @@ class RnnSearchOptions:
 
 @options_class
 class GnmtOptions:
-    encoder_layers: int = opt(8, "layers of the encoder, the lowest in both directions", minimum=1)
-    decoder_layers: int = opt(8, "layers of the decoder", minimum=1)
-    hidden_size: int = opt(1024, "width of the embeddings and of every LSTM", minimum=1)
-    attention_size: int = opt(1024, "width of the attention's hidden layer", minimum=1)
+    encoder_layers: int = _size(8, "layers of the encoder, the lowest in both directions")
+    decoder_layers: int = _size(8, "layers of the decoder")
+    hidden_size: int = _size(1024, "width of the embeddings and of every LSTM")
+    attention_size: int = _size(1024, "width of the attention's hidden layer")
     cell: Literal["gnmt", "standard"] = opt(
         "gnmt", "gnmt: without biases, and without tanh of the cell's output (equation 11); standard: with both"
     )
@@ -149,16 +156,16 @@ class GnmtOptions:
 
 @options_class
 class DeepAttOptions:
-    encoder_layers: int = opt(9, "layers of each of the encoder's two columns, n_e in the paper", minimum=1)
-    decoder_layers: int = opt(7, "layers of the decoder, n_d in the paper", minimum=1)
-    embedding_size: int = opt(256, "width of the word embeddings", minimum=1)
-    hidden_size: int = opt(512, "width of every LSTM", minimum=1)
+    encoder_layers: int = _size(9, "layers of each of the encoder's two columns, n_e in the paper")
+    decoder_layers: int = _size(7, "layers of the decoder, n_d in the paper")
+    embedding_size: int = _size(256, "width of the word embeddings")
+    hidden_size: int = _size(512, "width of every LSTM")
     interface: Literal["attention", "summary"] = opt(
         "attention",
         "what the decoder reads: attention, the paper's Deep-Att; summary, one vector a sentence, its Deep-ED",
     )
-    memory_size: int = opt(1280, "width of the memory that attention reads, W_p's in the paper", minimum=1)
-    attention_size: int = opt(512, "width of the attention's hidden layer; the paper does not give it", minimum=1)
+    memory_size: int = _size(1280, "width of the memory that attention reads, W_p's in the paper")
+    attention_size: int = _size(512, "width of the attention's hidden layer; the paper does not give it")
     peepholes: bool = opt(
         True, "gates see the cell through diagonal matrices, as Paddle's LSTM; the paper's text leaves it open"
     )
@@ -179,17 +186,17 @@ class DeepAttOptions:
 
 @options_class
 class LanguageModelOptions:
-    layers: int = opt(6, "layers", minimum=1)
-    d_model: int = opt(512, "width of every layer's output", minimum=1)
-    d_ff: int = opt(2048, "inner width of the feed-forward networks", minimum=1)
-    heads: int = opt(8, "attention heads", minimum=1)
+    layers: int = _size(6, "layers")
+    d_model: int = _size(512, "width of every layer's output")
+    d_ff: int = _size(2048, "inner width of the feed-forward networks")
+    heads: int = _size(8, "attention heads")
     dropout: float = _probability(0.1, "on each sub-layer's output and on the sums of embeddings and positions")
     norm_position: Literal["post", "pre"] = opt("post", "post: norm(x + f(x)); pre: x + f(norm(x)) and a final norm")
     ffn: Literal["dense", "moe"] = opt("dense", FFN)
-    experts: int = opt(8, EXPERTS, minimum=2)
-    active_experts: int = opt(2, ACTIVE_EXPERTS, minimum=1)
-    expert_groups: int = opt(1, EXPERT_GROUPS, minimum=1)
-    expert_every: int = opt(2, EXPERT_EVERY, minimum=1)
+    experts: int = opt(8, EXPERTS, minimum=2, maximum=MAX_SIZE)
+    active_experts: int = _size(2, ACTIVE_EXPERTS)
+    expert_groups: int = _size(1, EXPERT_GROUPS)
+    expert_every: int = _size(2, EXPERT_EVERY)
     gates: Literal["noisy-top-k", "balanced"] = opt("noisy-top-k", GATES)
     importance_weight: float = opt(0.01, IMPORTANCE_WEIGHT, minimum=0)
     load_weight: float = opt(0.01, LOAD_WEIGHT, minimum=0)
@@ -204,9 +211,9 @@ class LanguageModelOptions:
 
 @options_class
 class MemoryNetworkOptions:
-    hops: int = opt(6, "hops of attention over the memory, K in the paper", minimum=1)
-    memory_size: int = opt(100, "tokens of the memory, the last before the predicted one", minimum=1)
-    embedding_size: int = opt(150, "width of the embeddings and of the state between hops", minimum=1)
+    hops: int = _size(6, "hops of attention over the memory, K in the paper")
+    memory_size: int = _size(100, "tokens of the memory, the last before the predicted one")
+    embedding_size: int = _size(150, "width of the embeddings and of the state between hops")
     linear_size: int | None = opt(
         None, "numbers of the state that pass no ReLU after a hop; none is half of them", minimum=0
     )
@@ -233,9 +240,11 @@ def convolution_shapes(plan: str) -> list[ConvolutionShape]:
     """
     layers: list[ConvolutionShape] = []
     for text in plan.split(","):
-        match = re.fullmatch(r"(?:([1-9]\d*)x)?([1-9]\d*)k([1-9]\d*)", text.strip())
+        match = re.fullmatch(r"(?:([1-9]\d{0,5})x)?([1-9]\d{0,5})k([1-9]\d{0,5})", text.strip())
         if match is None:
-            raise ValueError(f"'{text}': no layers (write 9x512k3 for nine of width 512 and kernel 3)")
+            raise ValueError(
+                f"'{text}': no layers (write 9x512k3 for nine of width 512 and kernel 3, each below 1,000,000)"
+            )
         layers += [ConvolutionShape(int(match[2]), int(match[3]))] * int(match[1] or 1)
     return layers
 
@@ -248,9 +257,9 @@ class ConvS2SOptions:
     decoder_layers: str = opt(
         "9x512k3,4x1024k3,2x2048k1", "count, width and kernel of the decoder's layers; as released for En-De"
     )
-    embedding_size: int = opt(768, "width of embeddings and positions; 512 in the paper, 768 as released", minimum=1)
-    output_size: int = opt(512, "width of the decoder's output, before the logits", minimum=1)
-    max_positions: int = opt(1024, "learned positions; a longer sentence repeats the last", minimum=1)
+    embedding_size: int = _size(768, "width of embeddings and positions; 512 in the paper, 768 as released")
+    output_size: int = _size(512, "width of the decoder's output, before the logits")
+    max_positions: int = _size(1024, "learned positions; a longer sentence repeats the last")
     dropout: float = _probability(
         0.2, "on embeddings, each layer's input and the decoder's output; 0.2 for En-De, 0.1 for En-Fr"
     )
@@ -265,19 +274,20 @@ class ConvS2SOptions:
 
 @options_class
 class ByteNetOptions:
-    hidden_size: int = opt(
-        800, "inner width of a block, d in the paper; its input and output are twice as wide", minimum=1
+    hidden_size: int = _size(
+        800,
+        "inner width of a block, d in the paper; its input and output are twice as wide",
     )
-    encoder_layers: int = opt(30, "residual blocks of the encoder", minimum=1)
-    decoder_layers: int = opt(30, "residual blocks of the decoder", minimum=1)
-    kernel: int = opt(3, "taps of a convolution", minimum=1)
-    max_dilation: int = opt(16, "dilations are 1, 2, 4, ... up to this, and begin anew", minimum=1)
+    encoder_layers: int = _size(30, "residual blocks of the encoder")
+    decoder_layers: int = _size(30, "residual blocks of the decoder")
+    kernel: int = _size(3, "taps of a convolution")
+    max_dilation: int = _size(16, "dilations are 1, 2, 4, ... up to this, and begin anew")
     combine: Literal["add", "concat"] = opt(
         "add", "how the encoder's output joins a target embedding: add, or concat and a linear layer"
     )
     unfold_factor: float = opt(1.2, "a of the unfolded length a * |s| + b; 1.2 in the paper", minimum=1)
-    unfold_offset: int = opt(0, "b of the unfolded length a * |s| + b; 0 in the paper", minimum=0)
-    bucket: int = opt(50, "|s| is rounded up to a multiple of this; 50 in the paper", minimum=1)
+    unfold_offset: int = opt(0, "b of the unfolded length a * |s| + b; 0 in the paper", minimum=0, maximum=MAX_SIZE)
+    bucket: int = _size(50, "|s| is rounded up to a multiple of this; 50 in the paper")
     dropout: float = _probability(0.0, "on each block's output before the residual sum")
 
     def __post_init__(self) -> None:
@@ -287,9 +297,9 @@ class ByteNetOptions:
 
 @options_class
 class NeuralGpuOptions:
-    hidden_size: int = opt(512, "numbers of a position in a row of the memory, m in the paper", minimum=1)
-    height: int = opt(4, "rows of the memory; the source stands in the first", minimum=1)
-    layers: int = opt(2, "CGRUs of an encoder step, and of a decoder step", minimum=1)
+    hidden_size: int = _size(512, "numbers of a position in a row of the memory, m in the paper")
+    height: int = _size(4, "rows of the memory; the source stands in the first")
+    layers: int = _size(2, "CGRUs of an encoder step, and of a decoder step")
     memory_offset: int = opt(
         8, "the memory has this many positions more than the source has tokens, and n steps for n positions", minimum=0
     )
@@ -305,13 +315,13 @@ class NeuralGpuOptions:
 
 @options_class
 class MoeOptions:
-    d_model: int = opt(512, "width of every layer's input and output", minimum=1)
-    hidden_size: int = opt(2048, "cells of each LSTM, whose output is projected to d_model", minimum=1)
-    attention_size: int = opt(512, "width of the attention's hidden layer; the paper does not give it", minimum=1)
-    expert_size: int = opt(2048, "inner width of an expert", minimum=1)
-    experts: int = opt(32, EXPERTS, minimum=2)
-    active_experts: int = opt(4, ACTIVE_EXPERTS, minimum=1)
-    expert_groups: int = opt(1, EXPERT_GROUPS, minimum=1)
+    d_model: int = _size(512, "width of every layer's input and output")
+    hidden_size: int = _size(2048, "cells of each LSTM, whose output is projected to d_model")
+    attention_size: int = _size(512, "width of the attention's hidden layer; the paper does not give it")
+    expert_size: int = _size(2048, "inner width of an expert")
+    experts: int = opt(32, EXPERTS, minimum=2, maximum=MAX_SIZE)
+    active_experts: int = _size(4, ACTIVE_EXPERTS)
+    expert_groups: int = _size(1, EXPERT_GROUPS)
     gates: Literal["noisy-top-k", "balanced"] = opt("balanced", GATES)
     importance_weight: float = opt(0.01, IMPORTANCE_WEIGHT, minimum=0)
     load_weight: float = opt(0.01, LOAD_WEIGHT, minimum=0)

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 
 from nmt import registry
 from nmt.artefact import Artefact
-from nmt.errors import ArtefactError, UserError, quoted
+from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.options import read_toml
 from nmt.report.status import METRICS_FILE, VALIDATION_PREFIX
 from nmt.runs import WEIGHTS, Checkpoints
@@ -130,10 +130,8 @@ def read_run(folder: Path) -> History:
     updates, validations = read_records(folder)
     checkpoint = _newest(folder)
     settings = read_toml(folder / "settings.toml")
-    try:
+    with expecting("a checkpoint of a run", checkpoint.folder):
         facts = msgspec.convert(checkpoint.manifest, CheckpointFacts)
-    except msgspec.ValidationError as error:
-        raise ArtefactError(f"{quoted(checkpoint.folder)}: not the manifest of a checkpoint: {error}") from None
     model, preset = str(settings.get("model")), _preset(settings)
     return History(folder, _languages(checkpoint), model, preset, _parameters(checkpoint), updates, validations, facts)
 
@@ -152,11 +150,9 @@ def read_records(folder: Path) -> tuple[list[Record], list[Record]]:
     updates: list[Record] = []
     validations: list[Record] = []
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
-        try:
+        with expecting("a record of a run", f"{path}:{number}"):
             fields = decoder.decode(line)
             keys = msgspec.convert(fields, _RecordKeys)
-        except msgspec.DecodeError as error:
-            raise ArtefactError(f"{quoted(path)}:{number}: not a record of a run: {quoted(error)}") from None
         values = {
             name: value
             for name, value in fields.items()
@@ -244,8 +240,8 @@ def read_bleu(path: Path) -> SavedScore:
 def _read(path: Path, kind: type[_Saved], command: str) -> _Saved:
     """JSON that a command wrote."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        content = path.read_bytes()
     except OSError as error:
         raise UserError(f"{quoted(path)}: cannot be read: {error.strerror}") from None
-    except msgspec.DecodeError as error:
-        raise ArtefactError(f"{quoted(path)}: not the output of `{command}`: {quoted(error)}") from None
+    with expecting(f"the output of `{command}`", path):
+        return msgspec.json.decode(content, type=kind)

@@ -7,7 +7,7 @@ from typing import Final, Literal
 import msgspec
 
 from nmt.artefact import write_file
-from nmt.errors import ArtefactError, ResourceError, quoted
+from nmt.errors import ResourceError, expecting
 
 STATUS_FILE: Final = "status.json"
 EndReason = Literal["finished", "patience", "signal", "diverged", "full disk", "out of memory", "error"]
@@ -51,8 +51,8 @@ def save_status(path: Path, status: SavedStatus) -> None:
 def read_status(path: Path) -> SavedStatus | None:
     """The status that a run saved; None if there is none. Raises ArtefactError for anything else."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=SavedStatus)
+        content = path.read_bytes()
     except FileNotFoundError:
         return None
-    except msgspec.DecodeError as error:
-        raise ArtefactError(f"{quoted(path)}: not the status of a run: {quoted(error)}") from None
+    with expecting("the status of a run", path):
+        return msgspec.json.decode(content, type=SavedStatus)

@@ -275,7 +275,7 @@ def _zip_members(stream: Stream) -> Iterator[_Member]:
     for info in archive.infolist():
         mode = stat.S_IFMT(info.external_attr >> 16)  # 0 in a zip made without modes
         kind = "" if mode in (0, stat.S_IFREG) else "is a link" if mode == stat.S_IFLNK else "is no regular file"
-        refused = _refused(info.filename, IS_FOLDER if info.is_dir() else kind)
+        refused = _refused(info.filename, IS_FOLDER if info.filename.endswith("/") else kind)
         yield _Member(info.filename, refused, _zip_chunks(archive, info, stream))
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from nmt.artefact import Artefact, to_json
-from nmt.errors import ArtefactError, UserError, quoted
+from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.text.corpus import clean, is_invisible
 from nmt.text.steps import NOT_TEXT_BUT_LF, TOKENIZERS, UNICODE_FORMS, Truecaser, UnicodeForm
 from nmt.text.vocabulary import SPACE_MARK, VOCABULARIES, EncodedTexts, SubwordName, Vocabulary
@@ -196,10 +196,9 @@ class Pipeline:
     @classmethod
     def from_files(cls, read: Callable[[str], bytes], place: object) -> "Pipeline":
         """The pipeline of saved files. read: name -> content; place: where they are, for errors"""
-        try:
-            settings = msgspec.json.decode(read(PIPELINE_FILE), type=_PipelineFile)
-        except msgspec.DecodeError as error:
-            raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: not a text pipeline: {error}") from None
+        content = read(PIPELINE_FILE)
+        with expecting("a text pipeline", f"{place}/{PIPELINE_FILE}"):
+            settings = msgspec.json.decode(content, type=_PipelineFile)
         if settings.joint and settings.source.subword != settings.target.subword:
             raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: a joint vocabulary of two kinds")
         sides: list[Side] = []

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from nmt.errors import ArtefactError, quoted
+from nmt.errors import expecting
 
 NOT_TEXT_BUT_LF: Final = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")  # nmt.text.corpus.NOT_TEXT without LF
 SENTENCE_ENDS: Final = frozenset(".:?!")  # the next word begins a sentence
@@ -133,10 +133,8 @@ class Truecaser:
     @classmethod
     def from_bytes(cls, content: bytes, place: object) -> "Truecaser":
         """The truecaser of a file's content. Raises ArtefactError, which names `place`, for anything else."""
-        try:
+        with expecting("a truecaser", place):
             return cls(line.split(" ") for line in content.decode().split("\n")[:-1])
-        except ValueError as error:
-            raise ArtefactError(f"{quoted(place)}: not a truecaser: {error}") from None
 
     def to_bytes(self) -> bytes:
         return "".join(" ".join(row) + "\n" for row in self._casings).encode()

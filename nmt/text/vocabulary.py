@@ -10,7 +10,7 @@ import numpy as np
 import sentencepiece
 from numpy.typing import NDArray
 
-from nmt.errors import ArtefactError, quoted
+from nmt.errors import ArtefactError, expecting, quoted
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
 
 MAX_CACHED_WORDS: Final = 1 << 17
@@ -115,10 +115,8 @@ class WordVocabulary:
 
     @classmethod
     def from_bytes(cls, content: bytes, place: object) -> Self:
-        try:
+        with expecting("a word list", place):
             return cls(content.decode().removesuffix("\n").split("\n") if content else [])
-        except ValueError as error:
-            raise ArtefactError(f"{quoted(place)}: not a word list: {error}") from None
 
     def to_bytes(self) -> bytes:
         return "".join(word + "\n" for word in self._words[len(SYMBOLS) :]).encode()
@@ -158,6 +156,8 @@ class SentencepieceVocabulary:
                 f"{quoted(place)}: its control symbols have the ids {ids}; must be {(PAD, BOS, EOS, UNK)}"
             )
         self.size = int(self._model.vocab_size())
+        with expecting("a sentencepiece model", place):  # each piece is UTF-8
+            self._model.id_to_piece(list(range(self.size)))
         self._cache = _WordCache()
 
     @classmethod

@@ -20,7 +20,7 @@ from nmt.checkpoint import (
     put_weights,
     read_tensors,
 )
-from nmt.errors import ArtefactError, UserError, quoted
+from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.options import options_of
 from nmt.runs import TRAINING, WEIGHTS, find_model, update_of
 from nmt.text.pipeline import Pipeline
@@ -45,10 +45,9 @@ class SavedState:
     @classmethod
     def read(cls, checkpoint: Artefact) -> "SavedState":
         """Raises ArtefactError for anything that no run writes."""
-        try:
-            state = msgspec.convert(_with_current_names(checkpoint.json(TRAINING)), cls)
-        except msgspec.ValidationError as error:
-            raise ArtefactError(f"{quoted(checkpoint.folder / TRAINING)}: not the state of a run: {error}") from None
+        content = _with_current_names(checkpoint.json(TRAINING))
+        with expecting("the state of a run", checkpoint.folder / TRAINING):
+            state = msgspec.convert(content, cls)
         position = state.progress.position
         counts = (state.metrics_offset, position.pairs, state.progress.flops)
         if min(state.progress.update, position.epoch, *(count + 1 for count in counts)) < 1:

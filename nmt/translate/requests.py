@@ -79,7 +79,7 @@ def _read_json(line: str) -> Request:
             return Request("", others=others, error="not an object with a source: the field `source` is missing")
     except msgspec.ValidationError as error:
         return Request("", others=others, error=f"not an object with a source and its constraints: {quoted(error)}")
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         limit = f" (a line has {MAX_LINE_BYTES >> 20} MiB at most)" if len(line) >= MAX_LINE_BYTES // 4 else ""
         return Request("", error=f"not JSON: {quoted(error)}{limit}")
     phrases, avoid = (tuple(filter(None, map(clean, texts))) for texts in (fields.constraints, fields.avoid))

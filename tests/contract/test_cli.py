@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import re
+import resource
 import shlex
 import subprocess
 import sys
@@ -578,16 +579,38 @@ def test_results_are_utf_8_under_every_locale_and_errors_never_fail(nmt, tmp_pat
     assert nmt("describe", "preset", "café", env=environment).returncode == 2
 
 
-def test_memory_that_cannot_be_had_is_5_with_advice(data, call, tmp_path, monkeypatch):
-    refused = call("train", f"--data={data}", f"--output={tmp_path / 'run'}", "--d-ff=10000000000000")
-    assert refused.code == 5 and "out of memory" in refused.err and "--max-tokens" in refused.err
-    assert "DefaultCPUAllocator" in refused.err
+@pytest.mark.parametrize(
+    ("flag", "told"),
+    [
+        ("--d-ff=4611686018427387904", "--d-ff 4611686018427387904: must be at least 1 and at most 1,048,576"),
+        ("--encoder-layers=10000000", "--encoder-layers 10000000: must be at least 1 and at most 1,048,576"),
+        ("--warmup-updates=18446744073709551616", "must be at most 9,223,372,036,854,775,807"),
+    ],
+)
+def test_a_number_beyond_all_models_is_2_with_its_limit(flag, told, data, call, tmp_path):
+    refused = call("train", f"--data={data}", f"--output={tmp_path / 'run'}", flag)
+    assert refused.code == 2 and told in refused.err
+    assert not (tmp_path / "run").exists()
 
-    def on_a_device(arguments):
+
+def test_a_model_that_memory_cannot_hold_is_5_before_it_takes_any(data, nmt, tmp_path):
+    sizes = ["--d-model=1000000", "--d-ff=1000000", "--encoder-layers=1000000"]
+    used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    refused = nmt("train", f"--data={data}", f"--output={tmp_path / 'run'}", *sizes)
+    assert refused.returncode == 5 and b"too many for the" in refused.stderr
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < max(used, 1 << 20)  # KiB
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_memory_that_cannot_be_had_is_5_with_advice(device, call, monkeypatch):
+    def allocate(arguments):
+        if device == "cpu":
+            return torch.empty(1 << 60)
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(main, "_dispatch", on_a_device)
-    assert call("train").code == 5
+    monkeypatch.setattr(main, "_dispatch", allocate)
+    refused = call("train")
+    assert refused.code == 5 and "out of memory" in refused.err and "--max-tokens" in refused.err
 
 
 def test_a_file_name_with_markup_and_control_characters_is_told_escaped(nmt):

@@ -2,6 +2,7 @@
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 from collections import Counter
@@ -44,7 +45,7 @@ def main() -> int:
     rows, trials, wrong = [], 0, 0
     with tempfile.TemporaryDirectory(prefix="nmt-faults-", dir="/dev/shm") as folder:
         for phase, fault, operations, codes, num_wrong in results(Path(folder), given.phases, given.every):
-            total, killed = codes.total(), codes[128 + 9]
+            total, killed = codes.total(), codes[128 + signal.SIGKILL]
             counts = (total, codes[0], codes[4] + codes[5], killed, num_wrong)
             rows.append(f"| `{phase.name}` | {operations} | {fault.name} | {' | '.join(map(str, counts))} |")
             print(rows[-1], flush=True)

@@ -3,12 +3,12 @@
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 import guard
 
 
 def main() -> None:
     guard.load()
-    sys.path.append(str(Path(__file__).parent.parent))
     from commands import serve
 
     serve()
