@@ -3,6 +3,7 @@
 import math
 import time
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, cast
@@ -287,6 +288,6 @@ def _build_model(parts: Any, vocabularies: Vocabularies, device: torch.device) -
         f"the model has more than {largest:,.0f} parameters, too many for the {size(free)} of free memory (give smaller "
         "widths or fewer layers)"
     )
-    with at_most(largest, error), torch.random.fork_rng([]), torch.device("meta"):
-        parts.build("model", vocabularies)  # takes neither memory nor much time
+    with suppress(RuntimeError), at_most(largest, error), torch.random.fork_rng([]), torch.device("meta"):
+        parts.build("model", vocabularies)  # takes neither memory nor much time; a plug-in's may need real tensors
     return cast(Model, parts.build("model", vocabularies))
