@@ -110,7 +110,7 @@ class DeepAtt(Model):
         """See Model. Only the first decoder layer runs token by token with attention."""
         memory = self._encode(batch.source)
         words = self.target_embedding(batch.target_input)  # B T E
-        gates = self.first.inputs(words.transpose(0, 1))  # T B 4H
+        gates, weights = self.first.inputs(words.transpose(0, 1)), None  # T B 4H
         if isinstance(self.first, AttentiveLstm):
             h, weights = self.first(gates, memory["keys"], memory["values"], memory["mask"])
             f = gates + (weights.to(gates.dtype) @ memory["values"]).transpose(0, 1)
@@ -120,12 +120,16 @@ class DeepAtt(Model):
         padding = batch.target_input.t() == PAD
         for layer in self.decoder:
             f, h = layer(fast_forward(f, self._dropout(h)), padding)
-        features = self._dropout(h).transpose(0, 1)  # B T H
-        if self.read_out_context is not None:
-            features = features + self._dropout(weights.to(gates.dtype) @ memory["read_out"])
+        return Output(self._features(h.transpose(0, 1), weights, words, memory), {})
+
+    def _features(self, h: Tensor, weights: Tensor | None, words: Tensor, memory: dict[str, Tensor]) -> Tensor:
+        """What the output layer reads. h: (B, T, H) of the top layer; weights: (B, T, S); words: (B, T, E); memory: of _encode"""
+        features = self._dropout(h)
+        if self.read_out_context is not None and weights is not None:
+            features = features + self._dropout(weights.to(h.dtype) @ memory["read_out"])
         if self.read_out_word is not None:
             features = features + self._dropout(self.read_out_word(words))
-        return Output(features, {})
+        return features
 
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
         """See Model: one layer of one head; Deep-ED has none."""
@@ -194,24 +198,21 @@ class DeepAtt(Model):
 
     def step(self, tokens: Tensor, state: State, output: Projection | None = None) -> tuple[Tensor, State]:
         """See Scorer. output: in place of the model's own"""
-        memory, past, attention = state.sentences, state.hypotheses, None
+        memory, past, weights = state.sentences, state.hypotheses, None
+        rows = len(next(iter(memory.values()))), -1  # B W
         words = self.target_embedding(tokens)  # N E
         f, all_after = self.first.inputs(words), dict[str, LstmState]()  # N 4H
         cells = [self.first.cell, *(cast(FastForwardLayer, layer).cell for layer in self.decoder)]
         if isinstance(self.first, AttentiveLstm):
             weights = self.first.attention(past["0.output"], memory["keys"], memory["mask"])  # B W S
             f = f + (weights.to(f.dtype) @ memory["values"]).flatten(0, 1)
-            attention = weights.flatten(0, 1)
         else:
-            context = memory["context"]
-            f = (f.view(len(context), -1, f.shape[-1]) + context[:, None]).flatten(0, 1)
+            f = (f.unflatten(0, rows) + memory["context"][:, None]).flatten(0, 1)
         for i, cell in enumerate(cells):
             after = all_after[str(i)] = cell.step(f, unpack_state(past, i))
-            h = self._dropout(after.output)
             if i < len(self.decoder):
-                f = cast(FastForwardLayer, self.decoder[i]).inputs(fast_forward(f, h))
-        if self.read_out_context is not None:
-            h = h + self._dropout(weights.to(h.dtype) @ memory["read_out"]).flatten(0, 1)
-        if self.read_out_word is not None:
-            h = h + self._dropout(self.read_out_word(words))
-        return self.log_probs(h, output), state.after(memory, pack_states(all_after), attention)
+                f = cast(FastForwardLayer, self.decoder[i]).inputs(fast_forward(f, self._dropout(after.output)))
+        h, words = after.output.unflatten(0, rows), words.unflatten(0, rows)
+        log_probs = self.log_probs(self._features(h, weights, words, memory).flatten(0, 1), output)
+        attention = None if weights is None else weights.flatten(0, 1)
+        return log_probs, state.after(memory, pack_states(all_after), attention)

@@ -63,28 +63,34 @@ class Moe(Model):
     def _read(self, batch: Batch) -> tuple[Tensor, list[Balance], Tensor]:
         """The features (B, T, D), the balance of both mixtures, and the attention weights (B, T, S)."""
         memory, encoder_balance = self._encode(batch.source)
-        keys, values = self.attentive_lstm.project_memory(memory)
         states = self._dropout(self.target_embedding(batch.target_input.t()))  # T B D
-        outputs, weights = self.attentive_lstm(
-            self.attentive_lstm.inputs(states), keys, values, batch.source != PAD
-        )  # T B D, B T S
+        gates = self.attentive_lstm.inputs(states)
+        outputs, weights = self.attentive_lstm(gates, memory["keys"], memory["values"], memory["mask"])  # T B D, B T S
         states = states + self._dropout(outputs)
         states, balance = self._mix(1, states, predicting_positions(batch.target_input.t()))
         states = (states + self._dropout(self.decoder_lstm(states))).transpose(0, 1)  # B T D
-        if self.read_out_context is not None:
-            states = states + self._dropout(weights.to(memory.dtype) @ self.read_out_context(memory))
-        return states, [encoder_balance, balance], weights
+        return self._features(states, weights, memory), [encoder_balance, balance], weights
 
-    def _encode(self, source: Tensor) -> tuple[Tensor, Balance]:
-        """source: (B, S) -> memory (B, S, D), and the balance of the encoder's experts"""
+    def _features(self, states: Tensor, weights: Tensor, memory: dict[str, Tensor]) -> Tensor:
+        """What the output layer reads. states: (B, T, D) of the top; weights: (B, T, S); memory: of _encode"""
+        if self.read_out_context is None:
+            return states
+        return states + self._dropout(weights.to(states.dtype) @ memory["read_out"])
+
+    def _encode(self, source: Tensor) -> tuple[dict[str, Tensor], Balance]:
+        """source: (B, S) -> the top of each sentence, multiplied by each matrix that reads it; the balance of the experts"""
         padding = source.t() == PAD  # S B
         states = self._dropout(self.source_embedding(source.t()))  # S B D
         below = states + self._dropout(self.first_lstm(states))
         second = self.second_lstm
         outputs = second(states, padding, reverse=True) if self.options.bidirectional else second(below)
         states, balance = self._mix(0, below + self._dropout(outputs), token_positions(source.t()))
-        states = states + self._dropout(self.third_lstm(states))
-        return states.transpose(0, 1), balance
+        top = (states + self._dropout(self.third_lstm(states))).transpose(0, 1)  # B S D
+        keys, values = self.attentive_lstm.project_memory(top)
+        memory = {"keys": keys, "values": values, "mask": source != PAD}
+        if self.read_out_context is not None:
+            memory["read_out"] = self.read_out_context(top)
+        return memory, balance
 
     def _mix(self, side: int, states: Tensor, tokens: Tensor) -> tuple[Tensor, Balance]:
         """states + dropout(sigmoid(experts)) (appendix E). states: (T, B, D); tokens: (N,) flat positions"""
@@ -105,15 +111,11 @@ class Moe(Model):
         return source * per_source + target * per_target + source * target * per_pair
 
     def start(self, source: Tensor) -> State:
-        """See Scorer. Per sentence: the memory, multiplied by each matrix that reads it."""
+        """See Scorer. Per sentence: what _encode gives. Per hypothesis: the state of both LSTMs."""
         memory, _ = self._encode(source)
-        keys, values = self.attentive_lstm.project_memory(memory)
         cells = {"first": self.attentive_lstm.cell, "second": self.decoder_lstm.cell}
-        states = {name: cell.initial(len(source), memory) for name, cell in cells.items()}
-        sentences = {"keys": keys, "values": values, "mask": source != PAD}
-        if self.read_out_context is not None:
-            sentences["read_out"] = self.read_out_context(memory)
-        return State(sentences, pack_states(states))
+        states = {name: cell.initial(len(source), memory["values"]) for name, cell in cells.items()}
+        return State(memory, pack_states(states))
 
     def prepared(self, output: Projection | None = None) -> Scorer:
         mix = cast(MixtureOfExperts, self.experts[1]).prepared()
@@ -129,10 +131,8 @@ class Moe(Model):
         states = states + self._dropout(first.output)
         states = states + self._dropout(mix(states).sigmoid())
         second = self.decoder_lstm.step(states, second)
-        features = states + self._dropout(second.output)
-        if self.read_out_context is not None:
-            values = memory["read_out"]  # B S D
-            features = features + self._dropout(weights.to(values.dtype) @ values).flatten(0, 1)
+        states = (states + self._dropout(second.output)).unflatten(0, weights.shape[:2])  # B W D
+        features = self._features(states, weights, memory).flatten(0, 1)
         hypotheses = pack_states({"first": first, "second": second})
         return self.log_probs(features, output), state.after(memory, hypotheses, weights.flatten(0, 1))
 
