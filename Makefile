@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-layers faults fuzz docs recording format clean
+.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-layers faults fuzz soak docs recording format clean
 
 setup: $(VENV)/ready
 
@@ -78,6 +78,10 @@ bench-layers: setup
 # docs/reliability.md: each file operation of each command fails once; an hour of a core. make faults [FLAGS="--every 10"]
 faults: setup
 	$(BIN)/python tests/faults/run.py --page docs/reliability.md $(FLAGS)
+
+# Hours of training with random faults, and ten million lines of translation. make soak [FLAGS="--hours 0.1 --lines 100000"]
+soak: setup
+	$(BIN)/python tests/soak/run.py $(FLAGS)
 
 # Every parser reads what libFuzzer makes, ten minutes in all. make fuzz [FLAGS="--seconds 3600 --parsers model pipeline"]
 fuzz: setup

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ENVIRONMENT, NMT, SLOW, SLOW_UPDATE, TINY, train_arguments, wait_for
+from ranks import ranks_of
 from torch.distributed import DistNetworkError
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
@@ -47,15 +48,6 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
         if process.poll() is None:
             for pid in (*ranks_of(process).values(), process.pid):
                 os.kill(pid, signal.SIGKILL)
-
-
-def ranks_of(process: subprocess.Popen[str]) -> dict[int, int]:
-    """The process of each rank."""
-    found = {}
-    for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
-        words = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
-        found |= {int(word[5:]): int(child) for word in words if word.startswith(b"RANK=")}
-    return found
 
 
 @pytest.fixture(scope="module")
