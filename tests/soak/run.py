@@ -28,8 +28,8 @@ from compiled import compiled  # noqa: E402 - in that folder
 from conftest import NMT, TINY, WORDS, small_disk, small_model, write_corpus  # noqa: E402
 from ranks import ranks_of  # noqa: E402
 
-from nmt.report.status import METRICS_FILE
-from nmt.runs import TRAINING, Checkpoints
+from nmt.report.status import METRICS_FILE  # noqa: E402
+from nmt.runs import TRAINING, Checkpoints  # noqa: E402
 
 DISK_BYTES: Final = 200_000_000
 MEAN_SECONDS: Final = 25.0  # between faults: a start takes ten of them
