@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from nmt.batch import Batch, dummy_batch
 from nmt.errors import UserError
+from nmt.models.options import Tie
 from nmt.nn.cost import count_flops, interpolated_cost
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import ClippedLinear, Linear, Projection
@@ -314,6 +315,20 @@ class Model(nn.Module, Scorer):
                 yield device
             finally:
                 self.train(training)
+
+
+def embeddings(
+    tie: Tie, vocabularies: Vocabularies, table: Callable[[int], nn.Embedding]
+) -> tuple[nn.Embedding, nn.Embedding]:
+    """The embeddings of source and target, which `--tie all` makes one (Press and Wolf, 2017).
+
+    table: an embedding of this many entries
+    Raises UserError for `--tie all` without a joint vocabulary. The model ties its output layer.
+    """
+    if tie == "all" and not vocabularies.joint:
+        raise UserError("--tie all: source and target have separate vocabularies (give --tie target or none)")
+    source = table(vocabularies.source)
+    return source, source if tie == "all" else table(vocabularies.target)
 
 
 def embedding(size: int, width: int, std: float) -> nn.Embedding:

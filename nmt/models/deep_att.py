@@ -21,6 +21,7 @@ from nmt.models.base import (
     Scorer,
     State,
     Vocabularies,
+    embeddings,
 )
 from nmt.models.options import DeepAttOptions
 from nmt.nn.additive import AdditiveAttention
@@ -62,8 +63,8 @@ class DeepAtt(Model):
         o, self.options, self.width = options, options, options.hidden_size
         E, H, form = o.embedding_size, o.hidden_size, LstmForm(peepholes=o.peepholes)
         layer = partial(FastForwardLayer, hidden=H, form=form, bias=False)
-        self.source_embedding = nn.Embedding(vocabularies.source, E, padding_idx=PAD)
-        self.target_embedding = nn.Embedding(vocabularies.target, E, padding_idx=PAD)
+        table = partial(nn.Embedding, embedding_dim=E, padding_idx=PAD)
+        self.source_embedding, self.target_embedding = embeddings(o.tie, vocabularies, table)
         of_column = [E, *[3 * H] * (o.encoder_layers - 1)]
         self.encoder = nn.ModuleList(layer(inputs) for inputs in of_column * NUM_COLUMNS)  # one column after the other
         memory = NUM_COLUMNS * (H + 4 * H)
@@ -79,6 +80,8 @@ class DeepAtt(Model):
         self.read_out_context = Linear(o.memory_size, H, bias=False) if o.read_out_context else None
         self.read_out_word = Linear(E, H, bias=False) if o.read_out_word else None
         self.output = Linear(H, vocabularies.target)
+        if o.tie != "none":
+            self.output.weight = self.target_embedding.weight
         self._initialise()
 
     def _initialise(self) -> None:

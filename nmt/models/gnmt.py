@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from nmt import register
 from nmt.batch import Batch
-from nmt.models.base import Model, Output, PreparedScorer, Scorer, State, Vocabularies
+from nmt.models.base import Model, Output, PreparedScorer, Scorer, State, Vocabularies, embeddings
 from nmt.models.options import GnmtOptions
 from nmt.nn.additive import AdditiveAttention
 from nmt.nn.attentive import AttentiveLstm
@@ -36,8 +36,8 @@ class Gnmt(Model):
         o, self.options, self.width = options, options, options.hidden_size
         D, self.form, bias = o.hidden_size, LstmForm(output_tanh=o.cell == "standard"), o.cell == "standard"
         lstm = partial(Lstm, hidden=D, form=self.form, bias=bias)
-        self.source_embedding = nn.Embedding(vocabularies.source, D, padding_idx=PAD)
-        self.target_embedding = nn.Embedding(vocabularies.target, D, padding_idx=PAD)
+        table = partial(nn.Embedding, embedding_dim=D, padding_idx=PAD)
+        self.source_embedding, self.target_embedding = embeddings(o.tie, vocabularies, table)
         self.bidirectional = nn.ModuleList([lstm(D), lstm(D)])  # from left to right, from right to left
         self.encoder = nn.ModuleList(lstm(2 * D if i == 0 else D) for i in range(o.encoder_layers - 1))
         memory = D if o.encoder_layers > 1 else 2 * D
@@ -47,6 +47,8 @@ class Gnmt(Model):
         self.read_out_context = Linear(memory, D, bias=False) if o.read_out_context else None
         self.read_out_word = Linear(D, D, bias=False) if o.read_out_word else None
         self.output = ClippedLinear(Linear(D, vocabularies.target), o.logit_clip or math.inf)
+        if o.tie != "none":
+            self.output.linear.weight = self.target_embedding.weight
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -o.init_range, o.init_range)
         self.embedding_scale = math.sqrt(D) if o.scale_embeddings else 1.0

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from nmt import register
 from nmt.batch import Batch
-from nmt.models.base import Model, Output, PreparedScorer, Scorer, State, Vocabularies
+from nmt.models.base import Model, Output, PreparedScorer, Scorer, State, Vocabularies, embeddings
 from nmt.models.experts import expert_shape, predicting_positions, token_positions
 from nmt.models.options import MoeOptions
 from nmt.nn.additive import AdditiveAttention
@@ -36,8 +36,8 @@ class Moe(Model):
         o, self.options, self.width = options, options, options.d_model
         D, form = o.d_model, LstmForm(projection=o.d_model)
         self.auxiliary_losses = LOSS_NAMES[o.gates]
-        self.source_embedding = _embedding(vocabularies.source, D)
-        self.target_embedding = _embedding(vocabularies.target, D)
+        table = partial(_embedding, width=D)
+        self.source_embedding, self.target_embedding = embeddings(o.tie, vocabularies, table)
         self.first_lstm = Lstm(D, o.hidden_size, form)
         self.second_lstm = Lstm(D, o.hidden_size, form)
         self.third_lstm = Lstm(D, o.hidden_size, form)
@@ -49,6 +49,8 @@ class Moe(Model):
         self.experts = nn.ModuleList(MixtureOfExperts(shape) for _ in ("encoder", "decoder"))
         self.read_out_context = Linear(D, D, bias=False) if o.read_out_context else None
         self.output = Linear(D, vocabularies.target, bias=False)
+        if o.tie != "none":
+            self.output.weight = self.target_embedding.weight
 
     def forward(self, batch: Batch) -> Output:
         """See Model; only the attentive layer's recurrence waits for the attention."""

@@ -24,6 +24,9 @@ READ_OUT_CONTEXT: Final = (
     "for small data"
 )
 READ_OUT_WORD: Final = "add a projection of the previous word too; not in the paper, and better for small data"
+TIE: Final = "what shares one embedding table: source, target and output; target and output; nothing"
+
+Tie = Literal["all", "target", "none"]
 
 
 def _size(default: int | None, help: str) -> Any:
@@ -79,9 +82,7 @@ class TransformerOptions:
     )
     attention_bias: bool = opt(False, "biases in the attention projections, as fairseq has; the paper has none")
     output_bias: bool = opt(False, "a bias on the logits; the paper has none")
-    tie: Literal["all", "target", "none"] = opt(
-        "all", "what shares one embedding table: source, target and output; target and output; nothing"
-    )
+    tie: Tie = opt("all", TIE)
     ffn: Literal["dense", "moe"] = opt("dense", FFN)
     experts: int = opt(8, EXPERTS, minimum=2, maximum=MAX_SIZE)
     active_experts: int = _size(2, ACTIVE_EXPERTS)
@@ -149,6 +150,7 @@ class GnmtOptions:
     )
     read_out_context: bool = opt(False, READ_OUT_CONTEXT)
     read_out_word: bool = opt(False, READ_OUT_WORD)
+    tie: Tie = opt("none", TIE)
     dropout: float = _probability(
         0.2, "on the input of each LSTM, the memory and the features; 0.3 in the paper's En-De"
     )
@@ -171,6 +173,7 @@ class DeepAttOptions:
     )
     read_out_context: bool = opt(False, READ_OUT_CONTEXT)
     read_out_word: bool = opt(False, READ_OUT_WORD)
+    tie: Tie = opt("none", f"{TIE}; embedding_size must be hidden_size")
     dropout: float = _probability(0.1, "on h of each layer but not on f; 0.1 in the paper")
     init_std: float = opt(0.07, "standard deviation of the first weights; recurrent ones start at 0", above=0)
     recurrent_lr_factor: float = opt(
@@ -181,6 +184,10 @@ class DeepAttOptions:
         if self.read_out_context and self.interface != "attention":
             raise ValueError(
                 "--read-out-context: reads the context of attention (leave it out, or --interface attention)"
+            )
+        if self.tie != "none" and self.embedding_size != self.hidden_size:
+            raise ValueError(
+                f"--tie {self.tie}: --embedding-size {self.embedding_size} must be --hidden-size {self.hidden_size}"
             )
 
 
@@ -331,6 +338,7 @@ class MoeOptions:
         "the first (the paper counts three LSTMs, and does not say)",
     )
     read_out_context: bool = opt(False, READ_OUT_CONTEXT)
+    tie: Tie = opt("none", TIE)
     dropout: float = _probability(0.4, "on the outputs of embeddings, LSTMs and mixtures of experts")
 
     def __post_init__(self) -> None:

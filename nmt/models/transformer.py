@@ -5,7 +5,7 @@ Where the paper is silent, the reference code decides: initialisation, epsilon o
 
 import math
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, partial
 from typing import cast
 
 import torch
@@ -14,7 +14,17 @@ from torch import Tensor, nn
 from nmt import UserError, register
 from nmt.batch import Batch
 from nmt.device import allow_graphs
-from nmt.models.base import FLOAT32_BYTES, Model, Output, PreparedScorer, Scorer, State, Vocabularies, embedding
+from nmt.models.base import (
+    FLOAT32_BYTES,
+    Model,
+    Output,
+    PreparedScorer,
+    Scorer,
+    State,
+    Vocabularies,
+    embedding,
+    embeddings,
+)
 from nmt.models.experts import expert_shape, predicting_positions, token_positions
 from nmt.models.options import TransformerOptions
 from nmt.nn.attention import AttentionShape, recording
@@ -38,8 +48,6 @@ class Transformer(Model):
         super().__init__()
         self.compiled_layers: list[LayerStep] = []
         self.alignment_layer = options.decoder_layers - 1  # benchmarks/alignment.py measured it (docs/measurements.md)
-        if options.tie == "all" and not vocabularies.joint:
-            raise UserError("--tie all: source and target have separate vocabularies (give --tie target or none)")
         o, self.options, self.width = options, options, options.d_model
         self.is_relative = o.positions == "relative"
         d_k, d_v = o.d_k or o.d_model // o.heads, o.d_v or o.d_model // o.heads
@@ -50,9 +58,8 @@ class Transformer(Model):
             o.d_model, o.heads, d_k, d_v, o.attention_bias, o.attention_dropout, relative, o.attention_window
         )
         shape = LayerShape(attention, o.d_ff, o.dropout, o.activation_dropout, pre_norm)
-        self.source_embedding = self.target_embedding = embedding(vocabularies.source, o.d_model, o.d_model**-0.5)
-        if o.tie != "all":
-            self.target_embedding = embedding(vocabularies.target, o.d_model, o.d_model**-0.5)
+        table = partial(embedding, width=o.d_model, std=o.d_model**-0.5)
+        self.source_embedding, self.target_embedding = embeddings(o.tie, vocabularies, table)
         self.source_positions = self._positions()
         self.target_positions = self._positions()
         experts = expert_shape(o, o.d_model, o.d_ff, o.activation_dropout) if o.ffn == "moe" else None

@@ -11,6 +11,7 @@ from nmt import registry
 from nmt.batch import Batch
 from nmt.criteria.base import CriterionContext
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
+from nmt.errors import UserError
 from nmt.models.base import Model, Vocabularies
 from nmt.nn.attention import INITIAL_CACHE_STEPS
 from nmt.nn.quantized import quantize
@@ -35,8 +36,11 @@ VARIANTS["transformer of restricted self-attention and relative positions by hea
 LANGUAGE_MODEL = {"layers": 2, "d_model": 32, "d_ff": 40, "heads": 4, "ffn": "moe", "experts": 6, "active_experts": 3}
 VARIANTS["language model of experts"] = "language-model", LANGUAGE_MODEL
 VARIANTS["memory network of a short memory"] = "memory-network", SMALL["memory-network"] | {"memory_size": 3}
-for name, more in {"gnmt": {"read_out_word": True}, "deep-att": {"read_out_word": True}, "moe": {}}.items():
-    VARIANTS[f"{name} with more in its read-out"] = name, SMALL[name] | {"read_out_context": True} | more
+READ_OUT = {"gnmt": {"read_out_word": True}, "deep-att": {"read_out_word": True, "embedding_size": 32}, "moe": {}}
+for name, more in READ_OUT.items():
+    tied = SMALL[name] | {"read_out_context": True, "tie": "all"} | more
+    VARIANTS[f"{name} with more in its read-out and one table of embeddings"] = name, tied
+TYING = {name: SMALL[name] | READ_OUT.get(name, {}) for name in ("transformer", *READ_OUT)}
 ALL = [*registry.names("model"), *VARIANTS]
 V = 40
 B, W = 4, 3
@@ -123,6 +127,23 @@ def test_shapes_are_those_of_the_seam(name):
     assert state.length == 1
     assert {len(tensor) for tensor in [*state.sentences.values(), *state.hypotheses.values()]} == {B}
     same(log_probs.exp().sum(-1), torch.ones(B))
+
+
+@pytest.mark.parametrize(("tie", "tables"), [("none", 3), ("target", 2), ("all", 1)])
+@pytest.mark.parametrize("name", TYING)
+def test_tied_tables_are_one_parameter(name, tie, tables):
+    tied, untied = (
+        registry.build(registry.choose("model", name, TYING[name] | {"tie": choice}), Vocabularies(V, V, True))
+        for choice in (tie, "none")
+    )
+    width = tied.target_embedding.embedding_dim
+    assert untied.num_parameters() - tied.num_parameters() == (3 - tables) * V * width
+
+
+@pytest.mark.parametrize("name", TYING)
+def test_one_table_for_all_needs_one_vocabulary(name):
+    with pytest.raises(UserError, match="--tie target or none"):
+        registry.build(registry.choose("model", name, TYING[name] | {"tie": "all"}), Vocabularies(V, V, False))
 
 
 @pytest.mark.parametrize("name", ALL)

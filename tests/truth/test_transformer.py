@@ -171,13 +171,6 @@ def test_word_by_word_equals_the_whole_sentence_while_the_caches_grow():
     torch.testing.assert_close(torch.stack(found, 1), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_tying_all_needs_one_vocabulary():
-    from nmt import UserError
-
-    with pytest.raises(UserError, match="--tie target or none"):
-        Transformer(TransformerOptions(), Vocabularies(50, 60, False))
-
-
 def test_a_sentence_longer_than_any_table_has_positions():
     model = tiny()
     state = model.start(torch.randint(4, 50, (1, 700)))
