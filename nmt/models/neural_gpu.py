@@ -54,6 +54,8 @@ class Cgru(nn.Module):
 class NeuralGpu(Model):
     """Extended Neural GPU of Kaiser and Bengio: convolutions change the whole memory at every step, without attention."""
 
+    repeats_layers = True
+
     def __init__(self, options: NeuralGpuOptions, vocabularies: Vocabularies) -> None:
         super().__init__()
         o, self.options, self.width = options, options, options.hidden_size

@@ -1,12 +1,13 @@
 """Commands of nmt on simulated GPUs, in one process: a JSON object a line from stdin, its result as a line on stdout.
 
-arguments: of `nmt`; memory_limit: bytes of a device, if not all. Result: code, out, err; operations and waits of the devices;
-per_update: waits within each update that was made; per_step: waits within each step of a search.
+arguments: of `nmt`; port: where ranks meet; memory_limit: bytes of a device, if not all. Result: code, out, err; operations
+and waits of the devices; per_update: waits within each update that was made; per_step: waits within each step of a search.
 """
 
 import contextlib
 import io
 import json
+import os
 import sys
 from collections import Counter
 from typing import Any
@@ -52,6 +53,7 @@ def counted(function: Any, totals: list[dict[str, int]]) -> Any:
 
 def answer(command: dict[str, Any], totals: dict[str, list[dict[str, int]]]) -> dict[str, Any]:
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
+    os.environ["MASTER_PORT"] = str(command["port"])
     world.memory_limit = command.get("memory_limit", BYTES)
     for rows in (world.operations, world.waits, *totals.values()):
         rows.clear()

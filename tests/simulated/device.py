@@ -18,6 +18,9 @@ from typing import Any
 from unittest import mock
 
 import torch
+import torch.distributed
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
@@ -55,6 +58,13 @@ class World:
         self.synchronized = -1
         self.pending: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.lock = threading.RLock()
+        self.current = 0  # the device that "cuda" names
+
+    def use(self, device: Any) -> None:
+        """`torch.cuda.set_device`."""
+        number = device if isinstance(device, int) else number_of(device)
+        assert number is not None and number < DEVICES
+        self.current = number
 
     def wait(self, why: str) -> None:
         """Something waits for the device: copies that were under way arrive."""
@@ -101,16 +111,17 @@ local = threading.local()
 
 
 class Stream:
-    """A stream of operations: what another one made must be waited for."""
+    """A stream of operations: what another one made must be waited for. waited: the time up to which, by stream"""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.waited: dict[int, int] = {}
 
     def wait_stream(self, other: "Stream") -> None:
-        self.waited[id(other)] = next(world.clock)
+        self.wait_event(other.record_event())
 
     def wait_event(self, event: "Event") -> None:
-        self.waited[id(event.stream)] = event.at
+        for stream, time in event.done.items():
+            self.waited[stream] = max(time, self.waited.get(stream, time))
 
     def record_event(self, event: "Event | None" = None) -> "Event":
         event = event or Event()
@@ -122,13 +133,14 @@ class Stream:
 
 
 class Event:
-    """A point of a stream."""
+    """A point of a stream. done: the times up to which it and those that it waited for are done, by stream"""
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        self.stream, self.at = default_stream, -1
+        self.done: dict[int, int] = {}
 
     def record(self, stream: Stream | None = None) -> None:
-        self.stream, self.at = stream or current_stream(), next(world.clock)
+        stream = stream or current_stream()
+        self.done = {**stream.waited, id(stream): next(world.clock)}
 
     def wait(self, stream: Stream | None = None) -> None:
         (stream or current_stream()).wait_event(self)
@@ -186,6 +198,10 @@ class SimulatedTensor(torch.Tensor):
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
+    def untyped_storage(self) -> torch.UntypedStorage:
+        """The storage of the content, which FSDP frees and allocates again."""
+        return self.content.untyped_storage()
+
     def tolist(self) -> Any:
         world.wait("tolist")
         return self.content.tolist()
@@ -210,13 +226,19 @@ class Simulation(TorchDispatchMode):
     """Sees the operations that make tensors on a device from none."""
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(issubclass(kind, DTensor | AsyncCollectiveTensor) for kind in types):
+            return NotImplemented  # they make operations of their own parts
+        if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
+            return function(*args, **(kwargs or {}))  # only shapes are asked
         return execute(function, args, kwargs or {})
 
 
 def number_of(device: Any) -> int | None:
     """The number of a CUDA device; None for the CPU."""
     device = torch.device(device)
-    return (device.index or 0) if device.type == "cuda" else None
+    if device.type != "cuda":
+        return None
+    return world.current if device.index is None else device.index
 
 
 def execute(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -325,6 +347,8 @@ def _wrapped(function: Any, args: Any, kwargs: dict[str, Any], result: Any, numb
                     tensor.stream, tensor.made = current_stream(), next(world.clock)
 
     def wrap(value: Any) -> Any:
+        if isinstance(value, AsyncCollectiveTensor):
+            value = value.wait()
         if isinstance(value, torch.Tensor) and not isinstance(value, SimulatedTensor) and number is not None:
             return SimulatedTensor(value, number)
         return value
@@ -338,6 +362,14 @@ def _wrapped(function: Any, args: Any, kwargs: dict[str, Any], result: Any, numb
         if found[-1] is None:
             found[-1] = tree_map(wrap, value)
     return tuple(found) if len(found) > 1 else next(iter(found), None)
+
+
+init_process_group = torch.distributed.init_process_group
+
+
+def join_by_gloo(_backend: str, **named: Any) -> None:
+    """`init_process_group` of a group that adds up the contents of tensors in place of NCCL."""
+    init_process_group("gloo", **named)
 
 
 class _Properties:
@@ -358,8 +390,8 @@ def simulated() -> Iterator[World]:
         "is_available": lambda: True,
         "is_initialized": lambda: True,
         "device_count": lambda: DEVICES,
-        "current_device": lambda: 0,
-        "set_device": lambda *_: None,
+        "current_device": lambda: world.current,
+        "set_device": world.use,
         "_lazy_init": lambda: None,
         "synchronize": lambda *_: world.wait("synchronize"),
         "get_device_name": lambda *_: "simulated",
@@ -393,6 +425,7 @@ def simulated() -> Iterator[World]:
         stack.enter_context(mock.patch.object(threading.Thread, "run", run_simulated))
         stack.enter_context(mock.patch.object(torch.Tensor, "pin_memory", lambda tensor, *_: tensor))
         stack.enter_context(mock.patch.object(torch, "inference_mode", lambda *_, **__: torch.no_grad()))
+        stack.enter_context(mock.patch.object(torch.distributed, "init_process_group", join_by_gloo))
         torch.__future__.set_swap_module_params_on_conversion(True)  # a weight that two modules share stays one
         torch._C._set_only_lift_cpu_tensors(True)
         stack.enter_context(Simulation())

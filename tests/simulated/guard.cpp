@@ -1,7 +1,8 @@
-// What a CPU build of torch lacks for tensors that say "cuda": a device guard, and the hooks that its dispatcher asks.
+// What a CPU build of torch lacks for tensors that say "cuda": a device guard, the hooks that its dispatcher asks, and DDP's timer.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 
 namespace {
 using namespace c10;
@@ -48,3 +49,11 @@ struct CUDAHooks final : CUDAHooksInterface {
 };
 REGISTER_CUDA_HOOKS(CUDAHooks); // found by its name when torch first asks: this library must be loaded before
 } // namespace at
+
+namespace c10d {
+struct CUDATimer final : Timer {
+  CUDATimer(c10::Device) {}
+  std::optional<int64_t> measureDifference(Event, Event) override { return std::nullopt; }
+};
+C10_REGISTER_TYPED_CLASS(TimerRegistry, c10::kCUDA, CUDATimer);
+} // namespace c10d

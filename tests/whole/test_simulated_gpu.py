@@ -1,8 +1,10 @@
 """Training and translation on simulated GPUs give what the CPU gives, and wait for the device only where they say."""
 
+import contextlib
 import json
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -31,32 +33,61 @@ TRANSFORMER = (
 )
 MODELS = [name for name in registry.names("model") if name != "bytenet"]  # it reads characters
 WAITS_FOR_STEPS = {"adafactor"}  # torch's own reads numbers of each weight
+SHARES_OUT_A_MICRO_BATCH = {"moe"}  # its balanced gates, that of a rank
 WAITS_FOR_ROUTES = {"moe"}  # the host must know how many tokens each expert gets
+
+
+@contextlib.contextmanager
+def simulation(ranks):
+    """A function that runs a command in processes that have simulated GPUs, one a rank, and gives rank 0's result."""
+    if shutil.which("g++") is None:
+        pytest.skip("no g++ to compile the device guard with")
+    torchrun = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(RUN)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**ENVIRONMENT, **torchrun, "RANK": str(rank), "LOCAL_RANK": str(rank)} if ranks > 1 else ENVIRONMENT,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+
+    def call(*arguments, **given):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+        command = {"arguments": [str(argument) for argument in arguments], "port": port, **given}
+        for process in processes:
+            process.stdin.write(json.dumps(command) + "\n")
+            process.stdin.flush()
+        limits = [threading.Timer(240, process.kill) for process in processes]
+        for limit in limits:
+            limit.start()
+        lines = [process.stdout.readline() for process in processes]
+        for limit in limits:
+            limit.cancel()
+        return SimpleNamespace(**json.loads(lines[0]))
+
+    yield call
+    for process in processes:
+        process.stdin.close()
+        process.wait(30)
+        process.stdout.close()
 
 
 @pytest.fixture(scope="module")
 def gpu():
     """`gpu(arguments)` runs a command in a process that has simulated GPUs."""
-    if shutil.which("g++") is None:
-        pytest.skip("no g++ to compile the device guard with")
-    process = subprocess.Popen(
-        [sys.executable, str(RUN)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT, text=True
-    )
+    with simulation(1) as call:
+        yield call
 
-    def call(*arguments, **given):
-        command = {"arguments": [str(argument) for argument in arguments], **given}
-        process.stdin.write(json.dumps(command) + "\n")
-        process.stdin.flush()
-        limit = threading.Timer(240, process.kill)
-        limit.start()
-        line = process.stdout.readline()
-        limit.cancel()
-        return SimpleNamespace(**json.loads(line))
 
-    yield call
-    process.stdin.close()
-    process.wait(30)
-    process.stdout.close()
+@pytest.fixture(scope="module")
+def two_gpus():
+    """`two_gpus(arguments)` runs a command on two ranks, each on a simulated GPU of its own."""
+    with simulation(2) as call:
+        yield call
 
 
 def records(run):
@@ -77,9 +108,14 @@ def train(gpu, data, run, updates, device, *more):
 def assert_trained_alike(gpu, data, tmp_path, *more, rel=1e-4):
     """Train 4 updates on the CPU and on a GPU, there in two parts, and compare all numbers; the result of the last part."""
     train(gpu, data, tmp_path / "cpu", 4, "cpu", *more)
-    train(gpu, data, tmp_path / "cuda", 2, "cuda", *more)
-    found = train(gpu, data, tmp_path / "cuda", 4, "cuda", *more)
-    ours, wanted = ([record for record in records(tmp_path / device) if "loss" in record] for device in ("cuda", "cpu"))
+    return assert_goes_as(tmp_path / "cpu", gpu, data, tmp_path / "cuda", *more, rel=rel)
+
+
+def assert_goes_as(run, gpu, data, output, *more, rel=1e-4):
+    """Train 4 updates on GPUs, in two parts, and compare all numbers with those of a run; the result of the last part."""
+    train(gpu, data, output, 2, "cuda", *more)
+    found = train(gpu, data, output, 4, "cuda", *more)
+    ours, wanted = ([record for record in records(folder) if "loss" in record] for folder in (output, run))
     assert [record["update"] for record in ours] == [1, 2, 3, 4]
     for one, other in zip(ours, wanted, strict=True):
         for name in ("loss", "gradient_norm"):
@@ -94,6 +130,16 @@ def test_each_model_trains_as_on_the_cpu_and_waits_once_an_update(model, gpu, da
     found = assert_trained_alike(gpu, data, tmp_path, f"--model={model}", *flags(SMALL.get(model, {})), *no_dropout)
     for waits in found.per_update:
         assert sum(waits.values()) == 1 or model in WAITS_FOR_ROUTES, waits
+
+
+@pytest.mark.parametrize("model", [name for name in MODELS if name not in SHARES_OUT_A_MICRO_BATCH])
+def test_each_model_trains_on_two_gpus_as_on_the_cpu(model, gpu, two_gpus, data, tmp_path):
+    no_dropout = () if model == "memory-network" else ("--dropout=0",)
+    more = (f"--model={model}", *flags(SMALL.get(model, {})), *no_dropout, "--timeout=1")
+    train(gpu, data, tmp_path / "cpu", 4, "cpu", *more)
+    for engine in ("ddp", "fsdp"):
+        found = assert_goes_as(tmp_path / "cpu", two_gpus, data, tmp_path / engine, *more, f"--engine={engine}")
+        assert sum(found.per_update[-1].values()) == 1, found.per_update  # DDP orders its buckets in the first one
 
 
 @pytest.mark.parametrize("optimizer", registry.names("optimizer"))
