@@ -16,6 +16,7 @@ from conftest import ENVIRONMENT, TINY
 from small_models import SMALL
 
 from nmt import registry
+from nmt.cli import main
 
 RUN = Path(__file__).parents[1] / "simulated/run.py"
 PERIODS = (
@@ -31,7 +32,7 @@ TRANSFORMER = (
     "--model=transformer",
     *(f"--{name.replace('_', '-')}={value}" for name, value in SMALL["transformer"].items()),
 )
-MODELS = [name for name in registry.names("model") if name != "bytenet"]  # it reads characters
+MODELS = registry.names("model")
 WAITS_FOR_STEPS = {"adafactor"}  # torch's own reads numbers of each weight
 SHARES_OUT_A_MICRO_BATCH = {"moe"}  # its balanced gates, that of a rank
 WAITS_FOR_ROUTES = {"moe"}  # the host must know how many tokens each expert gets
@@ -90,6 +91,16 @@ def two_gpus():
         yield call
 
 
+@pytest.fixture(scope="module")
+def data_of(data, tmp_path_factory):
+    """`data_of(model)`: prepared data of words, or of characters for a model that reads them."""
+    characters = tmp_path_factory.mktemp("characters") / "data"
+    sets = [f"--{name}={data.parent / file}" for name, file in (("train", "train"), ("valid", "dev"))]
+    settings = ["--source-lang=en", "--target-lang=de", "--subword=char", "--quiet", f"--output={characters}"]
+    assert main.run(["prepare", *sets, *settings]) == 0
+    return lambda model: characters if registry.find("model", model).cls.reads_characters else data
+
+
 def records(run):
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
@@ -125,15 +136,17 @@ def assert_goes_as(run, gpu, data, output, *more, rel=1e-4):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_each_model_trains_as_on_the_cpu_and_waits_once_an_update(model, gpu, data, tmp_path):
+def test_each_model_trains_as_on_the_cpu_and_waits_once_an_update(model, gpu, data_of, tmp_path):
     no_dropout = () if model == "memory-network" else ("--dropout=0",)
-    found = assert_trained_alike(gpu, data, tmp_path, f"--model={model}", *flags(SMALL.get(model, {})), *no_dropout)
+    more = (f"--model={model}", *flags(SMALL.get(model, {})), *no_dropout)
+    found = assert_trained_alike(gpu, data_of(model), tmp_path, *more)
     for waits in found.per_update:
         assert sum(waits.values()) == 1 or model in WAITS_FOR_ROUTES, waits
 
 
 @pytest.mark.parametrize("model", [name for name in MODELS if name not in SHARES_OUT_A_MICRO_BATCH])
-def test_each_model_trains_on_two_gpus_as_on_the_cpu(model, gpu, two_gpus, data, tmp_path):
+def test_each_model_trains_on_two_gpus_as_on_the_cpu(model, gpu, two_gpus, data_of, tmp_path):
+    data = data_of(model)
     no_dropout = () if model == "memory-network" else ("--dropout=0",)
     more = (f"--model={model}", *flags(SMALL.get(model, {})), *no_dropout, "--timeout=1")
     train(gpu, data, tmp_path / "cpu", 4, "cpu", *more)
