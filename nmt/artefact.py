@@ -101,6 +101,7 @@ def new_file(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
     """Open a new file, which gets its name when the block ends: temporary name, fsync, rename, fsync of the folder.
 
     needed: bytes to be written, if known
+    Raises ResourceError with this path for an OSError of the file, and leaves that of another file as it is.
 
     The temporary name is new and no link, so that of two writers of one file the last to end wins, whole. Temporaries of
     writers that were killed are removed.
@@ -120,12 +121,18 @@ def new_file(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
         if name is not None:
             with contextlib.suppress(OSError):
                 os.unlink(name, dir_fd=folder)
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and _is_of_writing(error.filename, path):
             raise storage_error(error, path, needed) from error
         raise
     finally:
         if folder is not None:
             os.close(folder)
+
+
+def _is_of_writing(name: Any, path: Path) -> bool:
+    """Whether an OSError with this file name, or with none, is of writing a file: of it, its folder or its temporary."""
+    is_named = isinstance(name, str) and name not in (str(path), str(path.parent))
+    return not is_named or name.startswith(_start_of_temporaries(path))
 
 
 def _start_of_temporaries(path: Path) -> str:
@@ -415,10 +422,11 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
     facts: further entries of the manifest, read when the block ends
     needed: bytes of its large files, if known: without room for them nothing is begun
 
-    What the block writes need not be synced, and an OSError of it is a ResourceError with the path of `final`.
+    What the block writes need not be synced. Raises ResourceError with the path of `final` for an OSError, and leaves one
+    as it is that names a file elsewhere, which the block has read.
     """
     final = final.absolute()
-    temporary = final.with_name(f".{final.name}{TEMPORARY_ENDING}")
+    temporary, filling = final.with_name(f".{final.name}{TEMPORARY_ENDING}"), False
     if temporary.is_symlink():
         raise ResourceError(f"{quoted(temporary)}: is a symbolic link, which nmt does not make (remove it)")
     if needed is not None and _free_bytes(final) < needed:
@@ -430,7 +438,9 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
                     shutil.rmtree(path)
                 elif path.name != LOCK:
                     path.unlink()
+            filling = True
             yield temporary
+            filling = False
             needed = max(needed or 0, _size_of(temporary))
             files = {
                 str(path.relative_to(temporary)): {"size": path.stat().st_size, "sha256": sha256(path)}
@@ -449,14 +459,14 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
             if needed is None and temporary.exists():
                 needed = _size_of(temporary)
             shutil.rmtree(temporary, ignore_errors=True)
-            if isinstance(error, OSError) and _is_below(error.filename, temporary):
+            if isinstance(error, OSError) and not (filling and _is_elsewhere(error.filename, temporary)):
                 raise storage_error(error, final, needed, lacks_inodes) from error
             raise
 
 
-def _is_below(name: Any, folder: Path) -> bool:
-    """Whether the file of an OSError may be in a folder: it is, or the error names none. Other files are inputs."""
-    return not isinstance(name, str) or Path(name).absolute().is_relative_to(folder)
+def _is_elsewhere(name: Any, folder: Path) -> bool:
+    """Whether an OSError names a file that is not in a folder."""
+    return isinstance(name, str) and not Path(name).absolute().is_relative_to(folder)
 
 
 class Artefact:
@@ -495,8 +505,8 @@ class Artefact:
         self._check_sum(name, hashlib.sha256(content).hexdigest())
         return content
 
-    def _check_sum(self, name: str, found: str) -> None:
-        if found != self.manifest["files"][name]["sha256"]:
+    def _check_sum(self, name: str, digest: str) -> None:
+        if digest != self.manifest["files"][name]["sha256"]:
             raise ArtefactError(
                 f"{quoted(self.folder / name)}: damaged: its sha256 is not the one in {MANIFEST} ({REPAIR})"
             )
@@ -544,7 +554,9 @@ def _read_manifest(folder: Path, kinds: tuple[str, ...]) -> dict[str, Any]:
     _refuse_link(folder / MANIFEST)
     manifest = read_json(folder / MANIFEST)
     if isinstance(manifest, dict) and manifest.get("kind") in kinds and not _is_file_table(manifest.get("files")):
-        raise ArtefactError(f"{quoted(folder / MANIFEST)}: damaged: its list of files is none ({REPAIR})")
+        raise ArtefactError(
+            f"{quoted(folder / MANIFEST)}: damaged: `files` must be a table of names with size and sha256 ({REPAIR})"
+        )
     if not isinstance(manifest, dict) or manifest.get("kind") not in kinds:
         kind = manifest.get("kind") if isinstance(manifest, dict) else None
         name = KIND_NAMES.get(str(kind), quoted(kind))

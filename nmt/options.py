@@ -182,8 +182,10 @@ class Option:
         """Raise ValueError for a value outside the bounds."""
         items = value if isinstance(value, tuple) else (value,)
         numbers = [item for item in items if isinstance(item, int | float) and not isinstance(item, bool)]
-        if any(isinstance(number, int) and abs(number) > MAX_INT for number in numbers):
-            raise ValueError(f"{self.label} {' '.join(map(str, items))}: must be at most {MAX_INT:,}")
+        for number in numbers:
+            if isinstance(number, int) and abs(number) > MAX_INT:
+                digits = str(number) if abs(number) < MAX_INT**2 else quoted(hex(number))  # str() refuses 4,300 digits
+                raise ValueError(f"{self.label} {digits}: must be from {-MAX_INT:,} to {MAX_INT:,}")
         allowed = (BOUND_CHECKS[words](n, bound) for n in numbers for words, bound in self.bounds.items())
         if self.bounds and not (all(map(math.isfinite, numbers)) and all(allowed)):
             wanted = " and ".join(f"{words} {bound:,}" for words, bound in self.bounds.items())

@@ -98,11 +98,12 @@ class DeepAtt(Model):
     def parameter_groups(self) -> list[ParameterGroup]:
         """See Model: recurrent parameters learn faster, and embeddings do not decay."""
         recurrent = self._recurrent_parameters()
-        embeddings = [*self.source_embedding.parameters(), *self.target_embedding.parameters()]
-        named = {id(parameter) for parameter in [*recurrent, *embeddings]}
+        tables = [*self.source_embedding.parameters(), *self.target_embedding.parameters()]
+        tables = list(dict.fromkeys(tables))  # which may be one
+        named = {id(parameter) for parameter in [*recurrent, *tables]}
         groups = [
             ParameterGroup("recurrent", recurrent, self.options.recurrent_lr_factor),
-            ParameterGroup("embeddings", embeddings, weight_decay=0.0),
+            ParameterGroup("embeddings", tables, weight_decay=0.0),
             ParameterGroup("others", [parameter for parameter in self.parameters() if id(parameter) not in named]),
         ]
         for group in groups:

@@ -10,8 +10,8 @@ import msgspec
 from safetensors import SafetensorError, safe_open
 
 from nmt import registry
-from nmt.artefact import Artefact
-from nmt.errors import ArtefactError, UserError, expecting, quoted
+from nmt.artefact import Artefact, read_bytes
+from nmt.errors import ArtefactError, UserError, expecting, naming, quoted
 from nmt.options import read_toml
 from nmt.report.status import METRICS_FILE, VALIDATION_PREFIX
 from nmt.runs import WEIGHTS, Checkpoints
@@ -149,7 +149,7 @@ def read_records(folder: Path) -> tuple[list[Record], list[Record]]:
     decoder = msgspec.json.Decoder(dict[str, Any])
     updates: list[Record] = []
     validations: list[Record] = []
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
+    for number, line in enumerate(read_bytes(path).split(b"\n")[:-1], 1):
         with expecting("a record of a run", f"{path}:{number}"):
             fields = decoder.decode(line)
             keys = msgspec.convert(fields, _RecordKeys)
@@ -187,10 +187,10 @@ def _parameters(checkpoint: Artefact) -> int:
     """The number of weights, by the header of their file."""
     path = checkpoint.folder / WEIGHTS
     try:
-        with safe_open(path, framework="numpy") as file:
+        with naming(path), safe_open(path, framework="numpy") as file:
             names: list[str] = file.keys()
             return sum(math.prod(file.get_slice(name).get_shape()) for name in names)
-    except (OSError, SafetensorError):
+    except SafetensorError:
         raise ArtefactError(f"{quoted(path)}: not a safetensors file") from None
 
 
@@ -240,8 +240,8 @@ def read_bleu(path: Path) -> SavedScore:
 def _read(path: Path, kind: type[_Saved], command: str) -> _Saved:
     """JSON that a command wrote."""
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{quoted(path)}: cannot be read: {error.strerror}") from None
+        content = read_bytes(path)
+    except FileNotFoundError:
+        raise UserError(f"{quoted(path)}: no such file (name one that `{command}` wrote)") from None
     with expecting(f"the output of `{command}`", path):
         return msgspec.json.decode(content, type=kind)

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from nmt.artefact import write_file
+from nmt.artefact import read_bytes, write_file
 from nmt.errors import ResourceError, expecting
 
 STATUS_FILE: Final = "status.json"
@@ -51,7 +51,7 @@ def save_status(path: Path, status: SavedStatus) -> None:
 def read_status(path: Path) -> SavedStatus | None:
     """The status that a run saved; None if there is none. Raises ArtefactError for anything else."""
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except FileNotFoundError:
         return None
     with expecting("the status of a run", path):

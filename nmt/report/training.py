@@ -78,6 +78,7 @@ class Report:
             raise storage_error(error, run) from error
         self._path = run / METRICS_FILE
         self._size = self._path.stat().st_size
+        self._is_torn = False  # whether a failed write has left something behind `_size`
         self._pending: list[bytes] = []  # lines not yet in the file: a full disk loses none while the run lives
         self._status, self._status_file = SavedStatus(), run / STATUS_FILE
         self._status_written = -math.inf
@@ -135,16 +136,24 @@ class Report:
         """Write the pending lines, all or none."""
         data = b"".join(self._pending)
         try:
-            self._metrics.truncate(self._size)  # what a failed write left, if that could not be removed then
+            self._cut_back()
             written = 0
+            self._is_torn = True
             while written < len(data):
                 written += self._metrics.write(data[written:])
+            self._is_torn = False
         except OSError as error:
-            with contextlib.suppress(OSError):
-                self._metrics.truncate(self._size)
+            with contextlib.suppress(OSError):  # or before the next write
+                self._cut_back()
             raise storage_error(error, self._path, len(data)) from error
         self._size += len(data)
         self._pending.clear()
+
+    def _cut_back(self) -> None:
+        """Remove what a failed write has left."""
+        if self._is_torn:
+            self._metrics.truncate(self._size)
+            self._is_torn = False
 
     def line(self, text: str) -> None:
         """Log a line with the time, on stderr (above the live display) and in train.log, and write metrics.jsonl."""

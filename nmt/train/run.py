@@ -3,7 +3,6 @@
 import math
 import time
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, cast
@@ -17,7 +16,7 @@ from nmt.data.loader import Loader, Position, UpdateBatches, to_batch
 from nmt.device import Memory, keep_pages, use_threads
 from nmt.dist import full_tensor, is_sharded
 from nmt.errors import ResourceError, UserError, quoted, unknown
-from nmt.models.base import Model, Vocabularies
+from nmt.models.base import FLOAT32_BYTES, Model, Vocabularies
 from nmt.nn.matmul import Matmul
 from nmt.optimizers.base import parameter_groups
 from nmt.quantities import size
@@ -31,7 +30,6 @@ from nmt.train.update import LossScale, Updater
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.translator import Translator
 
-FLOAT_BYTES: Final = 4  # of a weight that training keeps
 TRIED_PAIRS: Final = 2  # at set-up: of two lengths, one has padding
 REDUCED_UPDATES: Final = 1000  # after a rollback, with half the learning rate
 
@@ -157,7 +155,7 @@ class Run:
         pipeline, train, precision = self.data.pipeline, self.data.train, options.precision
         vocabularies = Vocabularies(pipeline.source.size, pipeline.target.size, pipeline.joint)
         torch.manual_seed(options.seed)
-        self.model = _build_model(parts, vocabularies, self.device).to(self.device)
+        self.model = _build_model(parts, vocabularies, self.device, self.world.local_size).to(self.device)
         self._check_model(parts.by_kind["model"].name)
         self._saved_names = set(self.model.state_dict())
         self.facts = ModelFacts.of(parts.by_kind["model"].name, parts.by_kind["model"].options, vocabularies)
@@ -277,17 +275,22 @@ class Run:
         return copy
 
 
-def _build_model(parts: Any, vocabularies: Vocabularies, device: torch.device) -> Model:
-    """The model with fresh weights, made on the CPU.
+def _build_model(parts: Any, vocabularies: Vocabularies, device: torch.device, processes: int) -> Model:
+    """The model with fresh weights, made on the CPU. processes: of this machine, each of which makes one
 
-    Raises ResourceError if its weights, with their gradients where the device is a CPU, exceed the free memory.
+    Raises ResourceError if their weights, with their gradients where the device is a CPU, exceed the free memory.
     """
-    free = Memory(torch.device("cpu")).free()
-    largest = free / (FLOAT_BYTES * (2 if device.type == "cpu" else 1))
+    free = Memory(torch.device("cpu")).free() // processes
+    largest = free / (FLOAT32_BYTES * (2 if device.type == "cpu" else 1))
     error = ResourceError(
         f"the model has more than {largest:,.0f} parameters, too many for the {size(free)} of free memory (give smaller "
         "widths or fewer layers)"
     )
-    with suppress(RuntimeError), at_most(largest, error), torch.random.fork_rng([]), torch.device("meta"):
-        parts.build("model", vocabularies)  # takes neither memory nor much time; a plug-in's may need real tensors
+    try:
+        with at_most(largest, error), torch.random.fork_rng([]), torch.device("meta"):
+            parts.build("model", vocabularies)  # takes neither memory nor much time
+    except Exception as failure:
+        if failure is error:
+            raise
+        # A plug-in's model may need real tensors; any other fault comes up again.
     return cast(Model, parts.build("model", vocabularies))

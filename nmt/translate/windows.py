@@ -185,7 +185,8 @@ def windows(source: Source, sizes: Iterator[int], max_line_bytes: int, check: St
         try:
             chunk = source.read()
         except OSError as error:  # otherwise taken for an error of the output
-            raise ResourceError(f"the text cannot be read: {error.strerror or error}") from error
+            name = "the text" if error.filename is None else quoted(error.filename)
+            raise ResourceError(f"{name}: cannot be read: {error.strerror or error}") from error
         for line in splitter.feed(chunk) if chunk else splitter.end():
             lines.append(line)
             num_bytes += len(line)

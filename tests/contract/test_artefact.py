@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 from conftest import small_disk
 
-from nmt.artefact import Artefact, Lock, check_output, new_folder, remove_artefact, remove_leftovers, write_file
+from nmt import artefact
+from nmt.artefact import (
+    Artefact,
+    Lock,
+    check_output,
+    new_file,
+    new_folder,
+    remove_artefact,
+    remove_leftovers,
+    write_file,
+)
 from nmt.errors import ArtefactError, LockedError, ResourceError, UserError
 from nmt.runs import Checkpoints
 
@@ -289,3 +299,31 @@ def test_leftovers_that_are_in_use_stay(tmp_path):
     assert (tmp_path / ".m.partial/half").exists()
     writer.kill()
     writer.communicate()
+
+
+def failure(code, name=None):
+    return OSError(code, os.strerror(code), name)
+
+
+def test_an_error_of_an_input_is_not_told_of_the_output(tmp_path):
+    source = str(tmp_path / "dev.en")
+    with pytest.raises(OSError, match=r"dev\.en") as told, new_file(tmp_path / "out.txt"):
+        raise failure(errno.ESTALE, source)
+    assert told.value.filename == source
+    with pytest.raises(OSError, match=r"dev\.en") as told, new_folder(tmp_path / "m", "model", {}):
+        raise failure(errno.ESTALE, source)
+    assert told.value.filename == source
+    with pytest.raises(ResourceError, match=r"out\.txt: cannot be written"), new_file(tmp_path / "out.txt"):
+        raise failure(errno.EIO)
+    with pytest.raises(ResourceError, match="/m: cannot be written"), new_folder(tmp_path / "m", "model", {}) as folder:
+        raise failure(errno.EIO, str(folder / "model.safetensors"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_error_of_giving_a_folder_its_name_is_a_failed_write(tmp_path, monkeypatch):
+    def put(temporary, final):
+        raise failure(errno.EMFILE, str(final.parent))
+
+    monkeypatch.setattr(artefact, "_put_in_place", put)
+    with pytest.raises(ResourceError, match="/m: cannot be written"), new_folder(tmp_path / "m", "model", {}):
+        pass

@@ -4,7 +4,6 @@ import importlib
 import json
 import os
 import re
-import resource
 import shlex
 import subprocess
 import sys
@@ -584,7 +583,11 @@ def test_results_are_utf_8_under_every_locale_and_errors_never_fail(nmt, tmp_pat
     [
         ("--d-ff=4611686018427387904", "--d-ff 4611686018427387904: must be at least 1 and at most 1,048,576"),
         ("--encoder-layers=10000000", "--encoder-layers 10000000: must be at least 1 and at most 1,048,576"),
-        ("--warmup-updates=18446744073709551616", "must be at most 9,223,372,036,854,775,807"),
+        (
+            "--warmup-updates=18446744073709551616",
+            "must be from -9,223,372,036,854,775,807 to 9,223,372,036,854,775,807",
+        ),
+        ("--warmup-updates=-18446744073709551616", "--warmup-updates -18446744073709551616: must be from -9,223"),
     ],
 )
 def test_a_number_beyond_all_models_is_2_with_its_limit(flag, told, data, call, tmp_path):
@@ -593,12 +596,21 @@ def test_a_number_beyond_all_models_is_2_with_its_limit(flag, told, data, call, 
     assert not (tmp_path / "run").exists()
 
 
-def test_a_model_that_memory_cannot_hold_is_5_before_it_takes_any(data, nmt, tmp_path):
+def test_a_hexadecimal_number_of_thousands_of_digits_is_2_with_its_name(data, call, tmp_path):
+    (tmp_path / "settings.toml").write_text(f"warmup_updates = 0x{'f' * 9000}\n")
+    refused = call("train", f"--data={data}", f"--output={tmp_path / 'run'}", f"--config={tmp_path / 'settings.toml'}")
+    assert refused.code == 2 and "--warmup-updates 0xffff" in refused.err and len(refused.err) < 600
+
+
+def test_a_model_that_memory_cannot_hold_is_5_before_it_takes_any(data, tmp_path):
     sizes = ["--d-model=1000000", "--d-ff=1000000", "--encoder-layers=1000000"]
-    used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    refused = nmt("train", f"--data={data}", f"--output={tmp_path / 'run'}", *sizes)
-    assert refused.returncode == 5 and b"too many for the" in refused.stderr
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < max(used, 1 << 20)  # KiB
+    with (tmp_path / "errors").open("wb") as errors:
+        command = [*NMT, "train", f"--data={data}", f"--output={tmp_path / 'run'}", *sizes]
+        process = subprocess.Popen(command, stderr=errors, env=ENVIRONMENT)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 5 and "too many for the" in (tmp_path / "errors").read_text()
+    assert usage.ru_maxrss < 1 << 20  # KiB
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

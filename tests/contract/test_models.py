@@ -243,10 +243,11 @@ def test_the_bytes_of_its_search_state_are_those_that_it_states(name, length):
     assert (model.state_bytes(7, length), model.state_bytes(7, capacity)) == stated
 
 
+@pytest.mark.parametrize("is_frozen", [False, True])
 @pytest.mark.parametrize("name", ALL)
-def test_its_parameter_groups_hold_every_trainable_parameter_once_in_order(name):
+def test_its_parameter_groups_hold_every_trainable_parameter_once_in_order(name, is_frozen):
     model = build(name)
-    next(iter(model.parameters())).requires_grad_(False)
+    next(iter(model.parameters())).requires_grad_(not is_frozen)
     grouped = [parameter for group in model.parameter_groups() for parameter in group.parameters]
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     assert sorted(map(id, grouped)) == sorted(map(id, trainable))

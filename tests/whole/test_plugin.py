@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from conftest import train_arguments, write_corpus
+from conftest import TINY, train_arguments, write_corpus
 
 from nmt import registry
 from nmt.cli.main import run
@@ -369,3 +369,23 @@ class Leaves(CrossEntropy):
     more = ["--criterion=leaves", f"--plugin={tmp_path / 'leaves.py'}"]
     refused = call(*train_arguments(data, tmp_path / "run", 2, *more))
     assert refused.code == 2 and "leaves.py:11 ended the command" in refused.err
+
+
+def test_a_plugin_whose_model_needs_real_tensors_is_trained(call, data, tmp_path):
+    (tmp_path / "real.py").write_text('''
+from nmt import register
+from nmt.models.options import RnnSearchOptions
+from nmt.models.rnnsearch import RnnSearch
+
+@register("model", "real", RnnSearchOptions)
+class Real(RnnSearch):
+    """Looks at the values of its weights."""
+
+    def __init__(self, options, vocabularies):
+        super().__init__(options, vocabularies)
+        self.largest = self.output.weight.detach().numpy().max()
+''')
+    sizes = ["--model=real", "--embedding-size=8", "--hidden-size=8", "--attention-size=8", "--maxout-size=8"]
+    arguments = [argument for argument in train_arguments(data, tmp_path / "run", 2) if argument not in TINY]
+    trained = call(*arguments, *sizes, f"--plugin={tmp_path / 'real.py'}")
+    assert trained.code == 0, trained.err
