@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from nmt import registry
 from nmt.artefact import REPAIR, Artefact, new_folder, to_json
 from nmt.dist import shard_like
-from nmt.errors import ArtefactError, DivergedError, UserError, expecting, naming, quoted
+from nmt.errors import ArtefactError, DivergedError, UserError, expecting, is_utf8, naming, quoted
 from nmt.log import log
 from nmt.models.base import Model, Vocabularies
 from nmt.nn.quantized import empty_rounded, int8_available, quantize
@@ -155,7 +155,7 @@ def read_tensors(path: Path, mapped: bool = False) -> dict[str, Tensor]:
 
     mapped: pages are read at first use instead, and writing to a tensor copies its page
     """
-    mapped = mapped and str(path).isprintable()  # safetensors opens no path that is not UTF-8
+    mapped = mapped and is_utf8(str(path))  # safetensors opens no other path
     try:
         with naming(path):
             return load_file(path) if mapped else load(path.read_bytes())

@@ -83,6 +83,11 @@ def quoted(value: object) -> str:
     return text if len(text) <= MAX_QUOTED_CHARACTERS else text[: MAX_QUOTED_CHARACTERS - 1] + "…"
 
 
+def is_utf8(name: str) -> bool:
+    """Whether the bytes of a file name are UTF-8. Python keeps others as surrogates."""
+    return name == name.encode(errors="replace").decode()
+
+
 def one_line(message: str) -> str:
     """A message as one line: line breaks are spaces, other control characters are escaped."""
     return _escaped(" ".join(message.split("\n")))

@@ -9,7 +9,8 @@ from pathlib import Path
 
 def compiled(source: Path, compiler: Sequence[str], more: Sequence[str] = (), version: str = "") -> Path:
     """The library made from a source. more: flags after the source; version: of what else it depends on"""
-    key = hashlib.sha256(source.read_bytes() + version.encode()).hexdigest()[:16]
+    flags = "\0".join([*compiler, *more, version])
+    key = hashlib.sha256(source.read_bytes() + flags.encode()).hexdigest()[:16]
     folder = Path.home() / ".cache/nmt-tests"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     library = folder / f"{source.stem}-{key}.so"

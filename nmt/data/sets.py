@@ -13,7 +13,7 @@ from nmt import opt, options_class
 from nmt.data.batching import Indices
 from nmt.data.columns import parse_columns
 from nmt.data.encode import REASONS, Chunk, Encoded, FilePair, LengthFilter, chunks
-from nmt.errors import InputError, UserError, quoted
+from nmt.errors import InputError, UserError, is_utf8, quoted
 from nmt.log import log
 from nmt.options import MAX_PROCESSES
 from nmt.signals import Signals
@@ -167,7 +167,7 @@ def text_sets(options: CorpusOptions, hold_out: int = 0, columns: Sequence[str] 
             name = text_name(Path(source)).removesuffix(f".{languages[0]}")
             named.append(TextSet(kind, name, [FilePair(Path(source), Path(target))]))
         for name, count in Counter(text_set.name for text_set in named).items():
-            if name != name.encode(errors="replace").decode():  # it stands in JSON
+            if not is_utf8(name):  # it stands in JSON
                 raise UserError(
                     f"the name of the {kind} set '{quoted(name)}' is not UTF-8 (rename the files, or link to them)"
                 )

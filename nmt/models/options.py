@@ -5,7 +5,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from nmt import opt, options_class
 
-MAX_SIZE: Final = 1 << 20  # of a width, of layers, of experts; the largest published are a tenth of it
+MAX_LAYER_SIZE: Final = 1 << 20  # of a width, of layers, of experts; the largest published are a tenth of it
 
 # The help of the options that several models have.
 FFN: Final = "the feed-forward networks: dense, or mixtures of experts (moe)"
@@ -20,17 +20,16 @@ GATES: Final = (
 IMPORTANCE_WEIGHT: Final = "weight of the loss that keeps the sums of the experts' gates even"
 LOAD_WEIGHT: Final = "weight of the loss that keeps the experts' tokens even; for noisy-top-k"
 READ_OUT_CONTEXT: Final = (
-    "add a projection of the attention's context to the features of the output layer; not in the paper, and much better "
-    "for small data"
+    "add a projection of the attention's context to the features of the output layer; not in the paper, for small data"
 )
-READ_OUT_WORD: Final = "add a projection of the previous word too; not in the paper, and better for small data"
+READ_OUT_WORD: Final = "add a projection of the previous word too; not in the paper, for small data"
 TIE: Final = "what shares one embedding table: source, target and output; target and output; nothing"
 
 Tie = Literal["all", "target", "none"]
 
 
 def _size(default: int | None, help: str) -> Any:
-    return opt(default, help, minimum=1, maximum=MAX_SIZE)
+    return opt(default, help, minimum=1, maximum=MAX_LAYER_SIZE)
 
 
 def _probability(default: float, where: str) -> Any:
@@ -84,7 +83,7 @@ class TransformerOptions:
     output_bias: bool = opt(False, "a bias on the logits; the paper has none")
     tie: Tie = opt("all", TIE)
     ffn: Literal["dense", "moe"] = opt("dense", FFN)
-    experts: int = opt(8, EXPERTS, minimum=2, maximum=MAX_SIZE)
+    experts: int = opt(8, EXPERTS, minimum=2, maximum=MAX_LAYER_SIZE)
     active_experts: int = _size(2, ACTIVE_EXPERTS)
     expert_groups: int = _size(1, EXPERT_GROUPS)
     expert_every: int = _size(2, EXPERT_EVERY)
@@ -200,7 +199,7 @@ class LanguageModelOptions:
     dropout: float = _probability(0.1, "on each sub-layer's output and on the sums of embeddings and positions")
     norm_position: Literal["post", "pre"] = opt("post", "post: norm(x + f(x)); pre: x + f(norm(x)) and a final norm")
     ffn: Literal["dense", "moe"] = opt("dense", FFN)
-    experts: int = opt(8, EXPERTS, minimum=2, maximum=MAX_SIZE)
+    experts: int = opt(8, EXPERTS, minimum=2, maximum=MAX_LAYER_SIZE)
     active_experts: int = _size(2, ACTIVE_EXPERTS)
     expert_groups: int = _size(1, EXPERT_GROUPS)
     expert_every: int = _size(2, EXPERT_EVERY)
@@ -293,7 +292,9 @@ class ByteNetOptions:
         "add", "how the encoder's output joins a target embedding: add, or concat and a linear layer"
     )
     unfold_factor: float = opt(1.2, "a of the unfolded length a * |s| + b; 1.2 in the paper", minimum=1)
-    unfold_offset: int = opt(0, "b of the unfolded length a * |s| + b; 0 in the paper", minimum=0, maximum=MAX_SIZE)
+    unfold_offset: int = opt(
+        0, "b of the unfolded length a * |s| + b; 0 in the paper", minimum=0, maximum=MAX_LAYER_SIZE
+    )
     bucket: int = _size(50, "|s| is rounded up to a multiple of this; 50 in the paper")
     dropout: float = _probability(0.0, "on each block's output before the residual sum")
 
@@ -326,7 +327,7 @@ class MoeOptions:
     hidden_size: int = _size(2048, "cells of each LSTM, whose output is projected to d_model")
     attention_size: int = _size(512, "width of the attention's hidden layer; the paper does not give it")
     expert_size: int = _size(2048, "inner width of an expert")
-    experts: int = opt(32, EXPERTS, minimum=2, maximum=MAX_SIZE)
+    experts: int = opt(32, EXPERTS, minimum=2, maximum=MAX_LAYER_SIZE)
     active_experts: int = _size(4, ACTIVE_EXPERTS)
     expert_groups: int = _size(1, EXPERT_GROUPS)
     gates: Literal["noisy-top-k", "balanced"] = opt("balanced", GATES)

@@ -162,9 +162,8 @@ def _sharded(objective: Objective, ranks: int) -> nn.Module:
             mend = f"give a multiple of {ranks}, other ranks, or --engine ddp"
             raise UserError(f"--experts {experts}: {ranks} ranks cannot share them evenly ({mend})")
     mesh = init_device_mesh(next(objective.parameters()).device.type, (ranks,))
-    if (
-        not objective.model.repeats_layers
-    ):  # ranks gather the weights of a layer at each call, and so must make as many calls
+    # Ranks gather the weights of a layer at each call, and so must make as many calls.
+    if not objective.model.repeats_layers:
         for layer in layers_of(objective):
             fully_shard(layer, mesh=mesh)
     fully_shard(objective, mesh=mesh)

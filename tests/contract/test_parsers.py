@@ -40,7 +40,7 @@ def wrong_values(example: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", PARSERS)
-def test_what_is_written_is_read_and_what_nobody_writes_is_refused(name):
+def test_what_is_written_is_read_and_odd_content_never_ends_in_a_bug(name):
     parser = PARSERS[name]
     assert {parser.check(example) for example in parser.examples()} == {0}
     for content in CONTENTS:
@@ -48,7 +48,7 @@ def test_what_is_written_is_read_and_what_nobody_writes_is_refused(name):
 
 
 @pytest.mark.parametrize("name", IS_JSON)
-def test_any_value_and_key_of_a_json_file_may_be_another(name):
+def test_odd_values_and_keys_of_a_json_file_are_refused_or_harmless(name):
     codes = {PARSERS[name].check(content) for content in wrong_values(PARSERS[name].examples()[0])}
     is_refused = not name.startswith("requests")  # of which a line may be wrong, and is answered so
     assert bool(codes - {0}) == is_refused

@@ -1,12 +1,16 @@
 """The program of `run.py`: disturbs commands, prints a row for each command and fault, and writes a page with them."""
 
 import argparse
+import os
+import platform
 import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import trial
@@ -15,13 +19,18 @@ from phases import PHASES, Phase, write_inputs
 
 PAGE = """# Reliability
 
-Each row disturbs one operation after the other on the files of one command, each in a run of its own: it fails, or the
-process is killed before it. Then the same command runs undisturbed. It must end with code 0 and have the result of an
-undisturbed run to the byte (of a training: weights, optimizer and metrics). It must leave no temporary file. No input may
-have changed, an error must name a file, and no command may take longer than {limit:.0f} seconds. A trial is wrong if one of
-these does not hold.
+Each row disturbs {every} on the files of one command, one in each run: it fails, or the process is killed
+before it. Unless the result is complete then, the same command runs undisturbed. A trial is wrong if one of these does not
+hold:
 
-`{command}` makes this page on Linux with gcc. Here {every} was disturbed.
+- The result of an undisturbed run is there to the byte (of a training: weights, optimizer and metrics).
+- The undisturbed command ends with code 0. A command that ends with 0 leaves no temporary file.
+- An error names the file or folder of the operation.
+- No input has changed, and no command takes longer than {limit:.0f} seconds.
+
+| machine | version | command | trials | wrong |
+|---|---|---|---|---|
+| {machine}, {date} | Python {python}, torch {torch} | `{command}` | {trials:,} | {wrong} |
 
 | command | operations | fault | trials | ended with 0 | ended with an error (4 or 5) | killed | wrong |
 |---|---|---|---|---|---|---|---|
@@ -31,7 +40,7 @@ these does not hold.
 - Operations are those of the command's process and of its threads: opening, reading, writing, syncing, closing, listing,
   renaming, removing, and looking at files. Those of processes that it starts are not disturbed.
 - *Power loss* kills the process on an ext4 file system of its own, and goes on with what its device holds by then: whatever was
-  not synced may be gone. It needs root.
+  not synced may be gone. It needs root{no_power}.
 - A command ends with 0 where it can do without the operation.
 """
 
@@ -51,9 +60,19 @@ def main() -> int:
             print(rows[-1], flush=True)
             trials, wrong = trials + total, wrong + num_wrong
     if given.page:
-        every = "every operation" if given.every == 1 else f"one operation in {given.every}"
-        text = PAGE.format(limit=trial.LIMIT, command="make faults", every=every, rows="\n".join(rows))
-        given.page.write_text(text)
+        flags = [f"--every {given.every}"] * (given.every > 1) + [f"--phases {' '.join(given.phases)}"] * any(
+            given.phases
+        )
+        facts = {
+            "every": "each operation" if given.every == 1 else f"each {given.every}th operation",
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+            "date": time.strftime("%Y-%m-%d"),
+            "python": platform.python_version(),
+            "torch": metadata.version("torch"),
+            "command": "make faults" + (f' FLAGS="{" ".join(flags)}"' if flags else ""),
+            "no_power": "" if any("power loss" in row for row in rows) else ", and was left out here",
+        }
+        given.page.write_text(PAGE.format(limit=trial.LIMIT, trials=trials, wrong=wrong, rows="\n".join(rows), **facts))
     print(f"{trials:,} trials, {wrong} wrong")
     return min(wrong, 1)
 

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import re
 import shutil
 import signal
 import sys
@@ -135,7 +136,7 @@ def disturb(
         first = run(work, phase, fault, at)
         if disk:
             disk.lose_power()
-        return first.code, faults_of(phase, work, wanted, before, first)
+        return first.code, faults_of(phase, work, wanted, before, first, at)
 
 
 @contextlib.contextmanager
@@ -153,33 +154,50 @@ def copied(start: Path, work: Path, on_disk: bool) -> Iterator[Disk | None]:
             disk.unmount()
 
 
-def faults_of(phase: phases.Phase, work: Path, wanted: object, before: object, first: Ended) -> list[str]:
-    """What is wrong after a disturbed command, and after the same one, undisturbed, that follows it."""
+def faults_of(phase: phases.Phase, work: Path, wanted: object, before: object, first: Ended, at: int) -> list[str]:
+    """What is wrong after a command whose operation `at` was disturbed, and after the same one, undisturbed, that follows."""
     wrong = []
     if first.code not in ALLOWED:
         wrong.append("does not end" if first.code is None else f"exit code {first.code}: {first.errors.strip()}")
-    if first.code in (4, 5) and not names_a_path(first.errors):
-        wrong.append(f"names no file: {first.errors.strip()}")
+    if first.code in (4, 5) and not names_file_of(first.operations[at], first.errors, work):
+        wrong.append(f"names another file or none: {first.errors.strip()}")
     made = contents(work, phase.output)
     if first.code == 0 and made != wanted:
         wrong.append("exit code 0, and the result is another")
+    if first.code == 0:
+        wrong += leftovers(work)
     if made != wanted:
         second = run(work, phase)
         if second.code != 0:
             wrong.append(f"the next command ends with {second.code}: {second.errors.strip()}")
         elif contents(work, phase.output) != wanted:
             wrong.append("the next command has another result")
-        elif left := [path.name for path in work.rglob("*" + TEMPORARY_ENDING)]:
-            wrong.append(f"left over: {', '.join(left)}")
+        wrong += leftovers(work)
     if contents(work, *phase.inputs) != before:
         wrong.append("an input has changed")
     return wrong
 
 
-def names_a_path(errors: str) -> bool:
-    """Whether the last line begins with the name of a file or folder, as `nmt: error: NAME: what is wrong`."""
-    message = errors.strip().split("\n")[-1].removeprefix("nmt: error: ")
-    return message.startswith(("/", "data", "run", "model", "out.txt", "small", "train.", "dev."))
+def leftovers(work: Path) -> list[str]:
+    """A line with the temporaries in a folder, if there are any."""
+    names = [path.name for path in work.rglob("*" + TEMPORARY_ENDING)]
+    return [f"left over: {', '.join(names)}"] if names else []
+
+
+def names_file_of(operation: Operation, errors: str, work: Path) -> bool:
+    """Whether the last line is `nmt: error: NAME: what is wrong`, with the file or artefact of the failed operation.
+
+    An operation on the folder of all files, as syncing it, may name any of them.
+    """
+    name = errors.strip().split("\n")[-1].removeprefix("nmt: error: ").partition(": ")[0]
+    return owner(operation.path, work) in ("", owner(name, work))
+
+
+def owner(path: str, work: Path) -> str:
+    """The name in `work` of the file or folder that a path belongs to; a temporary belongs to what it becomes."""
+    below = Path(os.path.relpath(path, work) if path.startswith("/") else path).parts
+    first = below[0] if below else ""
+    return re.sub(rf"^\.(.+?)(\.\d+-[0-9a-f]+|\.replaced|\.removed)?{re.escape(TEMPORARY_ENDING)}$", r"\1", first)
 
 
 def contents(folder: Path, *names: str) -> list[object]:

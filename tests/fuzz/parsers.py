@@ -3,6 +3,7 @@
 A parser returns, or raises a UserError with a code for input, settings or artefacts. Whatever else it does is a bug.
 """
 
+import atexit
 import bz2
 import contextlib
 import functools
@@ -73,7 +74,7 @@ def place() -> Path:
     if made := os.environ.get(PLACE):
         return Path(made)
     folder = tempfile.TemporaryDirectory(prefix="nmt-parsers-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
-    place.kept = folder  # type: ignore[attr-defined]
+    atexit.register(folder.cleanup)
     root = Path(folder.name)
     write_corpus(root / "train", 40, 1)
     write_corpus(root / "dev", 5, 2)
@@ -181,12 +182,12 @@ def read_report(folder: Path) -> None:
 
 def read_settings(path: Path) -> None:
     """Read a settings file as `nmt train --config FILE` does."""
-    told = io.StringIO()
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(told):
+    errors = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
         code = run(["train", f"--config={path}", "--dump-config"])
     if code:
-        assert code == 2, told.getvalue()
-        raise UserError(told.getvalue().removesuffix("\n"))
+        assert code == 2, errors.getvalue()
+        raise UserError(errors.getvalue().removesuffix("\n"))
 
 
 def read_shortlist(path: Path) -> None:

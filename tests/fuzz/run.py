@@ -28,12 +28,12 @@ DONE: Final = re.compile(r"^#(\d+)\s+\w+.*?cov: (\d+)", re.MULTILINE)
 
 
 class Row(NamedTuple):
-    """A parser's turn. inputs: that were tried; paths: of the code that they took; found: the file of a bug"""
+    """A parser's turn. inputs: that were tried; paths: of the code that they took; bug: the file that leads to it, or empty"""
 
     parser: str
     inputs: int
     paths: int
-    found: str
+    bug: str
     error: str
 
 
@@ -53,7 +53,7 @@ def main() -> None:
     words = given.output / "words.dict"
     words.write_text("".join('"{}"\n'.format(word.replace('"', r"\"")) for word in WORDS))
     rows = []
-    print(f"{'parser':30}{'inputs':>12}{'paths':>8}  found")
+    print(f"{'parser':30}{'inputs':>12}{'paths':>8}  bug")
     for name in names:
         folder = given.output / re.sub(r"\W+", "-", name)
         folder.mkdir(exist_ok=True)
@@ -61,7 +61,7 @@ def main() -> None:
             (folder / f"example-{number}").write_bytes(example)
         rows.append(turn(name, folder, words, max(1, given.seconds // len(names))))
         print("{:30}{:>12,}{:>8,}  {} {}".format(*rows[-1]), flush=True)
-    sys.exit(any(row.found for row in rows))
+    sys.exit(any(row.bug for row in rows))
 
 
 def turn(name: str, folder: Path, words: Path, seconds: int) -> Row:
@@ -74,9 +74,9 @@ def turn(name: str, folder: Path, words: Path, seconds: int) -> Row:
     if not ended.returncode:
         return Row(name, *map(int, done[-1]), "", "")
     (folder.parent / f"{folder.name}.log").write_text(ended.stdout)
-    found = re.search(r"Test unit written to (\S+)", ended.stdout)
+    unit = re.search(r"Test unit written to (\S+)", ended.stdout)
     error = re.search(r"(?<=Uncaught Python exception: ===\n).{1,100}|ERROR: libFuzzer: .*", ended.stdout)
-    return Row(name, *map(int, done[-1]), found[1] if found else f"{folder}.log", error[0] if error else "")
+    return Row(name, *map(int, done[-1]), unit[1] if unit else f"{folder}.log", error[0] if error else "")
 
 
 if __name__ == "__main__":

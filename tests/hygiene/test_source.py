@@ -1,6 +1,6 @@
-"""What the source must not contain: ways to run code of others, to split lines elsewhere than at LF, and asserts on input.
+"""What the source must not contain: ways to run code of others, and to split lines elsewhere than at LF.
 
-Rules 4, 12 and 21 of docs/reference/contract.md.
+Rules 4 and 12 of docs/reference/contract.md.
 """
 
 import ast
@@ -17,7 +17,7 @@ MODULES = {"pickle", "cPickle", "dill", "shelve", "marshal", "codecs"}
 METHODS = {"extractall", "splitlines", "unsafe_load"}
 TRUSTED = {  # file, name: why it may
     ("device.py", "splitlines"): "text of the kernel",
-    ("duplicates.py", "pickle"): "reads what the same process wrote into a file that it holds open",
+    ("data/duplicates.py", "pickle"): "reads what the same process wrote into a file that it holds open",
 }
 
 
@@ -50,7 +50,7 @@ def faults_of(path):
             yield node, name
         if name in METHODS:
             yield node, name
-        if name == "load" and getattr(node.func, "value", None) is not None and ast.unparse(node.func) == "torch.load":
+        if ast.unparse(node.func) == "torch.load":
             yield node, "torch.load"
         shell = given.get("shell")
         if isinstance(shell, ast.Constant) and shell.value:
@@ -61,5 +61,5 @@ def faults_of(path):
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_nothing_runs_code_of_others_or_splits_lines_elsewhere_than_at_lf(path):
-    found = [(path.name, name, node.lineno) for node, name in faults_of(path) if (path.name, name) not in TRUSTED]
-    assert not found
+    place = str(path.relative_to(ROOT))
+    assert not [(place, name, node.lineno) for node, name in faults_of(path) if (place, name) not in TRUSTED]

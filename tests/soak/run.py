@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
-from typing import Final
+from typing import IO, Final
 
 TESTS: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS))
@@ -35,15 +35,27 @@ DISK_BYTES: Final = 200_000_000
 MEAN_SECONDS: Final = 25.0  # between faults: a start takes ten of them
 END_SECONDS: Final = 120.0  # that processes may take to end
 STOPPED_MINUTES: Final = 0.2  # of --timeout
-CODES: Final = {0, 5, 6, *(128 + number for number in (1, 2, 9, 10, 15))}
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+ENDED_BY_SIGNAL: Final = frozenset(128 + number for number in SIGNALS)
+CODES: Final = {  # exit codes that a fault may lead to; the others lead to none
+    "kill_rank": {5},
+    "stop_rank": {5},
+    "fill_disk": {5},
+    "kill_launcher": {128 + signal.SIGKILL},
+    "signal_one": ENDED_BY_SIGNAL,
+    "signal_all": ENDED_BY_SIGNAL,
+    "the end": {128 + signal.SIGTERM},
+}
 WINDOW_LINES: Final = 100_000
 MAX_GROWTH: Final = 1.05  # of memory, from the first tenth of the lines to the last
 
 
 @dataclass
 class Soak:
-    """A training that is disturbed. counts: ends by fault and exit code; wrong: what must not have happened"""
+    """A training that is disturbed.
+
+    counts: exit codes by fault; wrong: what must not have happened
+    """
 
     command: list[str]
     environment: dict[str, str]
@@ -55,40 +67,49 @@ class Soak:
     wrong: list[str] = field(default_factory=list)
 
     def disturb(self, seconds: float) -> None:
-        """Start the training, do something to it, and start it again, for so many seconds; then end it in order."""
-        faults = [self.kill_rank, self.kill_launcher, self.stop_rank, self.pause, self.signal_one, self.signal_all]
-        faults += [self.fill_disk, self.shift_clock]
+        """Start the training, apply random faults and restart it until `seconds` have passed; then end it by a signal."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            process, ranks, name, must_end = self.start(), dict[int, int](), "nothing", False
-            while process.poll() is None and not must_end and time.monotonic() < end:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(self.chance.expovariate(1 / MEAN_SECONDS))
-                if process.poll() is None:
-                    fault, ranks = self.chance.choice(faults), ranks_of(process)
-                    name, must_end = fault.__name__, fault(process, ranks)
-                    self.counts[name]["in all"] += 1
-            if not must_end and process.poll() is None:
-                name = "the end"
-                process.terminate()
-            self.see_end(name, process, ranks)
+            with tempfile.TemporaryFile("w+") as errors:  # a pipe that nobody reads would fill
+                names = self.disturb_one(errors, end)
+                errors.seek(0)
+                if "Traceback" in (text := errors.read()):
+                    self.wrong.append(f"{', '.join(names)}: {text}")
         self.resize(DISK_BYTES)
 
-    def start(self) -> "subprocess.Popen[str]":
-        return subprocess.Popen(self.command, stderr=subprocess.PIPE, text=True, env=self.environment)
+    def disturb_one(self, errors: IO[str], end: float) -> list[str]:
+        """Start the command and apply faults until one of them or the time ends it; the names of the faults."""
+        faults = [self.kill_rank, self.kill_launcher, self.stop_rank, self.pause, self.signal_one, self.signal_all]
+        faults += [self.fill_disk, self.shift_clock]
+        process = subprocess.Popen(self.command, stderr=errors, text=True, env=self.environment)
+        ranks, names, must_end = dict[int, int](), ["nothing"], False
+        while process.poll() is None and not must_end and time.monotonic() < end:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(self.chance.expovariate(1 / MEAN_SECONDS))
+            if process.poll() is None:
+                fault, ranks = self.chance.choice(faults), ranks_of(process)
+                names.append(fault.__name__)
+                must_end = fault(process, ranks)
+                self.counts[names[-1]]["in all"] += 1
+        if not must_end and process.poll() is None:
+            names.append("the end")
+            process.terminate()
+        self.see_end(names, process, ranks)
+        return names
 
-    def see_end(self, fault: str, process: "subprocess.Popen[str]", ranks: dict[int, int]) -> None:
-        """Wait for the end of a command and of its ranks, and count its exit code."""
+    def see_end(self, names: list[str], process: "subprocess.Popen[str]", ranks: dict[int, int]) -> None:
+        """Wait for the end of a command and of its ranks, and count its exit code. names: of its faults"""
+        fault = names[-1]
         try:
-            _, told = process.communicate(timeout=END_SECONDS)
+            process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
-            told = ""
+            process.wait()
             self.wrong.append(f"{fault}: did not end")
         code = process.returncode if process.returncode >= 0 else 128 - process.returncode
         self.counts[fault][str(code)] += 1
-        if code not in CODES or "Traceback" in told:
-            self.wrong.append(f"{fault}: exit code {code}: {told}")
+        if not any(code in CODES.get(name, ()) for name in names):
+            self.wrong.append(f"{', '.join(names)}: exit code {code}")
         deadline = time.monotonic() + END_SECONDS
         while alive := [pid for pid in ranks.values() if Path(f"/proc/{pid}").exists()]:
             if time.monotonic() > deadline:
@@ -126,9 +147,8 @@ class Soak:
     def fill_disk(self, process: "subprocess.Popen[str]", ranks: dict[int, int]) -> bool:
         used = os.statvfs(self.run.parent)
         left = used.f_frsize * self.chance.randint(0, 100)
-        with contextlib.suppress(
-            subprocess.CalledProcessError, subprocess.TimeoutExpired
-        ):  # more was written meanwhile
+        # A resize fails where more was written meanwhile.
+        with contextlib.suppress(subprocess.CalledProcessError, subprocess.TimeoutExpired):
             self.resize((used.f_blocks - used.f_bfree) * used.f_frsize + left)
             process.wait(self.chance.uniform(1, 20))
         self.resize(DISK_BYTES)
@@ -171,8 +191,8 @@ def train(folder: Path, hours: float, seed: int) -> list[str]:
         whole = [*common, f"--output={folder / 'whole'}", f"--max-updates={last}"]
         subprocess.run(whole, check=True, env=environment)
         other = Checkpoints(folder / "whole").path(last)
-        told = newest.json(TRAINING)["metrics_offset"]  # what follows is of updates that were not saved, or of the end
-        metrics = [(path / METRICS_FILE).read_bytes()[:told] for path in (run, folder / "whole")]
+        offset = newest.json(TRAINING)["metrics_offset"]  # lines of updates that were not saved may follow
+        metrics = [(path / METRICS_FILE).read_bytes()[:offset] for path in (run, folder / "whole")]
         same = {
             METRICS_FILE: metrics[0] == metrics[1],
             **{
@@ -206,7 +226,7 @@ def translate(folder: Path, lines: int) -> list[str]:
     memory, count = [], 0
     for _ in process.stdout:
         count += 1
-        if count % WINDOW_LINES == 0:
+        if count % WINDOW_LINES == 0 and count < lines:  # after the last line the process may have ended
             memory.append(resident_kib(process.pid))
             print(f"\r{count:,} lines, {memory[-1] / 1024:.0f} MiB", end="", flush=True)
     code = process.wait()

@@ -225,7 +225,7 @@ def test_a_learning_rate_is_finite_and_never_above_its_peak(name, lr, warmup, la
         assert 0 <= schedule(update) <= peak * (1 + 1e-9)
 
 
-def found(name, scorer, rows, **options):
+def search(name, scorer, rows, **options):
     decoder = registry.build(registry.choose("decoder", name, {"max_len_a": 0, "max_len_b": 5, **options}))
     return [ones[0] for ones in decoder.search(scorer, rows)]
 
@@ -234,8 +234,8 @@ def found(name, scorer, rows, **options):
 @given(seed=st.integers(0, 10_000), beam=st.integers(1, 6), alpha=st.floats(0, 2), count=st.integers(1, 5))
 def test_a_translation_depends_on_its_sentence_alone_and_its_score_is_that_of_its_words(seed, beam, alpha, count):
     scorer, rows = RandomScorer(seed, VOCABULARY), random_sources(seed, count, VOCABULARY)
-    together = found("beam", scorer, rows, beam_size=beam, alpha=alpha)
-    alone = [found("beam", scorer, rows[i : i + 1], beam_size=beam, alpha=alpha)[0] for i in range(count)]
+    together = search("beam", scorer, rows, beam_size=beam, alpha=alpha)
+    alone = [search("beam", scorer, rows[i : i + 1], beam_size=beam, alpha=alpha)[0] for i in range(count)]
     assert [one.tokens for one in together] == [one.tokens for one in alone]
     for row, one in zip(rows, together, strict=True):
         state, total, tokens = scorer.start(row[None]), 0.0, [*one.tokens, EOS]
@@ -249,5 +249,5 @@ def test_a_translation_depends_on_its_sentence_alone_and_its_score_is_that_of_it
 @given(seed=st.integers(0, 10_000), count=st.integers(1, 5))
 def test_greedy_search_is_a_beam_of_one_without_a_length_penalty(seed, count):
     scorer, rows = RandomScorer(seed, VOCABULARY), random_sources(seed, count, VOCABULARY)
-    greedy, beam = found("greedy", scorer, rows), found("beam", scorer, rows, beam_size=1, length_penalty="none")
+    greedy, beam = search("greedy", scorer, rows), search("beam", scorer, rows, beam_size=1, length_penalty="none")
     assert [one.tokens for one in greedy] == [one.tokens for one in beam]

@@ -68,7 +68,9 @@ def simulation(ranks):
         lines = [process.stdout.readline() for process in processes]
         for limit in limits:
             limit.cancel()
-        return SimpleNamespace(**json.loads(lines[0]))
+        results = [json.loads(line) for line in lines]
+        assert {result["code"] for result in results} == {results[0]["code"]}, [result["err"] for result in results]
+        return SimpleNamespace(**results[0])
 
     yield call
     for process in processes:
