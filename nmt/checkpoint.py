@@ -19,9 +19,10 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.overrides import TorchFunctionMode
 
 from nmt import registry
-from nmt.artefact import REPAIR, Artefact, new_folder, to_json
+from nmt.artefact import REPAIR, Artefact, new_folder
 from nmt.dist import shard_like
 from nmt.errors import ArtefactError, DivergedError, UserError, expecting, is_utf8, naming, quoted
+from nmt.files import to_json
 from nmt.log import log
 from nmt.models.base import Model, Vocabularies
 from nmt.nn.quantized import empty_rounded, int8_available, quantize

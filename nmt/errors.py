@@ -2,8 +2,12 @@
 
 import contextlib
 import difflib
+import errno
+import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import ClassVar, Final
 
 MAX_QUOTED_CHARACTERS: Final = 200
@@ -139,6 +143,37 @@ def expecting(expected: str, place: object) -> Iterator[None]:
         yield
     except (ValueError, RecursionError) as error:
         raise ArtefactError(f"{quoted(place)}: not {expected}: {quoted(error)}") from None
+
+
+def storage_error(error: OSError, path: Path, needed: int | None = None, no_inode: bool = False) -> UserError:
+    """The error for an OSError while writing a file: ResourceError, but for a name that is too long.
+
+    needed: bytes to be written, if known; no_inode: whether no inode was free when the error came
+    """
+    message = f"{quoted(path)}: cannot be written: {error.strerror or error}"
+    if error.errno == errno.ENAMETOOLONG:
+        return UserError(f"{message} (name another)")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        at_least = f"at least {needed:,} bytes needed, " if needed is not None else ""
+        inodes = ", but no inode" if no_inode or lacks_inodes(path) else ""
+        message += f" ({at_least}{free_bytes(path):,} free{inodes}; make room or name another folder)"
+    return ResourceError(message)
+
+
+def _nearest_folder(path: Path) -> Path:
+    """The folder of a path that may not exist, or the nearest one above that does."""
+    return next((place for place in (path.absolute(), *path.absolute().parents) if place.is_dir()), Path())
+
+
+def lacks_inodes(path: Path) -> bool:
+    """Whether the file system of a path, which need not exist, has inodes and none is free."""
+    system = os.statvfs(_nearest_folder(path))
+    return bool(system.f_files) and not system.f_favail
+
+
+def free_bytes(path: Path) -> int:
+    """Free bytes of the file system of a path, which need not exist."""
+    return shutil.disk_usage(_nearest_folder(path)).free
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -7,8 +7,9 @@ import math
 from pathlib import Path
 from typing import Any, Final
 
-from nmt.artefact import MANIFEST, Artefact, read_json, remove_artefact, removing
+from nmt.artefact import MANIFEST, Artefact, remove_artefact, removing
 from nmt.errors import ArtefactError, OtherFormatError, quoted
+from nmt.files import read_json
 from nmt.log import log
 
 WEIGHTS: Final = "model.safetensors"

@@ -24,8 +24,9 @@ from typing import Final, NamedTuple
 try:
     from mirrors import AbsentError, Answer, CutError, Part, opened
 
-    from nmt.artefact import Lock, sha256, storage_error, write_file
-    from nmt.errors import ArtefactError, InputError, Interrupted, ResourceError, UserError, quoted
+    from nmt.errors import ArtefactError, InputError, Interrupted, ResourceError, UserError, quoted, storage_error
+    from nmt.files import sha256, write_file
+    from nmt.locks import Lock
     from nmt.log import log
     from nmt.signals import Signals
     from nmt.text.archive import check_whole, open_file

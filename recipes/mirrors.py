@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nmt.artefact import write_file
 from nmt.errors import quoted
+from nmt.files import write_file
 
 TRANSIENT_CODES: Final = (408, 425, 429, 500, 502, 503, 504)  # of HTTP: another request may succeed
 

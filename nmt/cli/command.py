@@ -18,11 +18,11 @@ from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
 from nmt import registry
-from nmt.artefact import json_text
 from nmt.cli.parameters import FLAG, LETTER, OF_FLAG, Flag, flags_of, name_of, spread_values, typer_parameters
 from nmt.cli.settings import HELP, Layer, OptionTable, Settings, choice_by, option_table, settings_file
 from nmt.cli.unknown_words import name_of_peers, stray_word, unknown_flag
 from nmt.errors import UserError
+from nmt.files import json_text
 from nmt.log import log
 from nmt.options import COMMAND_LINE, Option, Part, as_dict, make, opt, options_class, options_of
 

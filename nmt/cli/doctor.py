@@ -6,12 +6,12 @@ from html import escape
 from pathlib import Path
 from typing import Literal
 
-from nmt.artefact import write_file
 from nmt.cli.command import Command, print_json
 from nmt.cli.tables import table_lines
 from nmt.doctor.doctor import DoctorOptions, DoctorReport, SetReport, doctor
 from nmt.doctor.findings import CHECKS, SEVERITIES, Finding, worst
 from nmt.errors import InputError, quoted
+from nmt.files import write_file
 from nmt.log import log
 from nmt.options import opt, options_class
 from nmt.pictures.figures import bar_chart, check_matplotlib, text_bars

@@ -5,10 +5,10 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import Final, cast
 
-from nmt.artefact import check_file_name, write_file
 from nmt.cli.translations import Show
 from nmt.device import autocast
 from nmt.errors import UserError, quoted
+from nmt.files import check_file_name, write_file
 from nmt.log import log
 from nmt.models.base import Model
 from nmt.pictures.attention import AttentionMaps, attention_maps, check_picture, terminal_map, write_attention

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Final, Literal
 
 from nmt import registry
-from nmt.artefact import json_text
 from nmt.cli.command import Command, Parts
 from nmt.cli.scores import NamedScore, System, as_lines, as_rows, as_table, compared_as_table
 from nmt.errors import InputError, UserError, quoted, unknown
+from nmt.files import json_text
 from nmt.log import log
 from nmt.metrics.base import Lines, Metric, References
 from nmt.metrics.checks import line_count_error, newstest2014_warning, refuse_subwords

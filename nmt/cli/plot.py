@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nmt.artefact import check_file_name, write_file
 from nmt.cli.command import Command
 from nmt.errors import UserError, one_line, quoted, unknown
+from nmt.files import check_file_name, write_file
 from nmt.log import log
 from nmt.options import REQUIRED, opt, options_class
 from nmt.pictures.figures import Curve, LineChart, check_matplotlib, draw_charts

@@ -8,10 +8,10 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from nmt.artefact import json_text, write_file
 from nmt.cli.command import Command
 from nmt.cli.tables import table_lines
 from nmt.errors import UserError, quoted
+from nmt.files import json_text, write_file
 from nmt.log import log
 from nmt.options import opt, options_class
 from nmt.pictures.page import html_page, html_table

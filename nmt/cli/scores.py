@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nmt.artefact import json_text
 from nmt.cli.tables import table_lines
 from nmt.errors import quoted
+from nmt.files import json_text
 from nmt.metrics.base import Score
 from nmt.metrics.significance import Comparison
 

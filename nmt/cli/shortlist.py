@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from nmt import opt, options_class
-from nmt.artefact import write_file
 from nmt.cli.command import Command
 from nmt.data.shards import PreparedData
 from nmt.data.shortlist import learn_shortlist, measure_coverage
 from nmt.errors import UserError, quoted
+from nmt.files import write_file
 from nmt.log import log
 from nmt.options import REQUIRED
 from nmt.signals import Signals

@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from nmt.artefact import lock_holder
 from nmt.cli.command import Command, print_json
 from nmt.cli.tables import table_lines
 from nmt.errors import quoted
+from nmt.locks import lock_holder
 from nmt.options import REQUIRED, opt, options_class
 from nmt.quantities import clock, size
 from nmt.report.history import read_records

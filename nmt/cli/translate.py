@@ -9,11 +9,11 @@ from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from nmt.artefact import to_json
 from nmt.cli.command import Command, Parts
 from nmt.cli.prompt import Prompt, is_terminal, is_typed
 from nmt.dist import MAX_WAIT_MINUTES, World
 from nmt.errors import UserError, quoted
+from nmt.files import to_json
 from nmt.log import log
 from nmt.options import MAX_PROCESSES, REQUIRED, opt, options_class
 from nmt.signals import Signals

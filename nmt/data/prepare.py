@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from nmt import opt, options_class
-from nmt.artefact import check_output, new_folder, to_json
+from nmt.artefact import check_output, new_folder
 from nmt.data.duplicates import without_duplicates
 from nmt.data.encode import CHUNK_PAIRS, BadLine, CountTask, EncodeTask, FilePair, TextTask, count_words
 from nmt.data.learn import SubwordSettings, learn_apart, sum_counts
@@ -22,6 +22,7 @@ from nmt.data.sets import CorpusOptions, SetStatistics, TextSet, text_sets, with
 from nmt.data.shards import DATA_KIND, REPORT_FILE, SetFacts, named_pipeline, write_facts
 from nmt.data.workers import in_order
 from nmt.errors import InputError, UserError, quoted
+from nmt.files import to_json
 from nmt.log import log
 from nmt.options import REQUIRED, as_dict
 from nmt.signals import Signals

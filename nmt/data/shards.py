@@ -14,10 +14,11 @@ from typing import Any, Final, Literal
 import msgspec
 import numpy as np
 
-from nmt.artefact import Artefact, to_json
+from nmt.artefact import Artefact
 from nmt.data.batching import Indices, micro_batches
 from nmt.data.row_files import SIDES, IdArray, RowFile, StoredColumn, id_type, read_lengths
 from nmt.errors import ArtefactError, UserError, expecting, quoted
+from nmt.files import to_json
 from nmt.runs import find_model
 from nmt.symbols import UNK, ColumnKind
 from nmt.text.pipeline import Pipeline

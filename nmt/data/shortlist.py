@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from nmt.artefact import write_file
 from nmt.data.batching import Indices
 from nmt.data.shards import Corpus
 from nmt.errors import ArtefactError, UserError, quoted
+from nmt.files import write_file
 from nmt.log import Bar, log
 from nmt.signals import StopCheck
 from nmt.symbols import BOS, SYMBOLS

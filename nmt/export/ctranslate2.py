@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 import torch
 from torch import Tensor, nn
 
-from nmt.artefact import new_folder, to_json
+from nmt.artefact import new_folder
 from nmt.checkpoint import LoadedModel
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.export.comparison import (
@@ -25,6 +25,7 @@ from nmt.export.comparison import (
     import_ctranslate2,
     tune_length_penalty,
 )
+from nmt.files import to_json
 from nmt.models.transformer import Transformer
 from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, FeedForward, Residual
 from nmt.signals import StopCheck

@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 from rich.cells import cell_len, set_cell_size
 
-from nmt.artefact import check_file_name, write_file
 from nmt.batch import flatten, make_batch
 from nmt.device import device_of
 from nmt.errors import InputError, UserError, quoted
+from nmt.files import check_file_name, write_file
 from nmt.models.base import Model
 from nmt.pictures.figures import POINTS_PER_INCH, check_matplotlib, render_figure
 from nmt.pictures.page import read_asset

@@ -13,11 +13,11 @@ from typing import Final, Literal
 import torch
 from torch import Tensor
 
-from nmt.artefact import json_text
 from nmt.decoders.base import Decoder
 from nmt.decoders.beam import Beam, Continuations
 from nmt.decoders.filters import Constraints
 from nmt.errors import UserError
+from nmt.files import json_text
 from nmt.models.base import Scorer
 from nmt.pictures.page import html_page
 from nmt.symbols import BOS, EOS

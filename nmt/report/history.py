@@ -10,8 +10,9 @@ import msgspec
 from safetensors import SafetensorError, safe_open
 
 from nmt import registry
-from nmt.artefact import Artefact, read_bytes
+from nmt.artefact import Artefact
 from nmt.errors import ArtefactError, UserError, expecting, naming, quoted
+from nmt.files import read_bytes
 from nmt.options import read_toml
 from nmt.report.status import METRICS_FILE, VALIDATION_PREFIX
 from nmt.runs import WEIGHTS, Checkpoints

@@ -6,8 +6,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from nmt.artefact import read_bytes, write_file
 from nmt.errors import ResourceError, expecting
+from nmt.files import read_bytes, write_file
 
 STATUS_FILE: Final = "status.json"
 EndReason = Literal["finished", "patience", "signal", "diverged", "full disk", "out of memory", "error"]

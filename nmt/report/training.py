@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from nmt.artefact import storage_error, write_file
-from nmt.errors import ResourceError, missing_package, naming, quoted
+from nmt.errors import ResourceError, missing_package, naming, quoted, storage_error
+from nmt.files import write_file
 from nmt.log import log
 from nmt.quantities import clock, operations, size
 from nmt.report.saved_status import STATUS_FILE, EndReason, RunEnd, SavedStatus, save_status

@@ -10,8 +10,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from nmt.artefact import Artefact, to_json
+from nmt.artefact import Artefact
 from nmt.errors import ArtefactError, UserError, expecting, quoted
+from nmt.files import to_json
 from nmt.text.corpus import clean, is_invisible
 from nmt.text.steps import NOT_TEXT_BUT_LF, TOKENIZERS, UNICODE_FORMS, Truecaser, UnicodeForm
 from nmt.text.vocabulary import SPACE_MARK, VOCABULARIES, EncodedTexts, SubwordName, Vocabulary

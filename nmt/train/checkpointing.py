@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from nmt import registry
-from nmt.artefact import Artefact, check_writable, remove_leftovers
+from nmt.artefact import Artefact, remove_leftovers
 from nmt.checkpoint import (
     TRAINING_TENSORS,
     ModelFacts,
@@ -21,6 +21,7 @@ from nmt.checkpoint import (
     read_tensors,
 )
 from nmt.errors import ArtefactError, UserError, expecting, quoted
+from nmt.files import check_writable
 from nmt.options import options_of
 from nmt.runs import TRAINING, WEIGHTS, find_model, update_of
 from nmt.text.pipeline import Pipeline

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import torch
 
-from nmt.artefact import write_file
 from nmt.data.loader import UpdateBatches
 from nmt.device import Memory
 from nmt.errors import DivergedError, Interrupted, UserError, is_out_of_memory, one_line
+from nmt.files import write_file
 from nmt.models.base import Model
 from nmt.options import as_dict, toml_line
 from nmt.report.saved_status import EndReason

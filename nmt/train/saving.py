@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from nmt.artefact import new_folder, to_json
+from nmt.artefact import new_folder
 from nmt.checkpoint import (
     TRAINING_TENSORS,
     flat_optimizer,
@@ -24,6 +24,7 @@ from nmt.checkpoint import (
 )
 from nmt.dist import full_tensor
 from nmt.errors import DivergedError, ResourceError
+from nmt.files import to_json
 from nmt.log import log
 from nmt.runs import TRAINING
 from nmt.train.checkpointing import SavedState

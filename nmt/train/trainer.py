@@ -7,9 +7,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn
 
-from nmt.artefact import Lock
 from nmt.data.loader import UpdateBatches, ahead
 from nmt.errors import Interrupted, ResourceError, UserError, quoted
+from nmt.locks import Lock
 from nmt.log import log
 from nmt.signals import Signals
 from nmt.train.checkpointing import resume

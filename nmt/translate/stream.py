@@ -12,8 +12,8 @@ from itertools import repeat
 from pathlib import Path
 from typing import BinaryIO
 
-from nmt.artefact import new_file
 from nmt.errors import InputError, naming
+from nmt.files import new_file
 from nmt.log import Bar, log
 from nmt.signals import Signals
 from nmt.text.corpus import bad_bytes, decode_line

@@ -12,17 +12,10 @@ import pytest
 from conftest import small_disk
 
 from nmt import artefact
-from nmt.artefact import (
-    Artefact,
-    Lock,
-    check_output,
-    new_file,
-    new_folder,
-    remove_artefact,
-    remove_leftovers,
-    write_file,
-)
+from nmt.artefact import Artefact, check_output, new_folder, remove_artefact, remove_leftovers
 from nmt.errors import ArtefactError, LockedError, ResourceError, UserError
+from nmt.files import new_file, write_file
+from nmt.locks import Lock
 from nmt.runs import Checkpoints
 
 
@@ -132,7 +125,7 @@ def test_a_writer_killed_in_the_middle_leaves_nothing_under_the_name_and_its_res
 LOCKER = """
 import sys, time
 from pathlib import Path
-from nmt.artefact import Lock
+from nmt.locks import Lock
 lock = Lock(Path(sys.argv[1]))
 print("locked", flush=True)
 time.sleep(60)
@@ -245,7 +238,7 @@ def test_what_cannot_be_removed_is_a_warning_with_its_path(tmp_path, capsys, mon
 WRITER = """
 import sys, time
 from pathlib import Path
-from nmt.artefact import new_file
+from nmt.files import new_file
 with new_file(Path(sys.argv[1])) as file:
     for i in range(1000):
         file.write(sys.argv[2].encode() * 100)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from conftest import small_disk, wait_for
 
-from nmt.artefact import MANIFEST, Artefact, new_folder, to_json
+from nmt.artefact import MANIFEST, Artefact, new_folder
 from nmt.data.duplicates import find_repeated
 from nmt.data.encode import Chunk, FilePair, decode
 from nmt.data.prepare import PrepareOptions, prepare
@@ -26,6 +26,7 @@ from nmt.data.row_files import SetWriter
 from nmt.data.sets import text_sets, with_counts
 from nmt.data.shards import PreparedData, SetFacts, write_facts
 from nmt.errors import ArtefactError, InputError, ResourceError, UserError
+from nmt.files import to_json
 from nmt.signals import Signals
 from nmt.symbols import UNK
 from nmt.text.corpus import read_lines

@@ -21,9 +21,9 @@ from typing import Final, NamedTuple
 import phases
 from disk import Disk
 
-from nmt.artefact import TEMPORARY_ENDING
 from nmt.cli.main import main
 from nmt.errors import UserError
+from nmt.files import TEMPORARY_ENDING
 
 KILL: Final = -1  # as in injector.c
 NEVER: Final = -1

@@ -19,13 +19,14 @@ from hypothesis.extra import numpy as arrays
 from scorers import RandomScorer, random_sources
 
 from nmt import registry
-from nmt.artefact import Artefact, new_folder, to_json
+from nmt.artefact import Artefact, new_folder
 from nmt.checkpoint import read_tensors, write_tensors
 from nmt.data.batching import micro_batches, permuted, plan_part
 from nmt.data.loader import Position
 from nmt.data.row_files import SetWriter
 from nmt.data.shards import Corpus, SetFacts
 from nmt.errors import ArtefactError
+from nmt.files import to_json
 from nmt.options import toml_line
 from nmt.symbols import EOS, UNK
 from nmt.text.corpus import count_lines, decode_line, raw_lines

@@ -11,7 +11,8 @@ from conftest import train_arguments, write_corpus
 from safetensors.numpy import load_file
 
 import nmt.train.averaging
-from nmt.artefact import new_folder, to_json
+from nmt.artefact import new_folder
+from nmt.files import to_json
 from nmt.runs import Checkpoints
 from nmt.train.averaging import chosen
 from nmt.train.options import AverageOptions

@@ -18,9 +18,10 @@ from torch.distributed import DistNetworkError
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 import nmt.cli.launch as launcher
-from nmt.artefact import Artefact, Lock
+from nmt.artefact import Artefact
 from nmt.dist import LAUNCHED, World
 from nmt.errors import RankFailed, ResourceError
+from nmt.locks import Lock
 from nmt.translate.distributed import ranges
 
 DRY = ["--dropout=0"]  # its draws are of the rank and the micro-batch

@@ -22,7 +22,7 @@ import pytest
 from conftest import small_disk
 from mirror_server import Server
 
-from nmt.artefact import Lock
+from nmt.locks import Lock
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 sys.path.insert(0, str(RECIPES))

@@ -13,9 +13,10 @@ import torch
 from conftest import small_disk, train_arguments
 from safetensors.torch import load_file, save
 
-from nmt.artefact import MANIFEST, new_folder, write_file
+from nmt.artefact import MANIFEST, new_folder
 from nmt.checkpoint import ModelFacts, load_model, weights_of, write_model
 from nmt.errors import ResourceError
+from nmt.files import write_file
 from nmt.report.training import Report
 from nmt.runs import Checkpoints, update_of
 from nmt.train import saving, trainer, update

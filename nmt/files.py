@@ -1,0 +1,143 @@
+"""Files that are written whole or not at all, read with their name in errors, and JSON in them."""
+
+import contextlib
+import fcntl
+import glob
+import hashlib
+import json
+import os
+import secrets
+import tempfile
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from nmt.errors import UserError, expecting, naming, quoted, storage_error
+from nmt.locks import holder_of
+
+TEMPORARY_ENDING: Final = ".partial"
+MAX_NAME: Final = 200  # characters of a file's name in that of its temporary, which must not exceed 255 bytes
+
+
+def sha256(path: Path) -> str:
+    """The sha256 of a file, in hexadecimal."""
+    with naming(path), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file."""
+    with naming(path):
+        return path.read_bytes()
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file. Raises ArtefactError for anything else."""
+    return parse_json(read_bytes(path), path)
+
+
+def parse_json(content: bytes, path: Path) -> Any:
+    with expecting("valid JSON", path):
+        return json.loads(content)
+
+
+def to_json(value: Any) -> bytes:
+    """A value as the content of a JSON file. Bytes of a file name that are not UTF-8 are escaped: JSON is UTF-8."""
+    return json_text(value).encode(errors="backslashreplace")
+
+
+def json_text(value: Any) -> str:
+    """A value as lines of JSON. A file name that is not UTF-8 keeps its surrogates, which stdout writes as its bytes."""
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+
+
+@contextlib.contextmanager
+def new_file(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
+    """Open a new file, which gets its name when the block ends: temporary name, fsync, rename, fsync of the folder.
+
+    needed: bytes to be written, if known
+    Raises ResourceError with this path for an OSError of the file, and leaves that of another file as it is.
+
+    The temporary name is new and no link, so that of two writers of one file the last to end wins, whole. Temporaries of
+    writers that were killed are removed.
+    """
+    name, folder = None, None
+    try:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        _remove_unused(path)
+        name, file = _new_locked_file(path, folder)
+        with file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(name, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.fsync(folder)
+    except BaseException as error:
+        if name is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=folder)
+        if isinstance(error, OSError) and _is_of_writing(error.filename, path):
+            raise storage_error(error, path, needed) from error
+        raise
+    finally:
+        if folder is not None:
+            os.close(folder)
+
+
+def _is_of_writing(name: Any, path: Path) -> bool:
+    """Whether an OSError with this file name, or with none, is of writing a file: of it, its folder or its temporary."""
+    is_named = isinstance(name, str) and name not in (str(path), str(path.parent))
+    return not is_named or name.startswith(_start_of_temporaries(path))
+
+
+def _start_of_temporaries(path: Path) -> str:
+    return f".{path.name[:MAX_NAME]}."
+
+
+def _new_locked_file(path: Path, folder: int) -> tuple[str, BinaryIO]:
+    """The name of a new temporary in an open folder, and the file, locked as long as it is open: it is in use."""
+    while True:
+        name = f"{_start_of_temporaries(path)}{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY_ENDING}"
+        handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder)
+        file = os.fdopen(handle, "wb")
+        with contextlib.suppress(OSError):  # held for a moment by a process that looks for unused files
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(handle).st_nlink:
+            return name, file
+        file.close()  # removed by that process
+
+
+def _remove_unused(path: Path) -> None:
+    """Remove the temporaries of a file whose writers were killed."""
+    start = _start_of_temporaries(path)
+    for unused in path.parent.glob(glob.escape(start) + "*" + TEMPORARY_ENDING):
+        is_own = unused.name.startswith(f"{start}{os.getpid()}-")  # a look at its lock would end it
+        with contextlib.suppress(OSError):  # of another user
+            if not is_own and not unused.is_dir() and holder_of(unused) is None:
+                unused.unlink(missing_ok=True)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file atomically."""
+    with new_file(path, len(data)) as file:
+        file.write(data)
+
+
+def check_writable(folder: Path) -> None:
+    """Raise ResourceError if no file can be made in a folder."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise storage_error(error, folder) from error
+
+
+def check_file_name(path: Path, endings: Collection[str], action: str) -> None:
+    """Raise UserError unless a file to write has one of these endings, and its folder exists.
+
+    action: start of the message: "a graph is drawn"
+    """
+    if path.suffix.lower() not in endings:
+        raise UserError(f"{quoted(path)}: {action} into a file whose name ends with {', '.join(endings)}")
+    if not path.parent.is_dir():
+        raise UserError(f"{quoted(path)}: there is no folder {quoted(path.parent)} (make it, or name another)")
