@@ -4,6 +4,7 @@ Reads JSON only, without torch, so that commands that need no network start fast
 """
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -79,15 +80,8 @@ class Checkpoints:
         Raises ArtefactError if there are checkpoints but none is whole, or if another version of nmt wrote the newest.
         """
         folders = self.named()
-        for folder in reversed(folders):
-            try:
-                artefact = Artefact(folder, "checkpoint")
-                artefact.check()
-                return artefact
-            except OtherFormatError:
-                raise
-            except ArtefactError as error:
-                log.warn(f"{error}; trying the previous checkpoint")
+        if artefact := newest_whole(folders):
+            return artefact
         if folders:
             raise ArtefactError(
                 f"{quoted(self.folder)}: {len(folders)} checkpoints, none of them whole (copy one back, or name another run)"
@@ -102,6 +96,23 @@ class Checkpoints:
             if folder not in keep:
                 with removing(folder):
                     remove_artefact(folder)
+
+
+def newest_whole(folders: Sequence[Path]) -> Artefact | None:
+    """The last whole checkpoint of some, with a warning for each damaged one after it.
+
+    Raises OtherFormatError if another version of nmt wrote the last one.
+    """
+    for folder in reversed(folders):
+        try:
+            artefact = Artefact(folder, "checkpoint")
+            artefact.check()
+            return artefact
+        except OtherFormatError:
+            raise
+        except ArtefactError as error:
+            log.warn(f"{error}; trying the previous checkpoint")
+    return None
 
 
 def _state(folder: Path) -> dict[str, Any]:

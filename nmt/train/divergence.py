@@ -3,9 +3,8 @@
 from typing import Final, NoReturn
 
 from nmt.artefact import Artefact
-from nmt.errors import ArtefactError, DivergedError
-from nmt.log import log
-from nmt.runs import update_of
+from nmt.errors import DivergedError
+from nmt.runs import newest_whole, update_of
 from nmt.train.checkpointing import SavedState, choice_of_leader, put_state, set_newer_aside
 from nmt.train.run import REDUCED_UPDATES, Rollback, Run
 from nmt.train.saving import finish_save
@@ -68,12 +67,5 @@ def _stop(run: Run, why: str, mend: str) -> NoReturn:
 
 def _last_good(run: Run) -> Artefact | None:
     """The newest whole checkpoint from before the first bad update; one for a signal alone would change the result."""
-    for folder in reversed(run.checkpoints.due()):
-        if update_of(folder) < run.progress.watch.since:
-            try:
-                artefact = Artefact(folder, "checkpoint")
-                artefact.check()
-                return artefact
-            except ArtefactError as error:
-                log.warn(f"{error}; trying the previous checkpoint")
-    return None
+    since = run.progress.watch.since
+    return newest_whole([folder for folder in run.checkpoints.due() if update_of(folder) < since])
