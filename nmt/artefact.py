@@ -25,7 +25,7 @@ from nmt.errors import (
     storage_error,
 )
 from nmt.files import TEMPORARY_ENDING, parse_json, read_bytes, read_json, sha256, to_json
-from nmt.locks import LOCK, Lock, holder_of, lock_holder
+from nmt.locks import LOCK, Lock, holder_of
 from nmt.log import log
 from nmt.version import __version__
 
@@ -225,7 +225,7 @@ def remove_leftovers(parent: Path) -> None:
                 _finish_replacement(path, parent / path.name[1 : -len(REPLACED_ENDING)])
             elif path.name.endswith(REMOVED_ENDING):
                 _finish_removal(path, parent / path.name[1 : -len(REMOVED_ENDING)])
-            elif lock_holder(path) is None:
+            elif holder_of(path / LOCK) is None:
                 shutil.rmtree(path)
 
 
@@ -249,9 +249,6 @@ class Artefact:
                     f"{quoted(path)}: damaged: {path.stat().st_size:,} bytes where {facts['size']:,} were written ({REPAIR})"
                 )
 
-    def __contains__(self, name: str) -> bool:
-        return name in self.manifest["files"]
-
     def path(self, name: str) -> Path:
         """The path of one of its files, after its sha256 is checked."""
         path = self.unchecked_path(name)
@@ -274,7 +271,7 @@ class Artefact:
 
     def unchecked_path(self, name: str) -> Path:
         """The path of one of its files, for a reader that checks what it reads itself."""
-        if name not in self:
+        if name not in self.manifest["files"]:
             raise ArtefactError(f"{quoted(self.folder)}: has no {quoted(name)} (made by another version of nmt?)")
         return self.folder / name
 

@@ -82,16 +82,11 @@ class Lock:
         self.close()
 
 
-def lock_holder(folder: Path) -> str | None:
-    """The host and process id of the process that holds the lock of a folder; None if it is free.
-
-    Do not call it in that process: the end of the look would end its lock, as POSIX demands.
-    """
-    return holder_of(folder / LOCK)
-
-
 def holder_of(path: Path) -> str | None:
-    """What a locked file says; None if it is not locked, not there, or a link."""
+    """What a locked file says, of a LOCK host and process id; None if it is not locked, not there, or a link.
+
+    Do not call it in the process that locked it: the end of the look would end its lock, as POSIX demands.
+    """
     try:
         with open(path, "rb", opener=open_without_following) as file:
             try:

@@ -285,22 +285,6 @@ def choose(kind: str, name: str, values: Mapping[str, Any] = NO_VALUES) -> Part:
     return Part(kind, name, make(cls, {**values, **inner}))
 
 
-def choose_strictly(kind: str, name: str, values: Mapping[str, Any], source: str) -> Part:
-    """As `choose`, with UserError for a key that no option has.
-
-    values: as for `choose`; dashes count as underscores, and a mapping holds the values below its key, as in `flat`
-    source: of the values, as messages name it
-    """
-    values = flat(values)
-    known = {option.key for option in options_within(kind, name, choice_from(values))}
-    for key in values:
-        if key not in known:
-            raise UserError(
-                f"{source}: {unknown(f'option of {kind} {name}', key, known, f'nmt describe {kind} {name}')}"
-            )
-    return choose(kind, name, values)
-
-
 def values_below(path: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """The values whose keys begin with a path and a dot, by the rest of the key."""
     return {key[len(path) + 1 :]: value for key, value in values.items() if key.startswith(f"{path}.")}

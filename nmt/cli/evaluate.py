@@ -204,7 +204,6 @@ def _warn_of_newstest2014(names: Sequence[str], num_lines: int) -> None:
 
 def _translate(options: EvaluateOptions, parts: Parts, model: str, source: System) -> System:
     """Translate the source lines with a model."""
-    from nmt.translate.line_warnings import LineWarnings
     from nmt.translate.open import open_translator
     from nmt.translate.options import TranslatorOptions
 
@@ -215,11 +214,8 @@ def _translate(options: EvaluateOptions, parts: Parts, model: str, source: Syste
         check_language(options.target_lang or language)
     log.detail(f"{model}: {translator.decoder.signature} on {translator.device}")
     with Signals() as signals:
-        translations = translator.translate(source.lines, signals.check)
-    warnings = LineWarnings(source.name, length_flag="")
-    warnings.add_translations(translations)
-    lines = [translation.text for translation in translations]
-    return System(model, lines, translator.decoder.signature, language, warnings.num_failed)
+        lines, num_failed = translator.texts(source.lines, source.name, signals.check)
+    return System(model, lines, translator.decoder.signature, language, num_failed)
 
 
 def _print_scores(

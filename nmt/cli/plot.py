@@ -3,7 +3,6 @@
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +34,8 @@ ONLY_BY_NAME: Final = (
 )  # drawn when --values names them
 PICTURES: Final = (".svg", ".png", ".html")
 
+RunRecords = tuple[str, Sequence[Record]]  # the name of a run's folder, and its records, updates before validations
+
 
 @options_class
 class PlotOptions:
@@ -51,36 +52,18 @@ class PlotOptions:
     )
 
 
-@dataclass(frozen=True)
-class RunRecords:
-    """The records of a run, updates before validations. name: its folder"""
-
-    name: str
-    records: Sequence[Record]
-
-    def points(self, axis: str, name: str) -> list[tuple[float, float]]:
-        """Up to MAX_POINTS points (updates or EFLOP, value): the last place of a group of points, at their mean height."""
-        points = [
-            (place, record.values[name])
-            for record in self.records
-            if name in record.values and (place := record.update if axis == "updates" else record.eflop) is not None
-        ]
-        size = max(1, -(-len(points) // MAX_POINTS))
-        groups = [points[start : start + size] for start in range(0, len(points), size)]
-        return [(group[-1][0], sum(y for _, y in group) / len(group)) for group in groups]
-
-
 def run(options: PlotOptions) -> None:
     """Draw the curves of runs over their updates: losses, metrics, learning rate."""
     output = None if options.output is None else Path(options.output)
     if output is not None:
         check_file_name(output, PICTURES, "curves are drawn")
         check_matplotlib(f"--output {quoted(output)}")
-    runs, values = [], [name for text in options.values for name in text.split(",") if name]
+    runs: list[RunRecords] = []
+    values = [name for text in options.values for name in text.split(",") if name]
     with log.progress("reading runs", len(options.runs), "runs") as bar:
         for name in options.runs:
             updates, validations = read_records(Path(name))
-            runs.append(RunRecords(one_line(name), [*updates, *validations]))
+            runs.append((one_line(name), [*updates, *validations]))
             bar.advance()
         charts = line_charts(runs, values, ("updates", "EFLOP") if _is_page(output) else ("updates",))
     if not charts:
@@ -95,16 +78,28 @@ def run(options: PlotOptions) -> None:
         else:
             content = draw_charts(charts, output.suffix.lower().removeprefix("."))
     write_file(output, content)
-    log.info(f"{quoted(output)}: charts of {', '.join(run.name for run in runs)}")
+    log.info(f"{quoted(output)}: charts of {', '.join(name for name, _ in runs)}")
 
 
 def _is_page(output: Path | None) -> bool:
     return output is not None and output.suffix.lower() == ".html"
 
 
+def _points(records: Sequence[Record], axis: str, name: str) -> list[tuple[float, float]]:
+    """Up to MAX_POINTS points (updates or EFLOP, value): the last place of a group of points, at their mean height."""
+    points = [
+        (place, record.values[name])
+        for record in records
+        if name in record.values and (place := record.update if axis == "updates" else record.eflop) is not None
+    ]
+    size = max(1, -(-len(points) // MAX_POINTS))
+    groups = [points[start : start + size] for start in range(0, len(points), size)]
+    return [(group[-1][0], sum(y for _, y in group) / len(group)) for group in groups]
+
+
 def line_charts(runs: Sequence[RunRecords], values: Sequence[str], axes: Sequence[str]) -> list[LineChart]:
     """A chart of each number by each axis; a chart without points is left out. values: their names, or none for the usual"""
-    recorded = dict.fromkeys(name for run in runs for record in run.records for name in record.values)
+    recorded = dict.fromkeys(name for _, records in runs for record in records for name in record.values)
     usual = [*CHARTS, *(name for name in recorded if name not in CHARTS and name not in ONLY_BY_NAME)]
     for name in values:
         if name not in recorded:
@@ -113,7 +108,7 @@ def line_charts(runs: Sequence[RunRecords], values: Sequence[str], axes: Sequenc
     for name in values or usual:
         title, unit = CHARTS.get(name) or _title(name)
         for axis in axes:
-            curves = [Curve(run.name, run.points(axis, name)) for run in runs]
+            curves = [Curve(run, _points(records, axis, name)) for run, records in runs]
             if any(curve.points for curve in curves):
                 charts.append(LineChart(f"{title} by {axis}" if len(axes) > 1 else title, axis, unit, curves))
     return charts

@@ -16,7 +16,7 @@ from nmt.log import log
 from nmt.options import opt, options_class
 from nmt.pictures.page import html_page, html_table
 from nmt.report.history import History, SavedScore, TranslationStats, read_bleu, read_run, read_stats
-from nmt.report.table2 import EN_DE, EN_FR, SUSTAINED_TFLOPS, TABLE_2, PublishedResult, estimate
+from nmt.report.table2 import EN_DE, EN_FR, SUSTAINED_TFLOPS, TABLE_2, estimate
 
 COST_LEGEND: Final = (
     "cost and counted are floating-point operations of training. cost: devices x sustained TFLOPS x seconds, as the paper "
@@ -185,7 +185,7 @@ def report_table(
     published = [EN_DE.title(), EN_FR.title()]
     rows = []
     for system in TABLE_2:
-        cells = {pair.title(): _published(cell) for pair, cell in system.cells.items()}
+        cells = {pair.title(): (f"{it.bleu:.2f}".removesuffix("0"), it.cost) for pair, it in system.cells.items()}
         rows.append((system.system, cells, system.counted))
     for run in runs:
         label = f"{quoted(run.folder)}: {run.preset or quoted(run.model)}, {run.parameters / 1e6:.1f}M"
@@ -205,10 +205,6 @@ def report_table(
     ]
     speeds = [_speeds(run, stats.get(str(run.folder))) for run in runs]
     return ReportTable(header, texts, len(TABLE_2), speeds, _notes(runs, scores, tflops))
-
-
-def _published(cell: PublishedResult) -> tuple[str, float | None]:
-    return f"{cell.bleu:.2f}".removesuffix("0"), cell.cost
 
 
 def _speeds(run: History, stats: TranslationStats | None) -> list[str]:

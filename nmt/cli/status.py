@@ -9,7 +9,7 @@ from typing import Any, Final
 from nmt.cli.command import Command, print_json
 from nmt.cli.tables import table_lines
 from nmt.errors import quoted
-from nmt.locks import lock_holder
+from nmt.locks import LOCK, holder_of
 from nmt.options import REQUIRED, opt, options_class
 from nmt.quantities import clock, size
 from nmt.report.history import read_records
@@ -43,7 +43,7 @@ def run(options: StatusOptions) -> None:
 def run_status(folder: Path) -> dict[str, Any]:
     """The values of `nmt status --json`; unknown ones are None. Raises UserError if the folder is no run."""
     updates, validations = read_records(folder)
-    saved, holder = read_status(folder / STATUS_FILE), lock_holder(folder)
+    saved, holder = read_status(folder / STATUS_FILE), holder_of(folder / LOCK)
     last = updates[-1] if updates else None
     values = {} if last is None else last.values
     checkpoints = Checkpoints(folder)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 import numpy as np
@@ -113,7 +113,6 @@ class PreparedData:
 
     def __init__(self, folder: Path) -> None:
         self.artefact = Artefact(folder, DATA_KIND)
-        self.manifest: dict[str, Any] = self.artefact.manifest
         self.pipeline = Pipeline.load(self.artefact)
         content = self.artefact.read(SETS_FILE)
         with expecting("a list of sets", folder / SETS_FILE):
@@ -127,7 +126,7 @@ class PreparedData:
     @property
     def fingerprint(self) -> str:
         """sha256 over the training data's files and the pipeline: the same for the same training data."""
-        files = self.manifest["files"]
+        files = self.artefact.manifest["files"]
         rows = [f"{name} {files[name]['sha256']}\n" for name in sorted(files) if name.startswith("train.")]
         return hashlib.sha256("".join([*rows, self.pipeline.hash]).encode()).hexdigest()
 

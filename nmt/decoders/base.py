@@ -111,17 +111,14 @@ Choose = Callable[[Tensor, Tensor, int], Tensor]
 """(log_probs (N, V), rows (N,) each in 0..B*W-1, step from 1) -> tokens (N,)."""
 
 
-def run_search(
-    scorer: Scorer, source: Tensor, num_paths: int, limits: Sequence[int], filters: Filters, choose: Choose
-) -> list[Hypothesis]:
+def run_search(scorer: Scorer, source: Tensor, num_paths: int, filters: Filters, choose: Choose) -> list[Hypothesis]:
     """Search along independent paths, one token per step and never revised.
 
     num_paths: W, paths per row of source (B, S)
-    limits: most tokens of a translation of each row; a longer hypothesis is ended there
     choose: picks the next token of each path
     returns: B * W hypotheses, each scored by its log-probability
     """
-    device, W = source.device, num_paths
+    device, W, limits = source.device, num_paths, filters.limits
     rows = torch.arange(len(limits) * W, device=device)  # the paths that are alive
     row_limits = torch.tensor(limits, device=device).repeat_interleave(W)
     prefixes = torch.full((len(rows), max(limits) + 1), EOS, device=device)  # of all paths

@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 
 from nmt import register
 from nmt.decoders.base import Decoder, Hypothesis, alive_sentences
-from nmt.decoders.filters import Constraints, Filters, Prefixes, token_limits
+from nmt.decoders.filters import Constraints, Filters, Prefixes
 from nmt.decoders.options import BeamOptions
 from nmt.errors import UserError
 from nmt.models.base import Scorer
@@ -259,16 +259,15 @@ class Beam(Decoder):
 
         A hypothesis of the greatest length is ended there, and the log-probability of its EOS counts.
         """
-        limits = token_limits(self.options, source, constraints)
-        beams = self.beams(self.options, limits, source, constraints)
-        filters = Filters(self.options, constraints, source.device, self.target)
+        filters = Filters(self.options, constraints, source, self.target)
+        beams = self.beams(self.options, filters.limits, source, constraints)
         beams.observer = self.observer
         state, groups = scorer.start(source), torch.arange(beams.groups, device=source.device)
         state.watched = self.options.coverage_penalty > 0
         if beams.groups > 1:
             state.reorder(beams.numbers // beams.groups)
         tokens = torch.full_like(beams.numbers, BOS)
-        for _ in range(max(limits) + 1):
+        for _ in range(max(filters.limits) + 1):
             log_probs, state = scorer.step(tokens, state)
             if state.watched and state.attention is None:
                 raise UserError("--coverage-penalty: the model has no attention to compute it from (leave it out)")

@@ -63,15 +63,16 @@ class Filters:
 
     constraints: of each source row
     target: the text of target tokens; needed if a request avoids texts
+    limits: see `token_limits`
     """
 
     def __init__(
-        self, options: SearchOptions, constraints: Sequence[Constraints], device: torch.device, target: Target | None
+        self, options: SearchOptions, constraints: Sequence[Constraints], source: Tensor, target: Target | None
     ) -> None:
-        self.options = options
+        self.options, self.limits = options, token_limits(options, source, constraints)
         prefixes = [constraint.prefix for constraint in constraints]
         self._prefix_lengths = list(map(len, prefixes))
-        self._prefix_tokens = torch.tensor(list(zip_longest(*prefixes, fillvalue=PAD)), device=device)  # P B
+        self._prefix_tokens = torch.tensor(list(zip_longest(*prefixes, fillvalue=PAD)), device=source.device)  # P B
         self._automata: list[Automaton | None] = [None] * len(constraints)
         if any(constraint.avoid for constraint in constraints):
             if target is None:

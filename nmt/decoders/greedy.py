@@ -6,7 +6,7 @@ from torch import Tensor
 
 from nmt import register
 from nmt.decoders.base import Decoder, Hypothesis, run_search
-from nmt.decoders.filters import Constraints, Filters, token_limits
+from nmt.decoders.filters import Constraints, Filters
 from nmt.decoders.options import SearchOptions
 from nmt.models.base import Scorer
 
@@ -17,7 +17,6 @@ class Greedy(Decoder):
 
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
         """See Decoder; one hypothesis per sentence, scored by its log-probability."""
-        filters = Filters(self.options, constraints, source.device, self.target)
-        limits = token_limits(self.options, source, constraints)
-        hypotheses = run_search(scorer, source, 1, limits, filters, lambda log_probs, rows, step: log_probs.argmax(1))
+        filters = Filters(self.options, constraints, source, self.target)
+        hypotheses = run_search(scorer, source, 1, filters, lambda log_probs, rows, step: log_probs.argmax(1))
         return [[hypothesis] for hypothesis in hypotheses]

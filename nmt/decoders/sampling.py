@@ -18,7 +18,7 @@ from torch import Tensor
 
 from nmt import register
 from nmt.decoders.base import Decoder, Hypothesis, run_search
-from nmt.decoders.filters import Constraints, Filters, token_limits
+from nmt.decoders.filters import Constraints, Filters
 from nmt.decoders.options import SamplingOptions
 from nmt.models.base import Scorer
 from nmt.symbols import PAD
@@ -39,14 +39,13 @@ class Sampling(Decoder):
 
     def decode(self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints]) -> list[list[Hypothesis]]:
         """See Decoder; n_best independent samples per sentence, with the Scorer's own log-probabilities."""
-        filters = Filters(self.options, constraints, source.device, self.target)
-        limits = token_limits(self.options, source, constraints)
+        filters = Filters(self.options, constraints, source, self.target)
         keys = _keys(self.options.sampling_seed, self.variation, source, self.n_best)  # B n_best
         samples: list[list[Hypothesis]] = [[] for _ in constraints]
         for some_keys in keys.split(MAX_SAMPLES_AT_ONCE, 1):
             W = some_keys.shape[1]
             choose = partial(self._choose, some_keys.flatten())
-            hypotheses = run_search(scorer, source, W, limits, filters, choose)
+            hypotheses = run_search(scorer, source, W, filters, choose)
             for sentence, of_sentence in enumerate(samples):
                 of_sentence += hypotheses[sentence * W : (sentence + 1) * W]
         return [sorted(of_sentence, key=lambda sample: -sample.score) for of_sentence in samples]

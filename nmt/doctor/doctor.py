@@ -147,19 +147,18 @@ def _open(options: DoctorOptions) -> tuple[list[PairSet], tuple[str, str], Pipel
     languages, pipeline = options.languages, None
     if options.vocabulary is not None:
         pipeline = named_pipeline(Path(options.vocabulary), languages)
-    sets = [PairSet(text.kind, text.name, list(map(CorpusPart.of_files, text.files))) for text in text_sets(options)]
+    sets = [PairSet(text.kind, text.name, list(map(CorpusPart, text.files))) for text in text_sets(options)]
     return sets, languages, pipeline, []
 
 
 def _prepared_sets(folder: Path, prepared: PreparedData) -> list[PairSet]:
-    place = str(folder / "train")
-    train = CorpusPart((place, place), (prepared.train, prepared.pipeline))
+    train = CorpusPart(FilePair(folder / "train", folder / "train"), (prepared.train, prepared.pipeline))
     sets = [PairSet("train", "train", [train])] if len(prepared.train) else []
     kinds: tuple[Kind, Kind] = ("valid", "test")
     for kind in kinds:
         for name in getattr(prepared, kind):
             source, target = (prepared.artefact.path(f"{kind}.{name}.{side}.txt") for side in SIDES)
-            sets.append(PairSet(kind, name, [CorpusPart.of_files(FilePair(source, target))]))
+            sets.append(PairSet(kind, name, [CorpusPart(FilePair(source, target))]))
     return sets
 
 

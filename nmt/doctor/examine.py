@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.data.duplicates import Keys
-from nmt.data.encode import KEPT, REASONS, LengthFilter
+from nmt.data.encode import KEPT, REASONS, Chunk, LengthFilter
 from nmt.data.row_files import SIDES
 from nmt.data.sets import zero_counts
 from nmt.doctor.findings import FindingCounts
@@ -36,20 +35,6 @@ MOJIBAKE: Final = re.compile("[ÂÃ][\x80-\xbfŒœŠšŸŽžƒˆ˜–—‘’�
 SUSPECT: Final = re.compile("[&<ÂÃâ\ufffd]")  # every match of MARKUP and MOJIBAKE has one of these
 DIGIT: Final = re.compile(r"\d")
 NOT_WORDS: Final = re.compile(r"[\W_]+")
-
-
-@dataclass(frozen=True)
-class LinePairs:
-    """N lines of both sides.
-
-    places: the name of each side's file, for FILE:LINE
-    numbers: (N,) of the lines, counted from 1
-    """
-
-    places: tuple[str, str]
-    numbers: Sequence[int]
-    source: list[bytes]
-    target: list[bytes]
 
 
 def _no_keys() -> Any:
@@ -91,7 +76,7 @@ class ExaminedPairs:
 
 @dataclass(frozen=True)
 class ExaminePairs:
-    """The task of a worker: LinePairs -> ExaminedPairs.
+    """The task of a worker: Chunk -> ExaminedPairs.
 
     languages: codes of source and target
     pipeline: None leaves out the checks that need a vocabulary
@@ -106,7 +91,7 @@ class ExaminePairs:
     max_examples: int
     loose: bool
 
-    def __call__(self, lines: LinePairs) -> ExaminedPairs:
+    def __call__(self, lines: Chunk) -> ExaminedPairs:
         examined = ExaminedPairs(len(lines.numbers), FindingCounts(self.max_examples))
         texts = self._check_side(lines, 0, examined.counts), self._check_side(lines, 1, examined.counts)
         self._check_pairs(lines, texts, examined.counts)
@@ -118,9 +103,9 @@ class ExaminePairs:
             examined.loose_keys = keys_of(NOT_WORDS.sub("", text.casefold()) for text in texts[0])
         return examined
 
-    def _check_side(self, lines: LinePairs, side: int, counts: FindingCounts) -> list[str]:
+    def _check_side(self, lines: Chunk, side: int, counts: FindingCounts) -> list[str]:
         """Check the lines of one side alone; returns their texts."""
-        name, place, scripts = SIDES[side], lines.places[side], scripts_of(self.languages[side])
+        name, place, scripts = SIDES[side], lines.files.paths[side], scripts_of(self.languages[side])
         texts = []
         rows = (lines.source, lines.target)[side]
         any_control = CONTROL.search(b"".join(rows).replace(b"\r\n", b"\n").decode(errors="replace"))
@@ -146,17 +131,17 @@ class ExaminePairs:
                 counts.add("wrong-script", name, f"{place}:{number}", f"({script}) {text}")
         return texts
 
-    def _check_pairs(self, lines: LinePairs, texts: tuple[list[str], list[str]], counts: FindingCounts) -> None:
+    def _check_pairs(self, lines: Chunk, texts: tuple[list[str], list[str]], counts: FindingCounts) -> None:
         """Compare the sides of each pair."""
         worth = [character_worth(language) for language in self.languages]
         source_language, target_language = map(base_language, self.languages)
         distinguishable = source_language != target_language and any(map(is_profiled, self.languages))
         for number, source, target in zip(lines.numbers, *texts, strict=True):
-            place = f"{lines.places[0]}:{number}"
+            place = f"{lines.files.paths[0]}:{number}"
             if not source.strip() or not target.strip():
                 if source.strip() or target.strip():
                     blank = int(bool(source.strip()))
-                    counts.add("blank-one-side", SIDES[blank], f"{lines.places[blank]}:{number}", source + target)
+                    counts.add("blank-one-side", SIDES[blank], f"{lines.files.paths[blank]}:{number}", source + target)
                 else:
                     counts.add("blank-both-sides", "pair", place)
                 continue
@@ -173,14 +158,14 @@ class ExaminePairs:
                 if digits[0] != digits[1] and sorted(map(int, digits[0])) != sorted(map(int, digits[1])):
                     counts.add("numbers-differ", "pair", place, source, target)
 
-    def _check_languages(self, lines: LinePairs, number: int, source: str, target: str, counts: FindingCounts) -> None:
+    def _check_languages(self, lines: Chunk, number: int, source: str, target: str, counts: FindingCounts) -> None:
         """Count a swapped pair, or else each side that is in another language."""
         expected = base_language(self.languages[0]), base_language(self.languages[1])
         guesses = guess_language(source), guess_language(target)
         if all(map(is_profiled, expected)) and None not in guesses:
             counts.of["swapped", "pair"] += 1
             if guesses == expected[::-1]:
-                counts.add("swapped", "pair", f"{lines.places[0]}:{number}", source, target)
+                counts.add("swapped", "pair", f"{lines.files.paths[0]}:{number}", source, target)
                 return
         for side, (language, guess) in enumerate(zip(expected, guesses, strict=True)):
             if guess is None or not is_profiled(language):
@@ -188,9 +173,9 @@ class ExaminePairs:
             counts.of["wrong-language", SIDES[side]] += 1
             if guess != language:
                 text = f"({guess}) {(source, target)[side]}"
-                counts.add("wrong-language", SIDES[side], f"{lines.places[side]}:{number}", text)
+                counts.add("wrong-language", SIDES[side], f"{lines.files.paths[side]}:{number}", text)
 
-    def _measure(self, lines: LinePairs, texts: tuple[list[str], list[str]], examined: ExaminedPairs) -> None:
+    def _measure(self, lines: Chunk, texts: tuple[list[str], list[str]], examined: ExaminedPairs) -> None:
         """Measure lengths; with a vocabulary count tokens, unknown ones, and the pairs that the filter would drop."""
         characters = np.array([list(map(len, side)) for side in texts], dtype=np.int64).T
         examined.characters += characters.sum(axis=0)
@@ -214,12 +199,12 @@ class ExaminePairs:
                     missing = _characters_without_entry(side, text)
                     examined.unknown[i].update(missing)
                     example = f"({' '.join(sorted(missing))}) {text}"
-                place, times = f"{lines.places[i]}:{lines.numbers[row]}", int(encoded[i].unknown[row])
+                place, times = f"{lines.files.paths[i]}:{lines.numbers[row]}", int(encoded[i].unknown[row])
                 examined.counts.add("unknown-tokens", SIDES[i], place, example, times=times)
         if self.length_filter is not None:
             reasons = self.length_filter.reasons(lengths, characters)
             for i in np.flatnonzero(reasons != KEPT).tolist():
-                place = f"{lines.places[0]}:{lines.numbers[i]}"
+                place = f"{lines.files.paths[0]}:{lines.numbers[i]}"
                 examined.counts.add("dropped", "pair", place, texts[0][i], texts[1][i], detail=REASONS[reasons[i]])
 
 

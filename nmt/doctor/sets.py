@@ -6,10 +6,9 @@ from itertools import compress, count, islice
 
 import numpy as np
 
-from nmt.data.encode import CHUNK_PAIRS, FilePair
+from nmt.data.encode import CHUNK_PAIRS, Chunk, FilePair
 from nmt.data.sets import Kind, set_label
 from nmt.data.shards import Corpus
-from nmt.doctor.examine import LinePairs
 from nmt.doctor.findings import Example, Finding
 from nmt.errors import quoted
 from nmt.signals import Signals
@@ -19,26 +18,22 @@ from nmt.text.pipeline import Pipeline
 
 @dataclass(frozen=True)
 class CorpusPart:
-    """A pair of files, or the training pairs of prepared data. places: the name of each side, for FILE:LINE"""
+    """A pair of files, or the training pairs of prepared data, for which `files` are names in FILE:LINE."""
 
-    places: tuple[str, str]
-    content: FilePair | tuple[Corpus, Pipeline]
+    files: FilePair
+    prepared: tuple[Corpus, Pipeline] | None = None
 
     def count(self, signals: Signals) -> tuple[int, int]:
         """The number of lines of both sides."""
-        if isinstance(self.content, FilePair):
-            return count_lines(self.content.source, signals.check), count_lines(self.content.target, signals.check)
-        return len(self.content[0]), len(self.content[0])
+        if self.prepared is None:
+            return count_lines(self.files.source, signals.check), count_lines(self.files.target, signals.check)
+        return len(self.prepared[0]), len(self.prepared[0])
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
         """The pairs of lines, up to the end of the shorter side."""
-        if isinstance(self.content, FilePair):
-            return zip(raw_lines(self.content.source), raw_lines(self.content.target), strict=False)
-        return _decoded_rows(*self.content)
-
-    @classmethod
-    def of_files(cls, files: FilePair) -> "CorpusPart":
-        return cls((str(files.source), str(files.target)), files)
+        if self.prepared is None:
+            return zip(raw_lines(self.files.source), raw_lines(self.files.target), strict=False)
+        return _decoded_rows(*self.prepared)
 
 
 def _decoded_rows(corpus: Corpus, pipeline: Pipeline) -> Iterator[tuple[bytes, bytes]]:
@@ -69,24 +64,24 @@ class PairSet:
         for part in self.parts:
             source, target = part.count(signals)
             if source != target:
-                place = f"{part.places[source < target]}:{min(source, target) + 1}"
-                text = f"{quoted(part.places[0])} has {source:,} lines, {quoted(part.places[1])} has {target:,}"
+                place = f"{part.files.paths[source < target]}:{min(source, target) + 1}"
+                text = f"{quoted(part.files.source)} has {source:,} lines, {quoted(part.files.target)} has {target:,}"
                 sizes = abs(source - target), max(source, target)
                 self.findings.append(Finding("line-counts", self.label, "pair", *sizes, "", [Example(place, text)]))
             self._starts.append(self.num_pairs)
             self.num_pairs += min(source, target)
         self.num_examined = min(max_pairs or self.num_pairs, self.num_pairs)
         if not self.num_pairs:
-            example = Example(self.parts[0].places[0], "no pair of lines")
+            example = Example(str(self.parts[0].files.source), "no pair of lines")
             self.findings.append(Finding("no-lines", self.label, "pair", 1, 1, "", [example]))
 
     def place(self, index: int) -> str:
         """FILE:LINE of the source of an examined pair."""
         row = -(-(index + 1) * self.num_pairs // self.num_examined) - 1
         part = int(np.searchsorted(self._starts, row, side="right")) - 1
-        return f"{self.parts[part].places[0]}:{row - self._starts[part] + 1}"
+        return f"{self.parts[part].files.source}:{row - self._starts[part] + 1}"
 
-    def chunks(self) -> Iterator[LinePairs]:
+    def chunks(self) -> Iterator[Chunk]:
         """The pairs to examine, of at most CHUNK_PAIRS pairs of the set at a time."""
         sampled = self.num_examined < self.num_pairs
         for part, start in zip(self.parts, self._starts, strict=True):
@@ -95,11 +90,11 @@ class PairSet:
                 chunk = list(islice(rows, CHUNK_PAIRS))
                 if not chunk:
                     break
-                numbers: Sequence[int] = range(first, first + len(chunk))
+                numbers = np.arange(first, first + len(chunk))
                 if sampled:
                     before = np.arange(start + first - 1, start + first + len(chunk)) * self.num_examined
                     chosen = np.diff(before // self.num_pairs) > 0
-                    numbers, chunk = list(compress(numbers, chosen)), list(compress(chunk, chosen))
+                    numbers, chunk = numbers[chosen], list(compress(chunk, chosen))
                 if chunk:
                     sources, targets = zip(*chunk, strict=True)
-                    yield LinePairs(part.places, numbers, list(sources), list(targets))
+                    yield Chunk(part.files, numbers, list(sources), list(targets))

@@ -20,7 +20,6 @@ from nmt.signals import StopCheck
 from nmt.symbols import EOS, SYMBOLS
 from nmt.text.pipeline import Pipeline
 from nmt.translate.forced_decoding import target_log_probs
-from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.translator import Translator
 
@@ -224,9 +223,7 @@ def tune_length_penalty(
     """Translate a development set by our default search, and by the engine's beam search with each of PENALTIES."""
     pipeline, decoder = loaded.pipeline, registry.build(registry.choose("decoder", "beam"))
     options = TranslatorOptions(batch_tokens=TUNING_BATCH_TOKENS, max_source_length=MAX_SOURCE_TOKENS)
-    results = Translator(pipeline, loaded.model, options, decoder).translate(dev.sources, check)
-    LineWarnings(dev.source, length_flag="").add_translations(results)
-    translations = [translation.text for translation in results]
+    translations, _ = Translator(pipeline, loaded.model, options, decoder).texts(dev.sources, dev.source, check)
     bleu = Bleu(BleuOptions())
     ours = bleu(translations, [dev.references])
     lines = [ids[:MAX_SOURCE_TOKENS].tolist() for ids in pipeline.source.encode_batch(dev.sources).rows()]

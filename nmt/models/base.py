@@ -230,8 +230,8 @@ class Model(nn.Module, Scorer):
         return {name: batch.num_target_tokens for name in self.auxiliary_losses}
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        """The trainable parameters in groups that an optimizer treats alike; by default a single group."""
-        return [ParameterGroup("all", [parameter for parameter in self.parameters() if parameter.requires_grad])]
+        """The parameters in groups that an optimizer treats alike; by default a single group. Frozen ones are left out later."""
+        return [ParameterGroup("all", list(self.parameters()))]
 
     def begin_update(self, number: int) -> None:
         """Called before each update. number: from 1"""

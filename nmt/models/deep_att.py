@@ -101,14 +101,11 @@ class DeepAtt(Model):
         tables = [*self.source_embedding.parameters(), *self.target_embedding.parameters()]
         tables = list(dict.fromkeys(tables))  # which may be one
         named = {id(parameter) for parameter in [*recurrent, *tables]}
-        groups = [
+        return [
             ParameterGroup("recurrent", recurrent, self.options.recurrent_lr_factor),
             ParameterGroup("embeddings", tables, weight_decay=0.0),
             ParameterGroup("others", [parameter for parameter in self.parameters() if id(parameter) not in named]),
         ]
-        for group in groups:
-            group.parameters[:] = [parameter for parameter in group.parameters if parameter.requires_grad]
-        return groups
 
     def forward(self, batch: Batch) -> Output:
         """See Model. Only the first decoder layer runs token by token with attention."""

@@ -16,7 +16,6 @@ from nmt.models.experts import expert_shape, predicting_positions
 from nmt.models.options import LanguageModelOptions
 from nmt.nn.attention import AttentionShape
 from nmt.nn.cost import linear_flops
-from nmt.nn.dropout import dropout
 from nmt.nn.layers import EPSILON, CausalLayer, LayerShape
 from nmt.nn.linear import Linear, Projection
 from nmt.nn.moe import LOSS_NAMES, Balance
@@ -58,8 +57,7 @@ class LanguageModel(Model):
 
     def embed(self, tokens: Tensor, position: int) -> Tensor:
         """sqrt(d_model) * embedding + position, then dropout: (B, T, D). tokens: (B, T), the first at `position`"""
-        vectors = self.embedding(tokens) * math.sqrt(self.width) + self.positions(position, tokens.shape[1])
-        return dropout(vectors, self.options.dropout, self.training)
+        return self._dropout(self.embedding(tokens) * math.sqrt(self.width) + self.positions(position, tokens.shape[1]))
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
         """See Model. Masked attention scores are computed, and count."""

@@ -36,16 +36,15 @@ def _probability(default: float, where: str) -> Any:
     return opt(default, f"probability, {where}", minimum=0, below=1)
 
 
-def _check_expert_layers(every: int, layers: int) -> None:
-    if every > layers:
-        raise ValueError(f"--expert-every {every}: must be at most {layers}, or no layer has experts")
-
-
-def _check_experts(experts: int, active: int, groups: int) -> None:
-    if experts % groups:
-        raise ValueError(f"--experts {experts}: must be a multiple of --expert-groups {groups}")
-    if active > (largest := experts if groups == 1 else min(groups, experts // groups)):
-        raise ValueError(f"--active-experts {active}: must be at most {largest}, of which the gates choose")
+def _check_experts(o: Any, num_layers: int = 0) -> None:
+    """num_layers: of which every n-th has experts; 0 for mixtures that stand between the layers"""
+    if o.experts % o.expert_groups:
+        raise ValueError(f"--experts {o.experts}: must be a multiple of --expert-groups {o.expert_groups}")
+    largest = o.experts if o.expert_groups == 1 else min(o.expert_groups, o.experts // o.expert_groups)
+    if o.active_experts > largest:
+        raise ValueError(f"--active-experts {o.active_experts}: must be at most {largest}, of which the gates choose")
+    if num_layers and o.ffn == "moe" and o.expert_every > num_layers:
+        raise ValueError(f"--expert-every {o.expert_every}: must be at most {num_layers}, or no layer has experts")
 
 
 @options_class
@@ -92,9 +91,7 @@ class TransformerOptions:
     load_weight: float = opt(0.01, LOAD_WEIGHT, minimum=0)
 
     def __post_init__(self) -> None:
-        _check_experts(self.experts, self.active_experts, self.expert_groups)
-        if self.ffn == "moe":
-            _check_expert_layers(self.expert_every, min(self.encoder_layers, self.decoder_layers))
+        _check_experts(self, min(self.encoder_layers, self.decoder_layers))
         if self.d_model % 2:
             raise ValueError(f"--d-model {self.d_model}: must be even, because sines and cosines come in pairs")
         if self.d_model % self.heads and (self.d_k is None or self.d_v is None):
@@ -208,9 +205,7 @@ class LanguageModelOptions:
     load_weight: float = opt(0.01, LOAD_WEIGHT, minimum=0)
 
     def __post_init__(self) -> None:
-        _check_experts(self.experts, self.active_experts, self.expert_groups)
-        if self.ffn == "moe":
-            _check_expert_layers(self.expert_every, self.layers)
+        _check_experts(self, self.layers)
         if self.d_model % 2 or self.d_model % self.heads:
             raise ValueError(f"--d-model {self.d_model}: must be even, and a multiple of --heads {self.heads}")
 
@@ -343,4 +338,4 @@ class MoeOptions:
     dropout: float = _probability(0.4, "on the outputs of embeddings, LSTMs and mixtures of experts")
 
     def __post_init__(self) -> None:
-        _check_experts(self.experts, self.active_experts, self.expert_groups)
+        _check_experts(self)

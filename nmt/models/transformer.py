@@ -29,7 +29,6 @@ from nmt.models.experts import expert_shape, predicting_positions, token_positio
 from nmt.models.options import TransformerOptions
 from nmt.nn.attention import AttentionShape, recording
 from nmt.nn.cost import linear_flops
-from nmt.nn.dropout import dropout
 from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, LayerShape, LayerStep
 from nmt.nn.linear import Linear, Projection
 from nmt.nn.moe import LOSS_NAMES, Balance, mixtures_in
@@ -100,7 +99,7 @@ class Transformer(Model):
 
         vectors: (B, T, D) embeddings with positions (T, D), or (N, D) with (1, D), or 0; returns the shape of `vectors`
         """
-        return dropout(vectors * math.sqrt(self.width) + positions, self.options.dropout, self.training)
+        return self._dropout(vectors * math.sqrt(self.width) + positions)
 
     def _encode(self, source: Tensor, mask: Tensor) -> tuple[Tensor, list[Balance]]:
         """source: (B, S); mask: (B, 1, 1, S) -> memory (B, S, D), and the balance of each layer's experts"""

@@ -76,10 +76,7 @@ class LstmCell(nn.Module):
 
     def step(self, gates: Tensor, state: LstmState, clip: float = math.inf) -> LstmState:
         """One step: gates (N, 4 H) and the state before it -> the state after it."""
-        return self.update(gates + self.recurrent(state.output), state.cell, clip)
-
-    def update(self, gates: Tensor, cell: Tensor, clip: float = math.inf) -> LstmState:
-        """The state after a step whose gates (N, 4 H) contain the recurrent product. cell: (N, H) before it"""
+        gates, cell = gates + self.recurrent(state.output), state.cell
         o, i, f, candidate = gates.chunk(4, dim=-1)  # N H each
         if self.peepholes is not None:
             i, f = i + self.peepholes[1] * cell, f + self.peepholes[2] * cell

@@ -52,7 +52,7 @@ class TrainingDisplay:
         self._began = time.monotonic()
         self._shown: tuple[RunStatus, LogWindow, float] | None = None  # the last is when they were given
         self._curves: dict[str, RunningCurve] = {}
-        self._examples: Sequence[tuple[str, str, str]] = ()
+        self.examples: Sequence[tuple[str, str, str]] = ()  # (source, translation, reference) of the last validation
         self._live = Live(
             get_renderable=self.render,
             console=log.console,
@@ -80,10 +80,6 @@ class TrainingDisplay:
 
     def show(self, status: RunStatus, window: LogWindow) -> None:
         self._shown = status, window, time.monotonic()
-
-    def show_examples(self, examples: Sequence[tuple[str, str, str]]) -> None:
-        """(source, translation, reference) of a few lines of the last validation."""
-        self._examples = examples
 
     def render(self) -> RenderableType:
         """The display now."""
@@ -124,7 +120,7 @@ class TrainingDisplay:
             details.add_row(name, Text(value))
         examples = [
             _line(f"{label}  {text}", style)
-            for source, output, reference in self._examples
+            for source, output, reference in self.examples
             for label, text, style in (("src", source, "dim"), ("out", output, "green"), ("ref", reference, "dim"))
         ]
         return Group(grid, details, *examples, bars)

@@ -42,7 +42,7 @@ class NoReport:
         return False
 
     def show(self, status: RunStatus, window: LogWindow) -> None: ...
-    def begin(self) -> None: ...
+    def write_status(self) -> None: ...
     def end(self, reason: EndReason, message: str) -> None: ...
     def training(self, status: RunStatus, window: LogWindow) -> None: ...
     def validation(
@@ -155,11 +155,8 @@ class Report:
             self._metrics.truncate(self._size)
             self._is_torn = False
 
-    def line(self, text: str) -> None:
+    def line(self, text: str, on_screen: bool = True) -> None:
         """Log a line with the time, on stderr (above the live display) and in train.log, and write metrics.jsonl."""
-        self._write_line(text)
-
-    def _write_line(self, text: str, on_screen: bool = True) -> None:
         stamped = f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] {text}"
         with contextlib.suppress(OSError):  # a full disk ends no training
             self._text.write(stamped + "\n")
@@ -192,7 +189,7 @@ class Report:
             + (f" : skipped {window.skipped}" if window.skipped else "")
         )
         self._scalars(status.update, {**losses.means(), "speed": window.speed, "lr": status.learning_rate})
-        self._write_line(text, on_screen=self._display is None)
+        self.line(text, on_screen=self._display is None)
         self.show(status, window)
         self._status = SavedStatus(
             total=status.total,
@@ -202,18 +199,15 @@ class Report:
             line_seconds=round(status.events["log line"], 1),
         )
         if time.monotonic() - self._status_written >= STATUS_SECONDS:
-            self._write_status()
-
-    def begin(self) -> None:
-        """Save that the run goes on, for `nmt status`."""
-        self._write_status()
+            self.write_status()
 
     def end(self, reason: EndReason, message: str) -> None:
         """Save why the run ends, for `nmt status`."""
         self._status = msgspec.structs.replace(self._status, seconds_left=None, end=RunEnd(reason, message))
-        self._write_status()
+        self.write_status()
 
-    def _write_status(self) -> None:
+    def write_status(self) -> None:
+        """Save how the run stands, for `nmt status`."""
         self._status_written = time.monotonic()
         save_status(self._status_file, self._status)
 
@@ -223,7 +217,7 @@ class Report:
         """Log the scores of a validation, and show a few examples: (source, translation, reference)."""
         self._scalars(update, {f"valid/{name}": score for name, score in scores.items()})
         if self._display:
-            self._display.show_examples(examples)
+            self._display.examples = examples
         self.line(text)
 
     def _scalars(self, update: int, values: Mapping[str, float]) -> None:

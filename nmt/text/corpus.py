@@ -95,7 +95,7 @@ def bad_bytes(place: str, number: int, line: Line) -> InputError:
     return InputError(f"{position}: not UTF-8 (mend the file: `iconv -c -f utf-8 -t utf-8` drops such bytes)")
 
 
-def checked_line(path: Path, number: int, raw: bytes) -> str:
+def checked_line(path: object, number: int, raw: bytes) -> str:
     """The cleaned text of line `number`, counted from 1; InputError with FILE:LINE:BYTE for bytes that are not UTF-8."""
     line = decode_line(raw, number == 1)
     if line.bad_byte is not None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from nmt.checkpoint import flat_optimizer, weights_of
+from nmt.checkpoint import flat_optimizer, size_of, weights_of
 from nmt.data.batching import GROUPS_PER_UPDATE
 from nmt.data.loader import ahead
 from nmt.device import Memory
@@ -34,7 +34,6 @@ class DryRun:
         options, updates_per_epoch = run.options, run.loader.updates_per_epoch()
         seconds, _, _ = run.world.agree(window.seconds / TIMED_UPDATES, None, 0)
         tensors, _ = flat_optimizer(run.optimizer)
-        saved = [*tensors.values(), *weights_of(run.model).values()]
         last = last_update(options, updates_per_epoch, done, seconds, 0.0)
         to_do = None if last is None else max(last - done, 0)
         self.model = run.facts.model
@@ -53,7 +52,7 @@ class DryRun:
         self.flops = window.flops / TIMED_UPDATES
         self.memory = memory  # peak of the updates
         self.free = free  # before them
-        self.checkpoint = sum(tensor.numel() * tensor.element_size() for tensor in saved)  # bytes on disk
+        self.checkpoint = size_of(tensors) + size_of(weights_of(run.model))  # bytes on disk
         self.kept = options.keep_last + options.keep_best if options.keep_last else None  # checkpoints; None for all
         self.hours = None if to_do is None else seconds * to_do / 3600  # of all updates; None if the run has no end
         self.eflop = None if to_do is None else self.flops * to_do / 1e18

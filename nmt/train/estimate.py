@@ -81,8 +81,7 @@ def estimate_lines(run: Run, data: UpdateBatches, seconds: float) -> Iterator[st
 def _shorter(run: Run, data: UpdateBatches, flops_a_second: float) -> dict[str, float]:
     """Hours of the presets of the run's model that would end within a week on its data and devices, by name."""
     hours = {}
-    pipeline = run.data.pipeline
-    vocabularies = Vocabularies(pipeline.source.size, pipeline.target.size, pipeline.joint)
+    vocabularies = Vocabularies(**run.facts.vocabularies)
     for name, preset in registry.presets().items():
         values = preset.values
         if values.get("model") != run.facts.model or name.startswith(VARIATIONS) or not values.get("max_updates"):

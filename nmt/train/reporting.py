@@ -208,7 +208,7 @@ def _score_text(run: Run, name: str, score: float) -> str:
 @contextmanager
 def recorded_end(run: Run) -> Iterator[None]:
     """Save in the run folder that the run goes on and, in the end, why it ended."""
-    run.report.begin()
+    run.report.write_status()
     try:
         yield
     except BaseException as error:

@@ -19,7 +19,6 @@ from nmt.models.base import Model
 from nmt.report.losses import LossSums
 from nmt.signals import StopCheck
 from nmt.train.parallel import Objective
-from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.translator import Translator
 
 NUM_EXAMPLES = 3
@@ -85,7 +84,8 @@ def validate(
         if translator is None:
             return ValidationResult(losses.means(), perplexity)
         translator.scorer = model
-        outputs = merge_shares(_on_all_ranks(world, lambda: _translations(translator, dev, world, check)))
+        own = world.share(dev.source_lines)
+        outputs = merge_shares(_on_all_ranks(world, lambda: translator.texts(own, dev.name, check)[0]))
         sources, references, metrics = dev.source_lines, dev.target_lines, validation.metrics.items()
         scores = {name: metric(outputs, [references], sources) for name, metric in metrics}
         step = max(1, len(outputs) // NUM_EXAMPLES)
@@ -127,10 +127,3 @@ def _losses(
             sums.add(LossSums(tuple(trained), totals, counts))
             bar.advance(len(indices))
     return sums
-
-
-def _translations(translator: Translator, dev: EvaluationSet, world: World, check: StopCheck) -> list[str]:
-    """The translations of this rank's share of the lines."""
-    translations = translator.translate(world.share(dev.source_lines), check)
-    LineWarnings(dev.name, length_flag="").add_translations(translations)
-    return [translation.text for translation in translations]

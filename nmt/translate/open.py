@@ -12,10 +12,11 @@ from nmt.checkpoint import check_int8, load_model
 from nmt.decoders.base import Decoder
 from nmt.device import choose_device, keep_pages, use_threads
 from nmt.dist import World
-from nmt.errors import UserError, quoted
+from nmt.errors import UserError, quoted, unknown
 from nmt.models.base import Model
 from nmt.nn.linear import remove_weight_norm
 from nmt.nn.quantized import quantize
+from nmt.options import flat
 from nmt.translate.ensemble import Ensemble
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.replicas import are_processes
@@ -42,8 +43,13 @@ def load(
     options = options or TranslatorOptions(replicas=1)
     if device is not None:
         options = replace(options, device=device)
-    part = registry.choose_strictly("decoder", decoder, decoder_options or {}, "decoder_options")
-    return open_translator([model, *more], options, registry.build(part))
+    given = flat(decoder_options or {})
+    known = {option.key for option in registry.options_within("decoder", decoder, registry.choice_from(given))}
+    for key in given:
+        if key not in known:
+            hint = unknown(f"option of decoder {decoder}", key, known, f"nmt describe decoder {decoder}")
+            raise UserError(f"decoder_options: {hint}")
+    return open_translator([model, *more], options, registry.build(registry.choose("decoder", decoder, given)))
 
 
 def open_translator(

@@ -30,6 +30,7 @@ from nmt.text.pipeline import CHARACTERS_PER_TOKEN, Pipeline
 from nmt.translate.batch_size import auto_batch_tokens, even_batch_tokens
 from nmt.translate.ensemble import Ensemble
 from nmt.translate.forced_decoding import force_decode, score
+from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.replicas import Replicas
 from nmt.translate.requests import Request
@@ -157,6 +158,12 @@ class Translator:
             Translation([], outcome.message, kinds) if isinstance(outcome, Failure) else Translation(outcome, "", kinds)
             for outcome, kinds in zip(outcomes, warnings, strict=True)
         ]
+
+    def texts(self, lines: Sequence[str], place: str, check: StopCheck) -> tuple[list[str], int]:
+        """The translations of lines, empty where one failed, and how many did. place: of the lines, in warnings"""
+        translations, warnings = self.translate(lines, check), LineWarnings(place, length_flag="")
+        warnings.add_translations(translations)
+        return [translation.text for translation in translations], warnings.num_failed
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], check: StopCheck = lambda: None

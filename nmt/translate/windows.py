@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from nmt.errors import InputError, ResourceError, UserError, quoted
 from nmt.signals import StopCheck
 from nmt.text.compression import GZIP_MAGIC, Stream
-from nmt.text.corpus import bad_bytes, decode_line, open_text, raw_lines
+from nmt.text.corpus import checked_line, open_text, raw_lines
 
 STDIN_NAME: Final = "-"
 STREAM_READ_BYTES: Final = 1 << 16
@@ -216,7 +216,10 @@ def pairs(
             rows = list(islice(others, len(window)))
             if len(rows) < len(window):
                 raise _longer(live, stored, first + len(rows) - 1)
-            live_lines, stored_lines = _decode(window, live, first), _decode(rows, stored, first)
+            live_lines, stored_lines = (
+                [checked_line(place_of(name), number, raw) for number, raw in enumerate(lines, first)]
+                for name, lines in ((live, window), (stored, rows))
+            )
             yield (stored_lines, live_lines) if target == STDIN_NAME else (live_lines, stored_lines)
             first += len(window)
     if next(others, None) is not None:
@@ -229,12 +232,3 @@ def _longer(longer: str, shorter: str, num_lines: int) -> InputError:
         f"{place_of(longer)} has more lines than {place_of(shorter)}, which has {num_lines:,}; "
         "line i of one must translate line i of the other"
     )
-
-
-def _decode(raw: list[bytes], name: str, first: int) -> list[str]:
-    """Raw lines as text. first: line number of the first one"""
-    lines = [decode_line(line, number == 1) for number, line in enumerate(raw, first)]
-    for number, line in enumerate(lines, first):
-        if line.bad_byte is not None:
-            raise bad_bytes(place_of(name), number, line)
-    return [line.text for line in lines]

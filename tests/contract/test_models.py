@@ -15,6 +15,7 @@ from nmt.errors import UserError
 from nmt.models.base import Model, Vocabularies
 from nmt.nn.attention import INITIAL_CACHE_STEPS
 from nmt.nn.quantized import quantize
+from nmt.optimizers.base import parameter_groups
 from nmt.options import options_of
 from nmt.symbols import BOS, EOS, PAD, UNK
 from nmt.train.parallel import Objective
@@ -248,7 +249,7 @@ def test_the_bytes_of_its_search_state_are_those_that_it_states(name, length):
 def test_its_parameter_groups_hold_every_trainable_parameter_once_in_order(name, is_frozen):
     model = build(name)
     next(iter(model.parameters())).requires_grad_(not is_frozen)
-    grouped = [parameter for group in model.parameter_groups() for parameter in group.parameters]
+    grouped = [parameter for group in parameter_groups(model) for parameter in group["params"]]
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     assert sorted(map(id, grouped)) == sorted(map(id, trainable))
 
