@@ -10,6 +10,7 @@ import hashlib
 import os
 import platform
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -46,6 +47,8 @@ def check_output(folder: Path, kind: str, overwrite: bool) -> None:
     """Raise UserError for an output folder with files, unless it is an artefact of this kind and may be overwritten."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise UserError(f"{quoted(folder)}: is not a folder (name another)")
+    if folder.absolute().parent.name == "checkpoints" and (folder.absolute().parents[1] / "metrics.jsonl").exists():
+        raise UserError(f"{quoted(folder)}: is among the checkpoints of a run (name a folder elsewhere)")
     if not folder.exists() or not any(folder.iterdir()):
         return
     if not (folder / MANIFEST).exists():
@@ -76,6 +79,10 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
     if needed is not None and free_bytes(final) < needed:
         raise storage_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), final, needed)
     with Lock(temporary) as lock:
+        facts_of_folder = temporary.lstat()
+        is_foreign = facts_of_folder.st_uid != os.geteuid() or facts_of_folder.st_mode & stat.S_IWOTH
+        if is_foreign and not lock.created_folder:
+            raise ResourceError(f"{quoted(temporary)}: somebody else made it, or may write to it (remove it)")
         try:
             _empty(temporary)
             filling = True
@@ -300,6 +307,12 @@ def _read_manifest(folder: Path, kinds: tuple[str, ...]) -> dict[str, Any]:
         raise ArtefactError(f"{quoted(folder)}: {state}; must be the folder of {expected}")
     _refuse_link(folder / MANIFEST)
     manifest = read_json(folder / MANIFEST)
+    version = manifest.get("format") if isinstance(manifest, dict) else None
+    other = OtherFormatError(
+        f"{quoted(folder)}: has format {quoted(version)}, this nmt reads {FORMAT_VERSION} (use the nmt that wrote it)"
+    )
+    if isinstance(version, int) and version > FORMAT_VERSION:  # its other entries may have other meanings
+        raise other
     if isinstance(manifest, dict) and manifest.get("kind") in kinds and not _is_file_table(manifest.get("files")):
         raise ArtefactError(
             f"{quoted(folder / MANIFEST)}: damaged: `files` must be a table of names with size and sha256 ({REPAIR})"
@@ -308,11 +321,8 @@ def _read_manifest(folder: Path, kinds: tuple[str, ...]) -> dict[str, Any]:
         kind = manifest.get("kind") if isinstance(manifest, dict) else None
         name = KIND_NAMES.get(str(kind), quoted(kind))
         raise ArtefactError(f"{quoted(folder)}: is the folder of {name}; must be that of {expected}")
-    if manifest.get("format") != FORMAT_VERSION:
-        version = quoted(manifest.get("format"))
-        raise OtherFormatError(
-            f"{quoted(folder)}: has format {version}, this nmt reads {FORMAT_VERSION} (use the nmt that wrote it)"
-        )
+    if version != FORMAT_VERSION:
+        raise other
     return manifest
 
 

@@ -21,6 +21,7 @@ MAX_WAIT_MINUTES: Final = 10_000_000  # 19 years
 MIN_START_MINUTES: Final = 2.0  # until all ranks have started
 ANSWER_SECONDS: Final = 5  # for a rank to answer that it waits too
 LAUNCHED: Final = "TORCHELASTIC_RUN_ID"  # variable of a process that torchrun or `--devices` has started
+LAUNCHER: Final = "NMT_LAUNCHER"  # variable with the process number of `--devices`' launcher
 WAITED: Final = "waited"
 ENDED: Final = " ended "
 UNREACHABLE: Final = "rank 0, where all ranks meet, cannot be reached"
@@ -53,8 +54,6 @@ class World:
             return
         import torch.distributed as dist
 
-        if LAUNCHED in os.environ:
-            end_with_parent(signal.SIGTERM)
         timeout, meeting = timedelta(minutes=minutes), timedelta(minutes=max(minutes, MIN_START_MINUTES))
         try:
             self._store = _store(self, meeting)
@@ -195,6 +194,14 @@ class World:
     def share(self, items: Sequence[Any]) -> Sequence[Any]:
         """Every size-th item, this rank's share; `merge_shares` undoes it."""
         return items[self.rank :: self.size]
+
+
+def end_with_launcher() -> None:
+    """Have a rank end when its launcher ends, or has ended already; nothing in other processes."""
+    if LAUNCHED in os.environ:
+        end_with_parent(signal.SIGTERM)
+        if os.environ.get(LAUNCHER, str(parent := os.getppid())) != str(parent):
+            os._exit(128 + signal.SIGTERM)
 
 
 def _let_others_end_first() -> None:

@@ -1,22 +1,25 @@
 """Files that are written whole or not at all, read with their name in errors, and JSON in them."""
 
 import contextlib
+import errno
 import fcntl
 import glob
 import hashlib
 import json
 import os
 import secrets
+import stat
 import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from nmt.errors import UserError, expecting, naming, quoted, storage_error
+from nmt.errors import ArtefactError, UserError, expecting, naming, quoted, storage_error
 from nmt.locks import holder_of
 
 TEMPORARY_ENDING: Final = ".partial"
-MAX_NAME: Final = 200  # characters of a file's name in that of its temporary, which must not exceed 255 bytes
+MAX_NAME: Final = 200  # bytes of a file's name in that of its temporary, which must not exceed 255
+MAX_JSON_BYTES: Final = 1 << 28
 
 
 def sha256(path: Path) -> str:
@@ -26,13 +29,23 @@ def sha256(path: Path) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file."""
-    with naming(path):
-        return path.read_bytes()
+    """The content of a file; OSError for what is no file, such as a pipe that nobody writes to."""
+    with naming(path), open(path, "rb", opener=_without_waiting) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        return file.read()
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file. Raises ArtefactError for anything else."""
+    """The content of a JSON file. Raises ArtefactError for anything else, and for one of more than MAX_JSON_BYTES."""
+    with naming(path):
+        num_bytes = path.stat().st_size
+    if num_bytes > MAX_JSON_BYTES:
+        raise ArtefactError(f"{quoted(path)}: {num_bytes:,} bytes, where nmt writes {MAX_JSON_BYTES:,} at most")
     return parse_json(read_bytes(path), path)
 
 
@@ -91,7 +104,7 @@ def _is_of_writing(name: Any, path: Path) -> bool:
 
 
 def _start_of_temporaries(path: Path) -> str:
-    return f".{path.name[:MAX_NAME]}."
+    return f".{os.fsdecode(os.fsencode(path.name)[:MAX_NAME])}."
 
 
 def _new_locked_file(path: Path, folder: int) -> tuple[str, BinaryIO]:

@@ -20,11 +20,13 @@ class Lock:
 
     lockf and not flock: children inherit a flock, so that orphans of a killed run would keep it.
     A folder that the lock created is removed with it if it is still empty.
+
+    created_folder: whether it did
     """
 
     def __init__(self, folder: Path) -> None:
         """Raises LockedError, which names the holder, when another process holds it."""
-        self._path, self._created_folder = folder / LOCK, not folder.exists()
+        self._path, self.created_folder = folder / LOCK, False
         try:
             self._file = self._open_and_lock()
             while not self._is_current():  # its last holder removed it between opening and locking here
@@ -33,7 +35,7 @@ class Lock:
             self._write_holder()
         except OSError as error:
             no_inode = lacks_inodes(self._path)
-            if self._created_folder:
+            if self.created_folder:
                 with contextlib.suppress(OSError):
                     self._path.unlink(missing_ok=True)
                     folder.rmdir()
@@ -48,7 +50,11 @@ class Lock:
             raise
 
     def _open_and_lock(self) -> FileIO:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._path.parent.mkdir(parents=True)
+            self.created_folder = True
+        except FileExistsError:
+            pass  # a file of that name is an error below
         file = open(self._path, "a+b", buffering=0, opener=open_without_following)  # noqa: SIM115 - until the lock is closed
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -70,7 +76,7 @@ class Lock:
         if self._file.closed:
             return
         is_empty = [path.name for path in self._path.parent.glob("*")] == [LOCK]
-        if self._created_folder and is_empty and self._is_current():
+        if self.created_folder and is_empty and self._is_current():
             self._path.unlink()
             self._path.parent.rmdir()
         self._file.close()

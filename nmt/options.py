@@ -9,6 +9,7 @@ import dataclasses
 import json
 import math
 import operator
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ T = TypeVar("T")
 REQUIRED: Any = dataclasses.MISSING
 COMMAND_LINE: Final = "the command line"  # as the origin of a value
 MAX_PROCESSES: Final = 1024  # of one command on one machine; more are a slip of the keyboard
+MAX_SETTINGS_BYTES: Final = 1 << 20  # of a TOML file
+LONG_KEY: Final = re.compile(rb"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){100}")  # which TOML's parser takes minutes for
 MAX_THREADS: Final = 1024
 MAX_INT: Final = (1 << 63) - 1  # numpy and torch take no larger one
 BOUND_CHECKS: Final = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
@@ -299,8 +302,13 @@ def read_toml(path: Path) -> dict[str, Any]:
     import tomllib
 
     try:
-        with naming(path):
-            return flat(tomllib.loads(path.read_bytes().decode(errors="surrogateescape")))
+        with naming(path), path.open("rb") as file:
+            content = file.read(MAX_SETTINGS_BYTES + 1)
+        if len(content) > MAX_SETTINGS_BYTES:
+            raise ValueError(f"longer than {MAX_SETTINGS_BYTES >> 20} MiB")
+        if LONG_KEY.search(content):
+            raise ValueError("a key of more than 100 parts")
+        return flat(tomllib.loads(content.decode(errors="surrogateescape")))
     except FileNotFoundError:
         raise UserError(f"{quoted(path)}: no such settings file") from None
     except (IsADirectoryError, NotADirectoryError) as error:

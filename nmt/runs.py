@@ -90,9 +90,11 @@ class Checkpoints:
 
     def prune(self, keep_last: int, keep_best: int) -> None:
         """Delete all checkpoints but the newest, the last ones due and the best. keep_last: 0 keeps all that were due"""
-        folders = self.all()
-        keep = {*folders[-1:], *self.due()[-keep_last:], *self.ranked()[:keep_best]}
-        for folder in folders:
+        folders, keep = list[Path](), set[Path]()
+        with removing(self.folder):  # a folder that cannot be listed ends no run
+            folders = self.all()
+            keep = {*folders[-1:], *self.due()[-keep_last:], *self.ranked()[:keep_best]}
+        for folder in folders if keep else ():
             if folder not in keep:
                 with removing(folder):
                     remove_artefact(folder)

@@ -1,8 +1,12 @@
 """Signals as flags: a handler records the signal, and the work checks for it where it can stop safely."""
 
+import contextlib
+import os
 import signal
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from threading import Lock, Thread
 from types import FrameType
 from typing import Any, Final, Self
 
@@ -13,6 +17,8 @@ StopCheck = Callable[[], None]
 
 DIE_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
+END_SECONDS: Final = 9.0  # from a signal to the end of a process that does not look for it
+POLL_SECONDS: Final = 0.1
 
 
 def end_with_parent(number: int) -> None:
@@ -26,15 +32,33 @@ def end_with_parent(number: int) -> None:
 class Signals:
     """A context in which TERM, USR1, HUP and the first INT are only recorded. A second INT interrupts at once.
 
-    received: number of the first signal, or None
+    Where the work has not looked for a signal END_SECONDS after it came, a thread ends the process: within a long call, or
+    a plug-in that blocks. Files and folders are complete or have their temporary names then.
+
+    ends: whether that thread runs
     """
 
-    def __init__(self) -> None:
-        self.received: int | None = None
+    def __init__(self, ends: bool = True) -> None:
+        self._received: int | None = None
+        self._ends, self._is_seen = ends, False  # the latter: whether the work has looked since
         self._num_interrupts = 0
-        self._previous: dict[signal.Signals, Any] = {}  # handlers
+        self._previous: dict[int, Any] = {}  # handlers
+        self._previous_wakeup = -1
+        self._pipe: tuple[int, int] | None = None  # a byte for each signal, at once and even within a call of C
+        self._holding = Lock()
+
+    @property
+    def received(self) -> int | None:
+        """Number of the first signal, or None."""
+        self._is_seen |= self._received is not None
+        return self._received
 
     def __enter__(self) -> Self:
+        if self._ends:
+            self._pipe = os.pipe()
+            os.set_blocking(self._pipe[1], False)
+            self._previous_wakeup = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
+            Thread(target=self._end_late, name="signals", args=(self._pipe[0],), daemon=True).start()
         for number in STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup stays in force
                 self._previous[number] = signal.signal(number, self._record)
@@ -43,14 +67,43 @@ class Signals:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+        if self._pipe is not None:
+            signal.set_wakeup_fd(self._previous_wakeup)
+            self._is_seen = True
+            os.close(self._pipe[1])
 
     def _record(self, number: int, _frame: FrameType | None) -> None:
         self._num_interrupts += number == signal.SIGINT
         if self._num_interrupts > 1:
             raise KeyboardInterrupt
-        self.received = self.received or number
+        self._received = self._received or number
 
     def check(self) -> None:
         """Raise Interrupted if a signal was received."""
-        if self.received is not None:
-            raise Interrupted(self.received)
+        if (number := self.received) is not None:
+            raise Interrupted(number)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """A block, of one thread at a time, whose end the process waits for: a checkpoint is being written."""
+        with self._holding:
+            yield
+
+    def _end_late(self, pipe: int) -> None:
+        """End the process some time after the first signal, unless the work looks for it before. pipe: see `_pipe`"""
+        number = 0
+        with open(pipe, "rb", buffering=0) as file:
+            while number not in self._previous:
+                if not (byte := file.read(1)):
+                    return
+                number = byte[0]
+        deadline = time.monotonic() + END_SECONDS
+        while time.monotonic() < deadline and not self._is_seen:
+            time.sleep(POLL_SECONDS)
+        with self._holding:
+            if not self._is_seen:
+                name = signal.Signals(number).name
+                message = f"nmt: error: ended by {name}: the work did not stop within {END_SECONDS:.0f} s\n"
+                with contextlib.suppress(OSError):
+                    os.write(2, message.encode())
+                os._exit(128 + number)

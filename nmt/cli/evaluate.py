@@ -61,6 +61,7 @@ class EvaluateOptions:
         0,
         "resamples or shuffles of --significance; 0 is sacreBLEU's default: 1000 for bootstrap, else 10000",
         minimum=0,
+        maximum=1_000_000,
     )
     batch_tokens: int | Literal["auto"] = opt(
         "auto", "with --model: source tokens of a batch, as for nmt translate", minimum=1

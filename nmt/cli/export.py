@@ -32,7 +32,9 @@ class ExportOptions:
         "float32", "float16", "bfloat16", "int16", "int8", "int8_float32", "int8_float16", "int8_bfloat16"
     ] = opt("float32", "type of the stored weights, by CTranslate2's names")
     check: str | None = opt(None, "file of source lines to translate both ways; none draws lines from the vocabulary")
-    check_lines: int = opt(100, "lines to translate both ways; in float32 any that differs is an error", minimum=1)
+    check_lines: int = opt(
+        100, "lines to translate both ways; in float32 any that differs is an error", minimum=1, maximum=1_000_000
+    )
     tune: tuple[str, ...] = opt(
         (), "SOURCE and REFERENCE files: take the length penalty that translates most like our search"
     )

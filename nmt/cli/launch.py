@@ -17,6 +17,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from nmt.device import choose_device
+from nmt.dist import LAUNCHER
 from nmt.errors import ResourceError, UserError
 from nmt.signals import STOP_SIGNALS
 
@@ -33,6 +34,7 @@ def launch(devices: int, arguments: Sequence[str], after: str) -> int:
     Raises ResourceError with the number of a lost rank.
     """
     logging.disable(logging.ERROR)  # the messages below replace torchrun's
+    os.environ[LAUNCHER] = str(os.getpid())
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     # One machine, no restarts, and stop signals passed on to the ranks.

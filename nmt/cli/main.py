@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from nmt import __version__
+from nmt.dist import end_with_launcher
 from nmt.errors import Interrupted, RankFailed, UserError, is_out_of_memory, one_line, quoted
 from nmt.registry import place_in_plugin
 
@@ -46,6 +47,8 @@ def main(argv: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if argv is None else argv
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # prepare runs numpy in one process per core
     os.umask(os.umask(0o077) | 0o002)  # no file or folder can be written by everybody
+    os.environ["PYTHONSAFEPATH"] = "1"  # worker processes import nothing from the working directory either
+    end_with_launcher()
     gc.disable()  # until the command runs: imports leave no garbage, and collections would only take time
     for number in (2, 1):
         try:
@@ -100,6 +103,10 @@ def run(arguments: list[str]) -> int:
         if location := place_in_plugin(error):
             return _fail(f"plug-in {location} failed: {cause} (--debug shows where)", 2, debug)
         return _fail(f"a bug in nmt: {cause} (--debug shows where; please report it)", 1, debug)
+    except BaseException as error:  # neither an error nor an end; a plug-in's own
+        if location := place_in_plugin(error):
+            return _fail(f"plug-in {location} failed: {type(error).__name__}: {error} (--debug shows where)", 2, debug)
+        raise
 
 
 def _fail(message: str, code: int, debug: bool) -> int:
@@ -173,8 +180,8 @@ def _close_stdout(code: int) -> int:
         sys.stdout.flush()
         sys.stdout.close()
         return code
-    except OSError as error:
+    except (OSError, ValueError) as error:  # the latter of a plug-in that has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the rest of the buffer must not fail again at exit
         if isinstance(error, BrokenPipeError):
             return 141
-        return code or _fail(f"stdout: {error.strerror}", 5, debug=False)
+        return code or _fail(f"stdout: {getattr(error, 'strerror', error)}", 5, debug=False)

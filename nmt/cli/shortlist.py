@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from nmt import opt, options_class
+from nmt.artefact import MANIFEST
 from nmt.cli.command import Command
 from nmt.data.shards import PreparedData
 from nmt.data.shortlist import learn_shortlist, measure_coverage
@@ -26,7 +27,7 @@ class ShortlistOptions:
         "--unk-dictionary",
     )
     pairs: int = opt(100_000, "training pairs that are used, evenly spaced over the corpus", minimum=1)
-    rounds: int = opt(4, "rounds of expectation and maximisation of IBM model 1", minimum=1)
+    rounds: int = opt(4, "rounds of expectation and maximisation of IBM model 1", minimum=1, maximum=1000)
     of_each: int = opt(50, "target tokens of each source token, the likeliest", minimum=1)
     frequent: int = opt(500, "most frequent target tokens that are always allowed", minimum=1)
     overwrite: bool = opt(False, "replace a file that is there")
@@ -42,6 +43,8 @@ def run(options: ShortlistOptions) -> None:
     for path in filter(None, (output, dictionary)):
         if path.exists() and not options.overwrite:
             raise UserError(f"{quoted(path)}: already there (name another file, or give --overwrite)")
+        if (path.parent / MANIFEST).exists():
+            raise UserError(f"{quoted(path)}: is in a folder that nmt wrote as a whole (name another file)")
     if dictionary is not None and output.resolve() == dictionary.resolve():
         raise UserError(f"{quoted(output)}: is named by --output and by --dictionary (name two files)")
     data = PreparedData(Path(options.data))

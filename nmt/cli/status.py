@@ -101,7 +101,7 @@ def _rows(values: dict[str, Any]) -> list[tuple[str, str]]:
         state += "".join(f": {quoted(values[name])}" for name in ("reason", "message") if values[name] is not None)
     rows = [("run", quoted(values["run"])), ("state", state)]
     if values["update"] is not None:
-        total = "" if values["total"] is None else f"/{values['total']:,} ({values['update'] / values['total']:.0%})"
+        total = "" if not values["total"] else f"/{values['total']:,} ({values['update'] / values['total']:.0%})"
         epoch = "" if values["epoch"] is None else f", epoch {values['epoch']:.0f}"
         rows.append(("update", f"{values['update']:,}{total}{epoch}"))
     if values["loss"] is not None:

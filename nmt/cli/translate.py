@@ -1,6 +1,9 @@
 """`nmt translate`: text to text, a line for a line."""
 
+import contextlib
+import os
 import re
+import stat
 import sys
 import time
 from contextlib import nullcontext
@@ -194,6 +197,10 @@ def _check_text(name: str) -> None:
     if name != STDIN_NAME and not text_exists(Path(name)):
         hint = " (several numbers of a flag are one word: 0.7,0.3)" if NUMBER_NAME.fullmatch(name) else ""
         raise UserError(f"{quoted(name)}: no such file{hint}")
+    with contextlib.suppress(OSError):  # no descriptor, or none of a file
+        given, output = os.fstat(0) if name == STDIN_NAME else Path(name).stat(), os.fstat(1)
+        if stat.S_ISREG(given.st_mode) and os.path.samestat(given, output):
+            raise UserError(f"{place_of(name)}: stdout is appended to it, and would be read again (name another)")
 
 
 def _show(options: TranslateOptions, translator: "Translator") -> "Show":

@@ -43,6 +43,8 @@ TEXT_SETTINGS: Final = (  # options that --vocabulary decides
 )  # fmt: skip
 REAL_TOKENIZERS: Final = " or ".join(name for name in TOKENIZERS if name != "none")
 
+MAX_VOCABULARY: Final = 10_000_000
+
 
 @options_class
 class PrepareOptions(CorpusOptions):
@@ -67,7 +69,10 @@ class PrepareOptions(CorpusOptions):
         "same", "subwords of the target where they differ, with --no-joint-vocabulary: none for labels or codes"
     )
     vocab_size: int = opt(
-        8000, "entries of a vocabulary, the 4 control symbols counted; 0 with --subword none: all words", minimum=0
+        8000,
+        "entries of a vocabulary, the 4 control symbols counted; 0 with --subword none: all words",
+        minimum=0,
+        maximum=MAX_VOCABULARY,
     )
     min_frequency: int = opt(1, "with --subword none: a word that occurs less often is unknown", minimum=1)
     joint_vocabulary: bool = opt(

@@ -69,7 +69,7 @@ class Shortlist:
             with safe_open(path, framework="numpy") as file:
                 written_for = (file.metadata() or {}).get("vocabulary")
                 shortlist = cls(*(file.get_tensor(name) for name in ("starts", "words", "frequent")))
-        except SafetensorError as error:
+        except (SafetensorError, TypeError) as error:  # the latter for a type of tensor that numpy does not have
             raise ArtefactError(f"{quoted(path)}: not a shortlist: {error}") from None
         if written_for != vocabulary:
             raise UserError(

@@ -138,6 +138,7 @@ def become_worker(task: Callable[[Any], Any]) -> None:
     """Make a process a worker: it leaves signals to its parent, and ends with it or, by SIGTERM, when another was lost."""
     global _task
     _task = task
+    signal.set_wakeup_fd(-1)  # of a parent that was forked
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

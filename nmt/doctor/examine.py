@@ -16,7 +16,7 @@ from nmt.doctor.findings import FindingCounts
 from nmt.doctor.languages import base_language, character_worth, foreign_script, guess_language, is_profiled, scripts_of
 from nmt.doctor.lengths import LengthHistograms
 from nmt.doctor.repeats import keys_of
-from nmt.text.corpus import decode_line
+from nmt.text.corpus import decode_line, is_invisible
 from nmt.text.pipeline import Pipeline, Side
 
 # A sentence of 256 tokens, nmt prepare's --max-length, has about 1,100 characters at 1.3 pieces a word.
@@ -96,7 +96,7 @@ class ExaminePairs:
         texts = self._check_side(lines, 0, examined.counts), self._check_side(lines, 1, examined.counts)
         self._check_pairs(lines, texts, examined.counts)
         self._measure(lines, texts, examined)
-        full = [(s, t) if s.strip() and t.strip() else ("", "") for s, t in zip(*texts, strict=True)]
+        full = [("", "") if is_invisible(s) or is_invisible(t) else (s, t) for s, t in zip(*texts, strict=True)]
         examined.pair_keys = keys_of(f"{s}\n{t}" if s else "" for s, t in full)
         examined.source_keys = keys_of(s for s, _ in full)
         if self.loose:
@@ -138,9 +138,9 @@ class ExaminePairs:
         distinguishable = source_language != target_language and any(map(is_profiled, self.languages))
         for number, source, target in zip(lines.numbers, *texts, strict=True):
             place = f"{lines.files.paths[0]}:{number}"
-            if not source.strip() or not target.strip():
-                if source.strip() or target.strip():
-                    blank = int(bool(source.strip()))
+            if is_invisible(source) or is_invisible(target):
+                if not is_invisible(source) or not is_invisible(target):
+                    blank = int(not is_invisible(source))
                     counts.add("blank-one-side", SIDES[blank], f"{lines.files.paths[blank]}:{number}", source + target)
                 else:
                     counts.add("blank-both-sides", "pair", place)

@@ -18,6 +18,7 @@ import msgspec
 
 from nmt.errors import ResourceError, missing_package, naming, quoted, storage_error
 from nmt.files import write_file
+from nmt.locks import open_without_following
 from nmt.log import log
 from nmt.quantities import clock, operations, size
 from nmt.report.saved_status import STATUS_FILE, EndReason, RunEnd, SavedStatus, save_status
@@ -26,6 +27,7 @@ from nmt.report.status import LOSS_TEXT_PARTS, METRICS_FILE, LogWindow, RunStatu
 if TYPE_CHECKING:  # rich is imported on a terminal only
     from nmt.report.display import TrainingDisplay
 
+APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 WANDB_ID_FILE: Final = "wandb-id"
 SHOW_SECONDS: Final = 1.0
 STATUS_SECONDS: Final = 5.0  # between two writes of the status: each waits for the disk
@@ -72,10 +74,11 @@ class Report:
         self._writer = _tensorboard(run / "tensorboard") if tensorboard else None
         self._wandb = _wandb(run) if wandb else None
         try:
-            self._metrics = (run / METRICS_FILE).open("ab", buffering=0)
-            self._text = (run / "train.log").open("a", encoding="utf-8", errors="backslashreplace", newline="\n")
+            metrics, text = (open_without_following(str(run / name), APPEND) for name in (METRICS_FILE, "train.log"))
+            self._metrics = os.fdopen(metrics, "ab", buffering=0)
+            self._text = os.fdopen(text, "a", encoding="utf-8", errors="backslashreplace", newline="\n")
         except OSError as error:
-            raise storage_error(error, run) from error
+            raise storage_error(error, Path(error.filename or run)) from error
         self._path = run / METRICS_FILE
         self._size = self._path.stat().st_size
         self._is_torn = False  # whether a failed write has left something behind `_size`

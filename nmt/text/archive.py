@@ -8,6 +8,7 @@ import difflib
 import io
 import lzma
 import posixpath
+import re
 import stat
 import tarfile
 import zipfile
@@ -21,6 +22,8 @@ from typing import Final
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.text.compression import READ_BYTES, ChunkReader, MeteredFile, Stream, decompressed
 
+HTML_START: Final = re.compile(rb"\s*<(?:!doctype\s+html|html)", re.IGNORECASE)
+HTML_BYTES: Final = 512
 COMPRESSED_ENDINGS: Final = (".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz")
 ARCHIVE_ENDINGS: Final = (".tar", ".tgz", ".tar.gz", ".tbz2", ".tar.bz2", ".txz", ".tar.xz", ".zip")
 ZIP_MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")  # the second begins an empty archive
@@ -102,6 +105,8 @@ def check_whole(path: Path, name: str = "") -> None:
             raise stream.damaged("file", f"its name {quoted(name)} says that it is compressed, and it is not")
         if name.endswith(ARCHIVE_ENDINGS) and _members(stream) is None:
             raise stream.damaged("file", f"its name {quoted(name)} says that it is an archive, and it is not")
+        if HTML_START.match(stored.peek(HTML_BYTES)) and not name.endswith((".html", ".htm")):
+            raise stream.damaged("file", "it is a page of HTML, such as a server sends in place of a file")
         _read_whole(stream, MAX_NESTED_ARCHIVES)
 
 

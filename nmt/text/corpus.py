@@ -28,12 +28,11 @@ TAG_IN_SEGMENT: Final = re.compile(rb"</seg\s*>|<seg\b[^<>]*>", re.IGNORECASE)
 ENTITY: Final = re.compile(rb"&(?:(amp|lt|gt|quot|apos)|#([0-9]{1,7})|#[xX]([0-9a-fA-F]{1,6}));")
 NAMED_ENTITIES: Final = {b"amp": b"&", b"lt": b"<", b"gt": b">", b"quot": b'"', b"apos": b"'"}
 MAX_SEGMENT_BYTES: Final = 1 << 20  # the longest of WMT's are some thousand
-
-
+MIN_NULS_OF_UTF_16: Final = 0.4  # share of the bytes of a line, as Latin letters have them
 # White space and what has no width: soft hyphen, joiners, fillers, marks of direction, variation selectors, tags.
 is_invisible: Final = re.compile(
     "[\\s\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
-    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]*"
 ).fullmatch
 
 
@@ -48,7 +47,7 @@ class Line(NamedTuple):
     text: the cleaned text, with U+FFFD for bytes that are not UTF-8
     bad_byte: position of the first byte that is not UTF-8, counted from 1; None if there is none
     num_bad: number of U+FFFD that stand for such bytes
-    is_utf_16: whether it begins a text with the byte order mark of UTF-16
+    is_utf_16: whether it begins a text of UTF-16, by its byte order mark or its NULs
     """
 
     text: str
@@ -60,6 +59,8 @@ class Line(NamedTuple):
 def decode_line(raw: bytes, first: bool = False) -> Line:
     """A raw line, with or without its LF, as text. first: whether it is the first line, which may begin with a BOM"""
     raw = raw.removesuffix(b"\n").removesuffix(b"\r") if raw.endswith(b"\n") else raw
+    if first and raw.count(0) > MIN_NULS_OF_UTF_16 * len(raw):
+        return Line(clean(raw.decode(errors="replace")), raw.index(0) + 1, 1, True)
     start = len(BOM) if first and raw.startswith(BOM) else 0
     try:
         return Line(clean(raw[start:].decode()))

@@ -102,13 +102,14 @@ def _begin(run: Run) -> "Future[None] | None":
     return _write_in_thread(*arguments, offset)
 
 
-def _write_in_thread(*arguments: Any) -> "Future[None]":
+def _write_in_thread(run: Run, *arguments: Any) -> "Future[None]":
     """Run `_write` in a daemon thread; the future gets its error."""
     future: Future[None] = Future()
 
     def work() -> None:
         try:
-            _write(*arguments)
+            with run.updater.watch.signals.held():
+                _write(run, *arguments)
             future.set_result(None)
         except BaseException as error:
             future.set_exception(error)

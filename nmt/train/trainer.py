@@ -44,7 +44,7 @@ def train(options: TrainOptions, parts: Any) -> Run:
     with (
         setup.joined(),
         Lock(Path(options.output)) if setup.world.leads else nullcontext(),
-        Signals() as signals,
+        Signals(ends=setup.world.leads) as signals,
     ):
         run = Run(setup, parts)
         with closing(run.report):

@@ -40,8 +40,9 @@ class TranslationOutput:
             self.is_awaited = not stat.S_ISREG(os.fstat(file.fileno()).st_mode)
 
     def write(self, lines: str) -> None:
-        """Write and flush. Raises OSError with the name of the file."""
-        with naming(str(getattr(self._file, "name", "output")).strip("<>")):
+        """Write and flush. Raises OSError with the name of a stream; `new_file` names its own path."""
+        name = getattr(self._file, "name", "output")
+        with naming(name.strip("<>")) if isinstance(name, str) else contextlib.nullcontext():
             self._file.write(lines.encode())
             self._file.flush()
 

@@ -1,0 +1,71 @@
+"""Signals: recorded for work that looks for them, and the end of work that does not."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+BEGIN = """
+import os, signal, sys, time
+import nmt.signals
+nmt.signals.END_SECONDS = 0.5
+from nmt.signals import Signals
+"""
+SEND = "os.kill(os.getpid(), signal.SIGTERM)"
+
+
+def ended(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", BEGIN + program], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    "work", ["time.sleep(50)", "import ctypes; ctypes.CDLL(None).pause(); ctypes.CDLL(None).sleep(50)"]
+)
+def test_work_that_does_not_look_for_a_signal_is_ended(work):
+    sender = f"import threading; threading.Timer(0.2, lambda: {SEND}).start()"
+    done = ended(f"{sender}\nwith Signals():\n    {work}\n")
+    assert done.returncode == 128 + signal.SIGTERM
+    assert done.stderr == "nmt: error: ended by SIGTERM: the work did not stop within 0 s\n"
+
+
+def test_work_that_has_looked_ends_as_it_likes():
+    done = ended(f"with Signals() as signals:\n    {SEND}\n    signals.received\n    time.sleep(1.5)\nprint('done')")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+    done = ended(f"with Signals() as signals:\n    {SEND}\ntime.sleep(1.5)\nprint('done')")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def test_a_block_that_is_held_is_completed_first():
+    work = "with signals.held():\n        time.sleep(1.5)\n        print('saved', flush=True)\n    time.sleep(50)"
+    done = ended(f"with Signals() as signals:\n    {SEND}\n    {work}\n")
+    assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "saved\n")
+
+
+def test_a_signal_to_a_forked_worker_does_not_end_its_parent():
+    program = """
+import concurrent.futures, multiprocessing
+from nmt.data.workers import become_worker, run_task
+with Signals() as signals:
+    fork = multiprocessing.get_context("fork")
+    pool = concurrent.futures.ProcessPoolExecutor(1, fork, become_worker, (os.getpid,))
+    worker = pool.submit(os.getpid).result()
+    os.kill(worker, signal.SIGHUP)
+    time.sleep(1.5)
+    pool.shutdown()
+print("done")
+"""
+    done = ended(program)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+def test_a_rank_whose_launcher_has_ended_does_not_begin(tmp_path):
+    environment = {**os.environ, "TORCHELASTIC_RUN_ID": "x", "NMT_LAUNCHER": "1" if os.getpid() != 1 else "2"}
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "nmt", "list", "model"], env=environment, capture_output=True, timeout=60
+    )
+    assert done.returncode == 128 + signal.SIGTERM and not done.stdout
+    assert time.monotonic() - began < 30
