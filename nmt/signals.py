@@ -32,15 +32,15 @@ def end_with_parent(number: int) -> None:
 class Signals:
     """A context in which TERM, USR1, HUP and the first INT are only recorded. A second INT interrupts at once.
 
-    Where the work has not looked for a signal END_SECONDS after it came, a thread ends the process: within a long call, or
+    Where the work has not looked for a signal some time after it came, a thread ends the process: within a long call, or
     a plug-in that blocks. Files and folders are complete or have their temporary names then.
 
-    ends: whether that thread runs
+    seconds: that time; None is no such thread
     """
 
-    def __init__(self, ends: bool = True) -> None:
+    def __init__(self, seconds: float | None = END_SECONDS) -> None:
         self._received: int | None = None
-        self._ends, self._is_seen = ends, False  # the latter: whether the work has looked since
+        self._seconds, self._is_seen = seconds, False  # the latter: whether the work has looked since
         self._num_interrupts = 0
         self._previous: dict[int, Any] = {}  # handlers
         self._previous_wakeup = -1
@@ -54,11 +54,11 @@ class Signals:
         return self._received
 
     def __enter__(self) -> Self:
-        if self._ends:
+        if self._seconds is not None:
             self._pipe = os.pipe()
             os.set_blocking(self._pipe[1], False)
             self._previous_wakeup = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
-            Thread(target=self._end_late, name="signals", args=(self._pipe[0],), daemon=True).start()
+            Thread(target=self._end_late, name="signals", args=(self._pipe[0], self._seconds), daemon=True).start()
         for number in STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup stays in force
                 self._previous[number] = signal.signal(number, self._record)
@@ -89,7 +89,7 @@ class Signals:
         with self._holding:
             yield
 
-    def _end_late(self, pipe: int) -> None:
+    def _end_late(self, pipe: int, seconds: float) -> None:
         """End the process some time after the first signal, unless the work looks for it before. pipe: see `_pipe`"""
         number = 0
         with open(pipe, "rb", buffering=0) as file:
@@ -97,13 +97,13 @@ class Signals:
                 if not (byte := file.read(1)):
                     return
                 number = byte[0]
-        deadline = time.monotonic() + END_SECONDS
+        deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not self._is_seen:
             time.sleep(POLL_SECONDS)
         with self._holding:
             if not self._is_seen:
                 name = signal.Signals(number).name
-                message = f"nmt: error: ended by {name}: the work did not stop within {END_SECONDS:.0f} s\n"
+                message = f"nmt: error: ended by {name}: the work did not stop within {seconds:.0f} s\n"
                 with contextlib.suppress(OSError):
                     os.write(2, message.encode())
                 os._exit(128 + number)

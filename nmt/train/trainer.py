@@ -31,7 +31,7 @@ from nmt.train.reporting import (
 from nmt.train.run import Run
 from nmt.train.saving import save, save_has_ended, saves_finished
 from nmt.train.setup import RunSetup
-from nmt.train.update import PairTooLongError, SignalWatch, Stats, UpdateGivenUp
+from nmt.train.update import MAX_PASS_SECONDS, PairTooLongError, SignalWatch, Stats, UpdateGivenUp
 from nmt.train.validation import validate
 
 
@@ -44,7 +44,7 @@ def train(options: TrainOptions, parts: Any) -> Run:
     with (
         setup.joined(),
         Lock(Path(options.output)) if setup.world.leads else nullcontext(),
-        Signals(ends=setup.world.leads) as signals,
+        Signals(MAX_PASS_SECONDS if setup.world.leads else None) as signals,
     ):
         run = Run(setup, parts)
         with closing(run.report):

@@ -22,6 +22,7 @@ from nmt.train.parallel import gradients_shared, in_step
 
 MAX_SCALE: Final = 2.0**24
 SCALE_GROWTH_UPDATES: Final = 2000  # without overflow
+MAX_PASS_SECONDS: Final = 19.0  # of a micro-batch after a signal; then the process ends
 FINISH_SECONDS: Final = 10.0  # from the signal to the end of the update; of 20, the rest is for the checkpoint
 ASK_SECONDS: Final = 1.0  # between two questions whether another rank received a signal
 STOP_KEY: Final = "stop"  # key of a signal in the ranks' store

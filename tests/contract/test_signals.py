@@ -10,9 +10,9 @@ import pytest
 
 BEGIN = """
 import os, signal, sys, time
-import nmt.signals
-nmt.signals.END_SECONDS = 0.5
+from functools import partial
 from nmt.signals import Signals
+Signals = partial(Signals, seconds=0.5)
 """
 SEND = "os.kill(os.getpid(), signal.SIGTERM)"
 
