@@ -47,9 +47,9 @@ def check_output(folder: Path, kind: str, overwrite: bool) -> None:
     """Raise UserError for an output folder with files, unless it is an artefact of this kind and may be overwritten."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise UserError(f"{quoted(folder)}: is not a folder (name another)")
-    if folder.absolute().parent.name == "checkpoints" and (folder.absolute().parents[1] / "metrics.jsonl").exists():
-        raise UserError(f"{quoted(folder)}: is among the checkpoints of a run (name a folder elsewhere)")
     if not folder.exists() or not any(folder.iterdir()):
+        if folder.absolute().parent.name == "checkpoints" and (folder.absolute().parents[1] / "metrics.jsonl").exists():
+            raise UserError(f"{quoted(folder)}: is among the checkpoints of a run (name a folder elsewhere)")
         return
     if not (folder / MANIFEST).exists():
         raise UserError(f"{quoted(folder)}: holds files that nmt did not write (name another folder)")

@@ -59,15 +59,15 @@ class Line(NamedTuple):
 def decode_line(raw: bytes, first: bool = False) -> Line:
     """A raw line, with or without its LF, as text. first: whether it is the first line, which may begin with a BOM"""
     raw = raw.removesuffix(b"\n").removesuffix(b"\r") if raw.endswith(b"\n") else raw
-    if first and raw.count(0) > MIN_NULS_OF_UTF_16 * len(raw):
-        return Line(clean(raw.decode(errors="replace")), raw.index(0) + 1, 1, True)
+    is_utf_16 = first and (raw.startswith(UTF_16_BOMS) or raw.count(0) > MIN_NULS_OF_UTF_16 * len(raw))
     start = len(BOM) if first and raw.startswith(BOM) else 0
     try:
-        return Line(clean(raw[start:].decode()))
+        text = clean(raw[start:].decode())
+        return Line(text, raw.index(0) + 1, 1, True) if is_utf_16 else Line(text)
     except UnicodeDecodeError as error:
         text = raw[start:].decode(errors="replace")
         num_bad = text.count("\ufffd") - raw.count("\ufffd".encode())
-        return Line(clean(text), start + error.start + 1, num_bad, first and raw.startswith(UTF_16_BOMS))
+        return Line(clean(text), start + error.start + 1, num_bad, is_utf_16)
 
 
 @contextmanager

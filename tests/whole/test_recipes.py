@@ -484,7 +484,8 @@ def test_table_2_gives_valid_settings_for_each_of_its_systems(
 
 
 def test_the_parsing_recipe_makes_a_treebank_and_does_each_step_once(tmp_path: Path) -> None:
-    flags, settings = [*TINY, "--max-updates", "4", "--save-every", "1u"], {"TRAIN": "200", "TEST": "3", "LAST": "2"}
+    flags = [*TINY, "--max-updates", "4", "--warmup-updates", "2", "--save-every", "1u"]
+    settings = {"TRAIN": "200", "TEST": "3", "LAST": "2"}
     done = run("parsing", tmp_path, *flags, **settings)
     assert done.returncode == 0, done.stderr
     work = tmp_path / "work"

@@ -35,6 +35,7 @@ TRANSFORMER = (
 MODELS = registry.names("model")
 WAITS_FOR_STEPS = {"adafactor"}  # torch's own reads numbers of each weight
 RANKS_MATTER = {"moe"}  # its balanced gates share out the tokens of a rank
+BY_DDP = {"gnmt", "moe", "transformer"}  # it wraps any model alike, and each takes ten seconds
 WAITS_FOR_ROUTES = {"moe"}  # the host must know how many tokens each expert gets
 
 
@@ -152,7 +153,7 @@ def test_each_model_trains_on_two_gpus_as_on_the_cpu(model, gpu, two_gpus, data_
     no_dropout = () if model == "memory-network" else ("--dropout=0",)
     more = (f"--model={model}", *flags(SMALL.get(model, {})), *no_dropout, "--timeout=1")
     train(two_gpus if model in RANKS_MATTER else gpu, data, tmp_path / "cpu", 4, "cpu", *more)
-    for engine in ("ddp", "fsdp"):
+    for engine in ("ddp", "fsdp") if model in BY_DDP else ("fsdp",):
         found = assert_goes_as(tmp_path / "cpu", two_gpus, data, tmp_path / engine, *more, f"--engine={engine}")
         # DDP orders its buckets in the first update.
         assert sum(found.per_update[-1].values()) == 1 or model in WAITS_FOR_ROUTES, found.per_update
