@@ -41,7 +41,7 @@ step "$data" "${nmt[@]}" prepare --source-lang words --target-lang tree --train 
 step "$model" "${nmt[@]}" train --data "$data" --output "$work/$size/run" "${settings[@]}" "$@"
 step "$model" "${nmt[@]}" average --run "$work/$size/run" --last "${LAST:-5}" --output "$model"
 step "$output.tree" "${nmt[@]}" translate --model "$model" --input "$text/$test.words" --output "$output.tree" \
-    --beam-size 21 --alpha 0.3 --max-len-a 1 --max-len-b 300
+    --plugin "$here/tree_beam.py" --decoder tree-beam --beam-size 21 --alpha 0.3 --max-len-a 1 --max-len-b 300
 step "$output.trees" "$python" "$here/trees.py" restore "$text/$test.words" "$output.tree" "$output.trees"
 
 echo

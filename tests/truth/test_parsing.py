@@ -7,14 +7,21 @@ import sys
 from itertools import islice
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
+import torch
+from scorers import RandomScorer, random_sources
 
+from nmt.decoders.beam import Beam
+from nmt.decoders.options import BeamOptions
 from nmt.metrics.bracket_f1 import BracketF1, BracketF1Options, read_tree
+from nmt.models.base import State
+from nmt.symbols import EOS, PAD, SYMBOLS
 
 PARSING = Path(__file__).parents[2] / "recipes" / "parsing"
 sys.path.insert(0, str(PARSING))  # the recipe's modules are scripts and no package
-grammar, trees = map(importlib.import_module, ("grammar", "trees"))
+grammar, trees, tree_beam = map(importlib.import_module, ("grammar", "trees", "tree_beam"))
 sys.path.remove(str(PARSING))
 
 PENN = "(TOP (S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .)))"
@@ -106,3 +113,41 @@ def test_the_grammars_treebank_is_a_function_of_the_seed_and_has_no_tree_twice(t
     assert len(lines) == len(set(lines)) == 350
     labels = {label for line in lines for label, _, _ in read_tree(" ".join(trees.linearise(line)[1])).constituents}
     assert {symbol.split("-")[0] for symbol in grammar.RULES} == labels
+
+
+class Writer:
+    """A Scorer that writes some tokens, nearly for certain. size: of its vocabulary"""
+
+    def __init__(self, tokens, size):
+        self.tokens, self.size = [*tokens, EOS, EOS], size
+
+    def start(self, source):
+        return State({}, {"nothing": source[:, :0]})
+
+    def step(self, tokens, state):
+        logits = torch.linspace(0, 1, self.size).repeat(len(tokens), 1)
+        logits[:, self.tokens[min(state.length, len(self.tokens) - 1)]] = 20
+        return logits.log_softmax(-1), state.after(state.sentences, dict(state.hypotheses), None)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_search_among_trees_finds_trees_over_the_words_and_what_a_beam_finds_if_that_is_one(seed):
+    pieces = [*SYMBOLS, *(f"{side}{label}" for label in ("S", "NP", "VP") for side in "()"), "XX", ".", ",", "-LRB-"]
+    side = SimpleNamespace(
+        size=len(pieces),
+        piece=pieces.__getitem__,
+        decode=lambda row: " ".join("w" for token in row if token not in (EOS, PAD)),
+        surface=pieces.__getitem__,
+    )
+    options = BeamOptions(beam_size=3, max_len_a=0, max_len_b=1000)
+    search, source = tree_beam.TreeBeam(options), random_sources(seed, 5, len(pieces))
+    search.use_pipeline(SimpleNamespace(source=side, target=side))
+    scorer = RandomScorer(seed, len(pieces))
+    for row, [best, *_] in zip(source.tolist(), search.search(scorer, source), strict=True):
+        tree = read_tree(" ".join(pieces[token] for token in best.tokens))
+        assert tree is not None and len(tree.tags) == row.index(EOS)
+    # Where the model writes trees by itself, the search is a plain beam search.
+    gold = ["(S", "(NP", "XX", "XX", ")NP", ".", ")S"]
+    told = Writer([*map(pieces.index, gold), EOS], len(pieces))
+    three = source[:1].new_tensor([[4, 4, 4, EOS]])
+    assert search.search(told, three)[0][0] == Beam(options).search(told, three)[0][0]
