@@ -79,8 +79,8 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
     if needed is not None and free_bytes(final) < needed:
         raise storage_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), final, needed)
     with Lock(temporary) as lock:
-        facts_of_folder = temporary.lstat()
-        is_foreign = facts_of_folder.st_uid != os.geteuid() or facts_of_folder.st_mode & stat.S_IWOTH
+        status = temporary.lstat()
+        is_foreign = status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH
         if is_foreign and not lock.created_folder:
             raise ResourceError(f"{quoted(temporary)}: somebody else made it, or may write to it (remove it)")
         try:
@@ -308,11 +308,8 @@ def _read_manifest(folder: Path, kinds: tuple[str, ...]) -> dict[str, Any]:
     _refuse_link(folder / MANIFEST)
     manifest = read_json(folder / MANIFEST)
     version = manifest.get("format") if isinstance(manifest, dict) else None
-    other = OtherFormatError(
-        f"{quoted(folder)}: has format {quoted(version)}, this nmt reads {FORMAT_VERSION} (use the nmt that wrote it)"
-    )
     if isinstance(version, int) and version > FORMAT_VERSION:  # its other entries may have other meanings
-        raise other
+        raise _other_format(folder, version)
     if isinstance(manifest, dict) and manifest.get("kind") in kinds and not _is_file_table(manifest.get("files")):
         raise ArtefactError(
             f"{quoted(folder / MANIFEST)}: damaged: `files` must be a table of names with size and sha256 ({REPAIR})"
@@ -322,8 +319,14 @@ def _read_manifest(folder: Path, kinds: tuple[str, ...]) -> dict[str, Any]:
         name = KIND_NAMES.get(str(kind), quoted(kind))
         raise ArtefactError(f"{quoted(folder)}: is the folder of {name}; must be that of {expected}")
     if version != FORMAT_VERSION:
-        raise other
+        raise _other_format(folder, version)
     return manifest
+
+
+def _other_format(folder: Path, version: object) -> OtherFormatError:
+    return OtherFormatError(
+        f"{quoted(folder)}: has format {quoted(version)}, this nmt reads {FORMAT_VERSION} (use the nmt that wrote it)"
+    )
 
 
 def _is_file_table(files: Any) -> bool:

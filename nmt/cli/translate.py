@@ -191,7 +191,7 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
 
 
 def _check_text(name: str) -> None:
-    """Raise UserError for a file that cannot be read, before any model is loaded."""
+    """Raise UserError for a file that cannot be read, or that stdout is appended to, before any model is loaded."""
     if name != STDIN_NAME and Path(name).is_dir():
         raise UserError(f"{quoted(name)}: is a folder; must be a file of text (several models are --model A --model B)")
     if name != STDIN_NAME and not text_exists(Path(name)):
