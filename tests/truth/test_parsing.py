@@ -13,6 +13,7 @@ import pytest
 import torch
 from scorers import RandomScorer, random_sources
 
+from nmt import registry
 from nmt.decoders.beam import Beam
 from nmt.decoders.options import BeamOptions
 from nmt.metrics.bracket_f1 import BracketF1, BracketF1Options, read_tree
@@ -21,7 +22,7 @@ from nmt.symbols import EOS, PAD, SYMBOLS
 
 PARSING = Path(__file__).parents[2] / "recipes" / "parsing"
 sys.path.insert(0, str(PARSING))  # the recipe's modules are scripts and no package
-grammar, trees, tree_beam = map(importlib.import_module, ("grammar", "trees", "tree_beam"))
+grammar, trees = map(importlib.import_module, ("grammar", "trees"))
 sys.path.remove(str(PARSING))
 
 PENN = "(TOP (S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .)))"
@@ -140,7 +141,8 @@ def test_the_search_among_trees_finds_trees_over_the_words_and_what_a_beam_finds
         surface=pieces.__getitem__,
     )
     options = BeamOptions(beam_size=3, max_len_a=0, max_len_b=1000)
-    search, source = tree_beam.TreeBeam(options), random_sources(seed, 5, len(pieces))
+    registry.load_plugin(str(PARSING / "tree_beam.py"))
+    search, source = registry.find("decoder", "tree-beam").cls(options), random_sources(seed, 5, len(pieces))
     search.use_pipeline(SimpleNamespace(source=side, target=side))
     scorer = RandomScorer(seed, len(pieces))
     for row, [best, *_] in zip(source.tolist(), search.search(scorer, source), strict=True):
