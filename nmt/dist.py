@@ -20,8 +20,8 @@ from nmt.signals import end_with_parent
 MAX_WAIT_MINUTES: Final = 10_000_000  # 19 years
 MIN_START_MINUTES: Final = 2.0  # until all ranks have started
 ANSWER_SECONDS: Final = 5  # for a rank to answer that it waits too
-LAUNCHED: Final = "TORCHELASTIC_RUN_ID"  # variable of a process that torchrun or `--devices` has started
 LAUNCHER: Final = "NMT_LAUNCHER"  # variable with the process number of `--devices`' launcher
+LISTENER: Final = "NMT_LISTENER"  # variable with the descriptor of the store's socket, which that launcher has opened
 WAITED: Final = "waited"
 ENDED: Final = " ended "
 UNREACHABLE: Final = "rank 0, where all ranks meet, cannot be reached"
@@ -196,9 +196,14 @@ class World:
         return items[self.rank :: self.size]
 
 
+def is_launched() -> bool:
+    """Whether torchrun or `--devices` has started this process."""
+    return LAUNCHER in os.environ or "TORCHELASTIC_RUN_ID" in os.environ
+
+
 def end_with_launcher() -> None:
     """Have a rank end when its launcher ends, or has ended already; nothing in other processes."""
-    if LAUNCHED in os.environ:
+    if is_launched():
         end_with_parent(signal.SIGTERM)
         if os.environ.get(LAUNCHER, str(parent := os.getppid())) != str(parent):
             os._exit(128 + signal.SIGTERM)
@@ -206,7 +211,7 @@ def end_with_launcher() -> None:
 
 def _let_others_end_first() -> None:
     """Wait for the launcher to end this process: the rank that failed is to tell its error, and its exit code is to count."""
-    if LAUNCHED in os.environ:
+    if is_launched():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         time.sleep(ANSWER_SECONDS)
 
@@ -239,7 +244,7 @@ def shard_like(tensor: Any, own: Any) -> Any:
 
 
 def _store(world: World, timeout: timedelta) -> Any:
-    """The store of all ranks: torchrun's, or one of rank 0 that listens only at the address of MASTER_ADDR."""
+    """The store of all ranks: torchrun's, or rank 0's, which listens at its launcher's socket, else at MASTER_ADDR alone."""
     from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -249,6 +254,8 @@ def _store(world: World, timeout: timedelta) -> Any:
         os.environ.setdefault("NCCL_SOCKET_IFNAME", loopback)
     of_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # it outlives a restart of the ranks
     hosts = world.leads and not of_agent
-    listener = socket.create_server((address, port)).detach() if hosts else None
+    listener = None
+    if hosts:
+        listener = int(os.environ.get(LISTENER) or socket.create_server((address, port)).detach())
     store = TCPStore(address, port, world.size, hosts, timeout, wait_for_workers=False, master_listen_fd=listener)
     return PrefixStore(f"nmt/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store) if of_agent else store

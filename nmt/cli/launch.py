@@ -1,28 +1,26 @@
-"""A command in several processes on this machine, started by torchrun's own launcher."""
+"""A command in several processes on this machine, the ranks, which get torchrun's variables."""
 
-import logging
+import math
 import os
 import signal
+import socket
 import sys
-import tempfile
-import uuid
+import time
 from collections.abc import Sequence
-from inspect import signature
-from pathlib import Path
-from typing import Any, Final
+from subprocess import Popen
+from typing import Final
 
 import torch
-from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from nmt.device import choose_device
-from nmt.dist import LAUNCHER
+from nmt.dist import LAUNCHER, LISTENER
 from nmt.errors import ResourceError, UserError
-from nmt.signals import STOP_SIGNALS
+from nmt.signals import POLL_SECONDS, STOP_SIGNALS, Signals
 
-HANDLES_SIGNALS: Final = "signals_to_handle" in signature(LaunchConfig).parameters  # not in the oldest supported torch
+GRACE_SECONDS: Final = 10.0  # for the other ranks to end when one has failed, or the leader has ended
+LOOPBACK: Final = "127.0.0.1"
 REPORTED_CODES: Final = range(1, 8)  # exit codes of a rank that has printed its error
+STOPPED_CODES: Final = (0, *(128 + number for number in STOP_SIGNALS))
 
 
 def launch(devices: int, arguments: Sequence[str], after: str) -> int:
@@ -30,41 +28,71 @@ def launch(devices: int, arguments: Sequence[str], after: str) -> int:
 
     after: advice in the message about a lost rank
 
-    Nothing listens outside the loopback address: the launcher meets in a file and makes no TCP store.
+    Stop signals are passed on, also to ranks that are stopped. Nothing listens outside the loopback address.
     Raises ResourceError with the number of a lost rank.
     """
-    logging.disable(logging.ERROR)  # the messages below replace torchrun's
-    os.environ[LAUNCHER] = str(os.getpid())
-    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    # One machine, no restarts, and stop signals passed on to the ranks.
-    handled = [number.name for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    newer: Any = {"signals_to_handle": ",".join(handled)} if HANDLES_SIGNALS else {}
-    with tempfile.TemporaryDirectory(prefix="nmt-ranks-") as folder:
-        config = LaunchConfig(
-            min_nodes=1,
-            max_nodes=1,
-            nproc_per_node=devices,
-            run_id=str(uuid.uuid4()),
-            rdzv_backend="c10d",
-            rdzv_endpoint=str(Path(folder) / "meeting"),
-            rdzv_configs={"store_type": "file"},
-            max_restarts=0,
-            local_addr="127.0.0.1",
-            logs_specs=DefaultLogsSpecs(log_dir=folder),
-            **newer,
-        )
+    ranks: list[Popen[bytes]] = []
+    with Signals(seconds=None) as signals:
         try:
-            elastic_launch(config, sys.executable)("-m", "nmt", *arguments)
-            return 0
-        except ChildFailedError as error:
-            rank, failure = min(error.failures.items(), key=lambda item: _distance_from_cause(item[1].exitcode))
-            if failure.exitcode in REPORTED_CODES or failure.exitcode > 128:
-                return int(failure.exitcode)
-            lost = f"rank {rank} (process {failure.pid}) ended by signal {-failure.exitcode}, and all ranks with it"
-            raise ResourceError(f"{lost} ({after})") from None
-        except SignalException as received:
-            return 128 + int(received.sigval)
+            with socket.create_server((LOOPBACK, 0)) as listener:
+                for rank in range(devices):
+                    ranks.append(_start(rank, devices, arguments, listener))
+            codes = _wait(ranks, signals)
+        finally:
+            for process in ranks:
+                process.kill()
+                process.wait()
+    return _exit_code(codes, [process.pid for process in ranks], signals.received, after)
+
+
+def _start(rank: int, devices: int, arguments: Sequence[str], listener: socket.socket) -> "Popen[bytes]":
+    """Start a rank. listener: the socket of the store, which the leader inherits"""
+    numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": devices, "LOCAL_WORLD_SIZE": devices}
+    numbers |= {"MASTER_PORT": listener.getsockname()[1], LISTENER: listener.fileno(), LAUNCHER: os.getpid()}
+    own = {"MASTER_ADDR": LOOPBACK, **{name: str(number) for name, number in numbers.items()}}
+    environment = {"TORCH_CPP_LOG_LEVEL": "ERROR", **os.environ, **own}
+    inherited = [] if rank else [listener.fileno()]
+    # A session of its own, or Ctrl-C would reach it from the terminal and from the launcher.
+    command = [sys.executable, "-m", "nmt", *arguments]
+    return Popen(command, env=environment, pass_fds=inherited, start_new_session=True)
+
+
+def _wait(ranks: "Sequence[Popen[bytes]]", signals: Signals) -> list[int]:
+    """Wait for all ranks, and return their exit codes: -SIGTERM for those that this function ended.
+
+    Where one fails, the others get SIGTERM, and SIGKILL some time later, except the leader: it ends by itself in time,
+    unless a checkpoint is being written.
+    """
+    is_passed_on, deadline, killed = False, math.inf, set()
+    while None in (codes := [process.poll() for process in ranks]):
+        if not is_passed_on and (number := signals.received) is not None:
+            is_passed_on = True
+            for process in ranks:
+                process.send_signal(number)
+                process.send_signal(signal.SIGCONT)  # one that is stopped would never receive it
+        if deadline == math.inf and (codes[0] is not None or {*codes} - {None, *STOPPED_CODES}):
+            deadline = time.monotonic() + GRACE_SECONDS
+            for process in ranks:
+                process.terminate()
+            ranks[0].send_signal(signal.SIGCONT)
+        if time.monotonic() > deadline:
+            killed |= {rank for rank, code in enumerate(codes) if rank and code is None}
+            for rank in killed:
+                ranks[rank].kill()
+        time.sleep(POLL_SECONDS)
+    return [-signal.SIGTERM if rank in killed else process.wait() for rank, process in enumerate(ranks)]
+
+
+def _exit_code(codes: Sequence[int], pids: Sequence[int], received: int | None, after: str) -> int:
+    """The exit code of a command whose ranks ended with these codes. received: the signal that was passed on to them"""
+    if received is not None:
+        return codes[0] if codes[0] >= 0 else 128 + received
+    rank = min(range(len(codes)), key=lambda rank: _distance_from_cause(codes[rank]))
+    code = codes[rank]
+    if code == 0 or code in REPORTED_CODES or code > 128:
+        return code
+    how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+    raise ResourceError(f"rank {rank} (process {pids[rank]}) ended {how}, and all ranks with it ({after})")
 
 
 def _distance_from_cause(code: int) -> int:
@@ -72,6 +100,8 @@ def _distance_from_cause(code: int) -> int:
 
     The launcher itself ends the last ones by SIGTERM.
     """
+    if code == 0:
+        return 4
     return 3 if code == -signal.SIGTERM else 0 if code < 0 else 2 if code == ResourceError.code else 1
 
 

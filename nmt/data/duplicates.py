@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.data.encode import Encoded
-from nmt.data.row_files import mapped
+from nmt.data.row_files import MappedFile
 from nmt.signals import StopCheck
 
 SORTED_ROWS: Final = 1 << 21  # 24 bytes each, and as much again while they are sorted
@@ -37,7 +37,7 @@ def without_duplicates(pairs: Iterator[Encoded], scratch: Path, check: StopCheck
                 pickle.dump(encoded, file, pickle.HIGHEST_PROTOCOL)
                 num_chunks += 1
             keys.flush()
-            repeated = find_repeated(mapped(digests, np.dtype("<u8"), 2), check)
+            repeated = find_repeated(MappedFile(digests, np.dtype("<u8"), 2).numbers, check)
             file.seek(0)
             for _ in range(num_chunks):
                 check()

@@ -131,7 +131,7 @@ def decode(chunk: Chunk, on_bad_line: BadLine) -> Texts:
             decoded.append(line.text)
             if line.bad_byte is None:
                 continue
-            if on_bad_line == "error" or line.is_utf_16:
+            if on_bad_line == "error" or line.wide_encoding:
                 raise bad_bytes(quoted(path), number, line)
             texts.good[i] &= on_bad_line == "replace"
             texts.num_replaced += on_bad_line == "replace"

@@ -11,6 +11,8 @@ Files of a set STEM of N pairs, all little-endian:
 """
 
 import hashlib
+import mmap
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -47,11 +49,24 @@ def id_type(size: int) -> np.dtype[Any]:
     return np.dtype("<u2" if size <= 1 << 16 else "<u4")
 
 
-def mapped(path: Path, kind: np.dtype[Any], width: int = 1) -> NDArray[Any]:
-    """The numbers of a file, memory-mapped: (N, width), or (N,) where width is 1."""
-    with naming(path):
-        numbers = np.asarray(np.memmap(path, dtype=kind, mode="r") if path.stat().st_size else np.zeros(0, kind))
-    return numbers if width == 1 else numbers.reshape(-1, width)
+class MappedFile:
+    """A file of numbers that is read where they are used.
+
+    numbers: (N, width), or (N,) where width is 1
+    """
+
+    def __init__(self, path: Path, kind: np.dtype[Any], width: int = 1) -> None:
+        self._path = path
+        with naming(path), path.open("rb") as file:
+            self._size = os.fstat(file.fileno()).st_size
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self._size else None
+        numbers: NDArray[Any] = np.frombuffer(self._map or b"", kind)
+        self.numbers = numbers if width == 1 else numbers.reshape(-1, width)
+
+    def check_size(self) -> None:
+        """Raise ArtefactError if the file was cut off since it was opened: reading on would end the process by SIGBUS."""
+        if self._map is not None and (size := self._map.size()) < self._size:
+            raise ArtefactError(f"{quoted(self._path)}: cut to {size:,} of {self._size:,} bytes (prepare it again)")
 
 
 class Rows(NamedTuple):
@@ -136,7 +151,8 @@ class RowFile:
             raise ArtefactError(
                 f"{quoted(self._path)}: {size:,} bytes; its lengths say {expected:,} (prepare it again)"
             )
-        self._values = mapped(self._path, kind, width)
+        self._file = MappedFile(self._path, kind, width)
+        self._values = self._file.numbers
         self._sums = artefact.read(f"{name}.sums")
         self._checked = np.zeros(-(-size // BLOCK_BYTES), dtype=bool)
         if len(self._sums) != SHA256_BYTES * len(self._checked):
@@ -148,6 +164,7 @@ class RowFile:
 
     def take(self, rows: Indices) -> NDArray[Any]:
         """The values of rows (N,), one after the other; ArtefactError when they are not those that were written."""
+        self._file.check_size()
         lengths, stride, step = self.lengths(rows), rows // STRIDE_ROWS, rows % STRIDE_ROWS
         steps = np.arange(STRIDE_ROWS)
         near = self._lengths[np.minimum(stride[:, None] * STRIDE_ROWS + steps, len(self._lengths) - 1)]  # N STRIDE_ROWS
@@ -202,4 +219,4 @@ def read_lengths(artefact: Artefact, name: str, rows: int, width: int = 1) -> ND
     size = path.stat().st_size
     if size != LENGTH.itemsize * rows * width:
         raise ArtefactError(f"{quoted(path)}: {size:,} bytes; {rows:,} pairs have {LENGTH.itemsize * rows * width:,}")
-    return mapped(path, LENGTH, width)
+    return MappedFile(path, LENGTH, width).numbers

@@ -16,7 +16,11 @@ from nmt.text.archive import open_file
 from nmt.text.compression import ChunkReader, Stream
 
 BOM: Final = b"\xef\xbb\xbf"
-UTF_16_BOMS: Final = (b"\xff\xfe", b"\xfe\xff")
+# Encodings of wide characters, by byte order marks or by the share of NULs in a line of Latin letters.
+WIDE_ENCODINGS: Final = (
+    ("UTF-32", (b"\xff\xfe\0\0", b"\0\0\xfe\xff"), 0.7),
+    ("UTF-16", (b"\xff\xfe", b"\xfe\xff"), 0.4),
+)
 COUNT_BLOCK_BYTES: Final = 1 << 20
 COMPRESSED_NAME: Final = r"(\.(gz|bz2|xz))?$"  # how the name of a text ends that may be compressed
 STORAGE_ENDINGS: Final = re.compile(rf"(\.sgm)?{COMPRESSED_NAME}", re.IGNORECASE)
@@ -28,7 +32,6 @@ TAG_IN_SEGMENT: Final = re.compile(rb"</seg\s*>|<seg\b[^<>]*>", re.IGNORECASE)
 ENTITY: Final = re.compile(rb"&(?:(amp|lt|gt|quot|apos)|#([0-9]{1,7})|#[xX]([0-9a-fA-F]{1,6}));")
 NAMED_ENTITIES: Final = {b"amp": b"&", b"lt": b"<", b"gt": b">", b"quot": b'"', b"apos": b"'"}
 MAX_SEGMENT_BYTES: Final = 1 << 20  # the longest of WMT's are some thousand
-MIN_NULS_OF_UTF_16: Final = 0.4  # share of the bytes of a line, as Latin letters have them
 # White space and what has no width: soft hyphen, joiners, fillers, marks of direction, variation selectors, tags.
 is_invisible: Final = re.compile(
     "[\\s\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
@@ -47,27 +50,34 @@ class Line(NamedTuple):
     text: the cleaned text, with U+FFFD for bytes that are not UTF-8
     bad_byte: position of the first byte that is not UTF-8, counted from 1; None if there is none
     num_bad: number of U+FFFD that stand for such bytes
-    is_utf_16: whether it begins a text of UTF-16, by its byte order mark or its NULs
+    wide_encoding: UTF-16 or UTF-32 where it begins such a text; then bad_byte is not None
     """
 
     text: str
     bad_byte: int | None = None
     num_bad: int = 0
-    is_utf_16: bool = False
+    wide_encoding: str | None = None
 
 
 def decode_line(raw: bytes, first: bool = False) -> Line:
     """A raw line, with or without its LF, as text. first: whether it is the first line, which may begin with a BOM"""
     raw = raw.removesuffix(b"\n").removesuffix(b"\r") if raw.endswith(b"\n") else raw
-    is_utf_16 = first and (raw.startswith(UTF_16_BOMS) or raw.count(0) > MIN_NULS_OF_UTF_16 * len(raw))
+    wide_encoding = _wide_encoding(raw) if first else None
     start = len(BOM) if first and raw.startswith(BOM) else 0
     try:
         text = clean(raw[start:].decode())
-        return Line(text, raw.index(0) + 1, 1, True) if is_utf_16 else Line(text)
+        return Line(text, raw.index(0) + 1, 1, wide_encoding) if wide_encoding else Line(text)
     except UnicodeDecodeError as error:
         text = raw[start:].decode(errors="replace")
         num_bad = text.count("\ufffd") - raw.count("\ufffd".encode())
-        return Line(clean(text), start + error.start + 1, num_bad, is_utf_16)
+        return Line(clean(text), start + error.start + 1, num_bad, wide_encoding)
+
+
+def _wide_encoding(raw: bytes) -> str | None:
+    for name, marks, share in WIDE_ENCODINGS:
+        if raw.startswith(marks) or raw.count(0) > share * len(raw):
+            return name
+    return None
 
 
 @contextmanager
@@ -91,8 +101,8 @@ def raw_lines(path: Path) -> Iterator[bytes]:
 def bad_bytes(place: str, number: int, line: Line) -> InputError:
     """The error for a line that is not UTF-8. place: name of the text, quoted; number: of the line, counted from 1"""
     position = f"{place}:{number}:{line.bad_byte}"
-    if line.is_utf_16:
-        return InputError(f"{position}: UTF-16, not UTF-8 (convert the file: `iconv -f utf-16 -t utf-8`)")
+    if name := line.wide_encoding:
+        return InputError(f"{position}: {name}, not UTF-8 (convert the file: `iconv -f {name.lower()} -t utf-8`)")
     return InputError(f"{position}: not UTF-8 (mend the file: `iconv -c -f utf-8 -t utf-8` drops such bytes)")
 
 

@@ -108,7 +108,7 @@ class TrainOptions:
     device: str = opt("auto", "auto, cpu, cuda or cuda:N")
     devices: int = opt(
         1,
-        "processes on this machine, one device each, started by torchrun (or start torchrun yourself)",
+        "processes on this machine, one device each (or start torchrun yourself)",
         minimum=1,
         maximum=MAX_PROCESSES,
     )

@@ -122,7 +122,7 @@ def _decoded(
             line = decode_line(raw_line, number == 1)
             if line.bad_byte is not None:
                 position = f"{number}:{line.bad_byte}"
-                if line.is_utf_16:
+                if line.wide_encoding:
                     raise bad_bytes(warnings.place, number, line)
                 if strict:
                     yield first, lines

@@ -417,6 +417,7 @@ def test_bad_bytes_are_skipped_or_replaced_when_asked_for(tmp_path, policy, kept
         ({"train": ("blank",), "subword": "bpe", "vocab_size": 50}, 3, r"blank\.en: there is no text to learn"),
         ({"train": ("invisible",)}, 3, "no training pair is left .4 empty."),
         ({"train": ("one",), "valid": ("utf-16",)}, 3, r"utf-16\.en:1:1: UTF-16, not UTF-8"),
+        ({"train": ("utf-32",)}, 3, r"utf-32\.en:1:1: UTF-32, not UTF-8 .*`iconv -f utf-32"),
         ({"train": ("utf-16",), "on_bad_line": "skip"}, 3, r"utf-16\.en:1:1: UTF-16, not UTF-8"),
         ({"train": ("one",), "subword": "bpe", "vocab_size": 6}, 2, "at least --vocab-size"),
         ({"train": ("one",), "valid": ("one", "sub/one")}, 2, "2 valid sets have the name 'one'"),
@@ -431,6 +432,7 @@ def test_what_cannot_be_prepared_is_told_and_leaves_nothing(tmp_path, monkeypatc
     for language in ("en", "de"):
         (tmp_path / f"invisible.{language}").write_text("\u200b\n\u2060 \ufeff\n\u3164\n\u00ad\u200e\n")
         (tmp_path / f"utf-16.{language}").write_text("a house\n", encoding="utf-16")
+        (tmp_path / f"utf-32.{language}").write_text("a house\n", encoding="utf-32")
     before = sorted(os.listdir(tmp_path))
     with pytest.raises(UserError, match=told.replace("'", ".?")) as caught:
         prepare(options(tmp_path, **given))
@@ -667,6 +669,14 @@ def test_a_flipped_byte_is_found_before_it_is_used(tmp_path, pipeline, name):
     with pytest.raises(ArtefactError, match=r"damaged|its lengths say"):
         PreparedData(tmp_path / "data").train.sources(np.arange(1))
         PreparedData(tmp_path / "data").train.targets(np.arange(1))
+
+
+def test_a_file_that_is_cut_off_while_it_is_open_is_named_and_ends_no_process(tmp_path, pipeline):
+    folder = written(tmp_path / "s", pipeline, [([4] * 5000, [5])], [(5000, 1)])
+    train = PreparedData(folder).train
+    os.truncate(folder / "train.source.bin", 100)
+    with pytest.raises(ArtefactError, match=r"train\.source\.bin: cut to 100 of 10,000 bytes"):
+        train.sources(np.array([0]))
 
 
 def test_damage_in_a_block_that_is_never_used_does_not_keep_others_from_being_used(tmp_path, pipeline, monkeypatch):

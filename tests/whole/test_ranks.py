@@ -7,6 +7,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +16,13 @@ import pytest
 from conftest import ENVIRONMENT, NMT, SLOW, SLOW_UPDATE, TINY, train_arguments, wait_for
 from ranks import ranks_of
 from torch.distributed import DistNetworkError
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 import nmt.cli.launch as launcher
 from nmt.artefact import Artefact
-from nmt.dist import LAUNCHED, World
+from nmt.dist import LAUNCHER, World
 from nmt.errors import RankFailed, ResourceError
 from nmt.locks import Lock
+from nmt.signals import Signals
 from nmt.translate.distributed import ranges
 
 DRY = ["--dropout=0"]  # its draws are of the rank and the micro-batch
@@ -150,6 +151,7 @@ def undisturbed(data, tmp_path_factory) -> Path:
         ("stop", 5, "rank [02] waited in vain: rank 1 does not answer"),
         ("raise", 2, r"nmt: error: plug-in .*held.py:\d+ failed: ArithmeticError: on purpose"),
         ("term", 143, "stopped by signal 15"),
+        ("stop, then term", 143, "stopped by signal 15"),
     ],
 )
 def test_a_lost_rank_ends_all_with_its_name_and_the_run_goes_on_bit_for_bit(
@@ -157,16 +159,16 @@ def test_a_lost_rank_ends_all_with_its_name_and_the_run_goes_on_bit_for_bit(
 ):
     arguments = held_arguments(data, tmp_path / "run", tmp_path / "held.py")
     settings = {"PLACE": str(tmp_path), **({"RAISES": "1"} if fault == "raise" else {})}
-    more = {"term": ["--no-quiet"], "stop": ["--timeout=0.1"]}.get(fault, [])
+    more = ["--timeout=0.1"] if fault == "stop" else ["--no-quiet"] if "term" in fault else []
     process = start([*arguments, *more], 3, **settings)
     for rank in range(3):
         wait_for((tmp_path / f"rank-{rank}").exists, process, 90)
     ranks = ranks_of(process)
     assert not outside_loopback([process.pid, *ranks.values()])
-    if fault in ("kill", "stop"):
-        os.kill(ranks[1], signal.SIGKILL if fault == "kill" else signal.SIGSTOP)
-    elif fault == "term":
-        os.kill(ranks[1], signal.SIGTERM)
+    if fault != "raise":
+        os.kill(ranks[1], {"kill": signal.SIGKILL, "term": signal.SIGTERM}.get(fault, signal.SIGSTOP))
+    if fault == "stop, then term":
+        process.terminate()
     (tmp_path / "go").touch()
     found, said = ended(process)
     assert (found, bool(re.search(told, said))) == (code, True), said
@@ -216,23 +218,38 @@ def test_a_signal_to_one_rank_while_all_validate_ends_all_and_the_validation_is_
 
 @pytest.mark.parametrize(
     ("codes", "wanted"),
-    [([5, 2, 5], 2), ([-15, 2, -15], 2), ([5, 143, 5], 143), ([5, -9, -15], "rank 1 .* by signal 9")],
+    [
+        *(([0, 0, 0], 0), ([5, 2, 5], 2), ([-15, 2, -15], 2), ([5, 143, 5], 143)),
+        *(([5, -9, -15], "rank 1 .* by signal 9"), ([0, 0, 9], "rank 2 .* with exit code 9")),
+    ],
 )
-def test_of_ranks_that_end_at_once_the_one_that_ended_all_is_told(codes, wanted, monkeypatch):
-    def all_end(*_):
-        raise ChildFailedError(
-            "nmt", {rank: ProcessFailure(rank, 100 + rank, code, "") for rank, code in enumerate(codes)}
-        )
-
-    monkeypatch.setattr(launcher, "elastic_launch", lambda *_: all_end)
-    monkeypatch.setattr(launcher.logging, "disable", lambda _: None)
-    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
-    monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", "ERROR")
+def test_of_ranks_that_end_at_once_the_one_that_ended_all_is_told(codes, wanted):
     if isinstance(wanted, int):
-        assert launcher.launch(3, ["train"], "go on") == wanted
+        assert launcher._exit_code(codes, [1, 2, 3], None, "go on") == wanted
     else:
         with pytest.raises(ResourceError, match=wanted):
-            launcher.launch(3, ["train"], "go on")
+            launcher._exit_code(codes, [1, 2, 3], None, "go on")
+
+
+SAVES = "import signal, time; signal.signal(signal.SIGTERM, lambda *_: None); print(flush=True); {}"
+
+
+@pytest.mark.parametrize(
+    ("leader", "other", "wanted"),
+    [
+        ("time.sleep(2); exit(143)", "exit(143)", [143, 143]),  # a checkpoint is being written
+        ("time.sleep(2); exit(5)", "exit(1)", [5, 1]),
+        ("exit(5)", "time.sleep(60)", [5, -signal.SIGTERM]),
+    ],
+)
+def test_the_launcher_waits_for_a_leader_that_saves_and_ends_other_ranks(leader, other, wanted, monkeypatch):
+    monkeypatch.setattr(launcher, "GRACE_SECONDS", 0.5)
+    commands = ([sys.executable, "-c", SAVES.format(work)] for work in (leader, other))
+    ranks = [subprocess.Popen(command, stdout=subprocess.PIPE) for command in commands]
+    for process in ranks:
+        with process.stdout:
+            process.stdout.readline()
+    assert launcher._wait(ranks, Signals(None)) == wanted
 
 
 @pytest.mark.parametrize(
@@ -247,7 +264,7 @@ def test_of_ranks_that_end_at_once_the_one_that_ended_all_is_told(codes, wanted,
 def test_a_leader_that_ended_is_not_told_again_and_one_that_is_silent_is(message, wanted, monkeypatch):
     """The message is what a lost connection raises; the leader's store is gone."""
     world = World(rank=1, size=2)  # never joined: there is no store to ask
-    monkeypatch.delenv(LAUNCHED, raising=False)
+    monkeypatch.delenv(LAUNCHER, raising=False)
     assert type(world._ended(DistNetworkError(message))) is wanted
 
 
