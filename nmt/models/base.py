@@ -265,6 +265,13 @@ class Model(nn.Module, Scorer):
         """
         raise UserError("--compile: only the layers of a Transformer can be compiled for a search (leave it out)")
 
+    def capture_steps(self) -> None:
+        """Replay the layers' search steps as CUDA graphs (nmt.nn.captured), with the weights that they have now.
+
+        Raises UserError for a model whose steps cannot be captured.
+        """
+        raise UserError("--capture: only the layers of a Transformer can be captured for a search (leave it out)")
+
     def state_bytes(self, source_length: int, target_length: int) -> int:
         """Bytes of search state of one hypothesis, its sentence's part included, after `target_length` steps.
 

@@ -28,6 +28,7 @@ from nmt.models.base import (
 from nmt.models.experts import expert_shape, predicting_positions, token_positions
 from nmt.models.options import TransformerOptions
 from nmt.nn.attention import AttentionShape, recording
+from nmt.nn.captured import CapturedSteps
 from nmt.nn.cost import linear_flops
 from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, LayerShape, LayerStep
 from nmt.nn.linear import Linear, Projection
@@ -46,6 +47,7 @@ class Transformer(Model):
     def __init__(self, options: TransformerOptions, vocabularies: Vocabularies) -> None:
         super().__init__()
         self.compiled_layers: list[LayerStep] = []
+        self.captured_steps: CapturedSteps | None = None
         self.alignment_layer = options.decoder_layers - 1  # benchmarks/alignment.py measured it (docs/measurements.md)
         o, self.options, self.width = options, options, options.d_model
         self.is_relative = o.positions == "relative"
@@ -158,11 +160,14 @@ class Transformer(Model):
             padding_bias = memory["padding_bias"].flatten(0, 1)  # BH 1 S
             B, H = len(memory["padding_bias"]), self.options.heads
             ancestors = state.append_entries(tokens, B)[:, -window:]  # N t, of the window
+            states = self.embed(self.target_embedding(tokens), self.target_positions(state.length, 1))  # N D
+            if captured is not None and not state.watched:
+                states, sentences = captured(states, memory, ancestors, used)
+                return self.log_probs(self.decoder_norm(states), output), state.after(sentences, {}, None)
             ages = _ages(ancestors, state.num_entries) if self.is_relative else None  # E
             bias = torch.full((len(tokens), state.num_entries), -math.inf, device=tokens.device)  # N E
             bias = bias.scatter_(1, ancestors, 0.0).view(B, 1, -1, state.num_entries)  # B 1 W E
             bias = bias.expand(-1, H, -1, -1).flatten(0, 1)  # BH W E
-            states = self.embed(self.target_embedding(tokens), self.target_positions(state.length, 1))  # N D
             caches: dict[str, Tensor] = {}
             recorder: AbstractContextManager[list[Tensor]] = recording() if state.watched else nullcontext([])
             with recorder as weights:
@@ -175,6 +180,7 @@ class Transformer(Model):
             attention = weights[2 * self.alignment_layer + 1].mean(1).flatten(0, 1) if weights else None  # N S
             return log_probs, state.after(memory | caches, {}, attention)
 
+        captured = None if self.captured_steps is None else self.captured_steps.lent_to(step)
         return PreparedScorer(self.start, step)
 
     def prepared_layers(self) -> list[LayerStep]:
@@ -189,6 +195,12 @@ class Transformer(Model):
             raise UserError("--compile: the sizes of products with experts depend on the text (leave it out)")
         allow_graphs()
         self.compiled_layers = [torch.compile(step, dynamic=True) for step in self.prepared_layers()]
+
+    def capture_steps(self) -> None:
+        """See Model."""
+        if self.is_relative or mixtures_in(self):
+            raise UserError("--capture: not for relative positions and experts, whose sizes change (leave it out)")
+        self.captured_steps = CapturedSteps(self.prepared_layers())
 
     def state_bytes(self, source_length: int, target_length: int) -> int:
         """See Model: float32 keys and values of each decoder layer, and the bias of padding."""

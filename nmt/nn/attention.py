@@ -151,11 +151,14 @@ def attention_of_transposed(
     return sums if extra_sums is None else sums + extra_sums(weights.unflatten(0, heads))
 
 
-def append_to_cache(cache: Tensor, new: Tensor, used: int, dim: int) -> Tensor:
+def append_to_cache(cache: Tensor, new: Tensor, used: int | Tensor, dim: int) -> Tensor:
     """Write `new` after the first `used` entries of a cache; a full cache is copied into one at least twice as large.
 
     cache: (B, H, C, V) with dim 2, or (B, H, K, C) with dim 3; new: the same with W for C
+    used: or (W,) int64, the entries to write in a cache of fixed size
     """
+    if isinstance(used, Tensor):
+        return cache.index_copy_(dim, used, new)
     capacity, count = cache.shape[dim], new.shape[dim]
     if used + count > capacity:
         shape = list(cache.shape)
@@ -168,11 +171,12 @@ def append_to_cache(cache: Tensor, new: Tensor, used: int, dim: int) -> Tensor:
 
 
 KeysValues = tuple[Tensor, Tensor]  # transposed keys (B, H, K, S or C) and values (B, H, S or C, V)
-SelfAttentionStep = Callable[[Tensor, KeysValues, int, Tensor, Tensor | None], tuple[Tensor, KeysValues]]
+SelfAttentionStep = Callable[[Tensor, KeysValues, int | Tensor, Tensor, Tensor | None], tuple[Tensor, KeysValues]]
 """(states, cache, used, bias, ages) -> (N, D), and the cache with W entries more: attention of a search's next position.
 
 states: (N, D) of the next position
-cache: of a sentence's entries, the first `used` filled
+cache: of a sentence's entries, the first `used` filled; or of fixed size, where `used` are the entries to write, (W,) int64,
+    and the bias has all C entries
 bias: broadcasts to (B * H, W, used + W), 0 for a hypothesis' own ancestors and minus infinity for other entries, so that
     nothing in the cache moves when hypotheses change places
 ages: (used + W,) int64, how many positions before the next each entry stands; read with relative positions only
@@ -242,7 +246,7 @@ class SelfAttention(_Attention):
         widths, H, relative = self._widths, self.shape.heads, self.relative
 
         def step(
-            states: Tensor, cache: KeysValues, used: int, bias: Tensor, ages: Tensor | None
+            states: Tensor, cache: KeysValues, used: int | Tensor, bias: Tensor, ages: Tensor | None
         ) -> tuple[Tensor, KeysValues]:
             B = len(cache[0])
             W = len(states) // B
@@ -252,7 +256,7 @@ class SelfAttention(_Attention):
             )
             keys = append_to_cache(cache[0], key.transpose(2, 3), used, 3)  # B H K C
             values = append_to_cache(cache[1], value, used, 2)  # B H C V
-            end = used + W
+            end = bias.shape[2]
             visible_keys, visible_values = keys.flatten(0, 1)[:, :, :end], values[:, :, :end]
             extra_sums = None
             if relative is not None:

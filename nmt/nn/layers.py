@@ -147,7 +147,7 @@ class _Layer(nn.Module):
             cross_input, cross_result = self.cross_attention_residual.prepared()
 
         def step(
-            states: Tensor, cache: KeysValues, used: int, bias: Tensor, ages: Tensor | None, *memory: Any
+            states: Tensor, cache: KeysValues, used: int | Tensor, bias: Tensor, ages: Tensor | None, *memory: Any
         ) -> tuple[Tensor, KeysValues]:
             change, cache = attend(attention_input(states), cache, used, bias, ages)
             states = attention_result(states, change)

@@ -87,6 +87,10 @@ class Ensemble(nn.Module):
         for model in self.models:
             cast(Model, model).compile_steps()
 
+    def capture_steps(self) -> None:
+        for model in self.models:
+            cast(Model, model).capture_steps()
+
     def _mean_of(self, attentions: Sequence[Tensor | None]) -> Tensor | None:
         """The weighted mean of the attentions that exist; None without any."""
         rows = zip(self.weights, attentions, strict=True)

@@ -58,6 +58,9 @@ class TranslatorOptions:
     compile: bool = opt(
         False, "fuse each layer's step with torch.compile; for GPUs; needs a compiler and a minute at the start"
     )
+    capture: bool = opt(
+        False, "replay the layers' steps as CUDA graphs, one launch a step; for GPUs, with caches of rounded sizes"
+    )
     shortlist: str | None = opt(
         None, "file of nmt shortlist: search only among tokens that may translate those of the source"
     )
@@ -66,6 +69,8 @@ class TranslatorOptions:
     def __post_init__(self) -> None:
         if self.alignment not in (None, "hard", "soft") and not _is_weight(self.alignment):
             raise ValueError(f"--alignment {self.alignment}: must be hard, soft, or a number from 0 to 1")
+        if self.capture and self.compile:
+            raise ValueError("--capture, --compile: one of them at a time (leave the other out)")
         if self.unk_dictionary is not None and not self.replace_unk:
             raise ValueError("--unk-dictionary: has no effect without --replace-unk (give it too)")
         if self.replace_unk and self.raw_tokens:

@@ -103,9 +103,13 @@ class Translator:
         if avoid and pipeline.target.settings.right_to_left:
             raise UserError("--avoid: the model writes from right to left, and cannot avoid texts (leave it out)")
         self._default_constraints = Constraints(avoid=self._prepared(avoid))
-        if options.compile:
-            with autocast(self.device, self.precision):
+        if options.capture and self.device.type != "cuda":
+            raise UserError(f"--capture: CUDA graphs need a GPU, and this is {self.device} (leave it out)")
+        with autocast(self.device, self.precision):
+            if options.compile:
                 scorer.compile_steps()
+            if options.capture:
+                scorer.capture_steps()
         self.shortlist: Shortlist | None = None
         if options.shortlist is not None:
             self.shortlist = Shortlist.load(Path(options.shortlist), pipeline.hash, pipeline.sizes)

@@ -5,8 +5,10 @@
 - A copy to the CPU that does not block holds garbage until something waits for the device.
 - Memory is counted, and ends at `memory_limit`.
 - Whatever waits for the device is counted in `waits`, and each operation in `operations`.
+- A captured graph makes nothing while it is captured, where waits and copies from the CPU are errors. Each replay makes the
+  same operations again on the same memory.
 
-Not simulated: speed, compiled code, captured graphs, NCCL. `guard.load` comes before the first import of torch.
+Not simulated: speed, compiled code, NCCL. `guard.load` comes before the first import of torch.
 """
 
 import contextlib
@@ -68,6 +70,7 @@ class World:
 
     def wait(self, why: str) -> None:
         """Something waits for the device: copies that were under way arrive."""
+        forbid_while_captured(why)
         self.waits[why] += 1
         self.synchronized = next(self.clock)
         for target, content in self.pending:
@@ -176,6 +179,75 @@ def use_stream(stream: Stream | None) -> Iterator[None]:
         set_stream(before)
 
 
+class Graph:
+    """`torch.cuda.CUDAGraph`. calls: operations on contents, with what they returned"""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, list[Any], dict[str, Any], Any]] = []
+        self._before: dict[
+            int, tuple[torch.Tensor, torch.Tensor]
+        ] = {}  # what it reads and writes, and a copy, by address
+        self._made: dict[int, torch.Tensor] = {}  # by address
+
+    def pool(self) -> None:
+        """The memory that other graphs may share: there is no other."""
+
+    def make(self, function: Any, contents: list[Any], named: dict[str, Any]) -> Any:
+        """Make an operation for its shapes, and remember it."""
+        for tensor in _tensors((contents, named)):
+            if tensor.data_ptr() not in self._made:
+                self._before.setdefault(tensor.data_ptr(), (tensor, tensor.clone()))
+        result = function(*contents, **named)
+        for tensor in _tensors(result):
+            if tensor.data_ptr() not in self._before:
+                self._made[tensor.data_ptr()] = tensor
+        self.calls.append((function, contents, named, result))
+        return result
+
+    def end(self) -> None:
+        """Undo all writes, and spoil what was made."""
+        for value, copy in self._before.values():
+            if (value != copy).any():
+                value.copy_(copy)
+        for tensor in self._made.values():
+            if tensor.is_floating_point():
+                tensor.fill_(99)
+
+    def replay(self) -> None:
+        world.operations["graph replay"] += 1
+        for function, contents, named, result in self.calls:
+            for old, new in zip(_tensors(result), _tensors(function(*contents, **named)), strict=True):
+                if old.data_ptr() != new.data_ptr():
+                    old.copy_(new)
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
+    return [value for value in tree_flatten(values)[0] if isinstance(value, torch.Tensor)]
+
+
+@contextlib.contextmanager
+def capture(graph: Graph, **_: Any) -> Iterator[None]:
+    """`torch.cuda.graph`."""
+    world.wait("capture")
+    local.graph = graph
+    try:
+        yield
+    finally:
+        local.graph = None
+    graph.end()
+
+
+def forbid_while_captured(what: str) -> None:
+    if getattr(local, "graph", None) is not None:
+        raise RuntimeError(f"{what}: operation not permitted when stream is capturing (simulated)")
+
+
+def make(function: Any, contents: list[Any], named: dict[str, Any]) -> Any:
+    """An operation on contents, which a graph that is captured remembers."""
+    graph: Graph | None = getattr(local, "graph", None)
+    return function(*contents, **named) if graph is None else graph.make(function, contents, named)
+
+
 class SimulatedTensor(torch.Tensor):
     """A tensor of a simulated device. content: on the CPU; number: of the device"""
 
@@ -273,10 +345,10 @@ def execute(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return _converted(function, contents, named, number, bool(ours))
     named.pop("pin_memory", None)
     if name in CHANGES_SHAPE:
-        function(*contents, **named)
+        make(function, contents, named)
         with torch._C._DisableTorchDispatch():  # the shape that torch knows is that of the wrapper
             return function(*args, **kwargs)
-    return _wrapped(function, args, kwargs, function(*contents, **named), number)
+    return _wrapped(function, args, kwargs, make(function, contents, named), number)
 
 
 def _indices(args: Any) -> list[torch.Tensor]:
@@ -312,7 +384,9 @@ def _copy_into(args: Any, contents: list[Any], named: dict[str, Any]) -> torch.T
             world.pending.append((target, contents[1].clone()))
             return target.fill_(99)
         world.wait("copy to the CPU")
-    contents[0].copy_(contents[1])
+    if not from_device:
+        forbid_while_captured("copy from the CPU")
+    make(aten.copy_.default, contents[:2], {})
     if isinstance(target, SimulatedTensor):
         target.stream, target.made = current_stream(), next(world.clock)
     return target
@@ -321,7 +395,9 @@ def _copy_into(args: Any, contents: list[Any], named: dict[str, Any]) -> torch.T
 def _converted(function: Any, contents: list[Any], named: dict[str, Any], number: int | None, from_device: bool) -> Any:
     non_blocking = named.pop("non_blocking", False)
     named.pop("pin_memory", None)
-    content = function(*contents, **named)
+    if not from_device:
+        forbid_while_captured("copy from the CPU")
+    content = make(function, contents, named)
     if number is not None:
         return SimulatedTensor(content, number)
     if from_device and non_blocking:
@@ -407,6 +483,8 @@ def simulated() -> Iterator[World]:
         "max_memory_allocated": lambda *_: world.peak[0],
         "reset_peak_memory_stats": lambda *_: world.peak.clear(),
         "empty_cache": lambda: None,
+        "CUDAGraph": Graph,
+        "graph": capture,
         "Stream": Stream,
         "Event": Event,
         "current_stream": current_stream,

@@ -43,6 +43,19 @@ def copy_to_host(is_waited_for: bool) -> list[float]:
     return [float(number) for number in copied.numpy()]
 
 
+def captured(work: Callable[[Any], Any]) -> Any:
+    """What a graph of some work on two numbers gives: while it is captured, and for two further pairs of numbers."""
+    numbers, graph = torch.tensor([1.0, 2.0], device="cuda"), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = work(numbers)
+    found = [result.tolist()]
+    for number in (3.0, 5.0):
+        numbers.fill_(number)
+        graph.replay()
+        found.append(result.tolist())
+    return found
+
+
 def fill(num_bytes: int) -> str:
     world.memory_limit = 1000
     try:
@@ -74,6 +87,10 @@ def main() -> None:
             "mask": lambda: numbers[mask],
             "nonzero": lambda: mask.nonzero(),
             "cpu": lambda: numbers.cpu().tolist(),
+            "captured": lambda: captured(lambda x: (x * 2).add_(1)),
+            "captured writes": lambda: captured(lambda x: x.mul_(2)),
+            "captured wait": lambda: captured(lambda x: x * x.sum().item()),
+            "captured copy": lambda: captured(lambda x: x + torch.ones(2).to("cuda")),
             "memory that is there": lambda: fill(900),
             "memory that was freed": lambda: [fill(900), fill(900)],
             "memory that is not there": lambda: fill(2000),

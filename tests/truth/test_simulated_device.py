@@ -15,6 +15,8 @@ ERRORS = {
     "numpy": "can't convert cuda",
     "stream not waited for": "a stream that has not been waited for",
     "memory that is not there": "CUDA out of memory",
+    "captured wait": "not permitted when stream is capturing",
+    "captured copy": "not permitted when stream is capturing",
 }
 RESULTS = {  # and how often the device is waited for
     "sum with a number of the CPU": ([2, 3], 0),
@@ -30,6 +32,8 @@ RESULTS = {  # and how often the device is waited for
     "mask": ([1], 1),
     "nonzero": ([[0]], 1),
     "cpu": ([1, 2], 1),
+    "captured": ([[99, 99], [7, 7], [11, 11]], 4),
+    "captured writes": ([[1, 2], [6, 6], [10, 10]], 4),
     "memory that is there": ("fits", 0),
     "memory that was freed": (["fits", "fits"], 0),
 }

@@ -226,6 +226,12 @@ SEARCHES = [
 ]
 
 
+def assert_same_text(ours, wanted):
+    """Numbers may differ in their last digits."""
+    assert NUMBER.sub("", ours) == NUMBER.sub("", wanted)
+    assert list(map(float, NUMBER.findall(ours))) == pytest.approx(list(map(float, NUMBER.findall(wanted))), abs=1e-4)
+
+
 @pytest.mark.parametrize("search", SEARCHES, ids=" ".join)
 def test_each_search_translates_as_on_the_cpu(search, gpu, trained, text, tmp_path):
     found = {}
@@ -239,12 +245,37 @@ def test_each_search_translates_as_on_the_cpu(search, gpu, trained, text, tmp_pa
         ]
         found[device] = gpu("translate", *arguments, f"--output={tmp_path / device}", *search)
         assert found[device].code == 0, found[device].err
-    ours, wanted = ((tmp_path / device).read_text() for device in ("cuda", "cpu"))
-    assert NUMBER.sub("", ours) == NUMBER.sub("", wanted)
-    assert list(map(float, NUMBER.findall(ours))) == pytest.approx(list(map(float, NUMBER.findall(wanted))), abs=1e-4)
+    assert_same_text(*((tmp_path / device).read_text() for device in ("cuda", "cpu")))
     steps = found["cuda"].per_step
     if search[0] in ("--decoder=beam", "--decoder=greedy", "--decoder=sampling") and len(search) == 1:
         assert steps and max(sum(waits.values()) for waits in steps) <= 1, steps
+
+
+@pytest.mark.parametrize("search", [[], ["--replicas=2"], ["--decoder=sampling", "--n-best=3"], ["--precision=bf16"]])
+def test_captured_steps_translate_as_others_do(search, gpu, trained, text, tmp_path):
+    more = tmp_path / "lines.txt"
+    more.write_text(8 * text.read_text())
+    found = {}
+    for name, capture in (("plain", []), ("captured", ["--capture"])):
+        arguments = [
+            f"--model={trained}",
+            f"--input={more}",
+            "--device=cuda",
+            "--quiet",
+            "--threads=1",
+            "--batch-tokens=40",
+        ]
+        found[name] = gpu("translate", *arguments, f"--output={tmp_path / name}", *search, *capture)
+        assert found[name].code == 0, found[name].err
+    assert_same_text(*((tmp_path / name).read_text() for name in found))
+    assert found["captured"].operations["graph replay"] >= 10
+    for waits in found["captured"].per_step:
+        assert sum(waits.values()) <= 1 + 2 * waits.get("capture", 0), waits
+
+
+def test_captured_steps_need_a_gpu(trained, nmt):
+    done = nmt("translate", f"--model={trained}", "--capture", input=b"ban\n")
+    assert done.returncode == 2 and b"--capture: CUDA graphs need a GPU, and this is cpu" in done.stderr
 
 
 def test_scoring_on_a_gpu_is_that_of_the_cpu(gpu, data, trained, tmp_path):
