@@ -1,5 +1,6 @@
 """Fixtures that tests share: small prepared data, a small run, and nmt in this process or in one of its own."""
 
+import hashlib
 import json
 import os
 import random
@@ -252,3 +253,11 @@ def call(capsysbinary: pytest.CaptureFixture[bytes]) -> Callable[..., CommandRes
         return CommandResult(code, out.decode(), err.decode())
 
     return run_here
+
+
+def reseal(checkpoint: Path, name: str, content: bytes) -> None:
+    """Change a file of a checkpoint as somebody would who wants nmt to believe it."""
+    (checkpoint / name).write_bytes(content)
+    manifest = json.loads((checkpoint / "manifest.json").read_bytes())
+    manifest["files"][name] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (checkpoint / "manifest.json").write_text(json.dumps(manifest))

@@ -56,6 +56,7 @@ class CapturedLayers:
         self._steps: Counter[StepShape] = Counter()
         self._graphs: dict[StepShape, Any] = {}
         self._pool: Any = None
+        self._stream: Any = None
 
     def __call__(
         self, states: Tensor, sentences: dict[str, Tensor], ancestors: Tensor, used: int
@@ -127,12 +128,17 @@ class CapturedLayers:
             self._step(shape)
             return
         if shape not in self._graphs:
-            graph = torch.cuda.CUDAGraph()
-            # All that outlives a step is in the buffers, so graphs can share the memory between.
-            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-                self._step(shape)
-            self._pool, self._graphs[shape] = graph.pool(), graph
+            self._graphs[shape] = self._captured(shape)
         self._graphs[shape].replay()
+
+    def _captured(self, shape: StepShape) -> Any:
+        graph = torch.cuda.CUDAGraph()
+        self._stream = self._stream or torch.cuda.Stream(self._views["states"].device)  # other threads may capture too
+        # All that outlives a step is in the buffers, so graphs can share the memory of what lies between.
+        with torch.cuda.graph(graph, self._pool, self._stream, "thread_local"):
+            self._step(shape)
+        self._pool = graph.pool()
+        return graph
 
     def _step(self, shape: StepShape) -> None:
         views, states = self._views, self._views["states"]

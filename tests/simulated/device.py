@@ -226,7 +226,7 @@ def _tensors(values: Any) -> list[torch.Tensor]:
 
 
 @contextlib.contextmanager
-def capture(graph: Graph, **_: Any) -> Iterator[None]:
+def capture(graph: Graph, *_: Any) -> Iterator[None]:
     """`torch.cuda.graph`."""
     world.wait("capture")
     local.graph = graph

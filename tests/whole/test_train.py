@@ -1,6 +1,5 @@
 """Training as a user runs it: an interrupted run goes on bit for bit, and nothing is lost (docs/reference/contract.md)."""
 
-import hashlib
 import json
 import shutil
 import signal
@@ -19,6 +18,7 @@ from conftest import (
     SLOW,
     SLOW_UPDATE,
     TINY,
+    reseal,
     small_disk,
     train_arguments,
     wait_for,
@@ -292,14 +292,6 @@ def test_a_signal_during_validation_ends_at_once_and_the_validation_is_done_on_g
         Checkpoints(tmp_path / name).score(tmp_path / name / "checkpoints/update-10") for name in ("cut", "whole")
     ]
     assert scores[0] == scores[1] is not None
-
-
-def reseal(checkpoint: Path, name: str, content: bytes) -> None:
-    """Change a file of a checkpoint as somebody would who wants nmt to believe it."""
-    (checkpoint / name).write_bytes(content)
-    manifest = json.loads((checkpoint / "manifest.json").read_bytes())
-    manifest["files"][name] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
 
 
 def going_on(output: Path, data: Path, capfd, *more: str) -> tuple[int, str]:
