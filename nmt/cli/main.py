@@ -102,6 +102,8 @@ def run(arguments: list[str]) -> int:
         cause = f"{type(error).__name__}: {error}"
         if location := place_in_plugin(error):
             return _fail(f"plug-in {location} failed: {cause} (--debug shows where)", 2, debug)
+        if isinstance(error, ValueError) and sys.stdout.closed:
+            return _fail("a plug-in has closed stdout, and results cannot be written", 2, debug)
         return _fail(f"a bug in nmt: {cause} (--debug shows where; please report it)", 1, debug)
     except BaseException as error:  # neither an error nor an end; a plug-in's own
         if location := place_in_plugin(error):

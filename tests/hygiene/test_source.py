@@ -39,9 +39,19 @@ def is_text_mode(name, node, given):
     return isinstance(mode, ast.Constant) and "b" not in str(mode.value) and "newline" not in given
 
 
+def is_narrowing(test):
+    """Whether an assertion only tells the type checker what is known: that values are there, or of a class."""
+    if isinstance(test, ast.BoolOp):
+        return all(map(is_narrowing, test.values))
+    is_there = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.IsNot)
+    return is_there or (isinstance(test, ast.Call) and ast.unparse(test.func) == "isinstance")
+
+
 def faults_of(path):
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
+        if isinstance(node, ast.Assert) and not is_narrowing(node.test):
+            yield node, "assert"
         if isinstance(node, ast.Import | ast.ImportFrom):
             names = [alias.name for alias in node.names] + [getattr(node, "module", None) or ""]
             yield from ((node, name) for name in names if name.split(".")[0] in MODULES)

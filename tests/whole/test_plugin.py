@@ -371,6 +371,13 @@ class Leaves(CrossEntropy):
     assert refused.code == 2 and "leaves.py:11 ended the command" in refused.err
 
 
+@pytest.mark.parametrize("command", [["list", "model"], ["list", "model", "--json"]])
+def test_a_plugin_that_closes_stdout_is_2(command, nmt, tmp_path):
+    (tmp_path / "closes.py").write_text("import sys\nsys.stdout.close()\n")
+    refused = nmt(*command, f"--plugin={tmp_path / 'closes.py'}")
+    assert refused.returncode == 2 and b"plug-in has closed stdout" in refused.stderr
+
+
 def test_a_plugin_whose_model_needs_real_tensors_is_trained(call, data, tmp_path):
     (tmp_path / "real.py").write_text('''
 from nmt import register
