@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 import traceback
-from io import TextIOWrapper
+from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import Annotated, Any, Final
 
 import typer
@@ -15,7 +15,7 @@ from typer.exceptions import TyperException
 
 from nmt import __version__
 from nmt.dist import end_with_launcher
-from nmt.errors import Interrupted, RankFailed, UserError, is_out_of_memory, one_line, quoted
+from nmt.errors import Interrupted, RankFailed, UserError, is_out_of_memory, naming, one_line, quoted
 from nmt.registry import place_in_plugin
 
 COMMANDS: Final = {
@@ -42,6 +42,14 @@ MEMORY_FLAGS: Final = {
 }  # by command: what needs less memory
 
 
+class _Stdout(FileIO):
+    """Stdout, whose errors name it."""
+
+    def write(self, data: Any) -> int:
+        with naming("stdout"):
+            return super().write(data)
+
+
 def main(argv: list[str] | None = None) -> None:
     """Run a command and exit with its code ("Exit codes and streams" in docs/reference/contract.md)."""
     arguments = sys.argv[1:] if argv is None else argv
@@ -57,8 +65,10 @@ def main(argv: list[str] | None = None) -> None:
             if number == 1:
                 os.write(2, b"nmt: error: stdout is closed (give it a file or /dev/null)\n")
             os._exit(5)
-    if isinstance(sys.stdout, TextIOWrapper):  # the same bytes under every locale
-        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape", newline="\n")
+    if isinstance(sys.stdout, TextIOWrapper):
+        # Buffered even under PYTHONUNBUFFERED, which loses what a full disk does not take; the same bytes under every locale.
+        is_terminal, file = sys.stdout.isatty(), BufferedWriter(_Stdout(1, "w", closefd=False))
+        sys.stdout = TextIOWrapper(file, "utf-8", "surrogateescape", newline="\n", line_buffering=is_terminal)
     if isinstance(sys.stderr, TextIOWrapper):
         sys.stderr.reconfigure(errors="backslashreplace")
     code = _close_stdout(run(arguments))

@@ -15,7 +15,7 @@ from typing import Literal
 
 import pytest
 import torch
-from conftest import ENVIRONMENT, NMT
+from conftest import ENVIRONMENT, NMT, small_disk
 from pages import DOCUMENTS, PAGES, ROOT, code_blocks
 from typer.testing import CliRunner
 
@@ -639,6 +639,21 @@ def test_a_closed_stdout_or_stderr_is_5(number):
     shell = " ".join(f"'{word}'" for word in NMT)
     closed = subprocess.run(["bash", "-c", f"{shell} list --json {number}>&-"], env=ENVIRONMENT, capture_output=True)
     assert closed.returncode == 5
+
+
+@pytest.mark.parametrize("pages", [1, 2])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_disk_that_takes_a_part_of_the_results_is_5(unbuffered, pages, tmp_path):
+    (tmp_path / "disk").mkdir()
+    with small_disk(tmp_path / "disk", 4096 * pages), (tmp_path / "disk/list").open("wb") as file:
+        done = subprocess.run(
+            [*NMT, "list", "--json"],
+            env={**ENVIRONMENT, "PYTHONUNBUFFERED": unbuffered},
+            stdout=file,
+            stderr=subprocess.PIPE,
+        )
+        assert (done.returncode, done.stderr) == (5, b"nmt: error: stdout: No space left on device\n")
+        assert os.fstat(file.fileno()).st_size == 4096 * pages  # of the 9 KB that were to be written
 
 
 def test_a_full_stdout_is_5_and_a_reader_that_left_is_141():
