@@ -2,10 +2,10 @@
 
 import math
 import time
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Final, cast
+from threading import Thread
+from typing import Any, ClassVar, Final, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -134,13 +134,21 @@ class Progress:
         return better
 
 
+class Saving(NamedTuple):
+    """A checkpoint that is being written. thread: which writes it, of the leader alone; errors: what ended it, if any"""
+
+    progress: dict[str, Any]
+    thread: Thread | None
+    errors: list[BaseException]
+
+
 class Run:
     """Everything that a training run works with.
 
     settings: the options that decide its mathematics, by key
     validation: None without a development set
     saved: the progress in the newest checkpoint; failed_saves: in a row
-    saving: the progress in the checkpoint that is being written, and its end, which the leader knows; None if there is none
+    saving: the checkpoint that is being written; None if there is none
     minutes_before: minutes of training in earlier processes
     seconds: of training in this process until the last update, by the leader's clock
     """
@@ -197,7 +205,7 @@ class Run:
         self.progress = Progress(judged_by=judged_by, scale=LossScale() if precision == "fp16" else None)
         self.failed_saves, self.minutes_before, self.seconds, self.started = 0, 0.0, 0.0, time.monotonic()
         self.saved: dict[str, Any] | None = None
-        self.saving: tuple[dict[str, Any], Future[None] | None] | None = None
+        self.saving: Saving | None = None
 
     def _check_model(self, name: str) -> None:
         """Raise UserError for a model that these options and data cannot train."""

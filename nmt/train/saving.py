@@ -1,7 +1,6 @@
 """Saving checkpoints of a run: a thread writes a copy, one at a time, while the next updates are made."""
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict
 from hashlib import sha256
@@ -28,7 +27,7 @@ from nmt.files import to_json
 from nmt.log import log
 from nmt.runs import TRAINING
 from nmt.train.checkpointing import SavedState
-from nmt.train.run import Run
+from nmt.train.run import Run, Saving
 
 MAX_FAILED_SAVES: Final = 2  # in a row
 
@@ -42,7 +41,7 @@ def save(run: Run, last: bool) -> None:
     finish_save(run)
     progress = asdict(run.progress)
     if run.world.any(run.saved != progress):
-        run.saving = progress, _begin(run)
+        run.saving = _begin(run, progress)
     if last:
         finish_save(run, last)
 
@@ -51,10 +50,12 @@ def finish_save(run: Run, last: bool = False) -> None:
     """Wait for the checkpoint that is being written, if there is one. Raises as `save` does, and DivergedError."""
     if run.saving is None:
         return
-    (progress, writing), run.saving = run.saving, None
+    (progress, thread, errors), run.saving = run.saving, None
     try:
-        if writing is not None:
-            writing.result()
+        if thread is not None:
+            thread.join()  # to its very end: one that frees tensors while the program ends would abort it
+        if errors:
+            raise errors[0]
         run.saved, run.failed_saves = progress, 0
     except ResourceError as error:
         run.failed_saves += 1
@@ -69,7 +70,7 @@ def finish_save(run: Run, last: bool = False) -> None:
 
 def save_has_ended(run: Run) -> bool:
     """Whether a checkpoint has been written since the last call, or could not be. Raises as `finish_save` does."""
-    if run.saving is None or (run.saving[1] is not None and not run.saving[1].done()):
+    if run.saving is None or (run.saving.thread is not None and run.saving.thread.is_alive()):
         return False
     finish_save(run)
     return True
@@ -88,34 +89,27 @@ def saves_finished(run: Run) -> Iterator[None]:
         raise
 
 
-def _begin(run: Run) -> "Future[None] | None":
-    """Copy the state, and have it written; None on other ranks than the leader."""
+def _begin(run: Run, progress: dict[str, Any]) -> Saving:
+    """Copy the state, and have the leader's thread write it."""
     arguments = _copy(run)
+    errors: list[BaseException] = []
     if not run.world.leads:
-        return None
+        return Saving(progress, None, errors)
     try:
-        offset = run.report.offset()
+        arguments = *arguments, run.report.offset()
     except ResourceError as error:
-        failed: Future[None] = Future()
-        failed.set_exception(error)
-        return failed
-    return _write_in_thread(*arguments, offset)
-
-
-def _write_in_thread(run: Run, *arguments: Any) -> "Future[None]":
-    """Run `_write` in a daemon thread; the future gets its error."""
-    future: Future[None] = Future()
+        return Saving(progress, None, [error])
 
     def work() -> None:
         try:
             with run.updater.watch.signals.held():
-                _write(run, *arguments)
-            future.set_result(None)
+                _write(*arguments)
         except BaseException as error:
-            future.set_exception(error)
+            errors.append(error)
 
-    Thread(target=work, name="saver", daemon=True).start()
-    return future
+    thread = Thread(target=work, name="saver", daemon=True)
+    thread.start()
+    return Saving(progress, thread, errors)
 
 
 def _copy(run: Run) -> tuple[Any, ...]:
