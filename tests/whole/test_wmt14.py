@@ -100,6 +100,7 @@ def assert_same_results(one: Path, two: Path) -> None:
     assert texts[0] == texts[1]
 
 
+@pytest.mark.parametrize("lang", ["de"], indirect=True)
 def test_killed_at_every_step_the_recipe_ends_in_the_very_same_result(lang, mirror, undisturbed, tmp_path):
     killer, marks, work = tmp_path / "killer.py", tmp_path / "marks", tmp_path / "two/work"
     killer.write_text(KILLER)
