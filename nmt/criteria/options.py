@@ -18,6 +18,13 @@ class CrossEntropyOptions:
 
 
 @options_class
+class RDropOptions(CrossEntropyOptions):
+    divergence_weight: float = opt(
+        5.0, "weight of the divergence between two passes with other dropout, alpha in Liang et al. (2021)", minimum=0
+    )
+
+
+@options_class
 class RewardOptions:
     likelihood_weight: float = opt(
         0.017, "factor of the reference's log-likelihood beside a reward of 0 to 1; 0.017 in GNMT", minimum=0

@@ -113,6 +113,6 @@ def _estimate(run: Run, done: int, memory: Memory, free: int) -> DryRun:
             seconds = time.monotonic() - began
             run.report.line(f"update {number + 1} of {1 + TIMED_UPDATES}: {seconds:.1f} s")
             if number:
-                add_update(window, stats, flops_of(run.model, data), seconds)
+                add_update(window, stats, flops_of(run, data), seconds)
                 batches, tokens = batches + len(data.batches), tokens + stats.tokens  # those of skipped updates too
     return DryRun(run, done, window, batches, tokens, memory.peak(), free)

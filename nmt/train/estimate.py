@@ -69,7 +69,7 @@ def estimate_lines(run: Run, data: UpdateBatches, seconds: float) -> Iterator[st
     update = f"{seconds:.3g} s an update of {data.tokens:,} target tokens"
     yield f"estimate: about {duration(hours)} to update {last:,}, at {update}; {memory}"
     if hours > LONG_HOURS:
-        flops_a_second = flops_of(run.model, data) / max(seconds, 1e-9)
+        flops_a_second = flops_of(run, data) / max(seconds, 1e-9)
         shorter = dict(
             sorted(_shorter(run, data, flops_a_second).items(), key=lambda item: -item[1])[:MAX_NAMED_PRESETS]
         )
@@ -94,5 +94,5 @@ def _shorter(run: Run, data: UpdateBatches, flops_a_second: float) -> dict[str, 
         except UserError:  # not for this data's vocabularies
             continue
         if not model.cost_is_measured:
-            hours[name] = flops_of(model, data) * updates / flops_a_second / 3600
+            hours[name] = flops_of(run, data, model) * updates / flops_a_second / 3600
     return {name: needed for name, needed in hours.items() if needed <= LONG_HOURS}

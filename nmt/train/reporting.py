@@ -52,7 +52,7 @@ class UpdateLog:
                 f"with at most {max_tokens:,} each, like those to come: the same gradient, but for dropout's draws"
             )
             self.max_tokens = max_tokens
-        flops = flops_of(run.model, data)
+        flops = flops_of(run, data)
         progress.flops += flops
         progress.skipped += not stats.applied
         if stats.applied:
@@ -110,9 +110,10 @@ class UpdateLog:
         return last, (last - update) * seconds
 
 
-def flops_of(model: Model, data: UpdateBatches) -> int:
-    """The FLOPs of an update on this data, over all ranks."""
-    return model.training_flops(torch.from_numpy(data.source_lengths), torch.from_numpy(data.target_lengths))
+def flops_of(run: Run, data: UpdateBatches, model: Model | None = None) -> int:
+    """The FLOPs of an update on this data, over all ranks. model: instead of the run's"""
+    lengths = torch.from_numpy(data.source_lengths), torch.from_numpy(data.target_lengths)
+    return run.criterion.passes * (model or run.model).training_flops(*lengths)
 
 
 def add_update(window: LogWindow, stats: Stats, flops: int, seconds: float) -> None:

@@ -1,0 +1,103 @@
+"""R-Drop against its definition (Liang et al., 2021, equations 1 to 3) in float64, and its fast gradient against autograd."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from gradients import OPTIONS, PIPELINE, sentences, transformer
+from torch import nn
+
+from nmt.batch import Batch
+from nmt.criteria.base import CriterionContext
+from nmt.criteria.cross_entropy import CrossEntropy
+from nmt.criteria.options import CrossEntropyOptions, RDropOptions
+from nmt.criteria.r_drop import RDrop, _LinearRDrop
+from nmt.models.base import Output
+from nmt.nn.linear import Linear
+from nmt.symbols import PAD
+
+N, D, V = 9, 6, 20
+
+
+def criterion(**options):
+    return RDrop(RDropOptions(**options), CriterionContext(None, None))
+
+
+def by_definition(first, second, targets, eps, weight):
+    """Equations 1 to 3, halved, over logits (N, V)."""
+    total = 0.0
+    for one, two, gold in zip(first.double(), second.double(), targets.tolist(), strict=True):
+        if gold == PAD:
+            continue
+        p, q = one.softmax(0), two.softmax(0)
+        smoothed = torch.full((len(p),), eps / (len(p) - 1), dtype=torch.float64)
+        smoothed[gold] = 1 - eps
+        likelihood = -(smoothed * p.log()).sum() - (smoothed * q.log()).sum()
+        divergence = (p * (p / q).log()).sum() / 2 + (q * (q / p).log()).sum() / 2
+        total = total + (likelihood + weight * divergence) / 2
+    return total
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("weight", [0.0, 5.0])
+@pytest.mark.parametrize("rows", [2, 100])
+def test_loss_and_gradient_are_those_of_the_definition(bias, weight, rows, monkeypatch):
+    monkeypatch.setattr("nmt.criteria.r_drop.chunk_rows", lambda *_: rows)
+    torch.manual_seed(1)
+    output, features = Linear(D, V, bias=bias), torch.randn(2 * N, D, requires_grad=True)
+    targets = torch.randint(4, V, (N,))
+    targets[3] = PAD
+    options = {"label_smoothing": 0.1, "divergence_weight": weight}
+    tensors = [features, *output.parameters()]
+    wanted = by_definition(*output(features).chunk(2), targets, 0.1, weight)
+    slow = criterion(**options).of_two_in_chunks(output, features, targets)
+    fast = _LinearRDrop.apply(features, output.weight, output.bias, targets, criterion(**options))
+    gradients = [torch.autograd.grad(total, tensors) for total in (wanted, slow[0], fast[0])]
+    for sums in (slow, fast):
+        assert sums[0].item() == pytest.approx(wanted.item(), rel=1e-5)
+    assert [each.item() for each in fast] == pytest.approx([each.item() for each in slow], rel=1e-5)
+    for found in gradients[1:]:
+        torch.testing.assert_close(found, gradients[0], rtol=1e-4, atol=1e-5)
+
+
+class Recorder(nn.Module):
+    """A model of one layer, that records the rows of its batches."""
+
+    def __init__(self, probability):
+        super().__init__()
+        torch.manual_seed(2)
+        self.embedding, self.output = nn.Embedding(V, D), Linear(D, V)
+        self.dropout, self.rows = nn.Dropout(probability), []
+
+    def forward(self, batch):
+        self.rows.append(len(batch))
+        return Output(self.dropout(self.embedding(batch.target_input)), {})
+
+
+def test_two_passes_are_one_batch_and_differ_in_dropout_alone():
+    batch = Batch(torch.randint(4, V, (3, 4)), torch.randint(4, V, (3, 5)))
+    plain = CrossEntropy(CrossEntropyOptions(), CriterionContext(None, None))
+    model = Recorder(0.0)
+    loss, wanted = criterion()(model, batch), plain(model, batch)
+    assert model.rows == [6, 3]
+    assert loss.reported["divergence"].total.item() == pytest.approx(0, abs=1e-5)
+    assert loss.trained["loss"].total.item() == pytest.approx(wanted.trained["loss"].total.item(), rel=1e-5)
+    gradients = [torch.autograd.grad(each.trained["loss"].total, model.output.weight)[0] for each in (loss, wanted)]
+    torch.testing.assert_close(*gradients)
+    assert criterion()(Recorder(0.5), batch).reported["divergence"].total > 0.1
+    model.eval()
+    assert "divergence" not in criterion()(model, batch).reported and model.rows[2:] == [3]
+
+
+def test_a_model_whose_output_is_no_linear_layer_has_the_same_loss():
+    batch, losses = sentences(5, 6), []
+    for wrapped in (False, True):
+        torch.manual_seed(3)
+        model = transformer(replace(OPTIONS, dropout=0.2))
+        if wrapped:
+            model.output = nn.Sequential(model.output)
+        torch.manual_seed(4)
+        losses.append(RDrop(RDropOptions(), CriterionContext(PIPELINE, model))(model, batch))
+    for part in ("loss", "nll", "divergence"):
+        one, two = ({**loss.trained, **loss.reported}[part].total.item() for loss in losses)
+        assert one == pytest.approx(two, rel=1e-5)
