@@ -92,6 +92,10 @@ class Batch:
         """The batch on a device; from pinned memory the copy does not block."""
         return self._map(lambda values: values.to(device, non_blocking=True))
 
+    def repeated(self, times: int) -> "Batch":
+        """All pairs several times, one copy after the other."""
+        return self._map(lambda values: values.repeat(times, *[1] * (values.dim() - 1)))
+
     def pin(self) -> "Batch":
         """The batch in page-locked memory, from which a GPU copies while it computes."""
         return self._map(Tensor.pin_memory)

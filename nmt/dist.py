@@ -1,7 +1,7 @@
 """Processes that work together: their ranks, sums over them, and messages about a missing one.
 
-Only this module reads the values of torchrun's variables. A process that torchrun did not start is a world of one rank,
-without waits.
+Only this module reads the values of torchrun's variables, which `--devices` sets too. A process without them is a world of
+one rank, without waits.
 """
 
 import os

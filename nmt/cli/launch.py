@@ -1,4 +1,4 @@
-"""A command in several processes on this machine, the ranks, which get torchrun's variables."""
+"""Start a command as several ranks on this machine, with torchrun's environment variables."""
 
 import math
 import os
@@ -19,6 +19,7 @@ from nmt.signals import POLL_SECONDS, STOP_SIGNALS, Signals
 
 GRACE_SECONDS: Final = 10.0  # for the other ranks to end when one has failed, or the leader has ended
 LOOPBACK: Final = "127.0.0.1"
+OF_TORCHRUN: Final = "TORCHELASTIC_"  # variables of a launcher that this one is started by
 REPORTED_CODES: Final = range(1, 8)  # exit codes of a rank that has printed its error
 STOPPED_CODES: Final = (0, *(128 + number for number in STOP_SIGNALS))
 
@@ -49,19 +50,19 @@ def _start(rank: int, devices: int, arguments: Sequence[str], listener: socket.s
     """Start a rank. listener: the socket of the store, which the leader inherits"""
     numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": devices, "LOCAL_WORLD_SIZE": devices}
     numbers |= {"MASTER_PORT": listener.getsockname()[1], LISTENER: listener.fileno(), LAUNCHER: os.getpid()}
-    own = {"MASTER_ADDR": LOOPBACK, **{name: str(number) for name, number in numbers.items()}}
-    environment = {"TORCH_CPP_LOG_LEVEL": "ERROR", **os.environ, **own}
-    inherited = [] if rank else [listener.fileno()]
+    variables = {"MASTER_ADDR": LOOPBACK, **{name: str(number) for name, number in numbers.items()}}
+    outer = {name: value for name, value in os.environ.items() if not name.startswith(OF_TORCHRUN)}
+    environment = {"TORCH_CPP_LOG_LEVEL": "ERROR", **outer, **variables}
     # A session of its own, or Ctrl-C would reach it from the terminal and from the launcher.
     command = [sys.executable, "-m", "nmt", *arguments]
-    return Popen(command, env=environment, pass_fds=inherited, start_new_session=True)
+    return Popen(command, env=environment, pass_fds=[] if rank else [listener.fileno()], start_new_session=True)
 
 
 def _wait(ranks: "Sequence[Popen[bytes]]", signals: Signals) -> list[int]:
     """Wait for all ranks, and return their exit codes: -SIGTERM for those that this function ended.
 
-    Where one fails, the others get SIGTERM, and SIGKILL some time later, except the leader: it ends by itself in time,
-    unless a checkpoint is being written.
+    Where one fails, the others get SIGTERM. Some time after that, or after the leader's end, they get SIGKILL, except the
+    leader: it ends by itself in time, unless a checkpoint is being written.
     """
     is_passed_on, deadline, killed = False, math.inf, set()
     while None in (codes := [process.poll() for process in ranks]):
@@ -70,11 +71,13 @@ def _wait(ranks: "Sequence[Popen[bytes]]", signals: Signals) -> list[int]:
             for process in ranks:
                 process.send_signal(number)
                 process.send_signal(signal.SIGCONT)  # one that is stopped would never receive it
-        if deadline == math.inf and (codes[0] is not None or {*codes} - {None, *STOPPED_CODES}):
+        has_failed = bool({*codes} - {None, *STOPPED_CODES})
+        if deadline == math.inf and (codes[0] is not None or has_failed):
             deadline = time.monotonic() + GRACE_SECONDS
-            for process in ranks:
-                process.terminate()
-            ranks[0].send_signal(signal.SIGCONT)
+            if has_failed:
+                for process in ranks:
+                    process.terminate()
+                ranks[0].send_signal(signal.SIGCONT)
         if time.monotonic() > deadline:
             killed |= {rank for rank, code in enumerate(codes) if rank and code is None}
             for rank in killed:
@@ -85,11 +88,14 @@ def _wait(ranks: "Sequence[Popen[bytes]]", signals: Signals) -> list[int]:
 
 def _exit_code(codes: Sequence[int], pids: Sequence[int], received: int | None, after: str) -> int:
     """The exit code of a command whose ranks ended with these codes. received: the signal that was passed on to them"""
-    if received is not None:
-        return codes[0] if codes[0] >= 0 else 128 + received
+    leader, *others = codes
+    if leader == 0 and {*others} <= {-signal.SIGTERM, *STOPPED_CODES}:
+        return 0
+    if received is not None and {*codes} <= {-received, -signal.SIGTERM, ResourceError.code, *STOPPED_CODES}:
+        return leader if leader > 0 else 128 + received  # a rank that another one left alone ends with 5
     rank = min(range(len(codes)), key=lambda rank: _distance_from_cause(codes[rank]))
     code = codes[rank]
-    if code == 0 or code in REPORTED_CODES or code > 128:
+    if code in REPORTED_CODES or code > 128:
         return code
     how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
     raise ResourceError(f"rank {rank} (process {pids[rank]}) ended {how}, and all ranks with it ({after})")

@@ -82,12 +82,12 @@ class Criterion(ABC):
 
     part_name: the name it is registered by
     needs_trained_model: whether a run must begin with trained weights
-    passes: of a pair through the model in an update, by which its counted cost is multiplied
+    num_passes: forward passes of each pair in an update, by which its counted cost is multiplied
     """
 
     part_name: ClassVar[str] = "unregistered"
     needs_trained_model: ClassVar[bool] = False
-    passes: ClassVar[int] = 1
+    num_passes: ClassVar[int] = 1
 
     @abstractmethod
     def __call__(self, model: Model, batch: Batch) -> Loss:

@@ -32,11 +32,8 @@ class CrossEntropy(Criterion):
         """See Criterion. The logits are computed in chunks, never for the whole batch at once."""
         features = model(batch).features.flatten(0, 1)  # N D
         targets = batch.target_output.flatten()  # N
-        clipped = model.output if type(model.output) is ClippedLinear else None
-        output, limit = (model.output, math.inf) if clipped is None else (clipped.linear, clipped.limit)
-        if isinstance(output, nn.Linear) and type(output).forward in (Linear.forward, nn.Linear.forward):
-            settings = output.weight, output.bias, limit, targets, self
-            total, nll = _LinearCrossEntropy.apply(features, *settings)  # type: ignore[no-untyped-call]
+        if (linear := linear_output(model.output)) is not None:
+            total, nll = _LinearCrossEntropy.apply(features, *linear, targets, self)  # type: ignore[no-untyped-call]
         else:
             total, nll = self._in_chunks(model.output, features, targets)
         count = batch.num_target_tokens
@@ -74,12 +71,32 @@ class CrossEntropy(Criterion):
         return total, nll
 
 
+def linear_output(output: nn.Module) -> tuple[Tensor, Tensor | None, float] | None:
+    """Weight, bias and limit of an output layer that is linear, perhaps with clipped logits; None for any other module."""
+    output, limit = (output.linear, output.limit) if type(output) is ClippedLinear else (output, math.inf)
+    if isinstance(output, nn.Linear) and type(output).forward in (Linear.forward, nn.Linear.forward):
+        return output.weight, output.bias, limit
+    return None
+
+
 def chunk_rows(features: Tensor, size: int) -> int:
     """Rows of a chunk of logits over `size` tokens, on the device of features."""
     return max(MIN_CHUNK_ROWS, CHUNK_LOGITS.get(features.device.type, CHUNK_LOGITS["cuda"]) // size)
 
 
-class _LinearCrossEntropy(torch.autograd.Function):
+class LossOfLogits(torch.autograd.Function):
+    """The base of losses that compute their gradients in the forward pass, one chunk of logits after the other.
+
+    `forward` sets ctx.gradients: of its first tensors, features, weight and bias; only its first result has a gradient.
+    """
+
+    @staticmethod
+    def backward(ctx: Any, scale: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        scaled = [None if gradient is None else gradient * scale.to(gradient.dtype) for gradient in ctx.gradients]
+        return (*scaled, *[None] * (len(ctx.needs_input_grad) - len(scaled)))
+
+
+class _LinearCrossEntropy(LossOfLogits):
     """The loss and its gradient in one pass over each chunk of logits: d loss / d logits = p - a [gold] - b.
 
     limit: to which logits are clipped; beyond it they have no gradient
@@ -133,8 +150,3 @@ class _LinearCrossEntropy(torch.autograd.Function):
         ctx.gradients = (feature_gradient, weight_gradient, bias_gradient)
         ctx.mark_non_differentiable(nll)
         return total, nll
-
-    @staticmethod
-    def backward(ctx: Any, scale: Tensor, _nll: Tensor) -> tuple[Tensor | None, ...]:
-        scaled = [None if gradient is None else gradient * scale.to(gradient.dtype) for gradient in ctx.gradients]
-        return (*scaled, None, None, None)

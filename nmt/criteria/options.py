@@ -20,7 +20,9 @@ class CrossEntropyOptions:
 @options_class
 class RDropOptions(CrossEntropyOptions):
     divergence_weight: float = opt(
-        5.0, "weight of the divergence between two passes with other dropout, alpha in Liang et al. (2021)", minimum=0
+        5.0,
+        "weight of the divergence between two passes with different dropout masks, alpha in Liang et al. (2021)",
+        minimum=0,
     )
 
 

@@ -50,7 +50,7 @@ def id_type(size: int) -> np.dtype[Any]:
 
 
 class MappedFile:
-    """A file of numbers that is read where they are used.
+    """A memory-mapped file of numbers.
 
     numbers: (N, width), or (N,) where width is 1
     """

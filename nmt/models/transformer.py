@@ -6,7 +6,7 @@ Where the paper is silent, the reference code decides: initialisation, epsilon o
 import math
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
-from typing import cast
+from typing import Final, cast
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,10 @@ from nmt.nn.moe import LOSS_NAMES, Balance, mixtures_in
 from nmt.nn.positions import LearnedPositions, NoPositions, RelativeShape, SinusoidalPositions
 from nmt.nn.quantized import Int8Linear
 from nmt.symbols import PAD
+
+CAPTURED_COPIES: Final = (
+    5  # of a search's state: itself, and up to 4 times its size in buffers whose sizes are rounded up
+)
 
 
 @register("model", "transformer", TransformerOptions)
@@ -180,7 +184,7 @@ class Transformer(Model):
             attention = weights[2 * self.alignment_layer + 1].mean(1).flatten(0, 1) if weights else None  # N S
             return log_probs, state.after(memory | caches, {}, attention)
 
-        captured = None if self.captured_steps is None else self.captured_steps.lent_to(step)
+        captured = None if self.captured_steps is None else self.captured_steps.acquire(step)
         return PreparedScorer(self.start, step)
 
     def prepared_layers(self) -> list[LayerStep]:
@@ -203,10 +207,11 @@ class Transformer(Model):
         self.captured_steps = CapturedSteps(self.prepared_layers())
 
     def state_bytes(self, source_length: int, target_length: int) -> int:
-        """See Model: float32 keys and values of each decoder layer, and the bias of padding."""
+        """See Model: float32 keys and values of each decoder layer, and the bias of padding; in buffers too, if captured."""
         shape = cast(DecoderLayer, self.decoder[0]).self_attention.shape
         positions = len(self.decoder) * (source_length + target_length)
-        return FLOAT32_BYTES * shape.heads * (positions * (shape.keys + shape.values) + source_length)
+        numbers = shape.heads * (positions * (shape.keys + shape.values) + source_length)
+        return FLOAT32_BYTES * numbers * (1 if self.captured_steps is None else CAPTURED_COPIES)
 
 
 def _ages(ancestors: Tensor, num_entries: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""The decoder layers of a search as CUDA graphs: one launch a step in place of hundreds.
+"""The decoder layers of a search as CUDA graphs: one launch a step in place of hundreds. Not measured on a GPU yet.
 
 A graph reads and writes fixed addresses, and its sizes never change. So the tensors of a search are copied into buffers
 whose sizes are rounded up, and hypotheses, positions and entries beyond the real ones are computed and never read.
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from nmt.nn.layers import LayerStep
 
-STEPS_BEFORE_CAPTURE: Final = 8  # of a shape; a capture takes as long as some steps
+STEPS_BEFORE_CAPTURE: Final = 8  # of a shape; a capture should take as long as some steps
 MAX_GRAPHS: Final = 128
 SOURCE_MULTIPLE: Final = 16
 MIN_CAPACITY: Final = 64
@@ -42,21 +42,26 @@ def rounded_up(number: int) -> int:
 
 
 class CapturedLayers:
-    """The steps of all decoder layers of one search at a time.
+    """Run the decoder layers of one search at a time in fixed buffers, from CUDA graphs where they exist.
 
-    layers: their steps; they know neither relative positions nor experts, whose sizes depend on the text
+    layers: the search step of each decoder layer, without relative positions and experts, whose sizes depend on the text
+    capturing: held while a graph is captured, when no thread may wait for the whole device
     """
 
-    def __init__(self, layers: Sequence[LayerStep]) -> None:
-        self._layers = layers
-        self._memory: dict[str, Tensor] = {}  # flat, by name
-        self._views: dict[str, Tensor] = {}  # of it, for the shape of the newest step
-        self._given: dict[str, Tensor] = {}  # what the newest step returned
+    def __init__(self, layers: Sequence[LayerStep], capturing: threading.Lock) -> None:
+        self._layers, self._capturing = layers, capturing
+        self._stream: Any = None
+        self._forget()
+
+    def _forget(self) -> None:
+        """Give all memory back."""
+        self._buffers: dict[str, Tensor] = {}  # flat, by name
+        self._views: dict[str, Tensor] = {}  # of them, for the shape of the newest step
+        self._sentences: dict[str, Tensor] = {}  # what the newest step returned
         self._shape: StepShape | None = None
         self._steps: Counter[StepShape] = Counter()
-        self._graphs: dict[StepShape, Any] = {}
-        self._pool: Any = None
-        self._stream: Any = None
+        self._graphs: dict[StepShape, Any] = {}  # the least recently replayed first
+        self._pool: Any = None  # of the graphs
 
     def __call__(
         self, states: Tensor, sentences: dict[str, Tensor], ancestors: Tensor, used: int
@@ -70,24 +75,28 @@ class CapturedLayers:
         W, S = N // B, sentences["padding_bias"].shape[3]
         source = -(-S // SOURCE_MULTIPLE) * SOURCE_MULTIPLE
         shape = StepShape(rounded_up(B), W, source, rounded_up(max(used + W, MIN_CAPACITY)))
-        if shape != self._shape or sentences["padding_bias"] is not self._given.get("padding_bias"):
-            self._load(shape, sentences, states, used)
-        views = self._views
-        views["states"][:N].copy_(states)
-        torch.add(views["offsets"], used, out=views["entries"])
-        views["bias"][:B].fill_(-math.inf)
-        views["bias"].view(-1, shape.capacity)[:N].scatter_(1, ancestors, 0.0)
-        self._run(shape)
-        return views["states"][:N], self._given
+        try:
+            if shape != self._shape or sentences["padding_bias"] is not self._sentences.get("padding_bias"):
+                self._load(shape, sentences, states, used)
+            views = self._views
+            views["states"][:N].copy_(states)
+            torch.add(views["offsets"], used, out=views["entries"])
+            views["bias"][:B].fill_(-math.inf)
+            views["bias"].view(-1, shape.capacity)[:N].scatter_(1, ancestors, 0.0)
+            self._run(shape)
+        except Exception:  # out of memory, perhaps, which is then needed for smaller batches
+            self._forget()
+            raise
+        return views["states"][:N], self._sentences
 
     def _load(self, shape: StepShape, sentences: dict[str, Tensor], states: Tensor, used: int) -> None:
         """Copy the tensors of the sentences into buffers of a shape."""
-        (B, W, source, capacity), width = shape, states.shape[1]
+        (B, W, source, capacity), width, before = shape, states.shape[1], self._sentences
         # A larger cache may lie over the smaller one that it is copied from.
-        tensors = {
-            name: tensor.clone() if tensor is self._given.get(name) else tensor for name, tensor in sentences.items()
-        }
-        self._views, self._given, self._shape = {}, {}, shape
+        tensors = {name: tensor.clone() if tensor is before.get(name) else tensor for name, tensor in sentences.items()}
+        if any(self._is_in_buffer(name, tensor) for name, tensor in tensors.items()):
+            raise RuntimeError("two searches at once over one prepared scorer")
+        self._views, self._sentences, self._shape = {}, {}, shape
         for name, tensor in tensors.items():
             kind = name.rpartition(".")[2]
             is_cache = kind in OF_ENTRIES
@@ -95,52 +104,56 @@ class CapturedLayers:
             sizes = [B, *tensor.shape[1:]]
             sizes[dim] = capacity if is_cache else source
             view = self._buffer(name, sizes, tensor)
-            own = view[: len(tensor)]
+            real = view[: len(tensor)]
             if kind == "padding_bias":
-                own.fill_(-math.inf)
+                real.fill_(-math.inf)
             filled = used if is_cache else tensor.shape[dim]
-            own.narrow(dim, 0, filled).copy_(tensor.narrow(dim, 0, filled))
-            self._views[name], self._given[name] = view, own
+            real.narrow(dim, 0, filled).copy_(tensor.narrow(dim, 0, filled))
+            self._views[name], self._sentences[name] = view, real
         self._views["states"] = self._buffer("states", [B * W, width], states)
         self._views["bias"] = self._buffer("bias", [B, W, capacity], sentences["padding_bias"])
-        positions = torch.arange(W, device=states.device)
-        self._views["offsets"], self._views["entries"] = (
-            self._buffer(name, [W], positions) for name in ("offsets", "entries")
-        )
-        self._views["offsets"].copy_(positions)
+        offsets = torch.arange(W, device=states.device)
+        self._views |= {name: self._buffer(name, [W], offsets) for name in ("offsets", "entries")}
+        self._views["offsets"].copy_(offsets)
+
+    def _is_in_buffer(self, name: str, tensor: Tensor) -> bool:
+        buffer = self._buffers.get(name)
+        return buffer is not None and tensor.untyped_storage().data_ptr() == buffer.untyped_storage().data_ptr()
 
     def _buffer(self, name: str, sizes: list[int], like: Tensor) -> Tensor:
         """Zeros of some sizes, at the address that the buffer of this name has. like: a tensor of its type and device"""
-        number, memory = math.prod(sizes), self._memory.get(name)
-        if memory is None or len(memory) < number or memory.dtype != like.dtype:
-            self._memory[name] = memory = like.new_empty(number + number // 2)
+        number, buffer = math.prod(sizes), self._buffers.get(name)
+        if buffer is None or len(buffer) < number or buffer.dtype != like.dtype:
+            self._buffers[name] = buffer = like.new_empty(number if buffer is None else number + number // 2)
             self._graphs.clear()
-        return memory[:number].view(sizes).zero_()
+            self._pool = None  # which is deleted with the last of its graphs
+        return buffer[:number].view(sizes).zero_()
 
     def _run(self, shape: StepShape) -> None:
         """Make the step on the buffers, from its graph if there is one."""
         self._steps[shape] += 1
-        if shape not in self._graphs and (
-            self._steps[shape] <= STEPS_BEFORE_CAPTURE
-            or len(self._graphs) == MAX_GRAPHS
-            or not torch.cuda.is_available()
-        ):
-            self._step(shape)
-            return
-        if shape not in self._graphs:
-            self._graphs[shape] = self._captured(shape)
-        self._graphs[shape].replay()
+        graph = self._graphs.pop(shape, None)
+        if graph is None:
+            if self._steps[shape] <= STEPS_BEFORE_CAPTURE or not self._views["states"].is_cuda:
+                self._step()
+                return
+            if len(self._graphs) == MAX_GRAPHS:
+                del self._graphs[next(iter(self._graphs))]
+            graph = self._captured()
+        self._graphs[shape] = graph
+        graph.replay()
 
-    def _captured(self, shape: StepShape) -> Any:
+    def _captured(self) -> Any:
         graph = torch.cuda.CUDAGraph()
-        self._stream = self._stream or torch.cuda.Stream(self._views["states"].device)  # other threads may capture too
-        # All that outlives a step is in the buffers, so graphs can share the memory of what lies between.
-        with torch.cuda.graph(graph, self._pool, self._stream, "thread_local"):
-            self._step(shape)
+        with self._capturing:
+            self._stream = self._stream or torch.cuda.Stream(self._views["states"].device)
+            # All that outlives a step is in the buffers, so graphs can share the memory of what lies between.
+            with torch.cuda.graph(graph, self._pool, self._stream, "thread_local"):
+                self._step()
         self._pool = graph.pool()
         return graph
 
-    def _step(self, shape: StepShape) -> None:
+    def _step(self) -> None:
         views, states = self._views, self._views["states"]
         heads = views["padding_bias"].shape[1]
         padding_bias = views["padding_bias"].flatten(0, 1)  # BH 1 S
@@ -154,17 +167,17 @@ class CapturedLayers:
 
 
 class CapturedSteps:
-    """The CapturedLayers of a model, each lent to one search at a time and used by one thread.
+    """The CapturedLayers of a model, each used by one search at a time and by one thread.
 
-    make: a function that makes the steps of the layers
+    layers: the search step of each decoder layer
     """
 
     def __init__(self, layers: Sequence[LayerStep]) -> None:
-        self._layers, self._of_thread = layers, threading.local()
+        self._layers, self._capturing, self._of_thread = layers, threading.Lock(), threading.local()
 
-    def lent_to(self, search: object) -> CapturedLayers:
-        """Some that no other search uses, until the object `search` is deleted."""
+    def acquire(self, search: object) -> CapturedLayers:
+        """Return layers for one search, which are taken back when the object `search` is deleted."""
         free: list[CapturedLayers] = self._of_thread.__dict__.setdefault("free", [])
-        lent = free.pop() if free else CapturedLayers(self._layers)
-        weakref.finalize(search, free.append, lent)
-        return lent
+        layers = free.pop() if free else CapturedLayers(self._layers, self._capturing)
+        weakref.finalize(search, free.append, layers)
+        return layers

@@ -16,10 +16,10 @@ from nmt.text.archive import open_file
 from nmt.text.compression import ChunkReader, Stream
 
 BOM: Final = b"\xef\xbb\xbf"
-# Encodings of wide characters, by byte order marks or by the share of NULs in a line of Latin letters.
+# Encodings of wide characters: byte order marks, bytes of a character, and the least share of NULs in a line of Latin letters.
 WIDE_ENCODINGS: Final = (
-    ("UTF-32", (b"\xff\xfe\0\0", b"\0\0\xfe\xff"), 0.7),
-    ("UTF-16", (b"\xff\xfe", b"\xfe\xff"), 0.4),
+    ("UTF-32", (b"\xff\xfe\0\0", b"\0\0\xfe\xff"), 4, 0.7),
+    ("UTF-16", (b"\xff\xfe", b"\xfe\xff"), 2, 0.4),
 )
 COUNT_BLOCK_BYTES: Final = 1 << 20
 COMPRESSED_NAME: Final = r"(\.(gz|bz2|xz))?$"  # how the name of a text ends that may be compressed
@@ -74,8 +74,8 @@ def decode_line(raw: bytes, first: bool = False) -> Line:
 
 
 def _wide_encoding(raw: bytes) -> str | None:
-    for name, marks, share in WIDE_ENCODINGS:
-        if raw.startswith(marks) or raw.count(0) > share * len(raw):
+    for name, marks, width, share in WIDE_ENCODINGS:
+        if raw.startswith(marks) or (len(raw) >= width - 1 and raw.count(0) > share * len(raw)):
             return name
     return None
 

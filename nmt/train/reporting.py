@@ -113,7 +113,7 @@ class UpdateLog:
 def flops_of(run: Run, data: UpdateBatches, model: Model | None = None) -> int:
     """The FLOPs of an update on this data, over all ranks. model: instead of the run's"""
     lengths = torch.from_numpy(data.source_lengths), torch.from_numpy(data.target_lengths)
-    return run.criterion.passes * (model or run.model).training_flops(*lengths)
+    return run.criterion.num_passes * (model or run.model).training_flops(*lengths)
 
 
 def add_update(window: LogWindow, stats: Stats, flops: int, seconds: float) -> None:

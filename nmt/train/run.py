@@ -135,7 +135,12 @@ class Progress:
 
 
 class Saving(NamedTuple):
-    """A checkpoint that is being written. thread: which writes it, of the leader alone; errors: what ended it, if any"""
+    """A checkpoint that is being written.
+
+    progress: what is saved in it
+    thread: the writer; None on ranks other than the leader
+    errors: at most one, which ended it
+    """
 
     progress: dict[str, Any]
     thread: Thread | None

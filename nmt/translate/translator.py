@@ -105,6 +105,8 @@ class Translator:
         self._default_constraints = Constraints(avoid=self._prepared(avoid))
         if options.capture and self.device.type != "cuda":
             raise UserError(f"--capture: CUDA graphs need a GPU, and this is {self.device} (leave it out)")
+        if options.capture and getattr(decoder.options, "coverage_penalty", None):
+            raise UserError("--capture: has no effect with --coverage-penalty, which records attention (leave it out)")
         with autocast(self.device, self.precision):
             if options.compile:
                 scorer.compile_steps()

@@ -3,7 +3,7 @@
 #
 # TREES: a folder with train.trees, dev.trees and perhaps test.trees, plain or .gz: Penn trees, one a line, without traces
 # and function tags. Without it grammar.py makes a small treebank.
-# MODEL: small (the default; a CPU) or paper (4 layers, d_model 1024).
+# MODEL: small (the default; a CPU), lstm (an LSTM with attention; a CPU) or paper (4 layers, d_model 1024).
 # Variables: WORK (folder of all output), NMT, PYTHON (with nmt installed), VOCAB_SIZE (of words), LAST (checkpoints to
 # average), TAGS=1 (the target has the tags of all words), TRAIN and TEST (trees that grammar.py makes).
 # Flags go to nmt train: `MODEL=paper TREES=wsj run.sh --device cuda`. A step whose output exists is skipped.
@@ -17,8 +17,9 @@ work=${WORK:-$root/runs/parsing${TREES:+-${TREES##*/}}}
 text=$work/text data=$work/data-$size model=$work/$size/model vocabulary=8000 length=256
 case $size in
 small) settings=(--config "$here/settings.toml") ;;
+lstm) settings=(--config "$here/lstm.toml") ;;
 paper) settings=(--preset transformer-parsing --config "$here/paper.toml") vocabulary=16000 length=512 ;;
-*) echo "MODEL is '$size'; wanted small or paper" >&2 && exit 2 ;;
+*) echo "MODEL is '$size'; wanted small, lstm or paper" >&2 && exit 2 ;;
 esac
 trees=${TREES:-$work/trees} published='91.3/92.7 WSJ'
 if [[ -z ${TREES:-} ]]; then

@@ -72,13 +72,22 @@ def test_two_searches_at_once_and_an_ensemble_have_buffers_of_their_own():
     assert_same(*(SEARCHES["beam"].search(model, sources[0]) for model in both[::-1]))
 
 
+def test_a_second_search_over_the_same_scorer_is_an_error_and_no_wrong_result():
+    scorer = prepared_scorer(pair_of_models(2)[1])
+    sources = random_sources(1, 5, V), random_sources(2, 5, V)
+    with torch.inference_mode():
+        states = [scorer.step(torch.full((5,), BOS), scorer.start(source))[1] for source in sources]
+        with pytest.raises(RuntimeError, match="two searches at once"):
+            scorer.step(torch.full((5,), BOS), states[0])
+
+
 def test_what_others_left_in_the_buffers_has_no_effect():
     plain, captured = pair_of_models(3)
     SEARCHES["beam"].search(captured, random_sources(1, 12, V))
     [layers] = captured.captured_steps._of_thread.free
     assert isinstance(layers, CapturedLayers)
     with torch.inference_mode():
-        for memory in layers._memory.values():
+        for memory in layers._buffers.values():
             if memory.is_floating_point():
                 memory.fill_(math.nan)
     source = random_sources(2, 7, V)

@@ -1,5 +1,6 @@
 """R-Drop against its definition (Liang et al., 2021, equations 1 to 3) in float64, and its fast gradient against autograd."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,11 +10,11 @@ from torch import nn
 
 from nmt.batch import Batch
 from nmt.criteria.base import CriterionContext
-from nmt.criteria.cross_entropy import CrossEntropy
+from nmt.criteria.cross_entropy import CrossEntropy, linear_output
 from nmt.criteria.options import CrossEntropyOptions, RDropOptions
 from nmt.criteria.r_drop import RDrop, _LinearRDrop
 from nmt.models.base import Output
-from nmt.nn.linear import Linear
+from nmt.nn.linear import ClippedLinear, Linear
 from nmt.symbols import PAD
 
 N, D, V = 9, 6, 20
@@ -38,20 +39,21 @@ def by_definition(first, second, targets, eps, weight):
     return total
 
 
-@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("bias", "limit"), [(True, math.inf), (False, math.inf), (True, 0.8)])
 @pytest.mark.parametrize("weight", [0.0, 5.0])
 @pytest.mark.parametrize("rows", [2, 100])
-def test_loss_and_gradient_are_those_of_the_definition(bias, weight, rows, monkeypatch):
+def test_loss_and_gradient_are_those_of_the_definition(bias, limit, weight, rows, monkeypatch):
     monkeypatch.setattr("nmt.criteria.r_drop.chunk_rows", lambda *_: rows)
     torch.manual_seed(1)
-    output, features = Linear(D, V, bias=bias), torch.randn(2 * N, D, requires_grad=True)
+    linear, features = Linear(D, V, bias=bias), torch.randn(2 * N, D, requires_grad=True)
+    output = ClippedLinear(linear, limit)
     targets = torch.randint(4, V, (N,))
     targets[3] = PAD
     options = {"label_smoothing": 0.1, "divergence_weight": weight}
     tensors = [features, *output.parameters()]
     wanted = by_definition(*output(features).chunk(2), targets, 0.1, weight)
-    slow = criterion(**options).of_two_in_chunks(output, features, targets)
-    fast = _LinearRDrop.apply(features, output.weight, output.bias, targets, criterion(**options))
+    slow = criterion(**options).sums_in_chunks(output, features, targets)
+    fast = _LinearRDrop.apply(features, *linear_output(output), targets, criterion(**options))
     gradients = [torch.autograd.grad(total, tensors) for total in (wanted, slow[0], fast[0])]
     for sums in (slow, fast):
         assert sums[0].item() == pytest.approx(wanted.item(), rel=1e-5)

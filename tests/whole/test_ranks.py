@@ -219,7 +219,7 @@ def test_a_signal_to_one_rank_while_all_validate_ends_all_and_the_validation_is_
 @pytest.mark.parametrize(
     ("codes", "wanted"),
     [
-        *(([0, 0, 0], 0), ([5, 2, 5], 2), ([-15, 2, -15], 2), ([5, 143, 5], 143)),
+        *(([0, 0, 0], 0), ([0, -15, 0], 0), ([5, 2, 5], 2), ([-15, 2, -15], 2), ([5, 143, 5], 143)),
         *(([5, -9, -15], "rank 1 .* by signal 9"), ([0, 0, 9], "rank 2 .* with exit code 9")),
     ],
 )
@@ -231,20 +231,42 @@ def test_of_ranks_that_end_at_once_the_one_that_ended_all_is_told(codes, wanted)
             launcher._exit_code(codes, [1, 2, 3], None, "go on")
 
 
-SAVES = "import signal, time; signal.signal(signal.SIGTERM, lambda *_: None); print(flush=True); {}"
+@pytest.mark.parametrize(
+    ("codes", "wanted"),
+    [
+        ([143, 143], 143),
+        ([143, -15], 143),
+        ([-15, -15], 143),
+        ([5, 143], 5),
+        ([143, 5], 143),
+        ([0, 0], 0),
+        ([0, -11], None),
+    ],
+)
+def test_after_a_signal_the_code_is_that_of_the_signal_unless_a_rank_failed(codes, wanted):
+    if wanted is not None:
+        assert launcher._exit_code(codes, [1, 2], signal.SIGTERM, "go on") == wanted
+    else:
+        with pytest.raises(ResourceError, match="rank 1 .* by signal 11"):
+            launcher._exit_code(codes, [1, 2], signal.SIGTERM, "go on")
+
+
+SAVES = "import signal, time; signal.signal(signal.SIGTERM, {}); print(flush=True); {}"
 
 
 @pytest.mark.parametrize(
-    ("leader", "other", "wanted"),
+    ("leader", "other", "handler", "wanted"),
     [
-        ("time.sleep(2); exit(143)", "exit(143)", [143, 143]),  # a checkpoint is being written
-        ("time.sleep(2); exit(5)", "exit(1)", [5, 1]),
-        ("exit(5)", "time.sleep(60)", [5, -signal.SIGTERM]),
+        ("time.sleep(2); exit(143)", "exit(143)", "lambda *_: None", [143, 143]),  # a checkpoint is being written
+        ("time.sleep(2); exit(5)", "exit(1)", "lambda *_: None", [5, 1]),
+        ("exit(5)", "time.sleep(60)", "lambda *_: None", [5, -signal.SIGTERM]),
+        ("exit(0)", "time.sleep(0.3)", "signal.SIG_DFL", [0, 0]),
+        ("exit(0)", "time.sleep(60)", "signal.SIG_DFL", [0, -signal.SIGTERM]),
     ],
 )
-def test_the_launcher_waits_for_a_leader_that_saves_and_ends_other_ranks(leader, other, wanted, monkeypatch):
-    monkeypatch.setattr(launcher, "GRACE_SECONDS", 0.5)
-    commands = ([sys.executable, "-c", SAVES.format(work)] for work in (leader, other))
+def test_the_launcher_waits_for_a_leader_that_saves_and_ends_other_ranks(leader, other, handler, wanted, monkeypatch):
+    monkeypatch.setattr(launcher, "GRACE_SECONDS", 0.6)
+    commands = ([sys.executable, "-c", SAVES.format(handler, work)] for work in (leader, other))
     ranks = [subprocess.Popen(command, stdout=subprocess.PIPE) for command in commands]
     for process in ranks:
         with process.stdout:
