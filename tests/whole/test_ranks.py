@@ -247,7 +247,7 @@ def test_after_a_signal_the_code_is_that_of_the_signal_unless_a_rank_failed(code
     if wanted is not None:
         assert launcher._exit_code(codes, [1, 2], signal.SIGTERM, "go on") == wanted
     else:
-        with pytest.raises(ResourceError, match="rank 1 .* by signal 11"):
+        with pytest.raises(ResourceError, match=r"rank 1 .* by signal 11"):
             launcher._exit_code(codes, [1, 2], signal.SIGTERM, "go on")
 
 
