@@ -20,7 +20,7 @@ demo: setup
 
 # Two processes of one thread each; the tests of a file stay together, since they share fixtures.
 test: check
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(or $(JOBS),2) --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(or $(JOBS),2) --dist loadfile --no-loadscope-reorder
 
 check: setup
 	$(BIN)/ruff format --check .
