@@ -257,15 +257,15 @@ SAVES = "import signal, time; signal.signal(signal.SIGTERM, {}); print(flush=Tru
 @pytest.mark.parametrize(
     ("leader", "other", "handler", "wanted"),
     [
-        ("time.sleep(2); exit(143)", "exit(143)", "lambda *_: None", [143, 143]),  # a checkpoint is being written
-        ("time.sleep(2); exit(5)", "exit(1)", "lambda *_: None", [5, 1]),
+        ("time.sleep(3); exit(143)", "exit(143)", "lambda *_: None", [143, 143]),  # a checkpoint is being written
+        ("time.sleep(3); exit(5)", "exit(1)", "lambda *_: None", [5, 1]),
         ("exit(5)", "time.sleep(60)", "lambda *_: None", [5, -signal.SIGTERM]),
         ("exit(0)", "time.sleep(0.3)", "signal.SIG_DFL", [0, 0]),
         ("exit(0)", "time.sleep(60)", "signal.SIG_DFL", [0, -signal.SIGTERM]),
     ],
 )
 def test_the_launcher_waits_for_a_leader_that_saves_and_ends_other_ranks(leader, other, handler, wanted, monkeypatch):
-    monkeypatch.setattr(launcher, "GRACE_SECONDS", 0.6)
+    monkeypatch.setattr(launcher, "GRACE_SECONDS", 2.0)
     commands = ([sys.executable, "-c", SAVES.format(handler, work)] for work in (leader, other))
     ranks = [subprocess.Popen(command, stdout=subprocess.PIPE) for command in commands]
     for process in ranks:
