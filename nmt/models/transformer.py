@@ -6,7 +6,7 @@ Where the paper is silent, the reference code decides: initialisation, epsilon o
 import math
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
-from typing import Final, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ from nmt.models.base import (
 from nmt.models.experts import expert_shape, predicting_positions, token_positions
 from nmt.models.options import TransformerOptions
 from nmt.nn.attention import AttentionShape, recording
-from nmt.nn.captured import CapturedSteps
+from nmt.nn.captured import STATE_COPIES, CapturedSteps
 from nmt.nn.cost import linear_flops
 from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, LayerShape, LayerStep
 from nmt.nn.linear import Linear, Projection
@@ -36,10 +36,6 @@ from nmt.nn.moe import LOSS_NAMES, Balance, mixtures_in
 from nmt.nn.positions import LearnedPositions, NoPositions, RelativeShape, SinusoidalPositions
 from nmt.nn.quantized import Int8Linear
 from nmt.symbols import PAD
-
-CAPTURED_COPIES: Final = (
-    5  # of a search's state: itself, and up to 4 times its size in buffers whose sizes are rounded up
-)
 
 
 @register("model", "transformer", TransformerOptions)
@@ -211,7 +207,7 @@ class Transformer(Model):
         shape = cast(DecoderLayer, self.decoder[0]).self_attention.shape
         positions = len(self.decoder) * (source_length + target_length)
         numbers = shape.heads * (positions * (shape.keys + shape.values) + source_length)
-        return FLOAT32_BYTES * numbers * (1 if self.captured_steps is None else CAPTURED_COPIES)
+        return FLOAT32_BYTES * numbers * (1 if self.captured_steps is None else STATE_COPIES)
 
 
 def _ages(ancestors: Tensor, num_entries: int) -> Tensor:

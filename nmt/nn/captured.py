@@ -19,6 +19,7 @@ from nmt.nn.layers import LayerStep
 
 STEPS_BEFORE_CAPTURE: Final = 8  # of a shape; a capture should take as long as some steps
 MAX_GRAPHS: Final = 128
+STATE_COPIES: Final = 5  # memory of a search by that of its state: itself, and up to 4 times its size in buffers
 SOURCE_MULTIPLE: Final = 16
 MIN_CAPACITY: Final = 64
 # The dimension of the tensors of a sentence, by the last part of their names, that has rounded sizes.
@@ -80,7 +81,7 @@ class CapturedLayers:
                 self._load(shape, sentences, states, used)
             views = self._views
             views["states"][:N].copy_(states)
-            torch.add(views["offsets"], used, out=views["entries"])
+            torch.arange(used, used + W, out=views["entries"])
             views["bias"][:B].fill_(-math.inf)
             views["bias"].view(-1, shape.capacity)[:N].scatter_(1, ancestors, 0.0)
             self._run(shape)
@@ -112,9 +113,7 @@ class CapturedLayers:
             self._views[name], self._sentences[name] = view, real
         self._views["states"] = self._buffer("states", [B * W, width], states)
         self._views["bias"] = self._buffer("bias", [B, W, capacity], sentences["padding_bias"])
-        offsets = torch.arange(W, device=states.device)
-        self._views |= {name: self._buffer(name, [W], offsets) for name in ("offsets", "entries")}
-        self._views["offsets"].copy_(offsets)
+        self._views["entries"] = self._buffer("entries", [W], states.new_empty(0, dtype=torch.int64))
 
     def _is_in_buffer(self, name: str, tensor: Tensor) -> bool:
         buffer = self._buffers.get(name)
