@@ -54,7 +54,7 @@ class Slow(Greedy):
 
 
 SLOW_UPDATE = '''
-"""The Transformer. It counts its passes in a saved buffer, and each of update 13 takes a second until `go` exists."""
+"""The Transformer. It counts its passes in a saved buffer, and each of update 13 takes 3 seconds until `go` exists."""
 import os, time
 from pathlib import Path
 import torch
@@ -74,7 +74,7 @@ class Slow(Transformer):
         self.passes += self.training
         if self.number == 13 and not (Path(__file__).parent / "go").exists():
             (Path(__file__).parent / f"slow-{os.environ.get('RANK', 0)}").touch()
-            time.sleep(1)
+            time.sleep(3)
         return super().forward(batch)
 '''
 

@@ -56,7 +56,7 @@ def undisturbed(data, tmp_path_factory, nmt) -> Path:
     return output
 
 
-def test_ten_updates_a_kill_and_ten_more_are_twenty_bit_for_bit(data, undisturbed, tmp_path, nmt):
+def test_ten_updates_a_kill_and_ten_more_are_twenty_bit_for_bit(data, undisturbed, tmp_path, call):
     output = tmp_path / "run"
     long = start(train_arguments(data, output, 100_000))
     wait_for(lambda: (output / "checkpoints/update-10/manifest.json").exists(), long, 120)
@@ -64,11 +64,11 @@ def test_ten_updates_a_kill_and_ten_more_are_twenty_bit_for_bit(data, undisturbe
     long.communicate()
     for newer in Checkpoints(output).all()[1:]:  # it may have run on past update 10 before the kill
         shutil.rmtree(newer)
-    assert nmt(*train_arguments(data, output, 20)).returncode == 0
+    assert call(*train_arguments(data, output, 20)).code == 0
     assert_same_run(output, undisturbed, 20)
 
 
-def test_a_kill_in_the_middle_of_a_save_costs_nothing_that_was_saved(data, undisturbed, tmp_path, nmt):
+def test_a_kill_in_the_middle_of_a_save_costs_nothing_that_was_saved(data, undisturbed, tmp_path, call):
     output = tmp_path / "run"
     partial = output / "checkpoints/.update-10.partial"
     run = start(train_arguments(data, output, 20))
@@ -76,7 +76,7 @@ def test_a_kill_in_the_middle_of_a_save_costs_nothing_that_was_saved(data, undis
     run.kill()
     run.communicate()
     assert partial.exists() and not (output / "checkpoints/update-10").exists()
-    assert nmt(*train_arguments(data, output, 20)).returncode == 0
+    assert call(*train_arguments(data, output, 20)).code == 0
     assert_same_run(output, undisturbed, 20)
     assert not partial.exists()
 
@@ -96,7 +96,7 @@ def test_a_signal_finishes_the_update_saves_and_says_which(data, undisturbed, tm
     assert f"update-{lines[-1]['update']}" == saved[0].name
 
 
-def test_an_update_that_would_take_too_long_after_a_signal_is_given_up_and_made_again_bit_for_bit(data, tmp_path, nmt):
+def test_an_update_that_would_take_too_long_after_a_signal_is_given_up_and_made_again_bit_for_bit(data, tmp_path, call):
     (tmp_path / "slow.py").write_text(SLOW_UPDATE)
     slow = ["--model=slow", f"--plugin={tmp_path / 'slow.py'}", "--max-tokens=20"]
     run = start([*train_arguments(data, tmp_path / "cut", 20), *slow])
@@ -110,11 +110,11 @@ def test_an_update_that_would_take_too_long_after_a_signal_is_given_up_and_made_
     assert "stopped by signal 15 after update 12, which is saved; update 13 was given up" in told
     (tmp_path / "go").touch()
     for name in ("cut", "whole"):
-        assert nmt(*train_arguments(data, tmp_path / name, 20), *slow).returncode == 0
+        assert call(*train_arguments(data, tmp_path / name, 20), *slow).code == 0
     assert_same_run(tmp_path / "cut", tmp_path / "whole", 20)
 
 
-def test_a_first_update_that_is_given_up_leaves_nothing_to_go_on_from(data, tmp_path, nmt):
+def test_a_first_update_that_is_given_up_leaves_nothing_to_go_on_from(data, tmp_path, call):
     (tmp_path / "slow.py").write_text(SLOW_UPDATE.replace("self.number == 13", "self.number == 1"))
     slow = ["--model=slow", f"--plugin={tmp_path / 'slow.py'}", "--max-tokens=20"]
     run = start([*train_arguments(data, tmp_path / "cut", 10), *slow])
@@ -125,11 +125,11 @@ def test_a_first_update_that_is_given_up_leaves_nothing_to_go_on_from(data, tmp_
     assert "before the first update was made; nothing is saved" in (tmp_path / "cut/train.log").read_text()
     (tmp_path / "go").touch()
     for name in ("cut", "whole"):
-        assert nmt(*train_arguments(data, tmp_path / name, 10), *slow).returncode == 0
+        assert call(*train_arguments(data, tmp_path / name, 10), *slow).code == 0
     assert_same_run(tmp_path / "cut", tmp_path / "whole", 10)
 
 
-def test_a_checkpoint_that_only_a_signal_asked_for_counts_among_no_last_and_leaves_with_the_next(data, tmp_path, nmt):
+def test_a_checkpoint_that_only_a_signal_asked_for_counts_among_no_last_and_leaves_with_the_next(data, tmp_path, call):
     output = tmp_path / "run"
     run = start(train_arguments(data, output, 100_000))
     wait_for(lambda: (output / "checkpoints/update-10/manifest.json").exists(), run, 120)
@@ -140,20 +140,20 @@ def test_a_checkpoint_that_only_a_signal_asked_for_counts_among_no_last_and_leav
     if newest % 10:  # else the signal came at the very update of a checkpoint
         assert [update_of(path) for path in stopped.due()] == list(range(10, newest, 10))
     end = max(20, newest + 10 - newest % 10)
-    assert nmt(*train_arguments(data, output, end)).returncode == 0
+    assert call(*train_arguments(data, output, end)).code == 0
     assert [update_of(path) for path in stopped.all()] == list(range(10, end + 1, 10))
 
 
-def test_a_flipped_byte_in_the_newest_checkpoint_falls_back_to_the_one_before(data, undisturbed, tmp_path, nmt):
+def test_a_flipped_byte_in_the_newest_checkpoint_falls_back_to_the_one_before(data, undisturbed, tmp_path, call):
     output = tmp_path / "run"
     shutil.copytree(undisturbed, output)
     damaged = output / "checkpoints/update-20/model.safetensors"
     content = bytearray(damaged.read_bytes())
     content[-1] ^= 1
     damaged.write_bytes(content)
-    again = nmt(*train_arguments(data, output, 20))
-    assert again.returncode == 0
-    assert b"warning" in again.stderr and b"update-20" in again.stderr
+    again = call(*train_arguments(data, output, 20))
+    assert again.code == 0
+    assert "warning" in again.err and "update-20" in again.err
     assert_same_run(output, undisturbed, 20)
 
 
@@ -180,56 +180,56 @@ def test_a_run_of_before_an_option_goes_on_bit_for_bit_and_is_translated_with(da
     assert changed.code == 2 and "attention_window: none -> 3" in changed.err.replace("None", "none")
 
 
-def test_checkpoints_that_are_all_damaged_are_never_a_start_from_zero(data, undisturbed, tmp_path, nmt):
+def test_checkpoints_that_are_all_damaged_are_never_a_start_from_zero(data, undisturbed, tmp_path, call):
     output = tmp_path / "run"
     shutil.copytree(undisturbed, output)
     for checkpoint in Checkpoints(output).all():
         (checkpoint / "training.json").write_text("{}")
-    again = nmt(*train_arguments(data, output, 30))
-    assert again.returncode == 4
-    assert b"none of them whole" in again.stderr
+    again = call(*train_arguments(data, output, 30))
+    assert again.code == 4
+    assert "none of them whole" in again.err
 
 
-def test_a_second_run_in_the_folder_is_refused(data, tmp_path, nmt):
+def test_a_second_run_in_the_folder_is_refused(data, tmp_path, call):
     output = tmp_path / "run"
     first = start(train_arguments(data, output, 100_000))
     try:
         wait_for(lambda: (output / "metrics.jsonl").exists(), first, 120)
-        second = nmt(*train_arguments(data, output, 20))
-        assert second.returncode == 6
-        assert f"pid {first.pid}".encode() in second.stderr
+        second = call(*train_arguments(data, output, 20))
+        assert second.code == 6
+        assert f"pid {first.pid}" in second.err
     finally:
         first.kill()
         first.communicate()
 
 
-def test_other_mathematics_are_refused_with_old_and_new(data, undisturbed, tmp_path, nmt):
+def test_other_mathematics_are_refused_with_old_and_new(data, undisturbed, tmp_path, call):
     output = tmp_path / "run"
     shutil.copytree(undisturbed, output)
-    other = nmt(*train_arguments(data, output, 30), "--lr=0.001", "--d-ff=128")
-    assert other.returncode == 2
-    assert b"d_ff: 64 -> 128; lr: 0.005 -> 0.001" in other.stderr
-    assert nmt(*train_arguments(data, output, 22), "--max-tokens=100", "--keep-last=3").returncode == 0
+    other = call(*train_arguments(data, output, 30), "--lr=0.001", "--d-ff=128")
+    assert other.code == 2
+    assert "d_ff: 64 -> 128; lr: 0.005 -> 0.001" in other.err
+    assert call(*train_arguments(data, output, 22), "--max-tokens=100", "--keep-last=3").code == 0
 
 
-def test_a_finished_run_says_so_and_does_nothing(data, undisturbed, tmp_path, nmt):
+def test_a_finished_run_says_so_and_does_nothing(data, undisturbed, tmp_path, call):
     before = (undisturbed / "metrics.jsonl").read_bytes()
     arguments = [argument for argument in train_arguments(data, undisturbed, 20) if argument != "--quiet"]
-    again = nmt(*arguments)
-    assert again.returncode == 0
-    assert b"nothing to do: the run ended at update 20 (raise --max-updates to go on)" in again.stderr
+    again = call(*arguments)
+    assert again.code == 0
+    assert "nothing to do: the run ended at update 20 (raise --max-updates to go on)" in again.err
     assert (undisturbed / "metrics.jsonl").read_bytes() == before
 
 
 def test_numbers_that_are_no_longer_finite_end_the_run_with_7_and_keep_the_checkpoints(
-    data, undisturbed, tmp_path, nmt
+    data, undisturbed, tmp_path, call
 ):
     output = tmp_path / "run"
     plugin = tmp_path / "cliff.py"
     plugin.write_text(CLIFF)
-    diverged = nmt(*train_arguments(data, output, 1000), f"--plugin={plugin}", "--schedule=cliff")
-    assert diverged.returncode == 7, diverged.stderr
-    assert b"10 times in a row" in diverged.stderr and b"begin anew in another --output" in diverged.stderr
+    diverged = call(*train_arguments(data, output, 1000), f"--plugin={plugin}", "--schedule=cliff")
+    assert diverged.code == 7, diverged.err
+    assert "10 times in a row" in diverged.err and "begin anew in another --output" in diverged.err
     Artefact(output / "checkpoints/update-10", "checkpoint").check()
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["skipped"] == 10 and lines[-1]["loss"] is None
@@ -246,23 +246,23 @@ def test_a_full_disk_keeps_the_older_checkpoint_and_ends_with_5_when_the_last_sa
         assert kept is not None and kept.folder.name == "update-10"
 
 
-def test_micro_batches_and_their_size_change_no_result(data, tmp_path, nmt):
+def test_micro_batches_and_their_size_change_no_result(data, tmp_path, call):
     losses = []
     for name, size in (("whole", 100_000), ("cut", 60)):
         arguments = train_arguments(data, tmp_path / name, 10, f"--max-tokens={size}")
-        assert nmt(*arguments, "--dropout=0").returncode == 0
+        assert call(*arguments, "--dropout=0").code == 0
         lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
         losses.append([record["loss"] for line in lines if "loss" in (record := json.loads(line))])
     assert len(losses[0]) == 10
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-def test_the_best_and_the_last_checkpoints_are_kept(data, tmp_path, nmt):
+def test_the_best_and_the_last_checkpoints_are_kept(data, tmp_path, call):
     output = tmp_path / "run"
     assert (
-        nmt(
+        call(
             *train_arguments(data, output, 60), "--keep-last=2", "--dropout=0.5", "--lr=0.05", "--best-by=bleu"
-        ).returncode
+        ).code
         == 0
     )
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
@@ -273,7 +273,7 @@ def test_the_best_and_the_last_checkpoints_are_kept(data, tmp_path, nmt):
     assert Checkpoints(output).best() == output / "checkpoints" / best
 
 
-def test_a_signal_during_validation_ends_at_once_and_the_validation_is_done_on_going_on(data, tmp_path, nmt):
+def test_a_signal_during_validation_ends_at_once_and_the_validation_is_done_on_going_on(data, tmp_path, call):
     arguments = train_arguments(data, tmp_path / "cut", 20, "--valid-every=10u", "--valid-batch-tokens=1")
     plugin = tmp_path / "slow.py"
     plugin.write_text(SLOW)
@@ -284,9 +284,9 @@ def test_a_signal_during_validation_ends_at_once_and_the_validation_is_done_on_g
     assert run.returncode == 143
     assert [path.name for path in Checkpoints(tmp_path / "cut").all()] == ["update-10"]
     (tmp_path / "go").touch()
-    assert nmt(*arguments, f"--plugin={plugin}", "--decoder=slow").returncode == 0
+    assert call(*arguments, f"--plugin={plugin}", "--decoder=slow").code == 0
     whole = train_arguments(data, tmp_path / "whole", 20, "--valid-every=10u", "--valid-batch-tokens=1")
-    assert nmt(*whole, f"--plugin={plugin}", "--decoder=slow").returncode == 0
+    assert call(*whole, f"--plugin={plugin}", "--decoder=slow").code == 0
     assert_same_run(tmp_path / "cut", tmp_path / "whole", 20)
     scores = [
         Checkpoints(tmp_path / name).score(tmp_path / name / "checkpoints/update-10") for name in ("cut", "whole")
