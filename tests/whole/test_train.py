@@ -260,9 +260,7 @@ def test_micro_batches_and_their_size_change_no_result(data, tmp_path, call):
 def test_the_best_and_the_last_checkpoints_are_kept(data, tmp_path, call):
     output = tmp_path / "run"
     assert (
-        call(
-            *train_arguments(data, output, 60), "--keep-last=2", "--dropout=0.5", "--lr=0.05", "--best-by=bleu"
-        ).code
+        call(*train_arguments(data, output, 60), "--keep-last=2", "--dropout=0.5", "--lr=0.05", "--best-by=bleu").code
         == 0
     )
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
