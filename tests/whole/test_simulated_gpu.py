@@ -36,7 +36,7 @@ TRANSFORMER = (
 MODELS = registry.names("model")
 WAITS_FOR_STEPS = {"adafactor"}  # torch's own reads numbers of each weight
 RANKS_MATTER = {"moe"}  # its balanced gates share out the tokens of a rank
-BY_DDP = {"moe", "transformer"}  # it wraps any model alike, and each takes ten seconds
+BY_DDP = {"gnmt", "moe", "transformer"}  # it wraps any model alike, and each takes some seconds
 WAITS_FOR_ROUTES = {"moe"}  # the host must know how many tokens each expert gets
 
 
