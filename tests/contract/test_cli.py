@@ -602,13 +602,12 @@ def test_a_hexadecimal_number_of_thousands_of_digits_is_2_with_its_name(data, ca
     assert refused.code == 2 and "--warmup-updates 0xffff" in refused.err and len(refused.err) < 600
 
 
-# Prints the exit status of a command and the most memory it held, in KiB. A child begins with the peak of its parent, so the
+# Prints the exit code of a command and the most memory it held, in KiB. A child begins with the peak of its parent, so the
 # parent is to be small.
 MEASURED = """
-import os, subprocess, sys
-process = subprocess.Popen(sys.argv[1:])
-_, status, usage = os.wait4(process.pid, 0)
-print(os.waitstatus_to_exitcode(status), usage.ru_maxrss)
+import resource, subprocess, sys
+code = subprocess.run(sys.argv[1:]).returncode
+print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
 
 

@@ -223,7 +223,7 @@ class Graph:
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:
-    """The tensors of nested lists, tuples and dicts. torch's `tree_flatten` takes five times as long."""
+    """The tensors of nested lists, tuples and dicts. torch's `tree_flatten` took most of an operation's time."""
     if isinstance(values, torch.Tensor):
         return [values]
     if isinstance(values, dict):
@@ -444,7 +444,7 @@ class Schema:
 
 @functools.cache
 def _schema(function: Any) -> Schema:
-    """torch makes its schema anew each time that it is asked."""
+    """torch makes new objects of a schema's parts whenever they are looked at, so they are looked at once."""
     schema = function._schema
     infos = [(i, argument.name, argument.alias_info) for i, argument in enumerate(schema.arguments)]
     written = [(i, name, info.before_set) for i, name, info in infos if info is not None and info.is_write]

@@ -292,13 +292,6 @@ def test_a_signal_during_validation_ends_at_once_and_the_validation_is_done_on_g
     assert scores[0] == scores[1] is not None
 
 
-def going_on(output: Path, data: Path, capfd, *more: str) -> tuple[int, str]:
-    """The code and the messages of going on with a run, in this process."""
-    capfd.readouterr()
-    code = run_in_process(train_arguments(data, output, 30, *more))
-    return code, capfd.readouterr().err
-
-
 STATE_EDITS = {
     "an empty object": lambda state: {},
     "a list": lambda state: [],
@@ -320,18 +313,18 @@ STATE_EDITS = {
 
 
 @pytest.mark.parametrize("edit", STATE_EDITS)
-def test_a_hostile_training_state_is_4(edit, data, undisturbed, tmp_path, capfd):
+def test_a_hostile_training_state_is_4(edit, data, undisturbed, tmp_path, call):
     output = tmp_path / "run"
     shutil.copytree(undisturbed, output)
     newest = output / "checkpoints/update-20"
     state = json.loads((newest / "training.json").read_bytes())
     reseal(newest, "training.json", json.dumps(STATE_EDITS[edit](state)).encode())
-    code, told = going_on(output, data, capfd)
-    assert (code, "bug" in told) == (4, False), told
+    again = call(*train_arguments(data, output, 30))
+    assert (again.code, "bug" in again.err) == (4, False), again.err
 
 
 @pytest.mark.parametrize("edit", ["another shape", "nothing of the optimizer", "a strange name"])
-def test_hostile_training_tensors_are_4(edit, data, undisturbed, tmp_path, capfd):
+def test_hostile_training_tensors_are_4(edit, data, undisturbed, tmp_path, call):
     output = tmp_path / "run"
     shutil.copytree(undisturbed, output)
     newest = output / "checkpoints/update-20"
@@ -344,8 +337,8 @@ def test_hostile_training_tensors_are_4(edit, data, undisturbed, tmp_path, capfd
     else:
         tensors["x.exp_avg"] = tensors.pop(moments[0])
     reseal(newest, "training.safetensors", save(tensors))
-    code, told = going_on(output, data, capfd)
-    assert (code, "bug" in told) == (4, False), told
+    again = call(*train_arguments(data, output, 30))
+    assert (again.code, "bug" in again.err) == (4, False), again.err
 
 
 @pytest.mark.parametrize(
@@ -363,35 +356,35 @@ def test_a_hostile_or_foreign_model_is_4(change, undisturbed, tmp_path, capfd):
     assert "bug" not in capfd.readouterr().err
 
 
-def test_a_replacement_stopped_between_its_two_renames_loses_nothing(data, undisturbed, tmp_path, capfd):
+def test_a_replacement_stopped_between_its_two_renames_loses_nothing(data, undisturbed, tmp_path, call):
     output = tmp_path / "run"
     shutil.copytree(undisturbed, output)
     shutil.rmtree(output / "checkpoints/update-10")
     (output / "checkpoints/update-20").rename(output / "checkpoints/.update-20.replaced.partial")
     (output / "checkpoints/.update-20.partial").mkdir()
-    code, told = going_on(output, data, capfd)
-    assert code == 0, told
+    again = call(*train_arguments(data, output, 30))
+    assert again.code == 0, again.err
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     assert [line["update"] for line in lines if "loss" in line] == list(range(1, 31))
 
 
 def test_a_newest_checkpoint_without_manifest_is_told_and_kept_and_one_of_another_format_is_4(
-    data, undisturbed, tmp_path, capfd
+    data, undisturbed, tmp_path, call
 ):
     output = tmp_path / "run"
     shutil.copytree(undisturbed, output)
     newest = output / "checkpoints/update-25"
     newest.mkdir()
     (newest / "model.safetensors").write_bytes(b"precious")
-    code, told = going_on(output, data, capfd)
-    assert code == 0 and "update-25: has no manifest.json" in told
+    again = call(*train_arguments(data, output, 30))
+    assert again.code == 0 and "update-25: has no manifest.json" in again.err
     assert (output / "checkpoints/damaged-update-25/model.safetensors").read_bytes() == b"precious"
     manifest = output / "checkpoints/update-30/manifest.json"
     facts = json.loads(manifest.read_text())
     for other in ({}, {"files": []}, {"kind": "state"}):  # which another format may change
         manifest.write_text(json.dumps({**facts, "format": 99, **other}))
-        code, told = going_on(output, data, capfd)
-        assert code == 4 and "update-30: has format 99" in told and manifest.exists()
+        again = call(*train_arguments(data, output, 30))
+        assert again.code == 4 and "update-30: has format 99" in again.err and manifest.exists()
 
 
 def test_a_folder_that_cannot_be_written_is_told_before_the_first_update(data, tmp_path, capfd):
@@ -405,11 +398,11 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_first_update(data, t
     assert not (tmp_path / "run/metrics.jsonl").read_bytes()
 
 
-def test_checkpoints_without_a_manifest_are_never_a_start_from_zero(data, tmp_path, capfd):
+def test_checkpoints_without_a_manifest_are_never_a_start_from_zero(data, tmp_path, call):
     (tmp_path / "run/checkpoints/update-20").mkdir(parents=True)
     (tmp_path / "run/metrics.jsonl").write_text("precious\n")
-    code, _ = going_on(tmp_path / "run", data, capfd)
-    assert code == 4
+    again = call(*train_arguments(data, tmp_path / "run", 30))
+    assert again.code == 4
     assert (tmp_path / "run/metrics.jsonl").read_text() == "precious\n"
 
 
@@ -490,7 +483,7 @@ def test_by_default_the_loss_decides_until_bleu_is_above_the_threshold_and_then_
     assert state["stalled"] == (80 - best["update"]) // 10
 
 
-def test_a_run_of_before_goes_on_judged_as_it_was(data, undisturbed, tmp_path, capfd):
+def test_a_run_of_before_goes_on_judged_as_it_was(data, undisturbed, tmp_path, call):
     """Its state names no score; its settings do."""
     output = tmp_path / "run"
     shutil.copytree(undisturbed, output)
@@ -499,11 +492,11 @@ def test_a_run_of_before_goes_on_judged_as_it_was(data, undisturbed, tmp_path, c
     del state["progress"]["judged_by"], state["progress"]["best_update"]
     state["settings"]["best_by"] = "bleu"
     reseal(newest, "training.json", json.dumps(state).encode())
-    assert going_on(output, data, capfd, "--valid-every=5u")[0] == 0
+    assert call(*train_arguments(data, output, 30, "--valid-every=5u")).code == 0
     after = json.loads((output / "checkpoints/update-30/training.json").read_bytes())
     assert (after["progress"]["judged_by"], after["settings"]["best_by"]) == ("bleu", "bleu")
-    code, told = going_on(output, data, capfd, "--no-valid-bleu")
-    assert code == 2 and "judged by bleu, which these settings do not compute" in told
+    again = call(*train_arguments(data, output, 30, "--no-valid-bleu"))
+    assert again.code == 2 and "judged by bleu, which these settings do not compute" in again.err
 
 
 def test_without_bleu_the_loss_decides(data, tmp_path, capfd):
