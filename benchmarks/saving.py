@@ -1,21 +1,25 @@
-"""What saving costs: the same updates with a checkpoint every 50 and with none, in turn, and the operations of one save.
+"""What saving costs: one training saves every 20 updates; the 5 after a save are compared with the 5 before it.
 
-    python benchmarks/saving.py --data prepared-data [--preset transformer-small] [--updates 300] [--rounds 3] [--threads 1]
+    python benchmarks/saving.py --data prepared-data [--preset transformer-small] [--saves 60] [--threads 1]
 
-A run's own minutes are compared, without its start: those between update 50 and the end.
+The seconds that a save adds are those of the 5 updates after it, its copy and what its thread does meanwhile included,
+less those of the 5 before it, by target tokens, since updates differ in size. The thread must have ended by then.
 """
 
 import argparse
-import json
-import subprocess
-import sys
 import tempfile
+import time
+from functools import wraps
 from pathlib import Path
-from statistics import median
+from statistics import mean, median, quantiles, stdev
+from typing import Any
 
-from nmt.log import log
+from nmt.cli.main import run
+from nmt.train import saving, trainer
+from nmt.train.update import Updater
 
-WARM_UP = 50  # updates that are not counted
+PERIOD, SPAN = 20, 5  # updates from a save to the next, and of a measurement
+USUAL_PERIOD = 50  # of the printed share
 FLAGS = [
     "--schedule=constant",
     "--lr=1e-4",
@@ -23,44 +27,73 @@ FLAGS = [
     "--valid-every=1000000u",
     "--best-by=loss",
     "--keep-last=3",
+    f"--save-every={PERIOD}u",
     "--quiet",
 ]
 
 
-def seconds(data: Path, preset: str, updates: int, save_every: int, threads: int, folder: Path) -> float:
-    """The seconds of the updates after the warm-up."""
-    minutes = []
-    for end in (WARM_UP, WARM_UP + updates):
-        arguments = [f"--data={data}", f"--output={folder / 'run'}", f"--preset={preset}", f"--max-updates={end}"]
-        more = [f"--save-every={save_every}u", f"--threads={threads}", *FLAGS]
-        subprocess.run([sys.executable, "-m", "nmt", "train", *arguments, *more], check=True)
-        manifest = folder / f"run/checkpoints/update-{end}/manifest.json"
-        minutes.append(json.loads(manifest.read_text())["minutes"])
-    return 60 * (minutes[1] - minutes[0])
+class Times:
+    """Times of a training in seconds. ends: of updates; tokens: target tokens of each; waits: of the loop for a save"""
+
+    def __init__(self) -> None:
+        self.ends, self.tokens = list[float](), list[float]()
+        self.waits, self.threads = list[float](), list[float]()
+
+    def added(self, save_at: int) -> float:
+        """The seconds that the save after an update adds to the next ones."""
+        before, after = (range(start, start + SPAN) for start in (save_at - SPAN, save_at))
+        seconds = [self.ends[span.stop - 1] - self.ends[span.start - 1] for span in (before, after)]
+        tokens = [sum(self.tokens[i] for i in span) for span in (before, after)]
+        return seconds[1] - seconds[0] * tokens[1] / tokens[0]
+
+
+def timed(arguments: list[str]) -> Times:
+    """Train and take the times."""
+    times = Times()
+    update, write = Updater.__call__, saving._write
+
+    @wraps(update)
+    def watched_update(*given: Any, **named: Any) -> Any:
+        stats = update(*given, **named)
+        times.ends.append(time.monotonic())
+        times.tokens.append(stats.tokens)
+        return stats
+
+    def timing(function: Any, seconds: list[float]) -> Any:
+        def call(*given: Any, **named: Any) -> None:
+            began = time.monotonic()
+            function(*given, **named)
+            seconds.append(time.monotonic() - began)
+
+        return call
+
+    Updater.__call__ = watched_update  # type: ignore[method-assign]
+    trainer.save, saving._write = timing(trainer.save, times.waits), timing(write, times.threads)
+    if code := run(arguments):
+        raise SystemExit(code)
+    return times
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--preset", default="transformer-small")
-    parser.add_argument("--updates", type=int, default=300)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--saves", type=int, default=60)
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
-    rounds: list[tuple[float, float]] = []
-    for number in range(given.rounds):
-        with tempfile.TemporaryDirectory() as often, tempfile.TemporaryDirectory() as never:
-            pair = [
-                seconds(given.data, given.preset, given.updates, every, given.threads, Path(folder))
-                for every, folder in ((WARM_UP, often), (10**6, never))
-            ]
-        rounds.append((pair[0], pair[1]))
-        log.info(
-            f"round {number + 1}: {pair[0]:.2f} s with a checkpoint every {WARM_UP} updates, {pair[1]:.2f} s with none"
-        )
-    ratios = [often / never for often, never in rounds]
-    saved = given.updates // WARM_UP
-    print(f"{given.preset}: {given.updates} updates with {saved} checkpoints take {median(ratios):.3f} times as long")
+    updates = PERIOD * (given.saves + 1)
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = ["train", f"--data={given.data}", f"--output={folder}/run", f"--preset={given.preset}", *FLAGS]
+        times = timed([*arguments, f"--max-updates={updates}", f"--threads={given.threads}"])
+    update = (times.ends[-1] - times.ends[PERIOD]) / (updates - PERIOD)
+    added = [times.added(save_at) for save_at in range(PERIOD, updates, PERIOD)]
+    low, middle, high = quantiles(added)
+    print(f"{given.preset}, {given.saves} saves, an update takes {update:.3f} s")
+    print(f"a save: the loop waits {median(times.waits[:-1]):.4f} s, its thread works {median(times.threads):.3f} s")
+    print(
+        f"it adds {middle:.4f} s ({low:.4f} to {high:.4f}), mean {mean(added):.4f} +- {stdev(added) / len(added) ** 0.5:.4f}"
+    )
+    print(f"with a save every {USUAL_PERIOD} updates that is {mean(added) / (USUAL_PERIOD * update):.2%} of their time")
 
 
 if __name__ == "__main__":
