@@ -127,7 +127,7 @@ def _manifest_of(folder: Path, kind: str, facts: Mapping[str, Any]) -> bytes:
 
 def _is_elsewhere(name: Any, folder: Path) -> bool:
     """Whether an OSError names a file that is not in a folder."""
-    return isinstance(name, str) and not Path(name).absolute().is_relative_to(folder)
+    return isinstance(name, str | os.PathLike) and not Path(name).absolute().is_relative_to(folder)
 
 
 def _put_in_place(temporary: Path, final: Path) -> None:

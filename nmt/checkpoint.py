@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from nmt import registry
 from nmt.artefact import REPAIR, Artefact, new_folder
 from nmt.dist import shard_like
-from nmt.errors import ArtefactError, DivergedError, UserError, expecting, is_utf8, naming, quoted
+from nmt.errors import ArtefactError, DivergedError, ResourceError, UserError, expecting, is_utf8, naming, quoted
 from nmt.files import to_json
 from nmt.log import log
 from nmt.models.base import Model, Vocabularies
@@ -162,6 +162,8 @@ def read_tensors(path: Path, mapped: bool = False) -> dict[str, Tensor]:
             return load_file(path) if mapped else load(path.read_bytes())
     except SafetensorError as error:
         raise ArtefactError(f"{quoted(path)}: not a safetensors file: {error}") from None
+    except RuntimeError as error:  # of torch, for a file that it cannot map
+        raise ResourceError(f"{quoted(path)}: cannot be read: {quoted(error)}") from error
 
 
 def size_of(tensors: Mapping[str, Tensor]) -> int:

@@ -94,13 +94,14 @@ def new_file(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
         raise
     finally:
         if folder is not None:
-            os.close(folder)
+            with contextlib.suppress(OSError):  # nothing was written to it
+                os.close(folder)
 
 
 def _is_of_writing(name: Any, path: Path) -> bool:
     """Whether an OSError with this file name, or with none, is of writing a file: of it, its folder or its temporary."""
-    is_named = isinstance(name, str) and name not in (str(path), str(path.parent))
-    return not is_named or name.startswith(_start_of_temporaries(path))
+    text = os.fspath(name) if isinstance(name, str | os.PathLike) else str(path)
+    return text in (str(path), str(path.parent)) or text.startswith(_start_of_temporaries(path))
 
 
 def _start_of_temporaries(path: Path) -> str:
@@ -112,10 +113,15 @@ def _new_locked_file(path: Path, folder: int) -> tuple[str, BinaryIO]:
     while True:
         name = f"{_start_of_temporaries(path)}{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY_ENDING}"
         handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder)
-        file = os.fdopen(handle, "wb")
-        with contextlib.suppress(OSError):  # held for a moment by a process that looks for unused files
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(handle).st_nlink:
+        try:
+            file = os.fdopen(handle, "wb")
+            with contextlib.suppress(OSError):  # held for a moment by a process that looks for unused files
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            num_names = os.fstat(handle).st_nlink
+        except OSError:
+            os.unlink(name, dir_fd=folder)
+            raise
+        if num_names:
             return name, file
         file.close()  # removed by that process
 

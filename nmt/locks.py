@@ -79,7 +79,8 @@ class Lock:
         if self.created_folder and is_empty and self._is_current():
             self._path.unlink()
             self._path.parent.rmdir()
-        self._file.close()
+        with contextlib.suppress(OSError):  # closed in any case, and nothing is lost
+            self._file.close()
 
     def __enter__(self) -> Self:
         return self

@@ -50,23 +50,27 @@ def id_type(size: int) -> np.dtype[Any]:
 
 
 class MappedFile:
-    """A memory-mapped file of numbers.
-
-    numbers: (N, width), or (N,) where width is 1
-    """
+    """A memory-mapped file of numbers. size: its bytes"""
 
     def __init__(self, path: Path, kind: np.dtype[Any], width: int = 1) -> None:
         self._path = path
         with naming(path), path.open("rb") as file:
-            self._size = os.fstat(file.fileno()).st_size
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self._size else None
+            self.size = os.fstat(file.fileno()).st_size
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self.size else None
         numbers: NDArray[Any] = np.frombuffer(self._map or b"", kind)
-        self.numbers = numbers if width == 1 else numbers.reshape(-1, width)
+        self._numbers = numbers if width == 1 else numbers.reshape(-1, width)
 
-    def check_size(self) -> None:
-        """Raise ArtefactError if the file was cut off since it was opened: reading on would end the process by SIGBUS."""
-        if self._map is not None and (size := self._map.size()) < self._size:
-            raise ArtefactError(f"{quoted(self._path)}: cut to {size:,} of {self._size:,} bytes (prepare it again)")
+    @property
+    def numbers(self) -> NDArray[Any]:
+        """(N, width), or (N,) where width is 1.
+
+        Raises ArtefactError if the file was cut off since it was opened: reading would end the process by SIGBUS.
+        """
+        with naming(self._path):
+            size = self._map.size() if self._map is not None else 0
+        if size < self.size:
+            raise ArtefactError(f"{quoted(self._path)}: cut to {size:,} of {self.size:,} bytes (prepare it again)")
+        return self._numbers
 
 
 class Rows(NamedTuple):
@@ -146,15 +150,10 @@ class RowFile:
         sums += more * np.minimum(STRIDE_ROWS, len(lengths) - firsts)
         self._starts = np.concatenate([[0], np.cumsum(sums)])  # of every STRIDE_ROWS-th row
         self._value_bytes = kind.itemsize * width
-        size, expected = self._path.stat().st_size, int(self._starts[-1]) * self._value_bytes
-        if size != expected:
-            raise ArtefactError(
-                f"{quoted(self._path)}: {size:,} bytes; its lengths say {expected:,} (prepare it again)"
-            )
-        self._file = MappedFile(self._path, kind, width)
-        self._values = self._file.numbers
+        expected = int(self._starts[-1]) * self._value_bytes
+        self._file = open_mapped(self._path, kind, width, expected, "its lengths say")
         self._sums = artefact.read(f"{name}.sums")
-        self._checked = np.zeros(-(-size // BLOCK_BYTES), dtype=bool)
+        self._checked = np.zeros(-(-expected // BLOCK_BYTES), dtype=bool)
         if len(self._sums) != SHA256_BYTES * len(self._checked):
             raise ArtefactError(f"{quoted(self._path.with_suffix('.sums'))}: not the sums of {self._path.name}")
 
@@ -164,27 +163,27 @@ class RowFile:
 
     def take(self, rows: Indices) -> NDArray[Any]:
         """The values of rows (N,), one after the other; ArtefactError when they are not those that were written."""
-        self._file.check_size()
+        all_values = self._file.numbers
         lengths, stride, step = self.lengths(rows), rows // STRIDE_ROWS, rows % STRIDE_ROWS
         steps = np.arange(STRIDE_ROWS)
         near = self._lengths[np.minimum(stride[:, None] * STRIDE_ROWS + steps, len(self._lengths) - 1)]  # N STRIDE_ROWS
         starts = self._starts[stride] + np.where(steps < step[:, None], near, 0).sum(1, dtype=np.int64)
         starts += self._more * step
         self._check(starts[lengths > 0], (starts + lengths)[lengths > 0])
-        values: NDArray[Any] = self._values[expand_ranges(starts, lengths)]
+        values: NDArray[Any] = all_values[expand_ranges(starts, lengths)]
         return values
 
     def _check(self, starts: Indices, ends: Indices) -> None:
         """Check the blocks that hold the values from starts to ends, unless they have been."""
         first, last = starts * self._value_bytes // BLOCK_BYTES, (ends * self._value_bytes - 1) // BLOCK_BYTES
-        blocks = expand_ranges(first, last - first + 1)
+        blocks, values = expand_ranges(first, last - first + 1), self._file.numbers
         for block in np.unique(blocks[~self._checked[blocks]]).tolist():
             start, end = (at * BLOCK_BYTES // self._value_bytes for at in (block, block + 1))
-            digest = hashlib.sha256(self._values[start:end].tobytes()).digest()
+            digest = hashlib.sha256(values[start:end].tobytes()).digest()
             if digest != self._sums[block * SHA256_BYTES : (block + 1) * SHA256_BYTES]:
                 raise ArtefactError(f"{quoted(self._path)}: damaged: block {block} is not what was written")
             low, high = self._bounds
-            if not low <= self._values[start:end].min() <= self._values[start:end].max() <= high:
+            if not low <= values[start:end].min() <= values[start:end].max() <= high:
                 raise ArtefactError(f"{quoted(self._path)}: holds a number that is not {low} to {high}")
             self._checked[block] = True
 
@@ -202,7 +201,7 @@ class StoredColumn:
         if kind == "pair":
             lengths = np.broadcast_to(LENGTH.type(0), len(pair_lengths))
         elif kind == "links":
-            lengths, more, width = read_lengths(artefact, f"{name}.counts.bin", len(pair_lengths)), 0, 2
+            lengths, more, width = open_lengths(artefact, f"{name}.counts.bin", len(pair_lengths)).numbers, 0, 2
         self._file = RowFile(artefact, name, COLUMN_TYPES[kind], lengths, BOUNDS[kind], more, width)
 
     def take(self, indices: Indices) -> Rows:
@@ -213,10 +212,13 @@ class StoredColumn:
         return rows
 
 
-def read_lengths(artefact: Artefact, name: str, rows: int, width: int = 1) -> NDArray[Any]:
-    """The lengths of (rows, width), or (rows,) where width is 1, in a file; ArtefactError if there are not as many."""
-    path = artefact.path(name)
-    size = path.stat().st_size
-    if size != LENGTH.itemsize * rows * width:
-        raise ArtefactError(f"{quoted(path)}: {size:,} bytes; {rows:,} pairs have {LENGTH.itemsize * rows * width:,}")
-    return MappedFile(path, LENGTH, width).numbers
+def open_lengths(artefact: Artefact, name: str, rows: int, width: int = 1) -> MappedFile:
+    """The file with the lengths of (rows, width), or (rows,) where width is 1; ArtefactError if there are not as many."""
+    return open_mapped(artefact.path(name), LENGTH, width, LENGTH.itemsize * rows * width, f"{rows:,} pairs have")
+
+
+def open_mapped(path: Path, kind: np.dtype[Any], width: int, size: int, why: str) -> MappedFile:
+    """A file that must have `size` bytes, else ArtefactError with the reason: "its lengths say"."""
+    if (file := MappedFile(path, kind, width)).size != size:
+        raise ArtefactError(f"{quoted(path)}: {file.size:,} bytes; {why} {size:,} (prepare it again)")
+    return file

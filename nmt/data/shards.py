@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from nmt.artefact import Artefact
 from nmt.data.batching import Indices, micro_batches
-from nmt.data.row_files import SIDES, IdArray, RowFile, StoredColumn, id_type, read_lengths
+from nmt.data.row_files import SIDES, IdArray, RowFile, StoredColumn, id_type, open_lengths
 from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.files import to_json
 from nmt.runs import find_model
@@ -58,15 +59,14 @@ def write_facts(folder: Path, sets: list[SetFacts]) -> None:
 class Corpus:
     """Pairs of id sequences, in memory only where they are read.
 
-    source_lengths, target_lengths: (N,) tokens without EOS
     sources, targets: functions from indices of pairs (N,) to their ids, one after the other, without EOS
     columns: further data of the pairs, by name
     """
 
     def __init__(self, artefact: Artefact, facts: SetFacts, sizes: tuple[int, int]) -> None:
         """Raises ArtefactError when the files are not what was written or do not fit the vocabularies."""
-        both = read_lengths(artefact, f"{facts.stem}.lengths.bin", facts.pairs, 2)
-        self.source_lengths, self.target_lengths = both[:, 0], both[:, 1]
+        self._lengths = open_lengths(artefact, f"{facts.stem}.lengths.bin", facts.pairs, 2)
+        both = self._lengths.numbers
         self.sources, self.targets = (
             RowFile(artefact, f"{facts.stem}.{side}", id_type(size), lengths, (UNK, size - 1)).take
             for side, size, lengths in zip(SIDES, sizes, both.T, strict=True)
@@ -78,10 +78,22 @@ class Corpus:
     def __len__(self) -> int:
         return len(self.source_lengths)
 
+    @property
+    def source_lengths(self) -> NDArray[Any]:
+        """(N,) tokens without EOS. Raises ArtefactError if the file was cut off, as `target_lengths` does."""
+        return self._lengths.numbers[:, 0]
+
+    @property
+    def target_lengths(self) -> NDArray[Any]:
+        """(N,) tokens without EOS."""
+        return self._lengths.numbers[:, 1]
+
     def rows(self, indices: Indices) -> tuple[list[IdArray], list[IdArray]]:
         """The source and the target ids of each pair, without EOS. indices: (N,) at least one"""
-        sources = np.split(self.sources(indices), np.cumsum(self.source_lengths[indices][:-1], dtype=np.int64))
-        return sources, np.split(self.targets(indices), np.cumsum(self.target_lengths[indices][:-1], dtype=np.int64))
+        ends = [
+            np.cumsum(lengths[indices][:-1], dtype=np.int64) for lengths in (self.source_lengths, self.target_lengths)
+        ]
+        return np.split(self.sources(indices), ends[0]), np.split(self.targets(indices), ends[1])
 
 
 @dataclass(frozen=True)

@@ -677,6 +677,9 @@ def test_a_file_that_is_cut_off_while_it_is_open_is_named_and_ends_no_process(tm
     os.truncate(folder / "train.source.bin", 100)
     with pytest.raises(ArtefactError, match=r"train\.source\.bin: cut to 100 of 10,000 bytes"):
         train.sources(np.array([0]))
+    os.truncate(folder / "train.lengths.bin", 4)
+    with pytest.raises(ArtefactError, match=r"train\.lengths\.bin: cut to 4 of 8 bytes"):
+        _ = train.source_lengths
 
 
 def test_damage_in_a_block_that_is_never_used_does_not_keep_others_from_being_used(tmp_path, pipeline, monkeypatch):

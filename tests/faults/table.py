@@ -108,6 +108,7 @@ def undisturbed(phase: Phase, start: Path, done: Path) -> tuple[object, list[tri
         shutil.copytree(start, done, symlinks=True)
         ended = trial.run(done, phase)
         assert ended.code == 0, ended.errors
+        trial.load(ended.modules)
     return trial.contents(done, phase.output), ended.operations
 
 

@@ -6,6 +6,7 @@
 import contextlib
 import ctypes
 import errno
+import importlib
 import os
 import re
 import shutil
@@ -68,28 +69,41 @@ class Operation(NamedTuple):
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended. code: 128 + n for signal n, None after LIMIT"""
+    """How a command ended. code: 128 + n for signal n, None after LIMIT; modules: that it had loaded, if it was not killed"""
 
     code: int | None
     errors: str
     operations: list[Operation]
+    modules: list[str]
 
 
 def run(folder: Path, phase: phases.Phase, fault: Fault = FAULTS[0], at: int = NEVER) -> Ended:
     """Run a command of nmt in `folder`. Operations on files below it are counted; number `at` fails, or from it on."""
-    with tempfile.TemporaryFile() as errors, tempfile.TemporaryFile() as journal:
+    with tempfile.TemporaryFile() as errors, tempfile.TemporaryFile() as journal, tempfile.TemporaryFile() as modules:
+        files = (errors, journal, modules)
         if (process := os.fork()) == 0:
-            _run_child(folder, [*phase.arguments.split(), "--quiet"], fault, at, errors.fileno(), journal.fileno())
+            _run_child(folder, [*phase.arguments.split(), "--quiet"], fault, at, *(file.fileno() for file in files))
         code = _wait(process)
         texts = []
-        for file in (errors, journal):
+        for file in files:
             file.seek(0)
             texts.append(file.read().decode(errors="surrogateescape"))
     rows = [line.split("\t") for line in texts[1].split("\n")[:-1]]
-    return Ended(code, texts[0], [Operation(name, path, needs_room == "1") for name, path, needs_room in rows])
+    return Ended(
+        code, texts[0], [Operation(name, path, needs_room == "1") for name, path, needs_room in rows], texts[2].split()
+    )
 
 
-def _run_child(folder: Path, arguments: list[str], fault: Fault, at: int, errors: int, journal: int) -> None:
+def load(modules: list[str]) -> None:
+    """Import modules here, so that a command does not have to in its fork: that takes seconds of each trial."""
+    for name in modules:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+def _run_child(
+    folder: Path, arguments: list[str], fault: Fault, at: int, errors: int, journal: int, modules: int
+) -> None:
     """Never returns: this is the forked process."""
     code = 1
     try:
@@ -107,6 +121,7 @@ def _run_child(folder: Path, arguments: list[str], fault: Fault, at: int, errors
         code = end.code if isinstance(end.code, int) else 1
     finally:
         sys.stderr.flush()
+        os.write(modules, "\n".join(name for name in sys.modules if name != "__main__").encode())
         os._exit(code)
 
 
@@ -165,7 +180,7 @@ def faults_of(phase: phases.Phase, work: Path, wanted: object, before: object, f
     if first.code == 0 and made != wanted:
         wrong.append("exit code 0, and the result is another")
     if first.code == 0:
-        wrong += leftovers(work)
+        wrong += leftovers(work, first.errors)
     if made != wanted:
         second = run(work, phase)
         if second.code != 0:
@@ -178,9 +193,10 @@ def faults_of(phase: phases.Phase, work: Path, wanted: object, before: object, f
     return wrong
 
 
-def leftovers(work: Path) -> list[str]:
-    """A line with the temporaries in a folder, if there are any."""
+def leftovers(work: Path, errors: str = "") -> list[str]:
+    """A line with the temporaries in a folder, but for those of what could not be removed, as a warning in `errors` says."""
     names = [path.name for path in work.rglob("*" + TEMPORARY_ENDING)]
+    names = [name for name in names if f"/{becomes(name)}: cannot be removed" not in errors]
     return [f"left over: {', '.join(names)}"] if names else []
 
 
@@ -196,8 +212,12 @@ def names_file_of(operation: Operation, errors: str, work: Path) -> bool:
 def owner(path: str, work: Path) -> str:
     """The name in `work` of the file or folder that a path belongs to; a temporary belongs to what it becomes."""
     below = Path(os.path.relpath(path, work) if path.startswith("/") else path).parts
-    first = below[0] if below else ""
-    return re.sub(rf"^\.(.+?)(\.\d+-[0-9a-f]+|\.replaced|\.removed)?{re.escape(TEMPORARY_ENDING)}$", r"\1", first)
+    return becomes(below[0]) if below else ""
+
+
+def becomes(name: str) -> str:
+    """The name of the file or folder that a temporary becomes, or was."""
+    return re.sub(rf"^\.(.+?)(\.\d+-[0-9a-f]+|\.replaced|\.removed)?{re.escape(TEMPORARY_ENDING)}$", r"\1", name)
 
 
 def contents(folder: Path, *names: str) -> list[object]:
