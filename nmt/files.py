@@ -86,9 +86,8 @@ def new_file(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
             os.replace(name, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         os.fsync(folder)
     except BaseException as error:
-        if name is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(name, dir_fd=folder)
+        if name is not None and folder is not None:
+            _remove(name, folder)
         if isinstance(error, OSError) and _is_of_writing(error.filename, path):
             raise storage_error(error, path, needed) from error
         raise
@@ -113,17 +112,20 @@ def _new_locked_file(path: Path, folder: int) -> tuple[str, BinaryIO]:
     while True:
         name = f"{_start_of_temporaries(path)}{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY_ENDING}"
         handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder)
-        try:
-            file = os.fdopen(handle, "wb")
+        with contextlib.ExitStack() as undo:
+            undo.callback(_remove, name, folder)
+            file = undo.enter_context(os.fdopen(handle, "wb"))
             with contextlib.suppress(OSError):  # held for a moment by a process that looks for unused files
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            num_names = os.fstat(handle).st_nlink
-        except OSError:
-            os.unlink(name, dir_fd=folder)
-            raise
-        if num_names:
-            return name, file
-        file.close()  # removed by that process
+            if os.fstat(handle).st_nlink:  # that process has not removed it
+                undo.pop_all()
+                return name, file
+
+
+def _remove(name: str, folder: int) -> None:
+    """Remove a file in an open folder, if that can be done."""
+    with contextlib.suppress(OSError):
+        os.unlink(name, dir_fd=folder)
 
 
 def _remove_unused(path: Path) -> None:

@@ -298,8 +298,9 @@ def failure(code, name=None):
     return OSError(code, os.strerror(code), name)
 
 
-def test_an_error_of_an_input_is_not_told_of_the_output(tmp_path):
-    source = str(tmp_path / "dev.en")
+@pytest.mark.parametrize("kind", [str, Path])
+def test_an_error_of_an_input_is_not_told_of_the_output(tmp_path, kind):
+    source = kind(tmp_path / "dev.en")
     with pytest.raises(OSError, match=r"dev\.en") as told, new_file(tmp_path / "out.txt"):
         raise failure(errno.ESTALE, source)
     assert told.value.filename == source
@@ -319,4 +320,40 @@ def test_an_error_of_giving_a_folder_its_name_is_a_failed_write(tmp_path, monkey
 
     monkeypatch.setattr(artefact, "_put_in_place", put)
     with pytest.raises(ResourceError, match="/m: cannot be written"), new_folder(tmp_path / "m", "model", {}):
+        pass
+
+
+def test_a_temporary_that_cannot_be_looked_at_is_removed(tmp_path, monkeypatch):
+    class Failing:  # the module, but for one function
+        def __getattr__(self, name):
+            return getattr(os, name)
+
+        def fstat(self, handle):
+            raise failure(errno.EIO)
+
+    monkeypatch.setattr("nmt.files.os", Failing())
+    with pytest.raises(ResourceError, match=r"out\.txt: cannot be written"):
+        write_file(tmp_path / "out.txt", b"text")
+    assert not list(tmp_path.iterdir())
+
+
+class _ClosesWithAnError:
+    """A file that is closed, whatever its close says."""
+
+    def __init__(self, file):
+        self.file, self.closed = file, False
+
+    def fileno(self):
+        return self.file.fileno()
+
+    def close(self):
+        self.file.close()
+        self.closed = True
+        raise failure(errno.EIO)
+
+
+def test_an_error_of_closing_a_lock_fails_no_command(tmp_path):
+    with Lock(tmp_path / "m") as lock:
+        lock._file = _ClosesWithAnError(lock._file)
+    with Lock(tmp_path / "m"):
         pass

@@ -11,8 +11,8 @@ from torch import nn
 
 from nmt import opt, register
 from nmt.artefact import Artefact, new_folder
-from nmt.checkpoint import load_model, weights_of, write_model
-from nmt.errors import ArtefactError, UserError
+from nmt.checkpoint import load_model, read_tensors, weights_of, write_model
+from nmt.errors import ArtefactError, ResourceError, UserError
 from nmt.export.int8 import export_int8
 from nmt.models.base import Model, Output, State, Vocabularies
 from nmt.nn.linear import remove_weight_norm
@@ -197,3 +197,12 @@ def test_weights_of_8_bits_are_for_cpus_and_say_so(tmp_path):
     assert Artefact(tmp_path / "int8", "model").manifest["made_of"] == str(folder)
     with pytest.raises(UserError, match="for CPUs"):
         load_model(tmp_path / "int8", torch.device("cuda"))
+
+
+def test_weights_that_torch_cannot_map_are_named(tmp_path, monkeypatch):
+    def load_file(path):  # whose own opening of the file succeeds, and torch's does not
+        return torch.UntypedStorage.from_file(str(path) + ".gone", False, 8)
+
+    monkeypatch.setattr("nmt.checkpoint.load_file", load_file)
+    with pytest.raises(ResourceError, match=r"model\.safetensors: cannot be read: unable to open file"):
+        read_tensors(tmp_path / WEIGHTS, mapped=True)
