@@ -73,7 +73,9 @@ class World:
         is_of_network = isinstance(error, DistError) or any(text in str(error).lower() for text in NETWORK_ERRORS)
         if isinstance(error, RuntimeError) and is_of_network:  # of waiting for another rank, not of the work itself
             return self._missing(str(error).partition("\n")[0])
-        if not isinstance(error, Interrupted):
+        if isinstance(error, RankFailed):
+            _let_others_end_first()
+        elif not isinstance(error, Interrupted):
             code = error.code if isinstance(error, UserError) else 1
             self._leave(f"{code} {type(error).__name__}: {one_line(str(error))}")
             if isinstance(error, UserError) and not self.leads and self._leader_left():

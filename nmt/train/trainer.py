@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from nmt.data.loader import UpdateBatches, ahead
-from nmt.errors import Interrupted, ResourceError, UserError, quoted
+from nmt.errors import Interrupted, RankFailed, ResourceError, UserError, quoted
 from nmt.locks import Lock
 from nmt.log import log
 from nmt.signals import Signals
@@ -110,12 +110,12 @@ def _make_updates(run: Run, signals: Signals) -> None:
 
 
 def _validate_or_save(run: Run, signals: Signals) -> None:
-    """`validate_run`, at whose error the updates before it are saved, unless other ranks would have to take part."""
+    """`validate_run`, at whose error the updates before it are saved, if all ranks take part."""
     try:
         validate_run(run, signals)
     except Exception:
-        if run.world.size == 1:
-            with suppress(UserError):
+        if run.world.size == 1 or run.progress.validation_due:  # all raise then
+            with suppress(UserError, RankFailed):
                 save(run, last=True)
         raise
 

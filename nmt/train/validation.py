@@ -12,7 +12,7 @@ from nmt.data.loader import to_batch
 from nmt.data.shards import EvaluationSet
 from nmt.device import Precision, autocast
 from nmt.dist import World, merge_shares
-from nmt.errors import Interrupted
+from nmt.errors import Interrupted, RankFailed, ResourceError
 from nmt.log import log
 from nmt.metrics.base import Metric, Score
 from nmt.models.base import Model
@@ -87,7 +87,10 @@ def validate(
         own = world.share(dev.source_lines)
         outputs = merge_shares(_on_all_ranks(world, lambda: translator.texts(own, dev.name, check)[0]))
         sources, references, metrics = dev.source_lines, dev.target_lines, validation.metrics.items()
-        scores = {name: metric(outputs, [references], sources) for name, metric in metrics}
+        found = _on_all_ranks(
+            world, lambda: {name: asdict(metric(outputs, [references], sources)) for name, metric in metrics}
+        )
+        scores = {name: Score(**values) for name, values in found[0].items()}
         step = max(1, len(outputs) // NUM_EXAMPLES)
         lines = list(zip(sources, outputs, references, strict=True))
         return ValidationResult(losses.means(), perplexity, scores, lines[::step][:NUM_EXAMPLES])
@@ -96,16 +99,26 @@ def validate(
 
 
 def _on_all_ranks(world: World, work: Callable[[], Any]) -> list[Any]:
-    """The results of each rank's work, as JSON carries them. Raises Interrupted on all ranks if the work of any does."""
-    result, signal = None, 0
+    """The results of each rank's work, as JSON carries them.
+
+    Where the work of one fails or is interrupted, all ranks raise: that error, RankFailed, or Interrupted.
+    """
+    result, signal, failure = None, 0, list[Exception]()
     try:
         result = work()
     except Interrupted as error:
         signal = error.signal_number
-    shares = [json.loads(share) for share in world.gather(json.dumps([signal, result]).encode())]
-    if stopped := max(signal for signal, _ in shares):
+    except Exception as error:
+        failure.append(error)
+    content = json.dumps([signal, len(failure), result], default=float)
+    shares = [json.loads(share) for share in world.gather(content.encode())]
+    if failure:
+        raise failure[0]
+    if any(failed for _, failed, _ in shares):
+        raise RankFailed(ResourceError.code)
+    if stopped := max(signal for signal, _, _ in shares):
         raise Interrupted(stopped)
-    return [result for _, result in shares]
+    return [result for _, _, result in shares]
 
 
 @torch.inference_mode()

@@ -216,6 +216,38 @@ def test_a_signal_to_one_rank_while_all_validate_ends_all_and_the_validation_is_
     assert one == other and one.count(b"valid_bleu") == 2
 
 
+WRONG = """
+import os
+from pathlib import Path
+from nmt import register
+from nmt.metrics.base import Metric, Score
+from nmt.metrics.ter import TerOptions
+
+@register("metric", "wrong", TerOptions)
+class Wrong(Metric):
+    def __call__(self, hypotheses, references, sources=None):
+        if os.environ["RANK"] == os.environ["PLACE"]:
+            raise ArithmeticError("on purpose")
+        return Score(1.0, "wrong")
+"""
+
+
+@pytest.mark.parametrize(("engine", "rank"), [("ddp", "1"), ("fsdp", "0")])
+def test_an_error_of_one_rank_in_a_validation_saves_first_and_the_validation_is_made_later(
+    engine, rank, data, tmp_path
+):
+    (tmp_path / "wrong.py").write_text(WRONG)
+    asked = ["--valid-every=10u", f"--plugin={tmp_path / 'wrong.py'}", "--valid-metrics=wrong", f"--engine={engine}"]
+    code, told = ended(start([*train_arguments(data, tmp_path / "cut", 20), *asked], PLACE=rank))
+    assert (code, told.count("nmt: error: plug-in"), told.count("nmt: error")) == (2, 1, 1), told
+    assert "failed: ArithmeticError: on purpose" in told
+    assert [path.name for path in (tmp_path / "cut/checkpoints").glob("update-*")] == ["update-10"]
+    for name in ("cut", "whole"):
+        assert ended(start([*train_arguments(data, tmp_path / name, 20), *asked], PLACE="none")) == (0, "")
+    one, other = ((tmp_path / name / "metrics.jsonl").read_bytes() for name in ("cut", "whole"))
+    assert one == other and one.count(b"valid_wrong") == 2
+
+
 @pytest.mark.parametrize(
     ("codes", "wanted"),
     [
