@@ -49,6 +49,13 @@ PHASES: Final = (
         ("model", "dev.en"),
         "out.txt",
     ),
+    Phase(
+        "shortlist",
+        "shortlist --data=data --output=pairs.shortlist --rounds=1 --frequent=10 --overwrite",
+        ("data",),
+        "pairs.shortlist",
+    ),
+    Phase("report", "report run --html=report.html", ("run",), "report.html"),
     Phase("export", "export --model=model --format=int8 --output=small --threads=1", ("model",), "small"),
 )
 
