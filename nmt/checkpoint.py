@@ -205,7 +205,7 @@ def at_most(limit: float, error: UserError) -> Iterator[None]:
         handle.remove()
 
 
-class _NoRandomWeights(TorchFunctionMode):
+class NoRandomWeights(TorchFunctionMode):
     """Context in which random initializers skip parameters, so that their memory stays untouched until it is replaced."""
 
     def __torch_function__(
@@ -249,7 +249,7 @@ def load_model(folder: Path, device: torch.device) -> LoadedModel:
         weights = read_tensors(artefact.path(WEIGHTS), mapped=True)
         held = sum(tensor.numel() for tensor in weights.values())
         too_large = ArtefactError(f"{quoted(folder / OPTIONS)}: describes a far larger model than {WEIGHTS} holds")
-        with at_most(4 * held, too_large), _NoRandomWeights():
+        with at_most(4 * held, too_large), NoRandomWeights():
             model = facts.build(folder)
         if facts.weights == "int8":
             quantize(model, empty_rounded)

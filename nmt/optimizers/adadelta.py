@@ -3,12 +3,12 @@
 import torch
 
 from nmt import register
-from nmt.optimizers.base import UNSET_LR, Groups
+from nmt.optimizers.base import UNSET_LR, Groups, Uncompiled
 from nmt.optimizers.options import AdadeltaOptions
 
 
 @register("optimizer", "adadelta", AdadeltaOptions)
-class Adadelta(torch.optim.Adadelta):
+class Adadelta(Uncompiled, torch.optim.Adadelta):
     """Adadelta: each step is a running root mean square of steps over that of gradients; its learning rate is near 1."""
 
     def __init__(self, options: AdadeltaOptions, parameters: Groups) -> None:

@@ -3,12 +3,12 @@
 import torch
 
 from nmt import UserError, register
-from nmt.optimizers.base import UNSET_LR, Groups, has_sharded
+from nmt.optimizers.base import UNSET_LR, Groups, Uncompiled, has_sharded
 from nmt.optimizers.options import AdafactorOptions
 
 
 @register("optimizer", "adafactor", AdafactorOptions)
-class Adafactor(torch.optim.Adafactor):
+class Adafactor(Uncompiled, torch.optim.Adafactor):
     """Adam without momentum and with little memory; its learning rate is relative to the size of each matrix.
 
     The step of a matrix is min(lr, update^-0.5) times its root mean square, so a learning rate near 0.01 is usual.

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from nmt import register
-from nmt.optimizers.base import UNSET_LR, Groups, can_fuse
+from nmt.optimizers.base import UNSET_LR, Groups, Uncompiled, can_fuse
 from nmt.optimizers.options import AdamOptions, AdamSgdOptions, AdamWOptions
 
 
 @register("optimizer", "adam", AdamOptions)
-class Adam(torch.optim.Adam):
+class Adam(Uncompiled, torch.optim.Adam):
     """Adam: the mean gradient of each weight over the root of its mean squared gradient."""
 
     def __init__(self, options: AdamOptions, parameters: Groups) -> None:
@@ -24,7 +24,7 @@ class Adam(torch.optim.Adam):
 
 
 @register("optimizer", "adamw", AdamWOptions)
-class AdamW(torch.optim.AdamW):
+class AdamW(Uncompiled, torch.optim.AdamW):
     """Adam whose weight decay is not part of the gradient."""
 
     def __init__(self, options: AdamWOptions, parameters: Groups) -> None:

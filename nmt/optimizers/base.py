@@ -6,7 +6,10 @@ option for the learning rate: `group["lr"]` of each of its `param_groups` is a p
 times `group["lr_factor"]`.
 """
 
+import inspect
 from typing import Any, Final
+
+import torch
 
 from nmt.dist import is_sharded
 from nmt.errors import UserError
@@ -16,6 +19,23 @@ UNSET_LR: Final = 0.0  # until the schedule sets it, so that a forgotten schedul
 FUSED_DEVICES: Final = {"cpu", "cuda"}
 
 Groups = list[dict[str, Any]]
+
+
+class Uncompiled(torch.optim.Optimizer):
+    """Base class of an optimizer before torch's own: its methods are those that torch wraps for torch.compile.
+
+    The wrappers import the compiler, which takes more than a second at the start of each training, and nothing compiles an
+    optimizer here.
+    """
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+    state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.step = torch.no_grad()(inspect.unwrap(cls.step))  # type: ignore[method-assign]
 
 
 def parameter_groups(model: Model) -> Groups:

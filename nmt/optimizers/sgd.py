@@ -3,12 +3,12 @@
 import torch
 
 from nmt import register
-from nmt.optimizers.base import UNSET_LR, Groups, can_fuse, has_sharded
+from nmt.optimizers.base import UNSET_LR, Groups, Uncompiled, can_fuse, has_sharded
 from nmt.optimizers.options import SgdOptions
 
 
 @register("optimizer", "sgd", SgdOptions)
-class Sgd(torch.optim.SGD):
+class Sgd(Uncompiled, torch.optim.SGD):
     """Gradient descent: the step of each weight is its gradient, or a running sum of gradients."""
 
     def __init__(self, options: SgdOptions, parameters: Groups) -> None:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, NamedTuple, cast
 import numpy as np
 import torch
 
-from nmt.checkpoint import ModelFacts, at_most, weights_of
+from nmt.checkpoint import ModelFacts, NoRandomWeights, at_most, weights_of
 from nmt.criteria.base import Criterion, CriterionContext
 from nmt.data.loader import Loader, Position, UpdateBatches, to_batch
 from nmt.device import Memory, keep_pages, use_threads
@@ -300,7 +300,8 @@ def _build_model(parts: Any, vocabularies: Vocabularies, device: torch.device, p
         "widths or fewer layers)"
     )
     try:
-        with at_most(largest, error), torch.random.fork_rng([]), torch.device("meta"):
+        # Without random numbers, which torch imports its compiler for on this device.
+        with at_most(largest, error), torch.random.fork_rng([]), torch.device("meta"), NoRandomWeights():
             parts.build("model", vocabularies)  # takes neither memory nor much time
     except Exception as failure:
         if failure is error:

@@ -7,7 +7,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
-from conftest import small_model
+from conftest import small_model, train_arguments
 
 import nmt
 
@@ -147,6 +147,21 @@ def test_a_translation_imports_nothing_that_it_does_not_use(tmp_path):
     found = done.stderr.split()
     assert "nmt.decoders.beam" in found
     assert [name for name in found if any(f"{name}.".startswith(f"{unused}.") for unused in UNUSED)] == []
+
+
+def test_a_training_does_not_import_the_compiler_of_torch(data, tmp_path):
+    code = f"""
+import sys
+from nmt import registry
+from nmt.cli.main import run
+for name in registry.names("optimizer"):
+    asked = {train_arguments(data, Path("OUTPUT"), 2)!r}
+    asked = [word.replace("OUTPUT", {str(tmp_path)!r} + "/" + name) for word in asked]
+    code = run([*asked, "--optimizer", name, "--schedule=constant", "--lr=0.001"])
+    assert code == 0 and "torch._dynamo" not in sys.modules, (name, code)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_page_of_the_design_shows_the_tree_that_is_there():
