@@ -65,7 +65,7 @@ bench-systems: setup
 bench-startup: setup
 	$(BIN)/python benchmarks/startup.py $(if $(MODEL),--model $(MODEL)) $(FLAGS)
 
-# make bench-saving DATA=prepared-data [FLAGS="--preset transformer-small --rounds 3"]
+# make bench-saving DATA=prepared-data [FLAGS="--preset transformer-small --saves 60"]
 bench-saving: setup
 	$(BIN)/python benchmarks/saving.py --data $(DATA) $(FLAGS)
 

@@ -33,7 +33,11 @@ FLAGS = [
 
 
 class Times:
-    """Times of a training in seconds. ends: of updates; tokens: target tokens of each; waits: of the loop for a save"""
+    """What a training took.
+
+    ends: when each update ended, in seconds; tokens: its target tokens
+    waits: seconds that the loop waited for each save; threads: seconds that its thread worked
+    """
 
     def __init__(self) -> None:
         self.ends, self.tokens = list[float](), list[float]()
@@ -85,7 +89,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         arguments = ["train", f"--data={given.data}", f"--output={folder}/run", f"--preset={given.preset}", *FLAGS]
         times = timed([*arguments, f"--max-updates={updates}", f"--threads={given.threads}"])
-    update = (times.ends[-1] - times.ends[PERIOD]) / (updates - PERIOD)
+    update = (times.ends[-1] - times.ends[PERIOD - 1]) / (updates - PERIOD)
     added = [times.added(save_at) for save_at in range(PERIOD, updates, PERIOD)]
     low, middle, high = quantiles(added)
     print(f"{given.preset}, {given.saves} saves, an update takes {update:.3f} s")

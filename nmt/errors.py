@@ -74,7 +74,7 @@ class Interrupted(Exception):
 
 
 class RankFailed(Exception):
-    """Another rank failed and reported its error; this process ends with the same exit code and no message."""
+    """Another rank failed and reports its error; this process ends with an exit code and no message."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"another rank failed with exit code {code}")

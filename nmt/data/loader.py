@@ -105,8 +105,8 @@ class Loader:
 
     def _plans(self, epoch: int, pairs: int) -> Iterator[Plan]:
         """The plans of an epoch's parts, from the part on in which pair number `pairs` is."""
-        lengths = self.corpus.source_lengths, self.corpus.target_lengths
         for part in range(pairs // PART_PAIRS, -(-len(self.corpus) // PART_PAIRS)):
+            lengths = self.corpus.source_lengths, self.corpus.target_lengths
             yield plan_part(*lengths, self.batch_tokens, self.seed, epoch, part)
 
     @property

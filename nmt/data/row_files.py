@@ -13,7 +13,7 @@ Files of a set STEM of N pairs, all little-endian:
 import hashlib
 import mmap
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
@@ -42,6 +42,7 @@ FINITE: Final = float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)
 BOUNDS: Final[dict[ColumnKind, tuple[float, float]]] = {"pair": FINITE, "target": FINITE, "links": (0, (1 << 32) - 1)}
 
 IdArray = NDArray[np.unsignedinteger[Any]]
+Lengths = Callable[[], NDArray[Any]]  # of rows, from a file that is checked at each call
 
 
 def id_type(size: int) -> np.dtype[Any]:
@@ -50,13 +51,18 @@ def id_type(size: int) -> np.dtype[Any]:
 
 
 class MappedFile:
-    """A memory-mapped file of numbers. size: its bytes"""
+    """A memory-mapped file of numbers."""
 
-    def __init__(self, path: Path, kind: np.dtype[Any], width: int = 1) -> None:
+    def __init__(
+        self, path: Path, kind: np.dtype[Any], width: int = 1, size: int | None = None, wanted_by: str = ""
+    ) -> None:
+        """Raises ArtefactError unless the file has `size` bytes, if that is given. wanted_by: "its lengths say" """
         self._path = path
         with naming(path), path.open("rb") as file:
-            self.size = os.fstat(file.fileno()).st_size
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self.size else None
+            self._size = os.fstat(file.fileno()).st_size
+            if size is not None and self._size != size:
+                raise ArtefactError(f"{quoted(path)}: {self._size:,} bytes; {wanted_by} {size:,} (prepare it again)")
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self._size else None
         numbers: NDArray[Any] = np.frombuffer(self._map or b"", kind)
         self._numbers = numbers if width == 1 else numbers.reshape(-1, width)
 
@@ -68,8 +74,8 @@ class MappedFile:
         """
         with naming(self._path):
             size = self._map.size() if self._map is not None else 0
-        if size < self.size:
-            raise ArtefactError(f"{quoted(self._path)}: cut to {size:,} of {self.size:,} bytes (prepare it again)")
+        if size < self._size:
+            raise ArtefactError(f"{quoted(self._path)}: cut to {size:,} of {self._size:,} bytes (prepare it again)")
         return self._numbers
 
 
@@ -133,7 +139,7 @@ class RowFile:
         artefact: Artefact,
         name: str,
         kind: np.dtype[Any],
-        lengths: NDArray[Any],
+        lengths: Lengths,
         bounds: tuple[float, float],
         more: int = 0,
         width: int = 1,
@@ -141,17 +147,18 @@ class RowFile:
         """Raises ArtefactError unless the lengths add up to the file.
 
         kind: type of a number; width: numbers of a value; bounds: the least and the greatest number that may be in the file
-        lengths: (N,) values of each row, without `more`, which every row has besides
+        lengths: a function to (N,) values of each row, without `more`, which every row has besides
         """
         self._path = artefact.unchecked_path(f"{name}.bin")
         self._lengths, self._more, self._bounds = lengths, more, bounds
-        firsts = np.arange(0, len(lengths), STRIDE_ROWS)
-        sums = np.add.reduceat(lengths, firsts, dtype=np.int64) if len(firsts) else firsts
-        sums += more * np.minimum(STRIDE_ROWS, len(lengths) - firsts)
+        of_rows = lengths()
+        firsts = np.arange(0, len(of_rows), STRIDE_ROWS)
+        sums = np.add.reduceat(of_rows, firsts, dtype=np.int64) if len(firsts) else firsts
+        sums += more * np.minimum(STRIDE_ROWS, len(of_rows) - firsts)
         self._starts = np.concatenate([[0], np.cumsum(sums)])  # of every STRIDE_ROWS-th row
         self._value_bytes = kind.itemsize * width
         expected = int(self._starts[-1]) * self._value_bytes
-        self._file = open_mapped(self._path, kind, width, expected, "its lengths say")
+        self._file = MappedFile(self._path, kind, width, expected, "its lengths say")
         self._sums = artefact.read(f"{name}.sums")
         self._checked = np.zeros(-(-expected // BLOCK_BYTES), dtype=bool)
         if len(self._sums) != SHA256_BYTES * len(self._checked):
@@ -159,14 +166,14 @@ class RowFile:
 
     def lengths(self, rows: Indices) -> Indices:
         """(N,) the number of values of each of some rows."""
-        return self._lengths[rows].astype(np.int64) + self._more
+        return self._lengths()[rows].astype(np.int64) + self._more
 
     def take(self, rows: Indices) -> NDArray[Any]:
         """The values of rows (N,), one after the other; ArtefactError when they are not those that were written."""
-        all_values = self._file.numbers
+        all_values, all_lengths = self._file.numbers, self._lengths()
         lengths, stride, step = self.lengths(rows), rows // STRIDE_ROWS, rows % STRIDE_ROWS
         steps = np.arange(STRIDE_ROWS)
-        near = self._lengths[np.minimum(stride[:, None] * STRIDE_ROWS + steps, len(self._lengths) - 1)]  # N STRIDE_ROWS
+        near = all_lengths[np.minimum(stride[:, None] * STRIDE_ROWS + steps, len(all_lengths) - 1)]  # N STRIDE_ROWS
         starts = self._starts[stride] + np.where(steps < step[:, None], near, 0).sum(1, dtype=np.int64)
         starts += self._more * step
         self._check(starts[lengths > 0], (starts + lengths)[lengths > 0])
@@ -191,34 +198,36 @@ class RowFile:
 class StoredColumn:
     """A column of a set, in memory only where it is read."""
 
-    def __init__(self, artefact: Artefact, name: str, kind: ColumnKind, pair_lengths: NDArray[Any]) -> None:
-        """name: beginning of the files' names; pair_lengths: (N, 2) tokens of each pair
+    def __init__(self, artefact: Artefact, name: str, kind: ColumnKind, pair_lengths: Lengths) -> None:
+        """name: beginning of the files' names; pair_lengths: a function to (N, 2) tokens of each pair
 
         Raises ArtefactError when the files do not fit the lengths.
         """
-        self.kind, self._name, self._limits = kind, name, pair_lengths
-        lengths, more, width = pair_lengths[:, 1], 1, 1
-        if kind == "pair":
-            lengths = np.broadcast_to(LENGTH.type(0), len(pair_lengths))
-        elif kind == "links":
-            lengths, more, width = open_lengths(artefact, f"{name}.counts.bin", len(pair_lengths)).numbers, 0, 2
-        self._file = RowFile(artefact, name, COLUMN_TYPES[kind], lengths, BOUNDS[kind], more, width)
+        self.kind, self._name, self._pair_lengths = kind, name, pair_lengths
+        self._counts, more, width = None, 1, 1
+        if kind == "links":
+            self._counts, more, width = open_lengths(artefact, f"{name}.counts.bin", len(pair_lengths())), 0, 2
+        self._file = RowFile(artefact, name, COLUMN_TYPES[kind], self._lengths, BOUNDS[kind], more, width)
+
+    def _lengths(self) -> NDArray[Any]:
+        """(N,) values of each pair, without the one more of a column that is no alignment."""
+        if self._counts is not None:
+            return self._counts.numbers
+        lengths = self._pair_lengths()[:, 1]
+        return np.broadcast_to(LENGTH.type(0), len(lengths)) if self.kind == "pair" else lengths
 
     def take(self, indices: Indices) -> Rows:
         """The values of pairs (N,); ArtefactError when they are not those that were written."""
         rows = Rows(self._file.take(indices), self._file.lengths(indices))
-        if self.kind == "links" and (rows.values >= np.repeat(self._limits[indices], rows.lengths, axis=0)).any():
+        if (
+            self.kind == "links"
+            and (rows.values >= np.repeat(self._pair_lengths()[indices], rows.lengths, axis=0)).any()
+        ):
             raise ArtefactError(f"{quoted(self._name)}: a link leaves its sentence (prepare the data again)")
         return rows
 
 
 def open_lengths(artefact: Artefact, name: str, rows: int, width: int = 1) -> MappedFile:
     """The file with the lengths of (rows, width), or (rows,) where width is 1; ArtefactError if there are not as many."""
-    return open_mapped(artefact.path(name), LENGTH, width, LENGTH.itemsize * rows * width, f"{rows:,} pairs have")
-
-
-def open_mapped(path: Path, kind: np.dtype[Any], width: int, size: int, why: str) -> MappedFile:
-    """A file that must have `size` bytes, else ArtefactError with the reason: "its lengths say"."""
-    if (file := MappedFile(path, kind, width)).size != size:
-        raise ArtefactError(f"{quoted(path)}: {file.size:,} bytes; {why} {size:,} (prepare it again)")
-    return file
+    path = artefact.path(name)
+    return MappedFile(path, LENGTH, width, LENGTH.itemsize * rows * width, f"{rows:,} pairs have")

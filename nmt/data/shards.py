@@ -66,13 +66,14 @@ class Corpus:
     def __init__(self, artefact: Artefact, facts: SetFacts, sizes: tuple[int, int]) -> None:
         """Raises ArtefactError when the files are not what was written or do not fit the vocabularies."""
         self._lengths = open_lengths(artefact, f"{facts.stem}.lengths.bin", facts.pairs, 2)
-        both = self._lengths.numbers
+        lengths = (lambda: self.source_lengths), (lambda: self.target_lengths)
         self.sources, self.targets = (
-            RowFile(artefact, f"{facts.stem}.{side}", id_type(size), lengths, (UNK, size - 1)).take
-            for side, size, lengths in zip(SIDES, sizes, both.T, strict=True)
+            RowFile(artefact, f"{facts.stem}.{side}", id_type(size), of_side, (UNK, size - 1)).take
+            for side, size, of_side in zip(SIDES, sizes, lengths, strict=True)
         )
         self.columns = {
-            name: StoredColumn(artefact, f"{facts.stem}.{name}", kind, both) for name, kind in facts.columns.items()
+            name: StoredColumn(artefact, f"{facts.stem}.{name}", kind, lambda: self._lengths.numbers)
+            for name, kind in facts.columns.items()
         }
 
     def __len__(self) -> int:

@@ -300,7 +300,7 @@ def _build_model(parts: Any, vocabularies: Vocabularies, device: torch.device, p
         "widths or fewer layers)"
     )
     try:
-        # Without random numbers, which torch imports its compiler for on this device.
+        # Random initializers on the meta device would make torch import its compiler, which takes 1.3 s.
         with at_most(largest, error), torch.random.fork_rng([]), torch.device("meta"), NoRandomWeights():
             parts.build("model", vocabularies)  # takes neither memory nor much time
     except Exception as failure:

@@ -1,14 +1,14 @@
 """The training loop."""
 
 import time
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn
 
 from nmt.data.loader import UpdateBatches, ahead
-from nmt.errors import Interrupted, RankFailed, ResourceError, UserError, quoted
+from nmt.errors import Interrupted, ResourceError, quoted
 from nmt.locks import Lock
 from nmt.log import log
 from nmt.signals import Signals
@@ -32,7 +32,7 @@ from nmt.train.run import Run
 from nmt.train.saving import save, save_has_ended, saves_finished
 from nmt.train.setup import RunSetup
 from nmt.train.update import MAX_PASS_SECONDS, PairTooLongError, SignalWatch, Stats, UpdateGivenUp
-from nmt.train.validation import validate
+from nmt.train.validation import FailedOnAllRanks, validate
 
 
 def train(options: TrainOptions, parts: Any) -> Run:
@@ -56,7 +56,7 @@ def train(options: TrainOptions, parts: Any) -> Run:
                 save_settings(run, parts)
                 if run.progress.validation_due:  # a signal cut it short in an earlier process
                     run.progress.save_due |= run.finished
-                    validate_run(run, signals)
+                    _validate_or_save(run, signals)
                     save(run, last=True)
                     if signal := run.agree(signals.received):
                         raise Interrupted(signal)
@@ -110,14 +110,18 @@ def _make_updates(run: Run, signals: Signals) -> None:
 
 
 def _validate_or_save(run: Run, signals: Signals) -> None:
-    """`validate_run`, at whose error the updates before it are saved, if all ranks take part."""
+    """`validate_run`, at whose error the updates before it are saved, if it is on all ranks."""
     try:
         validate_run(run, signals)
-    except Exception:
-        if run.world.size == 1 or run.progress.validation_due:  # all raise then
-            with suppress(UserError, RankFailed):
+    except Exception as error:
+        first = error.error if isinstance(error, FailedOnAllRanks) else error
+        if first is not error or run.world.size == 1:
+            try:
                 save(run, last=True)
-        raise
+                run.world.any(False)  # no rank ends, and the launcher all of them, while the leader writes
+            except Exception as second:
+                log.warn(f"checkpoint not saved: {second}")
+        raise first from None
 
 
 def _leave(run: Run, signals: Signals) -> NoReturn:

@@ -86,11 +86,9 @@ def validate(
         translator.scorer = model
         own = world.share(dev.source_lines)
         outputs = merge_shares(_on_all_ranks(world, lambda: translator.texts(own, dev.name, check)[0]))
-        sources, references, metrics = dev.source_lines, dev.target_lines, validation.metrics.items()
-        found = _on_all_ranks(
-            world, lambda: {name: asdict(metric(outputs, [references], sources)) for name, metric in metrics}
-        )
-        scores = {name: Score(**values) for name, values in found[0].items()}
+        sources, references, metrics = dev.source_lines, dev.target_lines, validation.metrics
+        scores_of_ranks = _on_all_ranks(world, lambda: _scores(metrics, outputs, references, sources))
+        scores = {name: Score(*values) for name, values in scores_of_ranks[0].items()}
         step = max(1, len(outputs) // NUM_EXAMPLES)
         lines = list(zip(sources, outputs, references, strict=True))
         return ValidationResult(losses.means(), perplexity, scores, lines[::step][:NUM_EXAMPLES])
@@ -98,27 +96,41 @@ def validate(
         model.train()
 
 
-def _on_all_ranks(world: World, work: Callable[[], Any]) -> list[Any]:
-    """The results of each rank's work, as JSON carries them.
+def _scores(
+    metrics: Mapping[str, Metric], outputs: list[str], references: list[str], sources: list[str]
+) -> dict[str, tuple[float, str, str]]:
+    """The fields of each metric's score."""
+    scores = {name: metric(outputs, [references], sources) for name, metric in metrics.items()}
+    return {name: (float(score.value), score.signature, score.detail) for name, score in scores.items()}
 
-    Where the work of one fails or is interrupted, all ranks raise: that error, RankFailed, or Interrupted.
+
+class FailedOnAllRanks(Exception):
+    """The work of a rank failed, and all ranks raise this. error: this rank's own, or RankFailed"""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _on_all_ranks(world: World, work: Callable[[], Any]) -> list[Any]:
+    """Run `work` on each rank and return all results, as JSON carries them.
+
+    Raises FailedOnAllRanks if it failed on any rank, and Interrupted if a signal reached any.
     """
-    result, signal, failure = None, 0, list[Exception]()
+    result, signal, failure = "null", 0, None
     try:
-        result = work()
+        result = json.dumps(work())
     except Interrupted as error:
         signal = error.signal_number
     except Exception as error:
-        failure.append(error)
-    content = json.dumps([signal, len(failure), result], default=float)
-    shares = [json.loads(share) for share in world.gather(content.encode())]
-    if failure:
-        raise failure[0]
-    if any(failed for _, failed, _ in shares):
-        raise RankFailed(ResourceError.code)
-    if stopped := max(signal for signal, _, _ in shares):
+        failure = error
+    content = json.dumps([signal, failure is not None, result])
+    signals, failed, results = zip(*(json.loads(share) for share in world.gather(content.encode())), strict=True)
+    if any(failed):
+        raise FailedOnAllRanks(failure or RankFailed(ResourceError.code)) from failure
+    if stopped := max(signals):
         raise Interrupted(stopped)
-    return [result for _, _, result in shares]
+    return [json.loads(result) for result in results]
 
 
 @torch.inference_mode()

@@ -338,7 +338,7 @@ def test_a_temporary_that_cannot_be_looked_at_is_removed(tmp_path, monkeypatch):
 
 
 class _ClosesWithAnError:
-    """A file that is closed, whatever its close says."""
+    """A file whose `close` closes it and raises EIO."""
 
     def __init__(self, file):
         self.file, self.closed = file, False

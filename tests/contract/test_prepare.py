@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import small_disk, wait_for
+from conftest import reseal, small_disk, wait_for
 
 from nmt.artefact import MANIFEST, Artefact, new_folder
 from nmt.data.duplicates import find_repeated
@@ -661,6 +661,14 @@ def test_lengths_that_do_not_add_up_to_the_file_are_refused(tmp_path, pipeline):
         _ = PreparedData(folder).train
 
 
+@pytest.mark.parametrize("name", ["train.source.bin", "train.target.bin", "train.lengths.bin"])
+def test_a_file_with_a_byte_too_many_is_refused(tmp_path, pipeline, name):
+    folder = written(tmp_path / "s", pipeline, [([4, 5], [4])], [(2, 1)])
+    reseal(folder, name, (folder / name).read_bytes() + b"x")
+    with pytest.raises(ArtefactError, match=r"(its lengths say|1 pairs have) \d+ \(prepare it again"):
+        _ = PreparedData(folder).train
+
+
 @pytest.mark.parametrize("name", ["train.source.bin", "train.target.bin", "train.lengths.bin", "train.source.sums"])
 def test_a_flipped_byte_is_found_before_it_is_used(tmp_path, pipeline, name):
     path = tmp_path / "data" / name
@@ -677,9 +685,11 @@ def test_a_file_that_is_cut_off_while_it_is_open_is_named_and_ends_no_process(tm
     os.truncate(folder / "train.source.bin", 100)
     with pytest.raises(ArtefactError, match=r"train\.source\.bin: cut to 100 of 10,000 bytes"):
         train.sources(np.array([0]))
-    os.truncate(folder / "train.lengths.bin", 4)
-    with pytest.raises(ArtefactError, match=r"train\.lengths\.bin: cut to 4 of 8 bytes"):
-        _ = train.source_lengths
+    train = PreparedData(written(tmp_path / "t", pipeline, [([4] * 5000, [5])], [(5000, 1)])).train
+    os.truncate(tmp_path / "t/train.lengths.bin", 4)
+    for read in (lambda: train.source_lengths, lambda: train.sources(np.array([0])), lambda: len(train)):
+        with pytest.raises(ArtefactError, match=r"train\.lengths\.bin: cut to 4 of 8 bytes"):
+            read()
 
 
 def test_damage_in_a_block_that_is_never_used_does_not_keep_others_from_being_used(tmp_path, pipeline, monkeypatch):

@@ -155,9 +155,9 @@ import sys
 from nmt import registry
 from nmt.cli.main import run
 for name in registry.names("optimizer"):
-    asked = {train_arguments(data, Path("OUTPUT"), 2)!r}
-    asked = [word.replace("OUTPUT", {str(tmp_path)!r} + "/" + name) for word in asked]
-    code = run([*asked, "--optimizer", name, "--schedule=constant", "--lr=0.001"])
+    arguments = {train_arguments(data, Path("OUTPUT"), 2)!r}
+    arguments = [word.replace("OUTPUT", {str(tmp_path)!r} + "/" + name) for word in arguments]
+    code = run([*arguments, "--optimizer", name, "--schedule=constant", "--lr=0.001"])
     assert code == 0 and "torch._dynamo" not in sys.modules, (name, code)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

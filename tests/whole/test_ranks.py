@@ -237,15 +237,15 @@ def test_an_error_of_one_rank_in_a_validation_saves_first_and_the_validation_is_
     engine, rank, data, tmp_path
 ):
     (tmp_path / "wrong.py").write_text(WRONG)
-    asked = ["--valid-every=10u", f"--plugin={tmp_path / 'wrong.py'}", "--valid-metrics=wrong", f"--engine={engine}"]
-    code, told = ended(start([*train_arguments(data, tmp_path / "cut", 20), *asked], PLACE=rank))
-    assert (code, told.count("nmt: error: plug-in"), told.count("nmt: error")) == (2, 1, 1), told
-    assert "failed: ArithmeticError: on purpose" in told
+    flags = ["--valid-every=10u", f"--plugin={tmp_path / 'wrong.py'}", "--valid-metrics=wrong", f"--engine={engine}"]
+    code, message = ended(start([*train_arguments(data, tmp_path / "cut", 20), *flags], PLACE=rank))
+    assert (code, message.count("nmt: error: plug-in"), message.count("nmt: error")) == (2, 1, 1), message
+    assert "failed: ArithmeticError: on purpose" in message
     assert [path.name for path in (tmp_path / "cut/checkpoints").glob("update-*")] == ["update-10"]
     for name in ("cut", "whole"):
-        assert ended(start([*train_arguments(data, tmp_path / name, 20), *asked], PLACE="none")) == (0, "")
-    one, other = ((tmp_path / name / "metrics.jsonl").read_bytes() for name in ("cut", "whole"))
-    assert one == other and one.count(b"valid_wrong") == 2
+        assert ended(start([*train_arguments(data, tmp_path / name, 20), *flags], PLACE="none")) == (0, "")
+    metrics = [(tmp_path / name / "metrics.jsonl").read_bytes() for name in ("cut", "whole")]
+    assert metrics[0] == metrics[1] and metrics[0].count(b"valid_wrong") == 2
 
 
 @pytest.mark.parametrize(
