@@ -61,10 +61,10 @@ def _start(rank: int, devices: int, arguments: Sequence[str], listener: socket.s
 def _wait(ranks: "Sequence[Popen[bytes]]", signals: Signals) -> list[int]:
     """Wait for all ranks, and return their exit codes: -SIGTERM for those that this function ended.
 
-    Where one fails, the others get SIGTERM. Some time after that, or after the leader's end, they get SIGKILL, except the
-    leader: it ends by itself in time, unless a checkpoint is being written.
+    Where one fails, the others get SIGTERM. Some time after that, or after a rank was stopped or the leader has ended, they
+    get SIGKILL, except the leader, which gets SIGTERM: it ends by itself in time, unless a checkpoint is being written.
     """
-    is_passed_on, deadline, killed = False, math.inf, set()
+    is_passed_on, is_terminated, deadline, killed = False, False, math.inf, set()
     while None in (codes := [process.poll() for process in ranks]):
         if not is_passed_on and (number := signals.received) is not None:
             is_passed_on = True
@@ -72,13 +72,15 @@ def _wait(ranks: "Sequence[Popen[bytes]]", signals: Signals) -> list[int]:
                 process.send_signal(number)
                 process.send_signal(signal.SIGCONT)  # one that is stopped would never receive it
         has_failed = bool({*codes} - {None, *STOPPED_CODES})
-        if deadline == math.inf and (codes[0] is not None or has_failed):
+        if deadline == math.inf and (codes[0] is not None or {*codes} - {None, 0}):
             deadline = time.monotonic() + GRACE_SECONDS
-            if has_failed:
-                for process in ranks:
-                    process.terminate()
-                ranks[0].send_signal(signal.SIGCONT)
-        if time.monotonic() > deadline:
+        is_late = time.monotonic() > deadline
+        if not is_terminated and (has_failed or (is_late and {*codes} - {None, 0})):
+            is_terminated = True
+            for process in ranks:
+                process.terminate()
+            ranks[0].send_signal(signal.SIGCONT)
+        if is_late:
             killed |= {rank for rank, code in enumerate(codes) if rank and code is None}
             for rank in killed:
                 ranks[rank].kill()
@@ -97,6 +99,8 @@ def _exit_code(codes: Sequence[int], pids: Sequence[int], received: int | None, 
     code = codes[rank]
     if code in REPORTED_CODES or code > 128:
         return code
+    if -code in STOP_SIGNALS:  # before it could look for signals
+        return 128 - code
     how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
     raise ResourceError(f"rank {rank} (process {pids[rank]}) ended {how}, and all ranks with it ({after})")
 

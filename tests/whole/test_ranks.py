@@ -252,6 +252,7 @@ def test_an_error_of_one_rank_in_a_validation_saves_first_and_the_validation_is_
     ("codes", "wanted"),
     [
         *(([0, 0, 0], 0), ([0, -15, 0], 0), ([5, 2, 5], 2), ([-15, 2, -15], 2), ([5, 143, 5], 143)),
+        *(([-15, -15, -15], 143), ([-15, -1, -15], 129), ([-15, 130, -15], 130)),  # before they could look for signals
         *(([5, -9, -15], "rank 1 .* by signal 9"), ([0, 0, 9], "rank 2 .* with exit code 9")),
     ],
 )
@@ -294,6 +295,7 @@ SAVES = "import signal, time; signal.signal(signal.SIGTERM, {}); print(flush=Tru
         ("exit(5)", "time.sleep(60)", "lambda *_: None", [5, -signal.SIGTERM]),
         ("exit(0)", "time.sleep(0.3)", "signal.SIG_DFL", [0, 0]),
         ("exit(0)", "time.sleep(60)", "signal.SIG_DFL", [0, -signal.SIGTERM]),
+        ("time.sleep(60)", "exit(130)", "signal.SIG_DFL", [-signal.SIGTERM, 130]),  # it waits for the others to join
     ],
 )
 def test_the_launcher_waits_for_a_leader_that_saves_and_ends_other_ranks(leader, other, handler, wanted, monkeypatch):
