@@ -19,8 +19,8 @@ from phases import PHASES, Phase, write_inputs
 
 PAGE = """# Reliability
 
-Each row disturbs {every} on the files of one command, one in each run: it fails, or the process is killed
-before it. Unless the result is complete then, the same command runs undisturbed. A trial is wrong if one of these does not
+Each row disturbs {every} on the files of one command, each in a run of its own: it fails, or the process is
+killed before it. Unless the result is complete then, the same command runs undisturbed. A trial is wrong if one of these does not
 hold:
 
 - The result of an undisturbed run is there to the byte (of a training: weights, optimizer and metrics).
@@ -64,7 +64,7 @@ def main() -> int:
             given.phases
         )
         facts = {
-            "every": "each operation" if given.every == 1 else f"each {given.every}th operation",
+            "every": "all operations" if given.every == 1 else f"one operation in {given.every}",
             "machine": f"{platform.machine()}, {os.cpu_count()} cores",
             "date": time.strftime("%Y-%m-%d"),
             "python": platform.python_version(),
