@@ -71,11 +71,12 @@ def _wait(ranks: "Sequence[Popen[bytes]]", signals: Signals) -> list[int]:
             for process in ranks:
                 process.send_signal(number)
                 process.send_signal(signal.SIGCONT)  # one that is stopped would never receive it
-        has_failed = bool({*codes} - {None, *STOPPED_CODES})
-        if deadline == math.inf and (codes[0] is not None or {*codes} - {None, 0}):
+        ended_early = {*codes} - {None, 0}
+        has_failed = bool(ended_early - {*STOPPED_CODES})
+        if deadline == math.inf and (codes[0] is not None or ended_early):
             deadline = time.monotonic() + GRACE_SECONDS
         is_late = time.monotonic() > deadline
-        if not is_terminated and (has_failed or (is_late and {*codes} - {None, 0})):
+        if not is_terminated and (has_failed or (is_late and ended_early)):
             is_terminated = True
             for process in ranks:
                 process.terminate()

@@ -21,10 +21,8 @@ def sinusoids(length: int, width: int, form: str) -> Tensor:
     form: "sinusoidal", the paper's PE(p, 2i) = sin(p / 10000^(2i/d)) and PE(p, 2i+1) = cos(p / 10000^(2i/d)); or
         "t2t-sinusoidal", the reference code's halves [sin | cos] with the exponent i / (d/2 - 1)
     """
-    if (
-        torch.get_default_device().type == "meta"
-    ):  # only the shape counts, and arange would make torch import its compiler
-        return torch.empty(length, width)
+    if torch.get_default_device().type == "meta":
+        return torch.empty(length, width)  # only the shape counts, and arange would make torch import its compiler
     half = torch.arange(width // 2, dtype=torch.float64)
     exponent = 2 * half / width if form == "sinusoidal" else half / max(width // 2 - 1, 1)
     angles = torch.arange(length, dtype=torch.float64)[:, None] * torch.exp(-math.log(10000.0) * exponent)  # length D/2

@@ -218,7 +218,6 @@ def test_a_signal_to_one_rank_while_all_validate_ends_all_and_the_validation_is_
 
 WRONG = """
 import os
-from pathlib import Path
 from nmt import register
 from nmt.metrics.base import Metric, Score
 from nmt.metrics.ter import TerOptions
