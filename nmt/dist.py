@@ -15,10 +15,11 @@ from datetime import timedelta
 from typing import Any, Final
 
 from nmt.errors import Interrupted, RankFailed, ResourceError, UserError, one_line, quoted
-from nmt.signals import end_with_parent
+from nmt.signals import signal_at_end_of_parent
 
 MAX_WAIT_MINUTES: Final = 10_000_000  # 19 years
 MIN_START_MINUTES: Final = 2.0  # until all ranks have started
+PARENT_SECONDS: Final = 0.5  # between two looks whether the launcher lives
 ANSWER_SECONDS: Final = 5  # for a rank to answer that it waits too
 LAUNCHER: Final = "NMT_LAUNCHER"  # variable with the process number of `--devices`' launcher
 LISTENER: Final = "NMT_LISTENER"  # variable with the descriptor of the store's socket, which that launcher has opened
@@ -204,11 +205,22 @@ def is_launched() -> bool:
 
 
 def end_with_launcher() -> None:
-    """Have a rank end when its launcher ends, or has ended already; nothing in other processes."""
+    """Have a rank get SIGTERM when its launcher ends, or end if that has ended already; nothing in other processes.
+
+    A rank that is stopped goes on first, since it could not end.
+    """
     if is_launched():
-        end_with_parent(signal.SIGTERM)
-        if os.environ.get(LAUNCHER, str(parent := os.getppid())) != str(parent):
+        signal_at_end_of_parent(signal.SIGCONT)
+        parent = os.getppid()
+        if os.environ.get(LAUNCHER, str(parent)) != str(parent):
             os._exit(128 + signal.SIGTERM)
+        threading.Thread(target=_terminate_after, args=(parent,), name="launcher", daemon=True).start()
+
+
+def _terminate_after(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(PARENT_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _let_others_end_first() -> None:

@@ -21,8 +21,11 @@ END_SECONDS: Final = 9.0  # from a signal to the end of a process that does not 
 POLL_SECONDS: Final = 0.1
 
 
-def end_with_parent(number: int) -> None:
-    """Have this process get a signal when its parent ends, however that ends. On Linux alone."""
+def signal_at_end_of_parent(number: int) -> None:
+    """Have this process get a signal when its parent ends, however that ends. On Linux alone.
+
+    SIGCONT lets one that is stopped go on, so that it can end by itself.
+    """
     if sys.platform == "linux":
         import ctypes  # slow, and only needed in children
 

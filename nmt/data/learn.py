@@ -23,7 +23,7 @@ import sentencepiece
 from nmt.data.workers import LOOK_SECONDS, Heartbeat
 from nmt.errors import InputError, ResourceError, UserError, quoted
 from nmt.log import log
-from nmt.signals import STOP_SIGNALS, Signals, StopCheck, end_with_parent
+from nmt.signals import STOP_SIGNALS, Signals, StopCheck, signal_at_end_of_parent
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
 from nmt.text.vocabulary import SentencepieceVocabulary
 
@@ -121,7 +121,7 @@ def _learn_from_stdin() -> None:
     """The other process: settings and texts, a line each, from stdin; the model or an error message to stdout."""
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # the parent handles signals, and ends this process
-    end_with_parent(signal.SIGKILL)
+    signal_at_end_of_parent(signal.SIGKILL)
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=SubwordSettings)
     texts = (line.removesuffix(b"\n").decode() for line in sys.stdin.buffer)
     try:

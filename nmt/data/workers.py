@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from nmt.errors import ResourceError
-from nmt.signals import STOP_SIGNALS, Signals, StopCheck
+from nmt.signals import STOP_SIGNALS, Signals, StopCheck, signal_at_end_of_parent
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -141,6 +141,7 @@ def become_worker(task: Callable[[Any], Any]) -> None:
     signal.set_wakeup_fd(-1)  # of a parent that was forked
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
+    signal_at_end_of_parent(signal.SIGCONT)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

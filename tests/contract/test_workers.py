@@ -4,6 +4,8 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -72,6 +74,23 @@ def test_a_signal_ends_workers_that_somebody_stopped():
     wait_until(lambda: not multiprocessing.active_children())
 
 
+def children(parent: int) -> list[int]:
+    return [int(number) for number in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+
+
+def is_stopped(process: int) -> bool:
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def test_workers_that_somebody_stopped_end_with_their_parent():
+    program = "from test_workers import *; list(in_order(stop_itself, [1, 2], 2, Signals()))"
+    with subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parent) as process:
+        wait_until(lambda: sum(map(is_stopped, children(process.pid))) == 2)
+        stopped = [child for child in children(process.pid) if is_stopped(child)]
+        process.kill()
+    wait_until(lambda: not any(Path(f"/proc/{child}").exists() for child in stopped))
+
+
 def leave_half_a_result(_item):
     def send(self, data):
         os.write(self.fileno(), bytes(data)[: len(data) // 2])
@@ -97,25 +116,21 @@ def test_a_signal_ends_the_pool_of_a_worker_that_was_lost_within_a_result():
     wait_until(lambda: not multiprocessing.active_children() and set(threading.enumerate()) <= threads)
 
 
-def children() -> list[int]:
-    return [int(number) for number in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()]
-
-
 @pytest.mark.parametrize("moment", ["while it reads", "while it learns"])
 def test_a_learning_process_that_somebody_stopped_is_told_and_ended(moment, monkeypatch):
     monkeypatch.setattr(workers, "MAX_IDLE_SECONDS", 1.0)
-    before = set(children())
+    before = set(children(os.getpid()))
 
     def texts():
         yield ["aa bb"]
-        for child in set(children()) - before:
+        for child in set(children(os.getpid())) - before:
             os.kill(child, signal.SIGSTOP)
         if moment == "while it reads":
             yield ["aa bb"] * 100_000  # more than a pipe holds
 
     with pytest.raises(ResourceError, match="were they stopped"):
         learn_apart(texts(), SubwordSettings("bpe", 20, 1.0, False), Signals(), "text")
-    assert not set(children()) - before
+    assert not set(children(os.getpid())) - before
 
 
 def test_closing_the_results_ends_the_workers():

@@ -66,6 +66,11 @@ class Soak:
     counts: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     wrong: list[str] = field(default_factory=list)
 
+    def note(self, text: str) -> None:
+        """Keep what must not have happened, and print it at once."""
+        self.wrong.append(text)
+        print(f"wrong: {text}", file=sys.stderr, flush=True)
+
     def disturb(self, seconds: float) -> None:
         """Start the training, apply random faults and restart it until `seconds` have passed; then end it by a signal."""
         end = time.monotonic() + seconds
@@ -74,7 +79,7 @@ class Soak:
                 names = self.disturb_one(errors, end)
                 errors.seek(0)
                 if "Traceback" in (text := errors.read()):
-                    self.wrong.append(f"{', '.join(names)}: {text}")
+                    self.note(f"{', '.join(names)}: {text}")
         self.resize(DISK_BYTES)
 
     def disturb_one(self, errors: IO[str], end: float) -> list[str]:
@@ -105,15 +110,15 @@ class Soak:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            self.wrong.append(f"{fault}: did not end")
+            self.note(f"{fault}: did not end")
         code = process.returncode if process.returncode >= 0 else 128 - process.returncode
         self.counts[fault][str(code)] += 1
         if not any(code in CODES.get(name, ()) for name in names):
-            self.wrong.append(f"{', '.join(names)}: exit code {code}")
+            self.note(f"{', '.join(names)}: exit code {code}")
         deadline = time.monotonic() + END_SECONDS
         while alive := [pid for pid in ranks.values() if Path(f"/proc/{pid}").exists()]:
             if time.monotonic() > deadline:
-                self.wrong.append(f"{fault}: ranks {alive} did not end")
+                self.note(f"{fault}: ranks {alive} did not end")
                 return
             time.sleep(0.1)
 
