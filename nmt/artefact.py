@@ -25,7 +25,7 @@ from nmt.errors import (
     quoted,
     storage_error,
 )
-from nmt.files import TEMPORARY_ENDING, parse_json, read_bytes, read_json, sha256, to_json
+from nmt.files import TEMPORARY_ENDING, keep_permissions, parse_json, read_bytes, read_json, sha256, to_json
 from nmt.locks import LOCK, Lock, holder_of
 from nmt.log import log
 from nmt.version import __version__
@@ -38,6 +38,7 @@ KIND_NAMES: Final = {  # in messages
     "model": "a model (nmt average)",
     "ctranslate2": "a model for CTranslate2 (nmt export)",
 }
+MAX_NAME_BYTES: Final = 255  # of a file, with its folder
 REPAIR: Final = "make the folder again, or copy it again"
 REPLACED_ENDING: Final = ".replaced.partial"  # of a folder's name while its successor takes its place
 REMOVED_ENDING: Final = ".removed.partial"  # of a folder's name while its files are removed
@@ -47,12 +48,16 @@ def check_output(folder: Path, kind: str, overwrite: bool) -> None:
     """Raise UserError for an output folder with files, unless it is an artefact of this kind and may be overwritten."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise UserError(f"{quoted(folder)}: is not a folder (name another)")
-    if not folder.exists() or not any(folder.iterdir()):
+    if folder.exists() and (os.path.ismount(folder) or folder.samefile(Path())):
+        place = "a mount point" if os.path.ismount(folder) else "the working directory"
+        raise UserError(f"{quoted(folder)}: is {place}, which cannot be replaced (name a folder in it)")
+    if not folder.exists() or not any(path.name != LOCK for path in folder.iterdir()):
         if folder.absolute().parent.name == "checkpoints" and (folder.absolute().parents[1] / "metrics.jsonl").exists():
             raise UserError(f"{quoted(folder)}: is among the checkpoints of a run (name a folder elsewhere)")
         return
     if not (folder / MANIFEST).exists():
-        raise UserError(f"{quoted(folder)}: holds files that nmt did not write (name another folder)")
+        what = "is a run (nmt train)" if (folder / "metrics.jsonl").exists() else "holds files that nmt did not write"
+        raise UserError(f"{quoted(folder)}: {what} (name another folder)")
     if not overwrite:
         raise UserError(f"{quoted(folder)}: already there (name another folder, or give --overwrite)")
     try:
@@ -85,6 +90,7 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
             raise ResourceError(f"{quoted(temporary)}: somebody else made it, or may write to it (remove it)")
         try:
             _empty(temporary)
+            keep_permissions(final, temporary)
             filling = True
             yield temporary
             filling = False
@@ -93,7 +99,8 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
             for path in (*temporary.rglob("*"), temporary):
                 if path.name != LOCK:
                     _sync(path)
-            _put_in_place(temporary, final)
+            with _unused(final, kind):
+                _put_in_place(temporary, final)
         except BaseException as error:
             no_inode = isinstance(error, OSError) and lacks_inodes(final)
             lock.close()
@@ -102,6 +109,24 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
             shutil.rmtree(temporary, ignore_errors=True)
             if isinstance(error, OSError) and not (filling and _is_elsewhere(error.filename, temporary)):
                 raise storage_error(error, final, needed, no_inode) from error
+            raise
+
+
+@contextlib.contextmanager
+def _unused(folder: Path, kind: str) -> Iterator[None]:
+    """Lock the folder that is to be replaced, if there is one: a run may have begun in it since it was checked.
+
+    Raises LockedError while one uses it, and UserError if it has become something else. A checkpoint is locked by its run.
+    """
+    if kind == "checkpoint" or not folder.exists():
+        yield
+        return
+    with Lock(folder):
+        try:
+            check_output(folder, kind, overwrite=True)
+            yield
+        except BaseException:
+            (folder / LOCK).unlink(missing_ok=True)
             raise
 
 
@@ -330,13 +355,14 @@ def _other_format(folder: Path, version: object) -> OtherFormatError:
 
 
 def _is_file_table(files: Any) -> bool:
-    """Whether `files` is {name: {size, sha256}}, with relative names that stay in the folder."""
+    """Whether `files` is {name: {size, sha256}}, with relative names that stay in the folder and that a disk can hold."""
     return isinstance(files, dict) and all(
         isinstance(facts, dict)
         and isinstance(facts.get("size"), int)
         and isinstance(facts.get("sha256"), str)
         and not Path(name).is_absolute()
         and ".." not in Path(name).parts
+        and len(name.encode(errors="surrogatepass")) <= MAX_NAME_BYTES
         for name, facts in files.items()
     )
 

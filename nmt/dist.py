@@ -40,12 +40,12 @@ class World:
 
     @classmethod
     def from_environment(cls) -> "World":
-        """The world of torchrun's variables, or of this process alone without them."""
+        """The world of torchrun's variables, or of this process alone without them. Raises UserError for other values."""
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
         if not os.environ.keys() >= set(names):
             return cls()
-        rank, size, local_rank = (int(os.environ[name]) for name in names)
-        return cls(rank, size, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+        rank, size, local_rank = map(_number_of, names)
+        return cls(rank, size, local_rank, _number_of("LOCAL_WORLD_SIZE", "1"))
 
     @contextmanager
     def joined(self, device: str, minutes: float) -> Iterator[None]:
@@ -199,6 +199,16 @@ class World:
         return items[self.rank :: self.size]
 
 
+def _number_of(name: str, default: str = "") -> int:
+    """The number in a variable of torchrun."""
+    value = os.environ.get(name, default)
+    if not value.isdecimal():
+        raise UserError(
+            f"{name} is '{quoted(value)}' in the environment; must be a number, as torchrun sets it (unset RANK for one process)"
+        )
+    return int(value)
+
+
 def is_launched() -> bool:
     """Whether torchrun or `--devices` has started this process."""
     return LAUNCHER in os.environ or "TORCHELASTIC_RUN_ID" in os.environ
@@ -261,7 +271,7 @@ def _store(world: World, timeout: timedelta) -> Any:
     """The store of all ranks: torchrun's, or rank 0's, which listens at its launcher's socket, else at MASTER_ADDR alone."""
     from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    address, port = os.environ.get("MASTER_ADDR", "localhost"), _number_of("MASTER_PORT")
     if world.local_size == world.size:  # one machine: nothing listens outside it
         loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)

@@ -22,6 +22,7 @@ OUT_OF_MEMORY: Final = (  # messages of torch, and of libraries below it, that r
     "bad_alloc",
     "could not create a memory",  # oneDNN
     "could not create a primitive",
+    "failed to map segment",  # of a library that is loaded
 )
 
 
@@ -153,6 +154,7 @@ def storage_error(error: OSError, path: Path, needed: int | None = None, no_inod
     message = f"{quoted(path)}: cannot be written: {error.strerror or error}"
     if error.errno == errno.ENAMETOOLONG:
         return UserError(f"{message} (name another)")
+    message += {errno.ENOENT: " (make its folder first)", errno.EISDIR: " (name a file)"}.get(error.errno or 0, "")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         at_least = f"at least {needed:,} bytes needed, " if needed is not None else ""
         inodes = ", but no inode" if no_inode or lacks_inodes(path) else ""
@@ -180,5 +182,6 @@ def is_out_of_memory(error: Exception) -> bool:
     """Whether memory of the machine or of the device ran out. Does not import torch."""
     device_error = getattr(sys.modules.get("torch"), "OutOfMemoryError", MemoryError)
     return isinstance(error, (MemoryError, device_error)) or (
-        isinstance(error, RuntimeError | ResourceError) and any(words in str(error) for words in OUT_OF_MEMORY)
+        isinstance(error, RuntimeError | ResourceError | ImportError)
+        and any(words in str(error) for words in OUT_OF_MEMORY)
     )

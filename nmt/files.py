@@ -72,7 +72,7 @@ def new_file(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
     Raises ResourceError with this path for an OSError of the file, and leaves that of another file as it is.
 
     The temporary name is new and no link, so that of two writers of one file the last to end wins, whole. Temporaries of
-    writers that were killed are removed.
+    writers that were killed are removed. The new file has the permissions and the group of the one that it replaces.
     """
     name, folder = None, None
     try:
@@ -80,6 +80,7 @@ def new_file(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
         _remove_unused(path)
         name, file = _new_locked_file(path, folder)
         with file:
+            keep_permissions(path, file.fileno())
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -95,6 +96,21 @@ def new_file(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
         if folder is not None:
             with contextlib.suppress(OSError):  # nothing was written to it
                 os.close(folder)
+
+
+def keep_permissions(path: Path, successor: int | Path) -> None:
+    """Give a new file or folder the group and permissions of the one that it replaces, if there is one.
+
+    successor: its descriptor or path
+    Everybody may not write to it, and the owner of a folder may. A link has none.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISLNK((status := path.lstat()).st_mode):
+            return
+        with contextlib.suppress(PermissionError):  # the user is not of that group
+            os.chown(successor, -1, status.st_gid)
+        of_owner = stat.S_IRWXU if stat.S_ISDIR(status.st_mode) else 0
+        os.chmod(successor, stat.S_IMODE(status.st_mode) & ~stat.S_IWOTH | of_owner)  # noqa: PTH101 - Path has none of a descriptor
 
 
 def _is_of_writing(name: Any, path: Path) -> bool:
@@ -138,9 +154,50 @@ def _remove_unused(path: Path) -> None:
                 unused.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def new_output(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
+    """Open a file that the user has named: a new one as `new_file` makes it, or what cannot be replaced. Raises ResourceError.
+
+    A link is followed, and the file that it leads to is replaced. A device, a pipe and an open descriptor, such as
+    /dev/stdout, are written to as they are; an OSError of one has this path.
+    """
+    if path.is_dir():
+        raise storage_error(OSError(errno.EISDIR, os.strerror(errno.EISDIR)), path)
+    if _is_stream(path):
+        with naming(path), open(path, "wb", opener=_at_end) as stream:
+            yield stream
+    else:
+        with new_file(Path(os.path.realpath(path)) if path.is_symlink() else path, needed) as file:
+            yield file
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether a path leads to what cannot be replaced: a device, a pipe, or an open descriptor, as /dev/stdout does."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # there is none, or opening it tells why
+        return False
+    while path.is_symlink():
+        if os.path.realpath(path.parent).startswith("/proc/"):
+            return True
+        path = path.parent / path.readlink()
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def _at_end(path: str, _flags: int) -> int:
+    """Open what exists for writing after its end: stdout may be a file that a shell appends to."""
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+
+
 def write_file(path: Path, data: bytes) -> None:
     """Write a file atomically."""
     with new_file(path, len(data)) as file:
+        file.write(data)
+
+
+def write_output(path: Path, data: bytes) -> None:
+    """Write a file that the user has named; see `new_output`."""
+    with new_output(path, len(data)) as file:
         file.write(data)
 
 

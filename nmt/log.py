@@ -1,7 +1,6 @@
 """Logging to stderr, with progress bars by rich on a terminal. stdout carries results only."""
 
 import contextlib
-import errno
 import os
 import sys
 import time
@@ -109,9 +108,10 @@ class Log:
             else:
                 sys.stderr.write(message + "\n")
                 sys.stderr.flush()
-        except OSError as error:
-            if error.errno != errno.EIO:  # the terminal is gone, and SIGHUP is on its way
-                raise
+        except BrokenPipeError:
+            raise
+        except OSError:
+            pass  # a terminal that is gone, or a full disk, is no reason to end the work
 
     @contextlib.contextmanager
     def progress(

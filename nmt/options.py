@@ -27,6 +27,7 @@ MAX_PROCESSES: Final = 1024  # of one command on one machine; more are a slip of
 MAX_SETTINGS_BYTES: Final = 1 << 20  # of a TOML file
 LONG_KEY: Final = re.compile(rb"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){100}")  # which TOML's parser takes minutes for
 MAX_THREADS: Final = 1024
+NUMBER_WITH_DOT: Final = re.compile(r"(-?)(\d*)\.(\d*)((?:[eE][+-]?\d+)?)")
 MAX_INT: Final = (1 << 63) - 1  # numpy and torch take no larger one
 BOUND_CHECKS: Final = {"at least": operator.ge, "above": operator.gt, "at most": operator.le, "below": operator.lt}
 
@@ -238,10 +239,22 @@ def convert(value: Any, kind: Any) -> Any:
         value = [value] if isinstance(value, str) else value
         if isinstance(value, Sequence) and str not in get_args(kind):
             value = [word for item in value for word in (_items(item) if isinstance(item, str) else [item])]
+        if isinstance(value, Sequence) and float in get_args(kind):
+            value = [_number(item) for item in value]
+    elif float in (kind, *get_args(kind)):
+        value = _number(value)
     try:
         return msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
+
+
+def _number(value: Any) -> Any:
+    """The text of a number such as `.2` or `1.` as msgspec reads it, `0.2` or `1.0`; any other value as it is."""
+    found = NUMBER_WITH_DOT.fullmatch(value) if isinstance(value, str) else None
+    if found is None or not (found[2] or found[3]):
+        return value
+    return f"{found[1]}{found[2] or 0}.{found[3] or 0}{found[4]}"
 
 
 def _items(text: str) -> list[str]:

@@ -41,8 +41,12 @@ class Checkpoints:
 
     def named(self) -> list[Path]:
         """Whatever has the name of a checkpoint, oldest first."""
-        paths = self.folder.glob(PREFIX + "*")
-        return sorted((path for path in paths if path.name[len(PREFIX) :].isdecimal()), key=update_of)
+        try:
+            paths = list(self.folder.iterdir())  # unlike `glob` it tells that a folder cannot be read
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        numbered = (path for path in paths if path.name.startswith(PREFIX) and path.name[len(PREFIX) :].isdecimal())
+        return sorted(numbered, key=update_of)
 
     def path(self, update: int) -> Path:
         return self.folder / f"{PREFIX}{update}"

@@ -100,13 +100,14 @@ class Signals:
                 if not (byte := file.read(1)):
                     return
                 number = byte[0]
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and not self._is_seen:
-            time.sleep(POLL_SECONDS)
-        with self._holding:
-            if not self._is_seen:
-                name = signal.Signals(number).name
-                message = f"nmt: error: ended by {name}: the work did not stop within {seconds:.0f} s\n"
-                with contextlib.suppress(OSError):
-                    os.write(2, message.encode())
-                os._exit(128 + number)
+            deadline = time.monotonic() + seconds
+            while time.monotonic() < deadline and not self._is_seen:
+                time.sleep(POLL_SECONDS)
+            with self._holding:
+                if not self._is_seen:
+                    name = signal.Signals(number).name
+                    message = f"nmt: error: ended by {name}: the work did not stop within {seconds:.0f} s\n"
+                    with contextlib.suppress(OSError):
+                        os.write(2, message.encode())
+                    os._exit(128 + number)
+            file.readall()  # until `__exit__`: the byte of a later signal needs a reader

@@ -11,7 +11,7 @@ from nmt.cli.tables import table_lines
 from nmt.doctor.doctor import DoctorOptions, DoctorReport, SetReport, doctor
 from nmt.doctor.findings import CHECKS, SEVERITIES, Finding, worst
 from nmt.errors import InputError, quoted
-from nmt.files import write_file
+from nmt.files import write_output
 from nmt.log import log
 from nmt.options import opt, options_class
 from nmt.pictures.figures import bar_chart, check_matplotlib, text_bars
@@ -42,7 +42,7 @@ def run(options: DoctorCommandOptions) -> int:
     else:
         sys.stdout.writelines(f"{line}\n" for line in _lines(report))
     if options.html is not None:
-        write_file(Path(options.html), _page(report).encode())
+        write_output(Path(options.html), _page(report).encode())
         log.info(f"{quoted(options.html)}: the report")
     severity = worst(report.findings)
     if severity is None or options.fail_on == "never":

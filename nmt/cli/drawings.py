@@ -8,7 +8,7 @@ from typing import Final, cast
 from nmt.cli.translations import Show
 from nmt.device import autocast
 from nmt.errors import UserError, quoted
-from nmt.files import check_file_name, write_file
+from nmt.files import check_file_name, write_output
 from nmt.log import log
 from nmt.models.base import Model
 from nmt.pictures.attention import AttentionMaps, attention_maps, check_picture, terminal_map, write_attention
@@ -82,6 +82,6 @@ class Drawings:
     def write(self) -> None:
         if self.graph is not None:
             is_page = self.graph.suffix.lower() == ".html"
-            write_file(self.graph, (graphs_page if is_page else graphs_json)(self._graphs).encode())
+            write_output(self.graph, (graphs_page if is_page else graphs_json)(self._graphs).encode())
         if self.picture is not None:
             write_attention(self.picture, self._maps)

@@ -23,7 +23,7 @@ def show_help(name: str, summary: str, groups: Mapping[str, Sequence[Option]], v
     values: of a preset and of settings files by path key, shown as defaults
     """
     console = Console(highlight=False)
-    columns = min(console.width, MAX_COLUMNS) - BORDER_COLUMNS
+    columns = max(min(console.width, MAX_COLUMNS) - BORDER_COLUMNS, MIN_TEXT_COLUMNS)
     words = "".join(
         f" [{option.label}]{'...' if option.count is None else ''}"
         for options in groups.values()

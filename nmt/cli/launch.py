@@ -17,6 +17,7 @@ from nmt.dist import LAUNCHER, LISTENER
 from nmt.errors import ResourceError, UserError
 from nmt.signals import POLL_SECONDS, STOP_SIGNALS, Signals
 
+RESEND_SECONDS: Final = 25.0  # after a signal: ranks that heed it have ended, or are saving
 GRACE_SECONDS: Final = 10.0  # for the other ranks to end when one has failed, or the leader has ended
 LOOPBACK: Final = "127.0.0.1"
 OF_TORCHRUN: Final = "TORCHELASTIC_"  # variables of a launcher that this one is started by
@@ -65,12 +66,17 @@ def _wait(ranks: "Sequence[Popen[bytes]]", signals: Signals) -> list[int]:
     get SIGKILL, except the leader, which gets SIGTERM: it ends by itself in time, unless a checkpoint is being written.
     """
     is_passed_on, is_terminated, deadline, killed = False, False, math.inf, set()
+    resend_at = math.inf
     while None in (codes := [process.poll() for process in ranks]):
         if not is_passed_on and (number := signals.received) is not None:
-            is_passed_on = True
+            is_passed_on, resend_at = True, time.monotonic() + RESEND_SECONDS
             for process in ranks:
                 process.send_signal(number)
                 process.send_signal(signal.SIGCONT)  # one that is stopped would never receive it
+        if time.monotonic() > resend_at:  # a library may have swallowed an interrupt
+            resend_at = time.monotonic() + RESEND_SECONDS
+            for process in ranks:
+                process.terminate()
         ended_early = {*codes} - {None, 0}
         has_failed = bool(ended_early - {*STOPPED_CODES})
         if deadline == math.inf and (codes[0] is not None or ended_early):

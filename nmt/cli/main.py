@@ -4,9 +4,12 @@ import errno
 import gc
 import importlib
 import os
+import signal
 import sys
 import traceback
+from contextlib import suppress
 from io import BufferedWriter, FileIO, TextIOWrapper
+from types import FrameType
 from typing import Annotated, Any, Final
 
 import typer
@@ -56,6 +59,9 @@ def main(argv: list[str] | None = None) -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # prepare runs numpy in one process per core
     os.umask(os.umask(0o077) | 0o002)  # no file or folder can be written by everybody
     os.environ["PYTHONSAFEPATH"] = "1"  # worker processes import nothing from the working directory either
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent that ignores it would hide how ranks and workers end
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _interrupt)
     end_with_launcher()
     gc.disable()  # until the command runs: imports leave no garbage, and collections would only take time
     for number in (2, 1):
@@ -72,12 +78,24 @@ def main(argv: list[str] | None = None) -> None:
     if isinstance(sys.stderr, TextIOWrapper):
         sys.stderr.reconfigure(errors="backslashreplace")
     code = _close_stdout(run(arguments))
+    try:
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # else the interpreter would try again, and end with 120
     if (
         "WORLD_SIZE" in os.environ
     ):  # a rank: gloo's threads may want the interpreter while it ends, which aborts the process
-        sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def _interrupt(_number: int, frame: FrameType | None) -> None:
+    """Ctrl-C where no `Signals` is open. Within an import it ends the process: torch would go on with half of numpy."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            os._exit(130)
+        frame = frame.f_back
+    raise KeyboardInterrupt
 
 
 def run(arguments: list[str]) -> int:
@@ -122,9 +140,10 @@ def run(arguments: list[str]) -> int:
 
 
 def _fail(message: str, code: int, debug: bool) -> int:
-    if debug:
-        traceback.print_exc()
-    sys.stderr.write(f"nmt: error: {one_line(message)}\n")
+    with suppress(OSError):  # the code tells it too
+        if debug:
+            traceback.print_exc()
+        sys.stderr.write(f"nmt: error: {one_line(message)}\n")
     return code
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from nmt.cli.command import Command
 from nmt.errors import UserError, one_line, quoted, unknown
-from nmt.files import check_file_name, write_file
+from nmt.files import check_file_name, write_output
 from nmt.log import log
 from nmt.options import REQUIRED, opt, options_class
 from nmt.pictures.figures import Curve, LineChart, check_matplotlib, draw_charts
@@ -77,7 +77,7 @@ def run(options: PlotOptions) -> None:
             content = html_page("nmt plot", [chart.as_svg() for chart in charts]).encode()
         else:
             content = draw_charts(charts, output.suffix.lower().removeprefix("."))
-    write_file(output, content)
+    write_output(output, content)
     log.info(f"{quoted(output)}: charts of {', '.join(name for name, _ in runs)}")
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from nmt.cli.command import Command
 from nmt.cli.tables import table_lines
 from nmt.errors import UserError, quoted
-from nmt.files import json_text, write_file
+from nmt.files import json_text, write_output
 from nmt.log import log
 from nmt.options import opt, options_class
 from nmt.pictures.page import html_page, html_table
@@ -67,7 +67,7 @@ def run(options: ReportOptions) -> None:
     table = report_table(runs, scores, stats, options.test_set, tflops)
     sys.stdout.write(_json(runs, scores, stats, tflops) if options.json else table.as_text())
     if options.html is not None:
-        write_file(Path(options.html), report_page(table).encode())
+        write_output(Path(options.html), report_page(table).encode())
         log.info(f"{options.html}: the table")
 
 

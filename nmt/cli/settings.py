@@ -163,8 +163,10 @@ class Settings:
                 self.values[key] = option.convert(self.values[key], self.origins[key])
 
     def refuse_missing(self, options: Sequence[Option]) -> None:
-        """Raise UserError for the first required option without a value."""
+        """Raise UserError for the first required option without a value, or with an empty one, as of an unset variable."""
         for option in options:
+            if option.default is REQUIRED and self.values.get(option.path_key) in ("", ("",)):
+                raise UserError(f"{option.label} is empty: {option.help}")
             if option.default is REQUIRED and option.path_key not in self.values:
                 letters = [
                     f"{flag} is {other.flag}"  # fairseq's -s is a language, and ours a file

@@ -11,7 +11,7 @@ from nmt.cli.command import Command
 from nmt.data.shards import PreparedData
 from nmt.data.shortlist import learn_shortlist, measure_coverage
 from nmt.errors import UserError, quoted
-from nmt.files import write_file
+from nmt.files import write_output
 from nmt.log import log
 from nmt.options import REQUIRED
 from nmt.signals import Signals
@@ -58,7 +58,7 @@ def run(options: ShortlistOptions) -> None:
     log.info(f"{output}: {len(shortlist.tokens):,} likely translations of {sizes[0]:,} source tokens")
     if dictionary is not None:
         lines = [f"{sides[0].piece(source)} {sides[1].piece(target)}\n" for source, target in shortlist.likeliest()]
-        write_file(dictionary, "".join(lines).encode())
+        write_output(dictionary, "".join(lines).encode())
         log.info(f"{dictionary}: a translation of each of {len(lines):,} words")
     for dev in data.valid.values():
         share, tokens = measure_coverage(shortlist, *dev.corpus.rows(np.arange(len(dev.corpus))))

@@ -16,7 +16,7 @@ from nmt.cli.command import Command, Parts
 from nmt.cli.prompt import Prompt, is_terminal, is_typed
 from nmt.dist import MAX_WAIT_MINUTES, World
 from nmt.errors import UserError, quoted
-from nmt.files import to_json
+from nmt.files import new_output, to_json
 from nmt.log import log
 from nmt.options import MAX_PROCESSES, REQUIRED, opt, options_class
 from nmt.signals import Signals
@@ -148,7 +148,7 @@ def _open(options: TranslateOptions, parts: Parts, world: World) -> "Translator"
 def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
     from nmt.translate.distributed import leading
     from nmt.translate.line_warnings import LineWarnings
-    from nmt.translate.stream import new_output, translate_stream
+    from nmt.translate.stream import translate_stream
 
     names = options.input or (STDIN_NAME,)
     for name in names:

@@ -17,7 +17,7 @@ from safetensors.numpy import save
 from nmt.data.batching import Indices
 from nmt.data.shards import Corpus
 from nmt.errors import ArtefactError, UserError, quoted
-from nmt.files import write_file
+from nmt.files import write_output
 from nmt.log import Bar, log
 from nmt.signals import StopCheck
 from nmt.symbols import BOS, SYMBOLS
@@ -55,7 +55,7 @@ class Shortlist:
     def save(self, path: Path, vocabulary: str) -> None:
         """Write it into a file. vocabulary: the hash of the text pipeline that its tokens belong to"""
         arrays = {"starts": self.starts, "words": self.tokens, "frequent": self.frequent}
-        write_file(path, save(arrays, {"vocabulary": vocabulary}))
+        write_output(path, save(arrays, {"vocabulary": vocabulary}))
 
     @classmethod
     def load(cls, path: Path, vocabulary: str, sizes: tuple[int, int]) -> "Shortlist":

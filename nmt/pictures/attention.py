@@ -19,7 +19,7 @@ from rich.cells import cell_len, set_cell_size
 from nmt.batch import flatten, make_batch
 from nmt.device import device_of
 from nmt.errors import InputError, UserError, quoted
-from nmt.files import check_file_name, write_file
+from nmt.files import check_file_name, write_output
 from nmt.models.base import Model
 from nmt.pictures.figures import POINTS_PER_INCH, check_matplotlib, render_figure
 from nmt.pictures.page import read_asset
@@ -135,7 +135,7 @@ def write_attention(path: Path, sentences: Sequence[AttentionMaps]) -> None:
     if not sentences:
         raise InputError(f"{quoted(path)}: not written: no line was translated whose attention could be drawn")
     ending = path.suffix.lower()
-    write_file(
+    write_output(
         path, attention_page(sentences).encode() if ending == ".html" else render_attention(sentences[0], ending[1:])
     )
 

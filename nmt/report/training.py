@@ -106,7 +106,9 @@ class Report:
             self._wandb.finish()
 
     def cut(self, offset: int) -> None:
-        """Cut metrics.jsonl back to its length at a checkpoint."""
+        """Cut metrics.jsonl back to its length at a checkpoint, or to 0 without one."""
+        if not offset and self._size:
+            log.warn(f"{quoted(self._path)}: no checkpoint was saved, and its updates are lost; beginning at update 1")
         if self._size < offset:
             log.warn(
                 f"{quoted(self._path)}: has {self._size:,} bytes, the checkpoint saw {offset:,}; its lines are lost"

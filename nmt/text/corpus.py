@@ -7,6 +7,7 @@ which has a line for each `<seg>`.
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -31,6 +32,7 @@ TAG: Final = re.compile(rb"</?(?:seg|[a-z]+set)\b[^<>]*>", re.IGNORECASE)
 TAG_IN_SEGMENT: Final = re.compile(rb"</seg\s*>|<seg\b[^<>]*>", re.IGNORECASE)
 ENTITY: Final = re.compile(rb"&(?:(amp|lt|gt|quot|apos)|#([0-9]{1,7})|#[xX]([0-9a-fA-F]{1,6}));")
 NAMED_ENTITIES: Final = {b"amp": b"&", b"lt": b"<", b"gt": b">", b"quot": b'"', b"apos": b"'"}
+MAX_RAW_LINE_BYTES: Final = 1 << 24  # a line takes ten times its size in memory
 MAX_SEGMENT_BYTES: Final = 1 << 20  # the longest of WMT's are some thousand
 # White space and what has no width: soft hyphen, joiners, fillers, marks of direction, variation selectors, tags.
 is_invisible: Final = re.compile(
@@ -89,13 +91,23 @@ def open_text(path: Path) -> Iterator[Stream]:
     """
     with open_file(path) as file:
         is_sgm = SGM_NAME.search(path.name)
-        yield Stream(ChunkReader(_segments(file, path)), file.place, file.disk) if is_sgm else file
+        yield Stream(ChunkReader(_segments(_lines(file, path), path)), file.place, file.disk) if is_sgm else file
 
 
 def raw_lines(path: Path) -> Iterator[bytes]:
-    """The lines of a text as bytes, each with its LF, which the last may lack. Raises the errors of open_text."""
+    """The lines of a text as bytes, each with its LF, which the last may lack.
+
+    Raises the errors of open_text, and InputError for a line of more than MAX_RAW_LINE_BYTES.
+    """
     with open_text(path) as file:
-        yield from file
+        yield from _lines(file, path)
+
+
+def _lines(file: Stream, path: Path) -> Iterator[bytes]:
+    for number, line in enumerate(iter(partial(file.readline, MAX_RAW_LINE_BYTES + 1), b""), 1):
+        if len(line) > MAX_RAW_LINE_BYTES:
+            raise InputError(f"{quoted(path)}:{number}: more than {MAX_RAW_LINE_BYTES >> 20} MiB without a line end")
+        yield line
 
 
 def bad_bytes(place: str, number: int, line: Line) -> InputError:

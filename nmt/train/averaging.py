@@ -76,11 +76,12 @@ def _average_folders(
                 scores[name] = {"loss": result.losses["loss"], "ppl": result.perplexity}
                 bar.advance()
         save_model(output, weights, facts, pipeline, {"averaged": names}, signals.check)
-    log.info(f"{output}: the mean of {len(folders)} checkpoints ({', '.join(names)})")
+    log.info(f"{output}: the mean of {', '.join(names)}")
     if scores:
-        loss, last = scores[mean]["loss"], scores[names[-1]]["loss"]
-        if math.isfinite(last) and not loss <= last:  # as at the beginning of a training
-            worse = f"worse than {quoted(folders[-1])} alone, loss {loss:.4f} against {last:.4f}"
+        losses = {name: round(row["loss"], 4) for name, row in scores.items() if math.isfinite(row["loss"])}
+        best = min([mean, *names], key=lambda name: losses.get(name, math.inf))
+        if best != mean:  # as at the beginning of a training
+            worse = f"worse than {quoted(best)} alone, loss {scores[mean]['loss']:.4f} against {losses[best]:.4f}"
             mend = "use that one, train longer, or average fewer that are closer together"
             log.warn(f"{quoted(output)}: the mean is {worse} ({mend})")
     return names, scores
@@ -91,6 +92,8 @@ def chosen(options: AverageOptions) -> list[Path]:
     if options.run is None:
         return [Path(folder) for folder in options.checkpoint]
     checkpoints = Checkpoints(Path(options.run))
+    if not checkpoints.folder.exists():
+        raise ArtefactError(f"{quoted(options.run)}: is not the folder of a run (nmt train); --checkpoint names others")
     ranked = checkpoints.ranked() if options.best is not None else list(reversed(checkpoints.due()))
     if options.every_minutes:
         ranked = _apart(ranked, options.every_minutes)

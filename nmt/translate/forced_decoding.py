@@ -17,7 +17,7 @@ from nmt.device import device_of
 from nmt.models.base import Model, Scorer, prepared_scorer
 from nmt.signals import StopCheck
 from nmt.symbols import BOS, EOS, PAD
-from nmt.text.pipeline import Pipeline
+from nmt.text.pipeline import CHARACTERS_PER_TOKEN, Pipeline
 from nmt.translate.results import NOT_FINITE, Failure, ForcedDecoding, PairScore
 
 LOGIT_CHUNK_ROWS: Final = 1024  # logits of more positions never exist at once
@@ -108,13 +108,27 @@ def score(
 
     A line without tokens is the sentence of EOS alone, on either side.
     max_tokens, check, advance: see `target_log_probs`; a pair that fails counts too
-    max_length: tokens of a line; a pair with a longer one fails
+    max_length: tokens of a line; a pair with a longer one fails, as one with CHARACTERS_PER_TOKEN times as many characters
     """
-    source, target = pipeline.source.encode_batch(sources), pipeline.target.encode_batch(targets)
+    max_characters = CHARACTERS_PER_TOKEN * max_length
+    is_long = np.array(
+        [max(map(len, pair)) > max_characters for pair in zip(sources, targets, strict=True)], dtype=bool
+    )
+    texts = (
+        ["" if too_long else text for text, too_long in zip(side, is_long, strict=True)] for side in (sources, targets)
+    )  # the long ones are not encoded
+    source, target = pipeline.source.encode_batch(next(texts)), pipeline.target.encode_batch(next(texts))
     source_ids, target_ids = source.rows(), target.rows()
     lengths = np.maximum(source.lengths, target.lengths)
-    results: list[PairScore | Failure] = [Failure(f"{length:,} tokens on a side (--max-length)") for length in lengths]
-    short = np.flatnonzero(lengths <= max_length).tolist()
+    results: list[PairScore | Failure] = [
+        Failure(
+            f"more than {max_characters:,} characters on a side"
+            if too_long
+            else f"{length:,} tokens on a side (--max-length)"
+        )
+        for length, too_long in zip(lengths, is_long, strict=True)
+    ]
+    short = np.flatnonzero((lengths <= max_length) & ~is_long).tolist()
     short_ids = [source_ids[i] for i in short], [target_ids[i] for i in short]
     advance(len(sources) - len(short))
     rows = target_log_probs(scorer, *short_ids, max_tokens, check, advance)

@@ -61,5 +61,7 @@ class LineWarnings:
         """Log how many lines of each kind there were, if any."""
         counts = {kind: self._kinds[kind].count for kind in (NOT_UTF8, CUT, UNKNOWN_TOKENS, NOT_TRANSLATED)}
         if any(counts.values()):
-            named = ", ".join(f"{kind}: {count:,}" for kind, count in counts.items() if count)
-            log.warn(f"{self.place}: lines {named}")
+            named = ", ".join(
+                f"{count:,} {'with ' * (kind == UNKNOWN_TOKENS)}{kind}" for kind, count in counts.items() if count
+            )
+            log.warn(f"{self.place}: lines: {named}")

@@ -7,13 +7,10 @@ import os
 import select
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from itertools import repeat
-from pathlib import Path
 from typing import BinaryIO
 
 from nmt.errors import InputError, naming
-from nmt.files import new_file
 from nmt.log import Bar, log
 from nmt.signals import Signals
 from nmt.text.corpus import bad_bytes, decode_line
@@ -40,7 +37,7 @@ class TranslationOutput:
             self.is_awaited = not stat.S_ISREG(os.fstat(file.fileno()).st_mode)
 
     def write(self, lines: str) -> None:
-        """Write and flush. Raises OSError with the name of a stream; `new_file` names its own path."""
+        """Write and flush. Raises OSError with the name of a stream; `nmt.files.new_output` names its own path."""
         name = getattr(self._file, "name", "output")
         with naming(name.strip("<>")) if isinstance(name, str) else contextlib.nullcontext():
             self._file.write(lines.encode())
@@ -50,11 +47,6 @@ class TranslationOutput:
         """Raise BrokenPipeError if the reader went away: nobody needs further translations."""
         if any(events & (select.POLLERR | select.POLLHUP) for _, events in self._poll.poll(0)):
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
-
-
-def new_output(path: Path) -> AbstractContextManager[BinaryIO]:
-    """A new file for results, which appears when it is complete; a device is written directly."""
-    return path.open("wb") if path.exists() and not path.is_file() else new_file(path)
 
 
 def translate_stream(

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from nmt.errors import InputError, ResourceError, UserError, quoted
 from nmt.signals import StopCheck
 from nmt.text.compression import GZIP_MAGIC, Stream
-from nmt.text.corpus import checked_line, open_text, raw_lines
+from nmt.text.corpus import MAX_RAW_LINE_BYTES, checked_line, open_text, raw_lines
 
 STDIN_NAME: Final = "-"
 STREAM_READ_BYTES: Final = 1 << 16
@@ -24,7 +24,6 @@ MAX_WINDOW_BYTES: Final = 1 << 22
 FIRST_WINDOW_LINES: Final = 16
 WINDOW_GROWTH: Final = 4
 MAX_CHARACTER_BYTES: Final = 4
-UNLIMITED_LINE_BYTES: Final = sys.maxsize
 
 
 class Pipe:
@@ -187,6 +186,7 @@ def windows(source: Source, sizes: Iterator[int], max_line_bytes: int, check: St
         except OSError as error:  # otherwise taken for an error of the output
             name = "the text" if error.filename is None else quoted(error.filename)
             raise ResourceError(f"{name}: cannot be read: {error.strerror or error}") from error
+        check()
         for line in splitter.feed(chunk) if chunk else splitter.end():
             lines.append(line)
             num_bytes += len(line)
@@ -207,12 +207,13 @@ def pairs(
     """Two texts side by side, at most `size` lines at once; one of them may be stdin, "-", read as it comes.
 
     estimate: of the lines of `source`
-    Raises InputError if a text is not UTF-8 or they differ in length.
+    Raises InputError if a text is not UTF-8 or they differ in length. A longer line than MAX_RAW_LINE_BYTES is cut, or an
+    InputError.
     """
     live, stored = (target, source) if target == STDIN_NAME else (source, target)
     others, first = raw_lines(Path(stored)), 1
     with open_source(live, estimate) as stream:
-        for window in windows(stream, growing(size), UNLIMITED_LINE_BYTES, check):
+        for window in windows(stream, growing(size), MAX_RAW_LINE_BYTES, check):
             rows = list(islice(others, len(window)))
             if len(rows) < len(window):
                 raise _longer(live, stored, first + len(rows) - 1)

@@ -14,7 +14,7 @@ from conftest import small_disk
 from nmt import artefact
 from nmt.artefact import Artefact, check_output, new_folder, remove_artefact, remove_leftovers
 from nmt.errors import ArtefactError, LockedError, ResourceError, UserError
-from nmt.files import new_file, write_file
+from nmt.files import new_file, write_file, write_output
 from nmt.locks import Lock
 from nmt.runs import Checkpoints
 
@@ -57,8 +57,8 @@ def test_a_folder_without_a_manifest_is_not_there(tmp_path):
         Artefact(tmp_path / "m", "model")
 
 
-@pytest.mark.parametrize("name", ["../outside", "/etc/passwd"])
-def test_a_manifest_that_names_files_outside_its_folder_is_refused(tmp_path, name):
+@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "a" * 300])
+def test_a_manifest_that_names_files_outside_its_folder_or_none_that_can_be_is_refused(tmp_path, name):
     make(tmp_path / "m")
     manifest = json.loads((tmp_path / "m/manifest.json").read_bytes())
     manifest["files"] = {name: {"size": 1, "sha256": "0"}}
@@ -283,6 +283,81 @@ def test_a_link_under_a_temporary_name_is_never_followed(tmp_path):
     remove_leftovers(tmp_path)
     assert os.listdir(precious) == ["a.txt"] and (precious / "a.txt").read_text() == "words"
     assert sorted(os.listdir(tmp_path)) == ["locked", "out", "precious"]
+
+
+def test_an_output_replaces_what_a_link_leads_to_and_keeps_the_permissions(tmp_path):
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "real").chmod(0o602)
+    (tmp_path / "link").symlink_to("real")
+    write_output(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "real").read_text() == "new"
+    assert (tmp_path / "real").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "nowhere").symlink_to("made")
+    write_output(tmp_path / "nowhere", b"new")
+    assert (tmp_path / "made").read_text() == "new" and sorted(os.listdir(tmp_path)) == [
+        "link",
+        "made",
+        "nowhere",
+        "real",
+    ]
+    with pytest.raises(OSError, match="No space left") as failed:
+        write_output(Path("/dev/full"), b"new")
+    assert failed.value.filename == "/dev/full" and Path("/dev/full").is_char_device()
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_an_output_that_is_stdout_comes_after_what_a_shell_has_in_the_file(tmp_path, name):
+    (tmp_path / "out").write_text("old\n")
+    program = f"from pathlib import Path; from nmt.files import write_output; write_output(Path({name!r}), b'new')"
+    with (tmp_path / "out").open("a") as out:
+        subprocess.run([sys.executable, "-c", program], stdout=out, check=True)
+    assert (tmp_path / "out").read_text() == "old\nnew"
+    assert subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True).stdout == b"new"
+    assert Path("/dev/stdout").is_symlink()
+
+
+def test_a_folder_keeps_its_permissions_and_is_private_while_it_is_filled(tmp_path):
+    (tmp_path / "m").mkdir(mode=0o700)
+    with new_folder(tmp_path / "m", "model", {}) as temporary:
+        assert temporary.stat().st_mode & 0o777 == 0o700
+    (tmp_path / "m").chmod(0o550)
+    make(tmp_path / "m")
+    assert (tmp_path / "m").stat().st_mode & 0o777 == 0o750
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from nmt.locks import Lock
+lock = Lock(Path(sys.argv[1]))
+print(flush=True)
+input()
+"""
+
+
+def test_a_folder_in_which_a_run_has_begun_meanwhile_is_not_replaced(tmp_path):
+    with pytest.raises(LockedError, match="m: in use by "), new_folder(tmp_path / "m", "model", {}) as temporary:
+        (temporary / "a.txt").touch()
+        (tmp_path / "m").mkdir()
+        (tmp_path / "m/metrics.jsonl").touch()
+        run = subprocess.Popen(
+            [sys.executable, "-c", HOLDER, tmp_path / "m"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert run.stdout.readline()
+    run.communicate(b"\n")
+    assert sorted(os.listdir(tmp_path / "m")) == [".lock", "metrics.jsonl"] and os.listdir(tmp_path) == ["m"]
+    with pytest.raises(UserError, match="holds files that nmt did not write"), new_folder(tmp_path / "n", "model", {}):
+        (tmp_path / "n").mkdir()
+        (tmp_path / "n/metrics.jsonl").touch()
+    assert os.listdir(tmp_path / "n") == ["metrics.jsonl"]
+
+
+def test_a_mount_point_and_the_working_directory_are_refused_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="is the working directory"):
+        check_output(Path(), "model", overwrite=False)
+    with pytest.raises(UserError, match="/proc: is a mount point"):
+        check_output(Path("/proc"), "model", overwrite=False)
 
 
 def test_leftovers_that_are_in_use_stay(tmp_path):

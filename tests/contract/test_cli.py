@@ -15,7 +15,7 @@ from typing import Literal
 
 import pytest
 import torch
-from conftest import ENVIRONMENT, NMT, small_disk
+from conftest import ENVIRONMENT, NMT, small_disk, train_arguments
 from pages import DOCUMENTS, PAGES, ROOT, code_blocks
 from typer.testing import CliRunner
 
@@ -140,7 +140,7 @@ def test_the_chosen_parts_decide_which_flags_there_are(call):
     assert call("train", "--model=rnnsearch", "--d-ff=3").code == 2
 
 
-@pytest.mark.parametrize("columns", ["40", "80", "200"])
+@pytest.mark.parametrize("columns", ["1", "40", "80", "200"])
 def test_help_shows_every_flag_whole_however_narrow_the_terminal(columns, call, monkeypatch):
     monkeypatch.setenv("COLUMNS", columns)
     shown = call("prepare", "--help").out
@@ -160,6 +160,11 @@ def test_names_of_other_toolkits_are_answered_with_names_that_there_are(call):
         assert refused.code == 2
         assert refused.err == "nmt: error: unknown name 'transformer_wmt_en_de' (here: transformer-base)\n"
     assert call("train", *RUN, "--lr-scheduler=inverse_sqrt").err.endswith("'inverse_sqrt' (here: inverse-sqrt)\n")
+
+
+def test_numbers_may_begin_or_end_with_their_point(dumped):
+    settings = dumped("--dropout=.2", "--clip-norm=1.", "--adam-betas=.9,.98")
+    assert (settings["dropout"], settings["clip_norm"], settings["adam_betas"]) == (0.2, 1.0, [0.9, 0.98])
 
 
 def test_numbers_may_stand_as_a_tuple_of_python(dumped):
@@ -674,6 +679,27 @@ def test_a_full_stdout_is_5_and_a_reader_that_left_is_141():
     left = subprocess.run([*NMT, "list"], env=ENVIRONMENT, stdout=write, stderr=subprocess.PIPE)
     os.close(write)
     assert left.returncode == 141 and left.stderr == b""
+
+
+def test_a_stderr_that_cannot_be_written_changes_neither_the_work_nor_the_code(data, tmp_path):
+    commands = {
+        0: train_arguments(data, tmp_path / "run", 20, "--no-quiet"),
+        4: ["translate", f"--model={tmp_path / 'nowhere'}"],
+    }
+    for code, arguments in commands.items():
+        with Path("/dev/full").open("wb") as full:
+            assert (
+                subprocess.run([*NMT, *arguments], env=ENVIRONMENT, stdin=subprocess.DEVNULL, stderr=full).returncode
+                == code
+            )
+    assert (tmp_path / "run/checkpoints/update-20").exists()
+
+
+@pytest.mark.parametrize("variables", [{"RANK": "one"}, {"RANK": "0"}, {"RANK": "0", "MASTER_PORT": "x"}])
+def test_variables_of_torchrun_that_are_no_numbers_are_2(variables, trained, nmt):
+    given = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", **variables}
+    refused = nmt("translate", f"--model={trained}", env=given, input=b"ban\n")
+    assert refused.returncode == 2 and b"must be a number, as torchrun sets it" in refused.stderr
 
 
 def test_a_missing_model_or_data_is_4_and_names_it(nmt, tmp_path):

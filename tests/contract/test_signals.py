@@ -38,6 +38,12 @@ def test_work_that_has_looked_ends_as_it_likes():
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
+def test_a_signal_after_the_first_is_quiet():
+    work = f"{SEND}\n    signals.received\n    time.sleep(1)\n    {SEND}\n    time.sleep(0.2)"
+    done = ended(f"with Signals() as signals:\n    {work}\nprint('done')")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
 def test_a_block_that_is_held_is_completed_first():
     work = "with signals.held():\n        time.sleep(1.5)\n        print('saved', flush=True)\n    time.sleep(50)"
     done = ended(f"with Signals() as signals:\n    {SEND}\n    {work}\n")
@@ -69,3 +75,21 @@ def test_a_rank_whose_launcher_has_ended_does_not_begin(tmp_path):
     )
     assert done.returncode == 128 + signal.SIGTERM and not done.stdout
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("module", ["numpy", "numpy.linalg", "torch.functional"])
+def test_an_interrupt_while_torch_is_imported_ends_the_command(module):
+    program = """
+import importlib.abc, os, signal, sys
+class Interrupts(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == sys.argv[1]:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupts())
+from nmt.cli.main import main
+main(["translate", "--model", "none"])
+"""
+    done = subprocess.run([sys.executable, "-c", program, module], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGINT, "", "")

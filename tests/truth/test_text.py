@@ -19,6 +19,7 @@ from nmt.data.prepare import PrepareOptions
 from nmt.errors import ArtefactError, InputError, UserError
 from nmt.options import options_of
 from nmt.symbols import SYMBOLS, UNK
+from nmt.text import corpus as corpus_module
 from nmt.text import pipeline as pipeline_module
 from nmt.text.corpus import clean, decode_line, read_lines
 from nmt.text.pipeline import Pipeline, Side, SideSettings, TextPreparer
@@ -105,6 +106,16 @@ def test_encoded_surrogates_are_not_utf8(tmp_path):
     (tmp_path / "text").write_bytes(b"fine\nab\xed\xa0\x80\n")
     with pytest.raises(InputError, match=r"text:2:3: not UTF-8"):
         read_lines(tmp_path / "text")
+
+
+def test_a_text_without_line_ends_is_refused_before_it_fills_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus_module, "MAX_RAW_LINE_BYTES", 1 << 20)
+    for name, start in (("text", b""), ("text.sgm", b"<refset><seg>")):
+        (tmp_path / name).write_bytes(start + b"fits\n" + b"x" * (1 << 20) + b"\n")
+        with pytest.raises(InputError, match="more than 1 MiB without a line end"):
+            read_lines(tmp_path / name)
+    (tmp_path / "text").write_bytes(b"x" * ((1 << 20) - 1) + b"\n")
+    assert len(read_lines(tmp_path / "text")[0]) == (1 << 20) - 1
 
 
 def test_damaged_gzip_a_missing_file_and_a_folder_have_errors_of_their_own(tmp_path):

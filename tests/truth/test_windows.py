@@ -13,14 +13,15 @@ from pathlib import Path
 import pytest
 
 from nmt.errors import InputError, Interrupted, ResourceError
+from nmt.files import new_file
 from nmt.log import Bar
+from nmt.text.corpus import MAX_RAW_LINE_BYTES
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.results import Translation
-from nmt.translate.stream import new_output, translate_stream
+from nmt.translate.stream import translate_stream
 from nmt.translate.windows import (
     FIRST_WINDOW_LINES,
     MAX_WINDOW_BYTES,
-    UNLIMITED_LINE_BYTES,
     WINDOW_GROWTH,
     LineEstimate,
     growing,
@@ -88,7 +89,7 @@ def test_an_input_that_cannot_be_read_is_not_reported_as_an_output_that_cannot_b
         def read(self):
             raise OSError(errno.EIO, "Input/output error")
 
-    with pytest.raises(ResourceError, match="cannot be read: Input/output"), new_output(tmp_path / "out"):
+    with pytest.raises(ResourceError, match="cannot be read: Input/output"), new_file(tmp_path / "out"):
         list(windows(Broken(), repeat(1), 100, nothing))
     assert not list(tmp_path.iterdir())
 
@@ -121,7 +122,7 @@ def test_the_first_windows_are_small_and_a_large_text_has_hardly_more_of_them():
 
 def test_a_window_of_long_lines_is_full_before_it_fills_the_memory():
     lines = [b"x" * (i * 100_000 % 999_999) + b"\n" for i in range(40)]
-    found = list(windows(Pieces(*lines), repeat(2000), UNLIMITED_LINE_BYTES, nothing))
+    found = list(windows(Pieces(*lines), repeat(2000), MAX_RAW_LINE_BYTES, nothing))
     assert [line for window in found for line in window] == lines
     assert max(sum(map(len, window)) for window in found) < MAX_WINDOW_BYTES + 1_000_000
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -34,9 +34,11 @@ def losses(run: Path) -> list[float]:
     return [record["loss"] for record in records if "loss" in record]
 
 
-def start(arguments: list[str], devices: int = 2, **environment: str) -> subprocess.Popen[str]:
-    """`nmt train` over ranks, a process group of its own."""
-    command = [*NMT, *arguments, f"--devices={devices}"]
+def start(
+    arguments: list[str], devices: int = 2, before: Sequence[str] = (), **environment: str
+) -> subprocess.Popen[str]:
+    """`nmt train` over ranks, a process group of its own. before: a program that runs it"""
+    command = [*before, *NMT, *arguments, f"--devices={devices}"]
     own = {**ENVIRONMENT, **environment}
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=own, start_new_session=True)
 
@@ -307,6 +309,17 @@ def test_the_launcher_waits_for_a_leader_that_saves_and_ends_other_ranks(leader,
     assert launcher._wait(ranks, Signals(None)) == wanted
 
 
+def test_ranks_that_have_lost_the_signal_get_another(monkeypatch):
+    monkeypatch.setattr(launcher, "RESEND_SECONDS", 0.5)
+    ignores = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+    rank = subprocess.Popen([sys.executable, "-c", ignores], stdout=subprocess.PIPE)
+    with rank.stdout:
+        rank.stdout.readline()
+    with Signals(None) as signals:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert launcher._wait([rank], signals) == [-signal.SIGTERM]
+
+
 @pytest.mark.parametrize(
     ("message", "wanted"),
     [
@@ -339,7 +352,8 @@ def test_ranks_whose_launcher_was_killed_save_and_end_even_the_stopped_leader(un
 
 def test_what_is_wrong_for_all_ranks_is_told_once(undisturbed, data, tmp_path):
     shutil.copytree(undisturbed, tmp_path / "run")
-    code, told = ended(start([*train_arguments(data, tmp_path / "run", 40), "--lr=0.5"]))
+    ignoring = ["sh", "-c", "trap '' CHLD; exec \"$@\"", "sh"]  # a parent that does not want to know how processes end
+    code, told = ended(start([*train_arguments(data, tmp_path / "run", 40), "--lr=0.5"], before=ignoring))
     assert (code, told.count("\n")) == (2, 1) and "lr: 0.005 -> 0.5" in told
     code, told = ended(start(train_arguments(tmp_path / "none", tmp_path / "other", 40)))
     assert (code, told.count("\n")) == (4, 1) and "none" in told
@@ -405,7 +419,7 @@ def test_translations_shared_out_over_ranks_are_those_of_one_in_their_order(trai
     for told in (
         b"stdin:4:5: not UTF-8",
         b"stdin:5: cut to 50 tokens",
-        b"lines not UTF-8: 1, cut: 1, unknown tokens: 7\n",
+        b"lines: 1 not UTF-8, 1 cut, 7 with unknown tokens\n",
     ):
         assert alone.stderr.count(told) == shared.stderr.count(told) == 1
 

@@ -73,6 +73,8 @@ def test_a_line_that_is_too_long_is_named_and_the_others_are_scored(trained, sco
     assert "2 of 4 pairs have no score" in result.err.splitlines()[-1]
     assert score(trained, sources, targets).code == 0
     assert score(trained, [], []) == (0, "", "")
+    result = score(trained, ["ban", "b" * 513], ["x" * 513, "BAN"], "--max-length=8")
+    assert (result.code, result.out) == (5, "nan\nnan\n") and result.err.count("more than 512 characters") == 2
 
 
 @pytest.mark.parametrize("side", ["--source", "--target"])

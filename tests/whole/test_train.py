@@ -124,8 +124,10 @@ def test_a_first_update_that_is_given_up_leaves_nothing_to_go_on_from(data, tmp_
     assert run.returncode == 143 and not Checkpoints(tmp_path / "cut").all()
     assert "before the first update was made; nothing is saved" in (tmp_path / "cut/train.log").read_text()
     (tmp_path / "go").touch()
+    (tmp_path / "cut/metrics.jsonl").write_text("{}\n")  # as of updates before a kill -9
     for name in ("cut", "whole"):
-        assert call(*train_arguments(data, tmp_path / name, 10), *slow).code == 0
+        done = call(*train_arguments(data, tmp_path / name, 10), *slow)
+        assert (done.code, "no checkpoint was saved, and its updates are lost" in done.err) == (0, name == "cut")
     assert_same_run(tmp_path / "cut", tmp_path / "whole", 10)
 
 
@@ -421,7 +423,8 @@ def test_what_decides_the_learning_rate_or_the_scores_must_stay(data, tmp_path, 
 @pytest.mark.parametrize(
     "wrong",
     ["--threads=0", "--patience=0", "--max-updates=-5", "--clip-norm=-1", "--clip-norm=nan", "--keep-last=-1", "--seed=-1",
-     "--device=mps", "--device=cuda:99", "--bleu-tokenize=intll", "--valid-set=nope", "--best-by=luck", "--lr=inf", "--d-k=0"],
+     "--device=mps", "--device=cuda:99", "--bleu-tokenize=intll", "--valid-set=nope", "--best-by=luck", "--lr=inf", "--d-k=0",
+     "--output="],
 )  # fmt: skip
 def test_wrong_values_are_told_before_anything_is_done(wrong, data, tmp_path, capfd):
     capfd.readouterr()

@@ -607,7 +607,7 @@ def test_lines_with_unknown_words_are_counted_and_the_first_is_named(call, train
     told = call("translate", "--model", trained, tmp_path / "text").err.splitlines()
     assert len(told) == 2
     assert f"{tmp_path / 'text'}:2: the model's vocabulary lacks 2 of its 3 tokens" in told[0]
-    assert told[1].endswith("lines unknown tokens: 2")
+    assert told[1].endswith("lines: 2 with unknown tokens")
 
 
 @pytest.mark.parametrize(("key", "code"), [(b"\x04", 0), (b"\x03", 130)])
