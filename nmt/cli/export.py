@@ -113,6 +113,10 @@ def _export_ctranslate2(
         settings = options.quantization, lines, dev, options.threads, signals.check
         export = export_ctranslate2(loaded, output, *settings)
     log.info(f"{output}: {options.model[0]} for CTranslate2, {options.quantization}")
+    worst = max(export.agreements, key=lambda agreement: agreement.different)
+    if worst.different:
+        lines = f"{worst.different:,} of {worst.lines:,} lines ({worst.search})"
+        log.warn(f"{output}: translates {lines} otherwise than the model does; measure BLEU before you use it")
     if options.json:
         print_json({"output": one_line(options.output), "quantization": options.quantization, **asdict(export)})
     else:
