@@ -115,8 +115,8 @@ def _export_ctranslate2(
     log.info(f"{output}: {options.model[0]} for CTranslate2, {options.quantization}")
     worst = max(export.agreements, key=lambda agreement: agreement.different)
     if worst.different:
-        lines = f"{worst.different:,} of {worst.lines:,} lines ({worst.search})"
-        log.warn(f"{output}: translates {lines} otherwise than the model does; measure BLEU before you use it")
+        share = f"{worst.different:,} of {worst.lines:,} lines ({worst.search})"
+        log.warn(f"{output}: translates {share} otherwise than the model does; measure BLEU before you use it")
     if options.json:
         print_json({"output": one_line(options.output), "quantization": options.quantization, **asdict(export)})
     else:

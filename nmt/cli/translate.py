@@ -44,7 +44,7 @@ class FileOptions:
         aliases=("m", "path", "models"),
     )
     input: tuple[str, ...] = opt(
-        (), "files to translate one after another, plain or compressed; - is stdin, which is also read without any file", aliases=("i",)
+        (), "files to translate one after another, plain or compressed; without one, or for -, stdin", aliases=("i",)
     )
     output: str = opt("-", "file for the translations; - is stdout", aliases=("o",))
 

@@ -55,7 +55,9 @@ def read_request(line: str, form: Form) -> Request:
     text, *others = (part.strip() for part in line.split(DIVIDER))
     if form == "phrases":
         return Request(text, phrases=tuple(filter(None, others)))
-    return Request(text, prefix=" ".join(others))
+    if len(others) > 1:
+        return Request("", error=f"{len(others)} times {DIVIDER}, where one divides a text from its prefix")
+    return Request(text, prefix="".join(others))
 
 
 def _read_json(line: str) -> Request:

@@ -521,6 +521,7 @@ def test_a_name_is_described_without_its_kind_where_it_has_one(call, trained):
     assert call("describe", "noam").out == call("describe", "schedule", "noam").out
     assert call("describe", "transformer-tiny").out == call("describe", "preset", "transformer-tiny").out
     assert call("describe", trained).out == call("describe", "folder", trained).out
+    assert "; after update 40" in call("describe", trained).out
     ambiguous = call("describe", "rnnsearch")
     assert ambiguous.code == 2
     assert "`nmt describe model rnnsearch` or `nmt describe preset rnnsearch`" in ambiguous.err
