@@ -101,6 +101,10 @@ class Cliff(Schedule):
 
 
 def pytest_configure() -> None:
+    heed_signals()
+
+
+def heed_signals() -> None:
     """Take signals as a command in a terminal does, also where nohup or a shell's `&` has them ignored."""
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:

@@ -25,7 +25,7 @@ from typing import IO, Final
 TESTS: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS))
 from compiled import compiled  # noqa: E402 - in that folder
-from conftest import NMT, TINY, WORDS, small_disk, small_model, write_corpus  # noqa: E402
+from conftest import NMT, TINY, WORDS, heed_signals, small_disk, small_model, write_corpus  # noqa: E402
 from ranks import ranks_of  # noqa: E402
 
 from nmt.report.status import METRICS_FILE  # noqa: E402
@@ -265,6 +265,7 @@ def main() -> int:
     arguments.add_argument("--lines", type=int, default=10_000_000, help="to translate")
     arguments.add_argument("--seed", type=int, default=1, help="of the faults")
     given = arguments.parse_args()
+    heed_signals()  # the commands inherit what is ignored
     wrong: list[str] = []
     with tempfile.TemporaryDirectory(prefix="nmt-soak-") as folder:
         wrong += train(Path(folder), given.hours, given.seed) if given.hours else []
