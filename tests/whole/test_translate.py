@@ -575,7 +575,7 @@ def test_json_lines_keep_their_further_fields_and_a_line_that_is_no_object_is_na
     assert "source:4: not translated: not JSON" in messages
     assert all(f"source:{number}: not translated: not an object with a source" in messages for number in (5, 6))
     assert "source:9: not translated: a line without words" in messages
-    assert messages.endswith("lines not translated: 5\n")  # and no zeros
+    assert messages.endswith("lines: 5 not translated\n")  # and no zeros
 
 
 def test_several_files_are_translated_as_one_after_another(call, trained, tmp_path):
