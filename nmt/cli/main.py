@@ -78,6 +78,7 @@ def main(argv: list[str] | None = None) -> None:
     if isinstance(sys.stderr, TextIOWrapper):
         sys.stderr.reconfigure(errors="backslashreplace")
     code = _close_stdout(run(arguments))
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a further Ctrl-C ends the process without a traceback
     try:
         sys.stderr.flush()
     except OSError:

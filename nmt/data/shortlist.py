@@ -81,7 +81,7 @@ class Shortlist:
             or starts.shape != (sizes[0] + 1,)
             or starts[0] != 0
             or starts[-1] != len(shortlist.tokens)
-            or (np.diff(starts) < 0).any()
+            or (starts[1:] < starts[:-1]).any()  # a difference may wrap around
         ):
             raise ArtefactError(f"{quoted(path)}: not a shortlist: its rows do not fit together")
         if any(((ids < 0) | (ids >= sizes[1])).any() for ids in (shortlist.tokens, shortlist.frequent)):

@@ -32,7 +32,7 @@ def parse_period(text: str) -> tuple[float, str]:
 
     Raises ValueError for any other text.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([uem]?)", text.strip())
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([uem]?)", text.strip(), re.ASCII)
     if match is None or float(match[1]) <= 0:
         raise ValueError(f"'{text}': not a period (give 500u for updates, 1e for epochs or 10m for minutes)")
     count, unit = float(match[1]), match[2] or "u"

@@ -22,7 +22,7 @@ from nmt.checkpoint import (
     write_tensors,
 )
 from nmt.dist import full_tensor
-from nmt.errors import DivergedError, ResourceError
+from nmt.errors import DivergedError, ResourceError, quoted
 from nmt.files import to_json
 from nmt.log import log
 from nmt.runs import TRAINING
@@ -153,6 +153,8 @@ def _write(
 ) -> None:
     """Write a checkpoint, and delete those that are not to be kept; nothing of `run` that an update changes is read."""
     refuse_not_finite(weights, path)
+    if not path.parent.is_dir():  # a new one would be a run without lock and settings, which another could enter
+        raise ResourceError(f"{quoted(path.parent)}: was moved or removed while the run goes on (move it back)")
     run.report.sync()
     with new_folder(path, "checkpoint", facts, size_of(weights) + size_of(tensors)) as folder:
         write_model(folder, weights, run.facts, run.data.pipeline)

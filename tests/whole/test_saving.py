@@ -77,6 +77,24 @@ def test_two_failed_saves_in_a_row_are_warnings_and_the_third_ends_the_run(
     assert [update_of(path) for path in Checkpoints(tmp_path / "run").all()] == kept
 
 
+def test_a_run_that_was_moved_is_told_and_no_other_takes_its_name(data, tmp_path, call, monkeypatch):
+    written = saving._write
+
+    def write(run, path, *rest):
+        if run.folder.exists() and update_of(path) == 20:
+            run.folder.rename(tmp_path / "moved")
+        written(run, path, *rest)
+
+    monkeypatch.setattr(saving, "_write", write)
+    done = call(*train_arguments(data, tmp_path / "run", 100))
+    assert done.code == 5 and f"{tmp_path}/run/checkpoints: was moved or removed while the run goes on" in done.err
+    assert not (tmp_path / "run/checkpoints").exists()
+    monkeypatch.undo()
+    call(*train_arguments(data, tmp_path / "whole", 30))
+    assert call(*train_arguments(data, tmp_path / "moved", 30)).code == 0
+    assert (tmp_path / "moved/metrics.jsonl").read_bytes() == (tmp_path / "whole/metrics.jsonl").read_bytes()
+
+
 def test_metrics_that_cannot_be_written_are_a_failed_save(data, tmp_path, call, monkeypatch):
     left, flush = iter(range(2)), Report.offset
 
