@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from nmt.errors import ArtefactError, UserError, expecting, naming, quoted, storage_error
-from nmt.locks import holder_of
+from nmt.locks import open_without_following
 
 TEMPORARY_ENDING: Final = ".partial"
 MAX_NAME: Final = 200  # bytes of a file's name in that of its temporary, which must not exceed 255
@@ -131,9 +131,12 @@ def _new_locked_file(path: Path, folder: int) -> tuple[str, BinaryIO]:
         with contextlib.ExitStack() as undo:
             undo.callback(_remove, name, folder)
             file = undo.enter_context(os.fdopen(handle, "wb"))
-            with contextlib.suppress(OSError):  # held for a moment by a process that looks for unused files
+            is_taken = False
+            try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(handle).st_nlink:  # that process has not removed it
+            except OSError as error:  # a file system may have no locks
+                is_taken = error.errno in (errno.EAGAIN, errno.EACCES)  # by a process that removes it as unused
+            if not is_taken and os.fstat(handle).st_nlink:
                 undo.pop_all()
                 return name, file
 
@@ -145,13 +148,18 @@ def _remove(name: str, folder: int) -> None:
 
 
 def _remove_unused(path: Path) -> None:
-    """Remove the temporaries of a file whose writers were killed."""
+    """Remove the temporaries of a file whose writers were killed, each while its lock is held: no writer begins with it."""
     start = _start_of_temporaries(path)
     for unused in path.parent.glob(glob.escape(start) + "*" + TEMPORARY_ENDING):
-        is_own = unused.name.startswith(f"{start}{os.getpid()}-")  # a look at its lock would end it
-        with contextlib.suppress(OSError):  # of another user
-            if not is_own and not unused.is_dir() and holder_of(unused) is None:
-                unused.unlink(missing_ok=True)
+        if unused.name.startswith(f"{start}{os.getpid()}-"):  # a look at its lock would end it
+            continue
+        with contextlib.suppress(OSError):  # in use, or of another user
+            if unused.is_symlink():
+                unused.unlink()
+                continue
+            with open(unused, "r+b", opener=open_without_following) as file:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                unused.unlink()
 
 
 @contextlib.contextmanager
