@@ -25,7 +25,16 @@ from nmt.errors import (
     quoted,
     storage_error,
 )
-from nmt.files import TEMPORARY_ENDING, keep_permissions, parse_json, read_bytes, read_json, sha256, to_json
+from nmt.files import (
+    TEMPORARY_ENDING,
+    keep_permissions,
+    parse_json,
+    read_bytes,
+    read_json,
+    remove_unless_locked,
+    sha256,
+    to_json,
+)
 from nmt.locks import LOCK, Lock, holder_of
 from nmt.log import log
 from nmt.version import __version__
@@ -38,6 +47,7 @@ KIND_NAMES: Final = {  # in messages
     "model": "a model (nmt average)",
     "ctranslate2": "a model for CTranslate2 (nmt export)",
 }
+METRICS: Final = "metrics.jsonl"  # which only a run has
 MAX_NAME_BYTES: Final = 255  # of a file, with its folder
 REPAIR: Final = "make the folder again, or copy it again"
 REPLACED_ENDING: Final = ".replaced.partial"  # of a folder's name while its successor takes its place
@@ -52,11 +62,11 @@ def check_output(folder: Path, kind: str, overwrite: bool) -> None:
         place = "a mount point" if os.path.ismount(folder) else "the working directory"
         raise UserError(f"{quoted(folder)}: is {place}, which cannot be replaced (name a folder in it)")
     if not folder.exists() or not any(path.name != LOCK for path in folder.iterdir()):
-        if folder.absolute().parent.name == "checkpoints" and (folder.absolute().parents[1] / "metrics.jsonl").exists():
+        if folder.absolute().parent.name == "checkpoints" and (folder.absolute().parents[1] / METRICS).exists():
             raise UserError(f"{quoted(folder)}: is among the checkpoints of a run (name a folder elsewhere)")
         return
     if not (folder / MANIFEST).exists():
-        what = "is a run (nmt train)" if (folder / "metrics.jsonl").exists() else "holds files that nmt did not write"
+        what = "is a run (nmt train)" if (folder / METRICS).exists() else "holds files that nmt did not write"
         raise UserError(f"{quoted(folder)}: {what} (name another folder)")
     if not overwrite:
         raise UserError(f"{quoted(folder)}: already there (name another folder, or give --overwrite)")
@@ -251,8 +261,7 @@ def remove_leftovers(parent: Path) -> None:
     for path in sorted(parent.glob(".*" + TEMPORARY_ENDING)):
         with removing(path):
             if path.is_symlink() or not path.is_dir():
-                if holder_of(path) is None:
-                    path.unlink()
+                remove_unless_locked(path)
             elif path.name.endswith(REPLACED_ENDING):
                 _finish_replacement(path, parent / path.name[1 : -len(REPLACED_ENDING)])
             elif path.name.endswith(REMOVED_ENDING):

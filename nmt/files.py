@@ -148,18 +148,29 @@ def _remove(name: str, folder: int) -> None:
 
 
 def _remove_unused(path: Path) -> None:
-    """Remove the temporaries of a file whose writers were killed, each while its lock is held: no writer begins with it."""
+    """Remove the temporaries of a file whose writers were killed."""
     start = _start_of_temporaries(path)
     for unused in path.parent.glob(glob.escape(start) + "*" + TEMPORARY_ENDING):
-        if unused.name.startswith(f"{start}{os.getpid()}-"):  # a look at its lock would end it
-            continue
-        with contextlib.suppress(OSError):  # in use, or of another user
-            if unused.is_symlink():
-                unused.unlink()
-                continue
-            with open(unused, "r+b", opener=open_without_following) as file:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                unused.unlink()
+        is_own = unused.name.startswith(f"{start}{os.getpid()}-")  # a look at its lock would end it
+        with contextlib.suppress(OSError):  # of another user
+            if not is_own:
+                remove_unless_locked(unused)
+
+
+def remove_unless_locked(path: Path) -> None:
+    """Remove a temporary file, or a link in its place, unless a writer has locked it.
+
+    It is removed while its lock is held here: a writer that has just made it takes another, and none begins with it.
+    """
+    if path.is_symlink():
+        path.unlink()
+        return
+    with open(path, "rb", buffering=0, opener=open_without_following) as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return
+        path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -180,7 +191,7 @@ def new_output(path: Path, needed: int | None = None) -> Iterator[BinaryIO]:
 
 
 def _is_stream(path: Path) -> bool:
-    """Whether a path leads to what cannot be replaced: a device, a pipe, or an open descriptor, as /dev/stdout does."""
+    """Whether the path of no folder leads to what cannot be replaced: a device, a pipe, an open descriptor as /dev/stdout."""
     try:
         mode = path.stat().st_mode
     except OSError:  # there is none, or opening it tells why
@@ -189,7 +200,7 @@ def _is_stream(path: Path) -> bool:
         if os.path.realpath(path.parent).startswith("/proc/"):
             return True
         path = path.parent / path.readlink()
-    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+    return not stat.S_ISREG(mode)
 
 
 def _at_end(path: str, _flags: int) -> int:

@@ -65,18 +65,14 @@ def _wait(ranks: "Sequence[Popen[bytes]]", signals: Signals) -> list[int]:
     Where one fails, the others get SIGTERM. Some time after that, or after a rank was stopped or the leader has ended, they
     get SIGKILL, except the leader, which gets SIGTERM: it ends by itself in time, unless a checkpoint is being written.
     """
-    is_passed_on, is_terminated, deadline, killed = False, False, math.inf, set()
-    resend_at = math.inf
+    is_terminated, deadline, killed = False, math.inf, set()
+    send_at = 0.0  # the next time that a signal is passed on
     while None in (codes := [process.poll() for process in ranks]):
-        if not is_passed_on and (number := signals.received) is not None:
-            is_passed_on, resend_at = True, time.monotonic() + RESEND_SECONDS
+        if (number := signals.received) is not None and time.monotonic() > send_at:
             for process in ranks:
-                process.send_signal(number)
+                process.send_signal(signal.SIGTERM if send_at else number)  # a library may have swallowed the first
                 process.send_signal(signal.SIGCONT)  # one that is stopped would never receive it
-        if time.monotonic() > resend_at:  # a library may have swallowed an interrupt
-            resend_at = time.monotonic() + RESEND_SECONDS
-            for process in ranks:
-                process.terminate()
+            send_at = time.monotonic() + RESEND_SECONDS
         ended_early = {*codes} - {None, 0}
         has_failed = bool(ended_early - {*STOPPED_CODES})
         if deadline == math.inf and (codes[0] is not None or ended_early):

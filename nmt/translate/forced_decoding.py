@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from nmt.batch import flatten, make_batch, pad_rows
 from nmt.data.batching import micro_batches
+from nmt.data.encode import LengthFilter
 from nmt.device import device_of
 from nmt.models.base import Model, Scorer, prepared_scorer
 from nmt.signals import StopCheck
 from nmt.symbols import BOS, EOS, PAD
-from nmt.text.pipeline import CHARACTERS_PER_TOKEN, Pipeline
+from nmt.text.pipeline import Pipeline
 from nmt.translate.results import NOT_FINITE, Failure, ForcedDecoding, PairScore
 
 LOGIT_CHUNK_ROWS: Final = 1024  # logits of more positions never exist at once
@@ -108,26 +109,17 @@ def score(
 
     A line without tokens is the sentence of EOS alone, on either side.
     max_tokens, check, advance: see `target_log_probs`; a pair that fails counts too
-    max_length: tokens of a line; a pair with a longer one fails, as one with CHARACTERS_PER_TOKEN times as many characters
+    max_length: tokens of a line; a pair with a longer one fails, and one that `LengthFilter` finds too long
     """
-    max_characters = CHARACTERS_PER_TOKEN * max_length
-    is_long = np.array(
-        [max(map(len, pair)) > max_characters for pair in zip(sources, targets, strict=True)], dtype=bool
-    )
-    texts = (
-        ["" if too_long else text for text, too_long in zip(side, is_long, strict=True)] for side in (sources, targets)
-    )  # the long ones are not encoded
-    source, target = pipeline.source.encode_batch(next(texts)), pipeline.target.encode_batch(next(texts))
+    limits = LengthFilter(max_length=max_length)
+    source = pipeline.source.encode_batch(limits.without_long(sources))
+    target = pipeline.target.encode_batch(limits.without_long(targets))
     source_ids, target_ids = source.rows(), target.rows()
     lengths = np.maximum(source.lengths, target.lengths)
-    results: list[PairScore | Failure] = [
-        Failure(
-            f"more than {max_characters:,} characters on a side"
-            if too_long
-            else f"{length:,} tokens on a side (--max-length)"
-        )
-        for length, too_long in zip(lengths, is_long, strict=True)
-    ]
+    is_long = np.array([*map(max, map(len, sources), map(len, targets))], dtype=np.int64) > limits.max_characters
+    results: list[PairScore | Failure] = [Failure(f"{length:,} tokens on a side (--max-length)") for length in lengths]
+    for i in np.flatnonzero(is_long).tolist():
+        results[i] = Failure(f"more than {limits.max_characters:,} characters on a side")
     short = np.flatnonzero((lengths <= max_length) & ~is_long).tolist()
     short_ids = [source_ids[i] for i in short], [target_ids[i] for i in short]
     advance(len(sources) - len(short))

@@ -12,6 +12,12 @@ CUT: Final = "cut"
 UNKNOWN_TOKENS: Final = "unknown tokens"
 RETRIED: Final = "retried"
 NOT_TRANSLATED: Final = "not translated"
+COUNTED: Final = {  # kinds whose lines are counted at the end, each with what is said of them
+    NOT_UTF8: NOT_UTF8,
+    CUT: CUT,
+    UNKNOWN_TOKENS: f"with {UNKNOWN_TOKENS}",
+    NOT_TRANSLATED: NOT_TRANSLATED,
+}
 
 
 class RateLimitedWarnings:
@@ -59,9 +65,7 @@ class LineWarnings:
 
     def log_counts(self) -> None:
         """Log how many lines of each kind there were, if any."""
-        counts = {kind: self._kinds[kind].count for kind in (NOT_UTF8, CUT, UNKNOWN_TOKENS, NOT_TRANSLATED)}
+        counts = {words: self._kinds[kind].count for kind, words in COUNTED.items()}
         if any(counts.values()):
-            named = ", ".join(
-                f"{count:,} {'with ' * (kind == UNKNOWN_TOKENS)}{kind}" for kind, count in counts.items() if count
-            )
+            named = ", ".join(f"{count:,} {words}" for words, count in counts.items() if count)
             log.warn(f"{self.place}: lines: {named}")

@@ -186,8 +186,10 @@ def windows(source: Source, sizes: Iterator[int], max_line_bytes: int, check: St
         except OSError as error:  # otherwise taken for an error of the output
             name = "the text" if error.filename is None else quoted(error.filename)
             raise ResourceError(f"{name}: cannot be read: {error.strerror or error}") from error
-        check()
-        for line in splitter.feed(chunk) if chunk else splitter.end():
+        ended = splitter.feed(chunk) if chunk else splitter.end()
+        if chunk and not ended:  # a line may have no end
+            check()
+        for line in ended:
             lines.append(line)
             num_bytes += len(line)
             if len(lines) == size or num_bytes >= MAX_WINDOW_BYTES:

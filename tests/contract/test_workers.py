@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from ranks import children_of
 
 from nmt.data import workers
 from nmt.data.learn import SubwordSettings, learn_apart
@@ -74,19 +75,16 @@ def test_a_signal_ends_workers_that_somebody_stopped():
     wait_until(lambda: not multiprocessing.active_children())
 
 
-def children(parent: int) -> list[int]:
-    return [int(number) for number in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
-
-
 def is_stopped(process: int) -> bool:
     return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def test_workers_that_somebody_stopped_end_with_their_parent():
     program = "from test_workers import *; list(in_order(stop_itself, [1, 2], 2, Signals()))"
-    with subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parent) as process:
-        wait_until(lambda: sum(map(is_stopped, children(process.pid))) == 2)
-        stopped = [child for child in children(process.pid) if is_stopped(child)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    with subprocess.Popen([sys.executable, "-c", program], env=environment) as process:
+        wait_until(lambda: sum(map(is_stopped, children_of(process.pid))) == 2)
+        stopped = [child for child in children_of(process.pid) if is_stopped(child)]
         process.kill()
     wait_until(lambda: not any(Path(f"/proc/{child}").exists() for child in stopped))
 
@@ -119,18 +117,18 @@ def test_a_signal_ends_the_pool_of_a_worker_that_was_lost_within_a_result():
 @pytest.mark.parametrize("moment", ["while it reads", "while it learns"])
 def test_a_learning_process_that_somebody_stopped_is_told_and_ended(moment, monkeypatch):
     monkeypatch.setattr(workers, "MAX_IDLE_SECONDS", 1.0)
-    before = set(children(os.getpid()))
+    before = set(children_of(os.getpid()))
 
     def texts():
         yield ["aa bb"]
-        for child in set(children(os.getpid())) - before:
+        for child in set(children_of(os.getpid())) - before:
             os.kill(child, signal.SIGSTOP)
         if moment == "while it reads":
             yield ["aa bb"] * 100_000  # more than a pipe holds
 
     with pytest.raises(ResourceError, match="were they stopped"):
         learn_apart(texts(), SubwordSettings("bpe", 20, 1.0, False), Signals(), "text")
-    assert not set(children(os.getpid())) - before
+    assert not set(children_of(os.getpid())) - before
 
 
 def test_closing_the_results_ends_the_workers():

@@ -120,6 +120,16 @@ def test_the_first_windows_are_small_and_a_large_text_has_hardly_more_of_them():
     assert next(growing(5)) == 5
 
 
+def test_a_line_without_end_is_interrupted_and_a_text_of_lines_is_not_asked_at_each_piece():
+    def interrupt():
+        raise Interrupted(signal.SIGTERM)
+
+    with pytest.raises(Interrupted):
+        list(windows(Pieces(*repeat(b"x", 10)), repeat(2000), 5, interrupt))
+    lines = [b"x\n"] * 10
+    assert [line for window in windows(Pieces(*lines), repeat(3), 5, interrupt) for line in window] == lines
+
+
 def test_a_window_of_long_lines_is_full_before_it_fills_the_memory():
     lines = [b"x" * (i * 100_000 % 999_999) + b"\n" for i in range(40)]
     found = list(windows(Pieces(*lines), repeat(2000), MAX_RAW_LINE_BYTES, nothing))

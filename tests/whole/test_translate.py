@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import ENVIRONMENT, NMT, WORDS, wait_for, write_corpus
+from ranks import children_of
 
 import nmt.cli.drawings
 from nmt.checkpoint import load_model
@@ -885,10 +886,9 @@ def replicas(trained, tmp_path):
     source.write_bytes(corpus(20_000))
     flags = f"--input={source}", "--replicas=2", "--batch-tokens=40"
     process = start(trained, *flags, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     try:
-        wait_for(lambda: len(children.read_text().split()) == 2, process, 60)
-        yield process, [int(number) for number in children.read_text().split()]
+        wait_for(lambda: len(children_of(process.pid)) == 2, process, 60)
+        yield process, children_of(process.pid)
     finally:
         process.kill()
         process.communicate()
