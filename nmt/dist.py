@@ -9,10 +9,11 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from nmt.errors import Interrupted, RankFailed, ResourceError, UserError, one_line, quoted
 from nmt.signals import signal_at_end_of_parent
@@ -27,6 +28,7 @@ WAITED: Final = "waited"
 ENDED: Final = " ended "
 UNREACHABLE: Final = "rank 0, where all ranks meet, cannot be reached"
 CONNECTION_LOST: Final = ("closed", "reset", "broken pipe")  # in a message; a peer that ends with unread data resets
+Result = TypeVar("Result")
 NETWORK_ERRORS: Final = ("gloo", "nccl", "process group", "pair closure", "connection closed", "connection reset")
 
 
@@ -37,6 +39,7 @@ class World:
         self.rank, self.size, self.local_rank, self.local_size = rank, size, local_rank, local_size
         self.leads = rank == 0  # and so writes and logs
         self._store: Any = None
+        self._seconds = 0.0  # to wait for an answer of the store at most
 
     @classmethod
     def from_environment(cls) -> "World":
@@ -55,13 +58,17 @@ class World:
             return
         import torch.distributed as dist
 
-        timeout, meeting = timedelta(minutes=minutes), timedelta(minutes=max(minutes, MIN_START_MINUTES))
-        try:
+        self._seconds, meeting = 60 * minutes, timedelta(minutes=max(minutes, MIN_START_MINUTES))
+
+        def join() -> None:
             self._store = _store(self, meeting)
             self._store.set(f"here/{self.rank}", "")
             self._store.wait([f"here/{rank}" for rank in range(self.size)], meeting)
-            backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
+            backend, timeout = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", timedelta(minutes=minutes)
             dist.init_process_group(backend, store=self._store, rank=self.rank, world_size=self.size, timeout=timeout)
+
+        try:
+            self._ask_store(join, 2 * meeting.total_seconds())
             yield
         except Exception as error:
             raise self._ended(error) from error
@@ -86,24 +93,25 @@ class World:
 
     def _leave(self, reason: str) -> None:
         """Tell the other ranks why this one ends."""
-        with suppress(RuntimeError, AttributeError):
-            self._store.set(f"left/{self.rank}", reason)
+        with suppress(RuntimeError, AttributeError, TimeoutError):
+            _within(ANSWER_SECONDS, lambda: self._store.set(f"left/{self.rank}", reason))
 
     def _leader_left(self) -> bool:
         """Whether the leader ended and told why; its store may have ended with it."""
         try:
-            self._store.wait(["left/0"], timedelta(seconds=1))
+            _within(ANSWER_SECONDS, lambda: self._store.wait(["left/0"], timedelta(seconds=1)))
             return True
         except (RuntimeError, AttributeError) as error:
             return "time" not in str(error).lower()
+        except TimeoutError:
+            return False
 
     def _missing(self, message: str) -> Exception:
-        """The error for a missing rank. A thread asks for it, because an unreachable store may never answer."""
-        answers: list[str | RankFailed] = []
-        thread = threading.Thread(target=lambda: answers.append(self._ask()), daemon=True)
-        thread.start()
-        thread.join(2 * ANSWER_SECONDS)
-        answer = answers[0] if answers else UNREACHABLE
+        """The error for a missing rank."""
+        try:
+            answer = _within(2 * ANSWER_SECONDS, self._ask)
+        except TimeoutError:
+            answer = UNREACHABLE
         if isinstance(answer, RankFailed) or ENDED in answer:
             _let_others_end_first()
         if isinstance(answer, RankFailed):
@@ -130,28 +138,41 @@ class World:
         absent = [f"rank {rank} does not answer" for rank in keys if rank not in left]
         return "; ".join([*ended, *absent]) or "the connection was lost"
 
+    # These raise RuntimeError when the store is gone, and ResourceError when it does not answer.
+
     def post(self, key: str, content: bytes) -> None:
-        """Store content for another rank to fetch. Raises RuntimeError when the store is gone."""
-        self._store.set(key, content)
+        """Store content for another rank to fetch."""
+        self._ask_store(lambda: self._store.set(key, content))
 
     def posted(self, key: str) -> bool:
-        """Whether a rank posted content that nobody fetched. Raises RuntimeError when the store is gone."""
-        return bool(self._store.check([key]))
+        """Whether a rank posted content that nobody fetched."""
+        return self._ask_store(lambda: bool(self._store.check([key])))
 
     def fetch(self, key: str, seconds: float) -> bytes | None:
         """Take the content that a rank posted; None if there is none within `seconds`."""
+
+        def take() -> bytes | None:
+            try:
+                if seconds:
+                    self._store.wait([key], timedelta(seconds=seconds))
+                elif not self._store.check([key]):
+                    return None
+            except RuntimeError as error:
+                if "time" in str(error).lower():
+                    return None
+                raise
+            content: bytes = self._store.get(key)
+            self._store.delete_key(key)
+            return content
+
+        return self._ask_store(take, seconds)
+
+    def _ask_store(self, call: Callable[[], Result], seconds: float = 0.0) -> Result:
+        """The result of a call to the store. seconds: that the call itself waits"""
         try:
-            if seconds:
-                self._store.wait([key], timedelta(seconds=seconds))
-            elif not self._store.check([key]):
-                return None
-        except RuntimeError as error:
-            if "time" in str(error).lower():
-                return None
-            raise
-        content: bytes = self._store.get(key)
-        self._store.delete_key(key)
-        return content
+            return _within(self._seconds + seconds, call)
+        except TimeoutError:
+            raise ResourceError(f"rank {self.rank} waited in vain: {UNREACHABLE}") from None
 
     def sum(self, tensor: Any) -> None:
         """Sum a tensor over all ranks, in place; all ranks get the same bits."""
@@ -231,6 +252,23 @@ def _terminate_after(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(PARENT_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _within(seconds: float, call: Callable[[], Result]) -> Result:
+    """The result of a call, which a thread makes: torch waits without limit for a store that has become unreachable.
+
+    Raises TimeoutError if it takes longer, and what the call raises.
+    """
+    future: Future[Result] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, name="store", daemon=True).start()
+    return future.result(seconds)
 
 
 def _let_others_end_first() -> None:

@@ -33,7 +33,7 @@ from nmt.runs import TRAINING, Checkpoints  # noqa: E402
 
 DISK_BYTES: Final = 200_000_000
 MEAN_SECONDS: Final = 25.0  # between faults: a start takes ten of them
-END_SECONDS: Final = 180.0  # that processes may take to end: ranks wait for each other for two minutes when they start
+END_SECONDS: Final = 300.0  # that processes may take to end: after slow imports ranks wait two minutes for each other
 STOPPED_MINUTES: Final = 0.2  # of --timeout
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 ENDED_BY_SIGNAL: Final = frozenset(128 + number for number in SIGNALS)

@@ -12,10 +12,11 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import forks
 import pytest
 from conftest import ENVIRONMENT, NMT, SLOW, SLOW_UPDATE, TINY, train_arguments, wait_for
 from ranks import ranks_of
-from torch.distributed import DistNetworkError
+from torch.distributed import DistNetworkError, TCPStore
 
 import nmt.cli.launch as launcher
 from nmt.artefact import Artefact
@@ -23,6 +24,7 @@ from nmt.dist import LAUNCHER, World
 from nmt.errors import RankFailed, ResourceError
 from nmt.locks import Lock
 from nmt.signals import Signals
+from nmt.train.update import ASK_SECONDS
 from nmt.translate.distributed import ranges
 
 DRY = ["--dropout=0"]  # its draws are of the rank and the micro-batch
@@ -34,11 +36,14 @@ def losses(run: Path) -> list[float]:
     return [record["loss"] for record in records if "loss" in record]
 
 
+FORKING = [sys.executable, str(Path(forks.__file__))]  # nmt whose ranks are forks, and spare themselves the imports
+
+
 def start(
-    arguments: list[str], devices: int = 2, before: Sequence[str] = (), **environment: str
+    arguments: list[str], devices: int = 2, program: Sequence[str] = FORKING, **environment: str
 ) -> subprocess.Popen[str]:
-    """`nmt train` over ranks, a process group of its own. before: a program that runs it"""
-    command = [*before, *NMT, *arguments, f"--devices={devices}"]
+    """`nmt train` over ranks, a process group of its own. program: that runs it"""
+    command = [*program, *arguments, f"--devices={devices}"]
     own = {**ENVIRONMENT, **environment}
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=own, start_new_session=True)
 
@@ -154,6 +159,7 @@ def undisturbed(data, tmp_path_factory) -> Path:
 FAULTS = (  # each with the update, the exit code and the message; the last two save that update
     ("kill", 16, 5, r"rank 1 \(process \d+\) ended by signal 9"),
     ("stop", 16, 5, "rank [02] waited in vain: rank 1 does not answer"),
+    ("stop the leader", 16, 5, "rank [12] waited in vain: rank 0, where all ranks meet, cannot be reached"),
     ("raise", 16, 2, r"nmt: error: plug-in .*held.py:\d+ failed: ArithmeticError: on purpose"),
     ("term", 16, 143, "stopped by signal 15"),
     ("stop, then term", 18, 143, "stopped by signal 15"),
@@ -166,13 +172,18 @@ def test_a_lost_rank_ends_all_with_its_name_and_the_run_goes_on_bit_for_bit(undi
     for fault, update, code, message in FAULTS:
         for name in ("go", "rank-0", "rank-1", "rank-2"):
             (tmp_path / name).unlink(missing_ok=True)
-        more = ["--timeout=0.1"] if fault == "stop" else ["--no-quiet"] if "term" in fault else []
+        more = ["--timeout=0.1"] if fault in ("stop", "stop the leader") else ["--no-quiet"] if "term" in fault else []
         settings = {"HELD_AT": str(update), **({"RAISES": "1"} if fault == "raise" else {})}
         process = start([*arguments, *more], 3, PLACE=str(tmp_path), **settings)
         ranks = when_held(process, tmp_path)
         assert not outside_loopback([process.pid, *ranks.values()])
+        if fault == "stop the leader":
+            time.sleep(ASK_SECONDS)  # until the others ask the leader's store, which no longer answers
         if fault != "raise":
-            os.kill(ranks[1], {"kill": signal.SIGKILL, "term": signal.SIGTERM}.get(fault, signal.SIGSTOP))
+            os.kill(
+                ranks["leader" not in fault],
+                {"kill": signal.SIGKILL, "term": signal.SIGTERM}.get(fault, signal.SIGSTOP),
+            )
         if fault == "stop, then term":
             process.terminate()
         (tmp_path / "go").touch()
@@ -336,6 +347,31 @@ def test_a_leader_that_ended_is_not_told_again_and_one_that_is_silent_is(message
     assert type(world._ended(DistNetworkError(message))) is wanted
 
 
+STORE = """
+import time
+from torch.distributed import TCPStore
+store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+store.set("job/1", "text")
+print(store.port, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_store_that_stops_answering_ends_each_question_within_the_timeout():
+    with subprocess.Popen([sys.executable, "-c", STORE], stdout=subprocess.PIPE, text=True) as process:
+        world = World(rank=1, size=2)
+        world._store, world._seconds = TCPStore("127.0.0.1", int(process.stdout.readline())), 0.3
+        assert world.fetch("job/1", 0.1) == b"text" and world.fetch("job/1", 0.1) is None
+        process.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        for question in (lambda: world.posted("stop"), lambda: world.fetch("job/1", 0.1)):
+            with pytest.raises(ResourceError, match=r"rank 1 waited in vain: rank 0, .*, cannot be reached"):
+                question()
+        assert not world._leader_left() and "cannot be reached" in str(world._missing("timed out"))
+        assert time.monotonic() < began + 40
+        process.kill()
+
+
 def test_ranks_whose_launcher_was_killed_save_and_end_even_the_stopped_leader(undisturbed, data, tmp_path):
     arguments = held_arguments(data, tmp_path / "run", tmp_path / "held.py")
     process = start(arguments, 3, PLACE=str(tmp_path))
@@ -353,7 +389,7 @@ def test_ranks_whose_launcher_was_killed_save_and_end_even_the_stopped_leader(un
 def test_what_is_wrong_for_all_ranks_is_told_once(undisturbed, data, tmp_path):
     shutil.copytree(undisturbed, tmp_path / "run")
     ignoring = ["sh", "-c", "trap '' CHLD; exec \"$@\"", "sh"]  # a parent that does not want to know how processes end
-    code, told = ended(start([*train_arguments(data, tmp_path / "run", 40), "--lr=0.5"], before=ignoring))
+    code, told = ended(start([*train_arguments(data, tmp_path / "run", 40), "--lr=0.5"], program=[*ignoring, *NMT]))
     assert (code, told.count("\n")) == (2, 1) and "lr: 0.005 -> 0.5" in told
     code, told = ended(start(train_arguments(tmp_path / "none", tmp_path / "other", 40)))
     assert (code, told.count("\n")) == (4, 1) and "none" in told
@@ -362,8 +398,8 @@ def test_what_is_wrong_for_all_ranks_is_told_once(undisturbed, data, tmp_path):
 def test_what_fails_while_the_interpreter_ends_does_not_fail_a_rank(data, tmp_path):
     (tmp_path / "plug.py").write_text("import atexit, os\nif 'RANK' in os.environ:\n    atexit.register(os.abort)\n")
     arguments = [*train_arguments(data, tmp_path / "run", 10), f"--plugin={tmp_path / 'plug.py'}"]
-    assert ended(start(arguments)) == (0, "")
-    code, told = ended(start([*arguments, "--lr=0.5"]))
+    assert ended(start(arguments, program=NMT)) == (0, "")
+    code, told = ended(start([*arguments, "--lr=0.5"], program=NMT))
     assert (code, told.count("\n")) == (2, 1)
 
 
