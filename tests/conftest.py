@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from forks import forget_plugins, served
 
 from nmt import registry
 from nmt.cli.main import run
@@ -168,15 +170,7 @@ def as_before() -> Iterator[None]:
     """Undo --quiet and --plugin after each test, since tests share a process."""
     yield
     log.quiet = False
-    shelf = registry._shelf
-    outside = [
-        entry for entry in (*shelf.parts.values(), *shelf.presets.values()) if not entry.place.startswith("nmt.")
-    ]
-    for entry in outside:
-        sys.modules.pop(entry.place, None)
-    shelf.plugins, shelf.broken, shelf.entry_points_loaded = {}, {}, False
-    shelf.parts = {key: entry for key, entry in shelf.parts.items() if entry not in outside}
-    shelf.presets = {name: preset for name, preset in shelf.presets.items() if preset not in outside}
+    forget_plugins()
 
 
 @pytest.fixture(scope="session")
@@ -231,6 +225,17 @@ def nmt() -> Callable[..., subprocess.CompletedProcess[bytes]]:
         return subprocess.run(command, capture_output=True, env=environment, timeout=240, **given)  # type: ignore[call-overload]
 
     return run_process
+
+
+@pytest.fixture(scope="session")
+def forked_nmt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A program that runs `nmt` without the seconds that its imports take, for scripts of many commands."""
+    folder = tmp_path_factory.mktemp("forks")
+    with served(folder / "socket") as words:
+        program = folder / "nmt"
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        program.chmod(0o755)
+        yield program
 
 
 class CommandResult(NamedTuple):

@@ -16,5 +16,6 @@ def ranks_of(process: "subprocess.Popen[str]") -> dict[int, int]:
     for child in children_of(process.pid):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
             words = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+            words.append(Path(f"/proc/{child}/comm").read_bytes())  # of a rank that is a fork
             found |= {int(word[5:]): child for word in words if word.startswith(b"RANK=")}
     return found

@@ -331,12 +331,14 @@ def test_an_interrupted_fetch_is_continued(server, tmp_path, fetch, number):
 # The recipes
 
 
+@pytest.fixture(autouse=True)
+def commands(forked_nmt: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NMT", str(forked_nmt))
+
+
 def run(recipe: str, folder: Path, *flags: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """Run a recipe with its work in FOLDER/work; flags go to nmt train."""
-    command = folder / "nmt"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "from nmt.cli.main import main; main()" "$@"\n')
-    command.chmod(0o755)
-    own = {"NMT": str(command), "PYTHON": sys.executable, "WORK": str(folder / "work"), "OMP_NUM_THREADS": "1"}
+    own = {"PYTHON": sys.executable, "WORK": str(folder / "work"), "OMP_NUM_THREADS": "1"}
     environment = {**os.environ, **own, **settings}
     script = RECIPES / (recipe if recipe.endswith(".sh") else f"{recipe}/run.sh")
     return subprocess.run([script, *flags], env=environment, capture_output=True, text=True)

@@ -14,24 +14,25 @@ nmt() {
         prepare) set -- "$@" --vocab-size 300 ;;
         train) set -- "$@" --max-updates 8 --batch-tokens 200 --save-every 2u --valid-every 4u --threads 1 ;;
     esac
-    "$PYTHON" -c 'from nmt.cli.main import main; main()' "$@"
+    "$NMT" "$@"
 }
-python() { "$PYTHON" "$@" --train 400 --test 10; }
+python() { "$PYTHON" "$@" --train 400 --valid 20 --test 10; }
 set -euo pipefail
 """
 
 
-def test_the_commands_of_the_tutorial_run_in_their_order(tmp_path):
+def test_the_commands_of_the_tutorial_run_in_their_order(tmp_path, forked_nmt):
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     commands = "".join(code_blocks(TEXT))
-    environment = {**ENVIRONMENT, "PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    paths = os.pathsep.join([str(ROOT), *sys.path])
+    environment = {**ENVIRONMENT, "NMT": str(forked_nmt), "PYTHON": sys.executable, "PYTHONPATH": paths}
     done = subprocess.run(
         ["bash", "-c", SHELL + commands], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     assert "BLEU = " in done.stdout
     lines = {file.name: len(file.read_text().split("\n")) - 1 for file in tmp_path.glob("*.out")}
-    assert lines == {"test.out": 10, "valid.out": 300}
+    assert lines == {"test.out": 10, "valid.out": 20}
     assert (tmp_path / "look.html").exists() and (tmp_path / "model-int8/manifest.json").exists()
 
     [program] = code_blocks(TEXT, "python")

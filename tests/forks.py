@@ -1,0 +1,214 @@
+"""Commands of nmt as forks of a process that has imported it: the imports take longer than the work of most tests.
+
+python forks.py WORDS...           is `nmt WORDS...`, whose ranks are forks of it
+python forks.py --serve SOCKET     starts a fork for each `ask_fork.py SOCKET WORDS...`, until its stdin is closed
+
+Processes have the parents, signals, descriptors and environment that they have otherwise.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import pkgutil
+import select
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+TESTS: Final = Path(__file__).parent
+OF_RANKS: Final = ("torch._dynamo", "nmt.train.trainer")  # modules that they import
+SET_NAME: Final = 15  # PR_SET_NAME of linux/prctl.h
+
+
+class Fork:
+    """A process that runs a function and ends with the code that it returns; with the methods of Popen that nmt calls."""
+
+    def __init__(self, work: Callable[[], int]) -> None:
+        self.returncode: int | None = None
+        sys.stdout.flush()
+        self.pid = os.fork()
+        if not self.pid:
+            _end(work)
+
+    def poll(self) -> int | None:
+        return self._wait(os.WNOHANG)
+
+    def wait(self) -> int:
+        return self._wait(0) or 0
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _wait(self, options: int) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, options)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+
+def _end(work: Callable[[], int]) -> NoReturn:
+    """Run a function in a fork, which never returns to what its parent was doing."""
+    code = 1
+    try:
+        code = work()
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(ValueError, OSError):
+                stream.flush()
+        os._exit(code)
+
+
+def run_command(words: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run a command in this process, a fork, as if it had just been started."""
+    from nmt.cli.main import main
+
+    os.environ.clear()
+    os.environ.update(environment)
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE}:
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    forget_plugins()
+    main([*words])
+    return 0
+
+
+def forget_plugins() -> None:
+    """Undo `--plugin`: remove all parts that are not of nmt."""
+    from nmt import registry
+
+    shelf = registry._shelf
+    outside = [
+        entry for entry in (*shelf.parts.values(), *shelf.presets.values()) if not entry.place.startswith("nmt.")
+    ]
+    for entry in outside:
+        sys.modules.pop(entry.place, None)
+    shelf.plugins, shelf.broken, shelf.entry_points_loaded = {}, {}, False
+    shelf.parts = {key: entry for key, entry in shelf.parts.items() if entry not in outside}
+    shelf.presets = {name: preset for name, preset in shelf.presets.items() if preset not in outside}
+
+
+def start_rank(
+    command: Sequence[str], env: Mapping[str, str], pass_fds: Sequence[int], start_new_session: bool
+) -> Fork:
+    """Popen of nmt.cli.launch: `python -m nmt WORDS...` as a fork of this process."""
+
+    def rank() -> int:
+        assert start_new_session
+        os.setsid()
+        keep = {0, 1, 2, *pass_fds}
+        for number in map(int, os.listdir("/proc/self/fd")):
+            if number not in keep:
+                with contextlib.suppress(OSError):  # that of the listing
+                    os.close(number)
+        _set_name(f"RANK={env['RANK']}")
+        return run_command(command[3:], env)
+
+    return Fork(rank)
+
+
+def _set_name(name: str) -> None:
+    """The name of this process in /proc."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(SET_NAME, name.encode())
+
+
+def launch() -> None:
+    """Be `nmt`, and start its ranks as forks."""
+    for name in OF_RANKS:
+        importlib.import_module(name)
+    from nmt.cli import launch as launcher
+    from nmt.cli.main import main
+
+    launcher.Popen = start_rank  # type: ignore[misc,assignment]
+    main()
+
+
+def serve(address: str) -> None:
+    """Start a fork for each request; see `ask_fork.py`. All of nmt is imported, and what it imports when it is needed."""
+    import nmt
+
+    names = [module.name for module in pkgutil.walk_packages(nmt.__path__, "nmt.") if "__main__" not in module.name]
+    for name in (*names, *OF_RANKS, "sacrebleu", "sacremoses"):
+        importlib.import_module(name)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(address)
+        listener.listen()
+        print(flush=True)
+        while True:
+            ready, _, _ = select.select([listener, 0], [], [])
+            if 0 in ready:
+                return
+            connection, _ = listener.accept()
+            with connection:
+                Fork(lambda: _answer(connection))  # noqa: B023 - the fork has it at once
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+
+
+def _answer(connection: socket.socket) -> int:
+    """Run the command of a request. Its signals are passed on, and it is killed when the one who asked has ended."""
+    content, streams, _, _ = socket.recv_fds(connection, 1 << 20, 3)
+    request = json.loads(content)
+
+    def command() -> int:
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        connection.close()
+        for number, name in enumerate(("stdin", "stdout", "stderr")):
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+        os.chdir(request["folder"])
+        return run_command(request["words"], request["environment"])
+
+    started = Fork(command)
+    for stream in streams:
+        os.close(stream)
+    exit_of = os.pidfd_open(started.pid)
+    while True:
+        ready, _, _ = select.select([connection, exit_of], [], [])
+        if exit_of in ready:
+            connection.sendall(str(started.wait()).encode())
+            return 0
+        number = connection.recv(1)
+        started.send_signal(number[0] if number else signal.SIGKILL)
+        if not number:
+            return started.wait() and 0
+
+
+@contextlib.contextmanager
+def served(address: Path) -> Iterator[list[str]]:
+    """A server of forks at a socket; gives the words that run `nmt` as its fork."""
+    command = [sys.executable, __file__, "--serve", str(address)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as server:
+        assert server.stdin and server.stdout
+        assert server.stdout.readline() == b"\n"
+        yield [sys.executable, "-S", "-E", str(TESTS / "ask_fork.py"), str(address)]
+        server.stdin.close()
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # of ranks, for which torch reads it too early
+    if sys.argv[1] == "--serve":
+        serve(sys.argv[2])
+    else:
+        launch()
