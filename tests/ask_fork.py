@@ -12,8 +12,8 @@ from pathlib import Path
 
 connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 connection.connect(sys.argv[1])
-request = {"words": sys.argv[2:], "folder": str(Path.cwd()), "environment": dict(os.environ)}
-socket.send_fds(connection, [json.dumps(request).encode()], [0, 1, 2])
+asked = {"words": sys.argv[2:], "folder": str(Path.cwd()), "environment": dict(os.environ), "process": os.getpid()}
+socket.send_fds(connection, [json.dumps(asked).encode()], [0, 1, 2])
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
     signal.signal(number, lambda number, _frame: connection.sendall(bytes([number])))
 code = int(connection.recv(16))

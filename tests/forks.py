@@ -1,9 +1,8 @@
 """Commands of nmt as forks of a process that has imported it: the imports take longer than the work of most tests.
 
-python forks.py WORDS...           is `nmt WORDS...`, whose ranks are forks of it
-python forks.py --serve SOCKET     starts a fork for each `ask_fork.py SOCKET WORDS...`, until its stdin is closed
+python forks.py SOCKET     starts a fork for each `ask_fork.py SOCKET WORDS...`, until its stdin is closed
 
-Processes have the parents, signals, descriptors and environment that they have otherwise.
+Signals, descriptors and environment are those of `nmt WORDS...`. The ranks of a command are forks of it.
 """
 
 import contextlib
@@ -22,7 +21,8 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 TESTS: Final = Path(__file__).parent
-OF_RANKS: Final = ("torch._dynamo", "nmt.train.trainer")  # modules that they import
+OTHER_MODULES: Final = ("torch._dynamo", "sacrebleu", "sacremoses")  # that commands import when they need them
+ASKED_BY: Final = "ASKED_BY"  # variable with the process number of `ask_fork.py`
 SET_NAME: Final = 15  # PR_SET_NAME of linux/prctl.h
 
 
@@ -117,7 +117,7 @@ def start_rank(
             if number not in keep:
                 with contextlib.suppress(OSError):  # that of the listing
                     os.close(number)
-        _set_name(f"RANK={env['RANK']}")
+        _set_name(f"RANK={env['RANK']}@{env[ASKED_BY]}")
         return run_command(command[3:], env)
 
     return Fork(rank)
@@ -130,24 +130,14 @@ def _set_name(name: str) -> None:
     ctypes.CDLL(None).prctl(SET_NAME, name.encode())
 
 
-def launch() -> None:
-    """Be `nmt`, and start its ranks as forks."""
-    for name in OF_RANKS:
-        importlib.import_module(name)
-    from nmt.cli import launch as launcher
-    from nmt.cli.main import main
-
-    launcher.Popen = start_rank  # type: ignore[misc,assignment]
-    main()
-
-
 def serve(address: str) -> None:
-    """Start a fork for each request; see `ask_fork.py`. All of nmt is imported, and what it imports when it is needed."""
+    """Start a fork for each request; see `ask_fork.py`."""
     import nmt
 
     names = [module.name for module in pkgutil.walk_packages(nmt.__path__, "nmt.") if "__main__" not in module.name]
-    for name in (*names, *OF_RANKS, "sacrebleu", "sacremoses"):
+    for name in (*names, *OTHER_MODULES):
         importlib.import_module(name)
+    sys.modules["nmt.cli.launch"].Popen = start_rank  # type: ignore[attr-defined]
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(address)
         listener.listen()
@@ -177,7 +167,7 @@ def _answer(connection: socket.socket) -> int:
         for number, name in enumerate(("stdin", "stdout", "stderr")):
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
         os.chdir(request["folder"])
-        return run_command(request["words"], request["environment"])
+        return run_command(request["words"], {**request["environment"], ASKED_BY: str(request["process"])})
 
     started = Fork(command)
     for stream in streams:
@@ -197,7 +187,7 @@ def _answer(connection: socket.socket) -> int:
 @contextlib.contextmanager
 def served(address: Path) -> Iterator[list[str]]:
     """A server of forks at a socket; gives the words that run `nmt` as its fork."""
-    command = [sys.executable, __file__, "--serve", str(address)]
+    command = [sys.executable, __file__, str(address)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as server:
         assert server.stdin and server.stdout
@@ -208,7 +198,4 @@ def served(address: Path) -> Iterator[list[str]]:
 
 if __name__ == "__main__":
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # of ranks, for which torch reads it too early
-    if sys.argv[1] == "--serve":
-        serve(sys.argv[2])
-    else:
-        launch()
+    serve(sys.argv[1])

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import forks
 import pytest
 from conftest import ENVIRONMENT, NMT, SLOW, SLOW_UPDATE, TINY, train_arguments, wait_for
 from ranks import ranks_of
@@ -36,14 +35,18 @@ def losses(run: Path) -> list[float]:
     return [record["loss"] for record in records if "loss" in record]
 
 
-FORKING = [sys.executable, str(Path(forks.__file__))]  # nmt whose ranks are forks, and spare themselves the imports
+@pytest.fixture(autouse=True, scope="module")
+def commands(forked_nmt: Path) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NMT", str(forked_nmt))
+        yield
 
 
 def start(
-    arguments: list[str], devices: int = 2, program: Sequence[str] = FORKING, **environment: str
+    arguments: list[str], devices: int = 2, program: Sequence[str] = (), **environment: str
 ) -> subprocess.Popen[str]:
-    """`nmt train` over ranks, a process group of its own. program: that runs it"""
-    command = [*program, *arguments, f"--devices={devices}"]
+    """`nmt train` over ranks, a process group of its own. program: that runs it; none: forks"""
+    command = [*(program or [os.environ["NMT"]]), *arguments, f"--devices={devices}"]
     own = {**ENVIRONMENT, **environment}
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=own, start_new_session=True)
 
@@ -176,7 +179,8 @@ def test_a_lost_rank_ends_all_with_its_name_and_the_run_goes_on_bit_for_bit(undi
         settings = {"HELD_AT": str(update), **({"RAISES": "1"} if fault == "raise" else {})}
         process = start([*arguments, *more], 3, PLACE=str(tmp_path), **settings)
         ranks = when_held(process, tmp_path)
-        assert not outside_loopback([process.pid, *ranks.values()])
+        launchers = {int(Path(f"/proc/{pid}/stat").read_text().split()[3]) for pid in ranks.values()}
+        assert len(launchers) == 1 and not outside_loopback([*launchers, *ranks.values()])
         if fault == "stop the leader":
             time.sleep(ASK_SECONDS)  # until the others ask the leader's store, which no longer answers
         if fault != "raise":
@@ -357,7 +361,8 @@ time.sleep(60)
 """
 
 
-def test_a_store_that_stops_answering_ends_each_question_within_the_timeout():
+def test_a_store_that_stops_answering_ends_each_question_within_the_timeout(monkeypatch):
+    monkeypatch.setattr("nmt.dist.ANSWER_SECONDS", 0.5)
     with subprocess.Popen([sys.executable, "-c", STORE], stdout=subprocess.PIPE, text=True) as process:
         world = World(rank=1, size=2)
         world._store, world._seconds = TCPStore("127.0.0.1", int(process.stdout.readline())), 0.3
@@ -368,7 +373,7 @@ def test_a_store_that_stops_answering_ends_each_question_within_the_timeout():
             with pytest.raises(ResourceError, match=r"rank 1 waited in vain: rank 0, .*, cannot be reached"):
                 question()
         assert not world._leader_left() and "cannot be reached" in str(world._missing("timed out"))
-        assert time.monotonic() < began + 40
+        assert time.monotonic() < began + 20
         process.kill()
 
 
@@ -484,7 +489,7 @@ def test_a_reader_that_goes_away_and_bad_input_end_all_ranks_quietly(trained, nm
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_rank_that_is_lost_while_translating_is_named(number, trained):
-    command = [*NMT, *translating(trained, 2, "--timeout=0.1")]
+    command = [os.environ["NMT"], *translating(trained, 2, "--timeout=0.1")]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
     )
