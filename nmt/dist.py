@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Final, TypeVar
@@ -26,10 +26,12 @@ LAUNCHER: Final = "NMT_LAUNCHER"  # variable with the process number of `--devic
 LISTENER: Final = "NMT_LISTENER"  # variable with the descriptor of the store's socket, which that launcher has opened
 WAITED: Final = "waited"
 ENDED: Final = " ended "
+SLICE_SECONDS: Final = 1.0  # of a long wait: the time in which the process is stopped counts as one of them at most
 UNREACHABLE: Final = "rank 0, where all ranks meet, cannot be reached"
 CONNECTION_LOST: Final = ("closed", "reset", "broken pipe")  # in a message; a peer that ends with unread data resets
-Result = TypeVar("Result")
 NETWORK_ERRORS: Final = ("gloo", "nccl", "process group", "pair closure", "connection closed", "connection reset")
+
+_Result = TypeVar("_Result")
 
 
 class World:
@@ -40,6 +42,7 @@ class World:
         self.leads = rank == 0  # and so writes and logs
         self._store: Any = None
         self._seconds = 0.0  # to wait for an answer of the store at most
+        self._store_is_silent = False  # since it did not answer in time
 
     @classmethod
     def from_environment(cls) -> "World":
@@ -58,7 +61,7 @@ class World:
             return
         import torch.distributed as dist
 
-        self._seconds, meeting = 60 * minutes, timedelta(minutes=max(minutes, MIN_START_MINUTES))
+        self._seconds, meeting = max(60 * minutes, ANSWER_SECONDS), timedelta(minutes=max(minutes, MIN_START_MINUTES))
 
         def join() -> None:
             self._store = _store(self, meeting)
@@ -68,7 +71,7 @@ class World:
             dist.init_process_group(backend, store=self._store, rank=self.rank, world_size=self.size, timeout=timeout)
 
         try:
-            self._ask_store(join, 2 * meeting.total_seconds())
+            self._call_store(join, 2 * meeting.total_seconds())
             yield
         except Exception as error:
             raise self._ended(error) from error
@@ -83,7 +86,7 @@ class World:
             return self._missing(str(error).partition("\n")[0])
         if isinstance(error, RankFailed):
             _let_others_end_first()
-        elif not isinstance(error, Interrupted):
+        elif not isinstance(error, Interrupted) and not self._store_is_silent:
             code = error.code if isinstance(error, UserError) else 1
             self._leave(f"{code} {type(error).__name__}: {one_line(str(error))}")
             if isinstance(error, UserError) and not self.leads and self._leader_left():
@@ -138,15 +141,13 @@ class World:
         absent = [f"rank {rank} does not answer" for rank in keys if rank not in left]
         return "; ".join([*ended, *absent]) or "the connection was lost"
 
-    # These raise RuntimeError when the store is gone, and ResourceError when it does not answer.
-
     def post(self, key: str, content: bytes) -> None:
         """Store content for another rank to fetch."""
-        self._ask_store(lambda: self._store.set(key, content))
+        self._call_store(lambda: self._store.set(key, content))
 
     def posted(self, key: str) -> bool:
         """Whether a rank posted content that nobody fetched."""
-        return self._ask_store(lambda: bool(self._store.check([key])))
+        return self._call_store(lambda: bool(self._store.check([key])))
 
     def fetch(self, key: str, seconds: float) -> bytes | None:
         """Take the content that a rank posted; None if there is none within `seconds`."""
@@ -165,13 +166,17 @@ class World:
             self._store.delete_key(key)
             return content
 
-        return self._ask_store(take, seconds)
+        return self._call_store(take, seconds)
 
-    def _ask_store(self, call: Callable[[], Result], seconds: float = 0.0) -> Result:
-        """The result of a call to the store. seconds: that the call itself waits"""
+    def _call_store(self, call: Callable[[], _Result], seconds: float = 0.0) -> _Result:
+        """The result of a call to the store. seconds: that the call itself waits
+
+        Raises RuntimeError when the store is gone, and ResourceError when it does not answer.
+        """
         try:
             return _within(self._seconds + seconds, call)
         except TimeoutError:
+            self._store_is_silent = True
             raise ResourceError(f"rank {self.rank} waited in vain: {UNREACHABLE}") from None
 
     def sum(self, tensor: Any) -> None:
@@ -254,12 +259,12 @@ def _terminate_after(parent: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _within(seconds: float, call: Callable[[], Result]) -> Result:
+def _within(seconds: float, call: Callable[[], _Result]) -> _Result:
     """The result of a call, which a thread makes: torch waits without limit for a store that has become unreachable.
 
     Raises TimeoutError if it takes longer, and what the call raises.
     """
-    future: Future[Result] = Future()
+    future: Future[_Result] = Future()
 
     def work() -> None:
         try:
@@ -268,7 +273,11 @@ def _within(seconds: float, call: Callable[[], Result]) -> Result:
             future.set_exception(error)
 
     threading.Thread(target=work, name="store", daemon=True).start()
-    return future.result(seconds)
+    left = seconds
+    while left > 0 and not future.done():
+        wait([future], min(left, SLICE_SECONDS))
+        left -= SLICE_SECONDS
+    return future.result(0)
 
 
 def _let_others_end_first() -> None:

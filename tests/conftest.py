@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import random
-import shlex
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from forks import forget_plugins, served
+from forks import forget_plugins
 
 from nmt import registry
 from nmt.cli.main import run
@@ -225,17 +224,6 @@ def nmt() -> Callable[..., subprocess.CompletedProcess[bytes]]:
         return subprocess.run(command, capture_output=True, env=environment, timeout=240, **given)  # type: ignore[call-overload]
 
     return run_process
-
-
-@pytest.fixture(scope="session")
-def forked_nmt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A program that runs `nmt` without the seconds that its imports take, for scripts of many commands."""
-    folder = tmp_path_factory.mktemp("forks")
-    with served(folder / "socket") as words:
-        program = folder / "nmt"
-        program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
-        program.chmod(0o755)
-        yield program
 
 
 class CommandResult(NamedTuple):

@@ -1,29 +1,54 @@
 """Commands of nmt as forks of a process that has imported it: the imports take longer than the work of most tests.
 
-python forks.py SOCKET     starts a fork for each `ask_fork.py SOCKET WORDS...`, until its stdin is closed
+python forks.py FOLDER    starts a fork for each `ask_fork.py FOLDER/socket WORDS...`, until its stdin is closed
+FOLDER/nmt WORDS...       asks for one
 
-Signals, descriptors and environment are those of `nmt WORDS...`. The ranks of a command are forks of it.
+Streams, folder, environment and exit code are those of `nmt WORDS...`, and so are TERM, INT, HUP, USR1 and KILL. The ranks
+that a command starts are forks of it.
 """
 
+import atexit
 import contextlib
+import ctypes
+import functools
 import importlib
 import json
 import os
 import pkgutil
 import select
+import shlex
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
-TESTS: Final = Path(__file__).parent
 OTHER_MODULES: Final = ("torch._dynamo", "sacrebleu", "sacremoses")  # that commands import when they need them
+MAX_REQUEST_BYTES: Final = 1 << 20
 ASKED_BY: Final = "ASKED_BY"  # variable with the process number of `ask_fork.py`
 SET_NAME: Final = 15  # PR_SET_NAME of linux/prctl.h
+
+
+@functools.cache
+def forked_nmt() -> str:
+    """The path of a program that runs `nmt` as a fork. Its server starts with the first call, and ends with this process."""
+    folder = tempfile.mkdtemp(prefix="nmt-forks-")
+    server = subprocess.Popen(
+        [sys.executable, __file__, folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error", "TORCH_CPP_LOG_LEVEL": "ERROR"},
+        start_new_session=True,  # Ctrl-C reaches the commands once, by `ask_fork.py`
+    )
+    assert server.stdin and server.stdout
+    assert server.stdout.readline() == b"\n"
+    atexit.register(server.communicate)
+    return f"{folder}/nmt"
 
 
 class Fork:
@@ -81,7 +106,7 @@ def run_command(words: Sequence[str], environment: Mapping[str, str]) -> int:
 
     os.environ.clear()
     os.environ.update(environment)
-    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE}:
+    for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     forget_plugins()
@@ -104,6 +129,14 @@ def forget_plugins() -> None:
     shelf.presets = {name: preset for name, preset in shelf.presets.items() if preset not in outside}
 
 
+def close_all_but(kept: Sequence[int]) -> None:
+    """Close the descriptors of this process but stdin, stdout, stderr and some others."""
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number > 2 and number not in kept:
+            with contextlib.suppress(OSError):  # that of the listing
+                os.close(number)
+
+
 def start_rank(
     command: Sequence[str], env: Mapping[str, str], pass_fds: Sequence[int], start_new_session: bool
 ) -> Fork:
@@ -112,25 +145,14 @@ def start_rank(
     def rank() -> int:
         assert start_new_session
         os.setsid()
-        keep = {0, 1, 2, *pass_fds}
-        for number in map(int, os.listdir("/proc/self/fd")):
-            if number not in keep:
-                with contextlib.suppress(OSError):  # that of the listing
-                    os.close(number)
-        _set_name(f"RANK={env['RANK']}@{env[ASKED_BY]}")
+        close_all_but(pass_fds)
+        ctypes.CDLL(None).prctl(SET_NAME, f"RANK={env['RANK']}@{env[ASKED_BY]}".encode())
         return run_command(command[3:], env)
 
     return Fork(rank)
 
 
-def _set_name(name: str) -> None:
-    """The name of this process in /proc."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(SET_NAME, name.encode())
-
-
-def serve(address: str) -> None:
+def serve(folder: Path) -> None:
     """Start a fork for each request; see `ask_fork.py`."""
     import nmt
 
@@ -138,64 +160,56 @@ def serve(address: str) -> None:
     for name in (*names, *OTHER_MODULES):
         importlib.import_module(name)
     sys.modules["nmt.cli.launch"].Popen = start_rank  # type: ignore[attr-defined]
+    program, client = folder / "nmt", Path(__file__).with_name("ask_fork.py")
+    words = shlex.join([sys.executable, "-S", "-E", str(client), str(folder / "socket")])
+    program.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+    program.chmod(0o755)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(address)
+        listener.bind(str(folder / "socket"))
         listener.listen()
         print(flush=True)
-        while True:
-            ready, _, _ = select.select([listener, 0], [], [])
-            if 0 in ready:
-                return
+        while 0 not in (ready := select.select([listener, 0], [], [])[0]):
+            assert ready
             connection, _ = listener.accept()
             with connection:
-                Fork(lambda: _answer(connection))  # noqa: B023 - the fork has it at once
+                Fork(functools.partial(_answer, connection))
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
 
 
 def _answer(connection: socket.socket) -> int:
-    """Run the command of a request. Its signals are passed on, and it is killed when the one who asked has ended."""
-    content, streams, _, _ = socket.recv_fds(connection, 1 << 20, 3)
+    """Run the command of a request. Its signals are passed on, and it is killed when `ask_fork.py` has ended."""
+    content, streams, _, _ = socket.recv_fds(connection, MAX_REQUEST_BYTES, 3)
     request = json.loads(content)
 
     def command() -> int:
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
-            os.close(stream)
-        connection.close()
+        close_all_but([])
         for number, name in enumerate(("stdin", "stdout", "stderr")):
-            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+            setattr(sys, name, open(number, "w" if number else "r", 1, closefd=False))  # noqa: SIM115
         os.chdir(request["folder"])
         return run_command(request["words"], {**request["environment"], ASKED_BY: str(request["process"])})
 
     started = Fork(command)
     for stream in streams:
         os.close(stream)
-    exit_of = os.pidfd_open(started.pid)
-    while True:
-        ready, _, _ = select.select([connection, exit_of], [], [])
-        if exit_of in ready:
-            connection.sendall(str(started.wait()).encode())
-            return 0
+    end = os.pidfd_open(started.pid)
+    while end not in select.select([connection, end], [], [])[0]:
         number = connection.recv(1)
         started.send_signal(number[0] if number else signal.SIGKILL)
         if not number:
-            return started.wait() and 0
-
-
-@contextlib.contextmanager
-def served(address: Path) -> Iterator[list[str]]:
-    """A server of forks at a socket; gives the words that run `nmt` as its fork."""
-    command = [sys.executable, __file__, str(address)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as server:
-        assert server.stdin and server.stdout
-        assert server.stdout.readline() == b"\n"
-        yield [sys.executable, "-S", "-E", str(TESTS / "ask_fork.py"), str(address)]
-        server.stdin.close()
+            started.wait()
+            return 0
+    connection.sendall(str(started.wait()).encode())
+    while connection.recv(1):  # signals that came too late, until `ask_fork.py` has the code
+        pass
+    return 0
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # of ranks, for which torch reads it too early
-    serve(sys.argv[1])
+    try:
+        serve(Path(sys.argv[1]))
+    finally:
+        shutil.rmtree(sys.argv[1])

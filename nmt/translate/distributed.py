@@ -80,7 +80,7 @@ def leading(translator: Translator, world: World, seconds: float) -> Iterator[Sh
     try:
         yield SharedTranslator(translator, world, seconds)
     finally:
-        with suppress(RuntimeError):  # a worker that has ended already
+        with suppress(RuntimeError, ResourceError):  # a worker that has ended already, or a store that does not answer
             for rank in range(1, world.size):
                 world.post(f"job/{rank}", b"")
 

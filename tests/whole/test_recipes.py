@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 from conftest import small_disk
+from forks import forked_nmt
 from mirror_server import Server
 
 from nmt.locks import Lock
@@ -331,14 +332,9 @@ def test_an_interrupted_fetch_is_continued(server, tmp_path, fetch, number):
 # The recipes
 
 
-@pytest.fixture(autouse=True)
-def commands(forked_nmt: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NMT", str(forked_nmt))
-
-
 def run(recipe: str, folder: Path, *flags: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """Run a recipe with its work in FOLDER/work; flags go to nmt train."""
-    own = {"PYTHON": sys.executable, "WORK": str(folder / "work"), "OMP_NUM_THREADS": "1"}
+    own = {"NMT": forked_nmt(), "PYTHON": sys.executable, "WORK": str(folder / "work"), "OMP_NUM_THREADS": "1"}
     environment = {**os.environ, **own, **settings}
     script = RECIPES / (recipe if recipe.endswith(".sh") else f"{recipe}/run.sh")
     return subprocess.run([script, *flags], env=environment, capture_output=True, text=True)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 from conftest import ENVIRONMENT
+from forks import forked_nmt
 from pages import DOCUMENTS, ROOT, code_blocks
 
 TEXT = (DOCUMENTS / "tutorial.md").read_text()
@@ -21,11 +22,11 @@ set -euo pipefail
 """
 
 
-def test_the_commands_of_the_tutorial_run_in_their_order(tmp_path, forked_nmt):
+def test_the_commands_of_the_tutorial_run_in_their_order(tmp_path):
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     commands = "".join(code_blocks(TEXT))
     paths = os.pathsep.join([str(ROOT), *sys.path])
-    environment = {**ENVIRONMENT, "NMT": str(forked_nmt), "PYTHON": sys.executable, "PYTHONPATH": paths}
+    environment = {**ENVIRONMENT, "NMT": forked_nmt(), "PYTHON": sys.executable, "PYTHONPATH": paths}
     done = subprocess.run(
         ["bash", "-c", SHELL + commands], cwd=tmp_path, env=environment, capture_output=True, text=True
     )

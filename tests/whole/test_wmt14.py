@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ENVIRONMENT, small_disk
+from forks import forked_nmt
 from mirror_server import Server
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -22,10 +23,10 @@ SHORT = ["--max-updates=20", "--save-every=10u", "--valid-every=20u", "--threads
 
 pytestmark = pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
 
-# Runs a program and, the first time that a step is asked for, kills it when what the step makes is half there.
+# Runs a program the first time that a step is asked for, and kills it when what the step makes is half there; later another one.
 KILLER = """
 import glob, os, subprocess, sys, time
-marks, program, later, arguments = sys.argv[1], sys.argv[2].split("|"), sys.argv[3], sys.argv[4:]
+marks, program, later_program, arguments = sys.argv[1], sys.argv[2].split("|"), sys.argv[3], sys.argv[4:]
 HALF = {
     "fetch": "archives/training-parallel-nc-v9.tgz", "prepare": ".data.partial/train.source.bin",
     "train": "base/run/checkpoints/update-10/manifest.json", "average": "base/.model.partial/.lock",
@@ -33,7 +34,7 @@ HALF = {
 }
 step = next(name for name in HALF if any(name in word for word in arguments[:1]))
 mark = os.path.join(marks, step)
-process = subprocess.Popen([*([later] if os.path.exists(mark) else program), *arguments])
+process = subprocess.Popen([*([later_program] if os.path.exists(mark) else program), *arguments])
 if not os.path.exists(mark):
     while process.poll() is None and not glob.glob(os.path.join(os.environ["WORK"], HALF[step])):
         time.sleep(0.001)
@@ -61,17 +62,10 @@ def mirror(lang: str, tmp_path_factory) -> Path:
     return folder / "mirror"
 
 
-@pytest.fixture(autouse=True, scope="module")
-def commands(forked_nmt: Path) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NMT", str(forked_nmt))
-        yield
-
-
 def recipe(lang: str, mirror: Path, work: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     given = {
         **ENVIRONMENT, "MIRROR": str(mirror), "WORK": str(work), "LOCK": str(work.parent / "lock"), "WORKERS": "1",
-        "NMT": os.environ["NMT"], "PYTHON": sys.executable, "VOCAB_SIZE": "200", "LAST": "2", "APART": "0",
+        "NMT": forked_nmt(), "PYTHON": sys.executable, "VOCAB_SIZE": "200", "LAST": "2", "APART": "0",
         "FETCH": "--tries 1", "https_proxy": "http://127.0.0.1:9", "no_proxy": "127.0.0.1",  # no mirror but the one given
         **environment,
     }  # fmt: skip
@@ -108,12 +102,12 @@ def assert_same_results(one: Path, two: Path) -> None:
 
 
 @pytest.mark.parametrize("lang", ["de"], indirect=True)
-def test_killed_at_every_step_the_recipe_ends_in_the_very_same_result(lang, mirror, undisturbed, tmp_path, forked_nmt):
+def test_killed_at_every_step_the_recipe_ends_in_the_very_same_result(lang, mirror, undisturbed, tmp_path):
     killer, marks, work = tmp_path / "killer.py", tmp_path / "marks", tmp_path / "two/work"
     killer.write_text(KILLER)
     marks.mkdir()
     programs = {
-        "NMT": f"{sys.executable} {killer} {marks} {sys.executable}|-m|nmt {forked_nmt}",
+        "NMT": f"{sys.executable} {killer} {marks} {sys.executable}|-m|nmt {forked_nmt()}",
         "PYTHON": f"{tmp_path / 'python'}",
     }
     (tmp_path / "python").write_text(
