@@ -179,10 +179,8 @@ def test_a_lost_rank_ends_all_with_its_name_and_the_run_goes_on_bit_for_bit(undi
         if fault == "stop the leader":
             time.sleep(ASK_SECONDS)  # until the others ask the leader's store, which no longer answers
         if fault != "raise":
-            os.kill(
-                ranks["leader" not in fault],
-                {"kill": signal.SIGKILL, "term": signal.SIGTERM}.get(fault, signal.SIGSTOP),
-            )
+            lost = ranks[0 if fault == "stop the leader" else 1]
+            os.kill(lost, {"kill": signal.SIGKILL, "term": signal.SIGTERM}.get(fault, signal.SIGSTOP))
         if fault == "stop, then term":
             process.terminate()
         (tmp_path / "go").touch()
