@@ -20,7 +20,7 @@ __all__ = ["Part", "UserError", "__version__", "load", "opt", "options_class", "
 
 
 def __getattr__(name: str) -> Any:
-    """`nmt.load`, imported when it is first used, because it imports torch."""
+    """`nmt.load`, imported when it is first used, because it is slow to import."""
     if name == "load":
-        return importlib.import_module("nmt.translate.open").load
+        return importlib.import_module("nmt.translators").load
     raise AttributeError(f"module 'nmt' has no attribute '{name}'")

@@ -52,6 +52,13 @@ class CommonOptions:
     debug: bool = opt(False, "show the traceback of an error")
 
 
+def start_is_over() -> None:
+    """Start the garbage collector, which `main` has stopped; what is imported so far is left out."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
+
+
 def print_json(value: object) -> None:
     """Print a value as JSON."""
     sys.stdout.write(json_text(value))
@@ -96,6 +103,7 @@ class Command:
     positional: names of options that are given without a flag, in order
     preload: modules that `run` always needs. They are imported before the garbage collector starts, which would slow the
         import of torch by a fifth
+    ends_start: whether `run` itself calls `start_is_over`, after it has imported what its options need
     """
 
     name: str
@@ -105,6 +113,7 @@ class Command:
     kinds: Sequence[str] = ()
     positional: Sequence[str] = ()
     preload: Sequence[str] = ()
+    ends_start: bool = False
 
     @property
     def summary(self) -> str:
@@ -142,9 +151,8 @@ class Command:
         }
         for module in self.preload:
             importlib.import_module(module)
-        if not gc.isenabled():  # the start is over, see main
-            gc.freeze()
-            gc.enable()
+        if not self.ends_start:
+            start_is_over()
         return (self.run(options, Parts(parts, argv, table.taken)) if self.kinds else self.run(options)) or 0
 
 

@@ -6,13 +6,14 @@ from shutil import get_terminal_size
 from typing import Final, cast
 
 from nmt.cli.translations import Show
-from nmt.device import autocast
+from nmt.device import autocast, device_of
 from nmt.errors import UserError, quoted
 from nmt.files import check_file_name, write_output
 from nmt.log import log
 from nmt.models.base import Model
 from nmt.pictures.attention import AttentionMaps, attention_maps, check_picture, terminal_map, write_attention
 from nmt.pictures.beam_graph import GRAPH_ENDINGS, BeamGraph, beam_graph, check_search, graphs_json, graphs_page
+from nmt.translate.own_engine import OwnEngine
 from nmt.translate.requests import Request
 from nmt.translate.results import Translation
 from nmt.translate.translator import Translator
@@ -46,7 +47,7 @@ class Drawings:
     def beside(self, show: Show, translator: Translator) -> Show:
         """A `show` that draws too; raises UserError for a search that cannot be drawn."""
         if self.graph is not None:
-            check_search(translator.decoder)
+            check_search(_own(translator).decoder)
 
         def show_and_draw(number: int, request: Request, translation: Translation) -> str:
             try:
@@ -61,18 +62,17 @@ class Drawings:
         return show_and_draw
 
     def _draw(self, translator: Translator, request: Request, translation: Translation) -> None:
-        pipeline, scorer, [line] = translator.pipeline, translator.scorer, translator.encode([request])
+        pipeline, engine, [line] = translator.pipeline, _own(translator), translator.encode([request])
         source, target = line.source.tolist(), pipeline.target.in_reading_order(translation.candidates[0].tokens)
         if self._graphs_left:
             pieces = pipeline.source.piece, pipeline.target.piece
-            with autocast(translator.device, translator.precision):
-                graph = beam_graph(
-                    translator.decoder, scorer, translator.device, source, line.constraints, target, pieces
-                )
+            device = device_of(engine.scorer)
+            with autocast(device, engine.precision):
+                graph = beam_graph(engine.decoder, engine.scorer, device, source, line.constraints, target, pieces)
             self._graphs.append(graph)
             self._graphs_left -= 1
         if self._maps_left:
-            maps = attention_maps(cast(Model, scorer), pipeline, source, target)
+            maps = attention_maps(cast(Model, engine.scorer), pipeline, source, target)
             self._maps_left -= 1
             if self.on_terminal:
                 sys.stderr.write(terminal_map(maps, width=get_terminal_size().columns) + "\n")
@@ -85,3 +85,8 @@ class Drawings:
             write_output(self.graph, (graphs_page if is_page else graphs_json)(self._graphs).encode())
         if self.picture is not None:
             write_attention(self.picture, self._maps)
+
+
+def _own(translator: Translator) -> OwnEngine:
+    """The engine of a translator that was opened with `--engine own`, as drawings need it."""
+    return cast(OwnEngine, translator.engine)

@@ -63,6 +63,7 @@ class EvaluateOptions:
         minimum=0,
         maximum=1_000_000,
     )
+    engine: Literal["auto", "own", "ctranslate2"] = opt("auto", "with --model: what searches, as for nmt translate")
     batch_tokens: int | Literal["auto"] = opt(
         "auto", "with --model: source tokens of a batch, as for nmt translate", minimum=1
     )
@@ -205,18 +206,20 @@ def _warn_of_newstest2014(names: Sequence[str], num_lines: int) -> None:
 
 def _translate(options: EvaluateOptions, parts: Parts, model: str, source: System) -> System:
     """Translate the source lines with a model."""
-    from nmt.translate.open import open_translator
     from nmt.translate.options import TranslatorOptions
+    from nmt.translators import open_translator
 
-    settings = TranslatorOptions(batch_tokens=options.batch_tokens, device=options.device, replicas=1)
-    translator = open_translator([model], settings, parts.build("decoder"))
+    settings = TranslatorOptions(
+        engine=options.engine, batch_tokens=options.batch_tokens, device=options.device, replicas=1
+    )
+    translator = open_translator([model], settings, parts.by_kind["decoder"])
     language = translator.pipeline.target_lang
     if options.paper:
         check_language(options.target_lang or language)
-    log.detail(f"{model}: {translator.decoder.signature} on {translator.device}")
+    log.detail(f"{model}: {translator.engine.signature} on {translator.engine.device}")
     with Signals() as signals:
         lines, num_failed = translator.texts(source.lines, source.name, signals.check)
-    return System(model, lines, translator.decoder.signature, language, num_failed)
+    return System(model, lines, translator.engine.signature, language, num_failed)
 
 
 def _print_scores(

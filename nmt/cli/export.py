@@ -67,7 +67,7 @@ def run(options: ExportOptions) -> None:
     from nmt.artefact import check_output
     from nmt.checkpoint import load_model
     from nmt.device import use_threads
-    from nmt.export.comparison import import_ctranslate2
+    from nmt.translate.ctranslate2_engine import import_ctranslate2
 
     if options.format == "ctranslate2":
         import_ctranslate2()  # raises before any work

@@ -7,12 +7,13 @@ import stat
 import sys
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from itertools import combinations
 from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from nmt.cli.command import Command, Parts
+from nmt.cli.command import Command, Parts, start_is_over
 from nmt.cli.prompt import Prompt, is_terminal, is_typed
 from nmt.dist import MAX_WAIT_MINUTES, World
 from nmt.errors import UserError, quoted
@@ -83,10 +84,6 @@ class TranslateOptions(TranslatorOptions, FileOptions):
         maximum=MAX_PROCESSES,
     )
     timeout: float = opt(10.0, "minutes to wait for one of several devices", above=0, maximum=MAX_WAIT_MINUTES)
-    matmul: Literal["auto", "torch", "onednn", "numpy"] = opt(
-        "auto",
-        "library for float32 products on a CPU; auto: measured for each shape, when there is more than one batch",
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,6 +97,8 @@ class TranslateOptions(TranslatorOptions, FileOptions):
             )
         written = [(name, getattr(self, name)) for name in WRITTEN]
         read = (("input", STDIN if file == "-" else file) for file in self.input or ("-",))
+        if self.is_drawn and self.engine == "ctranslate2":
+            raise ValueError("--attention, --beam-graph: are drawn by our own engine (leave --engine out)")
         files = [(name, file) for name, file in [*read, *written] if file != "-"]
         for (name, file), (other, other_file) in combinations(files, 2):
             if other != "input" and None not in (file, other_file) and realpath(file) == realpath(other_file):
@@ -109,6 +108,10 @@ class TranslateOptions(TranslatorOptions, FileOptions):
             raise ValueError(
                 f"--output {quoted(self.output)}: translations are written uncompressed (leave --output out: `| gzip > FILE.gz`)"
             )
+
+    @property
+    def is_drawn(self) -> bool:
+        return self.attention is not None or self.beam_graph is not None
 
 
 def run(options: TranslateOptions, parts: Parts) -> int:
@@ -124,9 +127,7 @@ def run(options: TranslateOptions, parts: Parts) -> int:
         rank_flags = flags_of_each(options.devices, options.device, options.threads)
         return launch(options.devices, ["translate", *parts.argv, *rank_flags], "what was printed is whole lines")
     log.quiet |= not world.leads
-    from nmt.nn.matmul import using
-
-    with using(options.matmul), world.joined("cpu", options.timeout):  # ranks exchange text
+    with world.joined("cpu", options.timeout):  # ranks exchange text
         if world.leads:
             return _lead(options, parts, world)
         from nmt.translate.distributed import serve
@@ -137,12 +138,14 @@ def run(options: TranslateOptions, parts: Parts) -> int:
 
 
 def _open(options: TranslateOptions, parts: Parts, world: World) -> "Translator":
-    from nmt.translate.open import open_translator
+    from nmt.translators import open_translator
 
-    decoder = parts.build("decoder")
-    if options.input_form == "phrases" and not decoder.takes_phrases:
+    settings = replace(options, engine="own") if options.is_drawn else options
+    translator = open_translator(options.model, settings, parts.by_kind["decoder"], world)
+    if options.input_form == "phrases" and not translator.engine.takes_phrases:
         raise UserError("--input-form phrases: needs a search that takes phrases (give --decoder constrained-beam)")
-    return open_translator(options.model, options, decoder, world)
+    start_is_over()
+    return translator
 
 
 def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
@@ -154,17 +157,18 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
     for name in names:
         _check_text(name)
     drawings = None
-    if options.attention is not None or options.beam_graph is not None:
+    if options.is_drawn:
         from nmt.cli.drawings import Drawings
 
         drawings = Drawings(options.attention, options.beam_graph, options.attention_lines)
     translator = _open(options, parts, world)
     show = _show(options, translator)
     show = drawings.beside(show, translator) if drawings else show
-    device = f"{world.size} x {translator.device.type}" if world.size > 1 else f"{translator.device}"
-    batches = f"batches of {translator.batch_tokens:,} tokens"
+    engine = translator.engine
+    device = f"{world.size} x {engine.device.partition(':')[0]}" if world.size > 1 else engine.device
+    batches = f"batches of {engine.batch_tokens:,} tokens"
     models = " + ".join(options.model)
-    log.detail(f"{models}: {translator.decoder.signature} on {device}, {options.precision}, {batches}")
+    log.detail(f"{models}: {engine.signature} on {device}, {options.precision}, {batches}")
     shared = leading(translator, world, 60 * options.timeout) if world.size > 1 else nullcontext(translator)
     opened = new_output(Path(options.output)) if options.output != "-" else nullcontext(sys.stdout.buffer)
     began = time.monotonic()
@@ -210,9 +214,9 @@ def _show(options: TranslateOptions, translator: "Translator") -> "Show":
     printer = Printer(translator.pipeline.target, options.alignment, options.word_scores, options.raw_tokens)
     if options.json or options.input_form == "json":
         return printer.as_json
-    return printer.as_n_best if translator.n_best > 1 else printer.as_text
+    return printer.as_n_best if translator.engine.n_best > 1 else printer.as_text
 
 
 COMMAND = Command(
-    "translate", run.__doc__, TranslateOptions, run, kinds=("decoder",), positional=("input",), preload=("torch",)
+    "translate", run.__doc__, TranslateOptions, run, kinds=("decoder",), positional=("input",), ends_start=True
 )

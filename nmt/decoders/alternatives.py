@@ -9,7 +9,8 @@ from torch.nn.functional import pad
 
 from nmt import register
 from nmt.decoders.beam import Beam, Beams, Continuations
-from nmt.decoders.filters import Constraints, leave_only
+from nmt.decoders.filters import leave_only
+from nmt.decoders.hypothesis import Constraints
 from nmt.decoders.options import AlternativesOptions
 from nmt.symbols import PAD
 

@@ -5,36 +5,23 @@ Dimensions: B sentences, S source positions, W hypotheses per sentence, N = B * 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import torch
 from torch import Tensor
 
 from nmt.decoders.avoid import Target
-from nmt.decoders.filters import Constraints, Filters, Prefixes
+from nmt.decoders.filters import Filters, Prefixes
+from nmt.decoders.hypothesis import Constraints as Constraints
+from nmt.decoders.hypothesis import Hypothesis as Hypothesis
 from nmt.decoders.options import SearchOptions as SearchOptions
+from nmt.decoders.options import search_signature
 from nmt.errors import UserError
 from nmt.models.base import Scorer, prepared_scorer
-from nmt.options import as_dict
 from nmt.symbols import BOS, EOS
 from nmt.text.pipeline import Pipeline
 
 MIN_FINISHED_SHARE: Final = 1 / 8  # of a batch that is finished before it leaves: leaving copies the rest
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """A translation of a search.
-
-    tokens: ids without BOS and EOS
-    log_prob: natural log-probability of tokens and EOS under the Scorer
-    score: what the search ranks by, such as log_prob after a length penalty
-    """
-
-    tokens: list[int]
-    log_prob: float
-    score: float
 
 
 class Decoder(ABC):
@@ -95,9 +82,8 @@ class Decoder(ABC):
 
     @property
     def signature(self) -> str:
-        """The search and every option, printed beside a score: `beam|beam_size:4|alpha:0.6`."""
-        options = {} if self.options is None else as_dict(self.options)
-        return "|".join([self.part_name, *(f"{key}:{value}" for key, value in options.items())])
+        """See `search_signature`."""
+        return search_signature(self.part_name, self.options)
 
 
 def alive_sentences(finished: list[bool]) -> list[int] | None:

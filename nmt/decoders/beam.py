@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from nmt import register
-from nmt.decoders.base import Decoder, Hypothesis, alive_sentences
-from nmt.decoders.filters import Constraints, Filters, Prefixes
+from nmt.decoders.base import Decoder, alive_sentences
+from nmt.decoders.filters import Filters, Prefixes
+from nmt.decoders.hypothesis import Constraints, Hypothesis
 from nmt.decoders.options import BeamOptions
 from nmt.errors import UserError
 from nmt.models.base import Scorer

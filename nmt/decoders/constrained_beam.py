@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 
 from nmt import register
 from nmt.decoders.beam import Beam, Beams, Continuations
-from nmt.decoders.filters import Constraints
+from nmt.decoders.hypothesis import Constraints
 from nmt.decoders.options import BeamOptions
 from nmt.symbols import EOS
 

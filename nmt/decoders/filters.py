@@ -5,7 +5,6 @@ Dimensions: N hypotheses of all sentences, t tokens that each has so far, V voca
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -13,27 +12,9 @@ import torch
 from torch import Tensor
 
 from nmt.decoders.avoid import Automaton, Target
+from nmt.decoders.hypothesis import Constraints
 from nmt.decoders.options import SearchOptions
 from nmt.symbols import BOS, EOS, PAD, UNK
-
-
-@dataclass(frozen=True)
-class Constraints:
-    """What one request demands of a translation.
-
-    prefix: target ids that it begins with
-    phrases: sequences of target ids that it contains, in any order; a part of another phrase is contained in that one
-    avoid: texts that it does not contain as whole words, however they are cut into tokens
-    """
-
-    prefix: tuple[int, ...] = ()
-    phrases: tuple[tuple[int, ...], ...] = ()
-    avoid: tuple[str, ...] = ()
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of prefix and phrases."""
-        return len(self.prefix) + sum(map(len, self.phrases))
 
 
 class Prefixes(NamedTuple):
@@ -53,8 +34,7 @@ def token_limits(options: SearchOptions, source: Tensor, constraints: Sequence[C
     """The most tokens of a translation of each row of source (B, S); prefix and phrases are allowed on top."""
     lengths = ((source != PAD).sum(1) - 1).tolist()  # without EOS
     return [
-        max(options.min_length, int(options.max_len_a * length + options.max_len_b)) + constraint.num_tokens
-        for length, constraint in zip(lengths, constraints, strict=True)
+        options.limit(length) + constraint.num_tokens for length, constraint in zip(lengths, constraints, strict=True)
     ]
 
 

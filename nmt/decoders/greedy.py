@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from nmt import register
-from nmt.decoders.base import Decoder, Hypothesis, run_search
-from nmt.decoders.filters import Constraints, Filters
+from nmt.decoders.base import Decoder, run_search
+from nmt.decoders.filters import Filters
+from nmt.decoders.hypothesis import Constraints, Hypothesis
 from nmt.decoders.options import SearchOptions
 from nmt.models.base import Scorer
 

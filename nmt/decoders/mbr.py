@@ -13,8 +13,8 @@ import numpy as np
 from torch import Tensor
 
 from nmt import register, registry
-from nmt.decoders.base import Decoder, Hypothesis
-from nmt.decoders.filters import Constraints
+from nmt.decoders.base import Decoder
+from nmt.decoders.hypothesis import Constraints, Hypothesis
 from nmt.decoders.options import MbrOptions
 from nmt.decoders.sampling import Sampling
 from nmt.metrics.base import Metric

@@ -4,12 +4,18 @@ from dataclasses import replace
 from typing import Any, Final, Literal
 
 from nmt import opt, options_class, registry
-from nmt.options import Part, options_of, part
+from nmt.options import Part, as_dict, options_of, part
 
 MAX_ALTERNATIVES: Final = 100  # beams of a sentence that have memory side by side
 MAX_BEAM_SIZE: Final = 10_000  # far more than helps; the memory of a sentence grows with it
 MAX_SAMPLES: Final = 100_000
 MAX_LENGTH: Final = 100_000  # tokens; memory for the longest translation is taken at the start
+
+
+def search_signature(name: str, options: Any) -> str:
+    """A search and every option, printed beside a score: `beam|beam_size:4|alpha:0.6`. options: None without any"""
+    values = {} if options is None else as_dict(options)
+    return "|".join([name, *(f"{key}:{value}" for key, value in values.items())])
 
 
 @options_class
@@ -38,6 +44,10 @@ class SearchOptions:
         minimum=0,
         maximum=MAX_LENGTH,
     )
+
+    def limit(self, source_length: int) -> int:
+        """The most tokens of a translation. source_length: tokens; EOS is counted on neither side"""
+        return max(self.min_length, int(self.max_len_a * source_length + self.max_len_b))
 
 
 @options_class

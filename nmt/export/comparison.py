@@ -1,8 +1,7 @@
 """Comparison of our searches with CTranslate2's: the same lines are translated by both, and its length penalty is tuned."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -12,15 +11,17 @@ from numpy.typing import NDArray
 from nmt import registry
 from nmt.batch import pad_rows
 from nmt.checkpoint import LoadedModel
-from nmt.errors import InputError, UserError, quoted
+from nmt.errors import InputError, quoted
 from nmt.log import log
 from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.models.base import Model
 from nmt.signals import StopCheck
-from nmt.symbols import EOS, SYMBOLS
+from nmt.symbols import BOS, EOS, PAD, SYMBOLS
 from nmt.text.pipeline import Pipeline
+from nmt.translate.ctranslate2_engine import CTranslate2Model
 from nmt.translate.forced_decoding import target_log_probs
 from nmt.translate.options import TranslatorOptions
+from nmt.translate.own_engine import OwnEngine
 from nmt.translate.translator import Translator
 
 TIE_TOLERANCE_NATS: Final = 1e-4  # scores that differ by less are equal to float32
@@ -36,46 +37,6 @@ MAX_TARGET_TOKENS: Final = 256  # of a translation: CTranslate2's own default
 TUNING_BATCH_TOKENS: Final = 2000
 
 TokenIds = NDArray[Any]
-
-
-def import_ctranslate2() -> Any:
-    """The package ctranslate2; raises UserError if it is not installed."""
-    try:
-        import ctranslate2
-    except ImportError as error:
-        raise UserError(
-            f"CTranslate2 cannot be imported: {quoted(error)} (in the folder of nmt's sources: pip install -e '.[ctranslate2]')"
-        ) from None
-    return ctranslate2
-
-
-class CTranslate2Engine:
-    """CTranslate2 on the CPU with an exported model. threads: None leaves the choice to the engine"""
-
-    def __init__(self, folder: Path, pipeline: Pipeline, threads: int | None) -> None:
-        self._translator = import_ctranslate2().Translator(str(folder), device="cpu", intra_threads=threads or 0)
-        self._pieces = [pipeline.source.piece(token) for token in range(pipeline.source.size)]
-        self._ids = {pipeline.target.piece(token): token for token in range(pipeline.target.size)}
-
-    def translate(
-        self, sources: Iterable[Sequence[int]], beam_size: int, length_penalty: float, max_length: int
-    ) -> list[list[int]]:
-        """The best translation of each sentence, as ids without EOS.
-
-        sources: ids of each sentence, without EOS
-        beam_size: 1 is greedy search
-        length_penalty: a score is divided by tokens ** length_penalty, EOS counted
-        max_length: tokens of a translation at most
-        """
-        results = self._translator.translate_batch(
-            [[self._pieces[token] for token in source] for source in sources],
-            beam_size=beam_size,
-            length_penalty=length_penalty,
-            max_decoding_length=max_length,
-            max_input_length=0,
-            max_batch_size=COMPARED_BATCH_SENTENCES,
-        )
-        return [[self._ids[piece] for piece in result.hypotheses[0]] for result in results]
 
 
 @dataclass(frozen=True)
@@ -119,7 +80,7 @@ def real_lines(pipeline: Pipeline, lines: Sequence[str], count: int, name: str) 
 @torch.inference_mode()
 def compare_engines(
     loaded: LoadedModel,
-    engine: CTranslate2Engine,
+    engine: CTranslate2Model,
     lines: Sequence[TokenIds],
     beam_size: int,
     check: StopCheck,
@@ -131,7 +92,7 @@ def compare_engines(
     """
     greedy, limit = beam_size == 1, max(map(len, lines)) + EXTRA_COMPARED_TOKENS
     ours = _search(loaded.model, lines, beam_size, limit, check)
-    theirs = engine.translate(map(np.ndarray.tolist, lines), beam_size, 0.0, limit)
+    theirs = _translate(engine, list(map(np.ndarray.tolist, lines)), beam_size, 0.0, limit)
     check()
     counts = dict.fromkeys(("equal", "tied", "different", "endless"), 0)
     example, text = "", loaded.pipeline.target.decode
@@ -147,6 +108,17 @@ def compare_engines(
         counts[outcome] += 1
     search = "greedy" if greedy else f"beam {beam_size}"
     return EngineComparison(search, len(lines), **counts, example=example)
+
+
+def _translate(
+    engine: CTranslate2Model, lines: Sequence[Sequence[int]], beam_size: int, length_penalty: float, max_length: int
+) -> list[list[int]]:
+    """The translations by CTranslate2, as ids without EOS, in batches like ours.
+
+    length_penalty: a score is divided by tokens ** length_penalty, EOS counted
+    """
+    settings = {"beam_size": beam_size, "length_penalty": length_penalty, "max_decoding_length": max_length}
+    return engine.translate(lines, max_batch_size=COMPARED_BATCH_SENTENCES, **settings)
 
 
 def _search(
@@ -169,6 +141,8 @@ def _search(
 
 def _tied(model: Model, line: TokenIds, own: list[int], other: list[int], greedy: bool) -> bool:
     """Whether two translations are equally good by the model: as a whole or, in greedy search, where they part."""
+    if PAD in other or BOS in other:  # which our search never says
+        return False
     sides = [np.array(tokens, dtype=np.int64) for tokens in (own, other)]
     ours, theirs = (target_log_probs(model, [line], [side], TIED_BATCH_TOKENS)[0] for side in sides)
     if greedy:
@@ -218,12 +192,13 @@ class TunedPenalty:
 
 
 def tune_length_penalty(
-    loaded: LoadedModel, engine: CTranslate2Engine, dev: DevelopmentSet, check: StopCheck
+    loaded: LoadedModel, engine: CTranslate2Model, dev: DevelopmentSet, check: StopCheck
 ) -> TunedPenalty:
     """Translate a development set by our default search, and by the engine's beam search with each of PENALTIES."""
     pipeline, decoder = loaded.pipeline, registry.build(registry.choose("decoder", "beam"))
     options = TranslatorOptions(batch_tokens=TUNING_BATCH_TOKENS, max_source_length=MAX_SOURCE_TOKENS)
-    translations, _ = Translator(pipeline, loaded.model, options, decoder).texts(dev.sources, dev.source, check)
+    own = OwnEngine(pipeline, loaded.model, options, decoder)
+    translations, _ = Translator(pipeline, own, options).texts(dev.sources, dev.source, check)
     bleu = Bleu(BleuOptions())
     ours = bleu(translations, [dev.references])
     lines = [ids[:MAX_SOURCE_TOKENS].tolist() for ids in pipeline.source.encode_batch(dev.sources).rows()]
@@ -231,7 +206,7 @@ def tune_length_penalty(
     likeness: dict[float, float] = {}
     with log.progress("tuning", len(PENALTIES), "length penalties") as bar:
         for penalty in PENALTIES:
-            tokens = engine.translate(lines, TUNED_BEAM_SIZE, penalty, MAX_TARGET_TOKENS)
+            tokens = _translate(engine, lines, TUNED_BEAM_SIZE, penalty, MAX_TARGET_TOKENS)
             texts = list(map(pipeline.target.decode, tokens))
             scores[penalty], likeness[penalty] = (
                 bleu(texts, [others]).value for others in (dev.references, translations)

@@ -1,28 +1,29 @@
 """Export of our Transformer to CTranslate2 (https://opennmt.net/CTranslate2), checked to translate as we do."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from nmt.artefact import new_folder
 from nmt.checkpoint import LoadedModel
+from nmt.data.shortlist import Shortlist
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.export.comparison import (
     DEFAULT_PENALTY,
     MAX_TARGET_TOKENS,
     TUNED_BEAM_SIZE,
-    CTranslate2Engine,
     DevelopmentSet,
     EngineComparison,
     TokenIds,
     TunedPenalty,
     compare_engines,
-    import_ctranslate2,
     tune_length_penalty,
 )
 from nmt.files import to_json
@@ -30,10 +31,9 @@ from nmt.models.transformer import Transformer
 from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, FeedForward, Residual
 from nmt.signals import StopCheck
 from nmt.symbols import BOS, EOS, SYMBOLS, UNK
-from nmt.text.pipeline import PIPELINE_FOLDER, Side
+from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline, Side
+from nmt.translate.ctranslate2_engine import CTRANSLATE2_KIND, MAP_FILE, POSITIONS, CTranslate2Model, import_ctranslate2
 
-MIN_POSITIONS: Final = 2048  # of the table of either side, at whose end the engine stops
-CTRANSLATE2_KIND: Final = "ctranslate2"  # of the folder, in its manifest
 SEARCH_FILE: Final = "nmt-search.json"
 
 
@@ -59,6 +59,8 @@ def export_ctranslate2(
     dev: DevelopmentSet | None,
     threads: int | None,
     check: StopCheck,
+    shortlist: Shortlist | None = None,
+    more_facts: Mapping[str, Any] = MappingProxyType({}),
 ) -> CTranslate2Export:
     """Write a folder that CTranslate2 reads, with the model's pipeline and search, whole or not at all.
 
@@ -66,17 +68,21 @@ def export_ctranslate2(
     lines: source ids that both engines translate
     dev: the length penalty is tuned on it; None leaves DEFAULT_PENALTY
     threads: of CTranslate2; None leaves the choice to it
+    shortlist: written as the map of the vocabulary; the comparison does without it
+    more_facts: for the manifest
     Raises UserError for a model that CTranslate2 cannot run, ArtefactError if a line differs in float32.
     """
     spec = specification(loaded)
     spec.optimize(quantization)
     versions = {"torch": str(torch.__version__), "ctranslate2": import_ctranslate2().__version__}
-    facts = {**versions, "quantization": quantization, "vocabulary": loaded.pipeline.hash}
+    facts = {**versions, "quantization": quantization, "vocabulary": loaded.pipeline.hash, **more_facts}
     with new_folder(output, CTRANSLATE2_KIND, facts) as folder:
         spec.save(str(folder))
         (folder / PIPELINE_FOLDER).mkdir()
         loaded.pipeline.save(folder / PIPELINE_FOLDER)
-        engine = CTranslate2Engine(folder, loaded.pipeline, threads)
+        if shortlist is not None:
+            (folder / MAP_FILE).write_text(vocabulary_map(shortlist, loaded.pipeline), encoding="utf-8", newline="\n")
+        engine = CTranslate2Model(folder, loaded.pipeline, "default", 1, threads or 0)
         agreements = [compare_engines(loaded, engine, lines, beam_size, check) for beam_size in (1, TUNED_BEAM_SIZE)]
         for agreement in agreements if quantization == "float32" else ():
             if agreement.different:
@@ -126,7 +132,7 @@ def specification(loaded: LoadedModel) -> Any:
     )
     spec.encoder.embeddings[0].weight = _copy(model.source_embedding.weight)
     spec.decoder.embeddings.weight = _copy(model.target_embedding.weight)
-    positions = max(MIN_POSITIONS, o.max_positions)
+    positions = max(POSITIONS, o.max_positions)
     spec.encoder.position_encodings.encodings = _copy(model.source_positions(0, positions))
     spec.decoder.position_encodings.encodings = _copy(model.target_positions(0, positions))
     for layer_spec, layer in zip(spec.encoder.layer, model.encoder, strict=True):
@@ -144,6 +150,16 @@ def specification(loaded: LoadedModel) -> Any:
     config.decoder_start_token, config.add_source_eos, config.layer_norm_epsilon = SYMBOLS[BOS], True, EPSILON
     spec.validate()
     return spec
+
+
+def vocabulary_map(shortlist: Shortlist, pipeline: Pipeline) -> str:
+    """A shortlist as CTranslate2 reads it: a source token, TAB, target tokens; the line of no source token is for all."""
+    rows = [("", shortlist.of(np.array([EOS])))]  # which each sentence has
+    rows += [
+        (pipeline.source.piece(token), shortlist.tokens[shortlist.starts[token] : shortlist.starts[token + 1]])
+        for token in range(pipeline.source.size)
+    ]
+    return "".join(f"{piece}\t{' '.join(map(pipeline.target.piece, tokens.tolist()))}\n" for piece, tokens in rows)
 
 
 def _vocabulary(side: Side, folder: Path) -> list[str]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nmt.decoders.base import Decoder
 from nmt.decoders.beam import Beam, Continuations
-from nmt.decoders.filters import Constraints
+from nmt.decoders.hypothesis import Constraints
 from nmt.errors import UserError
 from nmt.files import json_text
 from nmt.models.base import Scorer

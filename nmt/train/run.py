@@ -28,6 +28,7 @@ from nmt.train.parallel import compile_layers, part_counts, recompute, spread
 from nmt.train.setup import RunSetup, try_criterion
 from nmt.train.update import LossScale, Updater
 from nmt.translate.options import TranslatorOptions
+from nmt.translate.own_engine import OwnEngine
 from nmt.translate.translator import Translator
 
 TRIED_PAIRS: Final = 2  # at set-up: of two lengths, one has padding
@@ -196,7 +197,8 @@ class Run:
         self.settings |= parts.as_dict("model", "criterion", "optimizer", "schedule")
         if self.validation is not None and self.validation.metrics:
             translating = TranslatorOptions(batch_tokens=options.valid_batch_tokens)
-            translator = Translator(pipeline, self.model, translating, parts.build("decoder"))
+            engine = OwnEngine(pipeline, self.model, translating, parts.build("decoder"))
+            translator = Translator(pipeline, engine, translating)
             self.validation = replace(self.validation, translator=translator)
         plan = (options.batch_tokens, 1, options.seed)  # `choose_kernels` sets the tokens of a micro-batch
         pinned = self.device.type == "cuda"

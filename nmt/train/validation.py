@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -16,9 +16,11 @@ from nmt.errors import Interrupted, RankFailed, ResourceError
 from nmt.log import log
 from nmt.metrics.base import Metric, Score
 from nmt.models.base import Model
+from nmt.nn import matmul
 from nmt.report.losses import LossSums
 from nmt.signals import StopCheck
 from nmt.train.parallel import Objective
+from nmt.translate.own_engine import OwnEngine
 from nmt.translate.translator import Translator
 
 NUM_EXAMPLES = 3
@@ -83,7 +85,8 @@ def validate(
         perplexity = float(torch.tensor(losses.mean_nll).exp())
         if translator is None:
             return ValidationResult(losses.means(), perplexity)
-        translator.scorer = model
+        engine = cast(OwnEngine, translator.engine)
+        engine.scorer, engine.matmul = model, matmul.current()
         own = world.share(dev.source_lines)
         outputs = merge_shares(_on_all_ranks(world, lambda: translator.texts(own, dev.name, check)[0]))
         sources, references, metrics = dev.source_lines, dev.target_lines, validation.metrics

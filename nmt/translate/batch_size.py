@@ -1,6 +1,5 @@
 """The size of batches (`--batch-tokens`): it decides speed and memory, and changes no result."""
 
-import math
 from typing import Final
 
 from torch import nn
@@ -16,7 +15,6 @@ EXTRA_TARGET_TOKENS: Final = 50  # of a hypothesis beyond its source, the defaul
 WORKING_BYTES_PER_UNIT: Final = 64  # of a token and unit of width: activations of the encoder and of a step
 MIN_PATHS: Final = 4  # of a sentence that memory is reserved for: the encoder needs some too
 FREE_MEMORY_SHARE: Final = 0.5
-MIN_BATCH_SHARE: Final = 4  # a text is shared out in batches of at least this part of the batch size
 
 
 def auto_batch_tokens(scorer: nn.Module, memory: Memory, paths: int, replicas: int) -> int:
@@ -39,13 +37,3 @@ def bytes_per_path(model: Model) -> int:
     """Bytes of a source token for each hypothesis of its sentence: search state and activations."""
     state_bytes = model.state_bytes(TYPICAL_SOURCE_TOKENS, TYPICAL_SOURCE_TOKENS + EXTRA_TARGET_TOKENS)
     return state_bytes // TYPICAL_SOURCE_TOKENS + WORKING_BYTES_PER_UNIT * model.width
-
-
-def even_batch_tokens(tokens: int, max_tokens: int, replicas: int) -> int:
-    """Source tokens of a batch that give every replica the same number of batches, unless these became too small.
-
-    tokens: of the text
-    max_tokens: of a batch
-    """
-    batches = replicas * max(1, math.ceil(tokens / (replicas * max_tokens)))
-    return max_tokens if replicas == 1 else max(math.ceil(tokens / batches), max_tokens // MIN_BATCH_SHARE, 1)

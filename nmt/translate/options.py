@@ -5,6 +5,7 @@ from typing import Final, Literal
 from nmt.options import MAX_THREADS, opt, options_class
 
 MAX_REPLICAS: Final = 256
+MAX_DEFAULT_REPLICAS: Final = 16  # each has the tensors of a batch in memory
 
 
 @options_class
@@ -26,6 +27,11 @@ class TranslatorOptions:
     )
     rerank_candidates: int | None = opt(
         None, "with --rerank: candidates of the search; none: its beam size, else --n-best", minimum=1
+    )
+    engine: Literal["auto", "own", "ctranslate2"] = opt(
+        "auto",
+        "what searches: our own engine, or CTranslate2 on CPUs; auto: CTranslate2 for a model folder, where it is installed and "
+        "does the same (--verbose tells)",
     )
     batch_tokens: int | Literal["auto"] = opt(
         "auto",
@@ -54,6 +60,10 @@ class TranslatorOptions:
     )
     precision: Literal["fp32", "bf16", "int8"] = opt(
         "fp32", "fp32; bf16 products by autocast; or int8, on CPUs: 8-bit weights and products of 8-bit numbers"
+    )
+    matmul: Literal["auto", "torch", "onednn", "numpy"] = opt(
+        "auto",
+        "library for float32 products on a CPU; auto: measured for each shape, when there is more than one batch",
     )
     compile: bool = opt(
         False, "fuse each layer's step with torch.compile; for GPUs; needs a compiler and a minute at the start"

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.decoders.base import Hypothesis
+from nmt.decoders.hypothesis import Hypothesis
 from nmt.errors import UserError, quoted
 from nmt.symbols import UNK
 from nmt.text.pipeline import Pipeline

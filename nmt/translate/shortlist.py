@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from nmt.data.shortlist import Shortlist
-from nmt.decoders.base import Decoder, Hypothesis
-from nmt.decoders.filters import Constraints
+from nmt.decoders.base import Decoder
+from nmt.decoders.hypothesis import Constraints, Hypothesis
 from nmt.models.base import Model, PreparedScorer, State
 from nmt.nn.linear import ClippedLinear, Linear
 from nmt.nn.quantized import Int8Linear

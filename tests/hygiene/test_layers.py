@@ -17,7 +17,7 @@ LAYERS = {
     "options": 1, "signals": 1, "log": 1, "locks": 1, "files": 2, "dist": 2, "registry": 2, "artefact": 3, "runs": 4,
     "__init__": 3, "text": 4, "nn": 4, "batch": 4, "device": 4, "data": 5, "metrics": 5, "models": 6, "doctor": 6,
     "checkpoint": 7, "criteria": 8, "optimizers": 8, "schedules": 8, "decoders": 8, "pictures": 9, "translate": 10,
-    "export": 11, "report": 11, "train": 12, "cli": 13, "__main__": 14,
+    "export": 11, "report": 11, "translators": 12, "train": 12, "cli": 13, "__main__": 14,
 }  # fmt: skip
 FREE_OF_TORCH = [
     "nmt", "nmt.text.pipeline", "nmt.data.shards", "nmt.data.prepare", "nmt.doctor.doctor", "nmt.cli.main", "nmt.cli.prepare",
@@ -139,7 +139,7 @@ def test_a_translation_imports_nothing_that_it_does_not_use(tmp_path):
     model = small_model(tmp_path / "model", d_model=8, d_ff=8, heads=1, encoder_layers=1, decoder_layers=1)
     code = (
         "import sys, torch\nby_torch = set(sys.modules)\nfrom nmt.cli.main import run\n"
-        f"code = run(['translate', '--quiet', '--model', {str(model)!r}])\n"
+        f"code = run(['translate', '--quiet', '--engine=own', '--model', {str(model)!r}])\n"
         "print(*sorted(set(sys.modules) - by_torch), file=sys.stderr)\nsys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", code], input="ban\n", capture_output=True, text=True)
@@ -162,6 +162,24 @@ for name in registry.names("optimizer"):
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_translation_by_ctranslate2_does_not_import_torch(trained, tmp_path, call):
+    model = tmp_path / "model"
+    assert call("average", "--run", trained, "--output", model, "--last=1").code == 0
+    command = ["translate", "--quiet", "--model", str(model)]
+    code = (
+        f"import sys\nfrom nmt.cli.main import run\ncode = run({command!r})\n"
+        "print(*sorted(sys.modules), file=sys.stderr)\nsys.exit(code)"
+    )
+    first, second = (
+        subprocess.run([sys.executable, "-c", code], input="ban\n", capture_output=True, text=True) for _ in range(2)
+    )
+    assert first.returncode == second.returncode == 0 and first.stdout == second.stdout
+    found = second.stderr.split()
+    assert "ctranslate2" in found
+    unused = ["torch", "nmt.checkpoint", *(name for name in UNUSED if name != "nmt.export")]
+    assert [name for name in found if any(f"{name}.".startswith(f"{other}.") for other in unused)] == []
 
 
 def test_the_page_of_the_design_shows_the_tree_that_is_there():

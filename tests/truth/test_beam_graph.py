@@ -9,7 +9,7 @@ import torch
 from scorers import RandomScorer, random_sources
 
 from nmt import UserError, registry
-from nmt.decoders.filters import Constraints
+from nmt.decoders.hypothesis import Constraints
 from nmt.pictures.beam_graph import beam_graph, graphs_json, graphs_page
 from nmt.symbols import BOS, EOS, PAD
 

@@ -10,7 +10,7 @@ import torch
 from nmt import UserError, registry
 from nmt.data.shortlist import Shortlist, learn_shortlist, measure_coverage
 from nmt.decoders.avoid import Target
-from nmt.decoders.filters import Constraints
+from nmt.decoders.hypothesis import Constraints
 from nmt.errors import ArtefactError
 from nmt.models.base import Vocabularies
 from nmt.nn.linear import Linear

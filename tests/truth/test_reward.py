@@ -10,7 +10,7 @@ from nmt import registry
 from nmt.batch import Batch, pad_rows
 from nmt.criteria.base import CriterionContext
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
-from nmt.decoders.base import Hypothesis
+from nmt.decoders.hypothesis import Hypothesis
 from nmt.decoders.sampling import SamplingOptions
 from nmt.models.transformer import Transformer
 from nmt.options import Part

@@ -15,7 +15,7 @@ from nmt.decoders.avoid import Automaton, Target
 from nmt.decoders.beam import Beam, BeamOptions
 from nmt.decoders.constrained_beam import ConstrainedBeam, PhraseProgress
 from nmt.decoders.diverse_beam import DiverseBeam, DiverseBeamOptions
-from nmt.decoders.filters import Constraints
+from nmt.decoders.hypothesis import Constraints
 from nmt.decoders.sampling import Sampling, SamplingOptions
 from nmt.symbols import BOS, EOS, PAD, UNK
 

@@ -13,39 +13,22 @@ from typing import get_args, get_type_hints
 import pytest
 import torch
 from conftest import WORDS
+from random_models import make_model
 
 import nmt.export.ctranslate2
 from nmt import registry
 from nmt.artefact import Artefact
-from nmt.checkpoint import ModelFacts, load_model, save_model, weights_of
-from nmt.export.ctranslate2 import MIN_POSITIONS
+from nmt.checkpoint import load_model, save_model, weights_of
 from nmt.metrics.bleu import Bleu, BleuOptions
-from nmt.models.base import Vocabularies
-from nmt.models.transformer import Transformer, TransformerOptions
+from nmt.models.transformer import TransformerOptions
 from nmt.nn.layers import EPSILON
-from nmt.options import make
-from nmt.symbols import BOS, EOS, PAD
-from nmt.text.pipeline import Pipeline, Side, SideSettings
-from nmt.text.vocabulary import WordVocabulary
+from nmt.text.pipeline import Pipeline
+from nmt.translate.ctranslate2_engine import POSITIONS
 from nmt.translate.forced_decoding import score
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
-SMALL = {
-    "transformer": {"encoder_layers": 2, "decoder_layers": 1, "d_model": 32, "d_ff": 48, "heads": 4},
-    "rnnsearch": {"embedding_size": 24, "hidden_size": 32, "attention_size": 28, "maxout_size": 20},
-    "gnmt": {"encoder_layers": 2, "decoder_layers": 2, "hidden_size": 32, "attention_size": 28},
-    "deep-att": {
-        "encoder_layers": 2,
-        "decoder_layers": 3,
-        "embedding_size": 16,
-        "hidden_size": 16,
-        "memory_size": 20,
-        "attention_size": 12,
-    },
-}
 DOCUMENTS = Path(nmt.export.ctranslate2.__file__).parents[2] / "docs"
-LIKELY = 2.0  # nats
 COLUMNS = ("norm_position", "tie", "positions", "attention_bias", "output_bias", "heads", "joint")
 SHAPES = [  # any two settings of two columns meet in a row
     ("post", "all", "learned", True, False, 4, True),
@@ -72,47 +55,6 @@ class OtherOptions(TransformerOptions):
 class Other(Transformer):
     """The Transformer, but that a line of its own may do what it likes."""
 '''
-
-
-def side(language: str, words: list[str]) -> Side:
-    return Side(SideSettings(language, "nfc", False, False, "none", "none"), WordVocabulary(words))
-
-
-def make_model(
-    folder: Path,
-    name: str = "transformer",
-    words: tuple[str, ...] = (),
-    joint: bool | None = None,
-    right_to_left: bool = False,
-    **options: object,
-) -> Path:
-    """A small model with weights so large that whatever goes wrong shows. joint: one vocabulary; None: if all is tied"""
-    torch.manual_seed(3)
-    entry = registry.find("model", name)
-    made = make(entry.options, {**SMALL.get(name, SMALL["transformer"]), **options})
-    joint = getattr(made, "tie", None) == "all" if joint is None else joint
-    source = side("en", [*WORDS, *words])
-    target = source if joint else side("de", [word.upper() for word in WORDS[:-3]])
-    vocabularies = Vocabularies(source.size, target.size, joint)
-    model = entry.cls(made, vocabularies)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn(parameter.shape), alpha=0.3)
-        if isinstance(model, Transformer):
-            as_if_trained(model)
-    pipeline = Pipeline(source, target, joint)
-    pipeline = pipeline.right_to_left() if right_to_left else pipeline
-    facts = ModelFacts.of(name, made, vocabularies)
-    save_model(folder, weights_of(model), facts, pipeline, {}, lambda: None)
-    return folder
-
-
-def as_if_trained(model: Transformer) -> None:
-    """Make EOS likely at any word, by what the bias of the last norm adds to its logit, and PAD and BOS never the best."""
-    norm = model.decoder_norm if model.options.norm_position == "pre" else model.decoder[-1].feed_forward_residual.norm
-    one_more = norm.bias / norm.bias.square().sum()
-    model.output.weight[EOS] += LIKELY * one_more
-    model.output.weight[[PAD, BOS]] = 0
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +137,7 @@ def test_a_transformer_of_any_shape_says_the_same_with_the_same_probabilities(sh
         {"heads": 1, "encoder_layers": 1, "decoder_layers": 3},
         {"heads": 3, "d_k": 24, "d_v": 24, "attention_bias": True},
         {"heads": 2, "d_k": 8, "d_v": 8, "norm_position": "pre", "d_ff": 20},
-        {"positions": "learned", "max_positions": MIN_POSITIONS + 2},
+        {"positions": "learned", "max_positions": POSITIONS + 2},
     ],
 )
 def test_any_number_of_layers_and_heads_of_any_width_go(options, export, tmp_path):
@@ -217,9 +159,9 @@ def test_there_are_positions_for_long_lines_and_learned_ones_repeat_the_last(exp
     folder = make_model(tmp_path / "m", positions="learned", max_positions=6)
     assert export(folder, "--check", write(tmp_path / "long", [" ".join(WORDS * 8)])).code == 0
     options = {"max_input_length": 0, "max_decoding_length": 2}
-    assert translate_alone(tmp_path / "out", [" ".join(WORDS[:1] * (MIN_POSITIONS - 1))], **options)
-    with pytest.raises(RuntimeError, match=f"positions >= {MIN_POSITIONS}"):
-        translate_alone(tmp_path / "out", [" ".join(WORDS[:1] * MIN_POSITIONS)], **options)
+    assert translate_alone(tmp_path / "out", [" ".join(WORDS[:1] * (POSITIONS - 1))], **options)
+    with pytest.raises(RuntimeError, match=f"positions >= {POSITIONS}"):
+        translate_alone(tmp_path / "out", [" ".join(WORDS[:1] * POSITIONS)], **options)
 
 
 def swap_queries_and_keys(spec):
@@ -294,7 +236,7 @@ def test_int8_is_smaller_and_its_differences_are_told(model, export, tmp_path):
         assert done.code == 0, done.err
         size[quantization] = (tmp_path / "out/model.bin").stat().st_size
         assert Artefact(tmp_path / "out", "ctranslate2").manifest["quantization"] == quantization
-    positions = 4 * MIN_POSITIONS * 32  # the table is never quantised
+    positions = 4 * POSITIONS * 32  # the table is never quantised
     assert size["int8"] - positions < (size["float32"] - positions) / 2
     rows = [[one[sort] for sort in ("equal", "tied", "different", "endless")] for one in done.json["agreements"]]
     assert all(sum(row) == 100 and row[0] > row[2] > 0 for row in rows), rows

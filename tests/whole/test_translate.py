@@ -37,17 +37,17 @@ from nmt.translate.batch_size import (
     MAX_GPU_TOKENS,
     auto_batch_tokens,
     bytes_per_path,
-    even_batch_tokens,
 )
 from nmt.translate.distributed import serve
 from nmt.translate.ensemble import Ensemble
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.options import TranslatorOptions
+from nmt.translate.own_engine import OwnEngine
 from nmt.translate.replicas import Replicas
 from nmt.translate.requests import Request
 from nmt.translate.results import ResultOptions
 from nmt.translate.stream import translate_stream
-from nmt.translate.translator import Translator
+from nmt.translate.translator import Translator, even_batch_tokens
 
 AWKWARD = [
     b"ban des kit",
@@ -345,7 +345,8 @@ def loaded(trained):
 
 
 def translator(loaded, decoder):
-    return Translator(loaded.pipeline, loaded.model, TranslatorOptions(batch_tokens=1000), decoder)
+    options = TranslatorOptions(batch_tokens=1000)
+    return Translator(loaded.pipeline, OwnEngine(loaded.pipeline, loaded.model, options, decoder), options)
 
 
 LINES = [" ".join(WORDS[i : i + 1 + i % 4]) for i in range(16)]
@@ -360,7 +361,7 @@ def test_a_batch_out_of_memory_is_retried_in_halves_down_to_one_sentence(loaded,
         assert [one.text for one in found] == [one.text for one in whole]
         scores = [one.candidates[0].score for one in whole]
         assert [one.candidates[0].score for one in found] == pytest.approx(scores, abs=1e-4)
-        assert max(small.decoder.sizes) == len(LINES)
+        assert max(small.engine.decoder.sizes) == len(LINES)
         assert not any(one.error for one in found)
         [warning] = [one.warnings["retried"] for one in found if one.warnings]
         assert f"a batch of {len(LINES)} sentences failed (MemoryError: )" in warning
@@ -413,7 +414,7 @@ def test_an_error_in_a_rank_is_not_taken_for_the_end_of_its_leader():
 def test_two_translators_with_the_same_search_have_their_own_languages(loaded):
     search = Greedy(SearchOptions())
     one = translator(loaded, search)
-    assert search.target is None and one.decoder.target is not None
+    assert search.target is None and one.engine.decoder.target is not None
 
 
 def test_a_mistake_of_the_user_is_not_taken_for_a_bad_sentence(loaded):

@@ -1,69 +1,35 @@
-"""Load models, and open a Translator of them."""
+"""Load models, and open our own engine with them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 import torch
 
 from nmt import registry
 from nmt.checkpoint import check_int8, load_model
-from nmt.decoders.base import Decoder
 from nmt.device import choose_device, keep_pages, use_threads
 from nmt.dist import World
-from nmt.errors import UserError, quoted, unknown
+from nmt.errors import UserError, quoted
 from nmt.models.base import Model
 from nmt.nn.linear import remove_weight_norm
 from nmt.nn.quantized import quantize
-from nmt.options import flat
+from nmt.options import Part
 from nmt.translate.ensemble import Ensemble
-from nmt.translate.options import TranslatorOptions
+from nmt.translate.options import MAX_DEFAULT_REPLICAS, TranslatorOptions
+from nmt.translate.own_engine import OwnEngine
 from nmt.translate.replicas import are_processes
-from nmt.translate.translator import Translator
-
-MAX_DEFAULT_REPLICAS: Final = 16  # each has the tensors of a batch in memory
 
 
-def load(
-    model: str | Path,
-    *more: str | Path,
-    decoder: str = "beam",
-    decoder_options: Mapping[str, object] | None = None,
-    device: str | None = None,
-    options: TranslatorOptions | None = None,
-) -> Translator:
-    """Load a model folder or run, or several as an ensemble, for translation and scoring from Python.
+def open_own_engine(
+    models: Sequence[str | Path], options: TranslatorOptions, part: Part, world: World | None = None
+) -> OwnEngine:
+    """Load model folders or runs, several as an ensemble, and build an engine of them.
 
-    decoder, decoder_options: the search by name, and its options by name, which are those of `nmt describe decoder NAME`
-    device: auto, cpu, cuda or cuda:N; None: that of `options`
-    options: how to translate; None: the defaults, in this process alone
-    Raises UserError.
-    """
-    options = options or TranslatorOptions(replicas=1)
-    if device is not None:
-        options = replace(options, device=device)
-    given = flat(decoder_options or {})
-    known = {option.key for option in registry.options_within("decoder", decoder, registry.choice_from(given))}
-    for key in given:
-        if key not in known:
-            hint = unknown(f"option of decoder {decoder}", key, known, f"nmt describe decoder {decoder}")
-            raise UserError(f"decoder_options: {hint}")
-    return open_translator([model, *more], options, registry.build(registry.choose("decoder", decoder, given)))
-
-
-def open_translator(
-    models: Sequence[str | Path], options: TranslatorOptions, decoder: Decoder, world: World | None = None
-) -> Translator:
-    """Load model folders or runs, several as an ensemble, and build a Translator of them.
-
+    part: the search
     world: the ranks that translate together; None: this process alone
     Raises ArtefactError, and UserError for models that do not fit the precision or each other.
     """
-    if options.model_weights and len(models) == 1:
-        raise UserError("--model-weights: has no effect with one model (leave it out)")
-    if options.shortlist is not None and len(models) > 1:
-        raise UserError(f"--shortlist: works with one model, and {len(models)} are given (leave it out)")
     world = world or World()
     keep_pages()
     device = choose_device(options.device, world.local_rank)
@@ -102,4 +68,4 @@ def open_translator(
         except ValueError as error:
             raise UserError(f"--model-weights: {error}") from None
     options = replace(options, replicas=replicas, threads=threads)
-    return Translator(first.pipeline, scorer, options, decoder, world)
+    return OwnEngine(first.pipeline, scorer, options, registry.build(part), world)

@@ -1,0 +1,36 @@
+"""What a search is given for each sentence and what it returns. Without torch."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """What one request demands of a translation.
+
+    prefix: target ids that it begins with
+    phrases: sequences of target ids that it contains, in any order; a part of another phrase is contained in that one
+    avoid: texts that it does not contain as whole words, however they are cut into tokens
+    """
+
+    prefix: tuple[int, ...] = ()
+    phrases: tuple[tuple[int, ...], ...] = ()
+    avoid: tuple[str, ...] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of prefix and phrases."""
+        return len(self.prefix) + sum(map(len, self.phrases))
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A translation of a search.
+
+    tokens: ids without BOS and EOS
+    log_prob: natural log-probability of tokens and EOS under the Scorer
+    score: what the search ranks by, such as log_prob after a length penalty
+    """
+
+    tokens: list[int]
+    log_prob: float
+    score: float

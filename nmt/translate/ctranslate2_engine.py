@@ -1,0 +1,300 @@
+"""CTranslate2 as an engine (https://opennmt.net/CTranslate2): the searches that it does as ours do, without torch.
+
+It gets the model as `nmt export` writes it. Its hypotheses are ranked here, by our length penalty. Lines that it cannot
+search as we do, which are few, go to our own engine.
+"""
+
+import math
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from nmt.decoders.hypothesis import Hypothesis
+from nmt.decoders.options import BeamOptions, SearchOptions, search_signature
+from nmt.errors import UserError, quoted
+from nmt.options import Part
+from nmt.signals import StopCheck
+from nmt.symbols import BOS, PAD
+from nmt.text.pipeline import Pipeline
+from nmt.translate.engine import BatchOutcome, EncodedLine, SearchEngine
+from nmt.translate.options import MAX_DEFAULT_REPLICAS, TranslatorOptions
+from nmt.translate.results import NOT_FINITE, Candidate, Failure, PairScore, ResultOptions, retry_split
+
+MAP_FILE: Final = "vmap.txt"  # of an exported folder: target tokens by source token
+CTRANSLATE2_KIND: Final = "ctranslate2"  # of an exported folder, in its manifest
+POSITIONS: Final = 2048  # of an exported model, on either side, at least; CTranslate2 stops at their end
+BATCH_TOKENS: Final = 1024  # of the source, padding counted
+MAX_EXPONENT: Final = 0.6  # of the length penalty; with more, hypotheses that end later may win (docs/measurements.md)
+TYPICAL_LENGTH: Final = 25  # tokens
+MAX_EMPTY_NATS: Final = -1e-3  # of a sentence without words; the rest of the probability is not exact for more
+BATCHES_AHEAD: Final = 4  # of each worker, that are given to CTranslate2 before the first has ended
+MIN_WAIT_SECONDS: Final = 5e-5
+MAX_WAIT_SECONDS: Final = 5e-3
+WAIT_SHARE: Final = 0.05  # of the time that has been waited already
+
+
+def import_ctranslate2() -> Any:
+    """The package ctranslate2; raises UserError if it is not installed."""
+    try:
+        import ctranslate2
+    except ImportError as error:
+        raise UserError(
+            f"CTranslate2 cannot be imported: {quoted(error)} (in the folder of nmt's sources: pip install -e '.[ctranslate2]')"
+        ) from None
+    return ctranslate2
+
+
+class CTranslate2Model:
+    """An exported model in CTranslate2 on the CPU, by ids.
+
+    computation: int8, or default: in the type of the stored weights
+    workers: batches side by side; threads: of each, 0 leaves the choice to CTranslate2
+    """
+
+    def __init__(self, folder: Path, pipeline: Pipeline, computation: str, workers: int, threads: int) -> None:
+        parallel = {"inter_threads": workers, "intra_threads": threads, "max_queued_batches": -1}
+        self._translator = import_ctranslate2().Translator(
+            str(folder), device="cpu", compute_type=computation, **parallel
+        )
+        self._pieces = [pipeline.source.piece(token) for token in range(pipeline.source.size)]
+        self._ids = {pipeline.target.piece(token): token for token in range(pipeline.target.size)}
+
+    def submit(self, sources: Sequence[Sequence[int]], **settings: Any) -> list[Any]:
+        """Begin to translate a batch; `AsyncTranslationResult`s. sources: ids without EOS; settings: of `translate_batch`"""
+        rows = [[self._pieces[token] for token in source] for source in sources]
+        results: list[Any] = self._translator.translate_batch(rows, max_input_length=0, asynchronous=True, **settings)
+        return results
+
+    def translate(self, sources: Sequence[Sequence[int]], **settings: Any) -> list[list[int]]:
+        """The best translation of each sentence, as ids without EOS; see `submit`."""
+        return [self.tokens(result.result().hypotheses[0]) for result in self.submit(sources, **settings)]
+
+    def tokens(self, pieces: Sequence[str]) -> list[int]:
+        """The ids of target pieces."""
+        return [self._ids[piece] for piece in pieces]
+
+
+def refusal(options: TranslatorOptions, part: Part, models: int) -> str:
+    """Why CTranslate2 does not translate as our own engine would with these options; empty if it does.
+
+    part: the search; models: how many there are
+    """
+    if find_spec("ctranslate2") is None:
+        return "it is not installed (the extra ctranslate2)"
+    if models > 1 or options.rerank:
+        return "it searches with one model, and nothing re-ranks"
+    if options.device not in ("auto", "cpu") or (options.device == "auto" and _has_gpu()):
+        return "it is used on CPUs only"
+    if options.precision == "bf16":
+        return "--precision bf16 is torch's"
+    if options.matmul != "auto":
+        return "--matmul is for torch's products"
+    for flag in ("avoid", "alignment", "word_scores", "replace_unk", "compile", "capture"):
+        if getattr(options, flag):
+            return f"--{flag.replace('_', '-')} needs our own search"
+    search = part.options
+    if part.name not in ("beam", "greedy"):
+        return f"--decoder {part.name} needs our own search"
+    if (
+        search.no_unk
+        or search.min_length > 1
+        or search.no_repeat_ngram
+        or search.limit(options.max_source_length) >= POSITIONS
+    ):
+        return "--no-unk, --min-length, --no-repeat-ngram and lengths beyond its positions need our own search"
+    if isinstance(search, BeamOptions) and (search.n_best > 1 or search.coverage_penalty or search.prune is not None):
+        return "--n-best, --coverage-penalty and --prune need our own search"
+    if isinstance(search, BeamOptions) and search.stop == "best" and _exponent(search) > MAX_EXPONENT:
+        return "with --stop best a length penalty of more than about sqrt(n) needs our own search"
+    return ""
+
+
+def _has_gpu() -> bool:
+    """Whether this machine may have a GPU that torch can use. torch itself is not asked: it is slow to import."""
+    return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/kfd").exists()
+
+
+class CTranslate2Engine(SearchEngine):
+    """Searches of an exported model by CTranslate2.
+
+    part: the search, which `refusal` allows
+    own: opens our own engine with the same options, for lines with constraints and those without an end; None: there is none
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        pipeline: Pipeline,
+        options: TranslatorOptions,
+        part: Part,
+        own: Callable[[], SearchEngine] | None,
+    ) -> None:
+        self.device, self.pipeline, self.search_options = "cpu", pipeline, part.options
+        threads = options.threads or available_threads()
+        self.replicas = options.replicas or min(threads, MAX_DEFAULT_REPLICAS)
+        computation = "int8" if options.precision == "int8" else "default"
+        workers = self.replicas, max(1, threads // self.replicas)
+        self._model = CTranslate2Model(folder, pipeline, computation, *workers)
+        self.batch_tokens = BATCH_TOKENS if options.batch_tokens == "auto" else options.batch_tokens
+        self.n_best, self.takes_phrases = 1, False
+        version = import_ctranslate2().__version__
+        self.signature = f"{search_signature(part.name, part.options)}|engine:ctranslate2-{version}"
+        self._settings = search_settings(part.options) | {"use_vmap": (folder / MAP_FILE).exists()}
+        self._result_options = ResultOptions(options)
+        self._own = cache(own) if own else None
+
+    def search(self, batches: Sequence[list[EncodedLine]], check: StopCheck) -> Iterator[BatchOutcome]:
+        waiting: deque[tuple[list[EncodedLine], list[Any]]] = deque()
+        remaining = iter(batches)
+        while True:
+            while len(waiting) < BATCHES_AHEAD * self.replicas and (lines := next(remaining, None)) is not None:
+                waiting.append((lines, self._submit([line for line in lines if not _is_constrained(line)])))
+            if not waiting:
+                return
+            lines, results = waiting.popleft()
+            for result in results:
+                _wait(result, check)
+            outcomes, warning = self._outcomes([line for line in lines if not _is_constrained(line)], results)
+            found = iter(outcomes)
+            merged = [None if _is_constrained(line) else next(found) for line in lines]
+            yield BatchOutcome(self._completed(lines, merged, check), warning)
+
+    def score(self, sources: Sequence[str], targets: Sequence[str], check: StopCheck) -> list[PairScore | Failure]:
+        if self._own is None:
+            raise UserError("a folder for CTranslate2 scores no translations (give the model that it was made of)")
+        return self._own().score(sources, targets, check)
+
+    def _submit(self, lines: Sequence[EncodedLine], min_length: int = 0) -> list[Any]:
+        """Begin to translate lines. Each may have a token more than our longest translation, by which it is recognised."""
+        if not lines:
+            return []
+        lengths = {
+            "min_decoding_length": min_length,
+            "max_decoding_length": max(self._limit(line) for line in lines) + 1,
+        }
+        return self._model.submit([line.source.tolist() for line in lines], **lengths, **self._settings)
+
+    def _limit(self, line: EncodedLine) -> int:
+        limit: int = self.search_options.limit(len(line.source))
+        return limit
+
+    def _outcomes(
+        self, lines: Sequence[EncodedLine], results: list[Any]
+    ) -> tuple[list[list[Candidate] | Failure | None], str]:
+        """The outcome of each line, None where our own engine must search, and a warning if the batch was retried."""
+
+        def work(part: slice) -> list[list[Candidate] | Failure | None]:
+            own = lines[part]
+            found = [
+                [self._hypothesis(*row) for row in zip(result.result().hypotheses, result.result().scores, strict=True)]
+                for result in (results if len(own) == len(lines) else self._submit(own))
+            ]
+            if self.search_options.min_length:
+                self._replace_empty(own, found)
+            return [self._candidates(*row) for row in zip(own, found, strict=True)]
+
+        outcomes, warning = retry_split(work, len(lines)) if lines else ([], None)
+        return outcomes, warning or ""
+
+    def _replace_empty(self, lines: Sequence[EncodedLine], found: list[list[Hypothesis]]) -> None:
+        """Search again, for a token at least, where a hypothesis is empty.
+
+        CTranslate2 then shares out the probability of the empty one among the others, and ours does not.
+        """
+        log_probs = {
+            i: hypothesis.log_prob
+            for i, row in enumerate(found)
+            for hypothesis in row
+            if not hypothesis.tokens and hypothesis.log_prob < MAX_EMPTY_NATS
+        }
+        again = self._together(list(log_probs), lines)
+        for i, result in zip(again, self._submit([lines[i] for i in again], min_length=1), strict=True):
+            if i in log_probs:
+                rest = math.log1p(-math.exp(log_probs[i]))
+                pairs = zip(result.result().hypotheses, result.result().scores, strict=True)
+                found[i] = [self._hypothesis(pieces, score, rest) for pieces, score in pairs]
+
+    def _candidates(self, line: EncodedLine, hypotheses: Sequence[Hypothesis]) -> list[Candidate] | Failure | None:
+        """The best hypothesis by our score; None where one is none that our search would have."""
+        if self._own is not None and not all(self._is_allowed(line, hypothesis.tokens) for hypothesis in hypotheses):
+            return None
+        best = max(hypotheses, key=lambda hypothesis: hypothesis.score)
+        if not math.isfinite(best.score):
+            return NOT_FINITE
+        return [self._result_options.candidate(self.pipeline, line.text, line.source, best, None)]
+
+    def _is_allowed(self, line: EncodedLine, tokens: Sequence[int]) -> bool:
+        """Whether our search allows a hypothesis. CTranslate2 could too, but would give the other tokens more probability."""
+        shortest, longest = self.search_options.min_length, self._limit(line)
+        return shortest <= len(tokens) <= longest and PAD not in tokens and BOS not in tokens
+
+    def _hypothesis(self, pieces: Sequence[str], score: float, more_nats: float = 0.0) -> Hypothesis:
+        """A hypothesis of CTranslate2, whose score is divided by its own length penalty, with our score."""
+        length = len(pieces) + 1
+        log_prob = score * length ** self._settings["length_penalty"] + more_nats
+        divisor: float = self.search_options.divisor(length) if isinstance(self.search_options, BeamOptions) else 1.0
+        return Hypothesis(self._model.tokens(pieces), log_prob, log_prob / divisor)
+
+    def _completed(
+        self, lines: Sequence[EncodedLine], outcomes: Sequence[list[Candidate] | Failure | None], check: StopCheck
+    ) -> list[list[Candidate] | Failure]:
+        """The outcomes of lines, those that are None from our own engine."""
+        left = [i for i, outcome in enumerate(outcomes) if outcome is None]
+        if left and self._own is None:
+            refused = Failure("a folder for CTranslate2 takes no prefix, phrases or texts to avoid")
+            return [refused if outcome is None else outcome for outcome in outcomes]
+        found: dict[int, list[Candidate] | Failure] = {}
+        if left and self._own is not None:
+            searched = self._together(left, lines)
+            [batch] = self._own().search([[lines[i] for i in searched]], check)
+            found = dict(zip(searched, batch.lines, strict=True))
+        return [found[i] if outcome is None else outcome for i, outcome in enumerate(outcomes)]
+
+    def _together(self, chosen: list[int], lines: Sequence[EncodedLine]) -> list[int]:
+        """The numbers of lines to search again. With a shortlist all lines of a batch decide which tokens there are."""
+        return list(range(len(lines))) if chosen and self._settings["use_vmap"] else chosen
+
+
+def search_settings(options: SearchOptions) -> dict[str, Any]:
+    """The settings of `translate_batch` that search as our beam or greedy search does."""
+    settings = {"beam_size": 1, "length_penalty": 0.0, "return_scores": True}
+    if not isinstance(options, BeamOptions):
+        return settings
+    settings["beam_size"] = options.beam_size
+    settings["length_penalty"] = _exponent(options)
+    if not settings["length_penalty"] and options.stop == "full":
+        settings["length_penalty"] = 1e-9  # with 0 the search ends when the best hypothesis of a step has ended
+    if settings["length_penalty"]:
+        settings["num_hypotheses"] = options.beam_size  # those that have ended when the search ends
+    return settings
+
+
+def _exponent(options: BeamOptions) -> float:
+    """The p of CTranslate2's penalty n ** p that grows with the length n as ours does at TYPICAL_LENGTH."""
+    if options.length_penalty == "gnmt":  # ((5 + n) / 6) ** alpha
+        return options.alpha * TYPICAL_LENGTH / (5 + TYPICAL_LENGTH)
+    return options.alpha if options.length_penalty == "average" else 0.0
+
+
+def _is_constrained(line: EncodedLine) -> bool:
+    return bool(line.constraints.num_tokens or line.constraints.avoid)
+
+
+def _wait(result: Any, check: StopCheck) -> None:
+    """Wait for an asynchronous result of CTranslate2, which would not let a signal through."""
+    began = time.monotonic()
+    while not result.done():
+        check()
+        waited = time.monotonic() - began
+        time.sleep(min(max(MIN_WAIT_SECONDS, WAIT_SHARE * waited), MAX_WAIT_SECONDS))
+
+
+def available_threads() -> int:
+    """Threads that this process may use, as torch counts them: OMP_NUM_THREADS, else the processors that it may run on."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return int(given) if given.isdecimal() and int(given) else len(os.sched_getaffinity(0))

@@ -1,0 +1,72 @@
+"""The interface of engines, which search for the translations of lines that are ids already."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt.decoders.hypothesis import Constraints
+from nmt.signals import StopCheck
+from nmt.symbols import UNK
+from nmt.translate.results import Candidate, Failure, PairScore
+
+
+class EncodedLine(NamedTuple):
+    """A request as ids.
+
+    text: the line, cut to the characters that are read
+    source: (S,) ids without EOS, in the model's order
+    constraints: the request's, as target ids
+    is_cut: whether the line was too long
+    """
+
+    text: str
+    source: NDArray[Any]
+    constraints: Constraints
+    is_cut: bool
+
+    @property
+    def warnings(self) -> dict[str, str]:
+        """Warnings of a Translation about the line itself."""
+        warnings = {"cut": f"cut to {len(self.source):,} tokens"} if self.is_cut else {}
+        if num_unknown := np.count_nonzero(self.source == UNK):
+            warnings["unknown tokens"] = (
+                f"the model's vocabulary lacks {num_unknown:,} of its {len(self.source):,} tokens"
+            )
+        return warnings
+
+
+class BatchOutcome(NamedTuple):
+    """The candidates or the failure of each line of a batch. warning: if the batch was retried; empty if not"""
+
+    lines: Sequence[list[Candidate] | Failure]
+    warning: str
+
+
+class SearchEngine(ABC):
+    """What searches: our own models and searches in torch, or CTranslate2.
+
+    device: its name, `cpu` or `cuda:0`
+    signature: the search with its options, printed beside a score
+    n_best: translations of a line, at most
+    takes_phrases: whether it can hold to phrases that a translation must contain
+    batch_tokens: source tokens of a batch, padding counted
+    replicas: batches that are searched side by side
+    """
+
+    device: str
+    signature: str
+    n_best: int
+    takes_phrases: bool
+    batch_tokens: int
+    replicas: int
+
+    @abstractmethod
+    def search(self, batches: Sequence[list[EncodedLine]], check: StopCheck) -> Iterator[BatchOutcome]:
+        """The outcome of each batch, in their order. check: called while waiting; may raise to stop"""
+
+    @abstractmethod
+    def score(self, sources: Sequence[str], targets: Sequence[str], check: StopCheck) -> list[PairScore | Failure]:
+        """Log-probabilities of given translations, a result for each pair of lines."""

@@ -1,0 +1,145 @@
+"""Our own engine: any Scorer and any search, in torch."""
+
+import math
+from collections.abc import Iterator, Sequence
+from copy import copy
+from pathlib import Path
+from typing import cast
+
+import torch
+
+from nmt.batch import pad_rows
+from nmt.data.shortlist import Shortlist
+from nmt.decoders.base import Decoder
+from nmt.decoders.hypothesis import Hypothesis
+from nmt.device import Memory, Precision, autocast, device_of
+from nmt.dist import World
+from nmt.errors import UserError
+from nmt.log import log
+from nmt.models.base import Model
+from nmt.nn.linear import choose_matmuls, transpose_weights
+from nmt.nn.matmul import InferenceMatmul, using
+from nmt.nn.quantized import Int8Linear
+from nmt.signals import StopCheck
+from nmt.text.pipeline import Pipeline
+from nmt.translate.batch_size import auto_batch_tokens
+from nmt.translate.engine import BatchOutcome, EncodedLine, SearchEngine
+from nmt.translate.ensemble import Ensemble
+from nmt.translate.forced_decoding import force_decode, score
+from nmt.translate.options import TranslatorOptions
+from nmt.translate.replicas import Replicas
+from nmt.translate.rerank import Reranker, with_candidates
+from nmt.translate.results import NOT_FINITE, Candidate, Failure, PairScore, ResultOptions, retry_split
+from nmt.translate.shortlist import search_shortlist
+
+
+class OwnEngine(SearchEngine):
+    """A Scorer and a search that together translate lines.
+
+    scorer: a model or an ensemble, on its device
+    options: replicas and threads: None is 1, and torch's setting
+    world: the ranks that translate together; None: this process alone
+    Raises UserError for options that do not fit the models or the search.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        scorer: Model | Ensemble,
+        options: TranslatorOptions,
+        decoder: Decoder,
+        world: World | None = None,
+    ) -> None:
+        self.pipeline, self.scorer, device = pipeline, scorer, device_of(scorer)
+        self.device, self.max_source_length = str(device), options.max_source_length
+        self.matmul: InferenceMatmul = options.matmul
+        self.precision: Precision = "fp32" if options.precision == "int8" else options.precision
+        if options.shortlist is not None and not decoder.takes_shortlist:
+            raise UserError("--shortlist: not for --decoder sampling and mbr (give --decoder beam or greedy)")
+        if options.capture and device.type != "cuda":
+            raise UserError(f"--capture: CUDA graphs need a GPU, and this is {device} (leave it out)")
+        if options.capture and getattr(decoder.options, "coverage_penalty", None):
+            raise UserError("--capture: has no effect with --coverage-penalty, which records attention (leave it out)")
+        with autocast(device, self.precision):
+            if options.compile:
+                scorer.compile_steps()
+            if options.capture:
+                scorer.capture_steps()
+        self.shortlist: Shortlist | None = None
+        if options.shortlist is not None:
+            self.shortlist = Shortlist.load(Path(options.shortlist), pipeline.hash, pipeline.sizes)
+        # a copy, which gets these languages
+        self.decoder = with_candidates(decoder, options.rerank_candidates) if options.rerank else copy(decoder)
+        self.decoder.use_pipeline(pipeline)
+        self.signature, self.takes_phrases = self.decoder.signature, self.decoder.takes_phrases
+        self.replicas, size = options.replicas or 1, options.batch_tokens
+        if size == "auto":
+            sharing = world.local_size if world and device.type == "cpu" else 1  # ranks that have the same memory
+            size = auto_batch_tokens(scorer, Memory(device), self.decoder.paths, self.replicas * sharing)
+        self.batch_tokens, self.n_best = size, decoder.n_best
+        self.reranker: Reranker | None = None
+        if options.rerank:
+            self.reranker = Reranker(options, self.decoder, self.n_best, size, pipeline, device)
+        self.result_options = ResultOptions(options)
+        threads = max(1, (options.threads or torch.get_num_threads()) // self.replicas)
+        self._replicas = Replicas(self._search_batch, self.replicas, device, threads, self._prepare_weights)
+
+    def search(self, batches: Sequence[list[EncodedLine]], check: StopCheck) -> Iterator[BatchOutcome]:
+        return self._replicas.in_order(batches, check)
+
+    def score(self, sources: Sequence[str], targets: Sequence[str], check: StopCheck) -> list[PairScore | Failure]:
+        limits = self.batch_tokens, self.max_source_length
+        with (
+            using(self.matmul),
+            autocast(device_of(self.scorer), self.precision),
+            log.progress("scoring", len(sources), "pairs") as bar,
+        ):
+            return score(self.scorer, self.pipeline, sources, targets, *limits, check, bar.advance)
+
+    def _search_batch(self, lines: list[EncodedLine]) -> BatchOutcome:
+        with using(self.matmul):
+            outcomes, warning = retry_split(lambda part: self._candidates(lines[part]), len(lines))
+            if self.reranker is not None:
+                outcomes, rerank_warning = self.reranker([line.text for line in lines], outcomes)
+                warning = warning or rerank_warning
+        return BatchOutcome(outcomes, warning or "")
+
+    def _candidates(self, lines: list[EncodedLine]) -> list[list[Candidate] | Failure]:
+        """The candidates of each line, best first; those whose details need it have been decoded by force."""
+        constraints, device = [line.constraints for line in lines], device_of(self.scorer)
+        with autocast(device, self.precision):
+            source = pad_rows([line.source for line in lines]).to(device)
+            if self.shortlist is None:
+                hypotheses = self.decoder.search(self.scorer, source, constraints)
+            else:
+                model = cast(Model, self.scorer)
+                hypotheses = search_shortlist(self.decoder, model, source, constraints, self.shortlist)
+            found = [
+                (line, [hypothesis for hypothesis in row if math.isfinite(hypothesis.score)])
+                for line, row in zip(lines, hypotheses, strict=True)
+            ]
+            needs = self.result_options.needs_forced_decoding
+            pairs = [
+                (line.source, hypothesis.tokens)
+                for line, row in found
+                for hypothesis in row
+                if needs(hypothesis.tokens)
+            ]
+            decodings = iter(force_decode(self.scorer, *zip(*pairs, strict=True)) if pairs else ())
+
+        def candidate(line: EncodedLine, hypothesis: Hypothesis) -> Candidate:
+            forced = next(decodings) if needs(hypothesis.tokens) else None
+            return self.result_options.candidate(self.pipeline, line.text, line.source, hypothesis, forced)
+
+        return [[candidate(line, hypothesis) for hypothesis in row] or NOT_FINITE for line, row in found]
+
+    def _prepare_weights(self) -> None:
+        """Lay out the weights for many searches and choose the fastest matrix products; once, for all replicas."""
+        with using(self.matmul):
+            rerank_models = [model.loaded.model for model in self.reranker.models] if self.reranker else []
+            for model in (self.scorer, *rerank_models) if self.device == "cpu" else ():
+                transpose_weights(model)
+                choose_matmuls(model)
+                for module in model.modules():
+                    if isinstance(module, Int8Linear):
+                        module.ready()

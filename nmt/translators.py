@@ -1,0 +1,116 @@
+"""Open a Translator: choose its engine, and load the models. torch is imported for our own engine only."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nmt import registry
+from nmt.artefact import Artefact
+from nmt.dist import World
+from nmt.errors import UserError, quoted, unknown
+from nmt.log import log
+from nmt.options import Part, flat
+from nmt.runs import find_model
+from nmt.text.pipeline import Pipeline
+from nmt.translate.ctranslate2_engine import CTRANSLATE2_KIND, CTranslate2Engine, refusal
+from nmt.translate.engine import SearchEngine
+from nmt.translate.options import TranslatorOptions
+from nmt.translate.translator import Translator
+
+if TYPE_CHECKING:  # torch is imported when it is used
+    from nmt.translate.own_engine import OwnEngine
+
+
+def load(
+    model: str | Path,
+    *more: str | Path,
+    decoder: str = "beam",
+    decoder_options: Mapping[str, object] | None = None,
+    device: str | None = None,
+    options: TranslatorOptions | None = None,
+) -> Translator:
+    """Load a model folder or run, or several as an ensemble, for translation and scoring from Python.
+
+    decoder, decoder_options: the search by name, and its options by name, which are those of `nmt describe decoder NAME`
+    device: auto, cpu, cuda or cuda:N; None: that of `options`
+    options: how to translate; None: the defaults, in this process alone
+    Raises UserError.
+    """
+    options = options or TranslatorOptions(replicas=1)
+    if device is not None:
+        options = replace(options, device=device)
+    given = flat(decoder_options or {})
+    known = {option.key for option in registry.options_within("decoder", decoder, registry.choice_from(given))}
+    for key in given:
+        if key not in known:
+            hint = unknown(f"option of decoder {decoder}", key, known, f"nmt describe decoder {decoder}")
+            raise UserError(f"decoder_options: {hint}")
+    return open_translator([model, *more], options, registry.choose("decoder", decoder, given))
+
+
+def open_translator(
+    models: Sequence[str | Path], options: TranslatorOptions, part: Part, world: World | None = None
+) -> Translator:
+    """Load model folders, folders for CTranslate2 or runs, several as an ensemble, and build a Translator of them.
+
+    part: the search
+    world: the ranks that translate together; None: this process alone
+    Raises ArtefactError, and UserError for models that do not fit the precision, the engine or each other.
+    """
+    if options.model_weights and len(models) == 1:
+        raise UserError("--model-weights: has no effect with one model (leave it out)")
+    if options.shortlist is not None and len(models) > 1:
+        raise UserError(f"--shortlist: works with one model, and {len(models)} are given (leave it out)")
+    folders = [find_model(Path(model)) for model in models]
+    kinds = [str(Artefact(folder, "model", "checkpoint", CTRANSLATE2_KIND).manifest["kind"]) for folder in folders]
+    is_alone = world is None or world.size == 1
+    reason = refusal(options, part, len(models)) if is_alone else "it does not share lines with other processes"
+    if CTRANSLATE2_KIND in kinds:
+        reason = reason or ("--engine own cannot read it" if options.engine == "own" else "")
+        reason = reason or ("--shortlist is for models" if options.shortlist is not None else "")
+        if reason:
+            raise UserError(f"{quoted(folders[0])}: is a folder for CTranslate2: {reason}")
+        return _by_ctranslate2(folders[0], options, part, None)
+
+    def own() -> SearchEngine:
+        return _own_engine(folders, replace(options, replicas=1), part)
+
+    if not reason and options.engine == "auto" and kinds != ["model"]:
+        reason = "a checkpoint is searched by our own engine (--engine ctranslate2 exports it)"
+    if options.engine == "ctranslate2" and reason:
+        raise UserError(f"--engine ctranslate2: {reason} (leave it out)")
+    if options.engine != "own" and not reason:
+        try:
+            return _by_ctranslate2(_export(folders[0], options), options, part, own)
+        except UserError as error:
+            if options.engine == "ctranslate2":
+                raise
+            reason = str(error)
+    log.detail(f"engine own{f': CTranslate2 is not used: {reason}' if reason else ''}")
+    engine = _own_engine(folders, options, part, world)
+    return Translator(engine.pipeline, engine, options)
+
+
+def _by_ctranslate2(
+    folder: Path, options: TranslatorOptions, part: Part, own: Callable[[], SearchEngine] | None
+) -> Translator:
+    pipeline = Pipeline.load(Artefact(folder, CTRANSLATE2_KIND))
+    engine = CTranslate2Engine(folder, pipeline, options, part, own)
+    log.detail(f"engine ctranslate2: {quoted(folder)}")
+    return Translator(pipeline, engine, options)
+
+
+def _export(model: Path, options: TranslatorOptions) -> Path:
+    from nmt.export.cached import cached_export
+
+    quantization = "int8" if options.precision == "int8" else "float32"
+    return cached_export(model, quantization, options.shortlist, options.threads)
+
+
+def _own_engine(
+    folders: Sequence[Path], options: TranslatorOptions, part: Part, world: World | None = None
+) -> "OwnEngine":
+    from nmt.translate.open_own import open_own_engine
+
+    return open_own_engine(folders, options, part, world)

@@ -1,0 +1,328 @@
+"""`--engine`: CTranslate2 gives what our own engine gives, or is not used; its export is made once and checked at each start."""
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import NMT, WORDS, small_disk, wait_for
+from random_models import make_model
+
+import nmt.translate.ctranslate2_engine
+from nmt.artefact import Artefact
+from nmt.data.shortlist import Shortlist
+from nmt.text.pipeline import Pipeline
+from nmt.translate.ctranslate2_engine import CTranslate2Model
+
+pytest.importorskip("ctranslate2")
+
+SEARCHES = [  # that CTranslate2 does as ours do
+    ["--decoder=greedy"],
+    [],
+    ["--beam-size=1"],
+    ["--beam-size=8", "--length-penalty=average", "--alpha=1", "--stop=full"],
+    ["--alpha=2", "--stop=full"],
+    ["--alpha=0"],
+    ["--length-penalty=none"],
+    ["--length-penalty=none", "--stop=full"],
+    ["--min-length=0"],
+    ["--max-len-a=0", "--max-len-b=2"],
+    ["--max-source-length=3"],
+    ["--batch-tokens=20", "--replicas=2", "--threads=2"],
+]
+OWN_ONLY = [  # with the words of the reason
+    (["--n-best=2"], "--n-best"),
+    (["--coverage-penalty=0.2"], "--coverage-penalty"),
+    (["--prune=3"], "--prune"),
+    (["--length-penalty=average", "--alpha=1"], "--stop best"),
+    (["--min-length=2"], "--min-length"),
+    (["--no-unk"], "--no-unk"),
+    (["--no-repeat-ngram=2"], "--no-repeat-ngram"),
+    (["--max-len-b=3000"], "lengths"),
+    (["--decoder=sampling"], "--decoder sampling"),
+    (["--decoder=constrained-beam"], "--decoder constrained-beam"),
+    (["--alignment=hard"], "--alignment"),
+    (["--word-scores"], "--word-scores"),
+    (["--replace-unk"], "--replace-unk"),
+    (["--matmul=torch"], "--matmul"),
+    (["--precision=bf16"], "--precision bf16"),
+]
+
+
+def text(lines: int) -> str:
+    """Lines of all kinds: of 1 to 40 words, blank, with unknown words, and with words that are invisible."""
+    chance = random.Random(5)
+    rows = [" ".join(chance.choices(WORDS, k=chance.randint(1, 40 if i % 7 == 0 else 9))) for i in range(lines)]
+    return "".join(f"{row}\n" for row in [*rows, "", "zzz", f"{WORDS[0]} zzz", "\u200b"])
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """One whose sentences end, with its export."""
+    folder = make_model(tmp_path_factory.mktemp("engines") / "model", norm_position="pre", tie="none")
+    line = tmp_path_factory.mktemp("line") / "line"
+    line.write_text("ban\n")
+    command = [*NMT, "translate", "--engine=ctranslate2", "--model", folder, "--input", line]
+    assert subprocess.run(command, capture_output=True).returncode == 0
+    return folder
+
+
+@pytest.fixture
+def translate(call, tmp_path):
+    """`translate(model, content, flags)`: the objects of `--json`, and what was told with --verbose."""
+    (tmp_path / "lines").write_text(text(40))
+
+    def run(model, *flags, content=None):
+        path = tmp_path / "lines"
+        if content is not None:
+            path = tmp_path / "content"
+            path.write_text(content)
+        result = call("translate", "--model", model, "--input", path, "--json", "--verbose", "--threads=1", *flags)
+        return result.code, [json.loads(line) for line in result.out.splitlines()], result.err
+
+    return run
+
+
+def assert_equal(rows, others):
+    """The same translations with the same scores, to what float32 leaves."""
+    assert [row["translation"] for row in rows] == [row["translation"] for row in others]
+    for row, other in zip(rows, others, strict=True):
+        assert [candidate["tokens"] for candidate in row["candidates"]] == [
+            candidate["tokens"] for candidate in other["candidates"]
+        ]
+        for name in ("log_prob", "score"):
+            values = [candidate[name] for candidate in row["candidates"]]
+            assert values == pytest.approx([candidate[name] for candidate in other["candidates"]], abs=1e-4)
+
+
+@pytest.mark.parametrize("flags", SEARCHES, ids=" ".join)
+def test_ctranslate2_translates_as_our_own_engine(flags, translate, model):
+    code, rows, told = translate(model, *flags)
+    assert code == 0 and "engine ctranslate2: " in told
+    code, own_rows, told = translate(model, *flags, "--engine=own")
+    assert code == 0 and "engine own" in told and len(rows) == 44
+    assert_equal(rows, own_rows)
+
+
+@pytest.mark.parametrize(("flags", "reason"), OWN_ONLY, ids=lambda value: " ".join(value))
+def test_what_ctranslate2_does_otherwise_is_done_by_our_own_engine_and_refused_on_request(
+    flags, reason, translate, model
+):
+    code, rows, told = translate(model, *flags, content="ban des kit\n")
+    assert code == 0 and "engine own: CTranslate2 is not used: " in told and reason in told and len(rows) == 1
+    code, _, told = translate(model, *flags, "--engine=ctranslate2", content="ban des kit\n")
+    assert code == 2 and "--engine ctranslate2: " in told and reason in told
+
+
+def test_models_together_and_checkpoints_are_searched_by_our_own_engine(translate, model, trained):
+    for flags in ([f"--model={model}"], [f"--rerank={model}"]):
+        code, _, told = translate(model, *flags, content="ban\n")
+        assert code == 0 and "engine own: CTranslate2 is not used: it searches with one model" in told
+    code, _, told = translate(trained, content="ban\n")
+    assert code == 0 and "engine own: CTranslate2 is not used: a checkpoint" in told
+
+
+def test_a_checkpoint_is_exported_into_the_folder_for_caches_on_request(translate, trained, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    content = text(10)
+    code, rows, told = translate(trained, "--engine=ctranslate2", content=content)
+    assert code == 0 and f"engine ctranslate2: {tmp_path}/caches/nmt/" in told
+    assert_equal(rows, translate(trained, "--engine=own", content=content)[1])
+
+
+def test_lines_with_constraints_are_searched_by_our_own_engine(translate, model):
+    requests = [
+        {"source": "ban des"},
+        {"source": "ban des kit", "target_prefix": "LORA"},
+        {"source": "", "target_prefix": "LORA"},
+        {"source": "ban ban", "avoid": ["BAN"]},
+        {"source": "kit"},
+    ]
+    content = "".join(json.dumps(request) + "\n" for request in requests)
+    code, rows, told = translate(model, "--input-form=json", content=content)
+    assert code == 5 and "engine ctranslate2: " in told
+    assert rows[1]["translation"].startswith("LORA") and "error" in rows[2]
+    assert_equal(rows, translate(model, "--input-form=json", "--engine=own", content=content)[1])
+
+
+def test_a_model_that_ctranslate2_cannot_run_is_run_by_our_own_engine(translate, tmp_path):
+    other = make_model(tmp_path / "model", "rnnsearch")
+    code, _, told = translate(other, content="ban\n")
+    assert code == 0 and "engine own: CTranslate2 is not used: " in told and "'rnnsearch'" in told
+    assert translate(other, "--engine=ctranslate2", content="ban\n")[0] == 2
+    assert [path.name for path in tmp_path.iterdir() if "ctranslate2" in path.name] == []
+
+
+def test_without_ctranslate2_our_own_engine_translates(translate, model, monkeypatch):
+    monkeypatch.setattr(nmt.translate.ctranslate2_engine, "find_spec", lambda name: None)
+    code, _, told = translate(model, content="ban\n")
+    assert code == 0 and "CTranslate2 is not used: it is not installed" in told
+
+
+def test_int8_is_ctranslate2s_own(translate, model):
+    code, rows, told = translate(model, "--precision=int8")
+    assert code == 0 and ".model.ctranslate2-int8" in told
+    _, own_rows, _ = translate(model, "--engine=own")
+    equal = sum(row["translation"] == other["translation"] for row, other in zip(rows, own_rows, strict=True))
+    assert equal > 20  # of 44; weights of 8 bits are others
+
+
+def test_a_shortlist_is_a_map_of_the_vocabulary(translate, model, tmp_path):
+    pipeline = Pipeline.load(Artefact(model, "model"))
+    chance, (sources, targets) = np.random.default_rng(1), pipeline.sizes
+    tokens = np.concatenate([chance.choice(targets, 3, replace=False) for _ in range(sources)])
+    shortlist = Shortlist(np.arange(0, 3 * sources + 1, 3), tokens, np.array([10, 11, 12]))
+    shortlist.save(tmp_path / "short", pipeline.hash)
+    flags = [f"--shortlist={tmp_path / 'short'}", "--batch-tokens=30"]
+    code, rows, told = translate(model, *flags)
+    assert code == 0 and ".model.ctranslate2-float32-shortlist" in told
+    assert_equal(rows, translate(model, *flags, "--engine=own")[1])
+    _, others, _ = translate(model, "--batch-tokens=30")
+    assert [row["translation"] for row in rows] != [row["translation"] for row in others]
+
+
+def test_a_batch_that_fails_is_retried_in_halves(translate, model, monkeypatch):
+    whole = CTranslate2Model.submit
+    _, expected, _ = translate(model)
+
+    class Failing:
+        def done(self) -> bool:
+            return True
+
+        def result(self) -> None:
+            raise MemoryError("no room")
+
+    def submit(self, sources, **settings):
+        results = whole(self, sources, **settings)
+        return [Failing()] * len(results) if len(results) > 4 else results
+
+    monkeypatch.setattr(CTranslate2Model, "submit", submit)
+    code, rows, told = translate(model)
+    assert code == 0 and "was retried in halves" in told and "MemoryError: no room" in told
+    assert_equal(rows, expected)
+    monkeypatch.setattr(CTranslate2Model, "submit", lambda self, sources, **settings: [Failing()] * len(sources))
+    code, rows, told = translate(model, content="ban\n")
+    assert code == 5 and rows[0]["error"] == "MemoryError: no room"
+
+
+def test_evaluate_names_the_engine_beside_the_score(call, model, tmp_path):
+    (tmp_path / "lines").write_text("ban des\nkit lora\n")
+    files = ["--model", model, "--source", tmp_path / "lines", "--reference", tmp_path / "lines", "--json"]
+    [own] = {row["decoder"] for row in call("evaluate", *files, "--engine=own").json}
+    [other] = {row["decoder"] for row in call("evaluate", *files).json}
+    assert other.startswith(own + "|engine:ctranslate2-")
+
+
+# The export that is kept
+
+
+@pytest.fixture
+def copied(model, tmp_path):
+    """A copy of the model, without an export."""
+    return Path(shutil.copytree(model, tmp_path / "copied"))
+
+
+def cached(folder: Path) -> Path:
+    return folder.parent / f".{folder.name}.ctranslate2-float32"
+
+
+def test_the_export_is_made_once_and_again_for_another_model(translate, copied, tmp_path):
+    code, rows, told = translate(copied)
+    assert code == 0 and "the model for CTranslate2, made and checked once" in told
+    made = Artefact(cached(copied), "ctranslate2").manifest
+    code, again, told = translate(copied)
+    assert code == 0 and again == rows and "made and checked" not in told
+    shutil.rmtree(copied)
+    make_model(copied, norm_position="post", tie="none")
+    code, others, told = translate(copied)
+    assert code == 0 and "made and checked once" in told
+    assert Artefact(cached(copied), "ctranslate2").manifest["made_of"] != made["made_of"]
+    assert_equal(others, translate(copied, "--engine=own")[1])
+
+
+def test_a_damaged_export_is_made_again(translate, copied):
+    _, rows, _ = translate(copied)
+    weights = cached(copied) / "model.bin"
+    content = bytearray(weights.read_bytes())
+    content[len(content) // 2] ^= 1
+    weights.write_bytes(content)
+    code, again, told = translate(copied)
+    assert code == 0 and again == rows and "made and checked once" in told
+    weights.unlink()
+    code, again, told = translate(copied)
+    assert code == 0 and again == rows and "made and checked once" in told
+
+
+def test_beside_a_model_that_cannot_be_written_the_folder_for_caches_is_used(translate, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    (tmp_path / "fixed").mkdir()
+    with small_disk(tmp_path / "fixed", 10_000_000):
+        shutil.copytree(model, tmp_path / "fixed/model")
+        subprocess.run(["mount", "-o", "remount,ro", tmp_path / "fixed"], check=True)
+        code, rows, told = translate(tmp_path / "fixed/model")
+        assert code == 0 and f"engine ctranslate2: {tmp_path}/caches/nmt/" in told
+        assert "made and checked" not in translate(tmp_path / "fixed/model")[2]
+        assert_equal(rows, translate(model)[1])
+
+
+def test_a_full_disk_leaves_the_work_to_our_own_engine(translate, model, tmp_path):
+    (tmp_path / "disk").mkdir()
+    with small_disk(tmp_path / "disk", 2_000_000) as resize:
+        shutil.copytree(model, tmp_path / "disk/model")
+        used = sum(path.stat().st_size for path in (tmp_path / "disk").rglob("*"))
+        resize(used + 40_000)
+        code, rows, told = translate(tmp_path / "disk/model", content="ban\n")
+        assert code == 0 and len(rows) == 1 and "CTranslate2 is not used: " in told and "No space left" in told
+        assert translate(tmp_path / "disk/model", "--engine=ctranslate2", content="ban\n")[0] == 5
+        assert [path.name for path in (tmp_path / "disk").iterdir()] == ["model"]
+
+
+def test_two_processes_that_export_at_once_and_one_that_is_killed(copied, translate):
+    command = [*NMT, "translate", "--engine=ctranslate2", "--model", str(copied), "--quiet"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    killed = subprocess.Popen(command, **pipes)
+    temporary = copied.parent / f".{cached(copied).name}.partial"
+    wait_for(temporary.exists, killed, 60)
+    killed.kill()
+    killed.communicate()
+    assert not cached(copied).exists()
+    both = [subprocess.Popen(command, **pipes) for _ in range(2)]
+    outputs = [process.communicate(b"ban des kit\n", timeout=120) for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
+    _, [row], _ = translate(copied, "--engine=own", content="ban des kit\n")
+    assert {out.decode() for out, _ in outputs} == {row["translation"] + "\n"}
+    assert not temporary.exists()
+
+
+def test_a_signal_ends_a_long_search(model):
+    command = [*NMT, "translate", "--engine=ctranslate2", "--model", str(model), "--beam-size=64", "--threads=1"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdin.write((" ".join(WORDS) + "\n").encode() * 400)
+    process.stdin.flush()
+    assert process.stdout.readline().endswith(b"\n")
+    began = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM and time.monotonic() - began < 10
+
+
+# A folder for CTranslate2 as the model
+
+
+def test_a_folder_for_ctranslate2_translates_without_its_model(translate, call, model, tmp_path):
+    assert call("export", "--model", model, "--format=ctranslate2", "--output", tmp_path / "out").code == 0
+    content = text(10)
+    code, rows, _ = translate(tmp_path / "out", content=content)
+    assert code == 0
+    assert_equal(rows, translate(model, "--engine=own", content=content)[1])
+    for flags in (["--engine=own"], ["--n-best=2"], ["--shortlist=x"]):
+        code, _, told = translate(tmp_path / "out", *flags, content=content)
+        assert code == 2 and "is a folder for CTranslate2: " in told, told
+    request = json.dumps({"source": "ban", "target_prefix": "LORA"}) + "\n"
+    code, [row], _ = translate(tmp_path / "out", "--input-form=json", content=request)
+    assert code == 5 and "takes no prefix" in row["error"]
