@@ -1,6 +1,6 @@
 """Run one translation engine in a process of its own, for benchmarks/translate.py.
 
-    python benchmarks/engine.py JOB        # JOB: a JSON object; `engine` is nmt, ctranslate2 or eole
+    python benchmarks/engine.py JOB        # JOB: a JSON object; `engine` is nmt, nmt-ctranslate2, ctranslate2 or eole
 
 It reads a number of lines, then the lines, and answers with as many lines, repeatedly. It runs in the virtual
 environment of its engine, so that imports are in the functions.
@@ -20,18 +20,17 @@ def nmt(job: dict[str, Any]) -> Translate:
     """Replicas that share the threads. A search ends with as many hypotheses as the beam holds, as in the others."""
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as the command sets it, before numpy is imported
     from nmt import registry
-    from nmt.nn import matmul
-    from nmt.translate.open import open_translator
     from nmt.translate.options import TranslatorOptions
+    from nmt.translators import open_translator
 
-    matmul.use("auto")
     options: dict[str, Any] = {}
     if job["length"]:
         options = {"min_length": job["length"] - 1, "max_len_a": 0.0, "max_len_b": job["length"] - 1}
     if job["beam"] > 1:
         options |= {"beam_size": job["beam"], "length_penalty": "average", "alpha": 1.0, "stop": "full"}
-    decoder = registry.build(registry.choose("decoder", "beam" if job["beam"] > 1 else "greedy", options))
+    decoder = registry.choose("decoder", "beam" if job["beam"] > 1 else "greedy", options)
     settings = TranslatorOptions(
+        engine="ctranslate2" if job["engine"] == "nmt-ctranslate2" else "own",
         batch_tokens=job["batch"] or "auto",
         device="cpu",
         replicas=job["replicas"],
@@ -94,7 +93,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8", newline="\n")
     os.dup2(2, 1)  # an engine's own output must not mix with translations
     questions = os.fdopen(0, encoding="utf-8", newline="\n", closefd=False)
-    translate = {"nmt": nmt, "ctranslate2": ctranslate2, "eole": eole}[job["engine"]](job)
+    translate = {"nmt": nmt, "nmt-ctranslate2": nmt, "ctranslate2": ctranslate2, "eole": eole}[job["engine"]](job)
     while count := questions.readline():
         lines = [questions.readline().removesuffix("\n") for _ in range(int(count))]
         answers.writelines(line + "\n" for line in translate(lines))

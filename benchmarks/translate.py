@@ -14,7 +14,8 @@ first line, timed from the start of the process; a tenth of the text to warm up;
 sentences, for the latency. A system's figure is the median of its rounds, its ratio the median of the ratios within a
 round. nmt and CTranslate2 have as many workers as threads, of one thread each, so that a single sentence has one
 thread; eole, which has no workers, has them all. `nmt translate` is the command as a user types it, with the search
-that it has by default, but for the size of the beam.
+that it has by default, but for the size of the beam. nmt-ctranslate2 is `--engine ctranslate2`, which takes no forced
+lengths: only trained models are translated with it.
 """
 
 import argparse
@@ -50,6 +51,9 @@ SYSTEMS = (
     "nmt fp32",
     "nmt int8",
     "nmt int8 + shortlist",
+    "nmt-ctranslate2 fp32",
+    "nmt-ctranslate2 int8",
+    "nmt-ctranslate2 int8 + shortlist",
     "eole fp32",
     "ctranslate2 float32",
     "ctranslate2 int8",
@@ -181,6 +185,8 @@ def system_of(name: str, given: argparse.Namespace, model: Model, beam: int) -> 
     """The command of a system for a model; None for a system that cannot be run."""
     engine, weights, *more = name.split()
     if (engine == "eole" and not (model.shape and given.bench)) or (more and model.data is None):
+        return None
+    if engine == "nmt-ctranslate2" and given.length:
         return None
     if name == COMMAND:
         length = given.length - 1

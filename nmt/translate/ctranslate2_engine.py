@@ -6,7 +6,6 @@ search as we do, which are few, go to our own engine.
 
 import math
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -33,9 +32,6 @@ MAX_EXPONENT: Final = 0.6  # of the length penalty; with more, hypotheses that e
 TYPICAL_LENGTH: Final = 25  # tokens
 MAX_EMPTY_NATS: Final = -1e-3  # of a sentence without words; the rest of the probability is not exact for more
 BATCHES_AHEAD: Final = 4  # of each worker, that are given to CTranslate2 before the first has ended
-MIN_WAIT_SECONDS: Final = 5e-5
-MAX_WAIT_SECONDS: Final = 5e-3
-WAIT_SHARE: Final = 0.05  # of the time that has been waited already
 
 
 def import_ctranslate2() -> Any:
@@ -157,8 +153,7 @@ class CTranslate2Engine(SearchEngine):
             if not waiting:
                 return
             lines, results = waiting.popleft()
-            for result in results:
-                _wait(result, check)
+            check()
             outcomes, warning = self._outcomes([line for line in lines if not _is_constrained(line)], results)
             found = iter(outcomes)
             merged = [None if _is_constrained(line) else next(found) for line in lines]
@@ -283,15 +278,6 @@ def _exponent(options: BeamOptions) -> float:
 
 def _is_constrained(line: EncodedLine) -> bool:
     return bool(line.constraints.num_tokens or line.constraints.avoid)
-
-
-def _wait(result: Any, check: StopCheck) -> None:
-    """Wait for an asynchronous result of CTranslate2, which would not let a signal through."""
-    began = time.monotonic()
-    while not result.done():
-        check()
-        waited = time.monotonic() - began
-        time.sleep(min(max(MIN_WAIT_SECONDS, WAIT_SHARE * waited), MAX_WAIT_SECONDS))
 
 
 def available_threads() -> int:
