@@ -11,7 +11,7 @@ from typing import Any
 
 from nmt import registry
 from nmt.cli.command import Command, CommonOptions
-from nmt.cli.main import COMMANDS
+from nmt.cli.main import COMMANDS, module_of
 from nmt.cli.unknown_words import peers
 from nmt.options import REQUIRED, Option, options_of
 
@@ -55,7 +55,7 @@ def default_of(option: Option) -> str:
 
 def command_section(name: str) -> str:
     """A command: its words without a flag, and its own options."""
-    command: Command = importlib.import_module(f"nmt.cli.{name}").COMMAND
+    command: Command = importlib.import_module(module_of(name)).COMMAND
     common = {option.name for option in options_of(CommonOptions)}
     options = [option for group in command.own_groups().values() for option in group if option.name not in common]
     words = "".join(f" [{option.label}]" for option in options if option.positional)

@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "plot": "Draw the curves of runs: losses, metrics, learning rate",
     "average": "Average checkpoints into a model",
     "export": "Convert a model to 8-bit weights, or to CTranslate2, and compare the translations",
+    "import": "Make a model folder of a model of Marian",
     "translate": "Translate text, line by line",
     "shortlist": "List the likely target words of each source word, for faster translation",
     "evaluate": "Score translations against references: BLEU, chrF and TER with signatures",
@@ -37,6 +38,7 @@ COMMANDS: Final = {
     "list": "List the parts and presets of each kind",
     "describe": "Describe a part, a preset or a model folder, with its options",
 }
+MODULES: Final = {"import": "import_model"}  # of commands whose name is a word of Python
 MEMORY_FLAGS: Final = {
     "train": "--max-tokens, or a smaller model",
     "translate": "--batch-tokens",
@@ -176,7 +178,12 @@ def _shell_command(name: str) -> TyperCommand:
         raise unknown_command(name, COMMANDS)
     from nmt.cli.command import ShellCommand
 
-    return ShellCommand(importlib.import_module(f"nmt.cli.{name}").COMMAND)
+    return ShellCommand(importlib.import_module(module_of(name)).COMMAND)
+
+
+def module_of(command: str) -> str:
+    """The name of a command's module."""
+    return f"nmt.cli.{MODULES.get(command, command)}"
 
 
 app = typer.Typer(

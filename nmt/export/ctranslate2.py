@@ -28,7 +28,7 @@ from nmt.export.comparison import (
 )
 from nmt.files import to_json
 from nmt.models.transformer import Transformer
-from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, FeedForward, Residual
+from nmt.nn.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
 from nmt.signals import StopCheck
 from nmt.symbols import BOS, EOS, SYMBOLS, UNK
 from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline, Side
@@ -127,9 +127,10 @@ def specification(loaded: LoadedModel) -> Any:
             f"{name}: its heads have keys of width {shape.keys} and values of width {shape.values}; "
             "CTranslate2 has one width for both"
         )
-    spec = import_ctranslate2().specs.TransformerSpec.from_config(
-        (o.encoder_layers, o.decoder_layers), o.heads, pre_norm=o.norm_position == "pre"
-    )
+    specs = import_ctranslate2().specs
+    activations = {"relu": specs.Activation.RELU, "swish": specs.Activation.SWISH, "gelu": specs.Activation.GELU}
+    layers, pre_norm = (o.encoder_layers, o.decoder_layers), o.norm_position == "pre"
+    spec = specs.TransformerSpec.from_config(layers, o.heads, pre_norm=pre_norm, activation=activations[o.activation])
     spec.encoder.embeddings[0].weight = _copy(model.source_embedding.weight)
     spec.decoder.embeddings.weight = _copy(model.target_embedding.weight)
     positions = max(POSITIONS, o.max_positions)
@@ -147,7 +148,7 @@ def specification(loaded: LoadedModel) -> Any:
     spec.register_target_vocabulary(_vocabulary(pipeline.target, loaded.folder))
     config = spec.config  # a sentence has EOS after its source, and BOS before its target
     config.unk_token, config.bos_token, config.eos_token = SYMBOLS[UNK], SYMBOLS[BOS], SYMBOLS[EOS]
-    config.decoder_start_token, config.add_source_eos, config.layer_norm_epsilon = SYMBOLS[BOS], True, EPSILON
+    config.decoder_start_token, config.add_source_eos, config.layer_norm_epsilon = SYMBOLS[BOS], True, o.norm_epsilon
     spec.validate()
     return spec
 

@@ -62,6 +62,12 @@ class TransformerOptions:
     norm_position: Literal["post", "pre"] = opt(
         "post", "post: norm(x + f(x)), the paper; pre: x + f(norm(x)) and a final norm"
     )
+    norm_epsilon: float = opt(
+        1e-6, "added to the variance in layer normalisation; 1e-6 in the reference code, 1e-5 in fairseq", above=0
+    )
+    activation: Literal["relu", "swish", "gelu"] = opt(
+        "relu", "of the feed-forward networks; relu in the paper, swish in many models of Marian"
+    )
     positions: Literal["sinusoidal", "t2t-sinusoidal", "learned", "relative"] = opt(
         "sinusoidal",
         "the paper's sinusoids, the reference code's and fairseq's variant, learned vectors, or vectors of distances "
@@ -92,6 +98,8 @@ class TransformerOptions:
 
     def __post_init__(self) -> None:
         _check_experts(self, min(self.encoder_layers, self.decoder_layers))
+        if self.ffn == "moe" and self.activation != "relu":
+            raise ValueError(f"--activation {self.activation}: experts have relu (leave --activation or --ffn out)")
         if self.d_model % 2:
             raise ValueError(f"--d-model {self.d_model}: must be even, because sines and cosines come in pairs")
         if self.d_model % self.heads and (self.d_k is None or self.d_v is None):

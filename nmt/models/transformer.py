@@ -30,7 +30,7 @@ from nmt.models.options import TransformerOptions
 from nmt.nn.attention import AttentionShape, recording
 from nmt.nn.captured import STATE_COPIES, CapturedSteps
 from nmt.nn.cost import linear_flops
-from nmt.nn.layers import EPSILON, DecoderLayer, EncoderLayer, LayerShape, LayerStep
+from nmt.nn.layers import DecoderLayer, EncoderLayer, LayerShape, LayerStep
 from nmt.nn.linear import Linear, Projection
 from nmt.nn.moe import LOSS_NAMES, Balance, mixtures_in
 from nmt.nn.positions import LearnedPositions, NoPositions, RelativeShape, SinusoidalPositions
@@ -58,7 +58,15 @@ class Transformer(Model):
         attention = AttentionShape(
             o.d_model, o.heads, d_k, d_v, o.attention_bias, o.attention_dropout, relative, o.attention_window
         )
-        shape = LayerShape(attention, o.d_ff, o.dropout, o.activation_dropout, pre_norm)
+        shape = LayerShape(
+            attention,
+            o.d_ff,
+            o.dropout,
+            o.activation_dropout,
+            pre_norm,
+            activation=o.activation,
+            epsilon=o.norm_epsilon,
+        )
         table = partial(embedding, width=o.d_model, std=o.d_model**-0.5)
         self.source_embedding, self.target_embedding = embeddings(o.tie, vocabularies, table)
         self.source_positions = self._positions()
@@ -67,8 +75,8 @@ class Transformer(Model):
         self.encoder = nn.ModuleList(map(EncoderLayer, shape.layers(o.encoder_layers, experts, o.expert_every)))
         self.decoder = nn.ModuleList(map(DecoderLayer, shape.layers(o.decoder_layers, experts, o.expert_every)))
         self.auxiliary_losses = LOSS_NAMES[o.gates] if experts else ()
-        self.encoder_norm = nn.LayerNorm(o.d_model, eps=EPSILON) if pre_norm else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(o.d_model, eps=EPSILON) if pre_norm else nn.Identity()
+        self.encoder_norm = nn.LayerNorm(o.d_model, eps=o.norm_epsilon) if pre_norm else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(o.d_model, eps=o.norm_epsilon) if pre_norm else nn.Identity()
         self.output = Linear(o.d_model, vocabularies.target, bias=o.output_bias)
         if o.output_bias:
             nn.init.zeros_(self.output.bias)

@@ -16,6 +16,11 @@ from nmt.nn.linear import Linear, Projection
 from nmt.nn.moe import Balance, ExpertShape, MixtureOfExperts
 
 EPSILON: Final = 1e-6  # of layer normalisation, as in the reference code
+ACTIVATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
+    "relu": torch.relu,  # the paper
+    "swish": nn.functional.silu,  # Ramachandran et al., 2017, with beta 1
+    "gelu": nn.functional.gelu,  # Hendrycks and Gimpel, 2016
+}
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,8 @@ class LayerShape:
     dropout: probability, on each sub-layer's output; activation_dropout: inside the feed-forward network
     pre_norm: whether each sub-layer's input is normalised instead of its output
     experts: of the mixture in place of the feed-forward network, if the layer has one
+    activation: of the feed-forward network, a name in ACTIVATIONS
+    epsilon: of layer normalisation
     """
 
     attention: AttentionShape
@@ -34,6 +41,8 @@ class LayerShape:
     activation_dropout: float
     pre_norm: bool
     experts: ExpertShape | None = None
+    activation: str = "relu"
+    epsilon: float = EPSILON
 
     def layers(self, number: int, experts: ExpertShape | None, every: int) -> list["LayerShape"]:
         """The shapes of a stack of layers, of which every n-th has experts. every: n"""
@@ -41,10 +50,14 @@ class LayerShape:
 
 
 class FeedForward(nn.Module):
-    """max(0, x W1 + b1) W2 + b2, equation 2, with optional dropout on the inner activations."""
+    """max(0, x W1 + b1) W2 + b2, equation 2, with optional dropout on the inner activations.
 
-    def __init__(self, width: int, inner: int, dropout: float) -> None:
+    activation: in place of max(0, x), a name in ACTIVATIONS
+    """
+
+    def __init__(self, width: int, inner: int, dropout: float, activation: str = "relu") -> None:
         super().__init__()
+        self.activation = ACTIVATIONS[activation]
         self.inner = Linear(width, inner)
         self.outer = Linear(inner, width)
         self.dropout = dropout
@@ -54,14 +67,16 @@ class FeedForward(nn.Module):
 
     def forward(self, states: Tensor, tokens: Tensor | None = None) -> tuple[Tensor, Balance]:
         """(..., D) -> (..., D) as MixtureOfExperts has it, with nothing to balance. tokens: without effect"""
-        activations = self.inner(states).relu()
+        activations = self.activation(self.inner(states))
         outer: Tensor = self.outer(dropout(activations, self.dropout, self.training))
         return outer, Balance()
 
     def prepared(self) -> Projection:
         """`forward` of (N, D) for one search, without gradient."""
-        inner, outer = self.inner.prepared(), self.outer.prepared()
-        return lambda states: outer(inner(states).relu_())
+        inner, outer, activation = self.inner.prepared(), self.outer.prepared(), self.activation
+        if activation is torch.relu:
+            return lambda states: outer(inner(states).relu_())
+        return lambda states: outer(activation(inner(states)))
 
 
 class Residual(nn.Module):
@@ -72,7 +87,7 @@ class Residual(nn.Module):
 
     def __init__(self, shape: LayerShape) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(shape.attention.width, eps=EPSILON)
+        self.norm = nn.LayerNorm(shape.attention.width, eps=shape.epsilon)
         self.dropout = shape.dropout
         self.pre_norm = shape.pre_norm
 
@@ -117,7 +132,7 @@ class _Layer(nn.Module):
         self.self_attention = SelfAttention(shape.attention)
         if self.attends_to_memory:
             self.cross_attention = CrossAttention(shape.attention)
-        dense = shape.attention.width, shape.inner, shape.activation_dropout
+        dense = shape.attention.width, shape.inner, shape.activation_dropout, shape.activation
         self.feed_forward = FeedForward(*dense) if shape.experts is None else MixtureOfExperts(shape.experts)
         self.self_attention_residual = Residual(shape)
         if self.attends_to_memory:  # in this order, by which an optimizer's state is saved

@@ -28,7 +28,9 @@ MAP_FILE: Final = "vmap.txt"  # of an exported folder: target tokens by source t
 CTRANSLATE2_KIND: Final = "ctranslate2"  # of an exported folder, in its manifest
 POSITIONS: Final = 2048  # of an exported model, on either side, at least; CTranslate2 stops at their end
 BATCH_TOKENS: Final = 1024  # of the source, padding counted
-MAX_EXPONENT: Final = 0.6  # of the length penalty; with more, hypotheses that end later may win (docs/measurements.md)
+MAX_PENALTY_EXPONENT: Final = (
+    0.6  # of the length penalty; with more, hypotheses that end later may win (docs/measurements.md)
+)
 TYPICAL_LENGTH: Final = 25  # tokens
 MAX_EMPTY_NATS: Final = -1e-3  # of a sentence without words; the rest of the probability is not exact for more
 BATCHES_AHEAD: Final = 4  # of each worker, that are given to CTranslate2 before the first has ended
@@ -105,7 +107,7 @@ def refusal(options: TranslatorOptions, part: Part, models: int) -> str:
         return "--no-unk, --min-length, --no-repeat-ngram and lengths beyond its positions need our own search"
     if isinstance(search, BeamOptions) and (search.n_best > 1 or search.coverage_penalty or search.prune is not None):
         return "--n-best, --coverage-penalty and --prune need our own search"
-    if isinstance(search, BeamOptions) and search.stop == "best" and _exponent(search) > MAX_EXPONENT:
+    if isinstance(search, BeamOptions) and search.stop == "best" and _exponent(search) > MAX_PENALTY_EXPONENT:
         return "with --stop best a length penalty of more than about sqrt(n) needs our own search"
     return ""
 

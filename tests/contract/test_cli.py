@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from nmt import registry
 from nmt.cli import main
 from nmt.cli.command import Command, CommonOptions
-from nmt.cli.main import COMMANDS
+from nmt.cli.main import COMMANDS, module_of
 from nmt.cli.parameters import flags_of, spread_values
 from nmt.cli.prepare import PrepareCommandOptions
 from nmt.cli.unknown_words import peers
@@ -219,7 +219,7 @@ def test_a_flag_of_a_part_within_a_part_is_answered_with_its_whole_spelling(call
 
 
 def command_of(name: str) -> Command:
-    return importlib.import_module(f"nmt.cli.{name}").COMMAND
+    return importlib.import_module(module_of(name)).COMMAND
 
 
 def test_what_the_document_for_users_of_other_toolkits_says_is_so(call):

@@ -1,0 +1,252 @@
+"""Import of Marian's Transformers (https://marian-nmt.github.io): a model.npz, its settings, and its vocabularies.
+
+Differences from ours that the import bridges: the decoder's first input is a vector of zeros, EOS has the id 0 and UNK 1,
+there is neither padding nor BOS, each linear layer has a bias and its weight is (in, out), and the positions are those of
+`t2t-sinusoidal`.
+"""
+
+import zipfile
+import zlib
+from collections.abc import Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from nmt.errors import ArtefactError, UserError, expecting, naming, quoted
+from nmt.files import read_bytes
+from nmt.imports.transformer import Array, ImportedModel, ImportedSide, layer_weights
+from nmt.models.options import TransformerOptions
+from nmt.options import make
+from nmt.text.pipeline import Pipeline
+from nmt.text.sentencepiece_file import read_pieces
+
+MODEL_SETTINGS: Final = "special:model.yml"  # array of the npz with the settings as YAML, NUL after them
+OUTPUT: Final = "decoder_ff_logit_out"  # arrays of the output layer; earlier versions wrote _W, now its transpose _Wt
+EOS_ID, UNK_ID = 0, 1
+MARIAN_EPSILON: Final = 1e-6  # of its layer normalisation in transformers
+MAX_BYTES: Final = 1 << 36  # of all arrays
+MAX_COMPRESSION: Final = 20  # of weights; Marian does not compress them
+REQUIRED_SETTINGS: Final = {  # settings that change the network, with the values that ours has
+    "type": ("transformer",),
+    "transformer-decoder-autoreg": ("self-attention",),
+    "transformer-ffn-depth": (2,),
+    "transformer-decoder-ffn-depth": (0, 2),
+    "transformer-decoder-dim-ffn": (0,),
+    "transformer-no-projection": (False,),
+    "transformer-no-bias": (False,),
+    "transformer-no-affine": (False,),
+    "transformer-tied-layers": ([],),
+    "transformer-train-position-embeddings": (False,),
+    "transformer-disable-position-embeddings": (False,),
+    "transformer-postprocess-emb": ("d", ""),
+    "transformer-attention-mask": ("default",),
+    "right-left": (False,),
+    "skip": (False,),
+    "ulr": (False,),
+    "lemma-dim-emb": (0,),
+    "factors-dim-emb": (0,),
+    "tied-embeddings-src": (False,),
+}
+NORMS: Final = {  # preprocess, postprocess, postprocess-top -> norm_position; d is dropout, a the sum, n the norm
+    ("", "an", ""): "post",
+    ("n", "a", "n"): "pre",
+}
+SIZES: Final = {
+    "encoder_layers": "enc-depth",
+    "decoder_layers": "dec-depth",
+    "d_model": "dim-emb",
+    "d_ff": "transformer-dim-ffn",
+    "heads": "transformer-heads",
+}
+MARIAN_ACTIVATIONS: Final = {"relu": "relu", "swish": "swish"}
+
+
+def read_marian(model: Path, vocabularies: tuple[str, ...], languages: tuple[str, str]) -> ImportedModel:
+    """Read a model.npz, or a folder that holds one.
+
+    vocabularies: files of source and target; none: those that `decoder.yml` beside the model names
+    languages: source and target
+    Raises ArtefactError for files that are damaged, UserError for a model that is no Transformer like ours.
+    """
+    file = _model_file(model)
+    arrays = _read_arrays(file)
+    settings = _settings(arrays, file)
+    table = arrays.get("decoder_Wemb", arrays.get("Wemb"))
+    if table is None:
+        raise ArtefactError(f"{quoted(file)}: has no embeddings of the target")
+    names = _vocabulary_files(file, vocabularies)
+    sides = [
+        _side(name, language, len(arrays.get(array, table)), file.parent / spm)
+        for name, language, array, spm in zip(
+            names, languages, ("encoder_Wemb", "decoder_Wemb"), ("source.spm", "target.spm"), strict=True
+        )
+    ]
+    joint = names[0] == names[1] and sides[0].side.vocabulary.to_bytes() == sides[1].side.vocabulary.to_bytes()
+    options = _options(settings, joint, file)
+    with expecting("Marian's weights", file):
+        weights = _weights(arrays, options, *sides)
+    return ImportedModel(options, weights, Pipeline(sides[0].side, sides[1].side, joint), str(file))
+
+
+def _model_file(model: Path) -> Path:
+    if not model.is_dir():
+        return model
+    found = sorted(path for path in model.glob("*.npz") if ".optimizer." not in path.name)
+    if len(found) != 1:
+        raise UserError(f"{quoted(model)}: holds {len(found)} models (*.npz): name one of them")
+    return found[0]
+
+
+def _read_arrays(file: Path) -> dict[str, Any]:
+    """The arrays of an npz by name. Nothing in it is unpickled, and its sizes are checked before it is read."""
+    with expecting("a model of Marian (.npz)", file), naming(file):
+        try:
+            with zipfile.ZipFile(file) as packed:
+                size = sum(entry.file_size for entry in packed.infolist())
+                if size > min(MAX_BYTES, MAX_COMPRESSION * file.stat().st_size):
+                    raise ValueError(f"its arrays have {size:,} bytes")
+                contents = ((name, BytesIO(packed.read(name))) for name in packed.namelist())  # checks their sums
+                return {
+                    name.removesuffix(".npy"): np.lib.format.read_array(content, allow_pickle=False)
+                    for name, content in contents
+                }
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+            raise ValueError(error) from None
+
+
+def _settings(arrays: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    if MODEL_SETTINGS not in arrays:
+        raise ArtefactError(f"{quoted(file)}: has no settings ({MODEL_SETTINGS}); must be a model of Marian")
+    return read_yaml(arrays[MODEL_SETTINGS].tobytes().split(b"\0")[0], f"{file}:{MODEL_SETTINGS}")
+
+
+def read_yaml(content: bytes, place: object) -> dict[str, Any]:
+    """The table of a YAML text; UserError without PyYAML."""
+    try:
+        import yaml
+    except ImportError:
+        raise UserError("PyYAML is not installed (pip install -e '.[import]')") from None
+    with expecting("YAML", place):
+        try:
+            loaded = yaml.load(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        except yaml.YAMLError as error:
+            raise ValueError(" ".join(str(error).split())) from None
+        if not isinstance(loaded, dict):
+            raise ValueError("not a table")
+    return loaded
+
+
+def _options(settings: Mapping[str, Any], joint: bool, file: Path) -> TransformerOptions:
+    for key, allowed in REQUIRED_SETTINGS.items():
+        if (value := settings.get(key, allowed[0])) not in allowed:
+            raise UserError(f"{quoted(file)}: its {key} is {quoted(value)}, which our transformer does not have")
+    processes = tuple(
+        str(settings.get(f"transformer-{key}", "")).replace("d", "")
+        for key in ("preprocess", "postprocess", "postprocess-top")
+    )
+    activation = settings.get("transformer-ffn-activation", "relu")
+    if processes not in NORMS:
+        raise UserError(f"{quoted(file)}: its layers are normalised as {quoted(processes)}; must be dan, or n, da, n")
+    if activation not in MARIAN_ACTIVATIONS:
+        raise UserError(
+            f"{quoted(file)}: its activation is {quoted(activation)}; must be {' or '.join(MARIAN_ACTIVATIONS)}"
+        )
+    is_tied = settings.get("tied-embeddings-all") or settings.get("tied-embeddings")
+    options = {
+        "norm_position": NORMS[processes],
+        "norm_epsilon": MARIAN_EPSILON,
+        "activation": MARIAN_ACTIVATIONS[activation],
+        "positions": "t2t-sinusoidal",
+        "attention_bias": True,
+        "output_bias": True,
+        "tie": "all" if settings.get("tied-embeddings-all") and joint else "target" if is_tied else "none",
+    }
+    with expecting("Marian's settings", file):
+        sizes = {name: int(settings.get(key, 0)) for name, key in SIZES.items()}
+    try:
+        made: TransformerOptions = make(TransformerOptions, {**sizes, **options})
+    except UserError as error:
+        raise ArtefactError(f"{quoted(file)}: {error}") from None
+    return made
+
+
+def _weights(
+    arrays: Mapping[str, Any], options: TransformerOptions, source: ImportedSide, target: ImportedSide
+) -> dict[str, Array]:
+    """Our weights of Marian's arrays."""
+
+    def array(name: str) -> Array:
+        if name not in arrays:
+            raise ValueError(f"has no '{name}'")
+        values: Array = np.asarray(arrays[name], dtype=np.float32)
+        return values
+
+    def linear(name: str, number: str) -> tuple[Array, Array]:
+        return np.ascontiguousarray(array(f"{name}_W{number}").T), array(f"{name}_b{number}").reshape(-1)
+
+    def norm(name: str) -> tuple[Array, Array]:
+        end = "_pre" if options.norm_position == "pre" else ""
+        return array(f"{name}_ln_scale{end}").reshape(-1), array(f"{name}_ln_bias{end}").reshape(-1)
+
+    weights: dict[str, Array] = {}
+    for side, layers in (("encoder", options.encoder_layers), ("decoder", options.decoder_layers)):
+        for i in range(layers):
+            name = f"{side}_l{i + 1}"
+            linears = {
+                "self_attention.queries_keys_values": [linear(f"{name}_self", letter) for letter in "qkv"],
+                "self_attention.output": [linear(f"{name}_self", "o")],
+                "feed_forward.inner": [linear(f"{name}_ffn", "1")],
+                "feed_forward.outer": [linear(f"{name}_ffn", "2")],
+            }
+            norms = {"self_attention": norm(f"{name}_self_Wo"), "feed_forward": norm(f"{name}_ffn_ffn")}
+            if side == "decoder":
+                linears["cross_attention.queries"] = [linear(f"{name}_context", "q")]
+                linears["cross_attention.keys_values"] = [linear(f"{name}_context", letter) for letter in "kv"]
+                linears["cross_attention.output"] = [linear(f"{name}_context", "o")]
+                norms["cross_attention"] = norm(f"{name}_context_Wo")
+            weights |= layer_weights(f"{side}.{i}", linears, norms)
+        if options.norm_position == "pre":
+            weights[f"{side}_norm.weight"] = array(f"{side}_top_ln_scale").reshape(-1)
+            weights[f"{side}_norm.bias"] = array(f"{side}_top_ln_bias").reshape(-1)
+    tables = [array(name if name in arrays else "Wemb") for name in ("encoder_Wemb", "decoder_Wemb")]
+    weights["source_embedding.weight"] = source.embeddings(tables[0])
+    if options.tie != "all":
+        weights["target_embedding.weight"] = target.embeddings(tables[1])
+    if options.tie == "none":
+        weights["output.weight"] = target.embeddings(
+            array(f"{OUTPUT}_Wt") if f"{OUTPUT}_Wt" in arrays else array(f"{OUTPUT}_W").T
+        )
+    bias = array(f"{OUTPUT}_b").reshape(-1) if f"{OUTPUT}_b" in arrays else None
+    weights["output.bias"] = target.biases(bias)
+    return weights
+
+
+def _vocabulary_files(file: Path, given: tuple[str, ...]) -> tuple[Path, Path]:
+    if given:
+        return Path(given[0]), Path(given[-1])
+    for name in (f"{file.name}.decoder.yml", "decoder.yml"):
+        path = file.parent / name
+        if path.is_file():
+            listed = read_yaml(read_bytes(path), path).get("vocabs")
+            if isinstance(listed, list) and len(listed) == 2 and all(isinstance(vocab, str) for vocab in listed):
+                return file.parent / listed[0], file.parent / listed[1]
+    raise UserError(f"{quoted(file)}: no decoder.yml beside it names its vocabularies (give --vocab SOURCE TARGET)")
+
+
+def _side(path: Path, language: str, size: int, segmenter: Path) -> ImportedSide:
+    """A side by its vocabulary: sentencepiece's model, or a list of words with their ids (.yml).
+
+    size: entries that have embeddings
+    segmenter: sentencepiece's model for a list, as OPUS-MT's folders have it, if it is there
+    """
+    content = read_bytes(path)
+    with expecting("a vocabulary of Marian", path):
+        if path.suffix != ".yml":
+            ids = {piece.text: i for i, piece in enumerate(read_pieces(content))}
+            return ImportedSide.of_pieces(language, content, ids, size, UNK_ID, EOS_ID)
+        table = {str(word): int(number) for word, number in read_yaml(content, path).items()}
+        if segmenter.is_file():
+            return ImportedSide.of_pieces(language, read_bytes(segmenter), table, size, UNK_ID, EOS_ID)
+        return ImportedSide.of_words(language, table, UNK_ID, EOS_ID)

@@ -1,0 +1,139 @@
+"""The file of a sentencepiece model, a protocol buffer: its pieces are read, and written in another order.
+
+sentencepiece segments by the texts and scores of pieces, so their order is free. Message and field numbers are those of
+its sentencepiece_model.proto.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
+
+PIECES: Final = 1  # fields of ModelProto
+TRAINER_SPEC: Final = 2
+ID_FIELDS: Final = {UNK: 40, BOS: 41, EOS: 42, PAD: 43}  # of TrainerSpec; five later: the name of the symbol
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
+NORMAL_PIECE, UNKNOWN_PIECE, CONTROL_PIECE, UNUSED_PIECE = 1, 2, 3, 5  # types of pieces
+MAX_VARINT_BYTES: Final = 10
+
+
+class Piece(NamedTuple):
+    """An entry of a model. kind: NORMAL_PIECE, UNKNOWN_PIECE, CONTROL_PIECE, 4 (user defined), UNUSED_PIECE or 6 (byte)"""
+
+    text: str
+    score: float
+    kind: int
+
+
+def read_pieces(model: bytes) -> list[Piece]:
+    """The pieces by id. Raises ValueError for anything but a sentencepiece model."""
+    pieces = [_piece(content) for field, content in _fields(model) if field == PIECES and isinstance(content, bytes)]
+    if not pieces:
+        raise ValueError("has no pieces")
+    return pieces
+
+
+def with_pieces(model: bytes, pieces: Sequence[Piece]) -> bytes:
+    """The same model with other pieces, of which the first are the control symbols of nmt.symbols."""
+    rest = b"".join(
+        _bytes_field(field, content)
+        for field, content in _fields(model)
+        if field != PIECES and isinstance(content, bytes)
+    )
+    # A message that comes twice is merged, and its later fields count.
+    symbols = b"".join(
+        _varint(number << 3 | VARINT) + _varint(token) + _bytes_field(number + 5, SYMBOLS[token].encode())
+        for token, number in ID_FIELDS.items()
+    )
+    written = b"".join(_bytes_field(PIECES, _encoded(piece)) for piece in pieces)
+    return written + rest + _bytes_field(TRAINER_SPEC, symbols)
+
+
+def rearranged(model: bytes, ids: Mapping[str, int], size: int, unk: int, eos: int) -> tuple[bytes, list[int]]:
+    """A model whose ids are ours, for a vocabulary that has its own ids for the pieces.
+
+    ids: of the other vocabulary, by piece; size: its entries, named or not; unk, eos: its control symbols
+    returns: the model, and for each of our ids that of the other vocabulary; -1 for PAD and BOS, which it may lack
+
+    Pieces that the vocabulary lacks come last, and count as its unknown word.
+    """
+    known = {piece.text: piece for piece in read_pieces(model)}
+    names = dict.fromkeys(range(size), "")
+    names |= {number: text for text, number in ids.items()}
+    pieces = [
+        Piece(symbol, 0.0, UNKNOWN_PIECE if token == UNK else CONTROL_PIECE) for token, symbol in enumerate(SYMBOLS)
+    ]
+    rows, taken = [-1, -1, eos, unk], set(SYMBOLS)
+    for number in range(size):
+        if number in (unk, eos):
+            continue
+        text = names[number]
+        piece = known.get(text, Piece(text, 0.0, UNUSED_PIECE))
+        if not text or text in taken or piece.kind in (UNKNOWN_PIECE, CONTROL_PIECE):
+            piece = Piece(f"<unused {number}>", 0.0, UNUSED_PIECE)
+        pieces.append(piece)
+        rows.append(number)
+        taken.add(piece.text)
+    missing = [
+        piece
+        for piece in known.values()
+        if piece.text not in taken and piece.kind not in (UNKNOWN_PIECE, CONTROL_PIECE)
+    ]
+    return with_pieces(model, [*pieces, *missing]), [*rows, *[unk] * len(missing)]
+
+
+def _piece(content: bytes) -> Piece:
+    fields = dict(_fields(content))
+    text, score, kind = fields.get(1, b""), fields.get(2, b"\0\0\0\0"), fields.get(3, NORMAL_PIECE)
+    if not isinstance(text, bytes) or not isinstance(score, bytes) or len(score) != 4 or not isinstance(kind, int):
+        raise ValueError("a piece is malformed")
+    return Piece(text.decode(), struct.unpack("<f", score)[0], kind)
+
+
+def _encoded(piece: Piece) -> bytes:
+    score = _varint(2 << 3 | FIXED32) + struct.pack("<f", piece.score)
+    return _bytes_field(1, piece.text.encode()) + score + _varint(3 << 3 | VARINT) + _varint(piece.kind)
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """The number and the value of each field of a message. Raises ValueError for one that is cut off."""
+    place = 0
+    while place < len(message):
+        key, place = _read_varint(message, place)
+        kind = key & 7
+        if kind == VARINT:
+            value, place = _read_varint(message, place)
+            yield key >> 3, value
+            continue
+        if kind == BYTES:
+            size, place = _read_varint(message, place)
+        elif kind in (FIXED32, FIXED64):
+            size = 4 if kind == FIXED32 else 8
+        else:
+            raise ValueError(f"has a field of type {kind}")
+        if place + size > len(message):
+            raise ValueError("is cut off")
+        yield key >> 3, message[place : place + size]
+        place += size
+
+
+def _read_varint(message: bytes, place: int) -> tuple[int, int]:
+    value = 0
+    for shift, byte in enumerate(message[place : place + MAX_VARINT_BYTES]):
+        value |= (byte & 127) << 7 * shift
+        if byte < 128:
+            return value, place + shift + 1
+    raise ValueError("is cut off")
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 127:
+        encoded.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*encoded, value])
+
+
+def _bytes_field(number: int, content: bytes) -> bytes:
+    return _varint(number << 3 | BYTES) + _varint(len(content)) + content

@@ -1,0 +1,334 @@
+"""`nmt import`: Marian's models give the probabilities of Marian's equations, and what is no such model is refused.
+
+The reference computes in float64 with numpy from Marian's own arrays, and shares no code with ours.
+"""
+
+import json
+import pickle
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencepiece
+import torch
+from conftest import small_disk
+
+from nmt.checkpoint import load_model
+from nmt.text.sentencepiece_file import read_pieces
+from nmt.translate.forced_decoding import force_decode
+
+yaml = pytest.importorskip("yaml")
+
+D, INNER, HEADS, LAYERS = 16, 24, 4, 2
+TEXT = ["a man sees the dog .", "the dog sees two men .", "two women eat .", "a dog eats the food of two men ."]
+POST = {"transformer-preprocess": "", "transformer-postprocess": "dan", "transformer-postprocess-top": ""}
+PRE = {"transformer-preprocess": "n", "transformer-postprocess": "da", "transformer-postprocess-top": "n"}
+ALL, TARGET = {"tied-embeddings-all": True}, {"tied-embeddings": True}
+NETWORKS = [
+    {**POST, **ALL, "transformer-ffn-activation": "swish"},
+    {**PRE, **ALL, "transformer-ffn-activation": "relu"},
+    {**PRE, **TARGET, "transformer-ffn-activation": "swish"},
+    {**POST, "transformer-ffn-activation": "relu"},
+    {**POST, **TARGET, "transformer-ffn-activation": "relu", "output-omit-bias": True},
+]
+
+
+def settings_of(**more: object) -> dict[str, object]:
+    sizes = {"dim-emb": D, "transformer-dim-ffn": INNER, "transformer-heads": HEADS}
+    depths = {"enc-depth": LAYERS, "dec-depth": LAYERS, "transformer-ffn-depth": 2}
+    return {"type": "transformer", **sizes, **depths, **more}
+
+
+def arrays_of(settings, source: int, target: int) -> dict[str, np.ndarray]:
+    """Random arrays by the names that Marian writes for its settings. source, target: entries of the vocabularies"""
+    chance = np.random.default_rng(1)
+    arrays: dict[str, np.ndarray] = {}
+
+    def add(name: str, *shape: int) -> None:
+        arrays[name] = chance.normal(0, 0.3, shape).astype(np.float32)
+
+    def norm(name: str) -> None:
+        add(f"{name.replace('@', 'scale')}", 1, D)
+        add(f"{name.replace('@', 'bias')}", 1, D)
+
+    ending = "_pre" if settings["transformer-preprocess"] else ""
+    for side in ("encoder", "decoder"):
+        for layer in range(1, LAYERS + 1):
+            for kind in ("self", "context")[: 1 + (side == "decoder")]:
+                for letter in "qkvo":
+                    add(f"{side}_l{layer}_{kind}_W{letter}", D, D)
+                    add(f"{side}_l{layer}_{kind}_b{letter}", 1, D)
+                norm(f"{side}_l{layer}_{kind}_Wo_ln_@{ending}")
+            for number, shape in ((1, (D, INNER)), (2, (INNER, D))):
+                add(f"{side}_l{layer}_ffn_W{number}", *shape)
+                add(f"{side}_l{layer}_ffn_b{number}", 1, shape[1])
+            norm(f"{side}_l{layer}_ffn_ffn_ln_@{ending}")
+        if ending:
+            norm(f"{side}_top_ln_@")
+    if settings.get("tied-embeddings-all"):
+        add("Wemb", target, D)
+    else:
+        add("encoder_Wemb", source, D)
+        add("decoder_Wemb", target, D)
+    if not (settings.get("tied-embeddings-all") or settings.get("tied-embeddings")):
+        add("decoder_ff_logit_out_Wt", target, D)
+    if not settings.get("output-omit-bias"):
+        add("decoder_ff_logit_out_b", 1, target)
+    return arrays
+
+
+def reference(arrays, settings, source: list[int], target: list[int]) -> np.ndarray:
+    """Nats of the target ids given the source ids, both with EOS at the end, by Marian's training graph."""
+    values = {name: array.astype(np.float64) for name, array in arrays.items()}
+    pre, width = bool(settings["transformer-preprocess"]), D // HEADS
+
+    def positions(count: int) -> np.ndarray:
+        angles = np.arange(count)[:, None] * np.exp(-np.log(10000) * np.arange(D // 2) / (D / 2 - 1))
+        return np.concatenate([np.sin(angles), np.cos(angles)], 1)
+
+    def norm(rows, name):
+        centred = rows - rows.mean(1, keepdims=True)
+        scaled = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-6)
+        return scaled * values[name.replace("@", "scale")] + values[name.replace("@", "bias")]
+
+    def attention(name, queries, memory, mask):
+        q, k, v = (
+            rows @ values[f"{name}_W{letter}"] + values[f"{name}_b{letter}"]
+            for letter, rows in zip("qkv", (queries, memory, memory), strict=True)
+        )
+        heads = []
+        for head in range(HEADS):
+            part = slice(head * width, (head + 1) * width)
+            weights = np.exp(q[:, part] @ k[:, part].T / np.sqrt(width) + mask)
+            heads.append(weights / weights.sum(1, keepdims=True) @ v[:, part])
+        return np.concatenate(heads, 1) @ values[f"{name}_Wo"] + values[f"{name}_bo"]
+
+    def sublayer(rows, name, work):
+        if pre:
+            return rows + work(norm(rows, f"{name}_ln_@_pre"))
+        return norm(rows + work(rows), f"{name}_ln_@")
+
+    def feed_forward(name):
+        def work(rows):
+            inner = rows @ values[f"{name}_W1"] + values[f"{name}_b1"]
+            is_relu = settings["transformer-ffn-activation"] == "relu"
+            inner = np.maximum(inner, 0) if is_relu else inner / (1 + np.exp(-inner))
+            return inner @ values[f"{name}_W2"] + values[f"{name}_b2"]
+
+        return work
+
+    tables = [values.get(f"{side}_Wemb", values.get("Wemb")) for side in ("encoder", "decoder")]
+    memory = tables[0][source] * np.sqrt(D) + positions(len(source))
+    for layer in range(1, LAYERS + 1):
+        name = f"encoder_l{layer}"
+        memory = sublayer(memory, f"{name}_self_Wo", lambda rows, name=name: attention(f"{name}_self", rows, rows, 0))
+        memory = sublayer(memory, f"{name}_ffn_ffn", feed_forward(f"{name}_ffn"))
+    memory = norm(memory, "encoder_top_ln_@") if pre else memory
+    rows = np.concatenate([np.zeros((1, D)), tables[1][target[:-1]] * np.sqrt(D)]) + positions(len(target))
+    mask = np.triu(np.full((len(target), len(target)), -np.inf), 1)
+    for layer in range(1, LAYERS + 1):
+        name = f"decoder_l{layer}"
+        rows = sublayer(rows, f"{name}_self_Wo", lambda rows, name=name: attention(f"{name}_self", rows, rows, mask))
+        rows = sublayer(
+            rows, f"{name}_context_Wo", lambda rows, name=name: attention(f"{name}_context", rows, memory, 0)
+        )
+        rows = sublayer(rows, f"{name}_ffn_ffn", feed_forward(f"{name}_ffn"))
+    rows = norm(rows, "decoder_top_ln_@") if pre else rows
+    logits = rows @ values.get("decoder_ff_logit_out_Wt", tables[1]).T + values.get("decoder_ff_logit_out_b", 0)
+    log_probs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    return log_probs[np.arange(len(target)), target]
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory):
+    """A sentencepiece model as Marian makes it: EOS is 0, UNK is 1."""
+    folder = tmp_path_factory.mktemp("pieces")
+    (folder / "text").write_text("".join(f"{line}\n" for line in TEXT * 5))
+    ids = {"eos_id": 0, "unk_id": 1, "bos_id": -1, "pad_id": -1}
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(folder / "text"),
+        model_prefix=str(folder / "v"),
+        vocab_size=60,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **ids,
+    )
+    return (folder / "v.model").rename(folder / "v.spm")
+
+
+def size_of(pieces: Path) -> tuple[int, int]:
+    size = len(read_pieces(pieces.read_bytes()))
+    return size, size
+
+
+def write_model(file: Path, settings, arrays) -> None:
+    content = yaml.safe_dump(settings).encode() + bytes(5)  # Marian ends it with NUL
+    np.savez(file, **arrays, **{"special:model.yml": np.frombuffer(content, np.int8)})
+
+
+@pytest.fixture
+def importing(call, tmp_path):
+    """`importing(file, *flags)`: the result of `nmt import` into tmp_path/out."""
+    return lambda file, *flags: call(
+        "import", "--model", file, "--output", tmp_path / "out", "--source-lang=en", "--target-lang=de", *flags
+    )
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: " ".join(map(str, network.values())))
+def test_an_imported_model_has_marians_probabilities(network, pieces, importing, tmp_path, call):
+    settings = settings_of(**network)
+    arrays = arrays_of(settings, *size_of(pieces))
+    write_model(tmp_path / "m.npz", settings, arrays)
+    result = importing(tmp_path / "m.npz", "--vocab", pieces, "--vocab", pieces)
+    assert result.code == 0, result.err
+    loaded = load_model(tmp_path / "out", torch.device("cpu"))
+    marian = sentencepiece.SentencePieceProcessor(model_file=str(pieces))
+    for source, target in zip(TEXT, [*TEXT[1:], "cat !"], strict=True):  # the last has characters without a piece
+        ids = [np.array(side.encode(text)) for side, text in zip(loaded_sides(loaded), (source, target), strict=True)]
+        [found] = force_decode(loaded.model, [ids[0]], [ids[1].tolist()])
+        own = reference(arrays, settings, [*marian.encode(source), 0], [*marian.encode(target), 0])
+        assert found.log_probs == pytest.approx(own.tolist(), abs=1e-4)
+    [line] = translate(call, tmp_path, "a dog eats .")
+    assert line["translation"] and line["candidates"][0]["log_prob"] < 0
+    assert call("export", "--model", tmp_path / "out", "--output", tmp_path / "ct2", "--threads=1").code == 0
+
+
+def loaded_sides(loaded):
+    return loaded.pipeline.source, loaded.pipeline.target
+
+
+def translate(call, tmp_path, text: str):
+    (tmp_path / "line").write_text(text + "\n")
+    result = call("translate", "--model", tmp_path / "out", "--input", tmp_path / "line", "--json", "--engine=own")
+    assert result.code == 0, result.err
+    return [json.loads(line) for line in result.out.splitlines()]
+
+
+def test_a_folder_of_opus_has_a_list_of_pieces_and_two_segmenters(pieces, importing, tmp_path, call):
+    """Pieces that the list lacks are unknown words; entries that no segmenter makes can still be said."""
+    known = [piece.text for piece in read_pieces(pieces.read_bytes())]
+    entries = ["</s>", "<unk>", "\u2581Hund", *known[2:-2], "<pad>"]
+    folder = tmp_path / "opus"
+    folder.mkdir()
+    (folder / "vocab.yml").write_text(yaml.safe_dump({entry: i for i, entry in enumerate(entries)}, allow_unicode=True))
+    (folder / "decoder.yml").write_text(yaml.safe_dump({"models": ["m.npz"], "vocabs": ["vocab.yml", "vocab.yml"]}))
+    for name in ("source.spm", "target.spm"):
+        (folder / name).write_bytes(pieces.read_bytes())
+    settings = settings_of(**NETWORKS[0])
+    arrays = arrays_of(settings, len(entries), len(entries))
+    write_model(folder / "m.npz", settings, arrays)
+    result = importing(folder)
+    assert result.code == 0, result.err
+    loaded = load_model(tmp_path / "out", torch.device("cpu"))
+    target = loaded.pipeline.target
+    rows = {target.piece(token): token for token in range(target.size)}
+    assert target.decode([rows["\u2581Hund"]]) == "Hund"
+    source = np.array(loaded.pipeline.source.encode(TEXT[0]))
+    marian = sentencepiece.SentencePieceProcessor(model_file=str(pieces))
+    ids = [entries.index(piece) if piece in entries else 1 for piece in marian.encode(TEXT[0], out_type=str)]
+    [found] = force_decode(loaded.model, [source], [[rows["\u2581Hund"]]])
+    assert found.log_probs == pytest.approx(reference(arrays, settings, [*ids, 0], [2, 0]).tolist(), abs=1e-4)
+
+
+def test_a_vocabulary_of_words_reads_words(importing, tmp_path, call):
+    entries = ["</s>", "<unk>", *sorted({word for line in TEXT for word in line.split()})]
+    (tmp_path / "v.yml").write_text(yaml.safe_dump({entry: i for i, entry in enumerate(entries)}))
+    settings = settings_of(**NETWORKS[0])
+    arrays = arrays_of(settings, len(entries), len(entries))
+    write_model(tmp_path / "m.npz", settings, arrays)
+    assert importing(tmp_path / "m.npz", "--vocab", tmp_path / "v.yml").code == 0
+    loaded = load_model(tmp_path / "out", torch.device("cpu"))
+    source, target = (np.array(side.encode("two men zzz")) for side in loaded_sides(loaded))
+    ids = [entries.index("two"), entries.index("men"), 1, 0]
+    [found] = force_decode(loaded.model, [source], [target.tolist()])
+    assert found.log_probs == pytest.approx(reference(arrays, settings, ids, ids).tolist(), abs=1e-4)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"type": "s2s"}, "its type is s2s"),
+        ({"transformer-decoder-autoreg": "rnn"}, "its transformer-decoder-autoreg is rnn"),
+        ({"transformer-ffn-activation": "gelu"}, "its activation is gelu"),
+        ({"transformer-postprocess": "nda"}, "normalised"),
+        ({"transformer-tied-layers": [1, 1]}, "its transformer-tied-layers"),
+        ({"transformer-heads": 0}, "heads"),
+        ({"transformer-heads": 3}, "heads"),
+        ({"dim-emb": 1 << 40}, "d-model"),
+        ({"enc-depth": 1000}, "encoder_l3"),
+        ({"dim-emb": "x"}, "Marian's settings"),
+    ],
+)
+def test_a_model_of_another_kind_is_refused(changes, told, pieces, importing, tmp_path):
+    settings = settings_of(**NETWORKS[0])
+    write_model(tmp_path / "m.npz", settings | changes, arrays_of(settings, *size_of(pieces)))
+    result = importing(tmp_path / "m.npz", "--vocab", pieces)
+    assert result.code in (2, 4) and told in result.err and not (tmp_path / "out").exists()
+
+
+def test_damaged_and_hostile_files_are_errors(pieces, importing, tmp_path):
+    settings, file = settings_of(**NETWORKS[0]), tmp_path / "m.npz"
+    arrays = arrays_of(settings, *size_of(pieces))
+
+    class Hostile:
+        def __reduce__(self):
+            return (Path(tmp_path / "executed").touch, ())
+
+    def attempt(told: str, code: int = 4) -> None:
+        result = importing(file, "--vocab", pieces)
+        assert result.code == code and told in result.err and result.err.count("\n") == 1, result.err
+        assert not (tmp_path / "out").exists() and not (tmp_path / "executed").exists()
+
+    write_model(file, settings, arrays | {"Wemb": np.array([Hostile()], dtype=object)})
+    attempt("not a model of Marian")
+    file.write_bytes(pickle.dumps(Hostile()))
+    attempt("not a model of Marian")
+    write_model(file, settings, arrays)
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    attempt("not a model of Marian")
+    place = whole.index(arrays["Wemb"].tobytes()[:16])
+    file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    attempt("not a model of Marian")
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("Wemb.npy", bytes(20_000_000))
+    attempt("its arrays have")
+    np.savez(file, **arrays)
+    attempt("has no settings")
+    write_model(file, settings, {name: array for name, array in arrays.items() if name != "encoder_l2_ffn_b1"})
+    attempt("has no 'encoder_l2_ffn_b1'")
+    write_model(file, settings, arrays | {"encoder_l2_ffn_b1": np.zeros((1, 7), np.float32)})
+    attempt("'encoder.1.feed_forward.inner.bias'")
+    write_model(file, settings, arrays | {"encoder_l2_ffn_b1": np.full((1, INNER), np.nan, np.float32)})
+    attempt("not finite")
+    np.savez(file, **arrays, **{"special:model.yml": np.frombuffer(b"a: [", np.int8)})
+    attempt("not YAML")
+
+
+def test_vocabularies_that_are_missing_or_damaged_are_errors(pieces, importing, tmp_path):
+    settings = settings_of(**NETWORKS[0])
+    write_model(tmp_path / "m.npz", settings, arrays_of(settings, *size_of(pieces)))
+    result = importing(tmp_path / "m.npz")
+    assert result.code == 2 and "--vocab SOURCE TARGET" in result.err
+    assert importing(tmp_path / "m.npz", "--vocab", tmp_path / "none.spm").code == 5
+    (tmp_path / "v.spm").write_bytes(pieces.read_bytes()[:500])
+    assert importing(tmp_path / "m.npz", "--vocab", tmp_path / "v.spm").code == 4
+    (tmp_path / "v.spm").write_bytes(b"\xff" * 500)
+    assert importing(tmp_path / "m.npz", "--vocab", tmp_path / "v.spm").code == 4
+    (tmp_path / "v.yml").write_text("- a\n- b\n")
+    assert importing(tmp_path / "m.npz", "--vocab", tmp_path / "v.yml").code == 4
+    assert importing(tmp_path / "none.npz", "--vocab", pieces).code == 5
+    assert importing(tmp_path, "--vocab", pieces, "--vocab", pieces, "--vocab", pieces).code == 2
+
+
+def test_a_full_disk_leaves_nothing(pieces, importing, tmp_path):
+    settings = settings_of(**NETWORKS[0])
+    write_model(tmp_path / "m.npz", settings, arrays_of(settings, *size_of(pieces)))
+    (tmp_path / "disk").mkdir()
+    with small_disk(tmp_path / "disk", 16_384):
+        result = importing(tmp_path / "m.npz", "--vocab", pieces, "--output", tmp_path / "disk/out")
+        assert result.code == 5 and "No space left" in result.err and list((tmp_path / "disk").iterdir()) == []
