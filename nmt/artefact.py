@@ -116,7 +116,8 @@ def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | N
             lock.close()
             if needed is None and temporary.exists():
                 needed = _size_of(temporary)
-            shutil.rmtree(temporary, ignore_errors=True)
+            with contextlib.suppress(OSError):  # rmtree closes a folder twice if the first close fails
+                shutil.rmtree(temporary, ignore_errors=True)
             if isinstance(error, OSError) and not (filling and _is_elsewhere(error.filename, temporary)):
                 raise storage_error(error, final, needed, no_inode) from error
             raise

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nmt.artefact import MANIFEST, Artefact
-from nmt.errors import ArtefactError, LockedError, ResourceError, quoted
+from nmt.errors import ArtefactError, LockedError, ResourceError, is_utf8, quoted
 from nmt.files import sha256
 from nmt.log import log
 from nmt.signals import Signals
@@ -50,9 +50,10 @@ def cached_export(model: Path, quantization: str, shortlist: str | None, threads
 
 
 def _place(model: Path, name: str, digest: str) -> Path:
-    """Where an export is kept. digest: of the model's manifest"""
+    """Where an export is kept. digest: of the model's manifest; CTranslate2 opens no path that is not UTF-8"""
     model = model.resolve()
-    if os.access(model.parent, os.W_OK) and model.parent.name != "checkpoints":  # a run removes its checkpoints
+    is_of_run = model.parent.name == "checkpoints"  # which removes its checkpoints
+    if os.access(model.parent, os.W_OK) and is_utf8(str(model)) and not is_of_run:
         return model.parent / f".{model.name}.ctranslate2-{name}"
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return caches / "nmt" / f"{digest[:32]}.ctranslate2-{name}"

@@ -105,6 +105,8 @@ def specification(loaded: LoadedModel) -> Any:
     model, pipeline, name = loaded.model, loaded.pipeline, quoted(loaded.folder)
     if type(model) is not Transformer:
         raise UserError(f"{name}: its model is '{quoted(loaded.facts.model)}'; CTranslate2 runs 'transformer' only")
+    if loaded.facts.weights == "int8":
+        raise UserError(f"{name}: has weights of 8 bits already (export the model it was made of)")
     if pipeline.target.settings.right_to_left:
         message = "was prepared with --right-to-left; CTranslate2 would give its words in reverse order"
         raise UserError(f"{name}: {message}")

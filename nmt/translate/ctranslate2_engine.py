@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from nmt.decoders.hypothesis import Hypothesis
 from nmt.decoders.options import BeamOptions, SearchOptions, search_signature
-from nmt.errors import UserError, quoted
+from nmt.errors import ResourceError, UserError, quoted
 from nmt.options import Part
 from nmt.signals import StopCheck
 from nmt.symbols import BOS, PAD
@@ -28,9 +28,7 @@ MAP_FILE: Final = "vmap.txt"  # of an exported folder: target tokens by source t
 CTRANSLATE2_KIND: Final = "ctranslate2"  # of an exported folder, in its manifest
 POSITIONS: Final = 2048  # of an exported model, on either side, at least; CTranslate2 stops at their end
 BATCH_TOKENS: Final = 1024  # of the source, padding counted
-MAX_PENALTY_EXPONENT: Final = (
-    0.6  # of the length penalty; with more, hypotheses that end later may win (docs/measurements.md)
-)
+MAX_PENALTY_EXPONENT: Final = 0.6  # with more, hypotheses that end later won now and then (docs/measurements.md)
 TYPICAL_LENGTH: Final = 25  # tokens
 MAX_EMPTY_NATS: Final = -1e-3  # of a sentence without words; the rest of the probability is not exact for more
 BATCHES_AHEAD: Final = 4  # of each worker, that are given to CTranslate2 before the first has ended
@@ -52,13 +50,16 @@ class CTranslate2Model:
 
     computation: int8, or default: in the type of the stored weights
     workers: batches side by side; threads: of each, 0 leaves the choice to CTranslate2
+    Raises ResourceError for files that it cannot read.
     """
 
     def __init__(self, folder: Path, pipeline: Pipeline, computation: str, workers: int, threads: int) -> None:
         parallel = {"inter_threads": workers, "intra_threads": threads, "max_queued_batches": -1}
-        self._translator = import_ctranslate2().Translator(
-            str(folder), device="cpu", compute_type=computation, **parallel
-        )
+        library = import_ctranslate2()
+        try:
+            self._translator = library.Translator(str(folder), device="cpu", compute_type=computation, **parallel)
+        except RuntimeError as error:
+            raise ResourceError(f"{quoted(folder)}: CTranslate2 cannot read it: {quoted(error)}") from error
         self._pieces = [pipeline.source.piece(token) for token in range(pipeline.source.size)]
         self._ids = {pipeline.target.piece(token): token for token in range(pipeline.target.size)}
 
@@ -187,10 +188,8 @@ class CTranslate2Engine(SearchEngine):
 
         def work(part: slice) -> list[list[Candidate] | Failure | None]:
             own = lines[part]
-            found = [
-                [self._hypothesis(*row) for row in zip(result.result().hypotheses, result.result().scores, strict=True)]
-                for result in (results if len(own) == len(lines) else self._submit(own))
-            ]
+            begun = results if len(own) == len(lines) else self._submit(own)
+            found = [self._hypotheses(result.result()) for result in begun]
             if self.search_options.min_length:
                 self._replace_empty(own, found)
             return [self._candidates(*row) for row in zip(own, found, strict=True)]
@@ -212,9 +211,7 @@ class CTranslate2Engine(SearchEngine):
         again = self._together(list(log_probs), lines)
         for i, result in zip(again, self._submit([lines[i] for i in again], min_length=1), strict=True):
             if i in log_probs:
-                rest = math.log1p(-math.exp(log_probs[i]))
-                pairs = zip(result.result().hypotheses, result.result().scores, strict=True)
-                found[i] = [self._hypothesis(pieces, score, rest) for pieces, score in pairs]
+                found[i] = self._hypotheses(result.result(), math.log1p(-math.exp(log_probs[i])))
 
     def _candidates(self, line: EncodedLine, hypotheses: Sequence[Hypothesis]) -> list[Candidate] | Failure | None:
         """The best hypothesis by our score; None where one is none that our search would have."""
@@ -230,12 +227,19 @@ class CTranslate2Engine(SearchEngine):
         shortest, longest = self.search_options.min_length, self._limit(line)
         return shortest <= len(tokens) <= longest and PAD not in tokens and BOS not in tokens
 
-    def _hypothesis(self, pieces: Sequence[str], score: float, more_nats: float = 0.0) -> Hypothesis:
-        """A hypothesis of CTranslate2, whose score is divided by its own length penalty, with our score."""
-        length = len(pieces) + 1
-        log_prob = score * length ** self._settings["length_penalty"] + more_nats
-        divisor: float = self.search_options.divisor(length) if isinstance(self.search_options, BeamOptions) else 1.0
-        return Hypothesis(self._model.tokens(pieces), log_prob, log_prob / divisor)
+    def _hypotheses(self, result: Any, more_nats: float = 0.0) -> list[Hypothesis]:
+        """The hypotheses of CTranslate2, whose scores are divided by its own length penalty, with our scores.
+
+        more_nats: added to each log-probability
+        """
+        hypotheses = []
+        for pieces, score in zip(result.hypotheses, result.scores, strict=True):
+            length = len(pieces) + 1
+            log_prob = score * length ** self._settings["length_penalty"] + more_nats
+            is_beam = isinstance(self.search_options, BeamOptions)
+            divisor: float = self.search_options.divisor(length) if is_beam else 1.0
+            hypotheses.append(Hypothesis(self._model.tokens(pieces), log_prob, log_prob / divisor))
+        return hypotheses
 
     def _completed(
         self, lines: Sequence[EncodedLine], outcomes: Sequence[list[Candidate] | Failure | None], check: StopCheck
@@ -285,4 +289,6 @@ def _is_constrained(line: EncodedLine) -> bool:
 def available_threads() -> int:
     """Threads that this process may use, as torch counts them: OMP_NUM_THREADS, else the processors that it may run on."""
     given = os.environ.get("OMP_NUM_THREADS", "")
-    return int(given) if given.isdecimal() and int(given) else len(os.sched_getaffinity(0))
+    if given.isdecimal() and int(given):
+        return int(given)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -89,7 +89,7 @@ class Interrupts(importlib.abc.MetaPathFinder):
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.meta_path.insert(0, Interrupts())
 from nmt.cli.main import main
-main(["translate", "--model", "none"])
+main(["score", "--model", "none", "--source", "none", "--target", "none"])
 """
     done = subprocess.run([sys.executable, "-c", program, module], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGINT, "", "")

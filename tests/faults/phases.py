@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conftest import TINY, write_corpus
+from random_models import make_model
 
 from nmt.artefact import Artefact
 from nmt.runs import Checkpoints
@@ -45,9 +46,15 @@ PHASES: Final = (
     Phase("average", "average --run=run --last=1 --output=model", ("run",), "model"),
     Phase(
         "translate --output",
-        "translate --model=model --input=dev.en --output=out.txt --beam-size=1 --threads=1",
+        "translate --model=model --input=dev.en --output=out.txt --beam-size=1 --threads=1 --engine=own",
         ("model", "dev.en"),
         "out.txt",
+    ),
+    Phase(
+        "translate, exporting",
+        "translate --model=ready --input=dev.en --output=other.txt --threads=1 --engine=ctranslate2",
+        ("ready", "dev.en"),
+        "other.txt",
     ),
     Phase(
         "shortlist",
@@ -61,9 +68,10 @@ PHASES: Final = (
 
 
 def write_inputs(folder: Path) -> None:
-    """Write the texts that the first phase reads."""
+    """Write the texts that the first phase reads, and a model that CTranslate2 can run."""
     write_corpus(folder / "train", 60, 1)
     write_corpus(folder / "dev", 8, 2)
+    make_model(folder / "ready", norm_position="pre", tie="none")
 
 
 def content(path: Path) -> Any:

@@ -158,6 +158,12 @@ def test_a_model_that_ctranslate2_cannot_run_is_run_by_our_own_engine(translate,
     assert [path.name for path in tmp_path.iterdir() if "ctranslate2" in path.name] == []
 
 
+def test_a_model_of_8_bits_is_run_by_our_own_engine(translate, call, model, tmp_path):
+    assert call("export", "--format=int8", "--model", model, "--output", tmp_path / "int8").code == 0
+    code, _, told = translate(tmp_path / "int8", content="ban\n")
+    assert code == 0 and "has weights of 8 bits already" in told
+
+
 def test_without_ctranslate2_our_own_engine_translates(translate, model, monkeypatch):
     monkeypatch.setattr(nmt.translate.ctranslate2_engine, "find_spec", lambda name: None)
     code, _, told = translate(model, content="ban\n")

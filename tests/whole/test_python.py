@@ -30,7 +30,7 @@ def test_the_examples_of_the_page_run(trained, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     examples = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
     exec("".join(examples), {})
-    assert len(examples) == 8 and "no-such-model" in capsys.readouterr().out
+    assert len(examples) == 7 and "no-such-model" in capsys.readouterr().out
 
 
 def test_translations_are_those_of_the_command(trained, commands):
