@@ -264,27 +264,32 @@ def test_a_damaged_export_is_made_again(translate, copied):
     assert code == 0 and again == rows and "made and checked once" in told
 
 
-def test_beside_a_model_that_cannot_be_written_the_folder_for_caches_is_used(translate, model, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+def test_beside_a_model_that_cannot_be_written_the_folder_for_caches_is_used(nmt, model, tmp_path):
     (tmp_path / "fixed").mkdir()
     with small_disk(tmp_path / "fixed", 10_000_000):
         shutil.copytree(model, tmp_path / "fixed/model")
         subprocess.run(["mount", "-o", "remount,ro", tmp_path / "fixed"], check=True)
-        code, rows, told = translate(tmp_path / "fixed/model")
-        assert code == 0 and f"engine ctranslate2: {tmp_path}/caches/nmt/" in told
-        assert "made and checked" not in translate(tmp_path / "fixed/model")[2]
-        assert_equal(rows, translate(model)[1])
+        command = ["translate", "--model", tmp_path / "fixed/model", "--verbose"]
+        caches = {"XDG_CACHE_HOME": str(tmp_path / "caches")}
+        first, second = (nmt(*command, input=b"ban des kit\n", env=caches) for _ in range(2))
+        assert first.returncode == second.returncode == 0
+        assert f"engine ctranslate2: {tmp_path}/caches/nmt/".encode() in first.stderr
+        assert b"made and checked once" in first.stderr and b"made and checked once" not in second.stderr
+        own = nmt(*command, "--engine=own", input=b"ban des kit\n")
+        assert first.stdout == second.stdout == own.stdout != b""
 
 
-def test_a_full_disk_leaves_the_work_to_our_own_engine(translate, model, tmp_path):
+def test_a_full_disk_leaves_the_work_to_our_own_engine(nmt, model, tmp_path):
     (tmp_path / "disk").mkdir()
     with small_disk(tmp_path / "disk", 2_000_000) as resize:
         shutil.copytree(model, tmp_path / "disk/model")
         used = sum(path.stat().st_size for path in (tmp_path / "disk").rglob("*"))
         resize(used + 40_000)
-        code, rows, told = translate(tmp_path / "disk/model", content="ban\n")
-        assert code == 0 and len(rows) == 1 and "CTranslate2 is not used: " in told and "No space left" in told
-        assert translate(tmp_path / "disk/model", "--engine=ctranslate2", content="ban\n")[0] == 5
+        command = ["translate", "--model", tmp_path / "disk/model", "--verbose"]
+        done = nmt(*command, input=b"ban\n")
+        assert done.returncode == 0 and done.stdout.count(b"\n") == 1
+        assert b"CTranslate2 is not used: " in done.stderr and b"No space left" in done.stderr
+        assert nmt(*command, "--engine=ctranslate2", input=b"ban\n").returncode == 5
         assert [path.name for path in (tmp_path / "disk").iterdir()] == ["model"]
 
 
