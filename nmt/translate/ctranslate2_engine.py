@@ -115,7 +115,7 @@ def refusal(options: TranslatorOptions, part: Part, models: int) -> str:
 
 def _has_gpu() -> bool:
     """Whether this machine may have a GPU that torch can use. torch itself is not asked: it is slow to import."""
-    return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/kfd").exists()
+    return Path("/dev/nvidiactl").exists() or Path("/dev/kfd").exists()
 
 
 class CTranslate2Engine(SearchEngine):
