@@ -18,9 +18,11 @@ from nmt.artefact import MANIFEST
 from nmt.checkpoint import ModelFacts, save_model, weights_of
 from nmt.data.shards import PreparedData
 from nmt.data.shortlist import Shortlist
+from nmt.export.ctranslate2 import vocabulary_map
 from nmt.models.base import Vocabularies
 from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Pipeline
+from nmt.translate.ctranslate2_engine import MAP_FILE
 
 NMT = [sys.executable, "-m", "nmt"]
 EOLES_OWN = 8000  # entries of the vocabulary in the settings of the peers' scripts for eole
@@ -66,22 +68,11 @@ def exported(folder: Path, model: Path, quantization: str) -> Path:
 
 
 def with_map(folder: Path, export: Path, path: Path, pipeline: Pipeline) -> Path:
-    """An exported model with our shortlist as CTranslate2's vocabulary map: a source token, TAB, the target tokens it may become.
-
-    The line of no source token has those that are always there.
-    """
+    """An exported model with our shortlist as CTranslate2's map of the vocabulary."""
     if not folder.exists():
-        sizes = pipeline.source.size, pipeline.target.size
-        shortlist = Shortlist.load(path, pipeline.hash, sizes)
+        shortlist = Shortlist.load(path, pipeline.hash, pipeline.sizes)
         shutil.copytree(export, folder, copy_function=os.link)
-        with (folder / "vmap.txt").open("w", encoding="utf-8", newline="\n") as file:
-            rows = [("", shortlist.frequent)]
-            rows += [
-                (pipeline.source.piece(token), shortlist.tokens[shortlist.starts[token] : shortlist.starts[token + 1]])
-                for token in range(sizes[0])
-            ]
-            for piece, words in rows:
-                file.write(piece + "\t" + " ".join(map(pipeline.target.piece, words.tolist())) + "\n")
+        (folder / MAP_FILE).write_text(vocabulary_map(shortlist, pipeline), encoding="utf-8", newline="\n")
     return folder
 
 
