@@ -148,16 +148,17 @@ class CTranslate2Engine(SearchEngine):
         self._own = cache(own) if own else None
 
     def search(self, batches: Sequence[list[EncodedLine]], check: StopCheck) -> Iterator[BatchOutcome]:
-        waiting: deque[tuple[list[EncodedLine], list[Any]]] = deque()
+        waiting: deque[tuple[list[EncodedLine], list[EncodedLine], list[Any]]] = deque()
         remaining = iter(batches)
         while True:
             while len(waiting) < BATCHES_AHEAD * self.replicas and (lines := next(remaining, None)) is not None:
-                waiting.append((lines, self._submit([line for line in lines if not _is_constrained(line)])))
+                plain = [line for line in lines if not _is_constrained(line)]
+                waiting.append((lines, plain, self._submit(plain)))
             if not waiting:
                 return
-            lines, results = waiting.popleft()
+            lines, plain, results = waiting.popleft()
             check()
-            outcomes, warning = self._outcomes([line for line in lines if not _is_constrained(line)], results)
+            outcomes, warning = self._outcomes(plain, results)
             found = iter(outcomes)
             merged = [None if _is_constrained(line) else next(found) for line in lines]
             yield BatchOutcome(self._completed(lines, merged, check), warning)
