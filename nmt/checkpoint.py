@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 import msgspec
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, load_file, save
+from safetensors.torch import load, load_file
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.overrides import TorchFunctionMode
@@ -43,6 +43,21 @@ RANDOM_INITIALIZERS: Final = {
 }
 
 WEIGHT_FORMATS: Final = ("fp32", "int8")
+
+SAFETENSORS_TYPES: Final = {  # in the order in which that format's own library writes tensors
+    torch.uint64: "U64",
+    torch.int64: "I64",
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.int32: "I32",
+    torch.bfloat16: "BF16",
+    torch.float16: "F16",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+WRITE_BUFFER_BYTES: Final = 1 << 20  # small tensors are written together
 
 
 @dataclass(frozen=True)
@@ -172,8 +187,29 @@ def size_of(tensors: Mapping[str, Tensor]) -> int:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write a safetensors file. Python writes it, whose error for a full disk is an OSError."""
-    path.write_bytes(save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
+    """Write a safetensors file, the same bytes as that format's library, one tensor after another and without a copy of all.
+
+    The library builds the file in memory first, and ends the process where that memory is not there.
+    """
+    types = list(SAFETENSORS_TYPES)
+    ordered = sorted(tensors, key=lambda name: (types.index(tensors[name].dtype), name))
+    header, end = {}, 0
+    for name in ordered:
+        tensor, begin = tensors[name], end
+        end += tensor.nbytes
+        header[name] = {
+            "dtype": SAFETENSORS_TYPES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [begin, end],
+        }
+    text = msgspec.json.encode(header)
+    text += b" " * (-len(text) % 8)  # so that the tensors are aligned
+    with path.open("wb", buffering=WRITE_BUFFER_BYTES) as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in ordered:
+            tensor = tensors[name].detach().cpu().contiguous()
+            values = tensor.as_strided((tensor.numel(),), (1,))  # a single value may have any stride
+            file.write(values.view(torch.uint8).numpy().data)
 
 
 def write_model(folder: Path, weights: Mapping[str, Tensor], facts: ModelFacts, pipeline: Pipeline) -> None:

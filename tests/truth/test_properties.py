@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import msgspec
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,7 +21,7 @@ from scorers import RandomScorer, random_sources
 
 from nmt import registry
 from nmt.artefact import Artefact, new_folder
-from nmt.checkpoint import read_tensors, write_tensors
+from nmt.checkpoint import SAFETENSORS_TYPES, read_tensors, write_tensors
 from nmt.data.batching import micro_batches, permuted, plan_part
 from nmt.data.loader import Position
 from nmt.data.row_files import SetWriter
@@ -157,11 +158,20 @@ TENSORS = st.sampled_from([np.float32, np.float64, np.float16, np.int64, np.uint
 )
 def test_tensors_of_a_checkpoint_keep_every_bit(tmp_path, tensors, mapped):
     path = tmp_path / "x.safetensors"
-    write_tensors(path, {name: torch.from_numpy(np.asarray(array)) for name, array in tensors.items()})
+    written = {name: torch.from_numpy(np.asarray(array)) for name, array in tensors.items()}
+    write_tensors(path, written)
+    assert path.read_bytes() == safetensors.torch.save(written)
     read = read_tensors(path, mapped)
     assert read.keys() == tensors.keys()
     for name, array in tensors.items():
         assert read[name].numpy().tobytes() == array.tobytes() and tuple(read[name].shape) == array.shape
+
+
+@pytest.mark.parametrize("kind", SAFETENSORS_TYPES)
+def test_each_type_of_tensors_is_written_as_by_the_format_s_library(kind, tmp_path):
+    tensors = {"b": torch.arange(7).to(kind), "a": torch.ones(2, 3).to(kind), "c": torch.ones(3, dtype=torch.bool)}
+    write_tensors(tmp_path / "x", tensors)
+    assert (tmp_path / "x").read_bytes() == safetensors.torch.save(tensors)
 
 
 COUNTS = st.integers(1, 1 << 80)

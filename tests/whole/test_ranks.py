@@ -362,6 +362,7 @@ def test_a_store_that_stops_answering_ends_each_question_within_the_timeout(monk
             world._store, world._seconds = TCPStore("127.0.0.1", int(process.stdout.readline())), 60.0
             assert world.fetch("job/1", 0.1) == b"text" and world.fetch("job/1", 0.1) is None
             process.send_signal(signal.SIGSTOP)
+            os.waitpid(process.pid, os.WUNTRACED)  # all its threads have stopped
             began, world._seconds = time.monotonic(), 0.3
             for question in (lambda: world.posted("stop"), lambda: world.fetch("job/1", 0.1)):
                 with pytest.raises(
