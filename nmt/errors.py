@@ -23,6 +23,7 @@ OUT_OF_MEMORY: Final = (  # messages of torch, and of libraries below it, that r
     "could not create a memory",  # oneDNN
     "could not create a primitive",
     "failed to map segment",  # of a library that is loaded
+    "can't start new thread",  # whose stack needs memory
 )
 
 

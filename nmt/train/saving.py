@@ -108,7 +108,11 @@ def _begin(run: Run, progress: dict[str, Any]) -> Saving:
             errors.append(error)
 
     thread = Thread(target=work, name="saver", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:  # no memory for its stack, or too many threads
+        work()
+        return Saving(progress, None, errors)
     return Saving(progress, thread, errors)
 
 

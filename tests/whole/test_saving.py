@@ -58,6 +58,31 @@ def test_updates_go_on_while_a_checkpoint_is_written_and_its_content_is_that_of_
             assert made.read_bytes() == expected.read_bytes()
 
 
+def test_without_memory_for_a_thread_the_run_waits_while_a_checkpoint_is_written(
+    data, trained, tmp_path, call, monkeypatch
+):
+    write, threads = saving.write_model, set()
+
+    def record(*arguments):
+        threads.add(threading.current_thread())
+        write(*arguments)
+
+    copy = saving._copy
+
+    def copy_and_ask_for_too_much(run):
+        threading.stack_size(1 << 46)  # of threads to come: more than any address space
+        return copy(run)
+
+    monkeypatch.setattr(saving, "write_model", record)
+    monkeypatch.setattr(saving, "_copy", copy_and_ask_for_too_much)
+    try:
+        assert call(*train_arguments(data, tmp_path / "run", 40)).code == 0
+    finally:
+        threading.stack_size(0)
+    assert threads == {threading.main_thread()}
+    assert (tmp_path / "run/metrics.jsonl").read_bytes() == (trained / "metrics.jsonl").read_bytes()
+
+
 @pytest.mark.parametrize(("failures", "code", "kept"), [(2, 0, [30, 40]), (3, 5, [])])
 def test_two_failed_saves_in_a_row_are_warnings_and_the_third_ends_the_run(
     failures, code, kept, data, tmp_path, call, monkeypatch
