@@ -1,40 +1,52 @@
 """`nmt import`: a model of another toolkit as a model folder."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from nmt.cli.command import Command
 from nmt.log import log
 from nmt.options import REQUIRED, opt, options_class
+from nmt.text.steps import TokenizerName
+
+SIDES: Final = "SOURCE and TARGET, or one for both"
 
 
 @options_class
 class ImportOptions:
     model: str = opt(REQUIRED, "file or folder of the other toolkit's model", aliases=("m", "path"))
     output: str = opt(REQUIRED, "model folder to write", aliases=("o",))
-    format: Literal["marian"] = opt("marian", "toolkit that wrote the model: marian (also OPUS-MT's folders)")
-    vocab: tuple[str, ...] = opt(
-        (), "vocabularies of source and target, or one for both; none: those that the model's settings name"
+    format: Literal["auto", "marian", "huggingface"] = opt(
+        "auto",
+        "toolkit that wrote the model: marian (also OPUS-MT's files), huggingface (its Marian folders); auto looks",
     )
-    source_lang: str = opt(REQUIRED, "source language, a two-letter code", aliases=("s",))
-    target_lang: str = opt(REQUIRED, "target language, a two-letter code", aliases=("t",))
+    vocab: tuple[str, ...] = opt((), f"vocabularies, {SIDES}; none: those beside the model")
+    segmenter: tuple[str, ...] = opt(
+        (), f"models of sentencepiece or merges of subword-nmt, {SIDES}; none: those beside the model, if there are any"
+    )
+    tokenizer: TokenizerName = opt("none", "of the text before the segmenter, which the model does not name")
+    source_lang: str | None = opt(None, "source language, a two-letter code; none: as the model says", aliases=("s",))
+    target_lang: str | None = opt(None, "target language, likewise", aliases=("t",))
     overwrite: bool = opt(False, "replace a model that is there")
 
     def __post_init__(self) -> None:
-        if len(self.vocab) > 2:
-            raise ValueError(f"--vocab: {len(self.vocab)} files are named; must be one or two, SOURCE and TARGET")
+        for flag, files in (("--vocab", self.vocab), ("--segmenter", self.segmenter)):
+            if len(files) > 2:
+                raise ValueError(f"{flag}: {len(files)} files are named; must be one or two, SOURCE and TARGET")
 
 
 def run(options: ImportOptions) -> None:
-    """Write a model folder of a model of Marian, with its vocabularies as the text pipeline."""
+    """Write a model folder of a model of another toolkit, with its vocabularies as the text pipeline."""
     from nmt.artefact import check_output
-    from nmt.imports.marian import read_marian
     from nmt.signals import Signals
+    from nmt.toolkits.read import read_model
+    from nmt.toolkits.transformer import TextFiles
 
     output = Path(options.output)
     check_output(output, "model", options.overwrite)
+    languages = options.source_lang, options.target_lang
     with Signals() as signals, log.progress("importing the model"):
-        imported = read_marian(Path(options.model), options.vocab, (options.source_lang, options.target_lang))
+        files = TextFiles(languages, options.vocab, options.segmenter, options.tokenizer)
+        imported = read_model(Path(options.model), options.format, files)
         imported.save(output, signals.check)
     log.info(f"{output}: the model of {imported.place}")
 

@@ -21,25 +21,28 @@ from nmt.data.row_files import SIDES, SetWriter
 from nmt.data.sets import CorpusOptions, SetStatistics, TextSet, text_sets, with_counts
 from nmt.data.shards import DATA_KIND, REPORT_FILE, SetFacts, named_pipeline, write_facts
 from nmt.data.workers import in_order
-from nmt.errors import InputError, UserError, quoted
-from nmt.files import to_json
+from nmt.errors import InputError, UserError, expecting, quoted
+from nmt.files import read_bytes, to_json
 from nmt.log import log
 from nmt.options import REQUIRED, as_dict
 from nmt.signals import Signals
 from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline, Side, SideSettings, TextPreparer
 from nmt.text.steps import TOKENIZERS, TokenizerName, Truecaser, UnicodeForm, count_casings
-from nmt.text.vocabulary import SubwordName, Vocabulary, WordVocabulary
+from nmt.text.vocabulary import PIECE_MARK, CodesVocabulary, Merges, SubwordName, Vocabulary, WordVocabulary
 
-PIECE_MARK: Final = "@@ "  # of subword-nmt
 PIECES_SHARE: Final = 0.1  # of the lines, above which a text is one of pieces
 NOT_OF_THE_RESULT: Final = {"output", "workers", "overwrite", "json"}
-ADDED_LATER: Final = ("column", "target_subword")  # at their defaults they change no hash of earlier prepared data
+ADDED_LATER: Final = (
+    "column",
+    "target_subword",
+    "codes",
+)  # at their defaults they change no hash of earlier prepared data
 SIDE_OPTIONS: Final = tuple(  # the options of both sides' text; right_to_left is of the target alone
     field.name for field in fields(SideSettings) if field.name not in ("language", "right_to_left")
 )
 TEXT_SETTINGS: Final = (  # options that --vocabulary decides
     *SIDE_OPTIONS, "target_subword", "vocab_size", "min_frequency", "joint_vocabulary", "character_coverage", "byte_fallback",
-    "subword_sample",
+    "subword_sample", "codes",
 )  # fmt: skip
 REAL_TOKENIZERS: Final = " or ".join(name for name in TOKENIZERS if name != "none")
 
@@ -63,14 +66,19 @@ class PrepareOptions(CorpusOptions):
     )
     vocabulary: str | None = opt(None, "a model, run or prepared data whose text pipeline is used; nothing is learnt")
     subword: SubwordName = opt(
-        "bpe", "bpe, unigram or char (characters), by sentencepiece, or none: words as they stand between spaces"
+        "bpe",
+        "bpe, unigram or char (characters), by sentencepiece; subword-nmt, by --codes; or none: words as they stand between "
+        "spaces",
+    )
+    codes: tuple[str, ...] = opt(
+        (), "with --subword subword-nmt: its file of merges, for both languages, or one for each, SOURCE and TARGET"
     )
     target_subword: Literal["same"] | SubwordName = opt(
         "same", "subwords of the target where they differ, with --no-joint-vocabulary: none for labels or codes"
     )
     vocab_size: int = opt(
         8000,
-        "entries of a vocabulary, the 4 control symbols counted; 0 with --subword none: all words",
+        "entries of a vocabulary, the 4 control symbols counted; 0 with --subword none and subword-nmt: all words or pieces",
         minimum=0,
         maximum=MAX_VOCABULARY,
     )
@@ -120,9 +128,14 @@ class PrepareOptions(CorpusOptions):
         if (self.hold_out or self.column) and not self.names_training:
             flag = "--hold-out" if self.hold_out else "--column"
             raise ValueError(f"{flag} is about training pairs, and none are named (--train, or --source and --target)")
-        kinds = {self.subword, self.for_target.subword}
-        if self.vocab_size < 5 and (kinds != {"none"} or self.vocab_size):
+        kinds = {self.subword, self.subword if self.target_subword == "same" else self.target_subword}
+        if self.vocab_size < 5 and (not kinds <= {"none", "subword-nmt"} or self.vocab_size):
             raise ValueError(f"--vocab-size {self.vocab_size}: must be at least 5")
+        if bool(self.codes) != ("subword-nmt" in kinds):
+            raise ValueError("--codes and --subword subword-nmt: belong together (give both, or neither)")
+        if len(self.codes) > (1 if self.joint_vocabulary else 2):
+            files = "one with a joint vocabulary, or two with --no-joint-vocabulary, SOURCE and TARGET"
+            raise ValueError(f"--codes: {len(self.codes)} files are named; must be {files}")
         if len(kinds) > 1 and self.joint_vocabulary:
             raise ValueError(f"--target-subword {self.target_subword}: needs --no-joint-vocabulary")
         if self.truecase and (self.tokenizer == "none" or self.lowercase):
@@ -133,9 +146,11 @@ class PrepareOptions(CorpusOptions):
     @property
     def for_target(self) -> "PrepareOptions":
         """The same options with the subwords of the target for both sides."""
-        if self.target_subword == "same":
+        subword = self.subword if self.target_subword == "same" else self.target_subword
+        codes = self.codes[-1:] if subword == "subword-nmt" else ()
+        if (subword, codes) == (self.subword, self.codes):
             return self
-        return replace(self, subword=self.target_subword, target_subword="same")
+        return replace(self, subword=subword, target_subword="same", codes=codes)
 
     def sample_size(self, train: TextSet) -> int:
         """Pairs that vocabularies and casings are learnt from."""
@@ -231,6 +246,10 @@ def _learn_vocabulary(options: PrepareOptions, train: TextSet, task: TextTask, s
     if options.subword == "none":
         with closing(in_order(CountTask(task, count_words), train.chunks(), options.workers, signals)) as counts:
             return WordVocabulary.learn(sum_counts(counts), options.vocab_size, options.min_frequency)
+    if options.subword == "subword-nmt":
+        codes = _read_codes(Path(options.codes[0]))
+        with closing(in_order(CountTask(task, count_words), train.chunks(), options.workers, signals)) as counts:
+            return CodesVocabulary.learn(codes, sum_counts(counts), options.vocab_size)
     settings = SubwordSettings(options.subword, options.vocab_size, options.character_coverage, options.byte_fallback)
     size = options.sample_size(train)
     log.info(f"learning {options.subword} from {size:,} of {train.num_pairs:,} pairs")
@@ -239,6 +258,13 @@ def _learn_vocabulary(options: PrepareOptions, train: TextSet, task: TextTask, s
     if learnt.size < options.vocab_size and options.subword != "char":
         log.warn(f"the text gives a vocabulary of {learnt.size:,} entries only, --vocab-size is {options.vocab_size:,}")
     return learnt
+
+
+def _read_codes(path: Path) -> str:
+    with expecting("merges of subword-nmt", path):
+        codes = read_bytes(path).decode()
+        Merges(codes)
+    return codes
 
 
 def _write_set(
@@ -262,9 +288,9 @@ def _write_set(
                 lines += more
         writer.finish()
     if not training:
-        if PIECES_SHARE * sum(map(len, raw)) < sum(PIECE_MARK in line for lines in raw for line in lines):
+        if PIECES_SHARE * sum(map(len, raw)) < sum(f"{PIECE_MARK} " in line for lines in raw for line in lines):
             log.warn(
-                f"{quoted(text_set.files[0].source)}: words are cut into pieces ('{PIECE_MARK}'); give raw text, else BLEU and "
+                f"{quoted(text_set.files[0].source)}: words are cut into pieces ('{PIECE_MARK} '); give raw text, else BLEU and "
                 "translations are those of pieces"
             )
         for side, lines in zip(SIDES, raw, strict=True):

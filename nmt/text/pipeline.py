@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from itertools import accumulate, repeat
+from itertools import accumulate, pairwise, repeat
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -14,8 +14,15 @@ from nmt.artefact import Artefact
 from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.files import to_json
 from nmt.text.corpus import clean, is_invisible
+from nmt.text.sentencepiece_file import SPACE_MARK
 from nmt.text.steps import NOT_TEXT_BUT_LF, TOKENIZERS, UNICODE_FORMS, Truecaser, UnicodeForm
-from nmt.text.vocabulary import SPACE_MARK, VOCABULARIES, EncodedTexts, SubwordName, Vocabulary
+from nmt.text.vocabulary import (
+    VOCABULARIES,
+    EncodedTexts,
+    SentencepieceVocabulary,
+    SubwordName,
+    Vocabulary,
+)
 
 PIPELINE_FOLDER: Final = "pipeline"  # of a model, checkpoint or prepared-data folder
 PIPELINE_FILE: Final = "pipeline.json"
@@ -134,13 +141,14 @@ class Side:
         return [self.piece(token) for token in self.in_reading_order(self.encode(text))]
 
     def word_of_tokens(self, tokens: Sequence[int]) -> list[int]:
-        """The number of the word that each token belongs to: a word begins where a token brings a space."""
-        begins = (int(i > 0 and self.surface(token).startswith(" ")) for i, token in enumerate(tokens))
-        return list(accumulate(begins))
+        """The number of the word that each token belongs to: words are divided by the spaces that tokens bring."""
+        texts = list(map(self.surface, tokens))
+        begins = (after.startswith(" ") or before.endswith(" ") for before, after in pairwise(texts))
+        return list(accumulate(begins, initial=0))[: len(texts)]
 
     def words(self, prepared: str) -> list[str]:
         """The words between spaces of a text that the TextPreparer gave, as `word_of_tokens` numbers them."""
-        if self.settings.subword != "none":  # sentencepiece takes this character for a space
+        if isinstance(self.vocabulary, SentencepieceVocabulary):  # which takes this character for a space
             prepared = prepared.replace(SPACE_MARK, " ")
         return [word for word in prepared.split(" ") if word]
 

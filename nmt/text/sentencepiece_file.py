@@ -4,6 +4,7 @@ sentencepiece segments by the texts and scores of pieces, so their order is free
 its sentencepiece_model.proto.
 """
 
+import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -13,13 +14,16 @@ from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
 PIECES: Final = 1  # fields of ModelProto
 TRAINER_SPEC: Final = 2
 ID_FIELDS: Final = {UNK: 40, BOS: 41, EOS: 42, PAD: 43}  # of TrainerSpec; five later: the name of the symbol
+SENTENCEPIECE_START: Final = b"\n"  # the first byte of a model: a field of bytes, number PIECES
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
-NORMAL_PIECE, UNKNOWN_PIECE, CONTROL_PIECE, UNUSED_PIECE = 1, 2, 3, 5  # types of pieces
+NORMAL_PIECE, UNKNOWN_PIECE, CONTROL_PIECE, USER_DEFINED_PIECE, UNUSED_PIECE = 1, 2, 3, 4, 5  # types of pieces
+LANGUAGE_TAG: Final = re.compile(r">>\S+<<")  # of OPUS-MT's models for several languages
+SPACE_MARK: Final = "\u2581"  # for a space; in text it is taken for one
 MAX_VARINT_BYTES: Final = 10
 
 
 class Piece(NamedTuple):
-    """An entry of a model. kind: NORMAL_PIECE, UNKNOWN_PIECE, CONTROL_PIECE, 4 (user defined), UNUSED_PIECE or 6 (byte)"""
+    """An entry of a model. kind: one of the types above, or 6 (byte)"""
 
     text: str
     score: float
@@ -69,6 +73,10 @@ def rearranged(model: bytes, ids: Mapping[str, int], size: int, unk: int, eos: i
         if number in (unk, eos):
             continue
         text = names[number]
+        if LANGUAGE_TAG.fullmatch(text):  # the first word of a line, which a segmenter does not know
+            pieces.append(Piece(SPACE_MARK + text, 0.0, USER_DEFINED_PIECE))
+            rows.append(number)
+            continue
         piece = known.get(text, Piece(text, 0.0, UNUSED_PIECE))
         if not text or text in taken or piece.kind in (UNKNOWN_PIECE, CONTROL_PIECE):
             piece = Piece(f"<unused {number}>", 0.0, UNUSED_PIECE)

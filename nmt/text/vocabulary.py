@@ -1,21 +1,26 @@
-"""Vocabularies: texts to token ids and back, by sentencepiece or by whole words."""
+"""Vocabularies: texts to token ids and back, by sentencepiece, by the merges of subword-nmt, or by whole words."""
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+import math
+from abc import abstractmethod
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, count, repeat
+from itertools import chain, count, pairwise, repeat
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self
 
+import msgspec
 import numpy as np
 import sentencepiece
 from numpy.typing import NDArray
 
 from nmt.errors import ArtefactError, expecting, quoted
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
+from nmt.text.sentencepiece_file import SPACE_MARK
 
 MAX_CACHED_WORDS: Final = 1 << 17
 MAX_CACHED_CHARACTERS: Final = 1 << 22  # of all cached words: what stands between two spaces may be as long as a line
-SPACE_MARK: Final = "\u2581"  # sentencepiece's sign for a space; in text it is taken for a space
+PIECE_MARK: Final = "@@"  # of subword-nmt: the word goes on after this piece
+WORD_END: Final = "</w>"  # of subword-nmt, in its merges
 
 Numbers = NDArray[np.uint32]
 
@@ -86,7 +91,7 @@ class Vocabulary(Protocol):
         """The name of an id, for people."""
 
     def surface(self, token: int) -> str:
-        """The text that an id adds, with a space before it if it begins a word."""
+        """The text that an id adds, with a space before it if it begins a word, or after it if it ends one."""
 
 
 class WordVocabulary:
@@ -118,8 +123,13 @@ class WordVocabulary:
         with expecting("a word list", place):
             return cls(content.decode().removesuffix("\n").split("\n") if content else [])
 
+    @property
+    def entries(self) -> list[str]:
+        """The words by id, without the control symbols."""
+        return self._words[len(SYMBOLS) :]
+
     def to_bytes(self) -> bytes:
-        return "".join(word + "\n" for word in self._words[len(SYMBOLS) :]).encode()
+        return "".join(word + "\n" for word in self.entries).encode()
 
     def encode_batch(self, texts: Sequence[str]) -> EncodedTexts:
         words, counts = split_words(texts)
@@ -136,67 +146,6 @@ class WordVocabulary:
 
     def surface(self, token: int) -> str:
         return f" {self._words[token]}" if token >= UNK else ""
-
-
-class SentencepieceVocabulary:
-    """A sentencepiece model as a vocabulary."""
-
-    suffix = ".model"
-
-    def __init__(self, model: bytes, place: object = "the model") -> None:
-        """Raises ArtefactError unless it is a sentencepiece model with the control symbols of nmt.symbols."""
-        self._bytes = model
-        try:
-            self._model = sentencepiece.SentencePieceProcessor(model_proto=model)
-        except (RuntimeError, TypeError) as error:
-            raise ArtefactError(f"{quoted(place)}: not a sentencepiece model: {error}") from None
-        ids = (self._model.pad_id(), self._model.bos_id(), self._model.eos_id(), self._model.unk_id())
-        if ids != (PAD, BOS, EOS, UNK):
-            raise ArtefactError(
-                f"{quoted(place)}: its control symbols have the ids {ids}; must be {(PAD, BOS, EOS, UNK)}"
-            )
-        self.size = int(self._model.vocab_size())
-        with expecting("a sentencepiece model", place):  # each piece is UTF-8
-            self._model.id_to_piece(list(range(self.size)))
-        self._cache = _WordCache()
-
-    @classmethod
-    def from_bytes(cls, content: bytes, place: object) -> Self:
-        return cls(content, place)
-
-    def to_bytes(self) -> bytes:
-        return self._bytes
-
-    def __reduce__(self) -> tuple[type["SentencepieceVocabulary"], tuple[bytes]]:
-        return SentencepieceVocabulary, (self._bytes,)
-
-    def encode_batch(self, texts: Sequence[str]) -> EncodedTexts:
-        """Encode word by word: no piece crosses a space, so that a word has the same ids everywhere, and is cached."""
-        words, counts = split_words([text.replace(SPACE_MARK, " ") for text in texts])
-        numbers: defaultdict[str, int] = defaultdict(count().__next__)  # each different word gets the next number
-        number_of_word = np.fromiter(map(numbers.__getitem__, words), dtype=np.int64, count=len(words))
-        cache = self._cache
-        new = [word for word in numbers if word not in cache.rows]
-        cache.add(new, self._model.encode(new, out_type=int, num_threads=1))
-        rows = np.fromiter(map(cache.rows.__getitem__, numbers), dtype=np.int64, count=len(numbers))[number_of_word]
-        lengths = cache.lengths[rows]
-        ids = cache.ids[expand_ranges(cache.starts[rows], lengths)]
-        unknown = sum_by_text(cache.unknown[rows], counts)
-        if len(cache.rows) > MAX_CACHED_WORDS or cache.num_characters > MAX_CACHED_CHARACTERS:
-            self._cache = _WordCache()
-        return EncodedTexts(ids, sum_by_text(lengths, counts), sum_by_text(lengths > 0, counts), unknown)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return str(self._model.decode(list(ids)))
-
-    def piece(self, token: int) -> str:
-        return SYMBOLS[token] if token < len(SYMBOLS) else str(self._model.id_to_piece(token))
-
-    def surface(self, token: int) -> str:
-        """See Vocabulary. A byte alone is U+FFFD."""
-        if token < len(SYMBOLS):
-            return SYMBOLS[UNK] if token == UNK else ""
-        return "\ufffd" if self._model.is_byte(token) else self.piece(token).replace(SPACE_MARK, " ")
 
 
 class _WordCache:
@@ -223,10 +172,181 @@ class _WordCache:
         self.unknown = np.concatenate([self.unknown, unknown])
 
 
+class _ByWord:
+    """The base of vocabularies in which no token crosses a space: a word has the same ids everywhere, and is cached."""
+
+    def __init__(self) -> None:
+        self._cache = _WordCache()
+
+    def _prepare(self, text: str) -> str:
+        return text
+
+    @abstractmethod
+    def _encode_words(self, words: Sequence[str]) -> Sequence[Sequence[int]]:
+        """The ids of each word; none for an empty one."""
+
+    def encode_batch(self, texts: Sequence[str]) -> EncodedTexts:
+        words, counts = split_words(list(map(self._prepare, texts)))
+        numbers: defaultdict[str, int] = defaultdict(count().__next__)  # each different word gets the next number
+        number_of_word = np.fromiter(map(numbers.__getitem__, words), dtype=np.int64, count=len(words))
+        cache = self._cache
+        new = [word for word in numbers if word not in cache.rows]
+        cache.add(new, self._encode_words(new))
+        rows = np.fromiter(map(cache.rows.__getitem__, numbers), dtype=np.int64, count=len(numbers))[number_of_word]
+        lengths = cache.lengths[rows]
+        ids = cache.ids[expand_ranges(cache.starts[rows], lengths)]
+        unknown = sum_by_text(cache.unknown[rows], counts)
+        if len(cache.rows) > MAX_CACHED_WORDS or cache.num_characters > MAX_CACHED_CHARACTERS:
+            self._cache = _WordCache()
+        return EncodedTexts(ids, sum_by_text(lengths, counts), sum_by_text(lengths > 0, counts), unknown)
+
+
+class SentencepieceVocabulary(_ByWord):
+    """A sentencepiece model as a vocabulary."""
+
+    suffix = ".model"
+
+    def __init__(self, model: bytes, place: object = "the model") -> None:
+        """Raises ArtefactError unless it is a sentencepiece model with the control symbols of nmt.symbols."""
+        super().__init__()
+        self._bytes = model
+        try:
+            self._model = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except (RuntimeError, TypeError) as error:
+            raise ArtefactError(f"{quoted(place)}: not a sentencepiece model: {error}") from None
+        ids = (self._model.pad_id(), self._model.bos_id(), self._model.eos_id(), self._model.unk_id())
+        if ids != (PAD, BOS, EOS, UNK):
+            raise ArtefactError(
+                f"{quoted(place)}: its control symbols have the ids {ids}; must be {(PAD, BOS, EOS, UNK)}"
+            )
+        self.size = int(self._model.vocab_size())
+        with expecting("a sentencepiece model", place):  # each piece is UTF-8
+            self._model.id_to_piece(list(range(self.size)))
+
+    @classmethod
+    def from_bytes(cls, content: bytes, place: object) -> Self:
+        return cls(content, place)
+
+    def to_bytes(self) -> bytes:
+        return self._bytes
+
+    def __reduce__(self) -> tuple[type["SentencepieceVocabulary"], tuple[bytes]]:
+        return SentencepieceVocabulary, (self._bytes,)
+
+    def _prepare(self, text: str) -> str:
+        return text.replace(SPACE_MARK, " ")
+
+    def _encode_words(self, words: Sequence[str]) -> Sequence[Sequence[int]]:
+        return self._model.encode(words, out_type=int, num_threads=1)  # type: ignore[no-any-return]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self._model.decode(list(ids)))
+
+    def piece(self, token: int) -> str:
+        return SYMBOLS[token] if token < len(SYMBOLS) else str(self._model.id_to_piece(token))
+
+    def surface(self, token: int) -> str:
+        """See Vocabulary. A byte alone is U+FFFD."""
+        if token < len(SYMBOLS):
+            return SYMBOLS[UNK] if token == UNK else ""
+        return "\ufffd" if self._model.is_byte(token) else self.piece(token).replace(SPACE_MARK, " ")
+
+
+class CodesVocabulary(_ByWord):
+    """Words cut by the merges of subword-nmt (Sennrich et al., 2016), and the list of their pieces.
+
+    A piece that the word goes on after ends with "@@". A word that looks like a control symbol is a word like any other.
+    """
+
+    suffix = ".codes"
+
+    def __init__(self, codes: str, pieces: Sequence[str]) -> None:
+        """codes: a file of subword-nmt; pieces: by id, after the control symbols. Raises ValueError for faults in them."""
+        super().__init__()
+        self.codes, self._words = codes, WordVocabulary(pieces)
+        self.size, self.piece = self._words.size, self._words.piece
+        self._merges = Merges(codes)
+        self._ids = {piece: token for token, piece in enumerate(pieces, len(SYMBOLS))}
+
+    @classmethod
+    def learn(cls, codes: str, words: Mapping[str, int], vocab_size: int) -> Self:
+        """The most frequent pieces of counted words. vocab_size: as of WordVocabulary"""
+        merges, counts = Merges(codes), Counter[str]()
+        for word, number in words.items():
+            for piece in merges.cut(word):
+                counts[piece] += number
+        return cls(codes, WordVocabulary.learn(counts, vocab_size, 1).entries)
+
+    @classmethod
+    def from_bytes(cls, content: bytes, place: object) -> Self:
+        with expecting("merges and pieces", place):
+            codes, pieces = msgspec.json.decode(content, type=tuple[str, list[str]])
+            return cls(codes, pieces)
+
+    def to_bytes(self) -> bytes:
+        return msgspec.json.encode((self.codes, self._words.entries))
+
+    def __reduce__(self) -> tuple[type["CodesVocabulary"], tuple[str, list[str]]]:
+        return CodesVocabulary, (self.codes, self._words.entries)
+
+    def _encode_words(self, words: Sequence[str]) -> Sequence[Sequence[int]]:
+        return [[self._ids.get(piece, UNK) for piece in self._merges.cut(word)] for word in words]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(map(self.surface, ids)).rstrip(" ")
+
+    def surface(self, token: int) -> str:
+        """See Vocabulary; with the space after it, if it ends a word."""
+        piece = self._words.piece(token) if token >= UNK else ""
+        return piece.removesuffix(PIECE_MARK) if piece.endswith(PIECE_MARK) else f"{piece} " if piece else ""
+
+
+class Merges:
+    """The merges of subword-nmt's file: pairs of symbols, one a line, the first to be merged first.
+
+    The end of a word is marked in its last symbol (`#version: 0.2`) or by a symbol of its own (before).
+    """
+
+    def __init__(self, codes: str) -> None:
+        """Raises ValueError for a line that is no pair."""
+        lines = codes.removesuffix("\n").split("\n")
+        self._ends_are_symbols = not lines[0].startswith("#version:") or lines[0].split()[1:] == ["0.1"]
+        pairs = [tuple(line.strip("\r ").split(" ")) for line in lines if not line.startswith("#version:")]
+        if wrong := next((pair for pair in pairs if len(pair) != 2), None):
+            raise ValueError(f"'{' '.join(wrong)}' is not a pair of symbols")
+        self._ranks = {pair: rank for rank, pair in reversed(list(enumerate(pairs)))}
+
+    def cut(self, word: str) -> list[str]:
+        """The pieces of a word, "@@" after all but the last."""
+        if len(word) < 2:
+            return [word] if word else []
+        end = [WORD_END] if self._ends_are_symbols else []
+        symbols = [*word, *end] if end else [*word[:-1], word[-1] + WORD_END]
+        while len(symbols) > 1:
+            best = min(pairwise(symbols), key=lambda pair: self._ranks.get(pair, math.inf))
+            if best not in self._ranks:
+                break
+            symbols = list(_merged(symbols, best))
+        if symbols[-1] == WORD_END:
+            symbols.pop()
+        symbols[-1] = symbols[-1].removesuffix(WORD_END)
+        return [*(symbol + PIECE_MARK for symbol in symbols[:-1]), symbols[-1]]
+
+
+def _merged(symbols: Sequence[str], pair: tuple[str, str]) -> Iterable[str]:
+    """The symbols with each occurrence of a pair, from the left, as one symbol."""
+    place = 0
+    while place < len(symbols):
+        is_pair = tuple(symbols[place : place + 2]) == pair
+        yield "".join(pair) if is_pair else symbols[place]
+        place += 1 + is_pair
+
+
 VOCABULARIES: Final[Mapping[str, type[Vocabulary]]] = {
     "bpe": SentencepieceVocabulary,
     "unigram": SentencepieceVocabulary,
     "char": SentencepieceVocabulary,
+    "subword-nmt": CodesVocabulary,
     "none": WordVocabulary,
 }
 if TYPE_CHECKING:

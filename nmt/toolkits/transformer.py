@@ -3,24 +3,47 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from nmt.checkpoint import ModelFacts, put_weights, save_model, weights_of
-from nmt.errors import one_line
+from nmt.errors import UserError, one_line
 from nmt.models.base import Vocabularies
 from nmt.models.options import TransformerOptions
 from nmt.signals import StopCheck
 from nmt.text.pipeline import Pipeline, Side, SideSettings
-from nmt.text.sentencepiece_file import rearranged
-from nmt.text.vocabulary import SentencepieceVocabulary, WordVocabulary
+from nmt.text.sentencepiece_file import SENTENCEPIECE_START, rearranged
+from nmt.text.vocabulary import CodesVocabulary, SentencepieceVocabulary, Vocabulary, WordVocabulary
+from nmt.toolkits.layout import Array
 
 NEVER_LOGIT: Final = -1e9  # logit of entries that the other model does not have
 
-Array = NDArray[np.float32]
+
+@dataclass(frozen=True)
+class TextFiles:
+    """What a model is read with, beside its own files.
+
+    languages: source and target; None for those that the model names
+    vocabularies, segmenters: files of source and target, one for both, or none; a segmenter is a model of sentencepiece
+        or merges of subword-nmt
+    tokenizer: a name in TOKENIZERS, of the text before the segmenter
+    """
+
+    languages: tuple[str | None, str | None]
+    vocabularies: tuple[str, ...] = ()
+    segmenters: tuple[str, ...] = ()
+    tokenizer: str = "none"
+
+    def named_languages(self, source: object, target: object) -> tuple[str, str]:
+        """The languages, those of the model where none are given. Raises UserError if nothing names them."""
+        named = [given or found for given, found in zip(self.languages, (source, target), strict=True)]
+        for language, flag in zip(named, ("source", "target"), strict=True):
+            if not isinstance(language, str) or not language:
+                raise UserError(f"--{flag}-lang is missing: the model does not name its languages")
+        return str(named[0]), str(named[1])
 
 
 @dataclass(frozen=True)
@@ -58,20 +81,34 @@ class ImportedSide:
     is_missing: NDArray[np.bool_]
 
     @classmethod
-    def of_pieces(
-        cls, language: str, model: bytes, ids: Mapping[str, int], size: int, unk: int, eos: int
+    def of(
+        cls,
+        language: str,
+        ids: Mapping[str, int],
+        size: int,
+        unk: int,
+        eos: int,
+        segmenter: bytes | None = None,
+        tokenizer: str = "none",
     ) -> "ImportedSide":
-        """A side that segments by a sentencepiece model. See `rearranged`"""
-        content, rows = rearranged(model, ids, size, unk, eos)
-        settings = SideSettings(language, "none", False, False, "none", "unigram")
-        return cls._of(Side(settings, SentencepieceVocabulary(content)), rows, unk)
+        """A side by the entries of the other vocabulary.
 
-    @classmethod
-    def of_words(cls, language: str, ids: Mapping[str, int], unk: int, eos: int) -> "ImportedSide":
-        """A side whose words stand between spaces, with their entries."""
+        ids: the entry of each text; size: entries in all, named or not; unk, eos: two of them
+        segmenter: a model of sentencepiece or merges of subword-nmt; None for words between spaces
+        Raises ValueError for a segmenter that is neither.
+        """
+
+        def side(subword: str, vocabulary: Vocabulary) -> Side:
+            return Side(SideSettings(language, "none", False, False, tokenizer, subword), vocabulary)
+
+        if segmenter is not None and segmenter.startswith(SENTENCEPIECE_START):
+            content, rows = rearranged(segmenter, ids, size, unk, eos)
+            return cls._of(side("unigram", SentencepieceVocabulary(content)), rows, unk)
         words = {word: number for word, number in ids.items() if number not in (unk, eos)}
-        settings = SideSettings(language, "none", False, False, "none", "none")
-        return cls._of(Side(settings, WordVocabulary(list(words))), [-1, -1, eos, unk, *words.values()], unk)
+        rows = [-1, -1, eos, unk, *words.values()]
+        if segmenter is None:
+            return cls._of(side("none", WordVocabulary(list(words))), rows, unk)
+        return cls._of(side("subword-nmt", CodesVocabulary(segmenter.decode(), list(words))), rows, unk)
 
     @classmethod
     def _of(cls, side: Side, rows: Sequence[int], unk: int) -> "ImportedSide":
@@ -92,18 +129,10 @@ class ImportedSide:
         return np.where(self.is_missing, np.float32(NEVER_LOGIT), own).astype(np.float32)
 
 
-def layer_weights(own: str, linears: Mapping[str, Any], norms: Mapping[str, Any]) -> dict[str, Array]:
-    """The weights of a layer by our names.
-
-    own: name of the layer, `encoder.0`
-    linears: by our name, lists of (weight (out, in), bias (out,)) that are put together
-    norms: by our name, (scale, bias)
-    """
-    weights: dict[str, Array] = {}
-    for name, parts in linears.items():
-        weights[f"{own}.{name}.weight"] = np.concatenate([weight for weight, _ in parts])
-        weights[f"{own}.{name}.bias"] = np.concatenate([bias for _, bias in parts])
-    for name, (scale, bias) in norms.items():
-        weights[f"{own}.{name}_residual.norm.weight"] = scale
-        weights[f"{own}.{name}_residual.norm.bias"] = bias
-    return weights
+def same_vocabulary(source: ImportedSide, target: ImportedSide) -> bool:
+    """Whether both sides segment alike into the same entries, and so may share embeddings."""
+    return (
+        source.side.settings.subword == target.side.settings.subword
+        and source.side.vocabulary.to_bytes() == target.side.vocabulary.to_bytes()
+        and np.array_equal(source.rows, target.rows)
+    )

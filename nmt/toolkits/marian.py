@@ -16,18 +16,19 @@ import numpy as np
 
 from nmt.errors import ArtefactError, UserError, expecting, naming, quoted
 from nmt.files import read_bytes
-from nmt.imports.transformer import Array, ImportedModel, ImportedSide, layer_weights
 from nmt.models.options import TransformerOptions
 from nmt.options import make
 from nmt.text.pipeline import Pipeline
 from nmt.text.sentencepiece_file import read_pieces
+from nmt.toolkits.layout import Array, Place, read_layers
+from nmt.toolkits.pickled import check_archive
+from nmt.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, same_vocabulary
 
 MODEL_SETTINGS: Final = "special:model.yml"  # array of the npz with the settings as YAML, NUL after them
 OUTPUT: Final = "decoder_ff_logit_out"  # arrays of the output layer; earlier versions wrote _W, now its transpose _Wt
 EOS_ID, UNK_ID = 0, 1
+SEGMENTERS: Final = ("source.spm", "target.spm")  # in OPUS-MT's folders
 MARIAN_EPSILON: Final = 1e-6  # of its layer normalisation in transformers
-MAX_BYTES: Final = 1 << 36  # of all arrays
-MAX_COMPRESSION: Final = 20  # of weights; Marian does not compress them
 REQUIRED_SETTINGS: Final = {  # settings that change the network, with the values that ours has
     "type": ("transformer",),
     "transformer-decoder-autoreg": ("self-attention",),
@@ -49,7 +50,7 @@ REQUIRED_SETTINGS: Final = {  # settings that change the network, with the value
     "factors-dim-emb": (0,),
     "tied-embeddings-src": (False,),
 }
-NORMS: Final = {  # preprocess, postprocess, postprocess-top -> norm_position; d is dropout, a the sum, n the norm
+PROCESSES: Final = {  # preprocess, postprocess, postprocess-top -> norm_position; d is dropout, a the sum, n the norm
     ("", "an", ""): "post",
     ("n", "a", "n"): "pre",
 }
@@ -60,30 +61,43 @@ SIZES: Final = {
     "d_ff": "transformer-dim-ffn",
     "heads": "transformer-heads",
 }
+LINEAR_NAMES: Final = {  # block and letter of each part
+    "self.queries": ("self", "q"),
+    "self.keys": ("self", "k"),
+    "self.values": ("self", "v"),
+    "self.output": ("self", "o"),
+    "cross.queries": ("context", "q"),
+    "cross.keys": ("context", "k"),
+    "cross.values": ("context", "v"),
+    "cross.output": ("context", "o"),
+    "inner": ("ffn", "1"),
+    "outer": ("ffn", "2"),
+}
+NORM_NAMES: Final = {"self": "self_Wo", "cross": "context_Wo", "feed_forward": "ffn_ffn"}
+NORM_ENDS: Final = {"post": "", "pre": "_pre"}
 MARIAN_ACTIVATIONS: Final = {"relu": "relu", "swish": "swish"}
 
 
-def read_marian(model: Path, vocabularies: tuple[str, ...], languages: tuple[str, str]) -> ImportedModel:
+def read_marian(model: Path, files: TextFiles) -> ImportedModel:
     """Read a model.npz, or a folder that holds one.
 
-    vocabularies: files of source and target; none: those that `decoder.yml` beside the model names
-    languages: source and target
+    files: without vocabularies those that `decoder.yml` beside the model names
     Raises ArtefactError for files that are damaged, UserError for a model that is no Transformer like ours.
     """
     file = _model_file(model)
+    languages = files.named_languages(None, None)
     arrays = _read_arrays(file)
     settings = _settings(arrays, file)
     table = arrays.get("decoder_Wemb", arrays.get("Wemb"))
     if table is None:
         raise ArtefactError(f"{quoted(file)}: has no embeddings of the target")
-    names = _vocabulary_files(file, vocabularies)
-    sides = [
-        _side(name, language, len(arrays.get(array, table)), file.parent / spm)
-        for name, language, array, spm in zip(
-            names, languages, ("encoder_Wemb", "decoder_Wemb"), ("source.spm", "target.spm"), strict=True
-        )
-    ]
-    joint = names[0] == names[1] and sides[0].side.vocabulary.to_bytes() == sides[1].side.vocabulary.to_bytes()
+    vocabularies = [Path(name) for name in files.vocabularies] or _named_vocabularies(file)
+    sides = []
+    for i, name in enumerate(("encoder_Wemb", "decoder_Wemb")):
+        segmenter = Path(files.segmenters[-1 if i else 0]) if files.segmenters else file.parent / SEGMENTERS[i]
+        size = len(arrays.get(name, table))
+        sides.append(_side(vocabularies[-1 if i else 0], languages[i], size, segmenter, files))
+    joint = same_vocabulary(*sides)
     options = _options(settings, joint, file)
     with expecting("Marian's weights", file):
         weights = _weights(arrays, options, *sides)
@@ -102,11 +116,9 @@ def _model_file(model: Path) -> Path:
 def _read_arrays(file: Path) -> dict[str, Any]:
     """The arrays of an npz by name. Nothing in it is unpickled, and its sizes are checked before it is read."""
     with expecting("a model of Marian (.npz)", file), naming(file):
+        check_archive(file)
         try:
             with zipfile.ZipFile(file) as packed:
-                size = sum(entry.file_size for entry in packed.infolist())
-                if size > min(MAX_BYTES, MAX_COMPRESSION * file.stat().st_size):
-                    raise ValueError(f"its arrays have {size:,} bytes")
                 contents = ((name, BytesIO(packed.read(name))) for name in packed.namelist())  # checks their sums
                 return {
                     name.removesuffix(".npy"): np.lib.format.read_array(content, allow_pickle=False)
@@ -147,7 +159,7 @@ def _options(settings: Mapping[str, Any], joint: bool, file: Path) -> Transforme
         for key in ("preprocess", "postprocess", "postprocess-top")
     )
     activation = settings.get("transformer-ffn-activation", "relu")
-    if processes not in NORMS:
+    if processes not in PROCESSES:
         raise UserError(f"{quoted(file)}: its layers are normalised as {quoted(processes)}; must be dan, or n, da, n")
     if activation not in MARIAN_ACTIVATIONS:
         raise UserError(
@@ -155,7 +167,7 @@ def _options(settings: Mapping[str, Any], joint: bool, file: Path) -> Transforme
         )
     is_tied = settings.get("tied-embeddings-all") or settings.get("tied-embeddings")
     options = {
-        "norm_position": NORMS[processes],
+        "norm_position": PROCESSES[processes],
         "norm_epsilon": MARIAN_EPSILON,
         "activation": MARIAN_ACTIVATIONS[activation],
         "positions": "t2t-sinusoidal",
@@ -172,6 +184,19 @@ def _options(settings: Mapping[str, Any], joint: bool, file: Path) -> Transforme
     return made
 
 
+def linear_names(place: Place) -> tuple[str, str]:
+    """The arrays of a part's weight (in, out) and bias."""
+    block, letter = LINEAR_NAMES[place.part]
+    name = f"{place.side}_l{place.layer + 1}_{block}"
+    return f"{name}_W{letter}", f"{name}_b{letter}"
+
+
+def norm_names(place: Place, options: TransformerOptions) -> tuple[str, str]:
+    """The arrays of a norm's scale and bias."""
+    name, end = f"{place.side}_l{place.layer + 1}_{NORM_NAMES[place.part]}_ln", NORM_ENDS[options.norm_position]
+    return f"{name}_scale{end}", f"{name}_bias{end}"
+
+
 def _weights(
     arrays: Mapping[str, Any], options: TransformerOptions, source: ImportedSide, target: ImportedSide
 ) -> dict[str, Array]:
@@ -183,31 +208,17 @@ def _weights(
         values: Array = np.asarray(arrays[name], dtype=np.float32)
         return values
 
-    def linear(name: str, number: str) -> tuple[Array, Array]:
-        return np.ascontiguousarray(array(f"{name}_W{number}").T), array(f"{name}_b{number}").reshape(-1)
+    def linear(place: Place) -> tuple[Array, Array]:
+        weight, bias = linear_names(place)
+        return array(weight).T, array(bias).reshape(-1)
 
-    def norm(name: str) -> tuple[Array, Array]:
-        end = "_pre" if options.norm_position == "pre" else ""
-        return array(f"{name}_ln_scale{end}").reshape(-1), array(f"{name}_ln_bias{end}").reshape(-1)
+    def norm(place: Place) -> tuple[Array, Array]:
+        scale, bias = norm_names(place, options)
+        return array(scale).reshape(-1), array(bias).reshape(-1)
 
-    weights: dict[str, Array] = {}
-    for side, layers in (("encoder", options.encoder_layers), ("decoder", options.decoder_layers)):
-        for i in range(layers):
-            name = f"{side}_l{i + 1}"
-            linears = {
-                "self_attention.queries_keys_values": [linear(f"{name}_self", letter) for letter in "qkv"],
-                "self_attention.output": [linear(f"{name}_self", "o")],
-                "feed_forward.inner": [linear(f"{name}_ffn", "1")],
-                "feed_forward.outer": [linear(f"{name}_ffn", "2")],
-            }
-            norms = {"self_attention": norm(f"{name}_self_Wo"), "feed_forward": norm(f"{name}_ffn_ffn")}
-            if side == "decoder":
-                linears["cross_attention.queries"] = [linear(f"{name}_context", "q")]
-                linears["cross_attention.keys_values"] = [linear(f"{name}_context", letter) for letter in "kv"]
-                linears["cross_attention.output"] = [linear(f"{name}_context", "o")]
-                norms["cross_attention"] = norm(f"{name}_context_Wo")
-            weights |= layer_weights(f"{side}.{i}", linears, norms)
-        if options.norm_position == "pre":
+    weights = read_layers(options, linear, norm)
+    if options.norm_position == "pre":
+        for side in ("encoder", "decoder"):
             weights[f"{side}_norm.weight"] = array(f"{side}_top_ln_scale").reshape(-1)
             weights[f"{side}_norm.bias"] = array(f"{side}_top_ln_bias").reshape(-1)
     tables = [array(name if name in arrays else "Wemb") for name in ("encoder_Wemb", "decoder_Wemb")]
@@ -223,30 +234,27 @@ def _weights(
     return weights
 
 
-def _vocabulary_files(file: Path, given: tuple[str, ...]) -> tuple[Path, Path]:
-    if given:
-        return Path(given[0]), Path(given[-1])
+def _named_vocabularies(file: Path) -> list[Path]:
+    """The vocabularies that the settings beside a model name."""
     for name in (f"{file.name}.decoder.yml", "decoder.yml"):
         path = file.parent / name
         if path.is_file():
             listed = read_yaml(read_bytes(path), path).get("vocabs")
             if isinstance(listed, list) and len(listed) == 2 and all(isinstance(vocab, str) for vocab in listed):
-                return file.parent / listed[0], file.parent / listed[1]
+                return [file.parent / name for name in listed]
     raise UserError(f"{quoted(file)}: no decoder.yml beside it names its vocabularies (give --vocab SOURCE TARGET)")
 
 
-def _side(path: Path, language: str, size: int, segmenter: Path) -> ImportedSide:
+def _side(path: Path, language: str, size: int, segmenter: Path, files: TextFiles) -> ImportedSide:
     """A side by its vocabulary: sentencepiece's model, or a list of words with their ids (.yml).
 
-    size: entries that have embeddings
-    segmenter: sentencepiece's model for a list, as OPUS-MT's folders have it, if it is there
+    size: entries that have embeddings; segmenter: of a list, if the file is there
     """
     content = read_bytes(path)
     with expecting("a vocabulary of Marian", path):
         if path.suffix != ".yml":
             ids = {piece.text: i for i, piece in enumerate(read_pieces(content))}
-            return ImportedSide.of_pieces(language, content, ids, size, UNK_ID, EOS_ID)
-        table = {str(word): int(number) for word, number in read_yaml(content, path).items()}
-        if segmenter.is_file():
-            return ImportedSide.of_pieces(language, read_bytes(segmenter), table, size, UNK_ID, EOS_ID)
-        return ImportedSide.of_words(language, table, UNK_ID, EOS_ID)
+            return ImportedSide.of(language, ids, size, UNK_ID, EOS_ID, content, files.tokenizer)
+        ids = {str(word): int(number) for word, number in read_yaml(content, path).items()}
+        segments = read_bytes(segmenter) if files.segmenters or segmenter.is_file() else None
+        return ImportedSide.of(language, ids, size, UNK_ID, EOS_ID, segments, files.tokenizer)

@@ -1,1 +1,0 @@
-"""Import of models of other toolkits as model folders."""

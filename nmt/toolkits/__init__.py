@@ -1,0 +1,1 @@
+"""Models of other toolkits: reading them as model folders, and writing ours for them."""

@@ -1,0 +1,235 @@
+"""Folders of Hugging Face's MarianMTModel (https://huggingface.co/docs/transformers/model_doc/marian), read and written.
+
+Its positions are the paper's sinusoids with all sines before all cosines. Reordering the width of all states turns them
+into ours, and changes no result. Where a file holds another table of positions, that is taken.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+import numpy as np
+
+from nmt.checkpoint import read_tensors
+from nmt.errors import ArtefactError, UserError, expecting, quoted
+from nmt.files import read_bytes
+from nmt.models.options import TransformerOptions
+from nmt.nn.positions import sinusoids
+from nmt.options import make
+from nmt.symbols import EOS, SYMBOLS, UNK
+from nmt.text.pipeline import Pipeline
+from nmt.toolkits.layout import Array, Indices, Place, read_layers, reordered
+from nmt.toolkits.pickled import float_arrays, read_pickled
+from nmt.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, same_vocabulary
+
+_T = TypeVar("_T")
+
+CONFIG: Final = "config.json"
+TOKENIZER_CONFIG: Final = "tokenizer_config.json"
+GENERATION_CONFIG: Final = "generation_config.json"
+WEIGHT_FILES: Final = ("model.safetensors", "pytorch_model.bin")
+HUGGINGFACE_KIND: Final = "huggingface"  # of a written folder, in its manifest
+HUGGINGFACE_EPSILON: Final = 1e-5  # of its layer normalisation
+MAX_POSITIONS: Final = 512  # of a written folder
+NUM_BEAMS: Final = 4  # of the search that a written folder asks for
+SIDES: Final = ("encoder", "decoder")
+VOCABULARY_FILES: Final = ("vocab.json", "target_vocab.json")  # the second with "separate_vocabs"
+SEGMENTER_FILES: Final = ("source.spm", "target.spm")
+HUGGINGFACE_ACTIVATIONS: Final = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu"}
+LINEAR_NAMES: Final = {
+    "self.queries": "self_attn.q_proj",
+    "self.keys": "self_attn.k_proj",
+    "self.values": "self_attn.v_proj",
+    "self.output": "self_attn.out_proj",
+    "cross.queries": "encoder_attn.q_proj",
+    "cross.keys": "encoder_attn.k_proj",
+    "cross.values": "encoder_attn.v_proj",
+    "cross.output": "encoder_attn.out_proj",
+    "inner": "fc1",
+    "outer": "fc2",
+}
+NORM_NAMES: Final = {
+    "self": "self_attn_layer_norm",
+    "cross": "encoder_attn_layer_norm",
+    "feed_forward": "final_layer_norm",
+}
+
+
+class Config(msgspec.Struct):
+    """config.json, with the defaults of that toolkit."""
+
+    model_type: str
+    d_model: int = 1024
+    encoder_layers: int = 12
+    decoder_layers: int = 12
+    encoder_ffn_dim: int = 4096
+    decoder_ffn_dim: int = 4096
+    encoder_attention_heads: int = 16
+    decoder_attention_heads: int = 16
+    activation_function: str = "gelu"
+    scale_embedding: bool = False
+    tie_word_embeddings: bool = True
+    max_position_embeddings: int = 1024
+    decoder_start_token_id: int = 58100
+
+    def __post_init__(self) -> None:
+        if self.model_type != "marian" or not self.scale_embedding:
+            raise ValueError("its model_type must be marian, and its scale_embedding true")
+        if (self.encoder_ffn_dim, self.encoder_attention_heads) != (self.decoder_ffn_dim, self.decoder_attention_heads):
+            raise ValueError("the layers of encoder and decoder have other sizes; ours have the same")
+        if self.activation_function not in HUGGINGFACE_ACTIVATIONS:
+            raise ValueError(f"its activation_function must be one of {', '.join(HUGGINGFACE_ACTIVATIONS)}")
+
+
+class TokenizerConfig(msgspec.Struct):
+    """tokenizer_config.json."""
+
+    source_lang: str | None = None
+    target_lang: str | None = None
+    separate_vocabs: bool = False
+
+
+def read_huggingface(folder: Path, files: TextFiles) -> ImportedModel:
+    """Read a folder of MarianMTModel and MarianTokenizer.
+
+    Raises ArtefactError for files that are damaged, UserError for a model of another kind.
+    """
+    if files.vocabularies or files.segmenters:
+        raise UserError("--vocab and --segmenter: a folder of Hugging Face has its own (leave them out)")
+    config, tokenizer = _read(folder / CONFIG, Config), _read(folder / TOKENIZER_CONFIG, TokenizerConfig)
+    languages = files.named_languages(tokenizer.source_lang, tokenizer.target_lang)
+    arrays = _read_weights(folder)
+    with expecting("a Marian model of Hugging Face", folder):
+        tables = [_array(arrays, f"model.{side}.embed_tokens.weight", "model.shared.weight") for side in SIDES]
+        sides = [
+            _side(
+                folder,
+                languages[i],
+                VOCABULARY_FILES[i and tokenizer.separate_vocabs],
+                SEGMENTER_FILES[i],
+                len(tables[i]),
+                files.tokenizer,
+            )
+            for i in (0, 1)
+        ]
+        is_shared = np.array_equal(tables[0], tables[1]) and same_vocabulary(*sides)
+        positions, order = _positions(arrays, tables[0].shape[1])
+        options = _options(config, positions, is_shared, folder)
+        weights = _weights(arrays, options, order, sides, tables, config.decoder_start_token_id)
+    return ImportedModel(options, weights, Pipeline(sides[0].side, sides[1].side, is_shared), str(folder))
+
+
+def _read(path: Path, kind: type[_T]) -> _T:
+    """A JSON file as this type."""
+    content = read_bytes(path)
+    with expecting("a file of a Marian model of Hugging Face", path):
+        return msgspec.json.decode(content, type=kind)
+
+
+def _read_weights(folder: Path) -> dict[str, Array]:
+    for name in WEIGHT_FILES:
+        if (folder / name).is_file():
+            content = (read_pickled if name.endswith(".bin") else read_tensors)(folder / name)
+            if not isinstance(content, Mapping):
+                raise ArtefactError(f"{quoted(folder / name)}: not a table of tensors")
+            return float_arrays(content)
+    raise UserError(f"{quoted(folder)}: has no weights ({' or '.join(WEIGHT_FILES)})")
+
+
+def _array(arrays: Mapping[str, Array], *names: str) -> Array:
+    """The first array of these names that is there."""
+    found = next((arrays[name] for name in names if name in arrays), None)
+    if found is None:
+        raise ValueError(f"has no '{names[0]}'")
+    return found
+
+
+def _side(folder: Path, language: str, vocabulary: str, segmenter: str, size: int, tokenizer: str) -> ImportedSide:
+    ids = _read(folder / vocabulary, dict[str, int])
+    if not all(0 <= number < size for number in ids.values()):
+        raise ValueError(f"an entry of {vocabulary} has no row among {size:,}")
+    if missing := {SYMBOLS[UNK], SYMBOLS[EOS]} - ids.keys():
+        raise ValueError(f"{vocabulary} has no '{min(missing)}'")
+    unk, eos = ids[SYMBOLS[UNK]], ids[SYMBOLS[EOS]]
+    return ImportedSide.of(language, ids, size, unk, eos, read_bytes(folder / segmenter), tokenizer)
+
+
+def sines_before_cosines(width: int) -> Indices:
+    """(D,) for each place of the paper's sinusoids, its place where all sines come first."""
+    return np.arange(width).reshape(2, -1).T.flatten()
+
+
+def _positions(arrays: Mapping[str, Array], width: int) -> tuple[str, Indices | None]:
+    """The form of our positions, and the order of the states' width that it needs; None for the same order."""
+    tables = [table for side in SIDES if (table := arrays.get(f"model.{side}.embed_positions.weight")) is not None]
+    order = sines_before_cosines(width)
+    for form, columns in (("sinusoidal", order), ("t2t-sinusoidal", None)):
+        if all(
+            np.allclose(table if columns is None else table[:, columns], _sinusoids(table, form)) for table in tables
+        ):
+            return form, columns
+    return "learned", None
+
+
+def _sinusoids(table: Array, form: str) -> Array:
+    made: Array = sinusoids(len(table), table.shape[1], form).numpy()
+    return made
+
+
+def _options(config: Config, positions: str, is_shared: bool, folder: Path) -> TransformerOptions:
+    values = {
+        "encoder_layers": config.encoder_layers,
+        "decoder_layers": config.decoder_layers,
+        "d_model": config.d_model,
+        "d_ff": config.encoder_ffn_dim,
+        "heads": config.encoder_attention_heads,
+        "norm_epsilon": HUGGINGFACE_EPSILON,
+        "activation": HUGGINGFACE_ACTIVATIONS[config.activation_function],
+        "positions": positions,
+        "max_positions": config.max_position_embeddings,
+        "attention_bias": True,
+        "output_bias": True,
+        "tie": ("all" if is_shared else "target") if config.tie_word_embeddings else "none",
+    }
+    try:
+        made: TransformerOptions = make(TransformerOptions, values)
+    except UserError as error:
+        raise ArtefactError(f"{quoted(folder / CONFIG)}: {error}") from None
+    return made
+
+
+def _weights(
+    arrays: Mapping[str, Array],
+    options: TransformerOptions,
+    order: Indices | None,
+    sides: Sequence[ImportedSide],
+    tables: Sequence[Array],
+    start: int,
+) -> dict[str, Array]:
+    """Our weights. start: the decoder's first input, an entry of the target"""
+    columns = np.arange(options.d_model) if order is None else order
+
+    def linear(place: Place) -> tuple[Array, Array]:
+        name = f"model.{place.side}.layers.{place.layer}.{LINEAR_NAMES[place.part]}"
+        return reordered(place.part, _array(arrays, f"{name}.weight"), _array(arrays, f"{name}.bias"), order)
+
+    def norm(place: Place) -> tuple[Array, Array]:
+        name = f"model.{place.side}.layers.{place.layer}.{NORM_NAMES[place.part]}"
+        return _array(arrays, f"{name}.weight")[columns], _array(arrays, f"{name}.bias")[columns]
+
+    weights = read_layers(options, linear, norm)
+    if not 0 <= start < len(tables[1]):
+        raise ValueError(f"decoder_start_token_id is {start}, of {len(tables[1]):,} entries")
+    source, target = tables[0][:, columns], tables[1][:, columns]
+    weights["source_embedding.weight"] = sides[0].embeddings(source, target[start])
+    if options.tie != "all":
+        weights["target_embedding.weight"] = sides[1].embeddings(target, target[start])
+    if options.tie == "none":
+        weights["output.weight"] = sides[1].embeddings(_array(arrays, "lm_head.weight")[:, columns])
+    bias = arrays.get("final_logits_bias")
+    weights["output.bias"] = sides[1].biases(None if bias is None else bias.reshape(-1))
+    if options.positions == "learned":
+        for side, name in zip(SIDES, ("source", "target"), strict=True):
+            weights[f"{name}_positions.weight"] = _array(arrays, f"model.{side}.embed_positions.weight")
+    return weights

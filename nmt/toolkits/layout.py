@@ -1,0 +1,90 @@
+"""The weights of a Transformer's layers in the parts that other toolkits keep apart, from ours and to ours."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt.models.options import TransformerOptions
+
+Array = NDArray[np.float32]
+Indices = NDArray[np.int64]
+
+LINEARS: Final = {  # our linear layer -> the parts that are put together in it
+    "self_attention.queries_keys_values": ("self.queries", "self.keys", "self.values"),
+    "self_attention.output": ("self.output",),
+    "cross_attention.queries": ("cross.queries",),
+    "cross_attention.keys_values": ("cross.keys", "cross.values"),
+    "cross_attention.output": ("cross.output",),
+    "feed_forward.inner": ("inner",),
+    "feed_forward.outer": ("outer",),
+}
+NORMS: Final = {"self_attention": "self", "cross_attention": "cross", "feed_forward": "feed_forward"}
+WRITING: Final = ("self.output", "cross.output", "outer")  # parts that add to the states; all others read them
+
+
+class Place(NamedTuple):
+    """Where a part stands. side: "encoder" or "decoder"; layer: from 0; part: of LINEARS, or of NORMS"""
+
+    side: str
+    layer: int
+    part: str
+
+
+PartReader = Callable[[Place], tuple[Array, Array]]
+
+
+def read_layers(options: TransformerOptions, linear: PartReader, norm: PartReader) -> dict[str, Array]:
+    """Our weights of all layers.
+
+    linear: the weight (out, in) and the bias (out,) of a part
+    norm: the scale and the bias of a norm, (D,) each
+    """
+    weights: dict[str, Array] = {}
+    for side, layer in _layers(options):
+        own = f"{side}.{layer}"
+        for name, parts in LINEARS.items():
+            if side == "decoder" or not name.startswith("cross"):
+                pairs = [linear(Place(side, layer, part)) for part in parts]
+                weights[f"{own}.{name}.weight"] = np.concatenate([weight for weight, _ in pairs])
+                weights[f"{own}.{name}.bias"] = np.concatenate([bias for _, bias in pairs])
+        for name, part in NORMS.items():
+            if side == "decoder" or part != "cross":
+                scale, bias = norm(Place(side, layer, part))
+                weights[f"{own}.{name}_residual.norm.weight"] = scale
+                weights[f"{own}.{name}_residual.norm.bias"] = bias
+    return weights
+
+
+def linears_of(options: TransformerOptions, weights: Mapping[str, Array]) -> Iterator[tuple[Place, Array, Array]]:
+    """The weight (out, in) and the bias (out,) of each part of our weights; zeros where we have no bias."""
+    for side, layer in _layers(options):
+        for name, parts in LINEARS.items():
+            if side == "decoder" or not name.startswith("cross"):
+                weight = weights[f"{side}.{layer}.{name}.weight"]
+                bias = weights.get(f"{side}.{layer}.{name}.bias", np.zeros(len(weight), np.float32))
+                split = zip(parts, np.split(weight, len(parts)), np.split(bias, len(parts)), strict=True)
+                yield from ((Place(side, layer, part), rows, biases) for part, rows, biases in split)
+
+
+def norms_of(options: TransformerOptions, weights: Mapping[str, Array]) -> Iterator[tuple[Place, Array, Array]]:
+    """The scale and the bias of each norm of our weights, (D,) each."""
+    for side, layer in _layers(options):
+        for name, part in NORMS.items():
+            if side == "decoder" or part != "cross":
+                own = f"{side}.{layer}.{name}_residual.norm"
+                yield Place(side, layer, part), weights[f"{own}.weight"], weights[f"{own}.bias"]
+
+
+def reordered(part: str, weight: Array, bias: Array, order: Indices | None) -> tuple[Array, Array]:
+    """A part's weight (out, in) and bias for states whose width has another order. order: (D,) None for the same"""
+    if order is None:
+        return weight, bias
+    return (weight[order], bias[order]) if part in WRITING else (weight[:, order], bias)
+
+
+def _layers(options: TransformerOptions) -> Iterator[tuple[str, int]]:
+    for side, layers in (("encoder", options.encoder_layers), ("decoder", options.decoder_layers)):
+        for layer in range(layers):
+            yield side, layer

@@ -1,0 +1,48 @@
+"""Files of torch.save, read without running what they contain."""
+
+import pickle
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from nmt.errors import ArtefactError, naming, quoted
+
+MAX_COMPRESSION: Final = 20  # of an archive of weights; torch does not compress them
+
+
+def read_pickled(path: Path, *allowed: type) -> Any:
+    """The content of a file of torch.save: tensors, numbers, texts, and lists and tables of them.
+
+    allowed: further classes whose objects may be made
+    Raises ArtefactError for anything else, which is not executed.
+    """
+    with naming(path), path.open("rb") as file:
+        check_archive(path)
+        try:
+            with torch.serialization.safe_globals(list(allowed)):
+                return torch.load(file, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            reason = next((line for line in str(error).split("\n") if "Unsupported" in line), str(error).split("\n")[0])
+            raise ArtefactError(f"{quoted(path)}: holds more than tensors, and is not read: {quoted(reason)}") from None
+        except (RuntimeError, ValueError, EOFError, LookupError, TypeError, AttributeError) as error:
+            raise ArtefactError(f"{quoted(path)}: not a file of torch.save: {quoted(error)}") from None
+
+
+def check_archive(path: Path) -> None:
+    """Raise ArtefactError for a zip archive whose content is far larger than its file, before it is read."""
+    if zipfile.is_zipfile(path):
+        try:
+            with zipfile.ZipFile(path) as packed:
+                size = sum(entry.file_size for entry in packed.infolist())
+        except zipfile.BadZipFile as error:
+            raise ArtefactError(f"{quoted(path)}: a damaged archive: {quoted(error)}") from None
+        if size > MAX_COMPRESSION * path.stat().st_size:
+            raise ArtefactError(f"{quoted(path)}: its arrays have {size:,} bytes, far more than the file")
+
+
+def float_arrays(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Tensors by name as arrays of float32; what is no tensor is left out."""
+    return {name: value.float().numpy() for name, value in tensors.items() if isinstance(value, torch.Tensor)}
