@@ -46,6 +46,8 @@ KIND_NAMES: Final = {  # in messages
     "checkpoint": "a run or checkpoint (nmt train)",
     "model": "a model (nmt average)",
     "ctranslate2": "a model for CTranslate2 (nmt export)",
+    "huggingface": "a model for transformers (nmt export)",
+    "marian": "a model for Marian (nmt export)",
 }
 METRICS: Final = "metrics.jsonl"  # which only a run has
 MAX_NAME_BYTES: Final = 255  # of a file, with its folder

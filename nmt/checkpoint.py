@@ -186,14 +186,16 @@ def size_of(tensors: Mapping[str, Tensor]) -> int:
     return sum(tensor.nbytes for tensor in tensors.values())
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
     """Write a safetensors file, the same bytes as that format's library, one tensor after another and without a copy of all.
 
+    metadata: texts by name, which other toolkits read
     The library builds the file in memory first, and ends the process where that memory is not there.
     """
     types = list(SAFETENSORS_TYPES)
     ordered = sorted(tensors, key=lambda name: (types.index(tensors[name].dtype), name))
-    header, end = {}, 0
+    header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
+    end = 0
     for name in ordered:
         tensor, begin = tensors[name], end
         end += tensor.nbytes

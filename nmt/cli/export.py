@@ -25,8 +25,10 @@ class ExportOptions:
         REQUIRED, "model folder, or run folder (its best checkpoint); one", aliases=("m", "path", "models")
     )
     output: str = opt(REQUIRED, "folder to write", aliases=("o",))
-    format: Literal["ctranslate2", "int8"] = opt(
-        "ctranslate2", "ctranslate2: for that engine, whose extra it needs; int8: a model folder with weights of 8 bits"
+    format: Literal["ctranslate2", "int8", "huggingface", "marian"] = opt(
+        "ctranslate2",
+        "ctranslate2: for that engine, whose extra it needs; int8: a model folder with weights of 8 bits; huggingface: a "
+        "folder for transformers' MarianMTModel; marian: a model.npz, for models that were imported from it",
     )
     quantization: Literal[
         "float32", "float16", "bfloat16", "int16", "int8", "int8_float32", "int8_float16", "int8_bfloat16"
@@ -49,7 +51,7 @@ class ExportOptions:
             raise ValueError(f"--model: {len(self.model)} are named, and an ensemble cannot be exported (name one)")
         if len(self.tune) not in (0, 2):
             raise ValueError(f"--tune: {len(self.tune)} files are named; must be two, SOURCE and REFERENCE")
-        for field in fields(self) if self.format == "int8" else ():
+        for field in fields(self) if self.format != "ctranslate2" else ():
             if field.name in CTRANSLATE2_OPTIONS and getattr(self, field.name) != field.default:
                 raise ValueError(
                     f"--{field.name.replace('_', '-')}: works with --format ctranslate2 only (leave it out)"
@@ -57,9 +59,9 @@ class ExportOptions:
 
 
 def run(options: ExportOptions) -> None:
-    """Write a model folder with weights of 8 bits, as --precision int8 makes them at each start; or one for another engine.
+    """Write a model folder with weights of 8 bits, as --precision int8 makes them at each start; or one for another toolkit.
 
-    For that, lines are translated both ways, greedily and with a beam of 4, and each search gets a row: equal translations,
+    For CTranslate2 lines are translated both ways, greedily and with a beam of 4, and each search gets a row: equal translations,
     others as good by our model, different ones, and those that reach the limit of length.
     """
     import torch
@@ -73,7 +75,7 @@ def run(options: ExportOptions) -> None:
         import_ctranslate2()  # raises before any work
     use_threads(options.threads)
     output = Path(options.output)
-    check_output(output, "model" if options.format == "int8" else "ctranslate2", options.overwrite)
+    check_output(output, "model" if options.format == "int8" else options.format, options.overwrite)
     dev = _development_set(*options.tune) if options.tune else None
     loaded = load_model(Path(options.model[0]), torch.device("cpu"))
     if output.resolve() == loaded.folder.resolve():
@@ -82,6 +84,8 @@ def run(options: ExportOptions) -> None:
         raise UserError(f"{quoted(loaded.folder)}: has weights of 8 bits already (export the model it was made of)")
     if options.format == "int8":
         _export_int8(options, loaded, output)
+    elif options.format in ("huggingface", "marian"):
+        _export_for_toolkit(options, loaded, output)
     else:
         _export_ctranslate2(options, loaded, output, dev)
 
@@ -95,6 +99,23 @@ def _export_int8(options: ExportOptions, loaded: "LoadedModel", output: Path) ->
         export_int8(loaded, output, signals.check)
     before, after = ((folder / WEIGHTS).stat().st_size for folder in (loaded.folder, output))
     log.info(f"{output}: {options.model[0]} with weights of 8 bits, {size(after)} instead of {size(before)}")
+
+
+def _export_for_toolkit(options: ExportOptions, loaded: "LoadedModel", output: Path) -> None:
+    from nmt.signals import Signals
+    from nmt.toolkits.huggingface_writer import write_huggingface
+    from nmt.toolkits.marian_writer import write_marian
+    from nmt.toolkits.oracle import compare
+    from nmt.toolkits.read import READERS
+    from nmt.toolkits.transformer import TextFiles
+
+    with Signals() as signals, log.progress("exporting the model"):
+        write = write_huggingface if options.format == "huggingface" else write_marian
+        write(loaded, output, signals.check)
+        languages = loaded.pipeline.source_lang, loaded.pipeline.target_lang
+        imported = READERS[options.format](output, TextFiles(languages))
+        log.info(f"{output}: {options.model[0]} for {options.format}")
+        compare(imported, imported.build(), options.format)
 
 
 def _export_ctranslate2(

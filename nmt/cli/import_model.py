@@ -9,6 +9,9 @@ from nmt.options import REQUIRED, opt, options_class
 from nmt.text.steps import TokenizerName
 
 SIDES: Final = "SOURCE and TARGET, or one for both"
+MAX_DIFFERENCE: Final = (
+    1e-3  # nats of a log-probability from those of the other toolkit, above which a warning is given
+)
 
 
 @options_class
@@ -38,17 +41,21 @@ def run(options: ImportOptions) -> None:
     """Write a model folder of a model of another toolkit, with its vocabularies as the text pipeline."""
     from nmt.artefact import check_output
     from nmt.signals import Signals
-    from nmt.toolkits.read import read_model
+    from nmt.toolkits.oracle import compare
+    from nmt.toolkits.read import READERS, format_of
     from nmt.toolkits.transformer import TextFiles
 
-    output = Path(options.output)
+    output, path = Path(options.output), Path(options.model)
     check_output(output, "model", options.overwrite)
-    languages = options.source_lang, options.target_lang
+    files = TextFiles((options.source_lang, options.target_lang), options.vocab, options.segmenter, options.tokenizer)
     with Signals() as signals, log.progress("importing the model"):
-        files = TextFiles(languages, options.vocab, options.segmenter, options.tokenizer)
-        imported = read_model(Path(options.model), options.format, files)
-        imported.save(output, signals.check)
-    log.info(f"{output}: the model of {imported.place}")
+        format = format_of(path) if options.format == "auto" else options.format
+        imported = READERS[format](path, files)
+        model = imported.build()
+        signals.check()
+        imported.save(model, output, signals.check)
+        log.info(f"{output}: the model of {imported.place}")
+        compare(imported, model, format)
 
 
 COMMAND = Command("import", run.__doc__, ImportOptions, run)

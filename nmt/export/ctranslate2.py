@@ -31,7 +31,7 @@ from nmt.models.transformer import Transformer
 from nmt.nn.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
 from nmt.signals import StopCheck
 from nmt.symbols import BOS, EOS, SYMBOLS, UNK
-from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline, Side
+from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline
 from nmt.translate.ctranslate2_engine import CTRANSLATE2_KIND, MAP_FILE, POSITIONS, CTranslate2Model, import_ctranslate2
 
 SEARCH_FILE: Final = "nmt-search.json"
@@ -146,8 +146,8 @@ def specification(loaded: LoadedModel) -> Any:
         _set_norm(spec.encoder.layer_norm, model.encoder_norm)
         _set_norm(spec.decoder.layer_norm, model.decoder_norm)
     _set_linear(spec.decoder.projection, cast(nn.Linear, model.output))
-    spec.register_source_vocabulary(_vocabulary(pipeline.source, loaded.folder))
-    spec.register_target_vocabulary(_vocabulary(pipeline.target, loaded.folder))
+    spec.register_source_vocabulary(pipeline.source.distinct_pieces(loaded.folder))
+    spec.register_target_vocabulary(pipeline.target.distinct_pieces(loaded.folder))
     config = spec.config  # a sentence has EOS after its source, and BOS before its target
     config.unk_token, config.bos_token, config.eos_token = SYMBOLS[UNK], SYMBOLS[BOS], SYMBOLS[EOS]
     config.decoder_start_token, config.add_source_eos, config.layer_norm_epsilon = SYMBOLS[BOS], True, o.norm_epsilon
@@ -163,20 +163,6 @@ def vocabulary_map(shortlist: Shortlist, pipeline: Pipeline) -> str:
         for token in range(pipeline.source.size)
     ]
     return "".join(f"{piece}\t{' '.join(map(pipeline.target.piece, tokens.tolist()))}\n" for piece, tokens in rows)
-
-
-def _vocabulary(side: Side, folder: Path) -> list[str]:
-    """The pieces by id; raises UserError if two ids have the same piece, since the engine knows tokens by their text."""
-    pieces = [side.piece(token) for token in range(side.size)]
-    known: set[str] = set()
-    for piece in pieces:
-        if piece in known:
-            raise UserError(
-                f"{quoted(folder)}: two entries of its vocabulary are written '{quoted(piece)}', one may be a control "
-                "symbol; CTranslate2 cannot tell them apart"
-            )
-        known.add(piece)
-    return pieces
 
 
 def _set_layer(spec: Any, layer: EncoderLayer | DecoderLayer) -> None:

@@ -1,6 +1,7 @@
 """The text pipeline of a model, saved in every model folder: raw text to ids and back, for both languages."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -139,6 +140,20 @@ class Side:
     def pieces(self, text: str) -> list[str]:
         """The names of the tokens of a line of raw text."""
         return [self.piece(token) for token in self.in_reading_order(self.encode(text))]
+
+    def distinct_pieces(self, place: object) -> list[str]:
+        """The names of all tokens by id, for toolkits that know tokens by them. place: of the model, for the error
+
+        Raises UserError if two tokens have the same name.
+        """
+        pieces = [self.piece(token) for token in range(self.size)]
+        if len(set(pieces)) < len(pieces):
+            twice = quoted(next(piece for piece, times in Counter(pieces).items() if times > 1))
+            raise UserError(
+                f"{quoted(place)}: two entries of its vocabulary are written '{twice}', one may be a control symbol; "
+                "other toolkits cannot tell them apart"
+            )
+        return pieces
 
     def word_of_tokens(self, tokens: Sequence[int]) -> list[int]:
         """The number of the word that each token belongs to: words are divided by the spaces that tokens bring."""

@@ -18,6 +18,7 @@ SENTENCEPIECE_START: Final = b"\n"  # the first byte of a model: a field of byte
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
 NORMAL_PIECE, UNKNOWN_PIECE, CONTROL_PIECE, USER_DEFINED_PIECE, UNUSED_PIECE = 1, 2, 3, 4, 5  # types of pieces
 LANGUAGE_TAG: Final = re.compile(r">>\S+<<")  # of OPUS-MT's models for several languages
+UNUSED_NAME: Final = "<unused"  # how the name of an entry begins that no text has
 SPACE_MARK: Final = "\u2581"  # for a space; in text it is taken for one
 MAX_VARINT_BYTES: Final = 10
 
@@ -38,8 +39,8 @@ def read_pieces(model: bytes) -> list[Piece]:
     return pieces
 
 
-def with_pieces(model: bytes, pieces: Sequence[Piece]) -> bytes:
-    """The same model with other pieces, of which the first are the control symbols of nmt.symbols."""
+def with_pieces(model: bytes, pieces: Sequence[Piece], ids: Mapping[int, int]) -> bytes:
+    """The same model with other pieces. ids: id of each control symbol of nmt.symbols; those that are not named get none"""
     rest = b"".join(
         _bytes_field(field, content)
         for field, content in _fields(model)
@@ -47,11 +48,16 @@ def with_pieces(model: bytes, pieces: Sequence[Piece]) -> bytes:
     )
     # A message that comes twice is merged, and its later fields count.
     symbols = b"".join(
-        _varint(number << 3 | VARINT) + _varint(token) + _bytes_field(number + 5, SYMBOLS[token].encode())
+        _varint(number << 3 | VARINT) + _varint(ids.get(token, -1)) + _bytes_field(number + 5, SYMBOLS[token].encode())
         for token, number in ID_FIELDS.items()
     )
     written = b"".join(_bytes_field(PIECES, _encoded(piece)) for piece in pieces)
     return written + rest + _bytes_field(TRAINER_SPEC, symbols)
+
+
+def control_piece(token: int) -> Piece:
+    """The piece of a control symbol."""
+    return Piece(SYMBOLS[token], 0.0, UNKNOWN_PIECE if token == UNK else CONTROL_PIECE)
 
 
 def rearranged(model: bytes, ids: Mapping[str, int], size: int, unk: int, eos: int) -> tuple[bytes, list[int]]:
@@ -65,21 +71,19 @@ def rearranged(model: bytes, ids: Mapping[str, int], size: int, unk: int, eos: i
     known = {piece.text: piece for piece in read_pieces(model)}
     names = dict.fromkeys(range(size), "")
     names |= {number: text for text, number in ids.items()}
-    pieces = [
-        Piece(symbol, 0.0, UNKNOWN_PIECE if token == UNK else CONTROL_PIECE) for token, symbol in enumerate(SYMBOLS)
-    ]
+    own_ids = {token: token for token in range(len(SYMBOLS))}
+    pieces = list(map(control_piece, own_ids))
     rows, taken = [-1, -1, eos, unk], set(SYMBOLS)
     for number in range(size):
         if number in (unk, eos):
             continue
         text = names[number]
         if LANGUAGE_TAG.fullmatch(text):  # the first word of a line, which a segmenter does not know
-            pieces.append(Piece(SPACE_MARK + text, 0.0, USER_DEFINED_PIECE))
-            rows.append(number)
-            continue
+            text = SPACE_MARK + text
+            known[text] = Piece(text, 0.0, USER_DEFINED_PIECE)
         piece = known.get(text, Piece(text, 0.0, UNUSED_PIECE))
         if not text or text in taken or piece.kind in (UNKNOWN_PIECE, CONTROL_PIECE):
-            piece = Piece(f"<unused {number}>", 0.0, UNUSED_PIECE)
+            piece = Piece(f"{UNUSED_NAME}-{number}>", 0.0, UNUSED_PIECE)
         pieces.append(piece)
         rows.append(number)
         taken.add(piece.text)
@@ -88,7 +92,7 @@ def rearranged(model: bytes, ids: Mapping[str, int], size: int, unk: int, eos: i
         for piece in known.values()
         if piece.text not in taken and piece.kind not in (UNKNOWN_PIECE, CONTROL_PIECE)
     ]
-    return with_pieces(model, [*pieces, *missing]), [*rows, *[unk] * len(missing)]
+    return with_pieces(model, [*pieces, *missing], own_ids), [*rows, *[unk] * len(missing)]
 
 
 def _piece(content: bytes) -> Piece:
@@ -136,7 +140,7 @@ def _read_varint(message: bytes, place: int) -> tuple[int, int]:
 
 
 def _varint(value: int) -> bytes:
-    encoded = bytearray()
+    encoded, value = bytearray(), value % (1 << 64)  # negative numbers by their two's complement
     while value > 127:
         encoded.append(value & 127 | 128)
         value >>= 7

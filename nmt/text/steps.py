@@ -55,15 +55,21 @@ class NoTokenizer:
 
 @dataclass(frozen=True)
 class MosesTokenizer:
-    """The Moses tokenizer (sacremoses), without HTML escapes."""
+    """The Moses tokenizer (sacremoses).
+
+    is_aggressive: whether hyphens inside words are split off as @-@, and characters with a meaning in HTML are escaped, as
+        by `tokenizer.perl -a`, and in data that fairseq's scripts prepare
+    """
 
     language: str
+    is_aggressive: bool = False
 
     def tokenize(self, text: str) -> str:
-        return str(self._moses[0].tokenize(text, escape=False, return_str=True))
+        more = self.is_aggressive
+        return str(self._moses[0].tokenize(text, aggressive_dash_splits=more, escape=more, return_str=True))
 
     def detokenize(self, text: str) -> str:
-        return str(self._moses[1].detokenize(text.split(" "), unescape=False))
+        return str(self._moses[1].detokenize(text.split(" "), unescape=self.is_aggressive))
 
     @cached_property
     def _moses(self) -> tuple[Any, Any]:
@@ -72,7 +78,11 @@ class MosesTokenizer:
         return sacremoses.MosesTokenizer(lang=self.language), sacremoses.MosesDetokenizer(lang=self.language)
 
 
-TOKENIZERS: Final[Mapping[str, Callable[[str], Tokenizer]]] = {"none": NoTokenizer, "moses": MosesTokenizer}
+TOKENIZERS: Final[Mapping[str, Callable[[str], Tokenizer]]] = {
+    "none": NoTokenizer,
+    "moses": MosesTokenizer,
+    "moses-aggressive": partial(MosesTokenizer, is_aggressive=True),
+}
 if TYPE_CHECKING:
     TokenizerName = str
 else:

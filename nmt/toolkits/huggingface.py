@@ -18,21 +18,21 @@ from nmt.models.options import TransformerOptions
 from nmt.nn.positions import sinusoids
 from nmt.options import make
 from nmt.symbols import EOS, SYMBOLS, UNK
-from nmt.text.pipeline import Pipeline
-from nmt.toolkits.layout import Array, Indices, Place, read_layers, reordered
+from nmt.toolkits.layout import Array, Indices, Place, array_of, read_layers, reading, reordered
 from nmt.toolkits.pickled import float_arrays, read_pickled
-from nmt.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, same_vocabulary
+from nmt.toolkits.transformer import (
+    ImportedModel,
+    ImportedSide,
+    TextFiles,
+    same_vocabulary,
+)
 
 _T = TypeVar("_T")
 
 CONFIG: Final = "config.json"
 TOKENIZER_CONFIG: Final = "tokenizer_config.json"
-GENERATION_CONFIG: Final = "generation_config.json"
 WEIGHT_FILES: Final = ("model.safetensors", "pytorch_model.bin")
-HUGGINGFACE_KIND: Final = "huggingface"  # of a written folder, in its manifest
 HUGGINGFACE_EPSILON: Final = 1e-5  # of its layer normalisation
-MAX_POSITIONS: Final = 512  # of a written folder
-NUM_BEAMS: Final = 4  # of the search that a written folder asks for
 SIDES: Final = ("encoder", "decoder")
 VOCABULARY_FILES: Final = ("vocab.json", "target_vocab.json")  # the second with "separate_vocabs"
 SEGMENTER_FILES: Final = ("source.spm", "target.spm")
@@ -100,8 +100,8 @@ def read_huggingface(folder: Path, files: TextFiles) -> ImportedModel:
     config, tokenizer = _read(folder / CONFIG, Config), _read(folder / TOKENIZER_CONFIG, TokenizerConfig)
     languages = files.named_languages(tokenizer.source_lang, tokenizer.target_lang)
     arrays = _read_weights(folder)
-    with expecting("a Marian model of Hugging Face", folder):
-        tables = [_array(arrays, f"model.{side}.embed_tokens.weight", "model.shared.weight") for side in SIDES]
+    with reading("a Marian model of Hugging Face", folder):
+        tables = [array_of(arrays, f"model.{side}.embed_tokens.weight", "model.shared.weight") for side in SIDES]
         sides = [
             _side(
                 folder,
@@ -117,7 +117,7 @@ def read_huggingface(folder: Path, files: TextFiles) -> ImportedModel:
         positions, order = _positions(arrays, tables[0].shape[1])
         options = _options(config, positions, is_shared, folder)
         weights = _weights(arrays, options, order, sides, tables, config.decoder_start_token_id)
-    return ImportedModel(options, weights, Pipeline(sides[0].side, sides[1].side, is_shared), str(folder))
+    return ImportedModel(options, weights, sides[0], sides[1], is_shared, str(folder))
 
 
 def _read(path: Path, kind: type[_T]) -> _T:
@@ -135,14 +135,6 @@ def _read_weights(folder: Path) -> dict[str, Array]:
                 raise ArtefactError(f"{quoted(folder / name)}: not a table of tensors")
             return float_arrays(content)
     raise UserError(f"{quoted(folder)}: has no weights ({' or '.join(WEIGHT_FILES)})")
-
-
-def _array(arrays: Mapping[str, Array], *names: str) -> Array:
-    """The first array of these names that is there."""
-    found = next((arrays[name] for name in names if name in arrays), None)
-    if found is None:
-        raise ValueError(f"has no '{names[0]}'")
-    return found
 
 
 def _side(folder: Path, language: str, vocabulary: str, segmenter: str, size: int, tokenizer: str) -> ImportedSide:
@@ -212,11 +204,13 @@ def _weights(
 
     def linear(place: Place) -> tuple[Array, Array]:
         name = f"model.{place.side}.layers.{place.layer}.{LINEAR_NAMES[place.part]}"
-        return reordered(place.part, _array(arrays, f"{name}.weight"), _array(arrays, f"{name}.bias"), order)
+        return reordered(
+            place.part, array_of(arrays, f"{name}.weight"), array_of(arrays, f"{name}.bias", dims=1), order
+        )
 
     def norm(place: Place) -> tuple[Array, Array]:
         name = f"model.{place.side}.layers.{place.layer}.{NORM_NAMES[place.part]}"
-        return _array(arrays, f"{name}.weight")[columns], _array(arrays, f"{name}.bias")[columns]
+        return array_of(arrays, f"{name}.weight", dims=1)[columns], array_of(arrays, f"{name}.bias", dims=1)[columns]
 
     weights = read_layers(options, linear, norm)
     if not 0 <= start < len(tables[1]):
@@ -226,10 +220,10 @@ def _weights(
     if options.tie != "all":
         weights["target_embedding.weight"] = sides[1].embeddings(target, target[start])
     if options.tie == "none":
-        weights["output.weight"] = sides[1].embeddings(_array(arrays, "lm_head.weight")[:, columns])
+        weights["output.weight"] = sides[1].embeddings(array_of(arrays, "lm_head.weight")[:, columns])
     bias = arrays.get("final_logits_bias")
     weights["output.bias"] = sides[1].biases(None if bias is None else bias.reshape(-1))
     if options.positions == "learned":
         for side, name in zip(SIDES, ("source", "target"), strict=True):
-            weights[f"{name}_positions.weight"] = _array(arrays, f"model.{side}.embed_positions.weight")
+            weights[f"{name}_positions.weight"] = array_of(arrays, f"model.{side}.embed_positions.weight")
     return weights

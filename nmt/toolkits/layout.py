@@ -1,11 +1,13 @@
 """The weights of a Transformer's layers in the parts that other toolkits keep apart, from ours and to ours."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt.errors import expecting
 from nmt.models.options import TransformerOptions
 
 Array = NDArray[np.float32]
@@ -35,6 +37,16 @@ class Place(NamedTuple):
 PartReader = Callable[[Place], tuple[Array, Array]]
 
 
+@contextmanager
+def reading(what: str, place: object) -> Iterator[None]:
+    """Make errors of an unexpected content an ArtefactError, `PLACE: not WHAT: why`: also of arrays of other sizes."""
+    with expecting(what, place):
+        try:
+            yield
+        except (LookupError, TypeError) as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
 def read_layers(options: TransformerOptions, linear: PartReader, norm: PartReader) -> dict[str, Array]:
     """Our weights of all layers.
 
@@ -55,6 +67,16 @@ def read_layers(options: TransformerOptions, linear: PartReader, norm: PartReade
                 weights[f"{own}.{name}_residual.norm.weight"] = scale
                 weights[f"{own}.{name}_residual.norm.bias"] = bias
     return weights
+
+
+def array_of(arrays: Mapping[str, Array], *names: str, dims: int = 2) -> Array:
+    """The first array of these names that is there. Raises ValueError if none is, or if it has other dimensions."""
+    name = next((name for name in names if name in arrays), None)
+    if name is None:
+        raise ValueError(f"has no '{names[0]}'")
+    if arrays[name].ndim != dims:
+        raise ValueError(f"'{name}' has {arrays[name].ndim} dimensions, not {dims}")
+    return arrays[name]
 
 
 def linears_of(options: TransformerOptions, weights: Mapping[str, Array]) -> Iterator[tuple[Place, Array, Array]]:

@@ -18,9 +18,8 @@ from nmt.errors import ArtefactError, UserError, expecting, naming, quoted
 from nmt.files import read_bytes
 from nmt.models.options import TransformerOptions
 from nmt.options import make
-from nmt.text.pipeline import Pipeline
 from nmt.text.sentencepiece_file import read_pieces
-from nmt.toolkits.layout import Array, Place, read_layers
+from nmt.toolkits.layout import Array, Place, read_layers, reading
 from nmt.toolkits.pickled import check_archive
 from nmt.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, same_vocabulary
 
@@ -99,9 +98,9 @@ def read_marian(model: Path, files: TextFiles) -> ImportedModel:
         sides.append(_side(vocabularies[-1 if i else 0], languages[i], size, segmenter, files))
     joint = same_vocabulary(*sides)
     options = _options(settings, joint, file)
-    with expecting("Marian's weights", file):
+    with reading("Marian's weights", file):
         weights = _weights(arrays, options, *sides)
-    return ImportedModel(options, weights, Pipeline(sides[0].side, sides[1].side, joint), str(file))
+    return ImportedModel(options, weights, sides[0], sides[1], joint, str(file), [vocabularies[0], vocabularies[-1]])
 
 
 def _model_file(model: Path) -> Path:
@@ -134,12 +133,23 @@ def _settings(arrays: Mapping[str, Any], file: Path) -> dict[str, Any]:
     return read_yaml(arrays[MODEL_SETTINGS].tobytes().split(b"\0")[0], f"{file}:{MODEL_SETTINGS}")
 
 
-def read_yaml(content: bytes, place: object) -> dict[str, Any]:
-    """The table of a YAML text; UserError without PyYAML."""
+def import_yaml() -> Any:
+    """The package that reads and writes Marian's settings. Raises UserError if it is not installed."""
     try:
         import yaml
     except ImportError:
         raise UserError("PyYAML is not installed (pip install -e '.[import]')") from None
+    return yaml
+
+
+def to_yaml(table: Mapping[str, Any]) -> bytes:
+    """A table as YAML."""
+    return str(import_yaml().safe_dump(dict(table), allow_unicode=True, sort_keys=False)).encode()
+
+
+def read_yaml(content: bytes, place: object) -> dict[str, Any]:
+    """The table of a YAML text."""
+    yaml = import_yaml()
     with expecting("YAML", place):
         try:
             loaded = yaml.load(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))

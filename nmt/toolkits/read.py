@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from nmt.errors import UserError, quoted
+from nmt.toolkits.fairseq import read_fairseq
 from nmt.toolkits.huggingface import CONFIG, read_huggingface
 from nmt.toolkits.marian import read_marian
 from nmt.toolkits.transformer import ImportedModel, TextFiles
@@ -12,18 +13,16 @@ from nmt.toolkits.transformer import ImportedModel, TextFiles
 READERS: Final[Mapping[str, Callable[[Path, TextFiles], ImportedModel]]] = {
     "marian": read_marian,
     "huggingface": read_huggingface,
+    "fairseq": read_fairseq,
 }
 
 
-def read_model(path: Path, format: str, files: TextFiles) -> ImportedModel:
-    """Read a file or folder. format: a name in READERS, or auto; Raises UserError and ArtefactError as readers do"""
-    return READERS[_format_of(path) if format == "auto" else format](path, files)
-
-
-def _format_of(path: Path) -> str:
-    """The toolkit whose file or folder it is, by the names of files."""
+def format_of(path: Path) -> str:
+    """The name in READERS of a file or folder, by the names of files. Raises UserError if there is none."""
     if path.suffix == ".npz" or any(path.glob("*.npz")):
         return "marian"
     if (path / CONFIG).is_file():
         return "huggingface"
+    if path.suffix == ".pt" or any(path.glob("*.pt")):
+        return "fairseq"
     raise UserError(f"{quoted(path)}: no model of a toolkit that is known (--format {' or '.join(READERS)} names one)")

@@ -9,13 +9,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nmt.checkpoint import ModelFacts, put_weights, save_model, weights_of
-from nmt.errors import UserError, one_line
-from nmt.models.base import Vocabularies
+from nmt.checkpoint import LoadedModel, ModelFacts, put_weights, save_model, weights_of
+from nmt.errors import UserError, one_line, quoted
+from nmt.models.base import Model, Vocabularies
 from nmt.models.options import TransformerOptions
+from nmt.models.transformer import Transformer
 from nmt.signals import StopCheck
 from nmt.text.pipeline import Pipeline, Side, SideSettings
-from nmt.text.sentencepiece_file import SENTENCEPIECE_START, rearranged
+from nmt.text.sentencepiece_file import SENTENCEPIECE_START, UNUSED_NAME, rearranged
 from nmt.text.vocabulary import CodesVocabulary, SentencepieceVocabulary, Vocabulary, WordVocabulary
 from nmt.toolkits.layout import Array
 
@@ -44,28 +45,6 @@ class TextFiles:
             if not isinstance(language, str) or not language:
                 raise UserError(f"--{flag}-lang is missing: the model does not name its languages")
         return str(named[0]), str(named[1])
-
-
-@dataclass(frozen=True)
-class ImportedModel:
-    """A model read from the files of another toolkit.
-
-    weights: by the names of our Transformer
-    place: of the files, for errors and for the manifest
-    """
-
-    options: TransformerOptions
-    weights: Mapping[str, Array]
-    pipeline: Pipeline
-    place: str
-
-    def save(self, output: Path, check: StopCheck) -> None:
-        """Write a model folder, whole or not at all. Raises ArtefactError for weights that do not fit the options."""
-        vocabularies = Vocabularies(*self.pipeline.sizes, self.pipeline.joint)
-        facts = ModelFacts.of("transformer", self.options, vocabularies)
-        model = facts.build(Path(self.place))
-        put_weights(model, {name: torch.from_numpy(array) for name, array in self.weights.items()}, self.place)
-        save_model(output, weights_of(model), facts, self.pipeline, {"made_of": one_line(self.place)}, check)
 
 
 @dataclass(frozen=True)
@@ -104,7 +83,8 @@ class ImportedSide:
         if segmenter is not None and segmenter.startswith(SENTENCEPIECE_START):
             content, rows = rearranged(segmenter, ids, size, unk, eos)
             return cls._of(side("unigram", SentencepieceVocabulary(content)), rows, unk)
-        words = {word: number for word, number in ids.items() if number not in (unk, eos)}
+        names = {number: f"{UNUSED_NAME}-{number}>" for number in range(size)} | {n: word for word, n in ids.items()}
+        words = {name: number for number, name in names.items() if number not in (unk, eos)}
         rows = [-1, -1, eos, unk, *words.values()]
         if segmenter is None:
             return cls._of(side("none", WordVocabulary(list(words))), rows, unk)
@@ -129,6 +109,43 @@ class ImportedSide:
         return np.where(self.is_missing, np.float32(NEVER_LOGIT), own).astype(np.float32)
 
 
+@dataclass(frozen=True)
+class ImportedModel:
+    """A model read from the files of another toolkit.
+
+    weights: by the names of our Transformer
+    joint: whether both sides have one vocabulary
+    place: of the files, for errors and for the manifest
+    vocabularies: files of source and target, where they are not in the place
+    """
+
+    options: TransformerOptions
+    weights: Mapping[str, Array]
+    source: ImportedSide
+    target: ImportedSide
+    joint: bool
+    place: str
+    vocabularies: Sequence[Path] = ()
+
+    @property
+    def pipeline(self) -> Pipeline:
+        return Pipeline(self.source.side, self.target.side, self.joint)
+
+    @property
+    def facts(self) -> ModelFacts:
+        return ModelFacts.of("transformer", self.options, Vocabularies(*self.pipeline.sizes, self.joint))
+
+    def build(self) -> Model:
+        """The network. Raises ArtefactError for weights that do not fit the options."""
+        model = self.facts.build(Path(self.place))
+        put_weights(model, {name: torch.from_numpy(array) for name, array in self.weights.items()}, self.place)
+        return model.eval()
+
+    def save(self, model: Model, output: Path, check: StopCheck) -> None:
+        """Write a model folder, whole or not at all. model: from `build`; check: called before the folder gets its name"""
+        save_model(output, weights_of(model), self.facts, self.pipeline, {"made_of": one_line(self.place)}, check)
+
+
 def same_vocabulary(source: ImportedSide, target: ImportedSide) -> bool:
     """Whether both sides segment alike into the same entries, and so may share embeddings."""
     return (
@@ -136,3 +153,45 @@ def same_vocabulary(source: ImportedSide, target: ImportedSide) -> bool:
         and source.side.vocabulary.to_bytes() == target.side.vocabulary.to_bytes()
         and np.array_equal(source.rows, target.rows)
     )
+
+
+def check_exportable(loaded: LoadedModel, toolkit: str) -> TransformerOptions:
+    """The options of a model, if it is a Transformer whose layers other toolkits have. Raises UserError if it is not."""
+    model, pipeline, name = loaded.model, loaded.pipeline, quoted(loaded.folder)
+    if type(model) is not Transformer:
+        raise UserError(f"{name}: its model is '{quoted(loaded.facts.model)}'; {toolkit} gets 'transformer' only")
+    o, d_head = model.options, model.options.d_model // model.options.heads
+    reasons = {
+        "weights of 8 bits (export the model it was made of)": loaded.facts.weights == "int8",
+        "--right-to-left": pipeline.target.settings.right_to_left,
+        "--ffn moe": o.ffn == "moe",
+        "--attention-window": o.attention_window is not None,
+        "--positions relative": o.positions == "relative",
+        "--d-k or --d-v": (o.d_k or d_head, o.d_v or d_head) != (d_head, d_head),
+    }
+    if reason := next((reason for reason, is_so in reasons.items() if is_so), None):
+        raise UserError(f"{name}: has {reason}; {toolkit} does not")
+    return o
+
+
+def segmenters_of(loaded: LoadedModel, toolkit: str) -> tuple[bytes, bytes]:
+    """The sentencepiece models of source and target. Raises UserError for text steps that another toolkit does not make."""
+    models = []
+    for side in (loaded.pipeline.source, loaded.pipeline.target):
+        settings = side.settings
+        steps = {
+            "--tokenizer": settings.tokenizer != "none",
+            "--truecase": settings.truecase,
+            "--lowercase": settings.lowercase,
+            "--normalize-punctuation": settings.normalize_punctuation,
+            f"--subword {settings.subword}": not isinstance(side.vocabulary, SentencepieceVocabulary),
+        }
+        if step := next((step for step, is_so in steps.items() if is_so), None):
+            raise UserError(f"{quoted(loaded.folder)}: its text has {step}; {toolkit} has sentencepiece alone")
+        models.append(side.vocabulary.to_bytes())
+    return models[0], models[1]
+
+
+def arrays_of(loaded: LoadedModel) -> dict[str, Array]:
+    """The weights of a model by our names."""
+    return {name: tensor.detach().numpy() for name, tensor in weights_of(loaded.model).items()}

@@ -1,0 +1,220 @@
+"""Checkpoints of fairseq's Transformers (https://github.com/facebookresearch/fairseq), with dictionaries beside them.
+
+Differences from ours that the import bridges: the decoder's first input is the end symbol, the first position has the
+number 2, and layer normalisation adds 1e-5. Their sinusoids become a table of learned positions, as long as theirs.
+"""
+
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from nmt.errors import ArtefactError, UserError, expecting, quoted
+from nmt.files import read_bytes
+from nmt.models.options import TransformerOptions
+from nmt.nn.positions import sinusoids
+from nmt.options import make
+from nmt.toolkits.layout import Array, Place, array_of, read_layers, reading
+from nmt.toolkits.pickled import float_arrays, read_pickled
+from nmt.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, same_vocabulary
+
+PAD_ID, EOS_ID, UNK_ID = 1, 2, 3
+SYMBOLS_OF_FAIRSEQ: Final = 4  # entries before those of a dictionary's file
+FAIRSEQ_EPSILON: Final = 1e-5  # of its layer normalisation
+FIRST_POSITION: Final = PAD_ID + 1
+SEGMENTER_FILES: Final = (
+    "bpecodes",
+    "code",
+    "codes",
+    "sentencepiece.bpe.model",
+    "spm.model",
+)  # in folders that people share
+MAX_POSITIONS: Final = 1024  # default of max_source_positions and max_target_positions
+REQUIRED_ARGUMENTS: Final = {  # with the values that ours has; an argument that is missing has the first
+    "no_scale_embedding": (False,),
+    "layernorm_embedding": (False,),
+    "no_token_positional_embeddings": (False,),
+    "adaptive_softmax_cutoff": (None,),
+    "cross_self_attention": (False,),
+    "no_cross_attention": (False,),
+    "encoder_layers_to_keep": (None,),
+    "decoder_layers_to_keep": (None,),
+}
+EQUAL_ARGUMENTS: Final = {  # of encoder and decoder: ours
+    "embed_dim": "d_model",
+    "ffn_embed_dim": "d_ff",
+    "attention_heads": "heads",
+    "normalize_before": "",
+    "learned_pos": "",
+}
+FAIRSEQ_ACTIVATIONS: Final = {"relu": "relu", "gelu": "gelu", "gelu_accurate": "gelu", "swish": "swish"}
+LINEAR_NAMES: Final = {
+    "self.queries": ("self_attn", "q_proj"),
+    "self.keys": ("self_attn", "k_proj"),
+    "self.values": ("self_attn", "v_proj"),
+    "self.output": ("self_attn", "out_proj"),
+    "cross.queries": ("encoder_attn", "q_proj"),
+    "cross.keys": ("encoder_attn", "k_proj"),
+    "cross.values": ("encoder_attn", "v_proj"),
+    "cross.output": ("encoder_attn", "out_proj"),
+    "inner": ("", "fc1"),
+    "outer": ("", "fc2"),
+}
+NORM_NAMES: Final = {
+    "self": "self_attn_layer_norm",
+    "cross": "encoder_attn_layer_norm",
+    "feed_forward": "final_layer_norm",
+}
+OUTPUTS: Final = ("decoder.output_projection.weight", "decoder.embed_out")  # the second in earlier versions
+
+
+def read_fairseq(model: Path, files: TextFiles) -> ImportedModel:
+    """Read a checkpoint, or a folder that holds one.
+
+    files: without vocabularies `dict.LANGUAGE.txt` beside the checkpoint; without segmenters those with a usual name there
+    Raises ArtefactError for files that are damaged, UserError for a model of another kind.
+    """
+    file = _checkpoint_file(model)
+    content = read_pickled(file, Namespace)
+    arguments, arrays = _arguments(content, file), _arrays(content, file)
+    languages = files.named_languages(arguments.get("source_lang"), arguments.get("target_lang"))
+    beside = [file.parent / f"dict.{language}.txt" for language in languages]
+    vocabularies = [Path(name) for name in files.vocabularies] or beside
+    usual = [path for name in SEGMENTER_FILES if (path := file.parent / name).is_file()]
+    named = [Path(name) for name in files.segmenters] or usual[:1]
+    segmenters: list[bytes | None] = [*map(read_bytes, named)] or [None]
+    with reading("a Transformer of fairseq", file):
+        tables = [array_of(arrays, f"{side}.embed_tokens.weight") for side in ("encoder", "decoder")]
+        sides = []
+        for i, (path, language) in enumerate(zip((vocabularies[0], vocabularies[-1]), languages, strict=True)):
+            segmenter = segmenters[-1 if i else 0]
+            size, ids = len(tables[i]), _dictionary(path)
+            if len(ids) + SYMBOLS_OF_FAIRSEQ != size:
+                raise ValueError(f"{path.name} has {len(ids) + SYMBOLS_OF_FAIRSEQ:,} entries, the model {size:,}")
+            sides.append(ImportedSide.of(language, ids, size, UNK_ID, EOS_ID, segmenter, files.tokenizer))
+        options = _options(arguments, same_vocabulary(*sides) and np.array_equal(tables[0], tables[1]), file)
+        weights = _weights(arrays, options, sides[0], sides[1], bool(arguments.get("encoder_learned_pos")))
+    return ImportedModel(options, weights, sides[0], sides[1], options.tie == "all", str(file))
+
+
+def _checkpoint_file(model: Path) -> Path:
+    if not model.is_dir():
+        return model
+    found = sorted(model.glob("*.pt"))
+    if len(found) != 1:
+        raise UserError(f"{quoted(model)}: holds {len(found)} checkpoints (*.pt): name one of them")
+    return found[0]
+
+
+def _arguments(content: Any, file: Path) -> dict[str, Any]:
+    """The arguments of the training: of the model, and of the task."""
+    if isinstance(content, dict):
+        config = content.get("cfg") or {}
+        tables = [content.get("args"), *(config.get(key) for key in ("task", "model") if isinstance(config, dict))]
+        found = [vars(table) if isinstance(table, Namespace) else table for table in tables]
+        if any(tables):
+            return {key: value for table in found if isinstance(table, dict) for key, value in table.items()}
+    raise ArtefactError(
+        f"{quoted(file)}: has no arguments of a training ('args' or 'cfg'); must be a checkpoint of fairseq"
+    )
+
+
+def _arrays(content: Mapping[str, Any], file: Path) -> dict[str, Array]:
+    if not isinstance(content.get("model"), Mapping):
+        raise ArtefactError(f"{quoted(file)}: has no weights ('model')")
+    return float_arrays(content["model"])
+
+
+def _dictionary(path: Path) -> dict[str, int]:
+    """The entries of a dictionary, one a line before its count; those of the control symbols have no line."""
+    ids: dict[str, int] = {}
+    with expecting("a dictionary of fairseq", path):
+        for number, line in enumerate(read_bytes(path).decode().removesuffix("\n").split("\n"), 1):
+            word, space, _ = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
+            if not space or word in ids:
+                raise ValueError(f"line {number}: must be an entry and its count, each entry once")
+            ids[word] = len(ids) + SYMBOLS_OF_FAIRSEQ
+    return ids
+
+
+def _options(arguments: Mapping[str, Any], is_joint: bool, file: Path) -> TransformerOptions:
+    for key, allowed in REQUIRED_ARGUMENTS.items():
+        if (value := arguments.get(key, allowed[0])) not in allowed and value:
+            raise UserError(f"{quoted(file)}: its {key} is {quoted(value)}, which our transformer does not have")
+    for key in EQUAL_ARGUMENTS:
+        if arguments.get(f"encoder_{key}") != arguments.get(f"decoder_{key}"):
+            raise UserError(f"{quoted(file)}: encoder_{key} and decoder_{key} differ; ours are the same")
+    activation = arguments.get("activation_fn", "relu")
+    if activation not in FAIRSEQ_ACTIVATIONS:
+        raise UserError(
+            f"{quoted(file)}: its activation_fn is {quoted(activation)}; must be one of {FAIRSEQ_ACTIVATIONS}"
+        )
+    shares_all, shares_output = (
+        arguments.get(f"share_{what}") for what in ("all_embeddings", "decoder_input_output_embed")
+    )
+    values = {
+        **{ours: arguments.get(f"encoder_{key}", 0) for key, ours in EQUAL_ARGUMENTS.items() if ours},
+        "encoder_layers": arguments.get("encoder_layers", 0),
+        "decoder_layers": arguments.get("decoder_layers", 0),
+        "norm_position": "pre" if arguments.get("encoder_normalize_before") else "post",
+        "norm_epsilon": FAIRSEQ_EPSILON,
+        "activation": FAIRSEQ_ACTIVATIONS[activation],
+        "positions": "learned",
+        "max_positions": max(
+            int(arguments.get(f"max_{side}_positions") or MAX_POSITIONS) for side in ("source", "target")
+        ),
+        "attention_bias": True,
+        "output_bias": True,
+        "tie": "all" if shares_all and is_joint else "target" if shares_all or shares_output else "none",
+    }
+    try:
+        made: TransformerOptions = make(TransformerOptions, values)
+    except UserError as error:
+        raise ArtefactError(f"{quoted(file)}: {error}") from None
+    return made
+
+
+def _weights(
+    arrays: Mapping[str, Array],
+    options: TransformerOptions,
+    source: ImportedSide,
+    target: ImportedSide,
+    has_learned_positions: bool,
+) -> dict[str, Array]:
+    """Our weights."""
+
+    def linear(place: Place) -> tuple[Array, Array]:
+        block, name = LINEAR_NAMES[place.part]
+        prefix = ".".join(filter(None, (place.side, "layers", str(place.layer), block)))
+        if f"{prefix}.{name}.weight" not in arrays and name.startswith(("q", "k", "v")):  # of earlier versions
+            third = ("q_proj", "k_proj", "v_proj").index(name)
+            weight, bias = array_of(arrays, f"{prefix}.in_proj_weight"), array_of(arrays, f"{prefix}.in_proj_bias", dims=1)
+            return np.split(weight, 3)[third], np.split(bias, 3)[third]
+        return array_of(arrays, f"{prefix}.{name}.weight"), array_of(arrays, f"{prefix}.{name}.bias", dims=1)
+
+    def norm(place: Place) -> tuple[Array, Array]:
+        name = f"{place.side}.layers.{place.layer}.{NORM_NAMES[place.part]}"
+        return array_of(arrays, f"{name}.weight", dims=1), array_of(arrays, f"{name}.bias", dims=1)
+
+    weights = read_layers(options, linear, norm)
+    for side in ("encoder", "decoder"):
+        if options.norm_position == "pre":
+            for kind in ("weight", "bias"):
+                weights[f"{side}_norm.{kind}"] = array_of(arrays, f"{side}.layer_norm.{kind}", dims=1)
+        name = {"encoder": "source", "decoder": "target"}[side]
+        length = FIRST_POSITION + options.max_positions
+        table = sinusoids(length, options.d_model, "t2t-sinusoidal").numpy()
+        if has_learned_positions:
+            table = array_of(arrays, f"{side}.embed_positions.weight")
+        own = table[FIRST_POSITION:]
+        weights[f"{name}_positions.weight"] = np.pad(own, ((0, options.max_positions - len(own)), (0, 0)), mode="edge")
+    tables = [array_of(arrays, f"{side}.embed_tokens.weight") for side in ("encoder", "decoder")]
+    weights["source_embedding.weight"] = source.embeddings(tables[0], tables[1][EOS_ID])
+    if options.tie != "all":
+        weights["target_embedding.weight"] = target.embeddings(tables[1], tables[1][EOS_ID])
+    if options.tie == "none":
+        weights["output.weight"] = target.embeddings(array_of(arrays, *OUTPUTS))
+    weights["output.bias"] = target.biases(None)
+    return weights

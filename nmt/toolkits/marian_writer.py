@@ -1,0 +1,122 @@
+"""Writing a model of Marian: model.npz, its vocabularies, and the settings that its decoder reads."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from nmt.artefact import new_folder
+from nmt.checkpoint import LoadedModel
+from nmt.errors import UserError, quoted
+from nmt.models.options import TransformerOptions
+from nmt.signals import StopCheck
+from nmt.symbols import BOS, EOS, SYMBOLS, UNK
+from nmt.text.pipeline import Side
+from nmt.text.sentencepiece_file import control_piece, read_pieces, with_pieces
+from nmt.text.vocabulary import SentencepieceVocabulary
+from nmt.toolkits.layout import Array, linears_of, norms_of
+from nmt.toolkits.marian import (
+    EOS_ID,
+    MARIAN_ACTIVATIONS,
+    MODEL_SETTINGS,
+    OUTPUT,
+    PROCESSES,
+    REQUIRED_SETTINGS,
+    SIZES,
+    UNK_ID,
+    linear_names,
+    norm_names,
+    to_yaml,
+)
+from nmt.toolkits.transformer import arrays_of, check_exportable
+
+TOOLKIT: Final = "Marian"
+MARIAN_KIND: Final = "marian"  # of a written folder, in its manifest
+MODEL_FILE: Final = "model.npz"
+VERSION: Final = "v1.12.0"  # of the settings that are written
+ROWS_BEFORE: Final = (EOS, UNK)  # our ids of Marian's first entries; it has neither PAD nor BOS
+
+
+def write_marian(loaded: LoadedModel, output: Path, check: StopCheck) -> None:
+    """Write a folder for Marian, whole or not at all. check: called before it gets its name
+
+    Raises UserError for a model that Marian does not compute.
+    """
+    options, name, pipeline = check_exportable(loaded, TOOLKIT), quoted(loaded.folder), loaded.pipeline
+    weights = arrays_of(loaded)
+    if options.positions != "t2t-sinusoidal":
+        raise UserError(f"{name}: has --positions {options.positions}; Marian has t2t-sinusoidal alone")
+    if options.activation not in MARIAN_ACTIVATIONS.values():
+        raise UserError(f"{name}: has --activation {options.activation}; Marian's layers do not")
+    if weights.get("target_embedding.weight", weights["source_embedding.weight"])[BOS].any():
+        raise UserError(f"{name}: its decoder begins with an embedding, Marian's with zeros, as imported models do")
+    arrays = _arrays(weights, options, pipeline.sizes)
+    files = {
+        side: _vocabulary(part, loaded) for side, part in (("source", pipeline.source), ("target", pipeline.target))
+    }
+    names = {side: f"{'joint' if pipeline.joint else side}{suffix}" for side, (suffix, _) in files.items()}
+    needed = sum(array.nbytes for array in arrays.values())
+    with new_folder(output, MARIAN_KIND, {"vocabulary": pipeline.hash}, needed) as folder:
+        settings = to_yaml(_settings(options, pipeline.sizes))
+        content = np.frombuffer(settings + b"\0", np.int8)
+        with (folder / MODEL_FILE).open("wb") as file:
+            np.savez(file, allow_pickle=False, **arrays, **{MODEL_SETTINGS: content})
+        for side, (_, vocabulary) in files.items():
+            (folder / names[side]).write_bytes(vocabulary)
+        decoder = {"models": [MODEL_FILE], "vocabs": list(names.values()), "relative-paths": True}
+        search = {"beam-size": 6, "normalize": 1.0, "word-penalty": 0}
+        (folder / f"{MODEL_FILE}.decoder.yml").write_bytes(to_yaml(decoder | search))
+        check()
+
+
+def _arrays(weights: Mapping[str, Array], options: TransformerOptions, sizes: tuple[int, int]) -> dict[str, Array]:
+    """The arrays by Marian's names."""
+    arrays: dict[str, Array] = {}
+    for place, weight, bias in linears_of(options, weights):
+        of_weight, of_bias = linear_names(place)
+        arrays[of_weight], arrays[of_bias] = np.ascontiguousarray(weight.T), bias[None]
+    for place, scale, bias in norms_of(options, weights):
+        of_scale, of_bias = norm_names(place, options)
+        arrays[of_scale], arrays[of_bias] = scale[None], bias[None]
+    for side in ("encoder", "decoder") if options.norm_position == "pre" else ():
+        arrays[f"{side}_top_ln_scale"] = weights[f"{side}_norm.weight"][None]
+        arrays[f"{side}_top_ln_bias"] = weights[f"{side}_norm.bias"][None]
+    rows = [np.array([*ROWS_BEFORE, *range(len(SYMBOLS), size)]) for size in sizes]
+    source = weights["source_embedding.weight"][rows[0]]
+    if options.tie == "all":
+        arrays["Wemb"] = source
+    else:
+        arrays |= {"encoder_Wemb": source, "decoder_Wemb": weights["target_embedding.weight"][rows[1]]}
+    if options.tie == "none":
+        arrays[f"{OUTPUT}_Wt"] = weights["output.weight"][rows[1]]
+    arrays[f"{OUTPUT}_b"] = weights.get("output.bias", np.zeros(sizes[1], np.float32))[rows[1]][None]
+    return arrays
+
+
+def _settings(options: TransformerOptions, sizes: tuple[int, int]) -> dict[str, Any]:
+    """The settings of the network by Marian's names."""
+    keys = ("transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top")
+    processes = next(processes for processes, position in PROCESSES.items() if position == options.norm_position)
+    return {
+        **{key: allowed[0] for key, allowed in REQUIRED_SETTINGS.items()},
+        **{key: getattr(options, name) for name, key in SIZES.items()},
+        **dict(zip(keys, processes, strict=True)),
+        "transformer-ffn-activation": options.activation,
+        "dim-vocabs": [size - len(SYMBOLS) + len(ROWS_BEFORE) for size in sizes],
+        "tied-embeddings-all": options.tie == "all",
+        "tied-embeddings": options.tie == "target",
+        "layer-normalization": False,
+        "version": VERSION,
+    }
+
+
+def _vocabulary(side: Side, loaded: LoadedModel) -> tuple[str, bytes]:
+    """The ending and the content of a side's vocabulary file: a sentencepiece model, or a list of words."""
+    if isinstance(side.vocabulary, SentencepieceVocabulary):
+        model = side.vocabulary.to_bytes()
+        pieces = [*map(control_piece, ROWS_BEFORE), *read_pieces(model)[len(SYMBOLS) :]]
+        return ".spm", with_pieces(model, pieces, {EOS: EOS_ID, UNK: UNK_ID})
+    names = side.distinct_pieces(loaded.folder)
+    entries = [*(names[token] for token in ROWS_BEFORE), *names[len(SYMBOLS) :]]
+    return ".yml", to_yaml({entry: i for i, entry in enumerate(entries)})

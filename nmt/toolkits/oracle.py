@@ -1,0 +1,118 @@
+"""Comparison of an imported model with the toolkit that it comes from, where that toolkit is installed."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import Final
+
+import numpy as np
+import torch
+
+from nmt.errors import one_line
+from nmt.log import log
+from nmt.models.base import Model
+from nmt.symbols import SYMBOLS
+from nmt.text.sentencepiece_file import LANGUAGE_TAG, SPACE_MARK, UNUSED_NAME
+from nmt.toolkits.transformer import ImportedModel, ImportedSide
+from nmt.translate.forced_decoding import force_decode
+
+COMPARED_PAIRS: Final = 16
+MAX_COMPARED_TOKENS: Final = 24
+SEED: Final = 1
+MAX_DIFFERENCE: Final = 1e-3  # nats, above which it is a warning
+
+
+@dataclass(frozen=True)
+class ScoredPair:
+    """A pair that another toolkit has scored.
+
+    source, target: our ids, without EOS
+    log_probs: of the tokens of the target, and of EOS unless the translation was cut off, in nats
+    """
+
+    source: list[int]
+    target: list[int]
+    log_probs: list[float]
+
+
+def compare(imported: ImportedModel, model: Model, format: str) -> None:
+    """Log the largest difference of log-probabilities from those of the model's toolkit, if that is installed.
+
+    model: made of `imported`; format: of its files
+    """
+    if format not in ORACLES or find_spec(ORACLES[format][0]) is None:
+        return
+    package, score = ORACLES[format]
+    try:
+        pairs = list(score(imported))
+    except Exception as error:  # of code that is not ours; the model is written already
+        log.warn(f"not compared with {package}: {type(error).__name__}: {one_line(str(error))}")
+        return
+    own = force_decode(model, [np.array(pair.source) for pair in pairs], [pair.target for pair in pairs])
+    nats = max(
+        abs(found - expected)
+        for decoding, pair in zip(own, pairs, strict=True)
+        for found, expected in zip(decoding.log_probs, pair.log_probs, strict=False)
+    )
+    tell = log.warn if nats > MAX_DIFFERENCE else log.info
+    compared = f"{package} {version(package)}, {len(pairs)} sentences of random tokens"
+    tell(f"largest difference of log-probabilities: {nats:.1e} nats ({compared})")
+
+
+def _random_tokens(side: ImportedSide, chance: np.random.Generator) -> list[int]:
+    """Our ids of tokens that a text can have."""
+    names = map(side.side.piece, range(side.side.size))
+    is_text = [not (name.startswith(UNUSED_NAME) or LANGUAGE_TAG.fullmatch(name.strip(SPACE_MARK))) for name in names]
+    usable = np.flatnonzero(np.array(is_text) & ~side.is_missing)
+    length = chance.integers(1, MAX_COMPARED_TOKENS + 1)
+    tokens: list[int] = chance.choice(usable[usable >= len(SYMBOLS)], length).tolist()
+    return tokens
+
+
+def _transformers_scores(imported: ImportedModel) -> Iterator[ScoredPair]:
+    import transformers
+
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    model = transformers.MarianMTModel.from_pretrained(imported.place, local_files_only=True).eval()
+    chance, eos = np.random.default_rng(SEED), model.config.eos_token_id
+    for _ in range(COMPARED_PAIRS):
+        source, target = _random_tokens(imported.source, chance), _random_tokens(imported.target, chance)
+        labels = torch.tensor([[*imported.target.rows[target], eos]])
+        with torch.inference_mode():
+            logits = model(input_ids=torch.tensor([[*imported.source.rows[source], eos]]), labels=labels).logits
+        yield ScoredPair(source, target, logits.log_softmax(-1).gather(2, labels[..., None]).flatten().tolist())
+
+
+def _marian_scores(imported: ImportedModel) -> Iterator[ScoredPair]:
+    """The translations of random sources, since pymarian scores no pairs."""
+    import pymarian
+
+    translator = pymarian.Translator(
+        models=imported.place,
+        vocabs=[str(path) for path in imported.vocabularies],
+        beam_size=1,
+        n_best=True,
+        word_scores=True,
+        no_spm_encode=True,
+        no_spm_decode=True,
+        allow_unk=True,
+        max_length_factor=1.0,
+        cpu_threads=1,
+        quiet=True,
+    )
+    chance, source_side, target_side = np.random.default_rng(SEED), imported.source.side, imported.target.side
+    ids = {target_side.piece(token): token for token in range(target_side.size)}
+    for _ in range(COMPARED_PAIRS):
+        source = _random_tokens(imported.source, chance)
+        lines = translator.translate(" ".join(map(source_side.piece, source)))
+        _, text, scores, *_ = lines.split("\n")[0].split(" ||| ")
+        yield ScoredPair(source, [ids[name] for name in text.split()], list(map(float, scores.split()[1:])))
+
+
+ORACLES: Final[Mapping[str, tuple[str, Callable[[ImportedModel], Iterator[ScoredPair]]]]] = {
+    "huggingface": ("transformers", _transformers_scores),
+    "marian": ("pymarian", _marian_scores),
+}
+"""By format: the package, and a function that scores pairs with it."""
