@@ -148,9 +148,10 @@ def specification(loaded: LoadedModel) -> Any:
     _set_linear(spec.decoder.projection, cast(nn.Linear, model.output))
     spec.register_source_vocabulary(pipeline.source.distinct_pieces(loaded.folder))
     spec.register_target_vocabulary(pipeline.target.distinct_pieces(loaded.folder))
-    config = spec.config  # a sentence has EOS after its source, and BOS before its target
+    config = spec.config  # a sentence may have EOS after its source, and has BOS before its target
     config.unk_token, config.bos_token, config.eos_token = SYMBOLS[UNK], SYMBOLS[BOS], SYMBOLS[EOS]
-    config.decoder_start_token, config.add_source_eos, config.layer_norm_epsilon = SYMBOLS[BOS], True, o.norm_epsilon
+    config.decoder_start_token, config.layer_norm_epsilon = SYMBOLS[BOS], o.norm_epsilon
+    config.add_source_eos = o.source_eos
     spec.validate()
     return spec
 

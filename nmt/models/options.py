@@ -86,6 +86,9 @@ class TransformerOptions:
     )
     attention_bias: bool = opt(False, "biases in the attention projections, as fairseq has; the paper has none")
     output_bias: bool = opt(False, "a bias on the logits; the paper has none")
+    source_eos: bool = opt(
+        True, "attention sees the end symbol of the source; models of OpenNMT have none, and it is masked"
+    )
     tie: Tie = opt("all", TIE)
     ffn: Literal["dense", "moe"] = opt("dense", FFN)
     experts: int = opt(8, EXPERTS, minimum=2, maximum=MAX_LAYER_SIZE)

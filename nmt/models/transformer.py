@@ -35,7 +35,7 @@ from nmt.nn.linear import Linear, Projection
 from nmt.nn.moe import LOSS_NAMES, Balance, mixtures_in
 from nmt.nn.positions import LearnedPositions, NoPositions, RelativeShape, SinusoidalPositions
 from nmt.nn.quantized import Int8Linear
-from nmt.symbols import PAD
+from nmt.symbols import EOS, PAD
 
 
 @register("model", "transformer", TransformerOptions)
@@ -94,7 +94,7 @@ class Transformer(Model):
 
     def forward(self, batch: Batch) -> Output:
         """See Model; all target positions at once (section 3.1)."""
-        mask = (batch.source != PAD)[:, None, None, :]  # B 1 1 S
+        mask = self._visible(batch.source)  # B 1 1 S
         memory, balances = self._encode(batch.source, mask)  # B S D
         positions = self.target_positions(0, batch.target_input.shape[1])  # T D
         states = self.embed(self.target_embedding(batch.target_input), positions)  # B T D
@@ -110,6 +110,14 @@ class Transformer(Model):
         vectors: (B, T, D) embeddings with positions (T, D), or (N, D) with (1, D), or 0; returns the shape of `vectors`
         """
         return self._dropout(vectors * math.sqrt(self.width) + positions)
+
+    def _visible(self, source: Tensor) -> Tensor:
+        """(B, 1, 1, S) True where attention sees a position of the source. source: (B, S); no row is without one"""
+        mask = source != PAD
+        if not self.options.source_eos:
+            mask = mask & (source != EOS)
+            mask[:, 0] = True
+        return mask[:, None, None, :]
 
     def _encode(self, source: Tensor, mask: Tensor) -> tuple[Tensor, list[Balance]]:
         """source: (B, S); mask: (B, 1, 1, S) -> memory (B, S, D), and the balance of each layer's experts"""
@@ -143,7 +151,7 @@ class Transformer(Model):
 
     def start(self, source: Tensor) -> State:
         """See Scorer. Per sentence: each layer's keys and values of the memory, and of every entry of the search."""
-        mask = (source != PAD)[:, None, None, :]  # B 1 1 S
+        mask = self._visible(source)  # B 1 1 S
         memory, _ = self._encode(source, mask)
         padding_bias = mask.new_zeros(mask.shape, dtype=torch.float32).masked_fill_(~mask, -math.inf)  # B 1 1 S
         sentences = {"padding_bias": padding_bias.expand(-1, self.options.heads, -1, -1)}

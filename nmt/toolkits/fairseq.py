@@ -190,7 +190,10 @@ def _weights(
         prefix = ".".join(filter(None, (place.side, "layers", str(place.layer), block)))
         if f"{prefix}.{name}.weight" not in arrays and name.startswith(("q", "k", "v")):  # of earlier versions
             third = ("q_proj", "k_proj", "v_proj").index(name)
-            weight, bias = array_of(arrays, f"{prefix}.in_proj_weight"), array_of(arrays, f"{prefix}.in_proj_bias", dims=1)
+            weight, bias = (
+                array_of(arrays, f"{prefix}.in_proj_weight"),
+                array_of(arrays, f"{prefix}.in_proj_bias", dims=1),
+            )
             return np.split(weight, 3)[third], np.split(bias, 3)[third]
         return array_of(arrays, f"{prefix}.{name}.weight"), array_of(arrays, f"{prefix}.{name}.bias", dims=1)
 

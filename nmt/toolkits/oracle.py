@@ -111,8 +111,21 @@ def _marian_scores(imported: ImportedModel) -> Iterator[ScoredPair]:
         yield ScoredPair(source, [ids[name] for name in text.split()], list(map(float, scores.split()[1:])))
 
 
+def _ctranslate2_scores(imported: ImportedModel) -> Iterator[ScoredPair]:
+    import ctranslate2
+
+    translator = ctranslate2.Translator(imported.place, compute_type="float32", intra_threads=1)
+    chance, sides = np.random.default_rng(SEED), (imported.source, imported.target)
+    for _ in range(COMPARED_PAIRS):
+        source, target = (_random_tokens(side, chance) for side in sides)
+        names = ([list(map(side.side.piece, ids))] for side, ids in zip(sides, (source, target), strict=True))
+        [scored] = translator.score_batch(*names)
+        yield ScoredPair(source, target, scored.log_probs)
+
+
 ORACLES: Final[Mapping[str, tuple[str, Callable[[ImportedModel], Iterator[ScoredPair]]]]] = {
     "huggingface": ("transformers", _transformers_scores),
     "marian": ("pymarian", _marian_scores),
+    "ctranslate2": ("ctranslate2", _ctranslate2_scores),
 }
 """By format: the package, and a function that scores pairs with it."""

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from nmt.errors import UserError, quoted
+from nmt.toolkits.ctranslate2 import MODEL_FILE, read_ctranslate2
 from nmt.toolkits.fairseq import read_fairseq
 from nmt.toolkits.huggingface import CONFIG, read_huggingface
 from nmt.toolkits.marian import read_marian
@@ -14,6 +15,7 @@ READERS: Final[Mapping[str, Callable[[Path, TextFiles], ImportedModel]]] = {
     "marian": read_marian,
     "huggingface": read_huggingface,
     "fairseq": read_fairseq,
+    "ctranslate2": read_ctranslate2,
 }
 
 
@@ -21,6 +23,8 @@ def format_of(path: Path) -> str:
     """The name in READERS of a file or folder, by the names of files. Raises UserError if there is none."""
     if path.suffix == ".npz" or any(path.glob("*.npz")):
         return "marian"
+    if (path / MODEL_FILE).is_file():
+        return "ctranslate2"
     if (path / CONFIG).is_file():
         return "huggingface"
     if path.suffix == ".pt" or any(path.glob("*.pt")):

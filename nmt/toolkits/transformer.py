@@ -15,6 +15,7 @@ from nmt.models.base import Model, Vocabularies
 from nmt.models.options import TransformerOptions
 from nmt.models.transformer import Transformer
 from nmt.signals import StopCheck
+from nmt.symbols import SYMBOLS
 from nmt.text.pipeline import Pipeline, Side, SideSettings
 from nmt.text.sentencepiece_file import SENTENCEPIECE_START, UNUSED_NAME, rearranged
 from nmt.text.vocabulary import CodesVocabulary, SentencepieceVocabulary, Vocabulary, WordVocabulary
@@ -83,7 +84,8 @@ class ImportedSide:
         if segmenter is not None and segmenter.startswith(SENTENCEPIECE_START):
             content, rows = rearranged(segmenter, ids, size, unk, eos)
             return cls._of(side("unigram", SentencepieceVocabulary(content)), rows, unk)
-        names = {number: f"{UNUSED_NAME}-{number}>" for number in range(size)} | {n: word for word, n in ids.items()}
+        named = {number: word for word, number in ids.items() if word not in SYMBOLS}
+        names = {number: named.get(number, f"{UNUSED_NAME}-{number}>") for number in range(size)}
         words = {name: number for number, name in names.items() if number not in (unk, eos)}
         rows = [-1, -1, eos, unk, *words.values()]
         if segmenter is None:
@@ -106,7 +108,7 @@ class ImportedSide:
     def biases(self, bias: Array | None) -> Array:
         """(V,) our biases of the logits, of the other's (V',), None for zeros."""
         own = np.zeros(len(self.rows), np.float32) if bias is None else bias[self.rows.clip(0)]
-        return np.where(self.is_missing, np.float32(NEVER_LOGIT), own).astype(np.float32)
+        return np.where(self.is_missing, np.float32(NEVER_LOGIT), own.clip(NEVER_LOGIT)).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,7 @@ def check_exportable(loaded: LoadedModel, toolkit: str) -> TransformerOptions:
         "--ffn moe": o.ffn == "moe",
         "--attention-window": o.attention_window is not None,
         "--positions relative": o.positions == "relative",
+        "--no-source-eos": not o.source_eos,
         "--d-k or --d-v": (o.d_k or d_head, o.d_v or d_head) != (d_head, d_head),
     }
     if reason := next((reason for reason, is_so in reasons.items() if is_so), None):

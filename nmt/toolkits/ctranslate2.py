@@ -1,0 +1,283 @@
+"""Models of CTranslate2 (https://opennmt.net/CTranslate2): model.bin, its vocabularies, and config.json in later versions.
+
+The layout of model.bin is that of its binary versions 2 to 6: named arrays, and in later versions aliases of them. Weights of
+fewer bits are converted to float32. Its positions become a table of learned ones.
+"""
+
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from nmt.errors import ArtefactError, UserError, expecting, quoted
+from nmt.files import read_bytes
+from nmt.models.options import TransformerOptions
+from nmt.nn.positions import sinusoids
+from nmt.options import make
+from nmt.toolkits.layout import Array, Place, array_of, read_layers, reading
+from nmt.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, same_vocabulary
+
+MODEL_FILE: Final = "model.bin"
+CONFIG_FILE: Final = "config.json"
+VERSIONS: Final = range(2, 7)  # of the file's layout; versions below 4 give the size of a number instead of its type
+FIRST_VERSION_WITH_TYPES: Final = 4
+FIRST_VERSION_WITH_ALIASES: Final = 3
+NUMBER_TYPES: Final = {0: "<f4", 1: "i1", 2: "<i2", 3: "<i4", 4: "<f2", 5: "bfloat16"}
+SIZED_TYPES: Final = {1: "i1", 2: "<i2", 4: "<f4"}
+HEADS_BY_NAME: Final = {"TransformerBase": 8, "TransformerBig": 16}  # of versions that do not store them
+CTRANSLATE2_ACTIVATIONS: Final = {0: "relu", 2: "swish", 3: "gelu"}
+DEFAULT_EPSILON: Final = 1e-5  # of layer normalisation, where config.json names none
+MAX_POSITIONS: Final = 1024  # of the table for models that have none
+LINEAR_NAMES: Final = {  # the linear layer, and which part of how many in it
+    "self.queries": ("self_attention/linear_0", 0, 3),
+    "self.keys": ("self_attention/linear_0", 1, 3),
+    "self.values": ("self_attention/linear_0", 2, 3),
+    "self.output": ("self_attention/linear_1", 0, 1),
+    "cross.queries": ("attention/linear_0", 0, 1),
+    "cross.keys": ("attention/linear_1", 0, 2),
+    "cross.values": ("attention/linear_1", 1, 2),
+    "cross.output": ("attention/linear_2", 0, 1),
+    "inner": ("ffn/linear_0", 0, 1),
+    "outer": ("ffn/linear_1", 0, 1),
+}
+NORM_NAMES: Final = {"self": "self_attention", "cross": "attention", "feed_forward": "ffn"}
+UNKNOWN_PARTS: Final = (  # of names of arrays that only networks unlike ours have
+    "relative_position",
+    "layernorm_embedding",
+    "linear_0_noact",
+    "num_heads_kv",
+    "rotary",
+    "alibi",
+    "embeddings_1",
+    "sliding_window",
+    "q_norm",
+    "project_in",
+)
+
+
+class Config(msgspec.Struct):
+    """config.json, with the defaults of that toolkit; absent in early versions."""
+
+    unk_token: str = "<unk>"
+    eos_token: str = "</s>"
+    decoder_start_token: str | None = "<s>"
+    add_source_bos: bool = False
+    add_source_eos: bool = False
+    layer_norm_epsilon: float | None = None
+
+
+def read_ctranslate2(folder: Path, files: TextFiles) -> ImportedModel:
+    """Read a folder with a model.bin.
+
+    files: without vocabularies those of the folder; without segmenters words stand between spaces
+    Raises ArtefactError for files that are damaged, UserError for a model that is no Transformer like ours.
+    """
+    file = folder / MODEL_FILE
+    languages = files.named_languages(None, None)
+    config = _config(folder / CONFIG_FILE)
+    segmenters: list[bytes | None] = [read_bytes(Path(name)) for name in files.segmenters] or [None]
+    content = read_bytes(file)
+    with reading("a Transformer of CTranslate2", file):
+        name, arrays = _arrays(content)
+        unknown = (array for array in arrays if any(part in array for part in UNKNOWN_PARTS))
+        if wrong := next((array for array in unknown if arrays[array].any()), None):  # a flag that is 0 is off
+            raise UserError(f"{quoted(file)}: has '{quoted(wrong)}', which our transformer does not have")
+        tables = [
+            array_of(arrays, f"{side}/embeddings/weight", f"{side}/embeddings_0/weight")
+            for side in ("encoder", "decoder")
+        ]
+        sides, starts = [], []
+        for i, (side, language) in enumerate(zip(("source", "target"), languages, strict=True)):
+            ids = _vocabulary(Path(files.vocabularies[-1 if i else 0]) if files.vocabularies else _beside(folder, side))
+            ids.setdefault(config.unk_token, len(ids))
+            if len(ids) != len(tables[i]):
+                raise ValueError(f"its {side} has {len(tables[i]):,} entries, the vocabulary {len(ids):,}")
+            ends = ids[config.unk_token], ids[config.eos_token]
+            sides.append(ImportedSide.of(language, ids, len(ids), *ends, segmenters[-1 if i else 0], files.tokenizer))
+            starts.append(ids.get(config.decoder_start_token or "", 0))
+        first = None if _flag(arrays, "decoder/start_from_zero_embedding", False) else tables[1][starts[1]]
+        is_joint = same_vocabulary(*sides) and np.array_equal(tables[0], tables[1])
+        options = _options(arrays, name, config, is_joint, file)
+        weights = _weights(arrays, options, sides[0], sides[1], tables, first)
+    return ImportedModel(options, weights, sides[0], sides[1], options.tie == "all", str(folder))
+
+
+def _config(path: Path) -> Config:
+    if not path.is_file():
+        return Config()
+    content = read_bytes(path)
+    with expecting("settings of CTranslate2", path):
+        config = msgspec.json.decode(content, type=Config)
+    if config.decoder_start_token is None or config.add_source_bos:
+        raise UserError(
+            f"{quoted(path)}: wants a start token in each line; ours have one for all targets, and none for sources"
+        )
+    return config
+
+
+def _beside(folder: Path, side: str) -> Path:
+    names = [f"{name}_vocabulary.{ending}" for name in (side, "shared") for ending in ("json", "txt")]
+    found = next((folder / name for name in names if (folder / name).is_file()), None)
+    if found is None:
+        raise UserError(f"{quoted(folder)}: has no vocabulary of the {side} ({names[0]})")
+    return found
+
+
+def _vocabulary(path: Path) -> dict[str, int]:
+    content = read_bytes(path)
+    with expecting("a vocabulary of CTranslate2", path):
+        if path.suffix == ".json":
+            entries = msgspec.json.decode(content, type=list[str])
+        else:
+            entries = content.decode().removesuffix("\n").split("\n")
+        ids = {entry: i for i, entry in enumerate(entries)}
+        if len(ids) < len(entries):
+            raise ValueError("an entry comes twice")
+        return ids
+
+
+class _File:
+    """The bytes of a model.bin, read from its start. Raises ValueError at its end."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content, self._place = content, 0
+
+    def take(self, size: int) -> bytes:
+        if self._place + size > len(self._content):
+            raise ValueError("is cut off")
+        self._place += size
+        return self._content[self._place - size : self._place]
+
+    def number(self, form: str) -> int:
+        [value] = struct.unpack(f"<{form}", self.take(struct.calcsize(form)))
+        return int(value)
+
+    def text(self) -> str:
+        return self.take(self.number("H")).removesuffix(b"\0").decode()
+
+
+def _arrays(content: bytes) -> tuple[str, dict[str, Array]]:
+    """The name of the network, and its arrays as float32 by name; weights of fewer bits are multiplied by their scale."""
+    file = _File(content)
+    if (version := file.number("I")) not in VERSIONS:
+        raise ValueError(f"its layout has version {version}, known are {VERSIONS[0]} to {VERSIONS[-1]}")
+    network, _ = file.text(), file.number("I")
+    arrays = dict(_array(file, version) for _ in range(file.number("I")))
+    for name in [name for name in arrays if name.endswith("/weight_scale")]:
+        weight, scale = arrays[name.removesuffix("_scale")], arrays[name]
+        arrays[name.removesuffix("_scale")] = weight / (scale[:, None] if scale.ndim else scale)
+    for _ in range(file.number("I") if version >= FIRST_VERSION_WITH_ALIASES else 0):
+        alias, name = file.text(), file.text()
+        arrays[alias] = arrays[name]
+    return network, arrays
+
+
+def _array(file: _File, version: int) -> tuple[str, Array]:
+    name = file.text()
+    shape = [file.number("I") for _ in range(file.number("B"))]
+    if version >= FIRST_VERSION_WITH_TYPES:
+        kind, size = NUMBER_TYPES[file.number("B")], file.number("I")
+    else:
+        width = file.number("B")
+        kind, size = SIZED_TYPES[width], width * file.number("I")
+    numbers = file.take(size)
+    if kind == "bfloat16":
+        values: Array = (np.frombuffer(numbers, "<u2").astype(np.uint32) << 16).view(np.float32)
+    else:
+        values = np.frombuffer(numbers, kind).astype(np.float32)
+    return name, values.reshape(shape)
+
+
+def _flag(arrays: Mapping[str, Array], name: str, default: bool) -> bool:
+    return bool(arrays[name]) if name in arrays else default
+
+
+def _options(
+    arrays: Mapping[str, Array], network: str, config: Config, is_joint: bool, file: Path
+) -> TransformerOptions:
+    width = arrays["decoder/projection/weight"].shape[1]
+    heads = next((arrays[name] for name in ("encoder/num_heads", "num_heads") if name in arrays), None)
+    activation = int(arrays.get("encoder/activation", np.zeros(())))
+    if activation not in CTRANSLATE2_ACTIVATIONS or activation != int(arrays.get("decoder/activation", activation)):
+        raise UserError(
+            f"{quoted(file)}: its activation has the number {activation}; must be one of relu, swish and gelu"
+        )
+    for side in ("encoder", "decoder"):
+        scale = float(arrays.get(f"{side}/scale_embeddings", np.ones(())))
+        if scale != 1 and not np.isclose(scale, width**0.5):
+            raise UserError(
+                f"{quoted(file)}: its embeddings are multiplied by {scale}; ours by the root of their width"
+            )
+    tables = arrays.get("decoder/embeddings/weight"), arrays["decoder/projection/weight"]
+    is_tied = tables[0] is not None and np.array_equal(tables[0], tables[1])
+    values = {
+        "encoder_layers": _count(arrays, "encoder"),
+        "decoder_layers": _count(arrays, "decoder"),
+        "d_model": width,
+        "d_ff": len(arrays["encoder/layer_0/ffn/linear_0/weight"]),
+        "heads": HEADS_BY_NAME.get(network, 0) if heads is None else int(heads),
+        "norm_position": "pre" if _flag(arrays, "encoder/pre_norm", True) else "post",
+        "norm_epsilon": config.layer_norm_epsilon or DEFAULT_EPSILON,
+        "activation": CTRANSLATE2_ACTIVATIONS[activation],
+        "positions": "learned",
+        "max_positions": len(_positions(arrays, "encoder", width)),
+        "source_eos": config.add_source_eos,
+        "attention_bias": True,
+        "output_bias": True,
+        "tie": ("all" if is_joint else "target") if is_tied else "none",
+    }
+    try:
+        made: TransformerOptions = make(TransformerOptions, values)
+    except UserError as error:
+        raise ArtefactError(f"{quoted(file)}: {error}") from None
+    return made
+
+
+def _count(arrays: Mapping[str, Array], side: str) -> int:
+    """The number of layers of a side."""
+    return len({name.split("/")[1] for name in arrays if name.startswith(f"{side}/layer_") and name.count("/") > 2})
+
+
+def _positions(arrays: Mapping[str, Array], side: str, width: int) -> Array:
+    """The table of positions; a model without one has those of t2t-sinusoidal, from number 1 on."""
+    computed: Array = sinusoids(MAX_POSITIONS + 1, width, "t2t-sinusoidal").numpy()[1:]
+    return arrays.get(f"{side}/position_encodings/encodings", computed)
+
+
+def _weights(
+    arrays: Mapping[str, Array],
+    options: TransformerOptions,
+    source: ImportedSide,
+    target: ImportedSide,
+    tables: list[Array],
+    first: Array | None,
+) -> dict[str, Array]:
+    """Our weights. first: (D,) the decoder's first input; None is zero"""
+
+    def linear(place: Place) -> tuple[Array, Array]:
+        name, part, parts = LINEAR_NAMES[place.part]
+        prefix = f"{place.side}/layer_{place.layer}/{name}"
+        weight = array_of(arrays, f"{prefix}/weight")
+        bias = arrays.get(f"{prefix}/bias", np.zeros(len(weight), np.float32))
+        return np.split(weight, parts)[part], np.split(bias, parts)[part]
+
+    def norm(place: Place) -> tuple[Array, Array]:
+        name = f"{place.side}/layer_{place.layer}/{NORM_NAMES[place.part]}/layer_norm"
+        return array_of(arrays, f"{name}/gamma", dims=1), array_of(arrays, f"{name}/beta", dims=1)
+
+    weights = read_layers(options, linear, norm)
+    for side, own in (("encoder", "source"), ("decoder", "target")):
+        if options.norm_position == "pre":
+            for kind, name in (("weight", "gamma"), ("bias", "beta")):
+                weights[f"{side}_norm.{kind}"] = array_of(arrays, f"{side}/layer_norm/{name}", dims=1)
+        weights[f"{own}_positions.weight"] = _positions(arrays, side, options.d_model)
+    weights["source_embedding.weight"] = source.embeddings(tables[0], first)
+    if options.tie != "all":
+        weights["target_embedding.weight"] = target.embeddings(tables[1], first)
+    if options.tie == "none":
+        weights["output.weight"] = target.embeddings(array_of(arrays, "decoder/projection/weight"))
+    weights["output.bias"] = target.biases(arrays.get("decoder/projection/bias"))
+    return weights
