@@ -28,6 +28,7 @@ from nmt.export.comparison import (
 )
 from nmt.files import to_json
 from nmt.models.transformer import Transformer
+from nmt.nn.attention import SelfAttention
 from nmt.nn.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
 from nmt.signals import StopCheck
 from nmt.symbols import BOS, EOS, SYMBOLS, UNK
@@ -118,12 +119,16 @@ def specification(loaded: LoadedModel) -> Any:
             f"{name}: has relative positions, which the export to CTranslate2 does not write (translate with "
             "`nmt translate`, or train with --positions sinusoidal)"
         )
+    if o.decoder_autoregression != "self-attention":
+        raise UserError(
+            f"{name}: has --decoder-autoregression {o.decoder_autoregression}; CTranslate2 has self-attention alone"
+        )
     if o.attention_window is not None:
         raise UserError(
             f"{name}: has --attention-window {o.attention_window}; CTranslate2 sees all positions (translate with "
             "`nmt translate`, or train without it)"
         )
-    shape = cast(EncoderLayer, model.encoder[0]).self_attention.shape
+    shape = cast(DecoderLayer, model.decoder[0]).cross_attention.shape
     if shape.keys != shape.values:
         raise UserError(
             f"{name}: its heads have keys of width {shape.keys} and values of width {shape.values}; "
@@ -167,7 +172,7 @@ def vocabulary_map(shortlist: Shortlist, pipeline: Pipeline) -> str:
 
 
 def _set_layer(spec: Any, layer: EncoderLayer | DecoderLayer) -> None:
-    attention = layer.self_attention
+    attention = cast(SelfAttention, layer.self_attention)
     linears = attention.queries_keys_values, attention.output
     _set_attention(spec.self_attention, layer.self_attention_residual, linears, attention.shape.keys)
     if isinstance(layer, DecoderLayer):

@@ -73,6 +73,11 @@ class TransformerOptions:
         "the paper's sinusoids, the reference code's and fairseq's variant, learned vectors, or vectors of distances "
         "in self-attention (Shaw et al., 2018)",
     )
+    decoder_autoregression: Literal["self-attention", "ssru"] = opt(
+        "self-attention",
+        "how decoder layers read the tokens before: self-attention, the paper; or ssru, a recurrence whose step costs the "
+        "same at any length (Kim et al., 2019)",
+    )
     max_positions: int = _size(1024, "learned positions; a longer sentence repeats the last")
     relative_distance: int = _size(16, "relative positions: larger distances count as this, k in their paper")
     relative_heads: Literal["shared", "separate"] = opt(

@@ -4,7 +4,9 @@ Where the paper is silent, the reference code decides: initialisation, epsilon o
 """
 
 import math
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import cache, partial
 from typing import cast
 
@@ -27,7 +29,7 @@ from nmt.models.base import (
 )
 from nmt.models.experts import expert_shape, predicting_positions, token_positions
 from nmt.models.options import TransformerOptions
-from nmt.nn.attention import AttentionShape, recording
+from nmt.nn.attention import AttentionShape, SelfAttention, recording
 from nmt.nn.captured import STATE_COPIES, CapturedSteps
 from nmt.nn.cost import linear_flops
 from nmt.nn.layers import DecoderLayer, EncoderLayer, LayerShape, LayerStep
@@ -73,7 +75,9 @@ class Transformer(Model):
         self.target_positions = self._positions()
         experts = expert_shape(o, o.d_model, o.d_ff, o.activation_dropout) if o.ffn == "moe" else None
         self.encoder = nn.ModuleList(map(EncoderLayer, shape.layers(o.encoder_layers, experts, o.expert_every)))
-        self.decoder = nn.ModuleList(map(DecoderLayer, shape.layers(o.decoder_layers, experts, o.expert_every)))
+        self.is_recurrent = o.decoder_autoregression == "ssru"
+        of_decoder = replace(shape, recurrent=self.is_recurrent)
+        self.decoder = nn.ModuleList(map(DecoderLayer, of_decoder.layers(o.decoder_layers, experts, o.expert_every)))
         self.auxiliary_losses = LOSS_NAMES[o.gates] if experts else ()
         self.encoder_norm = nn.LayerNorm(o.d_model, eps=o.norm_epsilon) if pre_norm else nn.Identity()
         self.decoder_norm = nn.LayerNorm(o.d_model, eps=o.norm_epsilon) if pre_norm else nn.Identity()
@@ -134,19 +138,23 @@ class Transformer(Model):
         of_memory = sum(linear_flops(layer.cross_attention.keys_values) for layer in layers)
         per_source = linear_flops(self.encoder) + of_memory
         per_target = linear_flops(self.decoder) - of_memory + linear_flops(self.output)
-        shape = layers[0].self_attention.shape
-        scores = len(self.encoder) * source**2 + len(layers) * target * (target + source)  # queries times keys
+        shape = layers[0].cross_attention.shape
+        of_self = 0 if self.is_recurrent else target
+        scores = len(self.encoder) * source**2 + len(layers) * target * (of_self + source)  # queries times keys
         flops = source * per_source + target * per_target + scores * 2 * shape.heads * (shape.keys + shape.values)
-        if (relative := layers[0].self_attention.relative) is not None:
+        if (relative := cast(SelfAttention, cast(EncoderLayer, self.encoder[0]).self_attention).relative) is not None:
             flops = flops + len(self.encoder) * relative.flops(source, shape.heads)
-            flops = flops + len(layers) * relative.flops(target, shape.heads)
+            flops = flops + (0 if self.is_recurrent else len(layers) * relative.flops(target, shape.heads))
         return flops
 
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
         with recording() as weights:
             self(batch)
         encoder, decoder = weights[: len(self.encoder)], weights[len(self.encoder) :]
-        kinds = {"encoder": encoder, "decoder": decoder[::2], "cross": decoder[1::2]}
+        if self.is_recurrent:
+            kinds = {"encoder": encoder, "cross": decoder}
+        else:
+            kinds = {"encoder": encoder, "decoder": decoder[::2], "cross": decoder[1::2]}
         return {kind: torch.stack(layers) for kind, layers in kinds.items()}
 
     def start(self, source: Tensor) -> State:
@@ -155,19 +163,25 @@ class Transformer(Model):
         memory, _ = self._encode(source, mask)
         padding_bias = mask.new_zeros(mask.shape, dtype=torch.float32).masked_fill_(~mask, -math.inf)  # B 1 1 S
         sentences = {"padding_bias": padding_bias.expand(-1, self.options.heads, -1, -1)}
+        hypotheses = {}
         for i, layer in enumerate(self.decoder):
             keys, values = cast(DecoderLayer, layer).cross_attention.project_memory(memory)
             # Contiguous in the layout of the products, or each step would copy them again.
             keys, values = keys.transpose(2, 3).contiguous(), values.contiguous()  # B H K S, B H S V
             sentences[f"{i}.memory_keys"], sentences[f"{i}.memory_values"] = keys, values
-            sentences[f"{i}.keys"], sentences[f"{i}.values"] = keys[:, :, :, :0], values[:, :, :0]
-        return State(sentences)
+            if self.is_recurrent:
+                hypotheses[f"{i}.cell"] = memory.new_zeros(len(memory), self.width)
+            else:
+                sentences[f"{i}.keys"], sentences[f"{i}.values"] = keys[:, :, :, :0], values[:, :, :0]
+        return State(sentences, hypotheses)
 
     def prepared(self, output: Projection | None = None) -> Scorer:
         output, layers = output or self.prepared_output(), self.compiled_layers or self.prepared_layers()
         recording_layers = cache(
             self.prepared_layers if self.compiled_layers else lambda: layers
         )  # these record attention
+        if self.is_recurrent:
+            return PreparedScorer(self.start, partial(self._recurrent_step, output, layers, recording_layers))
 
         window = self.options.attention_window or 0  # the last 0 are all
 
@@ -199,6 +213,29 @@ class Transformer(Model):
         captured = None if self.captured_steps is None else self.captured_steps.acquire(step)
         return PreparedScorer(self.start, step)
 
+    def _recurrent_step(
+        self,
+        output: Projection,
+        layers: list[LayerStep],
+        recording_layers: Callable[[], list[LayerStep]],
+        tokens: Tensor,
+        state: State,
+    ) -> tuple[Tensor, State]:
+        """See Scorer, of a decoder whose layers keep a cell for each hypothesis."""
+        memory, cells = state.sentences, {}
+        padding_bias = memory["padding_bias"].flatten(0, 1)  # BH 1 S
+        states = self.embed(self.target_embedding(tokens), self.target_positions(state.length, 1))  # N D
+        recorder: AbstractContextManager[list[Tensor]] = recording() if state.watched else nullcontext([])
+        with recorder as weights:
+            for i, layer in enumerate(recording_layers() if state.watched else layers):
+                of_memory = (memory[f"{i}.memory_keys"], memory[f"{i}.memory_values"]), padding_bias
+                states, (cells[f"{i}.cell"],) = layer(
+                    states, (state.hypotheses[f"{i}.cell"],), 0, None, None, *of_memory
+                )
+        log_probs = self.log_probs(self.decoder_norm(states), output)  # N V
+        attention = weights[self.alignment_layer].mean(1).flatten(0, 1) if weights else None  # N S
+        return log_probs, state.after(memory, cells, attention)
+
     def prepared_layers(self) -> list[LayerStep]:
         """The search step of each decoder layer, its weights looked up."""
         return [cast(DecoderLayer, layer).prepared() for layer in self.decoder]
@@ -214,15 +251,18 @@ class Transformer(Model):
 
     def capture_steps(self) -> None:
         """See Model."""
-        if self.is_relative or mixtures_in(self):
-            raise UserError("--capture: not for relative positions and experts, whose sizes change (leave it out)")
+        if self.is_relative or self.is_recurrent or mixtures_in(self):
+            raise UserError(
+                "--capture: not for relative positions and experts, whose sizes change, nor for ssru (leave it out)"
+            )
         self.captured_steps = CapturedSteps(self.prepared_layers())
 
     def state_bytes(self, source_length: int, target_length: int) -> int:
         """See Model: float32 keys and values of each decoder layer, and the bias of padding; in buffers too, if captured."""
-        shape = cast(DecoderLayer, self.decoder[0]).self_attention.shape
-        positions = len(self.decoder) * (source_length + target_length)
-        numbers = shape.heads * (positions * (shape.keys + shape.values) + source_length)
+        shape = cast(DecoderLayer, self.decoder[0]).cross_attention.shape
+        positions = len(self.decoder) * (source_length + (0 if self.is_recurrent else target_length))
+        cells = len(self.decoder) * self.width if self.is_recurrent else 0
+        numbers = shape.heads * (positions * (shape.keys + shape.values) + source_length) + cells
         return FLOAT32_BYTES * numbers * (1 if self.captured_steps is None else STATE_COPIES)
 
 

@@ -10,10 +10,11 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from nmt.nn.attention import AttentionShape, CrossAttention, KeysValues, SelfAttention
+from nmt.nn.attention import AttentionShape, CrossAttention, SelfAttention
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import Linear, Projection
 from nmt.nn.moe import Balance, ExpertShape, MixtureOfExperts
+from nmt.nn.ssru import SimplerRecurrence
 
 EPSILON: Final = 1e-6  # of layer normalisation, as in the reference code
 ACTIVATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
@@ -33,6 +34,7 @@ class LayerShape:
     experts: of the mixture in place of the feed-forward network, if the layer has one
     activation: of the feed-forward network, a name in ACTIVATIONS
     epsilon: of layer normalisation
+    recurrent: whether a recurrence stands in place of self-attention
     """
 
     attention: AttentionShape
@@ -43,6 +45,7 @@ class LayerShape:
     experts: ExpertShape | None = None
     activation: str = "relu"
     epsilon: float = EPSILON
+    recurrent: bool = False
 
     def layers(self, number: int, experts: ExpertShape | None, every: int) -> list["LayerShape"]:
         """The shapes of a stack of layers, of which every n-th has experts. every: n"""
@@ -114,25 +117,30 @@ class Residual(nn.Module):
         return lambda states: states, lambda states, change: norm(change.add_(states))
 
 
-LayerStep = Callable[..., tuple[Tensor, KeysValues]]
+LayerStep = Callable[..., tuple[Tensor, Any]]
 """(states, cache, used, bias, ages, memory, padding_bias) -> (N, D), and the cache: a causal layer at the next position.
 
-states, cache, used, bias, ages: see SelfAttentionStep
+states, cache, used, bias, ages: see SelfAttentionStep; of a recurrent layer RecurrenceStep
 memory, padding_bias: see CrossAttentionStep; of a layer that attends to a memory
 """
 
 
 class _Layer(nn.Module):
-    """The base of a layer: self-attention, attention to a memory if it has one, a feed-forward network or experts."""
+    """The base of a layer: self-attention, attention to a memory if it has one, a feed-forward network or experts.
+
+    self_attention: in a recurrent layer the recurrence
+    """
 
     attends_to_memory = False
+    self_attention: SelfAttention | SimplerRecurrence
 
     def __init__(self, shape: LayerShape) -> None:
         super().__init__()
-        self.self_attention = SelfAttention(shape.attention)
+        width = shape.attention.width
+        self.self_attention = SimplerRecurrence(width) if shape.recurrent else SelfAttention(shape.attention)
         if self.attends_to_memory:
             self.cross_attention = CrossAttention(shape.attention)
-        dense = shape.attention.width, shape.inner, shape.activation_dropout, shape.activation
+        dense = width, shape.inner, shape.activation_dropout, shape.activation
         self.feed_forward = FeedForward(*dense) if shape.experts is None else MixtureOfExperts(shape.experts)
         self.self_attention_residual = Residual(shape)
         if self.attends_to_memory:  # in this order, by which an optimizer's state is saved
@@ -154,7 +162,8 @@ class _Layer(nn.Module):
 
     def prepared(self) -> LayerStep:
         """A causal layer for one search, without gradient."""
-        attend, feed_forward = self.self_attention.prepared(), self.feed_forward.prepared()
+        attend: Callable[..., tuple[Tensor, Any]] = self.self_attention.prepared()
+        feed_forward = self.feed_forward.prepared()
         attention_input, attention_result = self.self_attention_residual.prepared()
         feed_forward_input, feed_forward_result = self.feed_forward_residual.prepared()
         if self.attends_to_memory:
@@ -162,8 +171,8 @@ class _Layer(nn.Module):
             cross_input, cross_result = self.cross_attention_residual.prepared()
 
         def step(
-            states: Tensor, cache: KeysValues, used: int | Tensor, bias: Tensor, ages: Tensor | None, *memory: Any
-        ) -> tuple[Tensor, KeysValues]:
+            states: Tensor, cache: Any, used: int | Tensor, bias: Tensor | None, ages: Tensor | None, *memory: Any
+        ) -> tuple[Tensor, Any]:
             change, cache = attend(attention_input(states), cache, used, bias, ages)
             states = attention_result(states, change)
             if memory:
@@ -209,7 +218,13 @@ class DecoderLayer(_Layer):
         memory: (B, S, D); mask: (B, 1, 1, S), False at padding of the source; tokens: of the target, see EncoderLayer
         Attention needs no mask for padding of the target: it follows the tokens, and no position looks ahead.
         """
-        states = self.self_attention_residual(states, lambda x: self.self_attention(x, causal=True))
+        states = self.self_attention_residual(states, self._look_back)
         keys_values = self.cross_attention.project_memory(memory)
         states = self.cross_attention_residual(states, lambda x: self.cross_attention(x, keys_values, mask))
         return self._feed_forward(states, tokens)
+
+    def _look_back(self, states: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, D), each position of its own input and the earlier ones."""
+        layer = self.self_attention
+        result: Tensor = layer(states) if isinstance(layer, SimplerRecurrence) else layer(states, causal=True)
+        return result

@@ -22,12 +22,22 @@ LINEARS: Final = {  # our linear layer -> the parts that are put together in it
     "feed_forward.inner": ("inner",),
     "feed_forward.outer": ("outer",),
 }
+RECURRENT_LINEARS: Final = {  # in place of self-attention in decoders with ssru
+    "self_attention.values": ("recurrence.values",),
+    "self_attention.forget": ("recurrence.forget",),
+}
+WITHOUT_BIAS: Final = ("recurrence.values",)
 NORMS: Final = {"self_attention": "self", "cross_attention": "cross", "feed_forward": "feed_forward"}
 WRITING: Final = ("self.output", "cross.output", "outer")  # parts that add to the states; all others read them
 
 
 class Place(NamedTuple):
-    """Where a part stands. side: "encoder" or "decoder"; layer: from 0; part: of LINEARS, or of NORMS"""
+    """Where a part stands.
+
+    side: "encoder" or "decoder"
+    layer: from 0
+    part: of LINEARS or RECURRENT_LINEARS; or of NORMS
+    """
 
     side: str
     layer: int
@@ -50,16 +60,16 @@ def reading(what: str, place: object) -> Iterator[None]:
 def read_layers(options: TransformerOptions, linear: PartReader, norm: PartReader) -> dict[str, Array]:
     """Our weights of all layers.
 
-    linear: the weight (out, in) and the bias (out,) of a part
+    linear: the weight (out, in) and the bias (out,) of a part, which is unused for those WITHOUT_BIAS
     norm: the scale and the bias of a norm, (D,) each
     """
     weights: dict[str, Array] = {}
     for side, layer in _layers(options):
         own = f"{side}.{layer}"
-        for name, parts in LINEARS.items():
-            if side == "decoder" or not name.startswith("cross"):
-                pairs = [linear(Place(side, layer, part)) for part in parts]
-                weights[f"{own}.{name}.weight"] = np.concatenate([weight for weight, _ in pairs])
+        for name, parts in _linears(options, side).items():
+            pairs = [linear(Place(side, layer, part)) for part in parts]
+            weights[f"{own}.{name}.weight"] = np.concatenate([weight for weight, _ in pairs])
+            if parts[0] not in WITHOUT_BIAS:
                 weights[f"{own}.{name}.bias"] = np.concatenate([bias for _, bias in pairs])
         for name, part in NORMS.items():
             if side == "decoder" or part != "cross":
@@ -82,12 +92,11 @@ def array_of(arrays: Mapping[str, Array], *names: str, dims: int = 2) -> Array:
 def linears_of(options: TransformerOptions, weights: Mapping[str, Array]) -> Iterator[tuple[Place, Array, Array]]:
     """The weight (out, in) and the bias (out,) of each part of our weights; zeros where we have no bias."""
     for side, layer in _layers(options):
-        for name, parts in LINEARS.items():
-            if side == "decoder" or not name.startswith("cross"):
-                weight = weights[f"{side}.{layer}.{name}.weight"]
-                bias = weights.get(f"{side}.{layer}.{name}.bias", np.zeros(len(weight), np.float32))
-                split = zip(parts, np.split(weight, len(parts)), np.split(bias, len(parts)), strict=True)
-                yield from ((Place(side, layer, part), rows, biases) for part, rows, biases in split)
+        for name, parts in _linears(options, side).items():
+            weight = weights[f"{side}.{layer}.{name}.weight"]
+            bias = weights.get(f"{side}.{layer}.{name}.bias", np.zeros(len(weight), np.float32))
+            split = zip(parts, np.split(weight, len(parts)), np.split(bias, len(parts)), strict=True)
+            yield from ((Place(side, layer, part), rows, biases) for part, rows, biases in split)
 
 
 def norms_of(options: TransformerOptions, weights: Mapping[str, Array]) -> Iterator[tuple[Place, Array, Array]]:
@@ -104,6 +113,15 @@ def reordered(part: str, weight: Array, bias: Array, order: Indices | None) -> t
     if order is None:
         return weight, bias
     return (weight[order], bias[order]) if part in WRITING else (weight[:, order], bias)
+
+
+def _linears(options: TransformerOptions, side: str) -> dict[str, tuple[str, ...]]:
+    """The linear layers of a layer, and their parts."""
+    if side == "encoder":
+        return {name: parts for name, parts in LINEARS.items() if not name.startswith("cross")}
+    if options.decoder_autoregression == "self-attention":
+        return LINEARS
+    return RECURRENT_LINEARS | {name: parts for name, parts in LINEARS.items() if not name.startswith("self")}
 
 
 def _layers(options: TransformerOptions) -> Iterator[tuple[str, int]]:

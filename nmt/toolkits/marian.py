@@ -19,7 +19,7 @@ from nmt.files import read_bytes
 from nmt.models.options import TransformerOptions
 from nmt.options import make
 from nmt.text.sentencepiece_file import read_pieces
-from nmt.toolkits.layout import Array, Place, read_layers, reading
+from nmt.toolkits.layout import WITHOUT_BIAS, Array, Place, read_layers, reading
 from nmt.toolkits.pickled import check_archive
 from nmt.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, same_vocabulary
 
@@ -30,7 +30,6 @@ SEGMENTERS: Final = ("source.spm", "target.spm")  # in OPUS-MT's folders
 MARIAN_EPSILON: Final = 1e-6  # of its layer normalisation in transformers
 REQUIRED_SETTINGS: Final = {  # settings that change the network, with the values that ours has
     "type": ("transformer",),
-    "transformer-decoder-autoreg": ("self-attention",),
     "transformer-ffn-depth": (2,),
     "transformer-decoder-ffn-depth": (0, 2),
     "transformer-decoder-dim-ffn": (0,),
@@ -48,6 +47,12 @@ REQUIRED_SETTINGS: Final = {  # settings that change the network, with the value
     "lemma-dim-emb": (0,),
     "factors-dim-emb": (0,),
     "tied-embeddings-src": (False,),
+}
+AUTOREGRESSIONS: Final = {"self-attention": "self-attention", "rnn": "ssru"}
+REQUIRED_OF_SSRU: Final = {
+    "dec-cell": ("ssru",),
+    "transformer-rnn-projection": (False,),
+    "layer-normalization": (False,),
 }
 PROCESSES: Final = {  # preprocess, postprocess, postprocess-top -> norm_position; d is dropout, a the sum, n the norm
     ("", "an", ""): "post",
@@ -71,8 +76,11 @@ LINEAR_NAMES: Final = {  # block and letter of each part
     "cross.output": ("context", "o"),
     "inner": ("ffn", "1"),
     "outer": ("ffn", "2"),
+    "recurrence.values": ("rnn", ""),
+    "recurrence.forget": ("rnn", "f"),
 }
 NORM_NAMES: Final = {"self": "self_Wo", "cross": "context_Wo", "feed_forward": "ffn_ffn"}
+RECURRENT_NORM_NAMES: Final = {"post": "rnn_ffn", "pre": "rnn"}
 NORM_ENDS: Final = {"post": "", "pre": "_pre"}
 MARIAN_ACTIVATIONS: Final = {"relu": "relu", "swish": "swish"}
 
@@ -161,7 +169,13 @@ def read_yaml(content: bytes, place: object) -> dict[str, Any]:
 
 
 def _options(settings: Mapping[str, Any], joint: bool, file: Path) -> TransformerOptions:
-    for key, allowed in REQUIRED_SETTINGS.items():
+    autoregression = settings.get("transformer-decoder-autoreg", "self-attention")
+    if autoregression not in AUTOREGRESSIONS:
+        raise UserError(
+            f"{quoted(file)}: its transformer-decoder-autoreg is {quoted(autoregression)}; ours has no such layers"
+        )
+    of_ssru = REQUIRED_OF_SSRU if autoregression == "rnn" else {}
+    for key, allowed in (REQUIRED_SETTINGS | of_ssru).items():
         if (value := settings.get(key, allowed[0])) not in allowed:
             raise UserError(f"{quoted(file)}: its {key} is {quoted(value)}, which our transformer does not have")
     processes = tuple(
@@ -181,6 +195,7 @@ def _options(settings: Mapping[str, Any], joint: bool, file: Path) -> Transforme
         "norm_epsilon": MARIAN_EPSILON,
         "activation": MARIAN_ACTIVATIONS[activation],
         "positions": "t2t-sinusoidal",
+        "decoder_autoregression": AUTOREGRESSIONS[autoregression],
         "attention_bias": True,
         "output_bias": True,
         "tie": "all" if settings.get("tied-embeddings-all") and joint else "target" if is_tied else "none",
@@ -203,7 +218,9 @@ def linear_names(place: Place) -> tuple[str, str]:
 
 def norm_names(place: Place, options: TransformerOptions) -> tuple[str, str]:
     """The arrays of a norm's scale and bias."""
-    name, end = f"{place.side}_l{place.layer + 1}_{NORM_NAMES[place.part]}_ln", NORM_ENDS[options.norm_position]
+    is_recurrent = options.decoder_autoregression == "ssru" and (place.side, place.part) == ("decoder", "self")
+    block = RECURRENT_NORM_NAMES[options.norm_position] if is_recurrent else NORM_NAMES[place.part]
+    name, end = f"{place.side}_l{place.layer + 1}_{block}_ln", NORM_ENDS[options.norm_position]
     return f"{name}_scale{end}", f"{name}_bias{end}"
 
 
@@ -219,8 +236,9 @@ def _weights(
         return values
 
     def linear(place: Place) -> tuple[Array, Array]:
-        weight, bias = linear_names(place)
-        return array(weight).T, array(bias).reshape(-1)
+        name, of_bias = linear_names(place)
+        weight = array(name).T
+        return weight, np.zeros(len(weight), np.float32) if place.part in WITHOUT_BIAS else array(of_bias).reshape(-1)
 
     def norm(place: Place) -> tuple[Array, Array]:
         scale, bias = norm_names(place, options)

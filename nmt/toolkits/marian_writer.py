@@ -15,13 +15,15 @@ from nmt.symbols import BOS, EOS, SYMBOLS, UNK
 from nmt.text.pipeline import Side
 from nmt.text.sentencepiece_file import control_piece, read_pieces, with_pieces
 from nmt.text.vocabulary import SentencepieceVocabulary
-from nmt.toolkits.layout import Array, linears_of, norms_of
+from nmt.toolkits.layout import WITHOUT_BIAS, Array, linears_of, norms_of
 from nmt.toolkits.marian import (
+    AUTOREGRESSIONS,
     EOS_ID,
     MARIAN_ACTIVATIONS,
     MODEL_SETTINGS,
     OUTPUT,
     PROCESSES,
+    REQUIRED_OF_SSRU,
     REQUIRED_SETTINGS,
     SIZES,
     UNK_ID,
@@ -43,7 +45,7 @@ def write_marian(loaded: LoadedModel, output: Path, check: StopCheck) -> None:
 
     Raises UserError for a model that Marian does not compute.
     """
-    options, name, pipeline = check_exportable(loaded, TOOLKIT), quoted(loaded.folder), loaded.pipeline
+    options, name, pipeline = check_exportable(loaded, TOOLKIT, has_ssru=True), quoted(loaded.folder), loaded.pipeline
     weights = arrays_of(loaded)
     if options.positions != "t2t-sinusoidal":
         raise UserError(f"{name}: has --positions {options.positions}; Marian has t2t-sinusoidal alone")
@@ -75,7 +77,9 @@ def _arrays(weights: Mapping[str, Array], options: TransformerOptions, sizes: tu
     arrays: dict[str, Array] = {}
     for place, weight, bias in linears_of(options, weights):
         of_weight, of_bias = linear_names(place)
-        arrays[of_weight], arrays[of_bias] = np.ascontiguousarray(weight.T), bias[None]
+        arrays[of_weight] = np.ascontiguousarray(weight.T)
+        if place.part not in WITHOUT_BIAS:
+            arrays[of_bias] = bias[None]
     for place, scale, bias in norms_of(options, weights):
         of_scale, of_bias = norm_names(place, options)
         arrays[of_scale], arrays[of_bias] = scale[None], bias[None]
@@ -102,11 +106,14 @@ def _settings(options: TransformerOptions, sizes: tuple[int, int]) -> dict[str, 
         **{key: allowed[0] for key, allowed in REQUIRED_SETTINGS.items()},
         **{key: getattr(options, name) for name, key in SIZES.items()},
         **dict(zip(keys, processes, strict=True)),
+        "transformer-decoder-autoreg": {own: name for name, own in AUTOREGRESSIONS.items()}[
+            options.decoder_autoregression
+        ],
+        **{key: allowed[0] for key, allowed in REQUIRED_OF_SSRU.items()},
         "transformer-ffn-activation": options.activation,
         "dim-vocabs": [size - len(SYMBOLS) + len(ROWS_BEFORE) for size in sizes],
         "tied-embeddings-all": options.tie == "all",
         "tied-embeddings": options.tie == "target",
-        "layer-normalization": False,
         "version": VERSION,
     }
 

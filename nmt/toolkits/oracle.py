@@ -1,5 +1,8 @@
 """Comparison of an imported model with the toolkit that it comes from, where that toolkit is installed."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -20,7 +23,16 @@ from nmt.translate.forced_decoding import force_decode
 COMPARED_PAIRS: Final = 16
 MAX_COMPARED_TOKENS: Final = 24
 SEED: Final = 1
+MAX_SECONDS: Final = 600  # of another process
 MAX_DIFFERENCE: Final = 1e-3  # nats, above which it is a warning
+
+
+TRANSLATE_WITH_MARIAN: Final = """
+import json, sys, pymarian
+settings, lines = json.load(sys.stdin)
+translator = pymarian.Translator(**settings)
+json.dump(list(map(translator.translate, lines)), sys.stdout)
+"""
 
 
 @dataclass(frozen=True)
@@ -86,29 +98,39 @@ def _transformers_scores(imported: ImportedModel) -> Iterator[ScoredPair]:
 
 
 def _marian_scores(imported: ImportedModel) -> Iterator[ScoredPair]:
-    """The translations of random sources, since pymarian scores no pairs."""
-    import pymarian
-
-    translator = pymarian.Translator(
-        models=imported.place,
-        vocabs=[str(path) for path in imported.vocabularies],
-        beam_size=1,
-        n_best=True,
-        word_scores=True,
-        no_spm_encode=True,
-        no_spm_decode=True,
-        allow_unk=True,
-        max_length_factor=1.0,
-        cpu_threads=1,
-        quiet=True,
-    )
+    """The translations of random sources, since pymarian scores no pairs; in a process of its own, which it may abort."""
     chance, source_side, target_side = np.random.default_rng(SEED), imported.source.side, imported.target.side
+    sources = [_random_tokens(imported.source, chance) for _ in range(COMPARED_PAIRS)]
+    settings = {
+        "models": imported.place,
+        "vocabs": list(map(str, imported.vocabularies)),
+        "beam_size": 1,
+        "n_best": True,
+        "word_scores": True,
+        "no_spm_encode": True,
+        "no_spm_decode": True,
+        "allow_unk": True,
+        "max_length_factor": 1.0,
+        "cpu_threads": 1,
+        "quiet": True,
+    }
+    lines = [" ".join(map(source_side.piece, source)) for source in sources]
+    done = subprocess.run(
+        [sys.executable, "-c", TRANSLATE_WITH_MARIAN],
+        input=json.dumps([settings, lines]),
+        capture_output=True,
+        text=True,
+        timeout=MAX_SECONDS,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().split("\n")[-1] or f"ended with {done.returncode}")
     ids = {target_side.piece(token): token for token in range(target_side.size)}
-    for _ in range(COMPARED_PAIRS):
-        source = _random_tokens(imported.source, chance)
-        lines = translator.translate(" ".join(map(source_side.piece, source)))
-        _, text, scores, *_ = lines.split("\n")[0].split(" ||| ")
-        yield ScoredPair(source, [ids[name] for name in text.split()], list(map(float, scores.split()[1:])))
+    # Marian searches a network with norms before its layers otherwise than it trains it, from the second token on.
+    compared = 1 if imported.options.norm_position == "pre" else None
+    for source, candidates in zip(sources, json.loads(done.stdout), strict=True):
+        _, text, scores, *_ = candidates.split("\n")[0].split(" ||| ")
+        log_probs = list(map(float, scores.split()[1:]))[:compared]
+        yield ScoredPair(source, [ids[name] for name in text.split()], log_probs)
 
 
 def _ctranslate2_scores(imported: ImportedModel) -> Iterator[ScoredPair]:

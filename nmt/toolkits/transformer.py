@@ -157,8 +157,11 @@ def same_vocabulary(source: ImportedSide, target: ImportedSide) -> bool:
     )
 
 
-def check_exportable(loaded: LoadedModel, toolkit: str) -> TransformerOptions:
-    """The options of a model, if it is a Transformer whose layers other toolkits have. Raises UserError if it is not."""
+def check_exportable(loaded: LoadedModel, toolkit: str, has_ssru: bool = False) -> TransformerOptions:
+    """The options of a model, if it is a Transformer whose layers other toolkits have. Raises UserError if it is not.
+
+    has_ssru: whether this toolkit has recurrent decoder layers
+    """
     model, pipeline, name = loaded.model, loaded.pipeline, quoted(loaded.folder)
     if type(model) is not Transformer:
         raise UserError(f"{name}: its model is '{quoted(loaded.facts.model)}'; {toolkit} gets 'transformer' only")
@@ -169,6 +172,7 @@ def check_exportable(loaded: LoadedModel, toolkit: str) -> TransformerOptions:
         "--ffn moe": o.ffn == "moe",
         "--attention-window": o.attention_window is not None,
         "--positions relative": o.positions == "relative",
+        "--decoder-autoregression ssru": o.decoder_autoregression == "ssru" and not has_ssru,
         "--no-source-eos": not o.source_eos,
         "--d-k or --d-v": (o.d_k or d_head, o.d_v or d_head) != (d_head, d_head),
     }

@@ -24,6 +24,7 @@ D, INNER, HEADS, LAYERS = 16, 24, 4, 2
 TEXT = ["a man sees the dog .", "the dog sees two men .", "two women eat .", "a dog eats the food of two men ."]
 POST = {"transformer-preprocess": "", "transformer-postprocess": "dan", "transformer-postprocess-top": ""}
 PRE = {"transformer-preprocess": "n", "transformer-postprocess": "da", "transformer-postprocess-top": "n"}
+SSRU = {"transformer-decoder-autoreg": "rnn", "dec-cell": "ssru"}
 ALL, TARGET = {"tied-embeddings-all": True}, {"tied-embeddings": True}
 NETWORKS = [
     {**POST, **ALL, "transformer-ffn-activation": "swish"},
@@ -31,6 +32,8 @@ NETWORKS = [
     {**PRE, **TARGET, "transformer-ffn-activation": "swish"},
     {**POST, "transformer-ffn-activation": "relu"},
     {**POST, **TARGET, "transformer-ffn-activation": "relu", "output-omit-bias": True},
+    {**POST, **ALL, **SSRU, "transformer-ffn-activation": "relu"},
+    {**PRE, **SSRU, "transformer-ffn-activation": "swish"},
 ]
 
 
@@ -55,7 +58,12 @@ def arrays_of(settings, source: int, target: int) -> dict[str, np.ndarray]:
     ending = "_pre" if settings["transformer-preprocess"] else ""
     for side in ("encoder", "decoder"):
         for layer in range(1, LAYERS + 1):
-            for kind in ("self", "context")[: 1 + (side == "decoder")]:
+            is_recurrent = side == "decoder" and "dec-cell" in settings
+            if is_recurrent:
+                for name, shape in (("W", (D, D)), ("Wf", (D, D)), ("bf", (1, D))):
+                    add(f"{side}_l{layer}_rnn_{name}", *shape)
+                norm(f"{side}_l{layer}_rnn{'' if ending else '_ffn'}_ln_@{ending}")
+            for kind in ("self", "context")[is_recurrent : 1 + (side == "decoder")]:
                 for letter in "qkvo":
                     add(f"{side}_l{layer}_{kind}_W{letter}", D, D)
                     add(f"{side}_l{layer}_{kind}_b{letter}", 1, D)
@@ -104,6 +112,17 @@ def reference(arrays, settings, source: list[int], target: list[int]) -> np.ndar
             heads.append(weights / weights.sum(1, keepdims=True) @ v[:, part])
         return np.concatenate(heads, 1) @ values[f"{name}_Wo"] + values[f"{name}_bo"]
 
+    def recurrence(name):
+        def work(rows):
+            cell, outputs = np.zeros(D), []
+            for row in rows:
+                forget = 1 / (1 + np.exp(-(row @ values[f"{name}_Wf"] + values[f"{name}_bf"][0])))
+                cell = forget * cell + (1 - forget) * (row @ values[f"{name}_W"])
+                outputs.append(np.maximum(cell, 0))
+            return np.array(outputs)
+
+        return work
+
     def sublayer(rows, name, work):
         if pre:
             return rows + work(norm(rows, f"{name}_ln_@_pre"))
@@ -129,7 +148,12 @@ def reference(arrays, settings, source: list[int], target: list[int]) -> np.ndar
     mask = np.triu(np.full((len(target), len(target)), -np.inf), 1)
     for layer in range(1, LAYERS + 1):
         name = f"decoder_l{layer}"
-        rows = sublayer(rows, f"{name}_self_Wo", lambda rows, name=name: attention(f"{name}_self", rows, rows, mask))
+        if "dec-cell" in settings:
+            rows = sublayer(rows, f"{name}_rnn" if pre else f"{name}_rnn_ffn", recurrence(f"{name}_rnn"))
+        else:
+            rows = sublayer(
+                rows, f"{name}_self_Wo", lambda rows, name=name: attention(f"{name}_self", rows, rows, mask)
+            )
         rows = sublayer(
             rows, f"{name}_context_Wo", lambda rows, name=name: attention(f"{name}_context", rows, memory, 0)
         )
@@ -191,7 +215,11 @@ def test_an_imported_model_has_marians_probabilities(network, pieces, importing,
         assert found.log_probs == pytest.approx(own.tolist(), abs=1e-4)
     [line] = translate(call, tmp_path, "a dog eats .")
     assert line["translation"] and line["candidates"][0]["log_prob"] < 0
-    assert call("export", "--model", tmp_path / "out", "--output", tmp_path / "ct2", "--threads=1").code == 0
+    result = call("export", "--model", tmp_path / "out", "--output", tmp_path / "ct2", "--threads=1")
+    if "dec-cell" in network:
+        assert result.code == 2 and "--decoder-autoregression ssru" in result.err
+    else:
+        assert result.code == 0, result.err
 
 
 def loaded_sides(loaded):
@@ -252,7 +280,8 @@ def test_a_vocabulary_of_words_reads_words(importing, tmp_path, call):
     ("changes", "told"),
     [
         ({"type": "s2s"}, "its type is s2s"),
-        ({"transformer-decoder-autoreg": "rnn"}, "its transformer-decoder-autoreg is rnn"),
+        ({"transformer-decoder-autoreg": "average-attention"}, "its transformer-decoder-autoreg is average-attention"),
+        ({"transformer-decoder-autoreg": "rnn", "dec-cell": "gru"}, "its dec-cell is gru"),
         ({"transformer-ffn-activation": "gelu"}, "its activation is gelu"),
         ({"transformer-postprocess": "nda"}, "normalised"),
         ({"transformer-tied-layers": [1, 1]}, "its transformer-tied-layers"),
