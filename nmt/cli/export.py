@@ -112,10 +112,9 @@ def _export_for_toolkit(options: ExportOptions, loaded: "LoadedModel", output: P
     with Signals() as signals, log.progress("exporting the model"):
         write = write_huggingface if options.format == "huggingface" else write_marian
         write(loaded, output, signals.check)
-        languages = loaded.pipeline.source_lang, loaded.pipeline.target_lang
-        imported = READERS[options.format](output, TextFiles(languages))
-        log.info(f"{output}: {options.model[0]} for {options.format}")
-        compare(imported, imported.build(), options.format)
+    log.info(f"{output}: {options.model[0]} for {options.format}")
+    imported = READERS[options.format](output, TextFiles((loaded.pipeline.source_lang, loaded.pipeline.target_lang)))
+    compare(imported, imported.build(), options.format)
 
 
 def _export_ctranslate2(

@@ -54,8 +54,8 @@ def run(options: ImportOptions) -> None:
         model = imported.build()
         signals.check()
         imported.save(model, output, signals.check)
-        log.info(f"{output}: the model of {imported.place}")
-        compare(imported, model, format)
+    log.info(f"{output}: the model of {imported.place}")
+    compare(imported, model, format)
 
 
 COMMAND = Command("import", run.__doc__, ImportOptions, run)

@@ -105,7 +105,9 @@ def _settings(options: TransformerOptions, sizes: tuple[int, int]) -> dict[str, 
     return {
         **{key: allowed[0] for key, allowed in REQUIRED_SETTINGS.items()},
         **{key: getattr(options, name) for name, key in SIZES.items()},
-        **dict(zip(keys, processes, strict=True)),
+        **{
+            key: process.replace("a", "da") for key, process in zip(keys, processes, strict=True)
+        },  # dropout before the sum
         "transformer-decoder-autoreg": {own: name for name, own in AUTOREGRESSIONS.items()}[
             options.decoder_autoregression
         ],

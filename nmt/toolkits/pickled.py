@@ -1,6 +1,8 @@
 """Files of torch.save, read without running what they contain."""
 
+import errno
 import pickle
+import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,12 +24,14 @@ def read_pickled(path: Path, *allowed: type) -> Any:
     with naming(path), path.open("rb") as file:
         check_archive(path)
         try:
-            with torch.serialization.safe_globals(list(allowed)):
+            with torch.serialization.safe_globals(list(allowed)), warnings.catch_warnings(action="ignore"):
                 return torch.load(file, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
             reason = next((line for line in str(error).split("\n") if "Unsupported" in line), str(error).split("\n")[0])
             raise ArtefactError(f"{quoted(path)}: holds more than tensors, and is not read: {quoted(reason)}") from None
-        except (RuntimeError, ValueError, EOFError, LookupError, TypeError, AttributeError) as error:
+        except (OSError, RuntimeError, ValueError, EOFError, LookupError, TypeError, AttributeError) as error:
+            if isinstance(error, OSError) and error.errno != errno.EINVAL:  # which a place outside the file gives
+                raise
             raise ArtefactError(f"{quoted(path)}: not a file of torch.save: {quoted(error)}") from None
 
 

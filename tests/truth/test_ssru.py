@@ -1,0 +1,96 @@
+"""The simpler simple recurrent unit against its equations, and a Transformer whose decoder is made of it."""
+
+import pytest
+import torch
+from conftest import small_model
+
+from nmt.batch import flatten, make_batch
+from nmt.checkpoint import load_model
+from nmt.models.base import prepared_scorer
+from nmt.nn.cost import count_flops
+from nmt.nn.ssru import SimplerRecurrence
+from nmt.symbols import BOS
+
+CPU = torch.device("cpu")
+SSRU = {
+    "d_model": 16,
+    "d_ff": 24,
+    "heads": 2,
+    "encoder_layers": 1,
+    "decoder_layers": 2,
+    "decoder_autoregression": "ssru",
+}
+
+
+def test_the_layer_is_the_recursion_of_its_paper():
+    torch.manual_seed(1)
+    layer, states = SimplerRecurrence(6).double(), torch.randn(3, 5, 6, dtype=torch.float64)
+    torch.nn.init.normal_(layer.forget.bias)
+    found = layer(states)
+    for sentence in range(3):
+        cell = torch.zeros(6, dtype=torch.float64)
+        for position in range(5):
+            x = states[sentence, position]
+            forget = 1 / (1 + torch.exp(-(layer.forget.weight @ x + layer.forget.bias)))
+            cell = forget * cell + (1 - forget) * (layer.values.weight @ x)
+            torch.testing.assert_close(found[sentence, position], cell.clamp(min=0))
+
+
+def test_its_gradient_is_that_of_differences():
+    torch.manual_seed(2)
+    layer, states = SimplerRecurrence(3).double(), torch.randn(2, 4, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(layer, (states,))
+
+
+@pytest.mark.parametrize("norm_position", ["post", "pre"])
+def test_a_decoder_of_it_steps_as_it_reads_and_keeps_one_vector_a_hypothesis(norm_position, tmp_path):
+    folder = small_model(tmp_path / "model", **SSRU, norm_position=norm_position)
+    model = load_model(folder, CPU).model
+    source, target = [[5, 6, 7], [8, 9, 5, 6]], [[5, 6, 5, 8], [9, 9, 7]]
+    batch = make_batch(*map(flatten, (source, target)))
+    whole = model.output(model(batch).features).log_softmax(-1)
+    scorer = prepared_scorer(model)
+    with torch.inference_mode():
+        state, tokens = scorer.start(batch.source), torch.full((2,), BOS)
+        for position in range(4):
+            log_probs, state = scorer.step(tokens, state)
+            torch.testing.assert_close(log_probs, whole[:, position])
+            tokens = batch.target_input[:, position + 1] if position < 3 else tokens
+    assert state.hypotheses["1.cell"].shape == (2, 16) and state.ancestors is None
+    kept = {name for name in state.sentences if name.endswith((".keys", ".values"))}
+    assert not kept
+
+
+def test_its_counted_flops_are_those_of_torchs_counter(tmp_path):
+    model = load_model(small_model(tmp_path / "model", **SSRU), CPU).model
+    batch = make_batch(flatten([[5, 6, 7]]), flatten([[5, 6, 5, 8, 9]]))
+    assert count_flops(lambda: model.output(model(batch).features)) == int(
+        model.flops(torch.tensor([batch.source.shape[1]]), torch.tensor([batch.target_input.shape[1]]))
+    )
+
+
+@pytest.mark.parametrize("decoder", ["beam", "greedy", "sampling"])
+def test_it_translates_alike_alone_and_in_a_batch_and_with_weights_of_8_bits(decoder, tmp_path, call):
+    folder = small_model(tmp_path / "model", **SSRU)
+    lines = ["a b c", "c b", "a a b b c c a"]
+    flags = ["--model", folder, f"--decoder={decoder}", "--alignment=hard" if decoder == "beam" else "--quiet"]
+    (tmp_path / "all").write_text("".join(f"{line}\n" for line in lines))
+    together = call("translate", *flags, "--input", tmp_path / "all")
+    assert together.code == 0, together.err
+    for line, expected in zip(lines, together.out.splitlines(), strict=True):
+        (tmp_path / "one").write_text(f"{line}\n")
+        assert call("translate", *flags, "--input", tmp_path / "one").out == f"{expected}\n"
+    assert call("export", "--format=int8", "--model", folder, "--output", tmp_path / "int8").code == 0
+    assert call("translate", "--model", tmp_path / "int8", "--input", tmp_path / "all").code == 0
+
+
+def test_without_the_end_symbol_of_the_source_nothing_depends_on_it(tmp_path):
+    model = load_model(small_model(tmp_path / "model", **SSRU, source_eos=False), CPU).model
+    batch = make_batch(flatten([[5, 6, 7], [8]]), flatten([[5, 6], [9, 5]]))
+    before = model(batch).features[:, :3]
+    with torch.no_grad():
+        model.source_embedding.weight[2] += 1  # EOS
+    torch.testing.assert_close(model(batch).features[:, :3], before)
+    with torch.no_grad():
+        model.source_embedding.weight[7] += 1
+    assert not torch.allclose(model(batch).features[:, :3], before)
