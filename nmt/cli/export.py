@@ -105,16 +105,18 @@ def _export_for_toolkit(options: ExportOptions, loaded: "LoadedModel", output: P
     from nmt.signals import Signals
     from nmt.toolkits.huggingface_writer import write_huggingface
     from nmt.toolkits.marian_writer import write_marian
-    from nmt.toolkits.oracle import compare
-    from nmt.toolkits.read import READERS
+    from nmt.toolkits.oracle import compare_with_toolkit
+    from nmt.toolkits.read import MODEL_READERS
     from nmt.toolkits.transformer import TextFiles
 
     with Signals() as signals, log.progress("exporting the model"):
         write = write_huggingface if options.format == "huggingface" else write_marian
         write(loaded, output, signals.check)
     log.info(f"{output}: {options.model[0]} for {options.format}")
-    imported = READERS[options.format](output, TextFiles((loaded.pipeline.source_lang, loaded.pipeline.target_lang)))
-    compare(imported, imported.build(), options.format)
+    imported = MODEL_READERS[options.format](
+        output, TextFiles((loaded.pipeline.source_lang, loaded.pipeline.target_lang))
+    )
+    compare_with_toolkit(imported, imported.build(), options.format)
 
 
 def _export_ctranslate2(

@@ -8,10 +8,7 @@ from nmt.log import log
 from nmt.options import REQUIRED, opt, options_class
 from nmt.text.steps import TokenizerName
 
-SIDES: Final = "SOURCE and TARGET, or one for both"
-MAX_DIFFERENCE: Final = (
-    1e-3  # nats of a log-probability from those of the other toolkit, above which a warning is given
-)
+ONE_OR_TWO: Final = "SOURCE and TARGET, or one for both"
 
 
 @options_class
@@ -22,9 +19,10 @@ class ImportOptions:
         "auto",
         "toolkit that wrote the model: marian (also OPUS-MT's files), huggingface (its Marian folders); auto looks",
     )
-    vocab: tuple[str, ...] = opt((), f"vocabularies, {SIDES}; none: those beside the model")
+    vocab: tuple[str, ...] = opt((), f"vocabularies, {ONE_OR_TWO}; none: those beside the model")
     segmenter: tuple[str, ...] = opt(
-        (), f"models of sentencepiece or merges of subword-nmt, {SIDES}; none: those beside the model, if there are any"
+        (),
+        f"models of sentencepiece or merges of subword-nmt, {ONE_OR_TWO}; none: those beside the model, if there are any",
     )
     tokenizer: TokenizerName = opt("none", "of the text before the segmenter, which the model does not name")
     source_lang: str | None = opt(None, "source language, a two-letter code; none: as the model says", aliases=("s",))
@@ -41,8 +39,8 @@ def run(options: ImportOptions) -> None:
     """Write a model folder of a model of another toolkit, with its vocabularies as the text pipeline."""
     from nmt.artefact import check_output
     from nmt.signals import Signals
-    from nmt.toolkits.oracle import compare
-    from nmt.toolkits.read import READERS, format_of
+    from nmt.toolkits.oracle import compare_with_toolkit
+    from nmt.toolkits.read import MODEL_READERS, format_of
     from nmt.toolkits.transformer import TextFiles
 
     output, path = Path(options.output), Path(options.model)
@@ -50,12 +48,12 @@ def run(options: ImportOptions) -> None:
     files = TextFiles((options.source_lang, options.target_lang), options.vocab, options.segmenter, options.tokenizer)
     with Signals() as signals, log.progress("importing the model"):
         format = format_of(path) if options.format == "auto" else options.format
-        imported = READERS[format](path, files)
+        imported = MODEL_READERS[format](path, files)
         model = imported.build()
         signals.check()
         imported.save(model, output, signals.check)
     log.info(f"{output}: the model of {imported.place}")
-    compare(imported, model, format)
+    compare_with_toolkit(imported, model, format)
 
 
 COMMAND = Command("import", run.__doc__, ImportOptions, run)

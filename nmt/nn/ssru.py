@@ -17,7 +17,10 @@ RecurrenceStep = Callable[..., tuple[Tensor, Cell]]
 
 
 class SimplerRecurrence(nn.Module):
-    """f = sigmoid(W_f x + b_f); c_t = f * c_{t-1} + (1 - f) * (W x); the output is max(0, c_t) (Kim et al., 2019, eq. 5)."""
+    """A recurrence without products of its state.
+
+    c_t = f * c_{t-1} + (1 - f) * (W x) with f = sigmoid(W_f x + b_f); the output is max(0, c_t) (Kim et al., 2019, section 3)
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()

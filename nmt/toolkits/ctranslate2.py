@@ -20,18 +20,20 @@ from nmt.options import make
 from nmt.toolkits.layout import Array, Place, array_of, read_layers, reading
 from nmt.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, same_vocabulary
 
-MODEL_FILE: Final = "model.bin"
-CONFIG_FILE: Final = "config.json"
-VERSIONS: Final = range(2, 7)  # of the file's layout; versions below 4 give the size of a number instead of its type
+CTRANSLATE2_MODEL: Final = "model.bin"
+CTRANSLATE2_CONFIG: Final = "config.json"
+LAYOUT_VERSIONS: Final = range(
+    2, 7
+)  # of the file's layout; versions below 4 give the size of a number instead of its type
 FIRST_VERSION_WITH_TYPES: Final = 4
 FIRST_VERSION_WITH_ALIASES: Final = 3
 NUMBER_TYPES: Final = {0: "<f4", 1: "i1", 2: "<i2", 3: "<i4", 4: "<f2", 5: "bfloat16"}
 SIZED_TYPES: Final = {1: "i1", 2: "<i2", 4: "<f4"}
 HEADS_BY_NAME: Final = {"TransformerBase": 8, "TransformerBig": 16}  # of versions that do not store them
 CTRANSLATE2_ACTIVATIONS: Final = {0: "relu", 2: "swish", 3: "gelu"}
-DEFAULT_EPSILON: Final = 1e-5  # of layer normalisation, where config.json names none
-MAX_POSITIONS: Final = 1024  # of the table for models that have none
-LINEAR_NAMES: Final = {  # the linear layer, and which part of how many in it
+CTRANSLATE2_EPSILON: Final = 1e-5  # of layer normalisation, where config.json names none
+COMPUTED_POSITIONS: Final = 1024  # of the table for models that have none
+CTRANSLATE2_LINEARS: Final = {  # the linear layer, and which part of how many in it
     "self.queries": ("self_attention/linear_0", 0, 3),
     "self.keys": ("self_attention/linear_0", 1, 3),
     "self.values": ("self_attention/linear_0", 2, 3),
@@ -43,7 +45,7 @@ LINEAR_NAMES: Final = {  # the linear layer, and which part of how many in it
     "inner": ("ffn/linear_0", 0, 1),
     "outer": ("ffn/linear_1", 0, 1),
 }
-NORM_NAMES: Final = {"self": "self_attention", "cross": "attention", "feed_forward": "ffn"}
+CTRANSLATE2_NORMS: Final = {"self": "self_attention", "cross": "attention", "feed_forward": "ffn"}
 UNKNOWN_PARTS: Final = (  # of names of arrays that only networks unlike ours have
     "relative_position",
     "layernorm_embedding",
@@ -58,7 +60,7 @@ UNKNOWN_PARTS: Final = (  # of names of arrays that only networks unlike ours ha
 )
 
 
-class Config(msgspec.Struct):
+class CTranslate2Config(msgspec.Struct):
     """config.json, with the defaults of that toolkit; absent in early versions."""
 
     unk_token: str = "<unk>"
@@ -75,9 +77,9 @@ def read_ctranslate2(folder: Path, files: TextFiles) -> ImportedModel:
     files: without vocabularies those of the folder; without segmenters words stand between spaces
     Raises ArtefactError for files that are damaged, UserError for a model that is no Transformer like ours.
     """
-    file = folder / MODEL_FILE
+    file = folder / CTRANSLATE2_MODEL
     languages = files.named_languages(None, None)
-    config = _config(folder / CONFIG_FILE)
+    config = _config(folder / CTRANSLATE2_CONFIG)
     segmenters: list[bytes | None] = [read_bytes(Path(name)) for name in files.segmenters] or [None]
     content = read_bytes(file)
     with reading("a Transformer of CTranslate2", file):
@@ -105,12 +107,12 @@ def read_ctranslate2(folder: Path, files: TextFiles) -> ImportedModel:
     return ImportedModel(options, weights, sides[0], sides[1], options.tie == "all", str(folder))
 
 
-def _config(path: Path) -> Config:
+def _config(path: Path) -> CTranslate2Config:
     if not path.is_file():
-        return Config()
+        return CTranslate2Config()
     content = read_bytes(path)
     with expecting("settings of CTranslate2", path):
-        config = msgspec.json.decode(content, type=Config)
+        config = msgspec.json.decode(content, type=CTranslate2Config)
     if config.decoder_start_token is None or config.add_source_bos:
         raise UserError(
             f"{quoted(path)}: wants a start token in each line; ours have one for all targets, and none for sources"
@@ -162,8 +164,8 @@ class _File:
 def _arrays(content: bytes) -> tuple[str, dict[str, Array]]:
     """The name of the network, and its arrays as float32 by name; weights of fewer bits are multiplied by their scale."""
     file = _File(content)
-    if (version := file.number("I")) not in VERSIONS:
-        raise ValueError(f"its layout has version {version}, known are {VERSIONS[0]} to {VERSIONS[-1]}")
+    if (version := file.number("I")) not in LAYOUT_VERSIONS:
+        raise ValueError(f"its layout has version {version}, known are {LAYOUT_VERSIONS[0]} to {LAYOUT_VERSIONS[-1]}")
     network, _ = file.text(), file.number("I")
     arrays = dict(_array(file, version) for _ in range(file.number("I")))
     for name in [name for name in arrays if name.endswith("/weight_scale")]:
@@ -196,7 +198,7 @@ def _flag(arrays: Mapping[str, Array], name: str, default: bool) -> bool:
 
 
 def _options(
-    arrays: Mapping[str, Array], network: str, config: Config, is_joint: bool, file: Path
+    arrays: Mapping[str, Array], network: str, config: CTranslate2Config, is_joint: bool, file: Path
 ) -> TransformerOptions:
     width = arrays["decoder/projection/weight"].shape[1]
     heads = next((arrays[name] for name in ("encoder/num_heads", "num_heads") if name in arrays), None)
@@ -220,7 +222,7 @@ def _options(
         "d_ff": len(arrays["encoder/layer_0/ffn/linear_0/weight"]),
         "heads": HEADS_BY_NAME.get(network, 0) if heads is None else int(heads),
         "norm_position": "pre" if _flag(arrays, "encoder/pre_norm", True) else "post",
-        "norm_epsilon": config.layer_norm_epsilon or DEFAULT_EPSILON,
+        "norm_epsilon": config.layer_norm_epsilon or CTRANSLATE2_EPSILON,
         "activation": CTRANSLATE2_ACTIVATIONS[activation],
         "positions": "learned",
         "max_positions": len(_positions(arrays, "encoder", width)),
@@ -243,7 +245,7 @@ def _count(arrays: Mapping[str, Array], side: str) -> int:
 
 def _positions(arrays: Mapping[str, Array], side: str, width: int) -> Array:
     """The table of positions; a model without one has those of t2t-sinusoidal, from number 1 on."""
-    computed: Array = sinusoids(MAX_POSITIONS + 1, width, "t2t-sinusoidal").numpy()[1:]
+    computed: Array = sinusoids(COMPUTED_POSITIONS + 1, width, "t2t-sinusoidal").numpy()[1:]
     return arrays.get(f"{side}/position_encodings/encodings", computed)
 
 
@@ -258,14 +260,14 @@ def _weights(
     """Our weights. first: (D,) the decoder's first input; None is zero"""
 
     def linear(place: Place) -> tuple[Array, Array]:
-        name, part, parts = LINEAR_NAMES[place.part]
+        name, part, parts = CTRANSLATE2_LINEARS[place.part]
         prefix = f"{place.side}/layer_{place.layer}/{name}"
         weight = array_of(arrays, f"{prefix}/weight")
         bias = arrays.get(f"{prefix}/bias", np.zeros(len(weight), np.float32))
         return np.split(weight, parts)[part], np.split(bias, parts)[part]
 
     def norm(place: Place) -> tuple[Array, Array]:
-        name = f"{place.side}/layer_{place.layer}/{NORM_NAMES[place.part]}/layer_norm"
+        name = f"{place.side}/layer_{place.layer}/{CTRANSLATE2_NORMS[place.part]}/layer_norm"
         return array_of(arrays, f"{name}/gamma", dims=1), array_of(arrays, f"{name}/beta", dims=1)
 
     weights = read_layers(options, linear, norm)

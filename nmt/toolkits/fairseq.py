@@ -20,18 +20,18 @@ from nmt.toolkits.layout import Array, Place, array_of, read_layers, reading
 from nmt.toolkits.pickled import float_arrays, read_pickled
 from nmt.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, same_vocabulary
 
-PAD_ID, EOS_ID, UNK_ID = 1, 2, 3
-SYMBOLS_OF_FAIRSEQ: Final = 4  # entries before those of a dictionary's file
+FAIRSEQ_PAD, FAIRSEQ_EOS, FAIRSEQ_UNK = 1, 2, 3
+FAIRSEQ_SYMBOLS: Final = 4  # entries before those of a dictionary's file
 FAIRSEQ_EPSILON: Final = 1e-5  # of its layer normalisation
-FIRST_POSITION: Final = PAD_ID + 1
-SEGMENTER_FILES: Final = (
+FIRST_POSITION: Final = FAIRSEQ_PAD + 1
+USUAL_SEGMENTERS: Final = (
     "bpecodes",
     "code",
     "codes",
     "sentencepiece.bpe.model",
     "spm.model",
 )  # in folders that people share
-MAX_POSITIONS: Final = 1024  # default of max_source_positions and max_target_positions
+DEFAULT_MAX_POSITIONS: Final = 1024  # default of max_source_positions and max_target_positions
 REQUIRED_ARGUMENTS: Final = {  # with the values that ours has; an argument that is missing has the first
     "no_scale_embedding": (False,),
     "layernorm_embedding": (False,),
@@ -50,7 +50,7 @@ EQUAL_ARGUMENTS: Final = {  # of encoder and decoder: ours
     "learned_pos": "",
 }
 FAIRSEQ_ACTIVATIONS: Final = {"relu": "relu", "gelu": "gelu", "gelu_accurate": "gelu", "swish": "swish"}
-LINEAR_NAMES: Final = {
+FAIRSEQ_LINEARS: Final = {
     "self.queries": ("self_attn", "q_proj"),
     "self.keys": ("self_attn", "k_proj"),
     "self.values": ("self_attn", "v_proj"),
@@ -62,7 +62,7 @@ LINEAR_NAMES: Final = {
     "inner": ("", "fc1"),
     "outer": ("", "fc2"),
 }
-NORM_NAMES: Final = {
+FAIRSEQ_NORMS: Final = {
     "self": "self_attn_layer_norm",
     "cross": "encoder_attn_layer_norm",
     "feed_forward": "final_layer_norm",
@@ -82,7 +82,7 @@ def read_fairseq(model: Path, files: TextFiles) -> ImportedModel:
     languages = files.named_languages(arguments.get("source_lang"), arguments.get("target_lang"))
     beside = [file.parent / f"dict.{language}.txt" for language in languages]
     vocabularies = [Path(name) for name in files.vocabularies] or beside
-    usual = [path for name in SEGMENTER_FILES if (path := file.parent / name).is_file()]
+    usual = [path for name in USUAL_SEGMENTERS if (path := file.parent / name).is_file()]
     named = [Path(name) for name in files.segmenters] or usual[:1]
     segmenters: list[bytes | None] = [*map(read_bytes, named)] or [None]
     with reading("a Transformer of fairseq", file):
@@ -91,9 +91,9 @@ def read_fairseq(model: Path, files: TextFiles) -> ImportedModel:
         for i, (path, language) in enumerate(zip((vocabularies[0], vocabularies[-1]), languages, strict=True)):
             segmenter = segmenters[-1 if i else 0]
             size, ids = len(tables[i]), _dictionary(path)
-            if len(ids) + SYMBOLS_OF_FAIRSEQ != size:
-                raise ValueError(f"{path.name} has {len(ids) + SYMBOLS_OF_FAIRSEQ:,} entries, the model {size:,}")
-            sides.append(ImportedSide.of(language, ids, size, UNK_ID, EOS_ID, segmenter, files.tokenizer))
+            if len(ids) + FAIRSEQ_SYMBOLS != size:
+                raise ValueError(f"{path.name} has {len(ids) + FAIRSEQ_SYMBOLS:,} entries, the model {size:,}")
+            sides.append(ImportedSide.of(language, ids, size, FAIRSEQ_UNK, FAIRSEQ_EOS, segmenter, files.tokenizer))
         options = _options(arguments, same_vocabulary(*sides) and np.array_equal(tables[0], tables[1]), file)
         weights = _weights(arrays, options, sides[0], sides[1], bool(arguments.get("encoder_learned_pos")))
     return ImportedModel(options, weights, sides[0], sides[1], options.tie == "all", str(file))
@@ -135,7 +135,7 @@ def _dictionary(path: Path) -> dict[str, int]:
             word, space, _ = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
             if not space or word in ids:
                 raise ValueError(f"line {number}: must be an entry and its count, each entry once")
-            ids[word] = len(ids) + SYMBOLS_OF_FAIRSEQ
+            ids[word] = len(ids) + FAIRSEQ_SYMBOLS
     return ids
 
 
@@ -163,7 +163,7 @@ def _options(arguments: Mapping[str, Any], is_joint: bool, file: Path) -> Transf
         "activation": FAIRSEQ_ACTIVATIONS[activation],
         "positions": "learned",
         "max_positions": max(
-            int(arguments.get(f"max_{side}_positions") or MAX_POSITIONS) for side in ("source", "target")
+            int(arguments.get(f"max_{side}_positions") or DEFAULT_MAX_POSITIONS) for side in ("source", "target")
         ),
         "attention_bias": True,
         "output_bias": True,
@@ -186,7 +186,7 @@ def _weights(
     """Our weights."""
 
     def linear(place: Place) -> tuple[Array, Array]:
-        block, name = LINEAR_NAMES[place.part]
+        block, name = FAIRSEQ_LINEARS[place.part]
         prefix = ".".join(filter(None, (place.side, "layers", str(place.layer), block)))
         if f"{prefix}.{name}.weight" not in arrays and name.startswith(("q", "k", "v")):  # of earlier versions
             third = ("q_proj", "k_proj", "v_proj").index(name)
@@ -198,7 +198,7 @@ def _weights(
         return array_of(arrays, f"{prefix}.{name}.weight"), array_of(arrays, f"{prefix}.{name}.bias", dims=1)
 
     def norm(place: Place) -> tuple[Array, Array]:
-        name = f"{place.side}.layers.{place.layer}.{NORM_NAMES[place.part]}"
+        name = f"{place.side}.layers.{place.layer}.{FAIRSEQ_NORMS[place.part]}"
         return array_of(arrays, f"{name}.weight", dims=1), array_of(arrays, f"{name}.bias", dims=1)
 
     weights = read_layers(options, linear, norm)
@@ -214,9 +214,9 @@ def _weights(
         own = table[FIRST_POSITION:]
         weights[f"{name}_positions.weight"] = np.pad(own, ((0, options.max_positions - len(own)), (0, 0)), mode="edge")
     tables = [array_of(arrays, f"{side}.embed_tokens.weight") for side in ("encoder", "decoder")]
-    weights["source_embedding.weight"] = source.embeddings(tables[0], tables[1][EOS_ID])
+    weights["source_embedding.weight"] = source.embeddings(tables[0], tables[1][FAIRSEQ_EOS])
     if options.tie != "all":
-        weights["target_embedding.weight"] = target.embeddings(tables[1], tables[1][EOS_ID])
+        weights["target_embedding.weight"] = target.embeddings(tables[1], tables[1][FAIRSEQ_EOS])
     if options.tie == "none":
         weights["output.weight"] = target.embeddings(array_of(arrays, *OUTPUTS))
     weights["output.bias"] = target.biases(None)

@@ -12,13 +12,14 @@ import msgspec
 import numpy as np
 
 from nmt.checkpoint import read_tensors
+from nmt.data.batching import Indices
 from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.files import read_bytes
 from nmt.models.options import TransformerOptions
 from nmt.nn.positions import sinusoids
 from nmt.options import make
 from nmt.symbols import EOS, SYMBOLS, UNK
-from nmt.toolkits.layout import Array, Indices, Place, array_of, read_layers, reading, reordered
+from nmt.toolkits.layout import Array, Place, array_of, read_layers, reading, reordered
 from nmt.toolkits.pickled import float_arrays, read_pickled
 from nmt.toolkits.transformer import (
     ImportedModel,
@@ -29,15 +30,15 @@ from nmt.toolkits.transformer import (
 
 _T = TypeVar("_T")
 
-CONFIG: Final = "config.json"
+HUGGINGFACE_CONFIG: Final = "config.json"
 TOKENIZER_CONFIG: Final = "tokenizer_config.json"
 WEIGHT_FILES: Final = ("model.safetensors", "pytorch_model.bin")
 HUGGINGFACE_EPSILON: Final = 1e-5  # of its layer normalisation
-SIDES: Final = ("encoder", "decoder")
+STACKS: Final = ("encoder", "decoder")
 VOCABULARY_FILES: Final = ("vocab.json", "target_vocab.json")  # the second with "separate_vocabs"
-SEGMENTER_FILES: Final = ("source.spm", "target.spm")
+SPM_FILES: Final = ("source.spm", "target.spm")
 HUGGINGFACE_ACTIVATIONS: Final = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu"}
-LINEAR_NAMES: Final = {
+HUGGINGFACE_LINEARS: Final = {
     "self.queries": "self_attn.q_proj",
     "self.keys": "self_attn.k_proj",
     "self.values": "self_attn.v_proj",
@@ -49,14 +50,14 @@ LINEAR_NAMES: Final = {
     "inner": "fc1",
     "outer": "fc2",
 }
-NORM_NAMES: Final = {
+HUGGINGFACE_NORMS: Final = {
     "self": "self_attn_layer_norm",
     "cross": "encoder_attn_layer_norm",
     "feed_forward": "final_layer_norm",
 }
 
 
-class Config(msgspec.Struct):
+class MarianConfig(msgspec.Struct):
     """config.json, with the defaults of that toolkit."""
 
     model_type: str
@@ -97,17 +98,20 @@ def read_huggingface(folder: Path, files: TextFiles) -> ImportedModel:
     """
     if files.vocabularies or files.segmenters:
         raise UserError("--vocab and --segmenter: a folder of Hugging Face has its own (leave them out)")
-    config, tokenizer = _read(folder / CONFIG, Config), _read(folder / TOKENIZER_CONFIG, TokenizerConfig)
+    config, tokenizer = (
+        _read(folder / HUGGINGFACE_CONFIG, MarianConfig),
+        _read(folder / TOKENIZER_CONFIG, TokenizerConfig),
+    )
     languages = files.named_languages(tokenizer.source_lang, tokenizer.target_lang)
     arrays = _read_weights(folder)
     with reading("a Marian model of Hugging Face", folder):
-        tables = [array_of(arrays, f"model.{side}.embed_tokens.weight", "model.shared.weight") for side in SIDES]
+        tables = [array_of(arrays, f"model.{side}.embed_tokens.weight", "model.shared.weight") for side in STACKS]
         sides = [
             _side(
                 folder,
                 languages[i],
                 VOCABULARY_FILES[i and tokenizer.separate_vocabs],
-                SEGMENTER_FILES[i],
+                SPM_FILES[i],
                 len(tables[i]),
                 files.tokenizer,
             )
@@ -154,7 +158,7 @@ def sines_before_cosines(width: int) -> Indices:
 
 def _positions(arrays: Mapping[str, Array], width: int) -> tuple[str, Indices | None]:
     """The form of our positions, and the order of the states' width that it needs; None for the same order."""
-    tables = [table for side in SIDES if (table := arrays.get(f"model.{side}.embed_positions.weight")) is not None]
+    tables = [table for side in STACKS if (table := arrays.get(f"model.{side}.embed_positions.weight")) is not None]
     order = sines_before_cosines(width)
     for form, columns in (("sinusoidal", order), ("t2t-sinusoidal", None)):
         if all(
@@ -169,7 +173,7 @@ def _sinusoids(table: Array, form: str) -> Array:
     return made
 
 
-def _options(config: Config, positions: str, is_shared: bool, folder: Path) -> TransformerOptions:
+def _options(config: MarianConfig, positions: str, is_shared: bool, folder: Path) -> TransformerOptions:
     values = {
         "encoder_layers": config.encoder_layers,
         "decoder_layers": config.decoder_layers,
@@ -187,7 +191,7 @@ def _options(config: Config, positions: str, is_shared: bool, folder: Path) -> T
     try:
         made: TransformerOptions = make(TransformerOptions, values)
     except UserError as error:
-        raise ArtefactError(f"{quoted(folder / CONFIG)}: {error}") from None
+        raise ArtefactError(f"{quoted(folder / HUGGINGFACE_CONFIG)}: {error}") from None
     return made
 
 
@@ -203,13 +207,13 @@ def _weights(
     columns = np.arange(options.d_model) if order is None else order
 
     def linear(place: Place) -> tuple[Array, Array]:
-        name = f"model.{place.side}.layers.{place.layer}.{LINEAR_NAMES[place.part]}"
+        name = f"model.{place.side}.layers.{place.layer}.{HUGGINGFACE_LINEARS[place.part]}"
         return reordered(
             place.part, array_of(arrays, f"{name}.weight"), array_of(arrays, f"{name}.bias", dims=1), order
         )
 
     def norm(place: Place) -> tuple[Array, Array]:
-        name = f"model.{place.side}.layers.{place.layer}.{NORM_NAMES[place.part]}"
+        name = f"model.{place.side}.layers.{place.layer}.{HUGGINGFACE_NORMS[place.part]}"
         return array_of(arrays, f"{name}.weight", dims=1)[columns], array_of(arrays, f"{name}.bias", dims=1)[columns]
 
     weights = read_layers(options, linear, norm)
@@ -224,6 +228,6 @@ def _weights(
     bias = arrays.get("final_logits_bias")
     weights["output.bias"] = sides[1].biases(None if bias is None else bias.reshape(-1))
     if options.positions == "learned":
-        for side, name in zip(SIDES, ("source", "target"), strict=True):
+        for side, name in zip(STACKS, ("source", "target"), strict=True):
             weights[f"{name}_positions.weight"] = array_of(arrays, f"model.{side}.embed_positions.weight")
     return weights

@@ -16,11 +16,11 @@ from nmt.signals import StopCheck
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
 from nmt.text.sentencepiece_file import LANGUAGE_TAG, SPACE_MARK
 from nmt.toolkits.huggingface import (
-    CONFIG,
-    LINEAR_NAMES,
-    NORM_NAMES,
-    SEGMENTER_FILES,
-    SIDES,
+    HUGGINGFACE_CONFIG,
+    HUGGINGFACE_LINEARS,
+    HUGGINGFACE_NORMS,
+    SPM_FILES,
+    STACKS,
     TOKENIZER_CONFIG,
     VOCABULARY_FILES,
     WEIGHT_FILES,
@@ -29,10 +29,10 @@ from nmt.toolkits.huggingface import (
 from nmt.toolkits.layout import Array, linears_of, norms_of, reordered
 from nmt.toolkits.transformer import arrays_of, check_exportable, segmenters_of
 
-TOOLKIT: Final = "Hugging Face's Marian"
+HUGGINGFACE: Final = "Hugging Face's Marian"
 HUGGINGFACE_KIND: Final = "huggingface"  # of a written folder, in its manifest
 GENERATION_CONFIG: Final = "generation_config.json"
-MAX_POSITIONS: Final = 512  # of models without a table of positions
+DEFAULT_POSITIONS: Final = 512  # of models without a table of positions
 NUM_BEAMS: Final = 4  # of the search that a written folder asks for
 
 
@@ -41,10 +41,10 @@ def write_huggingface(loaded: LoadedModel, output: Path, check: StopCheck) -> No
 
     Raises UserError for a model that MarianMTModel does not compute.
     """
-    options, pipeline = check_exportable(loaded, TOOLKIT), loaded.pipeline
+    options, pipeline = check_exportable(loaded, HUGGINGFACE), loaded.pipeline
     if options.norm_position == "pre":
-        raise UserError(f"{quoted(loaded.folder)}: has --norm-position pre; {TOOLKIT} does not")
-    segmenters = segmenters_of(loaded, TOOLKIT)
+        raise UserError(f"{quoted(loaded.folder)}: has --norm-position pre; {HUGGINGFACE} does not")
+    segmenters = segmenters_of(loaded, HUGGINGFACE)
     sides = (pipeline.source,) if pipeline.joint else (pipeline.source, pipeline.target)
     vocabularies = [{piece: i for i, piece in enumerate(side.distinct_pieces(loaded.folder))} for side in sides]
     tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in _tensors(loaded, options).items()}
@@ -54,7 +54,7 @@ def write_huggingface(loaded: LoadedModel, output: Path, check: StopCheck) -> No
             (folder / name).write_bytes(to_json(content))
         for name, vocabulary in zip(VOCABULARY_FILES, vocabularies, strict=False):
             (folder / name).write_bytes(to_json({_without_mark(piece): i for piece, i in vocabulary.items()}))
-        for name, segmenter in zip(SEGMENTER_FILES, segmenters, strict=True):
+        for name, segmenter in zip(SPM_FILES, segmenters, strict=True):
             (folder / name).write_bytes(segmenter)
         check()
 
@@ -72,10 +72,10 @@ def _tensors(loaded: LoadedModel, options: TransformerOptions) -> dict[str, Arra
     columns = np.arange(options.d_model) if order is None else order
     tensors = {}
     for place, weight, bias in linears_of(options, weights):
-        name = f"model.{place.side}.layers.{place.layer}.{LINEAR_NAMES[place.part]}"
+        name = f"model.{place.side}.layers.{place.layer}.{HUGGINGFACE_LINEARS[place.part]}"
         tensors[f"{name}.weight"], tensors[f"{name}.bias"] = reordered(place.part, weight, bias, order)
     for place, scale, bias in norms_of(options, weights):
-        name = f"model.{place.side}.layers.{place.layer}.{NORM_NAMES[place.part]}"
+        name = f"model.{place.side}.layers.{place.layer}.{HUGGINGFACE_NORMS[place.part]}"
         tensors[f"{name}.weight"], tensors[f"{name}.bias"] = scale[columns], bias[columns]
     source = weights["source_embedding.weight"][:, columns]
     target = weights.get("target_embedding.weight", weights["source_embedding.weight"])[:, columns]
@@ -92,14 +92,14 @@ def _tensors(loaded: LoadedModel, options: TransformerOptions) -> dict[str, Arra
     bias = weights.get("output.bias", np.zeros(loaded.pipeline.target.size, np.float32))
     tensors["final_logits_bias"] = bias[None]
     if order is None:  # its own sinusoids are the paper's
-        for side, positions in zip(SIDES, (model.source_positions, model.target_positions), strict=True):
+        for side, positions in zip(STACKS, (model.source_positions, model.target_positions), strict=True):
             table = positions(0, _max_positions(options)).detach().numpy()
             tensors[f"model.{side}.embed_positions.weight"] = table
     return tensors
 
 
 def _max_positions(options: TransformerOptions) -> int:
-    return options.max_positions if options.positions == "learned" else MAX_POSITIONS
+    return options.max_positions if options.positions == "learned" else DEFAULT_POSITIONS
 
 
 def _configs(loaded: LoadedModel, options: TransformerOptions) -> dict[str, dict[str, Any]]:
@@ -113,7 +113,7 @@ def _configs(loaded: LoadedModel, options: TransformerOptions) -> dict[str, dict
         "bad_words_ids": [[PAD], [BOS]],
         "num_beams": NUM_BEAMS,
         "length_penalty": 1.0,
-        "max_length": MAX_POSITIONS,
+        "max_length": DEFAULT_POSITIONS,
     }
     config = {
         "architectures": ["MarianMTModel"],
@@ -146,9 +146,9 @@ def _configs(loaded: LoadedModel, options: TransformerOptions) -> dict[str, dict
         "source_lang": pipeline.source_lang,
         "target_lang": pipeline.target_lang,
         "separate_vocabs": not pipeline.joint,
-        "model_max_length": MAX_POSITIONS,
+        "model_max_length": DEFAULT_POSITIONS,
         "unk_token": SYMBOLS[UNK],
         "eos_token": SYMBOLS[EOS],
         "pad_token": SYMBOLS[PAD],
     }
-    return {CONFIG: config, TOKENIZER_CONFIG: tokenizer, GENERATION_CONFIG: search}
+    return {HUGGINGFACE_CONFIG: config, TOKENIZER_CONFIG: tokenizer, GENERATION_CONFIG: search}

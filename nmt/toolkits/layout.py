@@ -7,11 +7,11 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt.data.batching import Indices
 from nmt.errors import expecting
 from nmt.models.options import TransformerOptions
 
 Array = NDArray[np.float32]
-Indices = NDArray[np.int64]
 
 LINEARS: Final = {  # our linear layer -> the parts that are put together in it
     "self_attention.queries_keys_values": ("self.queries", "self.keys", "self.values"),

@@ -25,8 +25,8 @@ from nmt.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, sam
 
 MODEL_SETTINGS: Final = "special:model.yml"  # array of the npz with the settings as YAML, NUL after them
 OUTPUT: Final = "decoder_ff_logit_out"  # arrays of the output layer; earlier versions wrote _W, now its transpose _Wt
-EOS_ID, UNK_ID = 0, 1
-SEGMENTERS: Final = ("source.spm", "target.spm")  # in OPUS-MT's folders
+MARIAN_EOS, MARIAN_UNK = 0, 1
+OPUS_SEGMENTERS: Final = ("source.spm", "target.spm")  # in OPUS-MT's folders
 MARIAN_EPSILON: Final = 1e-6  # of its layer normalisation in transformers
 REQUIRED_SETTINGS: Final = {  # settings that change the network, with the values that ours has
     "type": ("transformer",),
@@ -65,7 +65,7 @@ SIZES: Final = {
     "d_ff": "transformer-dim-ffn",
     "heads": "transformer-heads",
 }
-LINEAR_NAMES: Final = {  # block and letter of each part
+MARIAN_LINEARS: Final = {  # block and letter of each part
     "self.queries": ("self", "q"),
     "self.keys": ("self", "k"),
     "self.values": ("self", "v"),
@@ -79,7 +79,7 @@ LINEAR_NAMES: Final = {  # block and letter of each part
     "recurrence.values": ("rnn", ""),
     "recurrence.forget": ("rnn", "f"),
 }
-NORM_NAMES: Final = {"self": "self_Wo", "cross": "context_Wo", "feed_forward": "ffn_ffn"}
+MARIAN_NORMS: Final = {"self": "self_Wo", "cross": "context_Wo", "feed_forward": "ffn_ffn"}
 RECURRENT_NORM_NAMES: Final = {"post": "rnn_ffn", "pre": "rnn"}
 NORM_ENDS: Final = {"post": "", "pre": "_pre"}
 MARIAN_ACTIVATIONS: Final = {"relu": "relu", "swish": "swish"}
@@ -101,7 +101,7 @@ def read_marian(model: Path, files: TextFiles) -> ImportedModel:
     vocabularies = [Path(name) for name in files.vocabularies] or _named_vocabularies(file)
     sides = []
     for i, name in enumerate(("encoder_Wemb", "decoder_Wemb")):
-        segmenter = Path(files.segmenters[-1 if i else 0]) if files.segmenters else file.parent / SEGMENTERS[i]
+        segmenter = Path(files.segmenters[-1 if i else 0]) if files.segmenters else file.parent / OPUS_SEGMENTERS[i]
         size = len(arrays.get(name, table))
         sides.append(_side(vocabularies[-1 if i else 0], languages[i], size, segmenter, files))
     joint = same_vocabulary(*sides)
@@ -211,7 +211,7 @@ def _options(settings: Mapping[str, Any], joint: bool, file: Path) -> Transforme
 
 def linear_names(place: Place) -> tuple[str, str]:
     """The arrays of a part's weight (in, out) and bias."""
-    block, letter = LINEAR_NAMES[place.part]
+    block, letter = MARIAN_LINEARS[place.part]
     name = f"{place.side}_l{place.layer + 1}_{block}"
     return f"{name}_W{letter}", f"{name}_b{letter}"
 
@@ -219,7 +219,7 @@ def linear_names(place: Place) -> tuple[str, str]:
 def norm_names(place: Place, options: TransformerOptions) -> tuple[str, str]:
     """The arrays of a norm's scale and bias."""
     is_recurrent = options.decoder_autoregression == "ssru" and (place.side, place.part) == ("decoder", "self")
-    block = RECURRENT_NORM_NAMES[options.norm_position] if is_recurrent else NORM_NAMES[place.part]
+    block = RECURRENT_NORM_NAMES[options.norm_position] if is_recurrent else MARIAN_NORMS[place.part]
     name, end = f"{place.side}_l{place.layer + 1}_{block}_ln", NORM_ENDS[options.norm_position]
     return f"{name}_scale{end}", f"{name}_bias{end}"
 
@@ -282,7 +282,7 @@ def _side(path: Path, language: str, size: int, segmenter: Path, files: TextFile
     with expecting("a vocabulary of Marian", path):
         if path.suffix != ".yml":
             ids = {piece.text: i for i, piece in enumerate(read_pieces(content))}
-            return ImportedSide.of(language, ids, size, UNK_ID, EOS_ID, content, files.tokenizer)
+            return ImportedSide.of(language, ids, size, MARIAN_UNK, MARIAN_EOS, content, files.tokenizer)
         ids = {str(word): int(number) for word, number in read_yaml(content, path).items()}
         segments = read_bytes(segmenter) if files.segmenters or segmenter.is_file() else None
-        return ImportedSide.of(language, ids, size, UNK_ID, EOS_ID, segments, files.tokenizer)
+        return ImportedSide.of(language, ids, size, MARIAN_UNK, MARIAN_EOS, segments, files.tokenizer)

@@ -18,25 +18,25 @@ from nmt.text.vocabulary import SentencepieceVocabulary
 from nmt.toolkits.layout import WITHOUT_BIAS, Array, linears_of, norms_of
 from nmt.toolkits.marian import (
     AUTOREGRESSIONS,
-    EOS_ID,
     MARIAN_ACTIVATIONS,
+    MARIAN_EOS,
+    MARIAN_UNK,
     MODEL_SETTINGS,
     OUTPUT,
     PROCESSES,
     REQUIRED_OF_SSRU,
     REQUIRED_SETTINGS,
     SIZES,
-    UNK_ID,
     linear_names,
     norm_names,
     to_yaml,
 )
 from nmt.toolkits.transformer import arrays_of, check_exportable
 
-TOOLKIT: Final = "Marian"
+MARIAN: Final = "Marian"
 MARIAN_KIND: Final = "marian"  # of a written folder, in its manifest
-MODEL_FILE: Final = "model.npz"
-VERSION: Final = "v1.12.0"  # of the settings that are written
+MARIAN_MODEL: Final = "model.npz"
+MARIAN_VERSION: Final = "v1.12.0"  # of the settings that are written
 ROWS_BEFORE: Final = (EOS, UNK)  # our ids of Marian's first entries; it has neither PAD nor BOS
 
 
@@ -45,7 +45,7 @@ def write_marian(loaded: LoadedModel, output: Path, check: StopCheck) -> None:
 
     Raises UserError for a model that Marian does not compute.
     """
-    options, name, pipeline = check_exportable(loaded, TOOLKIT, has_ssru=True), quoted(loaded.folder), loaded.pipeline
+    options, name, pipeline = check_exportable(loaded, MARIAN, has_ssru=True), quoted(loaded.folder), loaded.pipeline
     weights = arrays_of(loaded)
     if options.positions != "t2t-sinusoidal":
         raise UserError(f"{name}: has --positions {options.positions}; Marian has t2t-sinusoidal alone")
@@ -62,13 +62,13 @@ def write_marian(loaded: LoadedModel, output: Path, check: StopCheck) -> None:
     with new_folder(output, MARIAN_KIND, {"vocabulary": pipeline.hash}, needed) as folder:
         settings = to_yaml(_settings(options, pipeline.sizes))
         content = np.frombuffer(settings + b"\0", np.int8)
-        with (folder / MODEL_FILE).open("wb") as file:
+        with (folder / MARIAN_MODEL).open("wb") as file:
             np.savez(file, allow_pickle=False, **arrays, **{MODEL_SETTINGS: content})
         for side, (_, vocabulary) in files.items():
             (folder / names[side]).write_bytes(vocabulary)
-        decoder = {"models": [MODEL_FILE], "vocabs": list(names.values()), "relative-paths": True}
+        decoder = {"models": [MARIAN_MODEL], "vocabs": list(names.values()), "relative-paths": True}
         search = {"beam-size": 6, "normalize": 1.0, "word-penalty": 0}
-        (folder / f"{MODEL_FILE}.decoder.yml").write_bytes(to_yaml(decoder | search))
+        (folder / f"{MARIAN_MODEL}.decoder.yml").write_bytes(to_yaml(decoder | search))
         check()
 
 
@@ -116,7 +116,7 @@ def _settings(options: TransformerOptions, sizes: tuple[int, int]) -> dict[str, 
         "dim-vocabs": [size - len(SYMBOLS) + len(ROWS_BEFORE) for size in sizes],
         "tied-embeddings-all": options.tie == "all",
         "tied-embeddings": options.tie == "target",
-        "version": VERSION,
+        "version": MARIAN_VERSION,
     }
 
 
@@ -125,7 +125,7 @@ def _vocabulary(side: Side, loaded: LoadedModel) -> tuple[str, bytes]:
     if isinstance(side.vocabulary, SentencepieceVocabulary):
         model = side.vocabulary.to_bytes()
         pieces = [*map(control_piece, ROWS_BEFORE), *read_pieces(model)[len(SYMBOLS) :]]
-        return ".spm", with_pieces(model, pieces, {EOS: EOS_ID, UNK: UNK_ID})
+        return ".spm", with_pieces(model, pieces, {EOS: MARIAN_EOS, UNK: MARIAN_UNK})
     names = side.distinct_pieces(loaded.folder)
     entries = [*(names[token] for token in ROWS_BEFORE), *names[len(SYMBOLS) :]]
     return ".yml", to_yaml({entry: i for i, entry in enumerate(entries)})

@@ -22,9 +22,9 @@ from nmt.translate.forced_decoding import force_decode
 
 COMPARED_PAIRS: Final = 16
 MAX_COMPARED_TOKENS: Final = 24
-SEED: Final = 1
-MAX_SECONDS: Final = 600  # of another process
-MAX_DIFFERENCE: Final = 1e-3  # nats, above which it is a warning
+COMPARISON_SEED: Final = 1
+MAX_ORACLE_SECONDS: Final = 600  # of another process
+MAX_NATS_APART: Final = 1e-3  # nats, above which it is a warning
 
 
 TRANSLATE_WITH_MARIAN: Final = """
@@ -48,7 +48,7 @@ class ScoredPair:
     log_probs: list[float]
 
 
-def compare(imported: ImportedModel, model: Model, format: str) -> None:
+def compare_with_toolkit(imported: ImportedModel, model: Model, format: str) -> None:
     """Log the largest difference of log-probabilities from those of the model's toolkit, if that is installed.
 
     model: made of `imported`; format: of its files
@@ -67,7 +67,7 @@ def compare(imported: ImportedModel, model: Model, format: str) -> None:
         for decoding, pair in zip(own, pairs, strict=True)
         for found, expected in zip(decoding.log_probs, pair.log_probs, strict=False)
     )
-    tell = log.warn if nats > MAX_DIFFERENCE else log.info
+    tell = log.warn if nats > MAX_NATS_APART else log.info
     compared = f"{package} {version(package)}, {len(pairs)} sentences of random tokens"
     tell(f"largest difference of log-probabilities: {nats:.1e} nats ({compared})")
 
@@ -88,7 +88,7 @@ def _transformers_scores(imported: ImportedModel) -> Iterator[ScoredPair]:
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     model = transformers.MarianMTModel.from_pretrained(imported.place, local_files_only=True).eval()
-    chance, eos = np.random.default_rng(SEED), model.config.eos_token_id
+    chance, eos = np.random.default_rng(COMPARISON_SEED), model.config.eos_token_id
     for _ in range(COMPARED_PAIRS):
         source, target = _random_tokens(imported.source, chance), _random_tokens(imported.target, chance)
         labels = torch.tensor([[*imported.target.rows[target], eos]])
@@ -99,7 +99,11 @@ def _transformers_scores(imported: ImportedModel) -> Iterator[ScoredPair]:
 
 def _marian_scores(imported: ImportedModel) -> Iterator[ScoredPair]:
     """The translations of random sources, since pymarian scores no pairs; in a process of its own, which it may abort."""
-    chance, source_side, target_side = np.random.default_rng(SEED), imported.source.side, imported.target.side
+    chance, source_side, target_side = (
+        np.random.default_rng(COMPARISON_SEED),
+        imported.source.side,
+        imported.target.side,
+    )
     sources = [_random_tokens(imported.source, chance) for _ in range(COMPARED_PAIRS)]
     settings = {
         "models": imported.place,
@@ -120,7 +124,7 @@ def _marian_scores(imported: ImportedModel) -> Iterator[ScoredPair]:
         input=json.dumps([settings, lines]),
         capture_output=True,
         text=True,
-        timeout=MAX_SECONDS,
+        timeout=MAX_ORACLE_SECONDS,
     )
     if done.returncode:
         raise RuntimeError(done.stderr.strip().split("\n")[-1] or f"ended with {done.returncode}")
@@ -137,7 +141,7 @@ def _ctranslate2_scores(imported: ImportedModel) -> Iterator[ScoredPair]:
     import ctranslate2
 
     translator = ctranslate2.Translator(imported.place, compute_type="float32", intra_threads=1)
-    chance, sides = np.random.default_rng(SEED), (imported.source, imported.target)
+    chance, sides = np.random.default_rng(COMPARISON_SEED), (imported.source, imported.target)
     for _ in range(COMPARED_PAIRS):
         source, target = (_random_tokens(side, chance) for side in sides)
         names = ([list(map(side.side.piece, ids))] for side, ids in zip(sides, (source, target), strict=True))

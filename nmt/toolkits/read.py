@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Final
 
 from nmt.errors import UserError, quoted
-from nmt.toolkits.ctranslate2 import MODEL_FILE, read_ctranslate2
+from nmt.toolkits.ctranslate2 import CTRANSLATE2_MODEL, read_ctranslate2
 from nmt.toolkits.fairseq import read_fairseq
-from nmt.toolkits.huggingface import CONFIG, read_huggingface
+from nmt.toolkits.huggingface import HUGGINGFACE_CONFIG, read_huggingface
 from nmt.toolkits.marian import read_marian
 from nmt.toolkits.transformer import ImportedModel, TextFiles
 
-READERS: Final[Mapping[str, Callable[[Path, TextFiles], ImportedModel]]] = {
+MODEL_READERS: Final[Mapping[str, Callable[[Path, TextFiles], ImportedModel]]] = {
     "marian": read_marian,
     "huggingface": read_huggingface,
     "fairseq": read_fairseq,
@@ -20,13 +20,15 @@ READERS: Final[Mapping[str, Callable[[Path, TextFiles], ImportedModel]]] = {
 
 
 def format_of(path: Path) -> str:
-    """The name in READERS of a file or folder, by the names of files. Raises UserError if there is none."""
+    """The name in MODEL_READERS of a file or folder, by the names of files. Raises UserError if there is none."""
     if path.suffix == ".npz" or any(path.glob("*.npz")):
         return "marian"
-    if (path / MODEL_FILE).is_file():
+    if (path / CTRANSLATE2_MODEL).is_file():
         return "ctranslate2"
-    if (path / CONFIG).is_file():
+    if (path / HUGGINGFACE_CONFIG).is_file():
         return "huggingface"
     if path.suffix == ".pt" or any(path.glob("*.pt")):
         return "fairseq"
-    raise UserError(f"{quoted(path)}: no model of a toolkit that is known (--format {' or '.join(READERS)} names one)")
+    raise UserError(
+        f"{quoted(path)}: no model of a toolkit that is known (--format {' or '.join(MODEL_READERS)} names one)"
+    )
