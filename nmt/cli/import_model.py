@@ -15,9 +15,10 @@ ONE_OR_TWO: Final = "SOURCE and TARGET, or one for both"
 class ImportOptions:
     model: str = opt(REQUIRED, "file or folder of the other toolkit's model", aliases=("m", "path"))
     output: str = opt(REQUIRED, "model folder to write", aliases=("o",))
-    format: Literal["auto", "marian", "huggingface"] = opt(
+    format: Literal["auto", "marian", "huggingface", "fairseq", "ctranslate2"] = opt(
         "auto",
-        "toolkit that wrote the model: marian (also OPUS-MT's files), huggingface (its Marian folders); auto looks",
+        "toolkit that wrote the model: marian (also OPUS-MT's files), huggingface (its Marian folders), fairseq, ctranslate2; "
+        "auto looks at the names of files",
     )
     vocab: tuple[str, ...] = opt((), f"vocabularies, {ONE_OR_TWO}; none: those beside the model")
     segmenter: tuple[str, ...] = opt(

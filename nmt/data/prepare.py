@@ -32,11 +32,8 @@ from nmt.text.vocabulary import PIECE_MARK, CodesVocabulary, Merges, SubwordName
 
 PIECES_SHARE: Final = 0.1  # of the lines, above which a text is one of pieces
 NOT_OF_THE_RESULT: Final = {"output", "workers", "overwrite", "json"}
-ADDED_LATER: Final = (
-    "column",
-    "target_subword",
-    "codes",
-)  # at their defaults they change no hash of earlier prepared data
+# At their defaults these change no hash of earlier prepared data.
+ADDED_LATER: Final = ("column", "target_subword", "codes")
 SIDE_OPTIONS: Final = tuple(  # the options of both sides' text; right_to_left is of the target alone
     field.name for field in fields(SideSettings) if field.name not in ("language", "right_to_left")
 )

@@ -1,11 +1,11 @@
 """Vocabularies: texts to token ids and back, by sentencepiece, by the merges of subword-nmt, or by whole words."""
 
-import math
 from abc import abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, count, pairwise, repeat
+from heapq import heappop, heappush
+from itertools import chain, count, repeat
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self
 
 import msgspec
@@ -304,42 +304,63 @@ class CodesVocabulary(_ByWord):
 class Merges:
     """The merges of subword-nmt's file: pairs of symbols, one a line, the first to be merged first.
 
-    The end of a word is marked in its last symbol (`#version: 0.2`) or by a symbol of its own (before).
+    The end of a word is marked in its last symbol (`#version: 0.2`, and fastBPE, whose lines have a count) or by a symbol of
+    its own (before).
     """
 
     def __init__(self, codes: str) -> None:
         """Raises ValueError for a line that is no pair."""
         lines = codes.removesuffix("\n").split("\n")
-        self._ends_are_symbols = not lines[0].startswith("#version:") or lines[0].split()[1:] == ["0.1"]
         pairs = [tuple(line.strip("\r ").split(" ")) for line in lines if not line.startswith("#version:")]
+        has_counts = all(len(pair) == 3 and pair[2].isdecimal() for pair in pairs)
+        if has_counts:
+            pairs = [pair[:2] for pair in pairs]
+        self._ends_are_symbols = not has_counts and lines[0].split() not in (["#version:", "0.2"],)
         if wrong := next((pair for pair in pairs if len(pair) != 2), None):
             raise ValueError(f"'{' '.join(wrong)}' is not a pair of symbols")
+        self._pairs = pairs
         self._ranks = {pair: rank for rank, pair in reversed(list(enumerate(pairs)))}
 
     def cut(self, word: str) -> list[str]:
         """The pieces of a word, "@@" after all but the last."""
         if len(word) < 2:
             return [word] if word else []
-        end = [WORD_END] if self._ends_are_symbols else []
-        symbols = [*word, *end] if end else [*word[:-1], word[-1] + WORD_END]
-        while len(symbols) > 1:
-            best = min(pairwise(symbols), key=lambda pair: self._ranks.get(pair, math.inf))
-            if best not in self._ranks:
-                break
-            symbols = list(_merged(symbols, best))
+        symbols = self._merged([*word, WORD_END] if self._ends_are_symbols else [*word[:-1], word[-1] + WORD_END])
         if symbols[-1] == WORD_END:
             symbols.pop()
         symbols[-1] = symbols[-1].removesuffix(WORD_END)
         return [*(symbol + PIECE_MARK for symbol in symbols[:-1]), symbols[-1]]
 
+    def _merged(self, symbols: list[str]) -> list[str]:
+        """The symbols after all merges: in each round the first pair that is there, wherever it is, from the left."""
+        after, before = list(range(1, len(symbols) + 1)), list(range(-1, len(symbols) - 1))
+        places: dict[int, list[int]] = {}  # of the left symbols of pairs, by rank; some are out of date
+        ranks: list[int] = []  # of `places`, a heap
 
-def _merged(symbols: Sequence[str], pair: tuple[str, str]) -> Iterable[str]:
-    """The symbols with each occurrence of a pair, from the left, as one symbol."""
-    place = 0
-    while place < len(symbols):
-        is_pair = tuple(symbols[place : place + 2]) == pair
-        yield "".join(pair) if is_pair else symbols[place]
-        place += 1 + is_pair
+        def note(left: int) -> None:
+            if left >= 0 and after[left] < len(symbols):
+                rank = self._ranks.get((symbols[left], symbols[after[left]]))
+                if rank is not None:
+                    if rank not in places:
+                        heappush(ranks, rank)
+                    places.setdefault(rank, []).append(left)
+
+        for left in range(len(symbols) - 1):
+            note(left)
+        while ranks:
+            rank, merged = heappop(ranks), []
+            for left in sorted(places.pop(rank)):
+                right = after[left]
+                if right < len(symbols) and (symbols[left], symbols[right]) == self._pairs[rank]:
+                    symbols[left], symbols[right] = symbols[left] + symbols[right], ""
+                    after[left] = after[right]
+                    if after[right] < len(symbols):
+                        before[after[right]] = left
+                    merged.append(left)
+            for left in merged:
+                note(before[left])
+                note(left)
+        return list(filter(None, symbols))
 
 
 VOCABULARIES: Final[Mapping[str, type[Vocabulary]]] = {

@@ -12,19 +12,16 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from nmt.errors import ArtefactError, UserError, expecting, quoted
+from nmt.errors import UserError, expecting, quoted
 from nmt.files import read_bytes
 from nmt.models.options import TransformerOptions
 from nmt.nn.positions import sinusoids
-from nmt.options import make
-from nmt.toolkits.layout import Array, Place, array_of, read_layers, reading
+from nmt.toolkits.layout import Array, Place, array_of, options_of, read_layers, reading
 from nmt.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, same_vocabulary
 
 CTRANSLATE2_MODEL: Final = "model.bin"
 CTRANSLATE2_CONFIG: Final = "config.json"
-LAYOUT_VERSIONS: Final = range(
-    2, 7
-)  # of the file's layout; versions below 4 give the size of a number instead of its type
+LAYOUT_VERSIONS: Final = range(2, 7)
 FIRST_VERSION_WITH_TYPES: Final = 4
 FIRST_VERSION_WITH_ALIASES: Final = 3
 NUMBER_TYPES: Final = {0: "<f4", 1: "i1", 2: "<i2", 3: "<i4", 4: "<f2", 5: "bfloat16"}
@@ -93,13 +90,18 @@ def read_ctranslate2(folder: Path, files: TextFiles) -> ImportedModel:
         ]
         sides, starts = [], []
         for i, (side, language) in enumerate(zip(("source", "target"), languages, strict=True)):
-            ids = _vocabulary(Path(files.vocabularies[-1 if i else 0]) if files.vocabularies else _beside(folder, side))
+            path = Path(files.vocabularies[-1 if i else 0]) if files.vocabularies else _beside(folder, side)
+            ids = _vocabulary(path)
+            if config.eos_token not in ids:
+                raise ValueError(f"{path.name} has no '{config.eos_token}'")
             ids.setdefault(config.unk_token, len(ids))
             if len(ids) != len(tables[i]):
                 raise ValueError(f"its {side} has {len(tables[i]):,} entries, the vocabulary {len(ids):,}")
             ends = ids[config.unk_token], ids[config.eos_token]
-            sides.append(ImportedSide.of(language, ids, len(ids), *ends, segmenters[-1 if i else 0], files.tokenizer))
-            starts.append(ids.get(config.decoder_start_token or "", 0))
+            sides.append(
+                ImportedSide.of(language, ids, len(ids), *ends, segmenters[-1 if i else 0], files.tokenizer, path)
+            )
+            starts.append(ids[config.decoder_start_token or ""] if i else 0)
         first = None if _flag(arrays, "decoder/start_from_zero_embedding", False) else tables[1][starts[1]]
         is_joint = same_vocabulary(*sides) and np.array_equal(tables[0], tables[1])
         options = _options(arrays, name, config, is_joint, file)
@@ -170,6 +172,8 @@ def _arrays(content: bytes) -> tuple[str, dict[str, Array]]:
     arrays = dict(_array(file, version) for _ in range(file.number("I")))
     for name in [name for name in arrays if name.endswith("/weight_scale")]:
         weight, scale = arrays[name.removesuffix("_scale")], arrays[name]
+        if weight.ndim != 2 or scale.shape not in ((), (len(weight),)):
+            raise ValueError(f"'{name}' has the shape {scale.shape}, its weight {weight.shape}")
         arrays[name.removesuffix("_scale")] = weight / (scale[:, None] if scale.ndim else scale)
     for _ in range(file.number("I") if version >= FIRST_VERSION_WITH_ALIASES else 0):
         alias, name = file.text(), file.text()
@@ -220,7 +224,7 @@ def _options(
         "decoder_layers": _count(arrays, "decoder"),
         "d_model": width,
         "d_ff": len(arrays["encoder/layer_0/ffn/linear_0/weight"]),
-        "heads": HEADS_BY_NAME.get(network, 0) if heads is None else int(heads),
+        "heads": HEADS_BY_NAME.get(network, 0) if heads is None else float(heads),
         "norm_position": "pre" if _flag(arrays, "encoder/pre_norm", True) else "post",
         "norm_epsilon": config.layer_norm_epsilon or CTRANSLATE2_EPSILON,
         "activation": CTRANSLATE2_ACTIVATIONS[activation],
@@ -231,11 +235,7 @@ def _options(
         "output_bias": True,
         "tie": ("all" if is_joint else "target") if is_tied else "none",
     }
-    try:
-        made: TransformerOptions = make(TransformerOptions, values)
-    except UserError as error:
-        raise ArtefactError(f"{quoted(file)}: {error}") from None
-    return made
+    return options_of(values, file)
 
 
 def _count(arrays: Mapping[str, Array], side: str) -> int:

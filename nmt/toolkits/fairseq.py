@@ -15,22 +15,16 @@ from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.files import read_bytes
 from nmt.models.options import TransformerOptions
 from nmt.nn.positions import sinusoids
-from nmt.options import make
-from nmt.toolkits.layout import Array, Place, array_of, read_layers, reading
-from nmt.toolkits.pickled import float_arrays, read_pickled
+from nmt.toolkits.layout import Array, Place, array_of, options_of, read_layers, reading
+from nmt.toolkits.pickled import TensorArrays, read_pickled
 from nmt.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, same_vocabulary
 
 FAIRSEQ_PAD, FAIRSEQ_EOS, FAIRSEQ_UNK = 1, 2, 3
 FAIRSEQ_SYMBOLS: Final = 4  # entries before those of a dictionary's file
 FAIRSEQ_EPSILON: Final = 1e-5  # of its layer normalisation
 FIRST_POSITION: Final = FAIRSEQ_PAD + 1
-USUAL_SEGMENTERS: Final = (
-    "bpecodes",
-    "code",
-    "codes",
-    "sentencepiece.bpe.model",
-    "spm.model",
-)  # in folders that people share
+# Names of segmenters in folders that people share.
+USUAL_SEGMENTERS: Final = ("bpecodes", "code", "codes", "sentencepiece.bpe.model", "spm.model")
 DEFAULT_MAX_POSITIONS: Final = 1024  # default of max_source_positions and max_target_positions
 REQUIRED_ARGUMENTS: Final = {  # with the values that ours has; an argument that is missing has the first
     "no_scale_embedding": (False,),
@@ -49,7 +43,7 @@ EQUAL_ARGUMENTS: Final = {  # of encoder and decoder: ours
     "normalize_before": "",
     "learned_pos": "",
 }
-FAIRSEQ_ACTIVATIONS: Final = {"relu": "relu", "gelu": "gelu", "gelu_accurate": "gelu", "swish": "swish"}
+FAIRSEQ_ACTIVATIONS: Final = {"relu": "relu", "gelu": "gelu", "swish": "swish"}
 FAIRSEQ_LINEARS: Final = {
     "self.queries": ("self_attn", "q_proj"),
     "self.keys": ("self_attn", "k_proj"),
@@ -93,7 +87,9 @@ def read_fairseq(model: Path, files: TextFiles) -> ImportedModel:
             size, ids = len(tables[i]), _dictionary(path)
             if len(ids) + FAIRSEQ_SYMBOLS != size:
                 raise ValueError(f"{path.name} has {len(ids) + FAIRSEQ_SYMBOLS:,} entries, the model {size:,}")
-            sides.append(ImportedSide.of(language, ids, size, FAIRSEQ_UNK, FAIRSEQ_EOS, segmenter, files.tokenizer))
+            sides.append(
+                ImportedSide.of(language, ids, size, FAIRSEQ_UNK, FAIRSEQ_EOS, segmenter, files.tokenizer, path)
+            )
         options = _options(arguments, same_vocabulary(*sides) and np.array_equal(tables[0], tables[1]), file)
         weights = _weights(arrays, options, sides[0], sides[1], bool(arguments.get("encoder_learned_pos")))
     return ImportedModel(options, weights, sides[0], sides[1], options.tie == "all", str(file))
@@ -111,20 +107,21 @@ def _checkpoint_file(model: Path) -> Path:
 def _arguments(content: Any, file: Path) -> dict[str, Any]:
     """The arguments of the training: of the model, and of the task."""
     if isinstance(content, dict):
-        config = content.get("cfg") or {}
+        config = content.get("cfg")
         tables = [content.get("args"), *(config.get(key) for key in ("task", "model") if isinstance(config, dict))]
         found = [vars(table) if isinstance(table, Namespace) else table for table in tables]
-        if any(tables):
-            return {key: value for table in found if isinstance(table, dict) for key, value in table.items()}
+        pairs = [pair for table in found if isinstance(table, dict) for pair in table.items()]
+        if pairs:
+            return {key: value for key, value in pairs if value is None or isinstance(value, (str, int, float))}
     raise ArtefactError(
         f"{quoted(file)}: has no arguments of a training ('args' or 'cfg'); must be a checkpoint of fairseq"
     )
 
 
-def _arrays(content: Mapping[str, Any], file: Path) -> dict[str, Array]:
+def _arrays(content: Mapping[str, Any], file: Path) -> Mapping[str, Array]:
     if not isinstance(content.get("model"), Mapping):
         raise ArtefactError(f"{quoted(file)}: has no weights ('model')")
-    return float_arrays(content["model"])
+    return TensorArrays(content["model"])
 
 
 def _dictionary(path: Path) -> dict[str, int]:
@@ -143,7 +140,9 @@ def _options(arguments: Mapping[str, Any], is_joint: bool, file: Path) -> Transf
     for key, allowed in REQUIRED_ARGUMENTS.items():
         if (value := arguments.get(key, allowed[0])) not in allowed and value:
             raise UserError(f"{quoted(file)}: its {key} is {quoted(value)}, which our transformer does not have")
-    for key in EQUAL_ARGUMENTS:
+    for key, ours in EQUAL_ARGUMENTS.items():
+        if ours and f"encoder_{key}" not in arguments:
+            raise ValueError(f"its arguments have no encoder_{key}")
         if arguments.get(f"encoder_{key}") != arguments.get(f"decoder_{key}"):
             raise UserError(f"{quoted(file)}: encoder_{key} and decoder_{key} differ; ours are the same")
     activation = arguments.get("activation_fn", "relu")
@@ -169,11 +168,7 @@ def _options(arguments: Mapping[str, Any], is_joint: bool, file: Path) -> Transf
         "output_bias": True,
         "tie": "all" if shares_all and is_joint else "target" if shares_all or shares_output else "none",
     }
-    try:
-        made: TransformerOptions = make(TransformerOptions, values)
-    except UserError as error:
-        raise ArtefactError(f"{quoted(file)}: {error}") from None
-    return made
+    return options_of(values, file)
 
 
 def _weights(
@@ -211,7 +206,7 @@ def _weights(
         table = sinusoids(length, options.d_model, "t2t-sinusoidal").numpy()
         if has_learned_positions:
             table = array_of(arrays, f"{side}.embed_positions.weight")
-        own = table[FIRST_POSITION:]
+        own = table[FIRST_POSITION:][: options.max_positions]
         weights[f"{name}_positions.weight"] = np.pad(own, ((0, options.max_positions - len(own)), (0, 0)), mode="edge")
     tables = [array_of(arrays, f"{side}.embed_tokens.weight") for side in ("encoder", "decoder")]
     weights["source_embedding.weight"] = source.embeddings(tables[0], tables[1][FAIRSEQ_EOS])

@@ -17,10 +17,9 @@ from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.files import read_bytes
 from nmt.models.options import TransformerOptions
 from nmt.nn.positions import sinusoids
-from nmt.options import make
 from nmt.symbols import EOS, SYMBOLS, UNK
-from nmt.toolkits.layout import Array, Place, array_of, read_layers, reading, reordered
-from nmt.toolkits.pickled import float_arrays, read_pickled
+from nmt.toolkits.layout import Array, Place, array_of, options_of, read_layers, reading, reordered
+from nmt.toolkits.pickled import TensorArrays, read_pickled
 from nmt.toolkits.transformer import (
     ImportedModel,
     ImportedSide,
@@ -131,13 +130,13 @@ def _read(path: Path, kind: type[_T]) -> _T:
         return msgspec.json.decode(content, type=kind)
 
 
-def _read_weights(folder: Path) -> dict[str, Array]:
+def _read_weights(folder: Path) -> Mapping[str, Array]:
     for name in WEIGHT_FILES:
         if (folder / name).is_file():
             content = (read_pickled if name.endswith(".bin") else read_tensors)(folder / name)
             if not isinstance(content, Mapping):
                 raise ArtefactError(f"{quoted(folder / name)}: not a table of tensors")
-            return float_arrays(content)
+            return TensorArrays(content)
     raise UserError(f"{quoted(folder)}: has no weights ({' or '.join(WEIGHT_FILES)})")
 
 
@@ -148,7 +147,7 @@ def _side(folder: Path, language: str, vocabulary: str, segmenter: str, size: in
     if missing := {SYMBOLS[UNK], SYMBOLS[EOS]} - ids.keys():
         raise ValueError(f"{vocabulary} has no '{min(missing)}'")
     unk, eos = ids[SYMBOLS[UNK]], ids[SYMBOLS[EOS]]
-    return ImportedSide.of(language, ids, size, unk, eos, read_bytes(folder / segmenter), tokenizer)
+    return ImportedSide.of(language, ids, size, unk, eos, read_bytes(folder / segmenter), tokenizer, folder / segmenter)
 
 
 def sines_before_cosines(width: int) -> Indices:
@@ -188,11 +187,7 @@ def _options(config: MarianConfig, positions: str, is_shared: bool, folder: Path
         "output_bias": True,
         "tie": ("all" if is_shared else "target") if config.tie_word_embeddings else "none",
     }
-    try:
-        made: TransformerOptions = make(TransformerOptions, values)
-    except UserError as error:
-        raise ArtefactError(f"{quoted(folder / HUGGINGFACE_CONFIG)}: {error}") from None
-    return made
+    return options_of(values, folder / HUGGINGFACE_CONFIG)
 
 
 def _weights(

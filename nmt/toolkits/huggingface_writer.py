@@ -46,14 +46,19 @@ def write_huggingface(loaded: LoadedModel, output: Path, check: StopCheck) -> No
         raise UserError(f"{quoted(loaded.folder)}: has --norm-position pre; {HUGGINGFACE} does not")
     segmenters = segmenters_of(loaded, HUGGINGFACE)
     sides = (pipeline.source,) if pipeline.joint else (pipeline.source, pipeline.target)
-    vocabularies = [{piece: i for i, piece in enumerate(side.distinct_pieces(loaded.folder))} for side in sides]
+    names = [list(map(_without_mark, side.distinct_pieces(loaded.folder))) for side in sides]
+    if any(len(set(pieces)) < len(pieces) for pieces in names):
+        raise UserError(
+            f"{quoted(loaded.folder)}: a language's tag stands twice in its vocabulary; {HUGGINGFACE} has one"
+        )
+    vocabularies = [{piece: i for i, piece in enumerate(pieces)} for pieces in names]
     tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in _tensors(loaded, options).items()}
     with new_folder(output, HUGGINGFACE_KIND, {"vocabulary": pipeline.hash}, size_of(tensors)) as folder:
         write_tensors(folder / WEIGHT_FILES[0], tensors, {"format": "pt"})
         for name, content in _configs(loaded, options).items():
             (folder / name).write_bytes(to_json(content))
         for name, vocabulary in zip(VOCABULARY_FILES, vocabularies, strict=False):
-            (folder / name).write_bytes(to_json({_without_mark(piece): i for piece, i in vocabulary.items()}))
+            (folder / name).write_bytes(to_json(vocabulary))
         for name, segmenter in zip(SPM_FILES, segmenters, strict=True):
             (folder / name).write_bytes(segmenter)
         check()

@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nmt.data.batching import Indices
-from nmt.errors import expecting
+from nmt.errors import ArtefactError, UserError, expecting, is_out_of_memory, quoted
 from nmt.models.options import TransformerOptions
+from nmt.options import make
 
 Array = NDArray[np.float32]
 
@@ -53,7 +54,9 @@ def reading(what: str, place: object) -> Iterator[None]:
     with expecting(what, place):
         try:
             yield
-        except (LookupError, TypeError) as error:
+        except (LookupError, TypeError, ArithmeticError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise
             raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
@@ -79,14 +82,24 @@ def read_layers(options: TransformerOptions, linear: PartReader, norm: PartReade
     return weights
 
 
+def options_of(values: Mapping[str, Any], place: object) -> TransformerOptions:
+    """The options of an imported network. place: of its settings. Raises ArtefactError"""
+    try:
+        made: TransformerOptions = make(TransformerOptions, values)
+    except UserError as error:
+        raise ArtefactError(f"{quoted(place)}: {error}") from None
+    return made
+
+
 def array_of(arrays: Mapping[str, Array], *names: str, dims: int = 2) -> Array:
-    """The first array of these names that is there. Raises ValueError if none is, or if it has other dimensions."""
+    """The first array of these names that is there. Raises ValueError if none is, it is empty, or has other dimensions."""
     name = next((name for name in names if name in arrays), None)
     if name is None:
         raise ValueError(f"has no '{names[0]}'")
-    if arrays[name].ndim != dims:
-        raise ValueError(f"'{name}' has {arrays[name].ndim} dimensions, not {dims}")
-    return arrays[name]
+    array = arrays[name]
+    if array.ndim != dims or not array.size:
+        raise ValueError(f"'{name}' has the shape {array.shape}; must have {dims} dimensions, none of them 0")
+    return array
 
 
 def linears_of(options: TransformerOptions, weights: Mapping[str, Array]) -> Iterator[tuple[Place, Array, Array]]:

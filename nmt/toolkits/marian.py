@@ -5,6 +5,7 @@ there is neither padding nor BOS, each linear layer has a bias and its weight is
 `t2t-sinusoidal`.
 """
 
+import lzma
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -17,9 +18,9 @@ import numpy as np
 from nmt.errors import ArtefactError, UserError, expecting, naming, quoted
 from nmt.files import read_bytes
 from nmt.models.options import TransformerOptions
-from nmt.options import make
+from nmt.symbols import EOS, SYMBOLS, UNK
 from nmt.text.sentencepiece_file import read_pieces
-from nmt.toolkits.layout import WITHOUT_BIAS, Array, Place, read_layers, reading
+from nmt.toolkits.layout import WITHOUT_BIAS, Array, Place, array_of, options_of, read_layers, reading
 from nmt.toolkits.pickled import check_archive
 from nmt.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, same_vocabulary
 
@@ -95,18 +96,15 @@ def read_marian(model: Path, files: TextFiles) -> ImportedModel:
     languages = files.named_languages(None, None)
     arrays = _read_arrays(file)
     settings = _settings(arrays, file)
-    table = arrays.get("decoder_Wemb", arrays.get("Wemb"))
-    if table is None:
-        raise ArtefactError(f"{quoted(file)}: has no embeddings of the target")
     vocabularies = [Path(name) for name in files.vocabularies] or _named_vocabularies(file)
-    sides = []
-    for i, name in enumerate(("encoder_Wemb", "decoder_Wemb")):
-        segmenter = Path(files.segmenters[-1 if i else 0]) if files.segmenters else file.parent / OPUS_SEGMENTERS[i]
-        size = len(arrays.get(name, table))
-        sides.append(_side(vocabularies[-1 if i else 0], languages[i], size, segmenter, files))
-    joint = same_vocabulary(*sides)
-    options = _options(settings, joint, file)
-    with reading("Marian's weights", file):
+    with reading("a model of Marian", file):
+        sides = []
+        for i, name in enumerate(("encoder_Wemb", "decoder_Wemb")):
+            segmenter = Path(files.segmenters[-1 if i else 0]) if files.segmenters else file.parent / OPUS_SEGMENTERS[i]
+            size = len(array_of(arrays, name, "Wemb"))
+            sides.append(_side(vocabularies[-1 if i else 0], languages[i], size, segmenter, files))
+        joint = same_vocabulary(*sides)
+        options = _options(settings, joint, file)
         weights = _weights(arrays, options, *sides)
     return ImportedModel(options, weights, sides[0], sides[1], joint, str(file), [vocabularies[0], vocabularies[-1]])
 
@@ -122,16 +120,18 @@ def _model_file(model: Path) -> Path:
 
 def _read_arrays(file: Path) -> dict[str, Any]:
     """The arrays of an npz by name. Nothing in it is unpickled, and its sizes are checked before it is read."""
-    with expecting("a model of Marian (.npz)", file), naming(file):
+    with naming(file):
         check_archive(file)
+    content = read_bytes(file)
+    with reading("a model of Marian (.npz)", file):
         try:
-            with zipfile.ZipFile(file) as packed:
-                contents = ((name, BytesIO(packed.read(name))) for name in packed.namelist())  # checks their sums
+            with zipfile.ZipFile(BytesIO(content)) as packed:
+                arrays = ((name, BytesIO(packed.read(name))) for name in packed.namelist())  # checks their sums
                 return {
-                    name.removesuffix(".npy"): np.lib.format.read_array(content, allow_pickle=False)
-                    for name, content in contents
+                    name.removesuffix(".npy"): np.lib.format.read_array(array, allow_pickle=False)
+                    for name, array in arrays
                 }
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
             raise ValueError(error) from None
 
 
@@ -160,7 +160,10 @@ def read_yaml(content: bytes, place: object) -> dict[str, Any]:
     yaml = import_yaml()
     with expecting("YAML", place):
         try:
-            loaded = yaml.load(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+            loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+            if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(content, Loader=loader)):
+                raise ValueError("has aliases, which Marian does not write")  # a few of them stand for gigabytes
+            loaded = yaml.load(content, Loader=loader)
         except yaml.YAMLError as error:
             raise ValueError(" ".join(str(error).split())) from None
         if not isinstance(loaded, dict):
@@ -200,13 +203,8 @@ def _options(settings: Mapping[str, Any], joint: bool, file: Path) -> Transforme
         "output_bias": True,
         "tie": "all" if settings.get("tied-embeddings-all") and joint else "target" if is_tied else "none",
     }
-    with expecting("Marian's settings", file):
-        sizes = {name: int(settings.get(key, 0)) for name, key in SIZES.items()}
-    try:
-        made: TransformerOptions = make(TransformerOptions, {**sizes, **options})
-    except UserError as error:
-        raise ArtefactError(f"{quoted(file)}: {error}") from None
-    return made
+    sizes = {name: settings.get(key, 0) for name, key in SIZES.items()}
+    return options_of({**sizes, **options}, file)
 
 
 def linear_names(place: Place) -> tuple[str, str]:
@@ -279,10 +277,12 @@ def _side(path: Path, language: str, size: int, segmenter: Path, files: TextFile
     size: entries that have embeddings; segmenter: of a list, if the file is there
     """
     content = read_bytes(path)
-    with expecting("a vocabulary of Marian", path):
+    with reading("a vocabulary of Marian", path):
         if path.suffix != ".yml":
             ids = {piece.text: i for i, piece in enumerate(read_pieces(content))}
-            return ImportedSide.of(language, ids, size, MARIAN_UNK, MARIAN_EOS, content, files.tokenizer)
+            return ImportedSide.of(language, ids, size, MARIAN_UNK, MARIAN_EOS, content, files.tokenizer, path)
         ids = {str(word): int(number) for word, number in read_yaml(content, path).items()}
         segments = read_bytes(segmenter) if files.segmenters or segmenter.is_file() else None
-        return ImportedSide.of(language, ids, size, MARIAN_UNK, MARIAN_EOS, segments, files.tokenizer)
+        if (ids.get(SYMBOLS[EOS]), ids.get(SYMBOLS[UNK])) != (MARIAN_EOS, MARIAN_UNK) or min(ids.values()) < 0:
+            raise ValueError(f"must have '{SYMBOLS[EOS]}' with the number 0, '{SYMBOLS[UNK]}' with 1, and none below")
+        return ImportedSide.of(language, ids, size, MARIAN_UNK, MARIAN_EOS, segments, files.tokenizer, path)

@@ -1,10 +1,12 @@
 """Comparison of an imported model with the toolkit that it comes from, where that toolkit is installed."""
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Final
@@ -15,6 +17,7 @@ import torch
 from nmt.errors import one_line
 from nmt.log import log
 from nmt.models.base import Model
+from nmt.signals import signal_at_end_of_parent
 from nmt.symbols import SYMBOLS
 from nmt.text.sentencepiece_file import LANGUAGE_TAG, SPACE_MARK, UNUSED_NAME
 from nmt.toolkits.transformer import ImportedModel, ImportedSide
@@ -23,7 +26,7 @@ from nmt.translate.forced_decoding import force_decode
 COMPARED_PAIRS: Final = 16
 MAX_COMPARED_TOKENS: Final = 24
 COMPARISON_SEED: Final = 1
-MAX_ORACLE_SECONDS: Final = 600  # of another process
+MAX_ORACLE_SECONDS: Final = 120  # of another process
 MAX_NATS_APART: Final = 1e-3  # nats, above which it is a warning
 
 
@@ -67,7 +70,7 @@ def compare_with_toolkit(imported: ImportedModel, model: Model, format: str) -> 
         for decoding, pair in zip(own, pairs, strict=True)
         for found, expected in zip(decoding.log_probs, pair.log_probs, strict=False)
     )
-    tell = log.warn if nats > MAX_NATS_APART else log.info
+    tell = log.warn if not nats <= MAX_NATS_APART else log.info
     compared = f"{package} {version(package)}, {len(pairs)} sentences of random tokens"
     tell(f"largest difference of log-probabilities: {nats:.1e} nats ({compared})")
 
@@ -125,6 +128,7 @@ def _marian_scores(imported: ImportedModel) -> Iterator[ScoredPair]:
         capture_output=True,
         text=True,
         timeout=MAX_ORACLE_SECONDS,
+        preexec_fn=partial(signal_at_end_of_parent, signal.SIGKILL),
     )
     if done.returncode:
         raise RuntimeError(done.stderr.strip().split("\n")[-1] or f"ended with {done.returncode}")

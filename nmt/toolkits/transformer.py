@@ -1,5 +1,6 @@
 """A Transformer of another toolkit as a model folder: its weights by our names, and its text pipeline."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from nmt.checkpoint import LoadedModel, ModelFacts, put_weights, save_model, weights_of
-from nmt.errors import UserError, one_line, quoted
+from nmt.errors import UserError, expecting, one_line, quoted
 from nmt.models.base import Model, Vocabularies
 from nmt.models.options import TransformerOptions
 from nmt.models.transformer import Transformer
@@ -21,6 +22,7 @@ from nmt.text.sentencepiece_file import SENTENCEPIECE_START, UNUSED_NAME, rearra
 from nmt.text.vocabulary import CodesVocabulary, SentencepieceVocabulary, Vocabulary, WordVocabulary
 from nmt.toolkits.layout import Array
 
+LANGUAGE: Final = re.compile(r"[\w@.-]{1,40}")
 NEVER_LOGIT: Final = -1e9  # logit of entries that the other model does not have
 
 
@@ -45,6 +47,8 @@ class TextFiles:
         for language, flag in zip(named, ("source", "target"), strict=True):
             if not isinstance(language, str) or not language:
                 raise UserError(f"--{flag}-lang is missing: the model does not name its languages")
+            if not LANGUAGE.fullmatch(language):
+                raise UserError(f"--{flag}-lang {quoted(language)}: must be a code, such as en or pt-br")
         return str(named[0]), str(named[1])
 
 
@@ -68,22 +72,38 @@ class ImportedSide:
         size: int,
         unk: int,
         eos: int,
-        segmenter: bytes | None = None,
-        tokenizer: str = "none",
+        segmenter: bytes | None,
+        tokenizer: str,
+        place: object,
     ) -> "ImportedSide":
         """A side by the entries of the other vocabulary.
 
         ids: the entry of each text; size: entries in all, named or not; unk, eos: two of them
         segmenter: a model of sentencepiece or merges of subword-nmt; None for words between spaces
-        Raises ValueError for a segmenter that is neither.
+        place: of the segmenter or the vocabulary, for errors. Raises ArtefactError for what is none
         """
+        with expecting("a vocabulary or a segmenter of one", place):
+            return cls._of_texts(language, ids, size, unk, eos, segmenter, tokenizer, place)
+
+    @classmethod
+    def _of_texts(
+        cls,
+        language: str,
+        ids: Mapping[str, int],
+        size: int,
+        unk: int,
+        eos: int,
+        segmenter: bytes | None,
+        tokenizer: str,
+        place: object,
+    ) -> "ImportedSide":
 
         def side(subword: str, vocabulary: Vocabulary) -> Side:
             return Side(SideSettings(language, "none", False, False, tokenizer, subword), vocabulary)
 
         if segmenter is not None and segmenter.startswith(SENTENCEPIECE_START):
             content, rows = rearranged(segmenter, ids, size, unk, eos)
-            return cls._of(side("unigram", SentencepieceVocabulary(content)), rows, unk)
+            return cls._of(side("unigram", SentencepieceVocabulary(content, place)), rows, unk)
         named = {number: word for word, number in ids.items() if word not in SYMBOLS}
         names = {number: named.get(number, f"{UNUSED_NAME}-{number}>") for number in range(size)}
         words = {name: number for number, name in names.items() if number not in (unk, eos)}
@@ -100,6 +120,8 @@ class ImportedSide:
 
     def embeddings(self, table: Array, first: Array | None = None) -> Array:
         """(V, D) our table of embeddings of the other's (V', D). first: (D,) the decoder's first input; None is zero"""
+        if len(table) <= self.rows.max():
+            raise ValueError(f"a table has {len(table):,} rows, its vocabulary {self.rows.max() + 1:,} entries")
         chosen: Array = np.where((self.rows < 0)[:, None], np.float32(0), table[self.rows.clip(0)])
         if first is not None:
             chosen[1] = first
@@ -107,6 +129,8 @@ class ImportedSide:
 
     def biases(self, bias: Array | None) -> Array:
         """(V,) our biases of the logits, of the other's (V',), None for zeros."""
+        if bias is not None and len(bias) <= self.rows.max():
+            raise ValueError(f"the logits have {len(bias):,} biases, the vocabulary {self.rows.max() + 1:,} entries")
         own = np.zeros(len(self.rows), np.float32) if bias is None else bias[self.rows.clip(0)]
         return np.where(self.is_missing, np.float32(NEVER_LOGIT), own.clip(NEVER_LOGIT)).astype(np.float32)
 

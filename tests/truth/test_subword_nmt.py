@@ -52,6 +52,15 @@ def cut_by_definition(word: str, merges: list[tuple[str, str]]) -> list[str]:
     return [*(f"{symbol}@@" for symbol in symbols[:-1]), symbols[-1]]
 
 
+def cut_in_rounds(word: str, merges: list[tuple[str, str]]) -> list[str]:
+    """In each round the first merge that fits; merges may come in any order."""
+    symbols = [*word[:-1], f"{word[-1]}</w>"]
+    while fitting := [merge for merge in merges if merge in set(pairwise(symbols))]:
+        symbols = apply_merge(symbols, fitting[0])
+    symbols[-1] = symbols[-1].removesuffix("</w>")
+    return [*(f"{symbol}@@" for symbol in symbols[:-1]), symbols[-1]]
+
+
 MERGES = learn_merges(" ".join(TEXT).split(), 25)
 CODES = "#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in MERGES)
 
@@ -65,6 +74,10 @@ def test_words_are_cut_by_the_merges_in_their_order():
     for word in words:
         assert merges.cut(word) == (cut_by_definition(word, MERGES) if len(word) > 1 else [word])
     assert merges.cut("") == []
+    for pairs in ([("a", "a"), ("aa", "a"), ("a", "aa")], [("aa", "aa"), ("a", "a"), ("aa", "a</w>")]):
+        merges = Merges("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in pairs))
+        for length in range(2, 40):
+            assert merges.cut("a" * length) == cut_in_rounds("a" * length, pairs)
 
 
 def test_words_are_cut_as_by_the_program_itself():
@@ -82,6 +95,8 @@ def test_a_merge_of_an_end_of_its_own_belongs_to_the_first_version():
     assert Merges("a b\nab </w>\n").cut("ab") == ["ab"]
     assert Merges("a b\n").cut("abab") == ["ab@@", "ab"]
     assert Merges("#version: 0.2\na b\n").cut("abab") == ["ab@@", "a@@", "b"]
+    assert Merges("a b 70\nab</w> x 3\nb a</w> 2\n").cut("aba") == ["ab@@", "a"]  # of fastBPE
+    assert Merges("b a</w> 2\na b 1\n").cut("aba") == ["a@@", "ba"]
     with pytest.raises(ValueError, match="'a b c' is not a pair"):
         Merges("#version: 0.2\na b\na b c\n")
 

@@ -5,12 +5,15 @@ The reference computes in float64 with numpy, and shares no code with ours.
 
 import json
 import pickle
+import random
 import shutil
 import struct
 import zipfile
 from argparse import Namespace
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -36,8 +39,10 @@ from foreign_models import (
 from safetensors.torch import save_file
 
 from nmt.checkpoint import load_model
+from nmt.cli.import_model import ImportOptions
 from nmt.cli.main import run
 from nmt.text.sentencepiece_file import read_pieces
+from nmt.toolkits.read import MODEL_READERS
 from nmt.translate.forced_decoding import force_decode
 
 RELU = {"transformer-ffn-activation": "relu"}
@@ -296,7 +301,7 @@ def test_code_in_a_checkpoint_is_not_executed(importing, tmp_path):
         ({"activation_fn": "tanh"}, "its activation_fn is tanh"),
         ({"encoder_layers": 9}, "encoder.layers.2"),
         ({"encoder_layers": None}, "encoder-layers"),
-        ({"encoder_embed_dim": [1], "decoder_embed_dim": [1]}, "d-model"),
+        ({"encoder_embed_dim": [1], "decoder_embed_dim": [1]}, "encoder_embed_dim"),
         ({"max_source_positions": "x"}, "not a Transformer of fairseq"),
     ],
 )
@@ -495,3 +500,86 @@ def test_a_full_disk_leaves_no_export(pieces, importing, tmp_path, call):
         flags = ["--format=huggingface", "--model", tmp_path / "out", "--output", tmp_path / "disk/x"]
         result = call("export", *flags)
         assert result.code == 5 and "No space left" in result.err and list((tmp_path / "disk").iterdir()) == []
+
+
+# Files of strangers
+
+
+def test_each_reader_is_a_format():
+    formats = ImportOptions.__dataclass_fields__["format"].type
+    assert set(get_args(get_type_hints(ImportOptions)["format"])) == {"auto", *MODEL_READERS}, formats
+
+
+def write_marian(folder: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    entries = ["</s>", "<unk>", *sorted({word for line in TEXT for word in line.split()})]
+    settings = settings_of(**NETWORKS[0])
+    folder.mkdir()
+    (folder / "v.yml").write_text(yaml.safe_dump({entry: i for i, entry in enumerate(entries)}))
+    (folder / "decoder.yml").write_text(yaml.safe_dump({"vocabs": ["v.yml", "v.yml"]}))
+    content = np.frombuffer(yaml.safe_dump(settings).encode() + b"\0", np.int8)
+    arrays = arrays_of(settings, len(entries), len(entries))
+    np.savez(folder / "m.npz", **arrays, **{"special:model.yml": content})
+
+
+@pytest.mark.parametrize("toolkit", ["huggingface", "fairseq", "ctranslate2", "marian"])
+def test_a_flipped_or_a_missing_part_of_any_file_is_an_error_or_harmless(toolkit, pieces, importing, tmp_path):
+    folder, chance = tmp_path / "x", random.Random(3)
+    if toolkit == "huggingface":
+        write_huggingface(folder, pieces, {**POST, **SWISH})
+    elif toolkit == "fairseq":
+        write_fairseq(folder, {**POST, **ALL, **RELU})
+    elif toolkit == "ctranslate2":
+        write_early_ctranslate2(folder)
+    else:
+        write_marian(folder)
+    codes = Counter()
+    for path in sorted(folder.iterdir()):
+        whole = path.read_bytes()
+        for _ in range(12):
+            start, length = chance.randrange(len(whole)), chance.choice([1, 1, 4, 100])
+            middle = chance.choice([b"", bytes(chance.randrange(256) for _ in range(length))])
+            path.write_bytes(whole[:start] + middle + whole[start + length :])
+            result = importing(folder, *LANGUAGES, "--overwrite")
+            codes[result.code] += 1
+            is_missing = result.code == 5 and "No such file" in result.err  # another name in decoder.yml
+            assert result.code in (0, 2, 4) or is_missing, (path.name, start, middle, result.err)
+        path.write_bytes(whole)
+    assert codes[4] > 10
+
+
+def test_tensors_that_are_no_plain_numbers_are_errors(importing, tmp_path):
+    write_fairseq(tmp_path / "fs", {**POST, **ALL, **RELU})
+    file = tmp_path / "fs/checkpoint_best.pt"
+    content = torch.load(file, weights_only=False)
+    name = "encoder.layers.0.fc1.weight"
+    good = content["model"][name]
+    wrong = {
+        "sparse": good.to_sparse(),
+        "complex": good.to(torch.complex64),
+        "repeats": good[:1, :1].expand(40_000, 40_000),
+        "meta": good.to("meta"),
+        "empty": good[:0],
+        "list": [1, 2],
+    }
+    for kind, tensor in wrong.items():
+        torch.save(content | {"model": content["model"] | {name: tensor}}, file)
+        result = importing(tmp_path / "fs")
+        assert result.code == 4 and "fc1.weight" in result.err, (kind, result.err)
+    parameter = torch.nn.Parameter(good)
+    unused = good[:1, :1].expand(40_000, 40_000)
+    torch.save(content | {"model": content["model"] | {name: parameter, "unused": unused}}, file)
+    assert importing(tmp_path / "fs").code == 0
+
+
+def test_settings_that_stand_for_gigabytes_are_errors(importing, tmp_path):
+    write_marian(tmp_path / "m")
+    lists = "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9) if i else 'x'}]\n" for i in range(9))
+    (tmp_path / "m/decoder.yml").write_text(lists)
+    result = importing(tmp_path / "m", *LANGUAGES)
+    assert result.code == 4 and "aliases" in result.err
+    for content in ("a: .inf", "</s>: [0]", "</s>: 5\n<unk>: 1", "</s>: 0\n<unk>: 1\na: -3"):
+        write = tmp_path / "m/v.yml"
+        write.write_text(content)
+        result = importing(tmp_path / "m", *LANGUAGES, "--vocab", write)
+        assert result.code == 4 and "v.yml" in result.err, result.err
