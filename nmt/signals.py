@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from threading import Lock, Thread
+from threading import Lock, Thread, current_thread, main_thread
 from types import FrameType
 from typing import Any, Final, Self
 
@@ -57,6 +57,8 @@ class Signals:
         return self._received
 
     def __enter__(self) -> Self:
+        if current_thread() is not main_thread():  # which alone may have handlers
+            return self
         if self._seconds is not None:
             self._pipe = os.pipe()
             os.set_blocking(self._pipe[1], False)

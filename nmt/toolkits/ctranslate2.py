@@ -16,7 +16,7 @@ from nmt.errors import UserError, expecting, quoted
 from nmt.files import read_bytes
 from nmt.models.options import TransformerOptions
 from nmt.nn.positions import sinusoids
-from nmt.toolkits.layout import Array, Place, array_of, options_of, read_layers, reading
+from nmt.toolkits.layout import Array, Place, array_of, network_options, read_layers, reading
 from nmt.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, same_vocabulary
 
 CTRANSLATE2_MODEL: Final = "model.bin"
@@ -235,7 +235,7 @@ def _options(
         "output_bias": True,
         "tie": ("all" if is_joint else "target") if is_tied else "none",
     }
-    return options_of(values, file)
+    return network_options(values, file)
 
 
 def _count(arrays: Mapping[str, Array], side: str) -> int:

@@ -15,7 +15,7 @@ from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.files import read_bytes
 from nmt.models.options import TransformerOptions
 from nmt.nn.positions import sinusoids
-from nmt.toolkits.layout import Array, Place, array_of, options_of, read_layers, reading
+from nmt.toolkits.layout import Array, Place, array_of, network_options, read_layers, reading
 from nmt.toolkits.pickled import TensorArrays, read_pickled
 from nmt.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, same_vocabulary
 
@@ -168,7 +168,7 @@ def _options(arguments: Mapping[str, Any], is_joint: bool, file: Path) -> Transf
         "output_bias": True,
         "tie": "all" if shares_all and is_joint else "target" if shares_all or shares_output else "none",
     }
-    return options_of(values, file)
+    return network_options(values, file)
 
 
 def _weights(

@@ -18,7 +18,7 @@ from nmt.files import read_bytes
 from nmt.models.options import TransformerOptions
 from nmt.nn.positions import sinusoids
 from nmt.symbols import EOS, SYMBOLS, UNK
-from nmt.toolkits.layout import Array, Place, array_of, options_of, read_layers, reading, reordered
+from nmt.toolkits.layout import Array, Place, array_of, network_options, read_layers, reading, reordered
 from nmt.toolkits.pickled import TensorArrays, read_pickled
 from nmt.toolkits.transformer import (
     ImportedModel,
@@ -187,7 +187,7 @@ def _options(config: MarianConfig, positions: str, is_shared: bool, folder: Path
         "output_bias": True,
         "tie": ("all" if is_shared else "target") if config.tie_word_embeddings else "none",
     }
-    return options_of(values, folder / HUGGINGFACE_CONFIG)
+    return network_options(values, folder / HUGGINGFACE_CONFIG)
 
 
 def _weights(

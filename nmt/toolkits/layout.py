@@ -82,7 +82,7 @@ def read_layers(options: TransformerOptions, linear: PartReader, norm: PartReade
     return weights
 
 
-def options_of(values: Mapping[str, Any], place: object) -> TransformerOptions:
+def network_options(values: Mapping[str, Any], place: object) -> TransformerOptions:
     """The options of an imported network. place: of its settings. Raises ArtefactError"""
     try:
         made: TransformerOptions = make(TransformerOptions, values)

@@ -20,7 +20,7 @@ from nmt.files import read_bytes
 from nmt.models.options import TransformerOptions
 from nmt.symbols import EOS, SYMBOLS, UNK
 from nmt.text.sentencepiece_file import read_pieces
-from nmt.toolkits.layout import WITHOUT_BIAS, Array, Place, array_of, options_of, read_layers, reading
+from nmt.toolkits.layout import WITHOUT_BIAS, Array, Place, array_of, network_options, read_layers, reading
 from nmt.toolkits.pickled import check_archive
 from nmt.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, same_vocabulary
 
@@ -204,7 +204,7 @@ def _options(settings: Mapping[str, Any], joint: bool, file: Path) -> Transforme
         "tie": "all" if settings.get("tied-embeddings-all") and joint else "target" if is_tied else "none",
     }
     sizes = {name: settings.get(key, 0) for name, key in SIZES.items()}
-    return options_of({**sizes, **options}, file)
+    return network_options({**sizes, **options}, file)
 
 
 def linear_names(place: Place) -> tuple[str, str]:

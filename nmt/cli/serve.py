@@ -1,0 +1,29 @@
+"""`nmt serve`: translations for programs and for a page, by HTTP."""
+
+import os
+import threading
+
+from nmt.cli.command import Command, Parts
+from nmt.errors import Interrupted, UserError
+from nmt.serve.options import ServeOptions
+
+
+def run(options: ServeOptions, parts: Parts) -> None:
+    """Answer requests for translations: LibreTranslate's protocol, DeepL's, Marian's, OpenAI's, and our own.
+
+    Models are loaded when they are asked for first. HUP reads them again; TERM and INT end the server after the requests that
+    it has begun.
+    """
+    try:
+        from nmt.serve.models import LOADER
+        from nmt.serve.run import run_server
+    except ImportError as error:
+        raise UserError(f"the packages of the server are not installed (pip install -e '.[serve]'): {error}") from None
+    number = run_server(options, parts.by_kind["decoder"])
+    if any(thread.name == LOADER for thread in threading.enumerate()):
+        os._exit(128 + number)  # a thread that loads a model would abort the program while it ends
+    if number:
+        raise Interrupted(number)
+
+
+COMMAND = Command("serve", run.__doc__, ServeOptions, run, kinds=("decoder",))

@@ -1,0 +1,44 @@
+"""The application of a server: all protocols over one service."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from nmt.serve.models import Models
+from nmt.serve.protocols import deepl, libretranslate, marian, openai, own
+from nmt.serve.service import PLAIN, Service
+
+PROTOCOLS = (own, libretranslate, deepl, openai, marian)
+
+
+def application(service: Service) -> Starlette:
+    """The routes of all protocols."""
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        if service.options.preload:
+            await _preload(service.models)
+        yield
+        await service.models.close()
+
+    async def not_found(_: Request, error: Exception) -> JSONResponse:
+        status = getattr(error, "status_code", 404)
+        return JSONResponse(own.error_shape(status, getattr(error, "detail", "not found")), status)
+
+    middleware = []
+    if origins := list(service.options.cors):
+        middleware = [Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])]
+    routes = [route for protocol in PROTOCOLS for route in protocol.routes(service)]
+    return Starlette(
+        routes=routes, middleware=middleware, lifespan=lifespan, exception_handlers={404: not_found, 405: not_found}
+    )
+
+
+async def _preload(models: Models) -> None:
+    for model in models.by_name.values():
+        await model.load(PLAIN)

@@ -1,0 +1,231 @@
+"""Requests of HTTP as their protocols need them: body, fields, key; and answers, also for what goes wrong."""
+
+import asyncio
+import hmac
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+from nmt.errors import UserError, one_line, quoted
+from nmt.files import read_bytes
+from nmt.log import log
+from nmt.serve.metrics import Metrics
+from nmt.serve.options import ServeOptions
+from nmt.serve.problems import ClientGoneError, ProblemError
+
+MAX_FIELDS: Final = 10_000  # of a form
+MIB: Final = 1 << 20
+CLIENT_GONE: Final = 499  # status in the log of a request whose client has gone away
+KEY_SCHEMES: Final = ("Bearer ", "DeepL-Auth-Key ")  # of the header Authorization
+KEY_FIELDS: Final = ("api_key", "auth_key")
+SECONDS_A_MINUTE: Final = 60.0
+MAX_REMEMBERED_CLIENTS: Final = 100_000
+
+Fields = dict[str, Any]
+Handler = Callable[["Call", Fields], Awaitable[Any]]
+Shape = Callable[[int, str], Any]
+"""(status, message) -> the body of an error, as a protocol has it."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request that has been read. query: the parameters of the URL"""
+
+    headers: Mapping[str, str]
+    query: list[tuple[str, str]]
+    body: bytes
+
+    @property
+    def content_type(self) -> str:
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    def json(self, kind: Any = Fields) -> Any:
+        """The body as JSON of a type. Raises ProblemError."""
+        try:
+            return msgspec.json.decode(self.body, type=kind)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise ProblemError(400, f"the body is not the JSON that is expected: {quoted(error)}") from None
+
+    async def fields(self) -> Fields:
+        """The parameters of the URL and of the body, which is JSON or a form; one that comes several times is a list."""
+        if self.content_type == "multipart/form-data":
+            pairs = await self._multipart()
+        elif self.content_type == "application/json" or self.body[:1] == b"{":
+            given: Fields = self.json()
+            return _joined(self.query) | given
+        else:
+            try:
+                pairs = parse_qsl(
+                    self.body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict"
+                )
+            except ValueError as error:
+                raise ProblemError(400, f"the body is not a form: {quoted(error)}") from None
+        return _joined([*self.query, *pairs])
+
+    async def _multipart(self) -> list[tuple[str, str]]:
+        async def stream() -> Any:
+            yield self.body
+
+        try:
+            headers: Any = self.headers
+            parsed = await MultiPartParser(headers, stream(), max_fields=MAX_FIELDS).parse()
+            pairs = []
+            for name, value in parsed.multi_items():
+                text = (await value.read()).decode() if isinstance(value, UploadFile) else value
+                pairs.append((name, text))
+            return pairs
+        except (MultiPartException, ValueError, KeyError) as error:
+            raise ProblemError(400, f"the body is not a form of several parts: {quoted(error)}") from None
+
+    def key(self, fields: Mapping[str, Any]) -> str:
+        """The key that the client gives; empty without one."""
+        given = self.headers.get("authorization", "")
+        for scheme in KEY_SCHEMES:
+            if given.lower().startswith(scheme.lower()):
+                return given[len(scheme) :].strip()
+        found = (fields.get(name) for name in KEY_FIELDS)
+        return self.headers.get("x-api-key") or next((key for key in found if isinstance(key, str)), "")
+
+
+def _joined(pairs: list[tuple[str, str]]) -> Fields:
+    fields: Fields = {}
+    for name, value in pairs:
+        if name not in fields:
+            fields[name] = value
+        elif isinstance(fields[name], list):
+            fields[name].append(value)
+        else:
+            fields[name] = [fields[name], value]
+    return fields
+
+
+class Gate:
+    """Who may ask, and how often."""
+
+    def __init__(self, options: ServeOptions) -> None:
+        """Raises UserError for a file without keys."""
+        self._keys: list[bytes] = []
+        self._limit = options.requests_per_minute
+        self._tokens: OrderedDict[str, tuple[float, float]] = OrderedDict()  # by client: requests left, and when
+        if options.keys is not None:
+            lines = read_bytes(Path(options.keys)).decode(errors="replace").split("\n")
+            self._keys = [line.strip().encode() for line in lines if line.strip() and not line.startswith("#")]
+            if not self._keys:
+                raise UserError(f"--keys {quoted(options.keys)}: has no key (a line each)")
+
+    def check(self, key: str, client: str) -> None:
+        """Raise ProblemError for a key that is not known, and for too many requests."""
+        if self._keys and not any([hmac.compare_digest(key.encode(), known) for known in self._keys]):
+            raise ProblemError(403, "the API key is missing or not known")
+        if not self._limit:
+            return
+        who, now = (key if self._keys else client), time.monotonic()
+        left, since = self._tokens.pop(who, (float(self._limit), now))
+        left = min(self._limit, left + (now - since) * self._limit / SECONDS_A_MINUTE)
+        self._tokens[who] = max(0.0, left - 1), now
+        while len(self._tokens) > MAX_REMEMBERED_CLIENTS:
+            self._tokens.popitem(last=False)
+        if left < 1:
+            seconds = (1 - left) * SECONDS_A_MINUTE / self._limit
+            raise ProblemError(429, "too many requests", {"Retry-After": str(max(1, round(seconds)))})
+
+
+class Answerer:
+    """Turns handlers of protocols into endpoints: limits, keys, errors, the log and the metrics of a request."""
+
+    def __init__(self, options: ServeOptions, metrics: Metrics) -> None:
+        self.options, self.metrics, self.gate = options, metrics, Gate(options)
+
+    def endpoint(
+        self, protocol: str, handler: Handler, shape: Shape, is_open: bool = False
+    ) -> Callable[[Request], Any]:
+        """An endpoint of Starlette.
+
+        shape: of errors; is_open: whether it needs no key
+        """
+
+        async def answer(request: Request) -> Response:
+            began, number = time.monotonic(), _request_id(request)
+            client = request.client.host if request.client else "-"
+            try:
+                async with asyncio.timeout(self.options.timeout):
+                    call = Call(request.headers, list(request.query_params.multi_items()), await self._body(request))
+                    fields = await call.fields()
+                    if not is_open:
+                        self.gate.check(call.key(fields), client)
+                    answered = await _unless_gone(request, handler(call, fields))
+                response: Response = answered if isinstance(answered, Response) else JSONResponse(answered)
+            except (ClientGoneError, ClientDisconnect):
+                response = Response(status_code=CLIENT_GONE)
+            except ProblemError as error:
+                response = JSONResponse(shape(error.status, str(error)), error.status, dict(error.headers))
+            except TimeoutError:
+                message = f"the request took longer than {self.options.timeout:g} seconds"
+                response = JSONResponse(shape(504, message), 504)
+            except Exception as error:
+                log.error(f"request {number}: {type(error).__name__}: {one_line(str(error))}")
+                response = JSONResponse(shape(500, "the server failed (its log says how)"), 500)
+            status, seconds = response.status_code, time.monotonic() - began
+            response.headers["x-request-id"] = number
+            self.metrics.requests.labels(protocol, str(status)).inc()
+            self.metrics.seconds.labels(protocol).observe(seconds)
+            if self.options.access_log:
+                path = quoted(request.url.path)
+                log.info(f"{client} {number} {request.method} {path} {status} {1000 * seconds:.0f} ms")
+            return response
+
+        return answer
+
+    async def _body(self, request: Request) -> bytes:
+        """The body, of which no more than the limit is ever held. Raises ProblemError."""
+        limit = round(self.options.max_body * MIB)
+        too_large = ProblemError(413, f"the body has more than {limit:,} bytes", {"Connection": "close"})
+        length = request.headers.get("content-length", "")
+        if length.isdecimal() and int(length) > limit:
+            raise too_large
+        parts, size = [], 0
+        async for part in request.stream():
+            size += len(part)
+            if size > limit:
+                raise too_large
+            parts.append(part)
+        return b"".join(parts)
+
+
+def _request_id(request: Request) -> str:
+    """The client's own number of the request, if it is a short word, or a new one."""
+    given = request.headers.get("x-request-id", "")
+    return (
+        given
+        if 0 < len(given) <= 64 and given.isascii() and given.isprintable() and " " not in given
+        else uuid.uuid4().hex
+    )
+
+
+async def _unless_gone(request: Request, work: Awaitable[Any]) -> Any:
+    """The result of some work, which is cancelled when the client goes away."""
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    tasks = asyncio.ensure_future(work), asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if tasks[0].done():
+            return tasks[0].result()
+        raise ClientGoneError
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -1,0 +1,224 @@
+"""The models of a server: loaded when they are asked for first, unloaded when memory is short, read again on demand."""
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+from nmt import registry
+from nmt.artefact import Artefact
+from nmt.errors import UserError, one_line, quoted
+from nmt.log import log
+from nmt.options import Part
+from nmt.runs import find_model
+from nmt.serve.options import ServeOptions
+from nmt.serve.problems import ProblemError, busy
+from nmt.serve.scheduler import ClosedError, QueueFullError, Scheduler
+from nmt.text.pipeline import Pipeline
+from nmt.translate.ctranslate2_engine import CTRANSLATE2_KIND
+from nmt.translate.requests import Request
+from nmt.translate.results import Translation
+from nmt.translators import open_translator
+
+_T = TypeVar("_T")
+
+LOADER: Final = "loader"  # name of threads that load and close models
+PHRASES_DECODER: Final = "constrained-beam"
+GIB: Final = 1 << 30
+LOAD_SECONDS: Final = 10  # after which to ask again for a model that cannot be loaded
+
+
+class Details(NamedTuple):
+    """What a request wants to know besides the translation, which decides how it is searched.
+
+    scores: several candidates, and the scores of words
+    alignment: of words
+    phrases: that the translation contains
+    """
+
+    scores: bool = False
+    alignment: bool = False
+    phrases: bool = False
+
+
+class ServedModel:
+    """A model by name, and a queue for each kind of details that has been asked for.
+
+    last_used: by time.monotonic
+    """
+
+    def __init__(self, name: str, path: Path, options: ServeOptions, part: Part) -> None:
+        """Read the text pipeline, without the network. Raises ArtefactError."""
+        self.name, self.path, self.options, self.part = name, path, options, part
+        pipeline = Pipeline.load(Artefact(find_model(path), "model", "checkpoint", CTRANSLATE2_KIND))
+        self.source_lang, self.target_lang = pipeline.source_lang, pipeline.target_lang
+        self.last_used = 0.0
+        self._schedulers: dict[Details, Scheduler] = {}
+        self._loading = asyncio.Lock()
+
+    @property
+    def is_loaded(self) -> bool:
+        return bool(self._schedulers)
+
+    @property
+    def waiting_lines(self) -> int:
+        return sum(scheduler.waiting_lines for scheduler in self._schedulers.values())
+
+    async def load(self, details: Details) -> Scheduler:
+        """The queue for these details; the model is opened for it first if it is not yet. Raises UserError."""
+        self.last_used = time.monotonic()
+        if (scheduler := self._schedulers.get(details)) is None:
+            async with self._loading:
+                if (scheduler := self._schedulers.get(details)) is None:
+                    scheduler = self._schedulers[details] = await in_thread(partial(self._open, details))
+        return scheduler
+
+    def _open(self, details: Details) -> Scheduler:
+        options, part = self.options.of_translators, self.part
+        if any(details):
+            options = replace(
+                options, engine="own", word_scores=details.scores, alignment="soft" if details.alignment else None
+            )
+        if details.phrases:
+            own = {field.name: getattr(part.options, field.name) for field in fields(part.options)}
+            known = {
+                option.key for option in registry.options_within("decoder", PHRASES_DECODER, registry.choice_from({}))
+            }
+            part = registry.choose("decoder", PHRASES_DECODER, {key: own[key] for key in own if key in known})
+        if details.scores and hasattr(part.options, "n_best") and hasattr(part.options, "beam_size"):
+            part = replace(part, options=replace(part.options, n_best=part.options.beam_size))
+        began = time.monotonic()
+        translator = open_translator([self.path], options, part)
+        log.info(f"{self.name}: loaded in {time.monotonic() - began:.1f} s ({translator.engine.signature})")
+        return Scheduler(translator, self.options.wait / 1000, self.options.max_waiting)
+
+    async def reload(self) -> None:
+        """Open the model again for all details; the old ones translate until then, and stay where the new ones fail."""
+        async with self._loading:
+            for details, old in list(self._schedulers.items()):
+                try:
+                    self._schedulers[details] = await in_thread(partial(self._open, details))
+                except (UserError, OSError) as error:
+                    log.warn(f"{self.name}: not loaded again, and the old one goes on: {error}")
+                    continue
+                await in_thread(old.close)
+
+    async def unload(self) -> None:
+        """Close all queues."""
+        schedulers, self._schedulers = list(self._schedulers.values()), {}
+        for scheduler in schedulers:
+            await in_thread(scheduler.close)
+
+
+class Models:
+    """All models of a server, by name and by direction."""
+
+    def __init__(self, options: ServeOptions, part: Part) -> None:
+        """Raises UserError for two models of one name."""
+        self.options, self.by_name = options, dict[str, ServedModel]()
+        for given in options.model:
+            name, equals, path = given.partition("=")
+            folder = Path(path if equals else given)
+            name = name if equals else folder.resolve().name
+            if name in self.by_name:
+                raise UserError(f"--model {quoted(given)}: another model has this name (give NAME=FOLDER)")
+            self.by_name[name] = ServedModel(name, folder, options, part)
+
+    def find(self, name: str | None = None, source: str | None = None, target: str | None = None) -> ServedModel:
+        """The first model of a name, or of a direction; without either the first of all. Raises ProblemError."""
+        if name is not None and name in self.by_name:
+            return self.by_name[name]
+        if name is not None:
+            raise ProblemError(400, f"model '{one_line(name)}' is not known (known: {', '.join(self.by_name)})")
+        for model in self.by_name.values():
+            if source in (None, model.source_lang) and target in (None, model.target_lang):
+                return model
+        known = ", ".join(f"{model.source_lang}-{model.target_lang}" for model in self.by_name.values())
+        direction = f"{one_line(source or '*')}-{one_line(target or '*')}"
+        raise ProblemError(400, f"direction {direction} is not known (known: {known})")
+
+    async def translate(self, model: ServedModel, requests: Sequence[Request], details: Details) -> list[Translation]:
+        """A translation for each request. Raises ProblemError."""
+        for attempt in (1, 2):
+            if not model.is_loaded:
+                await self._make_room(model)
+            try:
+                scheduler = await model.load(details)
+            except (UserError, OSError, MemoryError) as error:
+                log.error(f"{model.name}: {error}")
+                message = f"model '{model.name}' cannot be loaded"
+                raise ProblemError(503, message, {"Retry-After": str(LOAD_SECONDS)}) from error
+            try:
+                return await scheduler.translate(requests)
+            except QueueFullError as error:
+                raise busy(error.seconds) from error
+            except ClosedError as error:
+                if attempt == 2:  # it was read again or unloaded meanwhile, twice
+                    raise busy(1) from error
+            except UserError as error:
+                raise ProblemError(400, str(error)) from error
+        raise AssertionError("unreachable")
+
+    async def _make_room(self, wanted: ServedModel) -> None:
+        """Unload the models that were used longest ago while this process has more memory than it may."""
+        if self.options.max_memory is None:
+            return
+        idle = [model for model in self.by_name.values() if model.is_loaded and model is not wanted]
+        for model in sorted(idle, key=lambda model: model.last_used):
+            if resident_bytes() <= self.options.max_memory * GIB:
+                return
+            if not model.waiting_lines:
+                log.info(f"{model.name}: unloaded, to make room for {wanted.name}")
+                await model.unload()
+
+    async def reload(self) -> None:
+        """Read all loaded models again."""
+        for model in self.by_name.values():
+            if model.is_loaded:
+                await model.reload()
+
+    async def close(self) -> None:
+        """Unload all models."""
+        await asyncio.gather(*(model.unload() for model in self.by_name.values()))
+
+
+async def in_thread(work: Callable[[], _T]) -> _T:
+    """The result of some work in a thread of its own, for which the end of the process does not wait."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[_T] = loop.create_future()
+
+    def settle(give: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(lambda: None if answer.done() else give())
+
+    def run() -> None:
+        try:
+            result = work()
+        except BaseException as error:
+            settle(partial(answer.set_exception, error))
+        else:
+            settle(partial(answer.set_result, result))
+
+    threading.Thread(target=run, name=LOADER, daemon=True).start()
+    return await answer
+
+
+def resident_bytes() -> int:
+    """Memory of this process, without what is mapped and not read."""
+    return int(Path("/proc/self/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def known_languages(models: Models) -> dict[str, Any]:
+    """The targets of each source language, in the order of the models."""
+    targets: dict[str, list[str]] = {}
+    for model in models.by_name.values():
+        of_source = targets.setdefault(model.source_lang, [])
+        if model.target_lang not in of_source:
+            of_source.append(model.target_lang)
+    return targets

@@ -1,0 +1,69 @@
+"""DeepL's protocol, version 2 (https://developers.deepl.com/docs): texts in JSON or a form."""
+
+from typing import Any, Final
+
+from starlette.routing import Route
+
+from nmt.serve.calls import Call, Fields
+from nmt.serve.models import known_languages
+from nmt.serve.problems import ProblemError
+from nmt.serve.protocols.names import language_name
+from nmt.serve.service import Service
+
+NO_LIMIT: Final = 1 << 40  # characters of a month
+REFUSED_FIELDS: Final = ("tag_handling", "glossary_id", "style_id")  # fields that would change the translation
+
+
+def _shape(status: int, message: str) -> dict[str, str]:
+    return {"message": message}
+
+
+def routes(service: Service) -> list[Route]:
+    """/v2/translate, /v2/languages and /v2/usage."""
+
+    async def translate(_: Call, fields: Fields) -> dict[str, Any]:
+        texts = fields.get("text")
+        texts = texts if isinstance(texts, list) else [texts]
+        if not texts or not all(isinstance(text, str) for text in texts):
+            raise ProblemError(400, "Value for 'text' not supported.")
+        for name in REFUSED_FIELDS:
+            if fields.get(name):
+                raise ProblemError(400, f"Value for '{name}' not supported.")
+        target, source = (_code(fields.get(name)) for name in ("target_lang", "source_lang"))
+        if target is None:
+            raise ProblemError(400, "Value for 'target_lang' not supported.")
+        sources = [source or service.detect(text)[0] for text in texts]
+        model = service.models.find(None, sources[0], target)
+        translated = await service.translated(model, texts)
+        rows = [
+            {"detected_source_language": language.upper(), "text": translation, "billed_characters": len(text)}
+            for language, text, translation in zip(sources, texts, translated, strict=True)
+        ]
+        return {"translations": rows}
+
+    async def languages(_: Call, fields: Fields) -> list[dict[str, Any]]:
+        targets = known_languages(service.models)
+        codes = dict.fromkeys(code for of_source in targets.values() for code in of_source)
+        if fields.get("type", "source") == "source":
+            return [{"language": code.upper(), "name": language_name(code)} for code in targets]
+        return [{"language": code.upper(), "name": language_name(code), "supports_formality": False} for code in codes]
+
+    async def usage(_: Call, __: Fields) -> dict[str, int]:
+        return {"character_count": service.characters, "character_limit": NO_LIMIT}
+
+    endpoint = service.answerer.endpoint
+    both = ["GET", "POST"]
+    return [
+        Route("/v2/translate", endpoint("deepl", translate, _shape), methods=both),
+        Route("/v2/languages", endpoint("deepl", languages, _shape), methods=both),
+        Route("/v2/usage", endpoint("deepl", usage, _shape), methods=both),
+    ]
+
+
+def _code(language: object) -> str | None:
+    """A language as our models have it: `EN-US` is `en`."""
+    if language is None or language == "":
+        return None
+    if not isinstance(language, str):
+        raise ProblemError(400, "Value for 'target_lang' not supported.")
+    return language.lower().partition("-")[0]

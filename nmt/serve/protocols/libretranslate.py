@@ -1,0 +1,91 @@
+"""LibreTranslate's protocol (https://libretranslate.com/docs): fields in the URL, a form or JSON."""
+
+from typing import Any, Final
+
+from starlette.routing import Route
+
+from nmt.serve.calls import Call, Fields
+from nmt.serve.models import Details, known_languages
+from nmt.serve.problems import ProblemError
+from nmt.serve.protocols.names import language_name
+from nmt.serve.service import Service
+
+MAX_LISTED_ALTERNATIVES: Final = 20
+PERCENT: Final = 100
+
+
+def _shape(status: int, message: str) -> dict[str, str]:
+    return {"error": message}
+
+
+def routes(service: Service) -> list[Route]:
+    """/translate, /detect and /languages."""
+
+    async def translate(_: Call, fields: Fields) -> dict[str, Any]:
+        texts, is_list = _texts(fields)
+        source, target = (_text(fields, name) for name in ("source", "target"))
+        if (form := fields.get("format", "text")) != "text":
+            raise ProblemError(400, f"format is {form!r}; only 'text' is translated")
+        detected = [service.detect(text) for text in texts] if source == "auto" else []
+        model = service.models.find(None, detected[0][0] if detected else source, target)
+        count = _alternatives(fields)
+        lines = await service.translate_texts(model, texts, Details(scores=count > 0))
+        whole = ["\n".join(map(service.text_of, of_text)) for of_text in lines]
+        answer: dict[str, Any] = {"translatedText": whole if is_list else whole[0]}
+        if detected:
+            found = [{"language": language, "confidence": PERCENT * sure} for language, sure in detected]
+            answer["detectedLanguage"] = found if is_list else found[0]
+        if count:
+            others = [
+                ["\n".join(service.text_of(line, number) for line in of_text) for number in range(1, count + 1)]
+                for of_text in lines
+            ]
+            others = [
+                list(dict.fromkeys(text for text in of if text != best)) for of, best in zip(others, whole, strict=True)
+            ]
+            answer["alternatives"] = others if is_list else others[0]
+        return answer
+
+    async def detect(_: Call, fields: Fields) -> list[dict[str, Any]]:
+        language, sure = service.detect(_texts(fields)[0][0])
+        return [{"language": language, "confidence": PERCENT * sure}]
+
+    async def languages(_: Call, __: Fields) -> list[dict[str, Any]]:
+        targets = known_languages(service.models)
+        all_codes = dict.fromkeys([*targets, *(code for of_source in targets.values() for code in of_source)])
+        return [{"code": code, "name": language_name(code), "targets": targets.get(code, [])} for code in all_codes]
+
+    endpoint = service.answerer.endpoint
+    both = ["GET", "POST"]
+    return [
+        Route("/translate", endpoint("libretranslate", translate, _shape), methods=both),
+        Route("/detect", endpoint("libretranslate", detect, _shape), methods=both),
+        Route("/languages", endpoint("libretranslate", languages, _shape, is_open=True), methods=both),
+    ]
+
+
+def _texts(fields: Fields) -> tuple[list[str], bool]:
+    """The texts of `q`, and whether they came as a list."""
+    given = fields.get("q")
+    all_given = given if isinstance(given, list) else [given]
+    texts = [text for text in all_given if isinstance(text, str)]
+    if not texts or len(texts) < len(all_given):
+        raise ProblemError(400, "invalid request: q must be a text or a list of texts")
+    return texts, isinstance(given, list)
+
+
+def _text(fields: Fields, name: str) -> str:
+    if not isinstance(value := fields.get(name), str) or not value:
+        raise ProblemError(400, f"invalid request: missing {name} parameter")
+    return value
+
+
+def _alternatives(fields: Fields) -> int:
+    given = fields.get("alternatives", 0)
+    try:
+        count = int(given)
+    except (TypeError, ValueError):
+        count = -1
+    if not 0 <= count <= MAX_LISTED_ALTERNATIVES:
+        raise ProblemError(400, f"alternatives is {given!r}; must be from 0 to {MAX_LISTED_ALTERNATIVES}")
+    return count

@@ -1,0 +1,101 @@
+"""A server that runs until a signal ends it: sockets, signals, and the last answers."""
+
+import asyncio
+import signal
+import socket
+from functools import partial
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from nmt.errors import ResourceError
+from nmt.log import log
+from nmt.options import Part
+from nmt.serve.app import application
+from nmt.serve.metrics import Metrics
+from nmt.serve.models import Models
+from nmt.serve.options import ServeOptions
+from nmt.serve.service import Service
+
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+LAST_SECONDS = 10  # that requests get to end
+BACKLOG = 2048
+IDLE_SECONDS = 15.0  # of a connection
+
+
+class Connection(H11Protocol):
+    """A connection that is closed when it has asked nothing for some time, also in the middle of a header."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._last: object = None
+        self.loop.call_later(IDLE_SECONDS, self._look)
+
+    def _look(self) -> None:
+        if self.transport.is_closing():
+            return
+        is_answered = self.cycle is None or self.cycle.response_complete
+        if is_answered and self.cycle is self._last:
+            self.transport.close()
+            return
+        self._last = self.cycle
+        self.loop.call_later(IDLE_SECONDS, self._look)
+
+
+def run_server(options: ServeOptions, part: Part) -> int:
+    """Serve until a signal, and return its number. part: the search
+
+    Raises ResourceError for an address that is taken, UserError for options and models.
+    """
+    models = Models(options, part)
+    service = Service(options, models, Metrics())
+    with _listening(options) as listener:
+        host, port = listener.getsockname()[:2]
+        log.info(f"listening at http://{f'[{host}]' if ':' in host else host}:{port}")
+        return asyncio.run(_run(service, listener))
+
+
+def _listening(options: ServeOptions) -> socket.socket:
+    try:
+        [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
+            options.host, options.port, type=socket.SOCK_STREAM
+        )
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        reason = error.strerror or error
+        raise ResourceError(f"--host {options.host} --port {options.port}: cannot listen there: {reason}") from None
+    return listener
+
+
+async def _run(service: Service, listener: socket.socket) -> int:
+    config = uvicorn.Config(
+        application(service),
+        http=Connection,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=service.options.max_connections,
+        timeout_graceful_shutdown=LAST_SECONDS,
+        timeout_keep_alive=round(IDLE_SECONDS),
+        ws_max_size=round(service.options.max_body * (1 << 20)),
+    )
+    server, received, loop = uvicorn.Server(config), [], asyncio.get_running_loop()
+    reloads: set[asyncio.Task[None]] = set()
+
+    def end(number: signal.Signals) -> None:
+        received.append(number)
+        server.should_exit, server.force_exit = True, len(received) > 1
+
+    def reload() -> None:
+        task = asyncio.ensure_future(service.models.reload())
+        reloads.add(task)
+        task.add_done_callback(reloads.discard)
+
+    for number in ENDING_SIGNALS:
+        loop.add_signal_handler(number, partial(end, number))
+    loop.add_signal_handler(signal.SIGHUP, reload)
+    await server._serve([listener])  # `serve` would put its own handlers of signals in place of ours
+    return received[0] if received else 0

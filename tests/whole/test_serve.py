@@ -1,0 +1,408 @@
+"""`nmt serve` as a program that clients talk to: protocols, limits, faults, signals."""
+
+import base64
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+from conftest import ENVIRONMENT, NMT, WORDS, small_model
+
+LINES = [" ".join(WORDS[i % len(WORDS)] for i in range(start, start + 2 + start % 4)) for start in range(12)]
+
+
+def wait_until(condition) -> None:
+    for _ in range(600):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError("never")
+
+
+class Server:
+    """A server in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen, log: Path, port: int) -> None:
+        self.process, self.log, self.port = process, log, port
+
+    def ask(self, method: str, path: str, body: bytes | dict | None = None, **headers: str) -> tuple[int, object, dict]:
+        """(status, content, headers); the content as JSON if it is."""
+        if isinstance(body, dict):
+            body, headers = json.dumps(body).encode(), {"content-type": "application/json", **headers}
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+        answer = connection.getresponse()
+        content = answer.read()
+        connection.close()
+        found = {name.lower(): value for name, value in answer.getheaders()}
+        is_json = found.get("content-type", "").startswith("application/json")
+        return answer.status, json.loads(content) if is_json else content, found
+
+    def translate(self, **fields: object) -> object:
+        status, content, _ = self.ask("POST", "/v1/translate", fields)
+        assert status == 200, content
+        return content
+
+
+@contextmanager
+def serving(folder: Path, *flags: object) -> Iterator[Server]:
+    log = folder / "server.log"
+    with log.open("wb") as file:
+        command = [*NMT, "serve", "--port=0", "--threads=1", "--engine=own", *map(str, flags)]
+        process = subprocess.Popen(command, stderr=file, stdout=file, env=ENVIRONMENT)
+    try:
+        wait_until(lambda: b"listening at" in log.read_bytes() or process.poll() is not None)
+        assert process.poll() is None, log.read_text()
+        yield Server(process, log, int(re.search(r"listening at http://127.0.0.1:(\d+)", log.read_text())[1]))
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("serve")
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return small_model(folder / "m", d_model=16, d_ff=32, heads=2, encoder_layers=1, decoder_layers=1)
+
+
+@pytest.fixture(scope="module")
+def server(folder, model):
+    with serving(folder, "--model", model, "--max-body=0.05", "--max-characters=2000", "--max-texts=50") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def expected(model, folder):
+    """The translation of each of LINES by `nmt translate`."""
+    done = subprocess.run(
+        [*NMT, "translate", "--model", model, "--engine=own"],
+        input="".join(f"{line}\n" for line in LINES).encode(),
+        capture_output=True,
+        env=ENVIRONMENT,
+        check=True,
+    )
+    return dict(zip(LINES, done.stdout.decode().splitlines(), strict=True))
+
+
+def test_translations_are_those_of_nmt_translate(server, expected):
+    rows = server.translate(text=LINES)["translations"]
+    assert [row["translation"] for row in rows] == list(expected.values())
+    assert server.translate(text=LINES[0])["translations"] == rows[:1]
+
+
+def test_our_own_protocol_gives_all_that_a_search_knows(server, expected):
+    [row] = server.translate(text=LINES[3], n_best=3, alignment=True, word_scores=True)["translations"]
+    assert len(row["candidates"]) == 3 and row["candidates"][0]["text"] == row["translation"] == expected[LINES[3]]
+    best = row["candidates"][0]
+    assert sum(best["word_scores"]) == pytest.approx(best["log_prob"], abs=1e-4)
+    assert all(len(weights) == len(LINES[3].split()) for weights in best["alignment"])
+    assert len(best["alignment"]) == len(best["text"].split())
+    word = WORDS[-1]
+    [row] = server.translate(text={"text": LINES[3], "prefix": word})["translations"]
+    assert row["translation"].split()[0] == word
+    [row] = server.translate(text={"text": LINES[3], "phrases": [word]})["translations"]
+    assert word in row["translation"].split()
+    [row] = server.translate(text={"text": LINES[3], "avoid": [best["text"].split()[0]]})["translations"]
+    assert best["text"].split()[0] not in row["translation"].split()
+    [unknown, blank] = server.translate(text=["zzz", " "])["translations"]
+    assert "lacks 1 of its 1 tokens" in unknown["warnings"][0] and blank == {"translation": ""}
+
+
+def test_libretranslate_takes_the_url_a_form_and_json(server, expected):
+    line = LINES[4]
+    fields = {"q": line, "source": "en", "target": "en"}
+    form = urlencode(fields).encode()
+    boundary = "".join(
+        f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n' for name, value in fields.items()
+    )
+    answers = [
+        server.ask("GET", f"/translate?{urlencode(fields)}"),
+        server.ask("POST", "/translate", form, content_type="application/x-www-form-urlencoded"),
+        server.ask(
+            "POST", "/translate", f"{boundary}--x--\r\n".encode(), content_type="multipart/form-data; boundary=x"
+        ),
+        server.ask("POST", "/translate", fields),
+    ]
+    for status, content, _ in answers:
+        assert (status, content) == (200, {"translatedText": expected[line]})
+    _, several, _ = server.ask("POST", "/translate", fields | {"q": LINES[:3], "source": "auto", "alternatives": 2})
+    assert several["translatedText"] == [expected[text] for text in LINES[:3]]
+    assert several["detectedLanguage"][0]["language"] == "en" and all(several["alternatives"])
+    _, content, _ = server.ask("POST", "/translate", fields | {"q": f"{line}\n\n  \n{LINES[1]}\n"})
+    assert content["translatedText"] == f"{expected[line]}\n\n\n{expected[LINES[1]]}\n"
+    assert server.ask("GET", "/languages")[1] == [{"code": "en", "name": "English", "targets": ["en"]}]
+    assert server.ask("POST", "/detect", {"q": "the man is in the house"})[1][0]["language"] == "en"
+
+
+def test_deepl_and_openai_are_answered_in_their_own_form(server, expected):
+    _, content, _ = server.ask("POST", "/v2/translate", {"text": LINES[:2], "target_lang": "EN-US"})
+    assert [row["text"] for row in content["translations"]] == [expected[line] for line in LINES[:2]]
+    assert content["translations"][0]["detected_source_language"] == "EN"
+    form = urlencode([("text", LINES[0]), ("text", LINES[1]), ("target_lang", "EN"), ("source_lang", "EN")]).encode()
+    assert server.ask("POST", "/v2/translate", form)[1]["translations"][1]["text"] == expected[LINES[1]]
+    assert server.ask("GET", "/v2/languages?type=target")[1][0]["language"] == "EN"
+    assert server.ask("GET", "/v2/usage")[1]["character_count"] > 0
+    message = {"role": "user", "content": [{"type": "text", "text": LINES[0]}]}
+    _, content, _ = server.ask("POST", "/v1/chat/completions", {"model": "en-en", "messages": [message]})
+    assert content["choices"][0]["message"]["content"] == expected[LINES[0]]
+    _, events, headers = server.ask(
+        "POST", "/v1/chat/completions", {"model": "m", "messages": [message], "stream": True, "temperature": 0}
+    )
+    chunks = [json.loads(event[6:]) for event in events.decode().split("\n\n") if event.startswith("data: {")]
+    assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == expected[LINES[0]]
+    assert headers["content-type"].startswith("text/event-stream") and events.endswith(b"data: [DONE]\n\n")
+    assert server.ask("GET", "/v1/models")[1]["data"][0]["id"] == "m"
+
+
+def raw(server: Server) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), 60)
+
+
+def web_socket(port: int, path: str = "/translate") -> socket.socket:
+    """A web socket after its handshake (RFC 6455)."""
+    connection = socket.create_connection(("127.0.0.1", port), 60)
+    key = base64.b64encode(os.urandom(16)).decode()
+    head = f"GET {path} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    connection.sendall(f"{head}Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode())
+    answer = b""
+    while b"\r\n\r\n" not in answer:
+        answer += connection.recv(1)
+    assert b"101" in answer.split(b"\r\n")[0]
+    return connection
+
+
+def send_text(connection: socket.socket, text: bytes) -> None:
+    assert len(text) < 126
+    connection.sendall(bytes([0x81, 0x80 | len(text), 0, 0, 0, 0]) + text)
+
+
+def receive_frame(connection: socket.socket) -> tuple[int, bytes]:
+    """(opcode, content)"""
+
+    def exactly(size: int) -> bytes:
+        found = b""
+        while len(found) < size:
+            part = connection.recv(size - len(found))
+            assert part
+            found += part
+        return found
+
+    first, size = exactly(2)
+    size = int.from_bytes(exactly(2)) if size == 126 else size
+    return first & 15, exactly(size)
+
+
+def test_marians_web_socket_answers_lines_with_lines(server, expected):
+    with web_socket(server.port) as connection:
+        for _ in range(2):
+            send_text(connection, f"{LINES[2]}\n\n{LINES[5]}\n".encode())
+            assert receive_frame(connection) == (1, f"{expected[LINES[2]]}\n\n{expected[LINES[5]]}\n".encode())
+    with web_socket(server.port, "/translate?model=nope") as connection:
+        opcode, content = receive_frame(connection)
+        assert opcode == 8 and b"not known" in content
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "told"),
+    [
+        ("POST", "/v1/translate", b"{", 400, "not the JSON"),
+        ("POST", "/v1/translate", b'{"text": "\xff"}', 400, "not the JSON"),
+        ("POST", "/v1/translate", b"[" * 100_0, 400, "JSON"),
+        ("POST", "/v1/translate", {"text": 5}, 400, "Expected"),
+        ("POST", "/v1/translate", {"texts": "a"}, 400, "unknown field"),
+        ("POST", "/v1/translate", {"text": "a", "n_best": 0}, 400, "from 1 to"),
+        ("POST", "/v1/translate", {"text": "a", "model": "x" * 5000}, 400, "is not known"),
+        ("POST", "/v1/translate", {"text": "a", "source": "xx"}, 400, "direction xx-* is not known"),
+        ("POST", "/v1/translate", {"text": ["a"] * 51}, 413, "51 texts, at most 50"),
+        ("POST", "/v1/translate", {"text": "a " * 2000}, 413, "4,000 characters"),
+        ("GET", "/v1/translate", None, 405, "Not Allowed"),
+        ("GET", "/nothing", None, 404, "Not Found"),
+        ("POST", "/translate", {"source": "en", "target": "en"}, 400, "q must be"),
+        ("POST", "/translate", {"q": "a", "target": "en"}, 400, "missing source"),
+        ("POST", "/translate", {"q": "a", "source": "en", "target": "xx"}, 400, "direction en-xx"),
+        ("POST", "/translate", {"q": "a", "source": "en", "target": "en", "format": "html"}, 400, "only 'text'"),
+        ("POST", "/translate", {"q": "a", "source": "en", "target": "en", "alternatives": "x"}, 400, "from 0"),
+        ("POST", "/translate", b"q=%ff&source=en&target=en", 400, "not a form"),
+        ("POST", "/v2/translate", {"text": [5], "target_lang": "EN"}, 400, "'text' not supported"),
+        ("POST", "/v2/translate", {"text": ["a"]}, 400, "'target_lang'"),
+        ("POST", "/v2/translate", {"text": ["a"], "target_lang": "EN", "tag_handling": "xml"}, 400, "'tag_handling'"),
+        ("POST", "/v1/chat/completions", {"model": "nope", "messages": []}, 400, "has none of the user"),
+        ("POST", "/v1/chat/completions", {"messages": []}, 400, "`model`"),
+    ],
+)
+def test_bad_requests_get_the_error_of_their_protocol(server, method, path, body, status, told):
+    found, content, headers = server.ask(method, path, body)
+    assert found == status and told in json.dumps(content), content
+    assert path in ("/nothing",) or found == 405 or headers["x-request-id"]
+    if path.startswith("/v2"):
+        assert set(content) == {"message"}
+    elif path == "/translate":
+        assert set(content) == {"error"} and isinstance(content["error"], str)
+    else:
+        assert isinstance(content["error"]["message"], str)
+
+
+def test_a_form_of_parts_that_is_broken_is_an_error(server):
+    status, content, _ = server.ask(
+        "POST", "/translate", b"--x\r\nnonsense", content_type="multipart/form-data; boundary=x"
+    )
+    assert status == 400 and content["error"]
+    assert server.ask("POST", "/translate", b"x", content_type="multipart/form-data")[0] == 400
+
+
+def test_bodies_without_end_and_broken_chunks_are_cut_off(server, expected):
+    assert server.ask("POST", "/v1/translate", b"x" * 60_000)[0] == 413
+    chunked = b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with raw(server) as connection, suppress(OSError):
+        connection.sendall(chunked)
+        for _ in range(1000):
+            connection.sendall(b"1000\r\n" + b"x" * 4096 + b"\r\n")
+    wait_until(lambda: server.log.read_text().count("POST /v1/translate 413") >= 2)
+    for garbage in (b"\x00\x01\x02\r\n\r\n", b"POST / HTTP/9.9\r\n\r\n", b"5\r\n"):
+        with raw(server) as connection:
+            connection.sendall(garbage)
+    with raw(server) as connection:
+        connection.sendall(chunked + b"ZZ\r\n")
+        assert b"400" in connection.recv(4096)
+    assert server.translate(text=LINES[0])["translations"][0]["translation"] == expected[LINES[0]]
+
+
+def test_many_clients_each_get_their_own_answers(server, expected):
+    failures = []
+
+    def client(number: int) -> None:
+        for i in range(8):
+            line = LINES[(number * 5 + i) % len(LINES)]
+            found = server.translate(text=line)["translations"][0]["translation"]
+            if found != expected[line]:
+                failures.append((line, found))
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_slow_connections_do_not_hold_up_others(server, expected):
+    with ExitStack() as stack:
+        for _ in range(100):
+            connection = stack.enter_context(raw(server))
+            connection.sendall(b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        for line in LINES[:3]:
+            assert server.translate(text=line)["translations"][0]["translation"] == expected[line]
+    wait_until(lambda: server.log.read_text().count(" 499 ") >= 100)
+
+
+def test_counts_request_numbers_and_the_log_are_kept_without_texts(server):
+    _, _, headers = server.ask("POST", "/v1/translate", {"text": LINES[0]}, x_request_id="my-number")
+    assert headers["x-request-id"] == "my-number"
+    log = server.log.read_text()
+    assert re.search(r"127\.0\.0\.1 my-number POST /v1/translate 200 \d+ ms", log) and LINES[0] not in log
+    _, metrics, _ = server.ask("GET", "/metrics")
+    assert re.search(rb'nmt_requests_total\{protocol="nmt",status="200"\} [1-9]', metrics)
+    assert b'nmt_model_loaded{model="m"} 1.0' in metrics and b'nmt_waiting_lines{model="m"} 0.0' in metrics
+
+
+# Keys, models, signals
+
+
+def test_keys_and_rates_are_kept(folder, model, tmp_path):
+    (tmp_path / "keys").write_text("# of the team\nsecret\n\nother\n")
+    with serving(tmp_path, "--model", model, "--keys", tmp_path / "keys", "--requests-per-minute=3") as server:
+        body = {"text": LINES[0]}
+        assert server.ask("POST", "/v1/translate", body)[0] == 403
+        assert server.ask("POST", "/v1/translate", body, authorization="Bearer wrong")[0] == 403
+        ways = [({}, {"authorization": "Bearer secret"}), ({}, {"x_api_key": "secret"}), ({"api_key": "secret"}, {})]
+        for fields, headers in ways:
+            assert server.ask("POST", "/v1/translate", body | fields, **headers)[0] == 200
+        status, content, headers = server.ask("POST", "/v1/translate", body, x_api_key="secret")
+        assert status == 429 and 1 <= int(headers["retry-after"]) <= 60 and "too many" in content["error"]["message"]
+        assert (
+            server.ask(
+                "POST", "/v2/translate", {"text": "a", "target_lang": "EN"}, authorization="DeepL-Auth-Key other"
+            )[0]
+            == 200
+        )
+        assert server.ask("GET", "/health")[1] == {"status": "ok"}
+        assert "secret" not in server.log.read_text()
+
+
+def test_models_are_loaded_on_demand_and_unloaded_for_others_and_read_again(folder, model, tmp_path):
+    other = small_model(tmp_path / "other", d_model=16, d_ff=32, heads=2, encoder_layers=1, decoder_layers=1)
+    names = ["--model", model, "--model", f"second={other}"]
+    with serving(tmp_path, *names, "--max-memory=0.01", "--cors", "http://page.example") as server:
+
+        def loaded() -> list[bool]:
+            return [row["loaded"] for row in server.ask("GET", "/v1/directions")[1]["directions"]]
+
+        assert loaded() == [False, False]
+        before = server.translate(text=LINES[0])["translations"]
+        assert loaded() == [True, False]
+        server.translate(text=LINES[0], model="second")
+        assert loaded() == [False, True] and "unloaded, to make room for second" in server.log.read_text()
+        shutil.rmtree(other)
+        shutil.copytree(model, other)
+        (other / "model.safetensors").write_bytes(b"damaged")
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "the old one goes on" in server.log.read_text())
+        server.translate(text=LINES[0], model="second")
+        shutil.copy(model / "model.safetensors", other)
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: server.log.read_text().count("second: loaded") == 2)
+        assert server.translate(text=LINES[0], model="second")["translations"] == before
+        (model / "model.safetensors").rename(tmp_path / "away")
+        status, content, headers = server.ask("POST", "/v1/translate", {"text": "a", "model": "m"})
+        (tmp_path / "away").rename(model / "model.safetensors")
+        assert status == 503 and "cannot be loaded" in content["error"]["message"] and headers["retry-after"]
+        assert (
+            server.ask("OPTIONS", "/v1/translate", origin="http://page.example", access_control_request_method="POST")[
+                2
+            ]["access-control-allow-origin"]
+            == "http://page.example"
+        )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_server_after_what_it_has_begun(number, folder, model, tmp_path):
+    with serving(tmp_path, "--model", model) as server:
+        server.translate(text="a")
+        answers: list[object] = []
+        client = threading.Thread(target=lambda: answers.append(server.translate(text=LINES)))
+        client.start()
+        time.sleep(0.05)
+        server.process.send_signal(number)
+        client.join()
+        assert server.process.wait(20) == 128 + number
+        assert len(answers[0]["translations"]) == len(LINES) and "Traceback" not in server.log.read_text()
+
+
+def test_what_cannot_be_served_is_told_at_once(model, nmt, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        result = nmt("serve", "--model", model, "--port", taken.getsockname()[1])
+    assert result.returncode == 5 and b"cannot listen there: Address already in use" in result.stderr
+    assert nmt("serve", "--model", tmp_path / "none", "--port=0").returncode in (2, 4, 5)
+    result = nmt("serve", "--model", model, "--model", model, "--port=0")
+    assert result.returncode == 2 and b"another model has this name" in result.stderr
+    (tmp_path / "keys").write_text("# none\n")
+    assert nmt("serve", "--model", model, "--port=0", "--keys", tmp_path / "keys").returncode == 2
+    assert nmt("serve", "--model", model, "--port=0", "--host=nowhere.invalid").returncode == 5
