@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from nmt.serve.models import Models
-from nmt.serve.protocols import deepl, libretranslate, marian, openai, own
+from nmt.serve.protocols import deepl, libretranslate, marian, openai, own, page
 from nmt.serve.service import PLAIN, Service
 
-PROTOCOLS = (own, libretranslate, deepl, openai, marian)
+PROTOCOLS = (own, libretranslate, deepl, openai, marian, page)
 
 
 def application(service: Service) -> Starlette:

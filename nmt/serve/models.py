@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 LOADER: Final = "loader"  # name of threads that load and close models
 PHRASES_DECODER: Final = "constrained-beam"
 GIB: Final = 1 << 30
-LOAD_SECONDS: Final = 10  # after which to ask again for a model that cannot be loaded
+LOAD_SECONDS: Final = 10  # after which a model that could not be loaded is tried again
 
 
 class Details(NamedTuple):
@@ -60,7 +60,8 @@ class ServedModel:
         self.source_lang, self.target_lang = pipeline.source_lang, pipeline.target_lang
         self.last_used = 0.0
         self._schedulers: dict[Details, Scheduler] = {}
-        self._loading = asyncio.Lock()
+        self._loads: dict[Details, asyncio.Task[Scheduler]] = {}
+        self._changing = asyncio.Lock()
 
     @property
     def is_loaded(self) -> bool:
@@ -71,13 +72,31 @@ class ServedModel:
         return sum(scheduler.waiting_lines for scheduler in self._schedulers.values())
 
     async def load(self, details: Details) -> Scheduler:
-        """The queue for these details; the model is opened for it first if it is not yet. Raises UserError."""
+        """The queue for these details; the model is opened for it first if it is not yet.
+
+        Opening goes on when the client that asked goes away. After a failure the next attempt waits for LOAD_SECONDS.
+        Raises UserError, OSError and MemoryError.
+        """
         self.last_used = time.monotonic()
-        if (scheduler := self._schedulers.get(details)) is None:
-            async with self._loading:
-                if (scheduler := self._schedulers.get(details)) is None:
-                    scheduler = self._schedulers[details] = await in_thread(partial(self._open, details))
+        if (scheduler := self._schedulers.get(details)) is not None:
+            return scheduler
+        if details not in self._loads:
+            task = self._loads[details] = asyncio.ensure_future(self._load(details))
+            task.add_done_callback(partial(self._end_load, details))
+        return await asyncio.shield(self._loads[details])
+
+    async def _load(self, details: Details) -> Scheduler:
+        async with self._changing:
+            scheduler = self._schedulers[details] = await in_thread(partial(self._open, details))
         return scheduler
+
+    def _end_load(self, details: Details, task: "asyncio.Task[Scheduler]") -> None:
+        """Forget a load: at once, or after a failure later, which is told until then."""
+        has_failed = not task.cancelled() and task.exception() is not None
+        if has_failed:
+            asyncio.get_running_loop().call_later(LOAD_SECONDS, self._loads.pop, details, None)
+        else:
+            self._loads.pop(details, None)
 
     def _open(self, details: Details) -> Scheduler:
         options, part = self.options.of_translators, self.part
@@ -100,7 +119,7 @@ class ServedModel:
 
     async def reload(self) -> None:
         """Open the model again for all details; the old ones translate until then, and stay where the new ones fail."""
-        async with self._loading:
+        async with self._changing:
             for details, old in list(self._schedulers.items()):
                 try:
                     self._schedulers[details] = await in_thread(partial(self._open, details))

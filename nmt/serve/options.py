@@ -36,6 +36,7 @@ class ServeOptions:
     requests_per_minute: int = opt(0, "of a key, or of an address without one; 0 is any number", minimum=0)
     keys: str | None = opt(None, "file of keys, one a line, of which each request must have one")
     cors: tuple[str, ...] = opt((), "origins of web pages that may ask, or *")
+    page: bool = opt(True, "a page for people at /")
     access_log: bool = opt(True, "write a line a request to stderr, without its texts")
     engine: Literal["auto", "own", "ctranslate2"] = opt("auto", "see `nmt translate`")
     precision: Literal["fp32", "bf16", "int8"] = opt("fp32", "see `nmt translate`")

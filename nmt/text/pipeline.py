@@ -158,12 +158,13 @@ class Side:
     def word_of_tokens(self, tokens: Sequence[int]) -> list[int]:
         """The number of the word that each token belongs to: words are divided by the spaces that tokens bring."""
         texts = list(map(self.surface, tokens))
-        begins = (after.startswith(" ") or before.endswith(" ") for before, after in pairwise(texts))
+        # A space alone is the beginning of the word whose first character is the next token.
+        begins = (after.startswith(" ") or (before.endswith(" ") and before != " ") for before, after in pairwise(texts))
         return list(accumulate(begins, initial=0))[: len(texts)]
 
     def words(self, prepared: str) -> list[str]:
         """The words between spaces of a text that the TextPreparer gave, as `word_of_tokens` numbers them."""
-        if isinstance(self.vocabulary, SentencepieceVocabulary):  # which takes this character for a space
+        if VOCABULARIES[self.settings.subword] is SentencepieceVocabulary:  # which takes this character for a space
             prepared = prepared.replace(SPACE_MARK, " ")
         return [word for word in prepared.split(" ") if word]
 

@@ -395,7 +395,7 @@ def test_a_tokenizer_that_this_nmt_does_not_have_is_named():
     side = Side(SideSettings("en", "nfkc", False, False, "moses", "none"), words)
     files = Pipeline(side, side, joint=True).files()
     files["pipeline.json"] = files["pipeline.json"].replace(b"moses", b"joiner")
-    known = r"tokenizer 'joiner' is not in this nmt \(known: none, moses\)"
+    known = r"tokenizer 'joiner' is not in this nmt \(known: none, moses, moses-aggressive\)"
     with pytest.raises(ArtefactError, match=known):
         Pipeline.from_files(files.__getitem__, "model/pipeline")
     with pytest.raises(ArtefactError, match="not a text pipeline"):

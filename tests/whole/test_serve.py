@@ -1,7 +1,6 @@
 """`nmt serve` as a program that clients talk to: protocols, limits, faults, signals."""
 
 import base64
-import http.client
 import json
 import os
 import re
@@ -11,63 +10,14 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
+from contextlib import ExitStack, suppress
 from urllib.parse import urlencode
 
 import pytest
 from conftest import ENVIRONMENT, NMT, WORDS, small_model
+from servers import Server, serving, wait_until
 
 LINES = [" ".join(WORDS[i % len(WORDS)] for i in range(start, start + 2 + start % 4)) for start in range(12)]
-
-
-def wait_until(condition) -> None:
-    for _ in range(600):
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError("never")
-
-
-class Server:
-    """A server in a process of its own."""
-
-    def __init__(self, process: subprocess.Popen, log: Path, port: int) -> None:
-        self.process, self.log, self.port = process, log, port
-
-    def ask(self, method: str, path: str, body: bytes | dict | None = None, **headers: str) -> tuple[int, object, dict]:
-        """(status, content, headers); the content as JSON if it is."""
-        if isinstance(body, dict):
-            body, headers = json.dumps(body).encode(), {"content-type": "application/json", **headers}
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
-        answer = connection.getresponse()
-        content = answer.read()
-        connection.close()
-        found = {name.lower(): value for name, value in answer.getheaders()}
-        is_json = found.get("content-type", "").startswith("application/json")
-        return answer.status, json.loads(content) if is_json else content, found
-
-    def translate(self, **fields: object) -> object:
-        status, content, _ = self.ask("POST", "/v1/translate", fields)
-        assert status == 200, content
-        return content
-
-
-@contextmanager
-def serving(folder: Path, *flags: object) -> Iterator[Server]:
-    log = folder / "server.log"
-    with log.open("wb") as file:
-        command = [*NMT, "serve", "--port=0", "--threads=1", "--engine=own", *map(str, flags)]
-        process = subprocess.Popen(command, stderr=file, stdout=file, env=ENVIRONMENT)
-    try:
-        wait_until(lambda: b"listening at" in log.read_bytes() or process.poll() is not None)
-        assert process.poll() is None, log.read_text()
-        yield Server(process, log, int(re.search(r"listening at http://127.0.0.1:(\d+)", log.read_text())[1]))
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -215,6 +165,22 @@ def test_marians_web_socket_answers_lines_with_lines(server, expected):
     with web_socket(server.port, "/translate?model=nope") as connection:
         opcode, content = receive_frame(connection)
         assert opcode == 8 and b"not known" in content
+
+
+def test_the_page_is_whole_and_fetches_nothing_from_elsewhere(server):
+    contents = {}
+    for path, kind in (("/", "text/html"), ("/page.css", "text/css"), ("/page.js", "text/javascript")):
+        status, content, headers = server.ask("GET", path)
+        assert status == 200 and headers["content-type"].startswith(kind)
+        assert headers["content-security-policy"].startswith("default-src 'self'")
+        contents[path] = content.decode()
+    assert not any(re.search(r"https?://|//[a-z]+\.", text) for text in contents.values())
+    ids = set(re.findall(r'\bid="([\w-]+)"', contents["/"]))
+    assert set(re.findall(r'byId\("([\w-]+)"\)', contents["/page.js"])) <= ids
+    node = shutil.which("node")
+    if node:
+        checked = subprocess.run([node, "--check", "-"], input=contents["/page.js"].encode(), capture_output=True)
+        assert checked.returncode == 0, checked.stderr
 
 
 # Bad input

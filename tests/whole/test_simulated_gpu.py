@@ -70,6 +70,7 @@ def simulation(ranks):
         lines = [process.stdout.readline() for process in processes]
         for limit in limits:
             limit.cancel()
+        assert all(lines), f"a process ended: {[process.wait(30) for process in processes]}"
         results = [json.loads(line) for line in lines]
         assert {result["code"] for result in results} == {results[0]["code"]}, [result["err"] for result in results]
         return SimpleNamespace(**results[0])

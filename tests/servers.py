@@ -1,0 +1,64 @@
+"""A server of translations in a process of its own, for tests."""
+
+import http.client
+import json
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+
+from conftest import ENVIRONMENT, NMT
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    for _ in range(600):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError("never")
+
+
+class Server:
+    """A server in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen, log: Path, port: int) -> None:
+        self.process, self.log, self.port = process, log, port
+
+    def ask(self, method: str, path: str, body: bytes | dict | None = None, **headers: str) -> tuple[int, object, dict]:
+        """(status, content, headers); the content as JSON if it is."""
+        if isinstance(body, dict):
+            body, headers = json.dumps(body).encode(), {"content-type": "application/json", **headers}
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+        answer = connection.getresponse()
+        content = answer.read()
+        connection.close()
+        found = {name.lower(): value for name, value in answer.getheaders()}
+        is_json = found.get("content-type", "").startswith("application/json")
+        return answer.status, json.loads(content) if is_json else content, found
+
+    def translate(self, **fields: object) -> object:
+        status, content, _ = self.ask("POST", "/v1/translate", fields)
+        assert status == 200, content
+        return content
+
+
+@contextmanager
+def serving(
+    folder: Path, *flags: object, engine: str = "own", environment: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Server]:
+    """A server that is killed at the end. folder: of its log; environment: further variables"""
+    log = folder / "server.log"
+    with log.open("wb") as file:
+        command = [*NMT, "serve", "--port=0", "--threads=1", f"--engine={engine}", *map(str, flags)]
+        process = subprocess.Popen(command, stderr=file, stdout=file, env={**ENVIRONMENT, **environment})
+    try:
+        wait_until(lambda: b"listening at" in log.read_bytes() or process.poll() is not None)
+        assert process.poll() is None, log.read_text()
+        yield Server(process, log, int(re.search(r"listening at http://127.0.0.1:(\d+)", log.read_text())[1]))
+    finally:
+        process.kill()
+        process.wait()
