@@ -59,6 +59,8 @@ class Call:
 
     async def fields(self) -> Fields:
         """The parameters of the URL and of the body, which is JSON or a form; one that comes several times is a list."""
+        if not self.body:
+            return _joined(self.query)
         if self.content_type == "multipart/form-data":
             pairs = await self._multipart()
         elif self.content_type == "application/json" or self.body[:1] == b"{":

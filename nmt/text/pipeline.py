@@ -159,7 +159,9 @@ class Side:
         """The number of the word that each token belongs to: words are divided by the spaces that tokens bring."""
         texts = list(map(self.surface, tokens))
         # A space alone is the beginning of the word whose first character is the next token.
-        begins = (after.startswith(" ") or (before.endswith(" ") and before != " ") for before, after in pairwise(texts))
+        begins = (
+            after.startswith(" ") or (before.endswith(" ") and before != " ") for before, after in pairwise(texts)
+        )
         return list(accumulate(begins, initial=0))[: len(texts)]
 
     def words(self, prepared: str) -> list[str]:

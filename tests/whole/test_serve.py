@@ -116,7 +116,7 @@ def test_deepl_and_openai_are_answered_in_their_own_form(server, expected):
     chunks = [json.loads(event[6:]) for event in events.decode().split("\n\n") if event.startswith("data: {")]
     assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == expected[LINES[0]]
     assert headers["content-type"].startswith("text/event-stream") and events.endswith(b"data: [DONE]\n\n")
-    assert server.ask("GET", "/v1/models")[1]["data"][0]["id"] == "m"
+    assert server.ask("GET", "/v1/models", content_type="application/json")[1]["data"][0]["id"] == "m"
 
 
 def raw(server: Server) -> socket.socket:

@@ -18,7 +18,7 @@ function element(name, text, properties = {}) {
 }
 
 async function ask(path, body, signal) {
-  const headers = { "content-type": "application/json" };
+  const headers = body ? { "content-type": "application/json" } : {};
   if (byId("key").value) headers.authorization = "Bearer " + byId("key").value;
   const options = body ? { method: "POST", body: JSON.stringify(body), headers, signal } : { headers, signal };
   const answer = await fetch(path, options);
@@ -155,6 +155,7 @@ source.addEventListener("keydown", (event) => {
 });
 byId("model").addEventListener("change", translate);
 byId("key").addEventListener("change", start);
+byId("settings").addEventListener("submit", (event) => event.preventDefault());
 byId("clear").addEventListener("click", () => {
   source.value = "";
   source.focus();
