@@ -35,7 +35,10 @@ class ExportOptions:
     ] = opt("float32", "type of the stored weights, by CTranslate2's names")
     check: str | None = opt(None, "file of source lines to translate both ways; none draws lines from the vocabulary")
     check_lines: int = opt(
-        100, "lines to translate both ways; in float32 any that differs is an error", minimum=1, maximum=1_000_000
+        100,
+        "lines to translate both ways; in float32 one of --check that differs is an error, or a tenth of drawn ones",
+        minimum=1,
+        maximum=1_000_000,
     )
     tune: tuple[str, ...] = opt(
         (), "SOURCE and REFERENCE files: take the length penalty that translates most like our search"
@@ -122,7 +125,7 @@ def _export_for_toolkit(options: ExportOptions, loaded: "LoadedModel", output: P
 def _export_ctranslate2(
     options: ExportOptions, loaded: "LoadedModel", output: Path, dev: "DevelopmentSet | None"
 ) -> None:
-    from nmt.export.comparison import invented_lines, real_lines
+    from nmt.export.comparison import MAX_DIFFERENT_SHARE, invented_lines, real_lines
     from nmt.export.ctranslate2 import export_ctranslate2
     from nmt.signals import Signals
     from nmt.text.corpus import read_lines
@@ -133,7 +136,8 @@ def _export_ctranslate2(
         lines = real_lines(loaded.pipeline, read_lines(Path(options.check)), options.check_lines, options.check)
     with Signals() as signals:
         settings = options.quantization, lines, dev, options.threads, signals.check
-        export = export_ctranslate2(loaded, output, *settings)
+        may_differ = 0 if options.check else round(MAX_DIFFERENT_SHARE * len(lines))
+        export = export_ctranslate2(loaded, output, *settings, max_different=may_differ)
     log.info(f"{output}: {options.model[0]} for CTranslate2, {options.quantization}")
     worst = max(export.agreements, key=lambda agreement: agreement.different)
     if worst.different:
@@ -161,6 +165,7 @@ def _rows(export: "CTranslate2Export") -> list[str]:
     rows = [
         f"{agreement.search}\tlines {agreement.lines}\tequal {agreement.equal}\tas good {agreement.tied}"
         f"\tdifferent {agreement.different}\ttoo long to compare {agreement.endless}"
+        f"\tcontrol symbols {agreement.control}"
         for agreement in export.agreements
     ]
     if export.tuned is not None:

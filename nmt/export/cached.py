@@ -77,7 +77,7 @@ def _export(
     from nmt.checkpoint import load_model
     from nmt.data.shortlist import Shortlist
     from nmt.device import use_threads
-    from nmt.export.comparison import invented_lines
+    from nmt.export.comparison import MAX_DIFFERENT_SHARE, invented_lines
     from nmt.export.ctranslate2 import export_ctranslate2
 
     began = time.monotonic()
@@ -87,8 +87,9 @@ def _export(
     mapping = Shortlist.load(Path(shortlist), pipeline.hash, pipeline.sizes) if shortlist is not None else None
     lines = invented_lines(pipeline, CHECKED_LINES)
     folder.parent.mkdir(parents=True, exist_ok=True)
+    settings = facts["quantization"], lines, None, threads, signals.check, mapping
     export_ctranslate2(
-        loaded, folder, facts["quantization"], lines, None, threads, signals.check, mapping, more_facts=facts
+        loaded, folder, *settings, more_facts=facts, max_different=round(MAX_DIFFERENT_SHARE * len(lines))
     )
     seconds = f"{time.monotonic() - began:.1f} s"
     log.info(

@@ -24,6 +24,8 @@ from nmt.translate.options import TranslatorOptions
 from nmt.translate.own_engine import OwnEngine
 from nmt.translate.translator import Translator
 
+MAX_NATS_FLOAT32: Final = 1e-3  # that a log-probability of a token may differ by; measured: 1e-5
+MAX_DIFFERENT_SHARE: Final = 0.1  # of invented lines, which a model may answer with anything
 TIE_TOLERANCE_NATS: Final = 1e-4  # scores that differ by less are equal to float32
 MAX_SOURCE_TOKENS: Final = 1023  # without EOS: by default CTranslate2 reads 1,024 with it
 MAX_INVENTED_TOKENS: Final = 20
@@ -41,7 +43,7 @@ TokenIds = NDArray[Any]
 
 @dataclass(frozen=True)
 class EngineComparison:
-    """How alike our search and CTranslate2's translate the same lines, by four outcomes.
+    """How alike our search and CTranslate2's translate the same lines, by five outcomes.
 
     search: "greedy" or "beam 4", without a length penalty
     lines: number of lines
@@ -49,6 +51,8 @@ class EngineComparison:
     tied: lines with other tokens that are as good by our model, to TIE_TOLERANCE_NATS
     different: lines with other tokens that are not
     endless: lines not compared, since a translation reached the limit of length, where beam searches have other rules
+    control: lines not compared, since CTranslate2 says PAD or BOS, which our search never does; for such a line
+        `nmt translate` does not use it
     example: the first line that is different, with both translations; empty without one
     """
 
@@ -58,6 +62,7 @@ class EngineComparison:
     tied: int
     different: int
     endless: int
+    control: int
     example: str
 
 
@@ -94,11 +99,13 @@ def compare_engines(
     ours = _search(loaded.model, lines, beam_size, limit, check)
     theirs = _translate(engine, list(map(np.ndarray.tolist, lines)), beam_size, 0.0, limit)
     check()
-    counts = dict.fromkeys(("equal", "tied", "different", "endless"), 0)
+    counts = dict.fromkeys(("equal", "tied", "different", "endless", "control"), 0)
     example, text = "", loaded.pipeline.target.decode
     for number, (line, own, other) in enumerate(zip(lines, ours, theirs, strict=True), 1):
         if own == other:
             outcome = "equal"
+        elif PAD in other or BOS in other:
+            outcome = "control"
         elif not greedy and max(len(own), len(other)) >= limit:
             outcome = "endless"
         else:
@@ -108,6 +115,15 @@ def compare_engines(
         counts[outcome] += 1
     search = "greedy" if greedy else f"beam {beam_size}"
     return EngineComparison(search, len(lines), **counts, example=example)
+
+
+def largest_difference(loaded: LoadedModel, engine: CTranslate2Model, lines: Sequence[TokenIds]) -> float:
+    """The largest difference of the log-probability of a token, in nats, on the lines and invented targets."""
+    generator = np.random.default_rng(2)
+    targets = [generator.integers(len(SYMBOLS), loaded.pipeline.target.size, size=len(line)) for line in lines]
+    ours = target_log_probs(loaded.model, lines, targets, TIED_BATCH_TOKENS)
+    theirs = engine.log_probs([line.tolist() for line in lines], [target.tolist() for target in targets])
+    return max(float(np.abs(np.array(own) - other).max()) for own, other in zip(ours, theirs, strict=True))
 
 
 def _translate(
@@ -141,8 +157,6 @@ def _search(
 
 def _tied(model: Model, line: TokenIds, own: list[int], other: list[int], greedy: bool) -> bool:
     """Whether two translations are equally good by the model: as a whole or, in greedy search, where they part."""
-    if PAD in other or BOS in other:  # which our search never says
-        return False
     sides = [np.array(tokens, dtype=np.int64) for tokens in (own, other)]
     ours, theirs = (target_log_probs(model, [line], [side], TIED_BATCH_TOKENS)[0] for side in sides)
     if greedy:

@@ -17,6 +17,7 @@ from nmt.data.shortlist import Shortlist
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.export.comparison import (
     DEFAULT_PENALTY,
+    MAX_NATS_FLOAT32,
     MAX_TARGET_TOKENS,
     TUNED_BEAM_SIZE,
     DevelopmentSet,
@@ -24,6 +25,7 @@ from nmt.export.comparison import (
     TokenIds,
     TunedPenalty,
     compare_engines,
+    largest_difference,
     tune_length_penalty,
 )
 from nmt.files import to_json
@@ -62,6 +64,7 @@ def export_ctranslate2(
     check: StopCheck,
     shortlist: Shortlist | None = None,
     more_facts: Mapping[str, Any] = MappingProxyType({}),
+    max_different: int = 0,
 ) -> CTranslate2Export:
     """Write a folder that CTranslate2 reads, with the model's pipeline and search, whole or not at all.
 
@@ -71,7 +74,8 @@ def export_ctranslate2(
     threads: of CTranslate2; None leaves the choice to it
     shortlist: written as the map of the vocabulary; the comparison does without it
     more_facts: for the manifest
-    Raises UserError for a model that CTranslate2 cannot run, ArtefactError if a line differs in float32.
+    max_different: lines that may differ with weights in float32
+    Raises UserError for a model that CTranslate2 cannot run, ArtefactError if it computes another model in float32.
     """
     spec = specification(loaded)
     spec.optimize(quantization)
@@ -84,9 +88,14 @@ def export_ctranslate2(
         if shortlist is not None:
             (folder / MAP_FILE).write_text(vocabulary_map(shortlist, loaded.pipeline), encoding="utf-8", newline="\n")
         engine = CTranslate2Model(folder, loaded.pipeline, "default", 1, threads or 0)
+        nats = largest_difference(loaded, engine, lines)
+        if quantization == "float32" and not nats <= MAX_NATS_FLOAT32:
+            raise ArtefactError(
+                f"{quoted(output)}: not written: CTranslate2's log-probabilities differ by {nats:.1g} nats"
+            )
         agreements = [compare_engines(loaded, engine, lines, beam_size, check) for beam_size in (1, TUNED_BEAM_SIZE)]
         for agreement in agreements if quantization == "float32" else ():
-            if agreement.different:
+            if agreement.different > max_different:
                 raise ArtefactError(
                     f"{quoted(output)}: not written: of {agreement.lines:,} lines CTranslate2 translates "
                     f"{agreement.different:,} otherwise than nmt does ({agreement.search}), first {agreement.example}"

@@ -73,6 +73,13 @@ class CTranslate2Model:
         """The best translation of each sentence, as ids without EOS; see `submit`."""
         return [self.tokens(result.result().hypotheses[0]) for result in self.submit(sources, **settings)]
 
+    def log_probs(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Nats of the tokens of each target and of EOS. sources, targets: ids without EOS"""
+        rows = [[self._pieces[token] for token in source] for source in sources]
+        names = list(self._ids)
+        results = self._translator.score_batch(rows, [[names[token] for token in target] for target in targets])
+        return [list(result.log_probs) for result in results]
+
     def tokens(self, pieces: Sequence[str]) -> list[int]:
         """The ids of target pieces."""
         return [self._ids[piece] for piece in pieces]
