@@ -20,7 +20,7 @@ from torch.distributed import DistNetworkError, TCPStore
 
 import nmt.cli.launch as launcher
 from nmt.artefact import Artefact
-from nmt.dist import LAUNCHER, World
+from nmt.dist import LAUNCHER, PARENT_SECONDS, World
 from nmt.errors import RankFailed, ResourceError
 from nmt.locks import Lock
 from nmt.signals import Signals
@@ -403,6 +403,7 @@ def test_ranks_whose_launcher_was_killed_save_and_end_even_the_stopped_leader(un
     ranks = when_held(process, tmp_path)
     os.kill(ranks[0], signal.SIGSTOP)  # it holds the lock of the run
     process.kill()
+    time.sleep(4 * PARENT_SECONDS)  # until the ranks have seen it: the other updates take less time
     (tmp_path / "go").touch()
     process.communicate(timeout=100)  # until no rank holds its stderr
     wait_for_end(ranks.values())
