@@ -45,7 +45,6 @@ class _Job:
     requests: Sequence[Request]
     answer: "asyncio.Future[list[Translation]]"
     loop: asyncio.AbstractEventLoop
-    begun: float
     translations: list[Translation | None] = field(default_factory=list)
     next: int = 0
     missing: int = 0
@@ -92,7 +91,7 @@ class Scheduler:
         Raises QueueFullError, ClosedError, and the error of a model that cannot translate.
         """
         loop = asyncio.get_running_loop()
-        job = _Job(requests, loop.create_future(), loop, time.monotonic(), [None] * len(requests), 0, len(requests))
+        job = _Job(requests, loop.create_future(), loop, [None] * len(requests), 0, len(requests))
         if not requests:
             return []
         with self._changed:
@@ -134,7 +133,7 @@ class Scheduler:
                 continue
             began = time.monotonic()
             try:
-                translations = self.translator.translate([job.requests[i] for job, i in batch], self._check)
+                translations = self.translator.translate([job.requests[i] for job, i in batch])
             except Exception as error:
                 log.error(f"a batch failed: {type(error).__name__}: {error}")
                 for job in {id(job): job for job, _ in batch}.values():
@@ -150,9 +149,6 @@ class Scheduler:
                 finished = {id(job): job for job, _ in batch if not job.missing}
             for job in finished.values():
                 job.settle(None)
-
-    def _check(self) -> None:
-        """Called while a batch is translated: nothing ends it, since other clients wait for its lines."""
 
     def _next_batch(self) -> list[tuple[_Job, int]] | None:
         """The next lines: the job and the number in it of each, none if they were given up; None when this is closed."""

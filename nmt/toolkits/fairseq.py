@@ -5,7 +5,7 @@ number 2, and layer normalisation adds 1e-5. Their sinusoids become a table of l
 """
 
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,9 +15,18 @@ from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.files import read_bytes
 from nmt.models.options import TransformerOptions
 from nmt.nn.positions import sinusoids
-from nmt.toolkits.layout import Array, Place, array_of, network_options, read_layers, reading
+from nmt.toolkits.layout import (
+    TORCH_LINEARS,
+    TORCH_NORMS,
+    Array,
+    Place,
+    array_of,
+    network_options,
+    read_layers,
+    reading,
+)
 from nmt.toolkits.pickled import TensorArrays, read_pickled
-from nmt.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, same_vocabulary
+from nmt.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, only_file, same_vocabulary
 
 FAIRSEQ_PAD, FAIRSEQ_EOS, FAIRSEQ_UNK = 1, 2, 3
 FAIRSEQ_SYMBOLS: Final = 4  # entries before those of a dictionary's file
@@ -44,23 +53,6 @@ EQUAL_ARGUMENTS: Final = {  # of encoder and decoder: ours
     "learned_pos": "",
 }
 FAIRSEQ_ACTIVATIONS: Final = {"relu": "relu", "gelu": "gelu", "swish": "swish"}
-FAIRSEQ_LINEARS: Final = {
-    "self.queries": ("self_attn", "q_proj"),
-    "self.keys": ("self_attn", "k_proj"),
-    "self.values": ("self_attn", "v_proj"),
-    "self.output": ("self_attn", "out_proj"),
-    "cross.queries": ("encoder_attn", "q_proj"),
-    "cross.keys": ("encoder_attn", "k_proj"),
-    "cross.values": ("encoder_attn", "v_proj"),
-    "cross.output": ("encoder_attn", "out_proj"),
-    "inner": ("", "fc1"),
-    "outer": ("", "fc2"),
-}
-FAIRSEQ_NORMS: Final = {
-    "self": "self_attn_layer_norm",
-    "cross": "encoder_attn_layer_norm",
-    "feed_forward": "final_layer_norm",
-}
 OUTPUTS: Final = ("decoder.output_projection.weight", "decoder.embed_out")  # the second in earlier versions
 
 
@@ -70,7 +62,7 @@ def read_fairseq(model: Path, files: TextFiles) -> ImportedModel:
     files: without vocabularies `dict.LANGUAGE.txt` beside the checkpoint; without segmenters those with a usual name there
     Raises ArtefactError for files that are damaged, UserError for a model of another kind.
     """
-    file = _checkpoint_file(model)
+    file = only_file(model, ".pt")
     content = read_pickled(file, Namespace)
     arguments, arrays = _arguments(content, file), _arrays(content, file)
     languages = files.named_languages(arguments.get("source_lang"), arguments.get("target_lang"))
@@ -91,17 +83,8 @@ def read_fairseq(model: Path, files: TextFiles) -> ImportedModel:
                 ImportedSide.of(language, ids, size, FAIRSEQ_UNK, FAIRSEQ_EOS, segmenter, files.tokenizer, path)
             )
         options = _options(arguments, same_vocabulary(*sides) and np.array_equal(tables[0], tables[1]), file)
-        weights = _weights(arrays, options, sides[0], sides[1], bool(arguments.get("encoder_learned_pos")))
+        weights = _weights(arrays, options, sides[0], sides[1], tables, bool(arguments.get("encoder_learned_pos")))
     return ImportedModel(options, weights, sides[0], sides[1], options.tie == "all", str(file))
-
-
-def _checkpoint_file(model: Path) -> Path:
-    if not model.is_dir():
-        return model
-    found = sorted(model.glob("*.pt"))
-    if len(found) != 1:
-        raise UserError(f"{quoted(model)}: holds {len(found)} checkpoints (*.pt): name one of them")
-    return found[0]
 
 
 def _arguments(content: Any, file: Path) -> dict[str, Any]:
@@ -176,24 +159,25 @@ def _weights(
     options: TransformerOptions,
     source: ImportedSide,
     target: ImportedSide,
+    tables: Sequence[Array],
     has_learned_positions: bool,
 ) -> dict[str, Array]:
     """Our weights."""
 
     def linear(place: Place) -> tuple[Array, Array]:
-        block, name = FAIRSEQ_LINEARS[place.part]
-        prefix = ".".join(filter(None, (place.side, "layers", str(place.layer), block)))
-        if f"{prefix}.{name}.weight" not in arrays and name.startswith(("q", "k", "v")):  # of earlier versions
+        path = f"{place.side}.layers.{place.layer}.{TORCH_LINEARS[place.part]}"
+        prefix, _, name = path.rpartition(".")
+        if f"{path}.weight" not in arrays and name.startswith(("q", "k", "v")):  # of earlier versions
             third = ("q_proj", "k_proj", "v_proj").index(name)
             weight, bias = (
                 array_of(arrays, f"{prefix}.in_proj_weight"),
                 array_of(arrays, f"{prefix}.in_proj_bias", dims=1),
             )
             return np.split(weight, 3)[third], np.split(bias, 3)[third]
-        return array_of(arrays, f"{prefix}.{name}.weight"), array_of(arrays, f"{prefix}.{name}.bias", dims=1)
+        return array_of(arrays, f"{path}.weight"), array_of(arrays, f"{path}.bias", dims=1)
 
     def norm(place: Place) -> tuple[Array, Array]:
-        name = f"{place.side}.layers.{place.layer}.{FAIRSEQ_NORMS[place.part]}"
+        name = f"{place.side}.layers.{place.layer}.{TORCH_NORMS[place.part]}"
         return array_of(arrays, f"{name}.weight", dims=1), array_of(arrays, f"{name}.bias", dims=1)
 
     weights = read_layers(options, linear, norm)
@@ -208,7 +192,6 @@ def _weights(
             table = array_of(arrays, f"{side}.embed_positions.weight")
         own = table[FIRST_POSITION:][: options.max_positions]
         weights[f"{name}_positions.weight"] = np.pad(own, ((0, options.max_positions - len(own)), (0, 0)), mode="edge")
-    tables = [array_of(arrays, f"{side}.embed_tokens.weight") for side in ("encoder", "decoder")]
     weights["source_embedding.weight"] = source.embeddings(tables[0], tables[1][FAIRSEQ_EOS])
     if options.tie != "all":
         weights["target_embedding.weight"] = target.embeddings(tables[1], tables[1][FAIRSEQ_EOS])

@@ -18,7 +18,17 @@ from nmt.files import read_bytes
 from nmt.models.options import TransformerOptions
 from nmt.nn.positions import sinusoids
 from nmt.symbols import EOS, SYMBOLS, UNK
-from nmt.toolkits.layout import Array, Place, array_of, network_options, read_layers, reading, reordered
+from nmt.toolkits.layout import (
+    TORCH_LINEARS,
+    TORCH_NORMS,
+    Array,
+    Place,
+    array_of,
+    network_options,
+    read_layers,
+    reading,
+    reordered,
+)
 from nmt.toolkits.pickled import TensorArrays, read_pickled
 from nmt.toolkits.transformer import (
     ImportedModel,
@@ -37,23 +47,6 @@ STACKS: Final = ("encoder", "decoder")
 VOCABULARY_FILES: Final = ("vocab.json", "target_vocab.json")  # the second with "separate_vocabs"
 SPM_FILES: Final = ("source.spm", "target.spm")
 HUGGINGFACE_ACTIVATIONS: Final = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu"}
-HUGGINGFACE_LINEARS: Final = {
-    "self.queries": "self_attn.q_proj",
-    "self.keys": "self_attn.k_proj",
-    "self.values": "self_attn.v_proj",
-    "self.output": "self_attn.out_proj",
-    "cross.queries": "encoder_attn.q_proj",
-    "cross.keys": "encoder_attn.k_proj",
-    "cross.values": "encoder_attn.v_proj",
-    "cross.output": "encoder_attn.out_proj",
-    "inner": "fc1",
-    "outer": "fc2",
-}
-HUGGINGFACE_NORMS: Final = {
-    "self": "self_attn_layer_norm",
-    "cross": "encoder_attn_layer_norm",
-    "feed_forward": "final_layer_norm",
-}
 
 
 class MarianConfig(msgspec.Struct):
@@ -202,13 +195,13 @@ def _weights(
     columns = np.arange(options.d_model) if order is None else order
 
     def linear(place: Place) -> tuple[Array, Array]:
-        name = f"model.{place.side}.layers.{place.layer}.{HUGGINGFACE_LINEARS[place.part]}"
+        name = f"model.{place.side}.layers.{place.layer}.{TORCH_LINEARS[place.part]}"
         return reordered(
             place.part, array_of(arrays, f"{name}.weight"), array_of(arrays, f"{name}.bias", dims=1), order
         )
 
     def norm(place: Place) -> tuple[Array, Array]:
-        name = f"model.{place.side}.layers.{place.layer}.{HUGGINGFACE_NORMS[place.part]}"
+        name = f"model.{place.side}.layers.{place.layer}.{TORCH_NORMS[place.part]}"
         return array_of(arrays, f"{name}.weight", dims=1)[columns], array_of(arrays, f"{name}.bias", dims=1)[columns]
 
     weights = read_layers(options, linear, norm)

@@ -17,8 +17,6 @@ from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
 from nmt.text.sentencepiece_file import LANGUAGE_TAG, SPACE_MARK
 from nmt.toolkits.huggingface import (
     HUGGINGFACE_CONFIG,
-    HUGGINGFACE_LINEARS,
-    HUGGINGFACE_NORMS,
     SPM_FILES,
     STACKS,
     TOKENIZER_CONFIG,
@@ -26,7 +24,7 @@ from nmt.toolkits.huggingface import (
     WEIGHT_FILES,
     sines_before_cosines,
 )
-from nmt.toolkits.layout import Array, linears_of, norms_of, reordered
+from nmt.toolkits.layout import TORCH_LINEARS, TORCH_NORMS, Array, linears_of, norms_of, reordered
 from nmt.toolkits.transformer import arrays_of, check_exportable, segmenters_of
 
 HUGGINGFACE: Final = "Hugging Face's Marian"
@@ -77,10 +75,10 @@ def _tensors(loaded: LoadedModel, options: TransformerOptions) -> dict[str, Arra
     columns = np.arange(options.d_model) if order is None else order
     tensors = {}
     for place, weight, bias in linears_of(options, weights):
-        name = f"model.{place.side}.layers.{place.layer}.{HUGGINGFACE_LINEARS[place.part]}"
+        name = f"model.{place.side}.layers.{place.layer}.{TORCH_LINEARS[place.part]}"
         tensors[f"{name}.weight"], tensors[f"{name}.bias"] = reordered(place.part, weight, bias, order)
     for place, scale, bias in norms_of(options, weights):
-        name = f"model.{place.side}.layers.{place.layer}.{HUGGINGFACE_NORMS[place.part]}"
+        name = f"model.{place.side}.layers.{place.layer}.{TORCH_NORMS[place.part]}"
         tensors[f"{name}.weight"], tensors[f"{name}.bias"] = scale[columns], bias[columns]
     source = weights["source_embedding.weight"][:, columns]
     target = weights.get("target_embedding.weight", weights["source_embedding.weight"])[:, columns]

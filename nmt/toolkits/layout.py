@@ -29,6 +29,23 @@ RECURRENT_LINEARS: Final = {  # in place of self-attention in decoders with ssru
 }
 WITHOUT_BIAS: Final = ("recurrence.values",)
 NORMS: Final = {"self_attention": "self", "cross_attention": "cross", "feed_forward": "feed_forward"}
+TORCH_LINEARS: Final = {  # the names of parts and norms that fairseq and Hugging Face have in common
+    "self.queries": "self_attn.q_proj",
+    "self.keys": "self_attn.k_proj",
+    "self.values": "self_attn.v_proj",
+    "self.output": "self_attn.out_proj",
+    "cross.queries": "encoder_attn.q_proj",
+    "cross.keys": "encoder_attn.k_proj",
+    "cross.values": "encoder_attn.v_proj",
+    "cross.output": "encoder_attn.out_proj",
+    "inner": "fc1",
+    "outer": "fc2",
+}
+TORCH_NORMS: Final = {
+    "self": "self_attn_layer_norm",
+    "cross": "encoder_attn_layer_norm",
+    "feed_forward": "final_layer_norm",
+}
 WRITING: Final = ("self.output", "cross.output", "outer")  # parts that add to the states; all others read them
 
 

@@ -22,7 +22,7 @@ from nmt.symbols import EOS, SYMBOLS, UNK
 from nmt.text.sentencepiece_file import read_pieces
 from nmt.toolkits.layout import WITHOUT_BIAS, Array, Place, array_of, network_options, read_layers, reading
 from nmt.toolkits.pickled import check_archive
-from nmt.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, same_vocabulary
+from nmt.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, only_file, same_vocabulary
 
 MODEL_SETTINGS: Final = "special:model.yml"  # array of the npz with the settings as YAML, NUL after them
 OUTPUT: Final = "decoder_ff_logit_out"  # arrays of the output layer; earlier versions wrote _W, now its transpose _Wt
@@ -92,7 +92,7 @@ def read_marian(model: Path, files: TextFiles) -> ImportedModel:
     files: without vocabularies those that `decoder.yml` beside the model names
     Raises ArtefactError for files that are damaged, UserError for a model that is no Transformer like ours.
     """
-    file = _model_file(model)
+    file = only_file(model, ".npz", without=".optimizer.")
     languages = files.named_languages(None, None)
     arrays = _read_arrays(file)
     settings = _settings(arrays, file)
@@ -107,15 +107,6 @@ def read_marian(model: Path, files: TextFiles) -> ImportedModel:
         options = _options(settings, joint, file)
         weights = _weights(arrays, options, *sides)
     return ImportedModel(options, weights, sides[0], sides[1], joint, str(file), [vocabularies[0], vocabularies[-1]])
-
-
-def _model_file(model: Path) -> Path:
-    if not model.is_dir():
-        return model
-    found = sorted(path for path in model.glob("*.npz") if ".optimizer." not in path.name)
-    if len(found) != 1:
-        raise UserError(f"{quoted(model)}: holds {len(found)} models (*.npz): name one of them")
-    return found[0]
 
 
 def _read_arrays(file: Path) -> dict[str, Any]:

@@ -82,35 +82,21 @@ class ImportedSide:
         segmenter: a model of sentencepiece or merges of subword-nmt; None for words between spaces
         place: of the segmenter or the vocabulary, for errors. Raises ArtefactError for what is none
         """
-        with expecting("a vocabulary or a segmenter of one", place):
-            return cls._of_texts(language, ids, size, unk, eos, segmenter, tokenizer, place)
-
-    @classmethod
-    def _of_texts(
-        cls,
-        language: str,
-        ids: Mapping[str, int],
-        size: int,
-        unk: int,
-        eos: int,
-        segmenter: bytes | None,
-        tokenizer: str,
-        place: object,
-    ) -> "ImportedSide":
 
         def side(subword: str, vocabulary: Vocabulary) -> Side:
             return Side(SideSettings(language, "none", False, False, tokenizer, subword), vocabulary)
 
-        if segmenter is not None and segmenter.startswith(SENTENCEPIECE_START):
-            content, rows = rearranged(segmenter, ids, size, unk, eos)
-            return cls._of(side("unigram", SentencepieceVocabulary(content, place)), rows, unk)
-        named = {number: word for word, number in ids.items() if word not in SYMBOLS}
-        names = {number: named.get(number, f"{UNUSED_NAME}-{number}>") for number in range(size)}
-        words = {name: number for number, name in names.items() if number not in (unk, eos)}
-        rows = [-1, -1, eos, unk, *words.values()]
-        if segmenter is None:
-            return cls._of(side("none", WordVocabulary(list(words))), rows, unk)
-        return cls._of(side("subword-nmt", CodesVocabulary(segmenter.decode(), list(words))), rows, unk)
+        with expecting("a vocabulary or a segmenter of one", place):
+            if segmenter is not None and segmenter.startswith(SENTENCEPIECE_START):
+                content, rows = rearranged(segmenter, ids, size, unk, eos)
+                return cls._of(side("unigram", SentencepieceVocabulary(content, place)), rows, unk)
+            named = {number: word for word, number in ids.items() if word not in SYMBOLS}
+            names = {number: named.get(number, f"{UNUSED_NAME}-{number}>") for number in range(size)}
+            words = {name: number for number, name in names.items() if number not in (unk, eos)}
+            rows = [-1, -1, eos, unk, *words.values()]
+            if segmenter is None:
+                return cls._of(side("none", WordVocabulary(list(words))), rows, unk)
+            return cls._of(side("subword-nmt", CodesVocabulary(segmenter.decode(), list(words))), rows, unk)
 
     @classmethod
     def _of(cls, side: Side, rows: Sequence[int], unk: int) -> "ImportedSide":
@@ -170,6 +156,19 @@ class ImportedModel:
     def save(self, model: Model, output: Path, check: StopCheck) -> None:
         """Write a model folder, whole or not at all. model: from `build`; check: called before the folder gets its name"""
         save_model(output, weights_of(model), self.facts, self.pipeline, {"made_of": one_line(self.place)}, check)
+
+
+def only_file(path: Path, ending: str, without: str = "") -> Path:
+    """The file itself, or the only one with an ending in a folder. without: text in the names of files that do not count
+
+    Raises UserError for a folder with none or several.
+    """
+    if not path.is_dir():
+        return path
+    found = sorted(file for file in path.glob(f"*{ending}") if not without or without not in file.name)
+    if len(found) != 1:
+        raise UserError(f"{quoted(path)}: holds {len(found)} models (*{ending}): name one of them")
+    return found[0]
 
 
 def same_vocabulary(source: ImportedSide, target: ImportedSide) -> bool:

@@ -19,7 +19,7 @@ class FakeTranslator:
         self.batches, self.gate, self.error = [], threading.Event(), None
         self.gate.set()
 
-    def translate(self, requests, check):
+    def translate(self, requests):
         self.batches.append([request.text for request in requests])
         assert self.gate.wait(30)
         if self.error:
