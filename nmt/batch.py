@@ -49,11 +49,13 @@ class Batch:
     source: (B, S) each ends with EOS
     target: (B, T + 1) each starts with BOS and ends with EOS
     columns: further data of the pairs, by name
+    noisy_target_input: (B, T) what the model reads in place of the target, if training adds noise
     """
 
     source: Tensor
     target: Tensor
     columns: Mapping[str, Column] = field(default_factory=dict)
+    noisy_target_input: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.source)
@@ -70,8 +72,8 @@ class Batch:
 
     @property
     def target_input(self) -> Tensor:
-        """(B, T) the model's input: BOS y1 ... yn."""
-        return self.target[:, :-1]
+        """(B, T) the model's input: BOS y1 ... yn, or `noisy_target_input`."""
+        return self.target[:, :-1] if self.noisy_target_input is None else self.noisy_target_input
 
     @property
     def target_output(self) -> Tensor:
@@ -102,7 +104,8 @@ class Batch:
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         columns = {name: Column(change(column.values), column.kind) for name, column in self.columns.items()}
-        return Batch(change(self.source), change(self.target), columns)
+        noisy = None if self.noisy_target_input is None else change(self.noisy_target_input)
+        return Batch(change(self.source), change(self.target), columns, noisy)
 
     def rows(self, rows: slice) -> "Batch":
         """Some of the pairs, without padding that none of them needs."""
@@ -115,7 +118,8 @@ class Batch:
             elif column.kind == "links":
                 values = _trimmed(values, NO_LINK)
             columns[name] = Column(values, column.kind)
-        return Batch(source, target, columns)
+        noisy = None if self.noisy_target_input is None else self.noisy_target_input[rows, : target.shape[1] - 1]
+        return Batch(source, target, columns, noisy)
 
     def split(self, max_tokens: int) -> list["Batch"]:
         """The same pairs in the same order in batches of at most `max_tokens` cells; a single pair is never split."""

@@ -117,13 +117,13 @@ def permuted(positions: Indices, size: int, keys: NDArray[np.uint64]) -> Indices
     while len(outside):
         left, right = images[outside] >> half, images[outside] & low
         for key in keys:
-            left, right = right, left ^ (_mixed(right, key) & low)
+            left, right = right, left ^ (mixed(right, key) & low)
         images[outside] = (left << half) | right
         outside = outside[images[outside] >= size]
     return images.astype(np.int64)
 
 
-def _mixed(numbers: NDArray[np.uint64], key: np.uint64) -> NDArray[np.uint64]:
+def mixed(numbers: NDArray[np.uint64], key: np.uint64) -> NDArray[np.uint64]:
     """A hash of numbers and a key (the finaliser of MurmurHash3, Appleby, 2011)."""
     mixed = numbers ^ key
     for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):

@@ -10,6 +10,7 @@ import numpy as np
 
 from nmt.batch import Batch, make_batch
 from nmt.data.batching import PART_PAIRS, Indices, Plan, micro_batches, plan_part
+from nmt.data.noise import WordDropout
 from nmt.data.shards import Corpus
 from nmt.errors import ArtefactError
 from nmt.symbols import ColumnKind
@@ -79,6 +80,7 @@ class Loader:
     max_tokens: cells of a micro-batch, padding counted; changes no result
     rank, ranks: the share of each update that this loader gives, and the number of shares
     pinned: whether batches are in page-locked memory, from which a GPU copies while it computes
+    noise: what is done to the pairs of a batch in an epoch
     """
 
     corpus: Corpus
@@ -88,6 +90,7 @@ class Loader:
     rank: int = 0
     ranks: int = 1
     pinned: bool = False
+    noise: WordDropout = WordDropout()
 
     def updates(self, position: Position) -> Iterator[UpdateBatches]:
         """The updates from a position on; ArtefactError when no update begins there."""
@@ -100,7 +103,7 @@ class Loader:
                     read = plan.start + plan.num_pairs(number + 1)
                     last = read == len(self.corpus)
                     after = Position(epoch + 1, 0) if last else Position(epoch, read)
-                    yield self._share(plan.update(number), after, last)
+                    yield self._share(plan.update(number), epoch, after, last)
             epoch, pairs = epoch + 1, 0
 
     def _plans(self, epoch: int, pairs: int) -> Iterator[Plan]:
@@ -130,7 +133,7 @@ class Loader:
         """The number of updates of an epoch, nearly."""
         return -(-(int(self.corpus.target_lengths.sum(dtype=np.int64)) + len(self.corpus)) // self.batch_tokens)
 
-    def _share(self, groups: list[Indices], after: Position, last: bool) -> UpdateBatches:
+    def _share(self, groups: list[Indices], epoch: int, after: Position, last: bool) -> UpdateBatches:
         """This rank's share of an update. groups: pairs of nearly one length"""
         pairs = np.concatenate(groups)
         lengths = self.corpus.source_lengths, self.corpus.target_lengths
@@ -141,7 +144,10 @@ class Loader:
             shares = [group[of == rank] for group, of in zip(groups, owner, strict=True)]
             cuts.append(list(micro_batches([share for share in shares if len(share)], *lengths, self.max_tokens)))
         idle = max(map(len, cuts)) - len(cuts[self.rank])
-        batches = [to_batch(self.corpus, indices) for indices in [*cuts[self.rank], *[pairs[:1]] * idle]]
+        batches = [
+            self.noise(to_batch(self.corpus, indices), indices, epoch)
+            for indices in [*cuts[self.rank], *[pairs[:1]] * idle]
+        ]
         if self.pinned:
             batches = [batch.pin() for batch in batches]
         return UpdateBatches(batches, idle, int(target.sum()), source, target, after, last)

@@ -19,6 +19,8 @@ MUST_STAY: Final = (
     "valid_set",
     "bleu_tokenize",
     "init_from",
+    "source_word_dropout",
+    "target_word_dropout",
 )
 
 AUTO: Final = "auto"
@@ -89,6 +91,16 @@ class TrainOptions:
         "stop",
         "stop after ten losses in a row that are not finite; rollback goes on from the last checkpoint before, with other "
         "data and half the learning rate for 1,000 updates, also after twenty losses far above their mean, three times at most",
+    )
+    source_word_dropout: float = opt(
+        0.0,
+        "probability that the model reads <unk> in place of a source token; 0.1 helps small data",
+        aliases=("dropout-src",),
+        minimum=0,
+        below=1,
+    )
+    target_word_dropout: float = opt(
+        0.0, "the same of the target tokens before the one to predict", aliases=("dropout-trg",), minimum=0, below=1
     )
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = opt(
         "fp32", "fp32, or bf16 or fp16 products with fp32 weights, or tf32 products (GPUs)"

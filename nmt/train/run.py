@@ -13,6 +13,7 @@ import torch
 from nmt.checkpoint import ModelFacts, NoRandomWeights, at_most, weights_of
 from nmt.criteria.base import Criterion, CriterionContext
 from nmt.data.loader import Loader, Position, UpdateBatches, to_batch
+from nmt.data.noise import WordDropout
 from nmt.device import Memory, keep_pages, use_threads
 from nmt.dist import full_tensor, is_sharded
 from nmt.errors import ResourceError, UserError, quoted, unknown
@@ -202,7 +203,8 @@ class Run:
             self.validation = replace(self.validation, translator=translator)
         plan = (options.batch_tokens, 1, options.seed)  # `choose_kernels` sets the tokens of a micro-batch
         pinned = self.device.type == "cuda"
-        self.loader = Loader(train, *plan, self.world.rank, self.world.size, pinned)
+        noise = WordDropout(options.source_word_dropout, options.target_word_dropout, options.seed)
+        self.loader = Loader(train, *plan, self.world.rank, self.world.size, pinned, noise)
         self.report: Report | NoReport = NoReport()
         if self.world.leads:
             self.report = (

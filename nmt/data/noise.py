@@ -1,0 +1,55 @@
+"""Noise of training: words that become unknown, a pure function of (seed, epoch, pair, position), so that order, a resume and
+ranks change nothing."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nmt.batch import Batch
+from nmt.data.batching import Indices, mixed
+from nmt.symbols import BOS, EOS, PAD, UNK
+
+POSITION_BITS: Final = 20
+
+
+@dataclass(frozen=True)
+class WordDropout:
+    """Word dropout (Gal and Ghahramani, 2016; Sennrich and Zhang, 2019): a token that the model reads becomes `<unk>`.
+
+    The tokens to predict stay as they are. EOS and BOS are never dropped.
+    source, target: probability for each token of a side
+    """
+
+    source: float = 0.0
+    target: float = 0.0
+    seed: int = 1
+
+    def __call__(self, batch: Batch, pairs: Indices, epoch: int) -> Batch:
+        """The batch as the model reads it in an epoch. pairs: (B,) indices of its pairs in the corpus"""
+        if not self.source and not self.target:
+            return batch
+        return replace(
+            batch,
+            source=self._dropped(batch.source, pairs, self.source, epoch, side=0),
+            noisy_target_input=self._dropped(batch.target_input, pairs, self.target, epoch, side=1),
+        )
+
+    def _dropped(self, tokens: Tensor, pairs: Indices, probability: float, epoch: int, side: int) -> Tensor:
+        """tokens: (B, L)"""
+        draws = _uniform(pairs, tokens.shape[1], self.seed, epoch, side)
+        stays = (tokens == PAD) | (tokens == BOS) | (tokens == EOS)
+        return torch.where(stays | torch.from_numpy(draws >= probability), tokens, UNK)
+
+
+def _uniform(pairs: Indices, length: int, seed: int, epoch: int, side: int) -> NDArray[np.float64]:
+    """(B, length) numbers from [0, 1), by a hash of the arguments and the position."""
+    keys = np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, 2, side])).integers(
+        1 << 63, size=2, dtype=np.uint64
+    )
+    places = (pairs.astype(np.uint64)[:, None] << np.uint64(POSITION_BITS)) | np.arange(length, dtype=np.uint64)
+    draws: NDArray[np.float64] = mixed(mixed(places, keys[0]), keys[1]) / 2.0**64
+    return draws
