@@ -1,12 +1,14 @@
 """Open a Translator: choose its engine, and load the models. torch is imported for our own engine only."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from nmt import registry
 from nmt.artefact import Artefact
+from nmt.decoders.options import BeamOptions
 from nmt.dist import World
 from nmt.errors import UserError, quoted, unknown
 from nmt.log import log
@@ -15,11 +17,19 @@ from nmt.runs import find_model
 from nmt.text.pipeline import Pipeline
 from nmt.translate.ctranslate2_engine import CTRANSLATE2_KIND, CTranslate2Engine, refusal
 from nmt.translate.engine import SearchEngine
+from nmt.translate.glossary import Glossary
 from nmt.translate.options import TranslatorOptions
+from nmt.translate.texts import TextSettings, TextTranslator
 from nmt.translate.translator import Translator
 
 if TYPE_CHECKING:  # torch is imported when it is used
     from nmt.translate.own_engine import OwnEngine
+
+PHRASES_DECODER: Final = "constrained-beam"
+# Of the search for what came out broken, where the first has no such options: tokens that do not come twice, GNMT's beta, alpha.
+AGAIN_NO_REPEAT: Final = 4
+AGAIN_COVERAGE: Final = 0.2
+AGAIN_ALPHA: Final = 1.0
 
 
 def load(
@@ -58,6 +68,50 @@ def open_translator(
     world: the ranks that translate together; None: this process alone
     Raises ArtefactError, and UserError for models that do not fit the precision, the engine or each other.
     """
+    settings = text_settings(options)
+    if settings == TextSettings():
+        return _open(models, options, part, part, world)
+    of_own = with_phrases(part) if settings.glossary else part
+    plain = replace(options, split=False, markup="none", glossary=None, repair=False)
+    if settings.needs_attention:
+        plain = replace(plain, alignment="soft", raw_tokens=True)
+    translator = _open(models, plain, part, of_own, world)
+    again = replace(plain, engine="own")
+    open_again = cache(partial(_open, models, again, search_again(of_own), search_again(of_own)))
+    return TextTranslator(translator.pipeline, translator.engine, plain, settings, open_again)
+
+
+def text_settings(options: TranslatorOptions) -> TextSettings:
+    """What options want to be done to texts. Raises the errors of a glossary's file."""
+    glossary = Glossary.read(Path(options.glossary)) if options.glossary is not None else None
+    return TextSettings(options.split, options.markup, glossary, options.repair)
+
+
+def with_phrases(part: Part) -> Part:
+    """The search that takes phrases, with the options of another as far as it has them."""
+    own = {field.name: getattr(part.options, field.name) for field in fields(part.options)}
+    known = {option.key for option in registry.options_within("decoder", PHRASES_DECODER, registry.choice_from({}))}
+    return registry.choose("decoder", PHRASES_DECODER, {key: own[key] for key in own if key in known})
+
+
+def search_again(part: Part) -> Part:
+    """The search for what came out broken: a beam without repetitions that looks for longer translations."""
+    if not isinstance(part.options, BeamOptions):
+        part = registry.choose("decoder", "beam")
+    options = part.options
+    more: dict[str, Any] = {
+        "beam_size": 2 * options.beam_size,
+        "no_repeat_ngram": options.no_repeat_ngram or AGAIN_NO_REPEAT,
+        "coverage_penalty": options.coverage_penalty or AGAIN_COVERAGE,
+        "alpha": max(options.alpha, AGAIN_ALPHA),
+    }
+    return replace(part, options=replace(options, **more))
+
+
+def _open(
+    models: Sequence[str | Path], options: TranslatorOptions, part: Part, of_own: Part, world: World | None = None
+) -> Translator:
+    """A translator of lines. part: the search; of_own: the same of our own engine, which may take phrases"""
     if options.model_weights and len(models) == 1:
         raise UserError("--model-weights: has no effect with one model (leave it out)")
     if options.shortlist is not None and len(models) > 1:
@@ -69,12 +123,13 @@ def open_translator(
     if CTRANSLATE2_KIND in kinds:
         reason = reason or ("--engine own cannot read it" if options.engine == "own" else "")
         reason = reason or ("--shortlist is for models" if options.shortlist is not None else "")
+        reason = reason or ("--glossary needs our own search" if of_own is not part else "")
         if reason:
             raise UserError(f"{quoted(folders[0])}: is a folder for CTranslate2: {reason}")
         return _by_ctranslate2(folders[0], options, part, None)
 
     def own() -> SearchEngine:
-        return _own_engine(folders, replace(options, replicas=1), part)
+        return _own_engine(folders, replace(options, replicas=1), of_own)
 
     if not reason and options.engine == "auto" and kinds != ["model"]:
         reason = "a checkpoint is searched by our own engine (--engine ctranslate2 exports it)"
@@ -82,21 +137,25 @@ def open_translator(
         raise UserError(f"--engine ctranslate2: {reason} (leave it out)")
     if options.engine != "own" and not reason:
         try:
-            return _by_ctranslate2(_export(folders[0], options), options, part, own)
+            return _by_ctranslate2(_export(folders[0], options), options, part, own, of_own.name == PHRASES_DECODER)
         except UserError as error:
             if options.engine == "ctranslate2":
                 raise
             reason = str(error)
     log.detail(f"engine own{f': CTranslate2 is not used: {reason}' if reason else ''}")
-    engine = _own_engine(folders, options, part, world)
+    engine = _own_engine(folders, options, of_own, world)
     return Translator(engine.pipeline, engine, options)
 
 
 def _by_ctranslate2(
-    folder: Path, options: TranslatorOptions, part: Part, own: Callable[[], SearchEngine] | None
+    folder: Path,
+    options: TranslatorOptions,
+    part: Part,
+    own: Callable[[], SearchEngine] | None,
+    takes_phrases: bool = False,
 ) -> Translator:
     pipeline = Pipeline.load(Artefact(folder, CTRANSLATE2_KIND))
-    engine = CTranslate2Engine(folder, pipeline, options, part, own)
+    engine = CTranslate2Engine(folder, pipeline, options, part, own, takes_phrases)
     log.detail(f"engine ctranslate2: {quoted(folder)}")
     return Translator(pipeline, engine, options)
 

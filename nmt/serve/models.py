@@ -6,12 +6,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from nmt import registry
 from nmt.artefact import Artefact
 from nmt.errors import UserError, one_line, quoted
 from nmt.log import log
@@ -24,12 +23,11 @@ from nmt.text.pipeline import Pipeline
 from nmt.translate.ctranslate2_engine import CTRANSLATE2_KIND
 from nmt.translate.requests import Request
 from nmt.translate.results import Translation
-from nmt.translators import open_translator
+from nmt.translators import open_translator, with_phrases
 
 _T = TypeVar("_T")
 
 LOADER: Final = "loader"  # name of threads that load and close models
-PHRASES_DECODER: Final = "constrained-beam"
 GIB: Final = 1 << 30
 LOAD_SECONDS: Final = 10  # after which a model that could not be loaded is tried again
 
@@ -105,11 +103,7 @@ class ServedModel:
                 options, engine="own", word_scores=details.scores, alignment="soft" if details.alignment else None
             )
         if details.phrases:
-            own = {field.name: getattr(part.options, field.name) for field in fields(part.options)}
-            known = {
-                option.key for option in registry.options_within("decoder", PHRASES_DECODER, registry.choice_from({}))
-            }
-            part = registry.choose("decoder", PHRASES_DECODER, {key: own[key] for key in own if key in known})
+            part = with_phrases(part)
         if details.scores and hasattr(part.options, "n_best") and hasattr(part.options, "beam_size"):
             part = replace(part, options=replace(part.options, n_best=part.options.beam_size))
         began = time.monotonic()

@@ -131,6 +131,7 @@ class CTranslate2Engine(SearchEngine):
 
     part: the search, which `refusal` allows
     own: opens our own engine with the same options, for lines with constraints and those without an end; None: there is none
+    takes_phrases: whether that engine does
     """
 
     def __init__(
@@ -140,6 +141,7 @@ class CTranslate2Engine(SearchEngine):
         options: TranslatorOptions,
         part: Part,
         own: Callable[[], SearchEngine] | None,
+        takes_phrases: bool = False,
     ) -> None:
         self.device, self.pipeline, self.search_options = "cpu", pipeline, part.options
         threads = options.threads or available_threads()
@@ -148,7 +150,7 @@ class CTranslate2Engine(SearchEngine):
         workers = self.replicas, max(1, threads // self.replicas)
         self._model = CTranslate2Model(folder, pipeline, computation, *workers)
         self.batch_tokens = BATCH_TOKENS if options.batch_tokens == "auto" else options.batch_tokens
-        self.n_best, self.takes_phrases = 1, False
+        self.n_best, self.takes_phrases = 1, takes_phrases
         version = import_ctranslate2().__version__
         self.signature = f"{search_signature(part.name, part.options)}|engine:ctranslate2-{version}"
         self._settings = search_settings(part.options) | {"use_vmap": (folder / MAP_FILE).exists()}

@@ -11,12 +11,16 @@ NOT_UTF8: Final = "not UTF-8"
 CUT: Final = "cut"
 UNKNOWN_TOKENS: Final = "unknown tokens"
 RETRIED: Final = "retried"
+REPAIRED: Final = "repaired"
+BROKEN: Final = "broken"
 NOT_TRANSLATED: Final = "not translated"
 COUNTED: Final = {  # kinds whose lines are counted at the end, each with what is said of them
     NOT_UTF8: NOT_UTF8,
     CUT: CUT,
     UNKNOWN_TOKENS: f"with {UNKNOWN_TOKENS}",
     NOT_TRANSLATED: NOT_TRANSLATED,
+    REPAIRED: "translated again",
+    BROKEN: "with a translation that looks broken",
 }
 
 
@@ -42,7 +46,7 @@ class LineWarnings:
 
     def __init__(self, place: str, length_flag: str = "--max-source-length") -> None:
         self.place, self._length_hint = place, f" ({length_flag})" if length_flag else ""
-        self._kinds = {kind: RateLimitedWarnings(log.warn) for kind in (NOT_UTF8, CUT, RETRIED)}
+        self._kinds = {kind: RateLimitedWarnings(log.warn) for kind in (NOT_UTF8, CUT, RETRIED, REPAIRED, BROKEN)}
         self._kinds[UNKNOWN_TOKENS] = RateLimitedWarnings(log.warn, max_logged=1)
         self._kinds[NOT_TRANSLATED] = RateLimitedWarnings(log.error)
 

@@ -82,7 +82,7 @@ class Translation:
     candidates: best first; none for a line without tokens and for one that failed
     error: the reason of a failure; empty without one
     warnings: messages by kind: `cut`, the line was too long; `unknown tokens`, the vocabulary lacks tokens of it; `retried`, its
-        batch failed and was halved
+        batch failed and was halved; `repaired`, it was translated again; `broken`, its translation looks broken
     """
 
     candidates: list[Candidate] = field(default_factory=list)

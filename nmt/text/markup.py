@@ -1,0 +1,351 @@
+"""Text with tags: parse it into blocks of plain text with elements and markers, which a translation gets back.
+
+Tags are never judged: what is not well-formed is kept where it stands. An element is a pair of tags; a marker is anything that
+stands at a place and holds no text to translate: a single tag, a comment, code, a placeholder.
+"""
+
+import html
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final, Literal, NamedTuple
+
+MarkupName = Literal["none", "html", "xml"]
+
+NO_ELEMENT: Final = -1
+MAX_DEPTH: Final = 100  # elements around one another; tags further in are markers
+MAX_TAG: Final = 4096  # characters; a `<` without an end within them is text
+_ATTRIBUTES: Final = rf"(?:\"[^\"]*\"|'[^']*'|[^'\"<>]){{0,{MAX_TAG}}}?"
+ANY_TAG: Final = re.compile(
+    r"(?P<code><!--|<!\[CDATA\[|<[!?][^<>]*>)"
+    rf"|<(?P<close>/?)(?P<name>[A-Za-z_][\w:.-]*)(?P<attributes>{_ATTRIBUTES})(?P<single>/?)>"
+)
+ENDS: Final = {"<!--": "-->", "<![CDATA[": "]]>"}
+# HTML's elements without an end, those that hold no text, and tags at which a sentence ends.
+VOID: Final = re.compile("area|base|br|col|embed|hr|img|input|link|meta|source|track|wbr")
+NO_TEXT: Final = re.compile("script|style|code|pre|kbd|samp|var|textarea|svg|math")
+BLOCK: Final = re.compile(
+    "address|article|aside|blockquote|body|br|button|caption|center|dd|details|dialog|div|dl|dt|fieldset|figcaption|figure|footer|"
+    "form|h[1-6]|head|header|hr|html|legend|li|main|menu|nav|ol|optgroup|option|p|section|select|summary|table|tbody|td|tfoot|th|"
+    "thead|title|tr|ul"
+)
+KEPT_AS_IT_IS: Final = re.compile(
+    r"""\stranslate\s*=\s*["']?no\b|\sclass\s*=\s*["'][^"']*\bnotranslate\b""", re.IGNORECASE
+)
+XML_ENTITY: Final = re.compile(r"&(?:amp|lt|gt|quot|apos|#\d{1,7}|#x[0-9a-fA-F]{1,6});")
+PLACEHOLDER: Final = re.compile(
+    r"\{\{[^{}]{1,100}\}\}|\$\{[^{}]{1,100}\}|\{[\w.,:!#-]{0,60}\}|%\(\w{1,60}\)[#0 +-]?\d{0,4}(?:\.\d{1,4})?[a-zA-Z]"
+    r"|%(?:\d{1,2}\$)?[#0+-]?\d{0,4}(?:\.\d{1,4})?(?:l{0,2}[diuxXc]|[sfgeEG@])(?![A-Za-z])|\[\[[^\[\]]{1,100}\]\]"
+    r"|https?://[^\s<>\"]+|[\w.+-]+@[\w-]+\.[\w.-]*\w"
+)
+
+
+class Element(NamedTuple):
+    """A pair of tags around some text. start, end: characters of the plain text; open, close: the tags, "" if in another part"""
+
+    start: int
+    end: int
+    open: str
+    close: str
+
+
+class Marker(NamedTuple):
+    """What stands at a place of the plain text.
+
+    inside: number of the innermost element around it; NO_ELEMENT if none is
+    before, after: whether white space stands there too
+    """
+
+    position: int
+    raw: str
+    inside: int
+    before: bool
+    after: bool
+
+
+@dataclass(frozen=True)
+class Passage:
+    """Plain text that is translated as one, with what stands in it.
+
+    elements: an outer one before those in it; two of them are disjoint, or one holds the other
+    markers: in their order
+    """
+
+    text: str
+    elements: tuple[Element, ...] = ()
+    markers: tuple[Marker, ...] = ()
+
+    @property
+    def is_marked(self) -> bool:
+        return bool(self.elements or self.markers)
+
+    def parts(self, spans: Sequence[tuple[int, int]]) -> list["Passage"]:
+        """The passage in parts. An element over several has its first tag in one and its last in another.
+
+        spans: of characters, in order; between them is white space
+        """
+        ends = [-1, *(end for _, end in spans[:-1]), len(self.text)]
+        starts = [*(start for start, _ in spans[1:]), len(self.text)]
+        return [
+            self._part(*span, after, until, following)
+            for span, (after, until), following in zip(spans, pairwise(ends), starts, strict=True)
+        ]
+
+    def _part(self, start: int, end: int, after: int, until: int, following: int) -> "Passage":
+        """One of several parts.
+
+        after: end of the part before; until: the last position of its markers; following: start of the next part
+        """
+        elements: list[Element] = []
+        numbers = {NO_ELEMENT: NO_ELEMENT}
+        for i, element in enumerate(self.elements):
+            first, last = max(element.start, start), min(element.end, end)
+            if first < last:
+                numbers[i] = len(elements)
+                opening = element.open if element.start >= after else ""
+                closing = element.close if element.end <= following else ""
+                elements.append(Element(first - start, last - start, opening, closing))
+        markers = [
+            marker._replace(
+                position=min(max(marker.position, start), end) - start, inside=numbers.get(marker.inside, NO_ELEMENT)
+            )
+            for marker in self.markers
+            if after < marker.position <= until
+        ]
+        return Passage(self.text[start:end], tuple(elements), tuple(markers))
+
+    def without_placeholders(self) -> "Passage":
+        """The same passage with each placeholder as a marker, which the model does not see."""
+        passage = self
+        for found in reversed(list(PLACEHOLDER.finditer(self.text))):
+            passage = passage._without(*found.span())
+        return passage
+
+    def _without(self, start: int, end: int) -> "Passage":
+        """The same passage with the characters from start to end as a marker; so is an element that holds nothing else."""
+
+        def moved(position: int) -> int:
+            return position if position <= start else max(start, position - (end - start))
+
+        raw, text = self.text[start:end], self.text[:start] + self.text[end:]
+        kept: list[Element] = []
+        numbers, inside = {NO_ELEMENT: NO_ELEMENT}, NO_ELEMENT
+        emptied: list[Element] = []
+        for i, element in enumerate(self.elements):
+            new = element._replace(start=moved(element.start), end=moved(element.end))
+            holds = element.start <= start and end <= element.end
+            if text[new.start : new.end].strip():
+                numbers[i] = len(kept)
+                kept.append(new)
+                inside = numbers[i] if holds else inside
+            else:
+                emptied.append(element)
+        for element in reversed(emptied):
+            raw = element.open + raw + element.close
+        markers = [
+            marker._replace(position=moved(marker.position), inside=numbers.get(marker.inside, inside))
+            for marker in self.markers
+        ]
+        markers.append(_marker(text, start, raw, inside))
+        return Passage(text, tuple(kept), tuple(sorted(markers, key=lambda marker: marker.position)))
+
+
+def parse(text: str, markup: MarkupName) -> list[str | Passage]:
+    """The passages of a text, and as they are written the tags between them."""
+    if markup == "none":
+        return [Passage(text)]
+    block, parts = _Block(markup), list[str | Passage]()
+    for piece in _pieces(text, markup):
+        if piece.kind == "block":
+            parts += [block.ended(), piece.raw]
+            block = _Block(markup)
+        else:
+            block.add(piece)
+    parts.append(block.ended())
+    return [piece for part in parts for piece in ([part] if isinstance(part, str) else _trimmed(part)) if piece]
+
+
+def _trimmed(passage: Passage) -> list[str | Passage]:
+    """A passage without the white space around it and its markers, which stands beside it."""
+    text, places = passage.text, [marker.position for marker in passage.markers]
+    start, end = min([len(text) - len(text.lstrip()), *places]), max([len(text.rstrip()), *places])
+    return [text[:start], *passage.parts([(start, end)]), text[end:]]
+
+
+def escaped(text: str) -> str:
+    """Text as it is written between tags."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def placeholders(text: str) -> list[str]:
+    """The placeholders of a text, sorted."""
+    return sorted(found[0] for found in PLACEHOLDER.finditer(text))
+
+
+class _Piece(NamedTuple):
+    """kind: text, open, close, marker or block (which ends a passage); raw: as it is written"""
+
+    kind: str
+    raw: str
+    name: str = ""
+
+
+def _pieces(text: str, markup: MarkupName) -> Iterator[_Piece]:
+    """The tags of a text and what stands between them. An element that is not to be translated is a marker."""
+    start, hidden = 0, _Hidden()
+    for found, end in _tags(text):
+        between, raw, start = text[start : found.start()], text[found.start() : end], end
+        kind, name = _kind(found, markup), found["name"] or ""
+        name = name.lower() if markup == "html" else name
+        if hidden.names:
+            if hidden.add(between + raw, kind, name):
+                yield _Piece("marker", hidden.taken())
+            continue
+        if between:
+            yield _Piece("text", between)
+        if kind == "open" and _is_hidden(name, found["attributes"], markup):
+            hidden.add(raw, kind, name)
+        else:
+            yield _Piece("block" if markup == "html" and BLOCK.fullmatch(name) else kind, raw, name)
+    if hidden.names:
+        yield _Piece("marker", hidden.taken())
+    if start < len(text):
+        yield _Piece("text", text[start:])
+
+
+def _tags(text: str) -> Iterator[tuple[re.Match[str], int]]:
+    """The tags, comments and the like of a text, and where each ends. A comment without an end is text."""
+    at, missing = 0, set[str]()
+    while (found := ANY_TAG.search(text, at)) is not None:
+        at = found.end()
+        if (mark := ENDS.get(found["code"])) is not None:
+            place = -1 if mark in missing else text.find(mark, at)
+            if place < 0:
+                missing.add(mark)
+                continue
+            at = place + len(mark)
+        yield found, at
+
+
+def _is_hidden(name: str, attributes: str, markup: MarkupName) -> bool:
+    """Whether an element is not to be translated."""
+    return bool(KEPT_AS_IT_IS.search(attributes) or (markup == "html" and NO_TEXT.fullmatch(name)))
+
+
+class _Hidden:
+    """An element that is not to be translated, while it is being read. names: of the elements that are open, itself first"""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._raw = ""
+
+    def add(self, raw: str, kind: str, name: str) -> bool:
+        """Add a tag and what stands before it; whether it ends the element."""
+        self._raw += raw
+        if kind == "open":
+            self.names.append(name)
+        elif kind == "close" and name in self.names:
+            while self.names.pop() != name:
+                pass
+        return not self.names
+
+    def taken(self) -> str:
+        """All of it, which is forgotten."""
+        raw, self._raw, self.names = self._raw, "", []
+        return raw
+
+
+def _kind(found: re.Match[str], markup: MarkupName) -> str:
+    if found["code"] is not None:
+        return "marker"
+    if found["close"]:
+        return "close"
+    is_single = found["single"] or (markup == "html" and VOID.fullmatch(found["name"].lower()))
+    return "marker" if is_single else "open"
+
+
+@dataclass
+class _Node:
+    """An element, while it is being read. close: "" while its end is missing; children: text, nodes, and markers' raw text"""
+
+    open: str
+    name: str
+    close: str = ""
+    children: list["_Piece | _Node"] = field(default_factory=list)
+
+
+class _Block:
+    """A passage that is being read: a tree of elements."""
+
+    def __init__(self, markup: MarkupName) -> None:
+        self._unescape = html.unescape if markup == "html" else _unescaped_xml
+        self._open = [_Node("", "")]
+        self._text = ""
+        self._elements: list[Element] = []
+        self._markers: list[tuple[int, str, int]] = []
+
+    def add(self, piece: _Piece) -> None:
+        if piece.kind == "open" and len(self._open) <= MAX_DEPTH:
+            self._open.append(_Node(piece.raw, piece.name))
+        elif piece.kind == "close" and any(node.name == piece.name for node in self._open[1:]):
+            while self._open[-1].name != piece.name:
+                self._give_up()
+            node = self._open.pop()
+            node.close = piece.raw
+            self._open[-1].children.append(node)
+        else:
+            self._open[-1].children.append(piece if piece.kind == "text" else piece._replace(kind="marker"))
+
+    def ended(self) -> str | Passage:
+        """The passage; text as it is written if there is nothing to translate."""
+        while len(self._open) > 1:
+            self._give_up()
+        root = self._open[0]
+        if not self._words(root):
+            return _raw(root)
+        for child in root.children:
+            self._flatten(child, NO_ELEMENT)
+        markers = tuple(_marker(self._text, *marker) for marker in self._markers)
+        return Passage(self._text, tuple(self._elements), markers)
+
+    def _give_up(self) -> None:
+        """Keep the tag of an element without an end where it stands."""
+        node = self._open.pop()
+        self._open[-1].children += [_Piece("marker", node.open), *node.children]
+
+    def _words(self, node: "_Piece | _Node") -> str:
+        """The plain text of a node without the white space around it."""
+        if isinstance(node, _Node):
+            return "".join(map(self._words, node.children))
+        return self._unescape(node.raw).strip() if node.kind == "text" else ""
+
+    def _flatten(self, node: "_Piece | _Node", inside: int) -> None:
+        """Append a node to the plain text. inside: number of the element around it"""
+        start = len(self._text)
+        if isinstance(node, _Piece) and node.kind == "text":
+            self._text += self._unescape(node.raw)
+        elif isinstance(node, _Node) and self._words(node):
+            number = len(self._elements)
+            self._elements.append(Element(start, start, node.open, node.close))
+            for child in node.children:
+                self._flatten(child, number)
+            self._elements[number] = self._elements[number]._replace(end=len(self._text))
+        else:
+            self._markers.append((start, _raw(node), inside))
+
+
+def _raw(node: _Piece | _Node) -> str:
+    """A node as it is written."""
+    return node.raw if isinstance(node, _Piece) else node.open + "".join(map(_raw, node.children)) + node.close
+
+
+def _marker(text: str, position: int, raw: str, inside: int) -> Marker:
+    return Marker(
+        position, raw, inside, text[position - 1 : position].isspace(), text[position : position + 1].isspace()
+    )
+
+
+def _unescaped_xml(text: str) -> str:
+    """Text without XML's five entities and numbers of characters; any other entity stays."""
+    return XML_ENTITY.sub(lambda found: html.unescape(found[0]), text)

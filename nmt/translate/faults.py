@@ -1,0 +1,85 @@
+"""What shows, without a reference, that a translation is broken: it repeats itself, or a part of the text is missing."""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt.text.sentences import sentences
+
+MAX_REPEATED: Final = 8  # words of a group that comes again and again
+REPEATS: Final = {1: 4, 2: 3}  # times that a group of so many words comes in a row; longer groups as those of 2
+MIN_LENGTH: Final = 24  # characters of a text whose translation's length is judged
+SHORT: Final = 0.35  # length of a translation by that of its text, below which a part is missing
+LONG: Final = 3.0  # the same, above which it repeats itself
+WIDE_CHARACTER: Final = 3  # letters that a Chinese, Japanese or Korean character counts as
+NO_ATTENTION: Final = 0.15  # to a token, of all target tokens
+UNREAD_SHARE: Final = 0.4  # of the tokens, in a row, that got no attention
+MIN_UNREAD: Final = 6
+WORD_OR_MARK: Final = re.compile(r"\w+|[^\w\s]")
+
+
+def faults(
+    source: str, translation: str, languages: tuple[str, str], weights: NDArray[Any] | None = None
+) -> dict[str, str]:
+    """The signs of a broken translation: messages by kind, `repeated` or `missing`.
+
+    languages: of source and translation
+    weights: (T, S) attention, if it is known
+    """
+    found = {}
+    if (repeated := _repetition(source, translation)) is not None:
+        found["repeated"] = f"'{' '.join(repeated[0])}' comes {repeated[1]} times in a row"
+    source_length, length = _length(source), _length(translation)
+    texts = zip((source, translation), languages, strict=True)
+    num_source, num_target = (len(sentences(text, language)) for text, language in texts)
+    if source_length >= MIN_LENGTH and length < SHORT * source_length:
+        found["missing"] = f"it is {length / source_length:.0%} as long as its source"
+    elif 2 * num_target <= num_source:
+        found["missing"] = f"it has {num_target} of {num_source} sentences"
+    elif weights is not None and (unread := _unread(weights)):
+        found["missing"] = f"{unread} tokens of its source in a row got no attention"
+    elif "repeated" not in found and source_length >= MIN_LENGTH and length > LONG * source_length:
+        found["repeated"] = f"it is {length / source_length:.1f} times as long as its source"
+    return found
+
+
+def _length(text: str) -> int:
+    """Letters of a text."""
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+    return len(text) + (WIDE_CHARACTER - 1) * wide
+
+
+def _repetition(source: str, translation: str) -> tuple[Sequence[str], int] | None:
+    """The group of words that comes in a row too often, and how often; None unless more often than in the source."""
+    of_source, words = WORD_OR_MARK.findall(source.casefold()), WORD_OR_MARK.findall(translation.casefold())
+    for size in range(1, MAX_REPEATED + 1):
+        group, count = _longest_run(words, size)
+        if count >= REPEATS[min(size, 2)] and count > _longest_run(of_source, size)[1]:
+            return group, count
+    return None
+
+
+def _longest_run(words: Sequence[str], size: int) -> tuple[Sequence[str], int]:
+    """The group of `size` words, one of them with a letter, that comes most often in a row, and how often."""
+    same = [a == b for a, b in zip(words, words[size:], strict=False)]
+    best: tuple[Sequence[str], int] = ([], 1)
+    place = 0
+    for is_same, run in groupby(same):
+        length = len(list(run))
+        group = words[place : place + size]
+        if is_same and 1 + length // size > best[1] and any(word[0].isalnum() for word in group):
+            best = group, 1 + length // size
+        place += length
+    return best
+
+
+def _unread(weights: NDArray[Any]) -> int:
+    """Source tokens in a row that got no attention, if they are a large part of all; else 0."""
+    attention = np.asarray(weights).sum(0)
+    longest = max((len(list(run)) for is_unread, run in groupby(attention < NO_ATTENTION) if is_unread), default=0)
+    return longest if longest >= max(MIN_UNREAD, UNREAD_SHARE * len(attention)) else 0

@@ -1,0 +1,303 @@
+"""The tags of a source sentence in its translation, by attention.
+
+Both texts are cut into units: words, and single characters of punctuation. The attention of a target unit says which source
+units it translates. An element covers the span of target units that has most of the attention to what it covers in the
+source; spans keep the nesting. A marker stands where the units before it and those behind it part best.
+Dimensions: T target tokens, S source tokens, U target units, V source units.
+"""
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt.text.markup import NO_ELEMENT, Marker, Passage, escaped
+from nmt.text.sentences import Span
+
+Weights = NDArray[np.float64]
+
+UNIT: Final = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*|[^\w\s]|_")
+THRESHOLD: Final = 0.5  # attention to an element's units with which a target unit belongs into it
+COPIED: Final = 4.0  # weight of equal units, one on each side, beside an attention of 1 in all
+SMALLEST: Final = 1e-4
+TURNS: Final = 10
+NEAR: Final = 0.6  # by which a unit's say about a marker's place falls with its distance
+TOUCHING: Final = 2.0  # by which the say of a unit grows that a marker touches on one side only
+
+
+def projected(passage: Passage, translation: str, weights: Weights) -> str:
+    """A translation as it is written with the tags of its source.
+
+    weights: (U, V), see `unit_weights`
+    """
+    target = units(translation)
+    root = _tree(passage, source_units(passage))
+    _place(root, 0, len(target), _balanced(weights))
+    writer = _Writer(translation, target)
+    writer.write_inside(root)
+    return writer.ended()
+
+
+def units(text: str, cuts: Collection[int] = ()) -> list[Span]:
+    """The units of a text. cuts: places at which one ends, also within a word"""
+    spans: list[Span] = []
+    for found in UNIT.finditer(text):
+        inner = sorted(cut for cut in cuts if found.start() < cut < found.end())
+        spans += pairwise([found.start(), *inner, found.end()])
+    return spans
+
+
+def source_units(passage: Passage) -> list[Span]:
+    """The units of a passage; each of its tags is between two of them."""
+    places = [place for element in passage.elements for place in (element.start, element.end)]
+    return units(passage.text, {*places, *(marker.position for marker in passage.markers)})
+
+
+def unit_weights(
+    passage: Passage,
+    translation: str,
+    source_pieces: Sequence[str],
+    target_pieces: Sequence[str],
+    weights: NDArray[Any],
+) -> Weights:
+    """(U, V) attention between the units of a passage and of its translation, each row a distribution.
+
+    source_pieces, target_pieces: text that each token adds to its side
+    weights: (T, S) attention
+    """
+    source, target = source_units(passage), units(translation)
+    into_source = _shares(passage.text, source, source_pieces)  # S V
+    into_target = _shares(translation, target, target_pieces)  # T U
+    of_target = into_target / np.maximum(into_target.sum(0), 1e-9)  # each column a mean
+    copied = _copied([passage.text[slice(*span)] for span in source], [translation[slice(*span)] for span in target])
+    mixed = of_target.T @ (np.asarray(weights, np.float64) @ into_source) + copied
+    rows: Weights = mixed / np.maximum(mixed.sum(1, keepdims=True), 1e-9)
+    return rows
+
+
+def _copied(source: Sequence[str], target: Sequence[str]) -> Weights:
+    """(U, V) COPIED for units that are the same and occur once on either side, such as names, numbers, a full stop."""
+    source, target = ([unit.casefold() for unit in side] for side in (source, target))
+    weights = np.zeros((len(target), len(source)))
+    for i, unit in enumerate(target):
+        if target.count(unit) == source.count(unit) == 1:
+            weights[i, source.index(unit)] = COPIED
+    return weights
+
+
+def _shares(text: str, units: Sequence[Span], pieces: Sequence[str]) -> Weights:
+    """(tokens, units) the share of each token's characters that is in each unit of a text."""
+    unit_of = np.full(len(text) + 1, -1)
+    for i, (start, end) in enumerate(units):
+        unit_of[start:end] = i
+    places = [i for i, character in enumerate(text) if not character.isspace()]
+    characters = [(i, character) for i, piece in enumerate(pieces) for character in piece if not character.isspace()]
+    found = _same_places(
+        "".join(text[i] for i in places).casefold(), "".join(character for _, character in characters).casefold()
+    )
+    shares = np.zeros((len(pieces), len(units)))
+    for (token, _), place in zip(characters, found, strict=False):  # casefold may lengthen
+        if place < len(places) and (unit := unit_of[places[place]]) >= 0:
+            shares[token, unit] += 1
+    rows: Weights = shares / np.maximum(shares.sum(1, keepdims=True), 1)
+    return rows
+
+
+def _same_places(text: str, other: str) -> list[int]:
+    """For each character of the other text its place in the text; where they differ, a place between its neighbours'."""
+    if text == other:
+        return list(range(len(other)))
+    known = np.array(
+        [
+            (b + i, a + i)
+            for a, b, n in SequenceMatcher(None, text, other, False).get_matching_blocks()
+            for i in range(n)
+        ]
+    )
+    if not len(known):
+        known = np.array([(0, 0), (max(len(other) - 1, 1), max(len(text) - 1, 0))])
+    places: list[int] = np.interp(np.arange(len(other)), known[:, 0], known[:, 1]).round().astype(int).tolist()
+    return places
+
+
+def _balanced(weights: Weights) -> Weights:
+    """Weights whose rows are distributions, and whose columns have equal sums: each unit of the source has its share.
+
+    Attention looks at a noun for its article too; that the noun's own word needs it more leaves the article its own. The
+    squares are scaled by turns (Sinkhorn and Knopp, 1967).
+    """
+    scaled = (weights + SMALLEST) ** 2
+    for _ in range(TURNS):
+        scaled /= scaled.sum(0) * (scaled.shape[1] / max(len(scaled), 1))
+        scaled /= scaled.sum(1, keepdims=True)
+    return scaled
+
+
+@dataclass
+class _Node:
+    """An element, or the whole sentence, in the source and in the translation.
+
+    source: its source units, first and last + 1
+    starts_before, ends_after: whether it goes on in the sentence before or after
+    span: its target units
+    """
+
+    open: str
+    close: str
+    source: tuple[int, int]
+    starts_before: bool = False
+    ends_after: bool = False
+    children: list["_Node"] = field(default_factory=list)
+    markers: list[tuple[int, Marker]] = field(default_factory=list)  # by the number of the source unit behind each
+    gaps: list[tuple[int, Marker]] = field(default_factory=list)  # the same by target unit
+    span: tuple[int, int] = (0, 0)
+
+
+def _tree(passage: Passage, units: Sequence[tuple[int, int]]) -> _Node:
+    """The elements as a tree. units: characters of each source unit"""
+    starts, ends = [start for start, _ in units], [end for _, end in units]
+
+    def covered(start: int, end: int) -> tuple[int, int]:
+        """Units that have a character between two places."""
+        return int(np.searchsorted(ends, start, "right")), int(np.searchsorted(starts, end, "left"))
+
+    root = _Node("", "", (0, len(units)))
+    path = [(0, len(passage.text), root)]
+    nodes: list[_Node] = []
+    for element in passage.elements:
+        while not (path[-1][0] <= element.start and element.end <= path[-1][1]):
+            path.pop()
+        node = _Node(
+            element.open, element.close, covered(element.start, element.end), not element.open, not element.close
+        )
+        path[-1][2].children.append(node)
+        path.append((element.start, element.end, node))
+        nodes.append(node)
+    for marker in passage.markers:
+        node = root if marker.inside == NO_ELEMENT else nodes[marker.inside]
+        behind = int(np.searchsorted(starts, marker.position, "left"))
+        node.markers.append((min(max(behind, node.source[0]), node.source[1]), marker))
+    return root
+
+
+def _place(node: _Node, start: int, end: int, weights: Weights) -> None:
+    """Give a node its target units, and to all in it theirs. weights: (U, V)"""
+    node.span = start, end
+    first, last = node.source
+    inside = weights[:, first:last].sum(1)
+    free = np.zeros(len(weights), bool)
+    free[start:end] = True
+    shares = {
+        id(child): weights[:, child.source[0] : child.source[1]].sum(1) / np.maximum(inside, 1e-9)
+        for child in node.children
+    }
+
+    def gain(child: _Node) -> tuple[bool, float]:
+        span = _best_span(child, shares[id(child)], free, start, end)
+        return child.starts_before or child.ends_after, float((shares[id(child)][slice(*span)] - THRESHOLD).sum())
+
+    for child in sorted(node.children, key=gain, reverse=True):
+        span = _best_span(child, shares[id(child)], free, start, end)
+        free[slice(*span)] = False
+        _place(child, *span, weights)
+    node.gaps = [(_gap(node, position, marker, weights), marker) for position, marker in node.markers]
+    node.children.sort(key=lambda child: child.span)
+
+
+def _best_span(node: _Node, shares: Weights, free: NDArray[np.bool_], start: int, end: int) -> tuple[int, int]:
+    """The free units with most of the attention to an element: the contiguous ones with the greatest sum above THRESHOLD.
+
+    shares: (U,) of the attention of each target unit
+    An element that goes on in another sentence reaches the end of this one. Any element has one unit at least, if one is free.
+    """
+    values = np.where(free, shares - THRESHOLD, -np.inf)[start:end]
+    if not len(values):
+        return start, start
+    if node.starts_before and node.ends_after:
+        return start, end
+    if node.starts_before or node.ends_after:
+        sums = np.cumsum(values) if node.starts_before else np.cumsum(values[::-1])
+        length = int(np.argmax(sums)) + 1 if np.isfinite(sums).any() else 0
+        return (start, start + length) if node.starts_before else (end - length, end)
+    best, best_span, total, begin = -np.inf, (0, 0), 0.0, 0
+    for i, value in enumerate(values):
+        if total <= 0:
+            total, begin = 0.0, i
+        total += value
+        if total >= best:
+            best, best_span = total, (begin, i + 1)
+    return start + best_span[0], start + best_span[1]
+
+
+def _gap(node: _Node, position: int, marker: Marker, weights: Weights) -> int:
+    """The place of a marker among a node's target units, by what the units of the source before and behind it became.
+
+    position: number of the source unit behind it
+    """
+    start, end = node.span
+    first, last = node.source
+    if position in (first, last):
+        return start if position == first else end
+    units = np.arange(first, last)
+    distance = np.where(units < position, position - 1 - units, units - position)
+    strength = NEAR**distance
+    if marker.before != marker.after:  # it belongs to the unit that it touches
+        strength[units == (position - 1 if marker.after else position)] *= TOUCHING
+    says = np.where(units < position, strength, -strength)  # whether the marker is behind the unit
+    sums = np.cumsum(np.append(0, weights[start:end, first:last] @ says))
+    inner = [range(child.span[0] - start + 1, child.span[1] - start) for child in node.children]
+    gaps = [gap for gap in range(len(sums)) if not any(gap in places for places in inner)]
+    return start + max(gaps, key=lambda gap: float(sums[gap]))
+
+
+class _Writer:
+    """Writes a translation with tags. units: characters of each target unit"""
+
+    def __init__(self, text: str, units: Sequence[tuple[int, int]]) -> None:
+        self._text, self._units, self._parts, self._at = text, units, list[str](), 0
+
+    def write_inside(self, node: _Node) -> None:
+        """Write what a node holds."""
+        items: list[tuple[int, int, _Node | Marker]] = [(child.span[0], 1, child) for child in node.children]
+        items += [(gap, 0 if gap < node.span[1] else 2, marker) for gap, marker in node.gaps]
+        for gap, _, item in sorted(items, key=lambda row: row[:2]):
+            if isinstance(item, Marker):
+                self._write_marker(gap, item, node)
+                continue
+            self._write_until(self._start(gap) if item.span[0] < item.span[1] else self._end(gap))
+            self._parts.append(item.open)
+            self.write_inside(item)
+            if item.span[0] < item.span[1]:
+                self._write_until(self._end(item.span[1]))
+            self._parts.append(item.close)
+
+    def ended(self) -> str:
+        self._write_until(len(self._text))
+        return "".join(self._parts)
+
+    def _start(self, unit: int) -> int:
+        return self._units[unit][0] if unit < len(self._units) else len(self._text)
+
+    def _end(self, gap: int) -> int:
+        """The place behind the unit before a gap."""
+        return self._units[gap - 1][1] if gap else 0
+
+    def _write_until(self, place: int) -> None:
+        self._parts.append(escaped(self._text[self._at : place]))
+        self._at = max(self._at, place)
+
+    def _write_marker(self, gap: int, marker: Marker, node: _Node) -> None:
+        """Write a marker, with white space where the source has it. node: that holds it"""
+        first, last = node.span
+        if first < gap == last or (gap < last and marker.after and not marker.before and gap > first):
+            self._write_until(self._end(gap))
+            self._parts.append(" " * (marker.before and gap == last) + marker.raw)
+            return
+        spaces = self._text[self._end(gap) : self._start(gap)]
+        self._write_until(self._start(gap))
+        self._parts.append(marker.raw + " " * (marker.after and gap < last and bool(spaces or gap == first)))

@@ -1,0 +1,315 @@
+"""Translate any text: in sentences, with tags, by a glossary, and again what came out broken.
+
+A text is a sequence of passages, which a model translates, and of what stands between them. `text_steps` says which
+passages are to be translated next, until the text is done; so the lines of a stream, and the requests of a server, go
+through a model together.
+"""
+
+import math
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from nmt.log import Bar
+from nmt.signals import StopCheck
+from nmt.text.markup import PLACEHOLDER, MarkupName, Passage, escaped, parse, placeholders
+from nmt.text.pipeline import Pipeline
+from nmt.text.sentences import MAX_CHARACTERS, Span, clauses, sentences
+from nmt.translate.engine import SearchEngine
+from nmt.translate.faults import faults
+from nmt.translate.glossary import Glossary
+from nmt.translate.line_warnings import BROKEN, REPAIRED
+from nmt.translate.options import TranslatorOptions
+from nmt.translate.projection import Weights, projected, unit_weights
+from nmt.translate.requests import Request
+from nmt.translate.results import Candidate, Translation
+from nmt.translate.translator import Translator
+
+MAX_TEXT_CHARACTERS: Final = 1 << 20  # of a line that is translated in sentences
+UNSPACED: Final = frozenset(("zh", "ja", "th", "lo", "km", "my", "yue"))  # languages without a space between sentences
+MIN_CLAUSE: Final = 20  # characters of a part of a sentence that is translated again in parts
+
+
+@dataclass(frozen=True)
+class TextSettings:
+    """What is done to a text besides its translation.
+
+    split: translate each sentence on its own
+    markup: tags that the text has
+    glossary: terms and their translations
+    repair: translate again what came out broken
+    """
+
+    split: bool = False
+    markup: MarkupName = "none"
+    glossary: Glossary | None = None
+    repair: bool = False
+
+    @property
+    def needs_attention(self) -> bool:
+        return self.markup != "none"
+
+
+class Round(NamedTuple):
+    """What is to be translated next. again: by the search for what came out broken"""
+
+    requests: list[Request]
+    again: bool = False
+
+
+Steps = Generator[Round, list[Translation], Translation]
+
+
+def text_steps(request: Request, settings: TextSettings, pipeline: Pipeline) -> Steps:
+    """Translate a text: yields rounds, is sent their translations, and returns that of the text."""
+    if request.error:
+        return Translation(error=request.error)
+    is_constrained = bool(request.prefix or request.phrases)
+    layout: list[str | Passage] = []
+    for part in parse(request.text, settings.markup):
+        split = settings.split and not is_constrained
+        split |= settings.markup != "none" and isinstance(part, Passage) and len(part.text) > MAX_CHARACTERS
+        layout += _pieces(part, pipeline) if split and isinstance(part, Passage) else [part]
+    passages = [part for part in layout if isinstance(part, Passage)]
+    if is_constrained and len(passages) > 1:
+        return Translation(error="a prefix or phrases need a text of one block (divide it at its tags)")
+    work = _Work(request, settings, pipeline)
+    translations = iter((yield from work.translated(passages)))
+    if layout == passages and len(passages) == 1:
+        return next(translations)
+    return _joined([part if isinstance(part, str) else next(translations) for part in layout])
+
+
+def together(texts: Sequence[Steps]) -> Generator[Round, list[Translation], list[Translation]]:
+    """The translations of several texts, whose rounds are joined."""
+    results: list[Translation] = [Translation()] * len(texts)
+    waiting: dict[int, Round] = {}
+
+    def advance(number: int, answer: list[Translation] | None) -> None:
+        try:
+            waiting[number] = next(texts[number]) if answer is None else texts[number].send(answer)
+        except StopIteration as stop:
+            results[number] = stop.value
+
+    for number in range(len(texts)):
+        advance(number, None)
+    while waiting:
+        again = all(step.again for step in waiting.values())
+        now = {number: step for number, step in waiting.items() if step.again == again}
+        requests = [request for step in now.values() for request in step.requests]
+        answers = iter((yield Round(requests, again)))
+        for number, step in now.items():
+            del waiting[number]
+            advance(number, [next(answers) for _ in step.requests])
+    return results
+
+
+class TextTranslator(Translator):
+    """A Translator of any texts.
+
+    open_again: opens the translator of what came out broken, when it is first needed
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        engine: SearchEngine,
+        options: TranslatorOptions,
+        settings: TextSettings,
+        open_again: Callable[[], Translator],
+    ) -> None:
+        super().__init__(pipeline, engine, options)
+        self.settings, self._open_again = settings, open_again
+        if settings.split or settings.needs_attention:
+            self.max_characters = MAX_TEXT_CHARACTERS
+
+    def translate(
+        self, requests: Sequence[Request | str], check: StopCheck = lambda: None, bar: Bar | None = None
+    ) -> list[Translation]:
+        """See Translator."""
+        texts = [Request(request) if isinstance(request, str) else request for request in requests]
+        rounds = together([text_steps(request, self.settings, self.pipeline) for request in texts])
+        answer: list[Translation] | None = None
+        try:
+            while True:
+                wanted, again = next(rounds) if answer is None else rounds.send(answer)
+                hidden = Bar("translating")  # which counts texts, not their passages
+                answer = (
+                    self._open_again().translate(wanted, check, hidden)
+                    if again
+                    else super().translate(wanted, check, hidden)
+                )
+        except StopIteration as stop:
+            if bar is not None:
+                bar.advance(len(texts))
+            results: list[Translation] = stop.value
+            return results
+
+
+class _Found(NamedTuple):
+    """A passage, perhaps without its placeholders, and its plain translation."""
+
+    passage: Passage
+    translation: Translation
+
+
+Search = Generator[Round, list[Translation], list[_Found]]
+
+
+class _Work:
+    """The translation of the passages of a text."""
+
+    def __init__(self, request: Request, settings: TextSettings, pipeline: Pipeline) -> None:
+        self.request, self.settings, self.pipeline = request, settings, pipeline
+        self.languages = pipeline.source_lang, pipeline.target_lang
+
+    def translated(self, passages: Sequence[Passage]) -> Generator[Round, list[Translation], list[Translation]]:
+        """The translation of each passage, as it is written."""
+        found = yield from self._search(passages)
+        written = list(map(self._written, found))
+        if not self.settings.repair:
+            return written
+        broken = {i: signs for i, row in enumerate(found) if (signs := self._faults(row))}
+        layouts = {i: _halves(passages[i], self.pipeline) for i in broken}
+        parts = [part for layout in layouts.values() for part in layout if isinstance(part, Passage)]
+        others = iter((yield from self._search(parts, again=True)) if parts else ())
+        for i, signs in broken.items():
+            own = [part if isinstance(part, str) else next(others) for part in layouts[i]]
+            plain = _joined([part if isinstance(part, str) else part.translation for part in own])
+            message = "; ".join(signs.values())
+            if not plain.error and len(self._faults(_Found(passages[i], plain))) < len(signs):
+                better = _joined([part if isinstance(part, str) else self._written(part) for part in own])
+                written[i] = _warned(better, REPAIRED, f"translated again, since of the first translation {message}")
+            else:
+                written[i] = _warned(written[i], BROKEN, f"its translation looks broken: {message}")
+        return written
+
+    def _search(self, passages: Sequence[Passage], again: bool = False) -> Search:
+        """The plain translation of each passage; where a placeholder got lost, of the passage without it."""
+        texts = [passage for passage in passages if self._has_words(passage)]
+        answers = iter((yield Round(list(map(self._request, texts)), again)) if texts else ())
+        found = [
+            _Found(passage, next(answers) if self._has_words(passage) else _untranslated(passage))
+            for passage in passages
+        ]
+        if self.settings.markup == "none":
+            return found
+        lost = [i for i, (passage, answer) in enumerate(found) if answer.candidates and _loses(passage, answer.text)]
+        if lost:
+            others = yield from self._search([passages[i].without_placeholders() for i in lost], again)
+            for i, other in zip(lost, others, strict=True):
+                found[i] = other
+        return found
+
+    def _has_words(self, passage: Passage) -> bool:
+        return self.settings.markup == "none" or any(map(str.isalpha, PLACEHOLDER.sub("", passage.text)))
+
+    def _request(self, passage: Passage) -> Request:
+        terms = self.settings.glossary.phrases(passage.text) if self.settings.glossary else ()
+        phrases = tuple(dict.fromkeys((*self.request.phrases, *terms)))
+        return msgspec.structs.replace(self.request, text=passage.text, phrases=phrases, others={})
+
+    def _written(self, found: _Found) -> Translation:
+        """A translation with the tags of its passage."""
+        passage, translation = found
+        if self.settings.markup == "none":
+            return translation
+        candidates = []
+        for candidate in translation.candidates:
+            text = escaped(candidate.text)
+            if passage.is_marked:
+                text = projected(passage, candidate.text, self._unit_weights(passage, candidate))
+            candidates.append(replace(candidate, text=text))
+        return replace(translation, candidates=candidates)
+
+    def _unit_weights(self, passage: Passage, candidate: Candidate) -> Weights:
+        if not candidate.tokens:  # a copy of the text, or nothing
+            same = np.eye(len(candidate.text), len(passage.text))
+            return unit_weights(passage, candidate.text, list(passage.text), list(candidate.text), same)
+        source, target = self.pipeline.source, self.pipeline.target
+        source_pieces = list(map(source.surface, source.encode(passage.text)))
+        target_pieces = list(map(target.surface, candidate.tokens))
+        weights = np.array(candidate.weights).reshape(len(target_pieces), -1)
+        return unit_weights(passage, candidate.text, source_pieces[: weights.shape[1]], target_pieces, weights)
+
+    def _faults(self, found: _Found) -> dict[str, str]:
+        """The signs that a translation is broken."""
+        if not found.translation.candidates:
+            return {}
+        best = found.translation.candidates[0]
+        weights = np.array(best.weights) if best.weights and self.settings.needs_attention else None
+        return faults(found.passage.text, best.text, self.languages, weights)
+
+
+def _pieces(passage: Passage, pipeline: Pipeline) -> list[str | Passage]:
+    """The sentences of a passage, with the white space around and between them."""
+    if not passage.text.strip():
+        return [passage]
+    return _between(passage, sentences(passage.text, pipeline.source_lang), pipeline.target_lang)
+
+
+def _between(passage: Passage, spans: Sequence[Span], language: str) -> list[str | Passage]:
+    """The parts of a passage, with the white space around them. language: of the translation, which may need none between"""
+    gaps = [passage.text[end:start] for (_, end), (start, _) in pairwise(spans)]
+    usual = "" if language.partition("-")[0] in UNSPACED else " "
+    between = [passage.text[: spans[0][0]], *(usual if gap in ("", " ") else gap for gap in gaps)]
+    layout: list[str | Passage] = []
+    for gap, part in zip(between, passage.parts(spans), strict=True):
+        layout += [gap, part]
+    return [part for part in [*layout, passage.text[spans[-1][1] :]] if part]
+
+
+def _halves(passage: Passage, pipeline: Pipeline) -> list[str | Passage]:
+    """A passage in its sentences; one of a single sentence in clauses, if it is long enough."""
+    spans = sentences(passage.text, pipeline.source_lang)
+    if len(spans) == 1:
+        spans = clauses(passage.text, *spans[0], MIN_CLAUSE)
+    return _between(passage, spans, pipeline.target_lang) if len(spans) > 1 else [passage]
+
+
+def _loses(passage: Passage, translation: str) -> bool:
+    """Whether a translation lacks a placeholder of its source, or has one more."""
+    return placeholders(passage.text) != placeholders(translation)
+
+
+def _untranslated(passage: Passage) -> Translation:
+    """A text without words, which stays."""
+    return Translation([Candidate(passage.text.strip(), [], 0.0, 0.0)])
+
+
+def _warned(translation: Translation, kind: str, message: str) -> Translation:
+    return replace(translation, warnings={**translation.warnings, kind: message})
+
+
+def _joined(parts: Sequence[str | Translation]) -> Translation:
+    """The translation of a text from those of its parts, and what stands between them.
+
+    Candidate k is made of the k-th of each part, or its last. It has the log-probabilities and scores of all of them together.
+    """
+    own = [part for part in parts if isinstance(part, Translation)]
+    error = next((part.error for part in own if part.error), "")
+    warnings = {kind: message for part in reversed(own) for kind, message in part.warnings.items()}
+    if error:
+        return Translation([], error, warnings)
+    candidates = []
+    for k in range(max((len(part.candidates) for part in own), default=1)):
+        rows = [part if isinstance(part, str) else _candidate(part, k) for part in parts]
+        chosen = [row for row in rows if isinstance(row, Candidate)]
+        candidates.append(
+            Candidate(
+                "".join(row if isinstance(row, str) else row.text for row in rows),
+                [token for row in chosen for token in row.tokens],
+                math.fsum(row.log_prob for row in chosen),
+                math.fsum(row.score for row in chosen),
+            )
+        )
+    return Translation(candidates, "", warnings)
+
+
+def _candidate(translation: Translation, k: int) -> Candidate:
+    candidates = translation.candidates
+    return candidates[min(k, len(candidates) - 1)] if candidates else Candidate("", [], 0.0, 0.0)

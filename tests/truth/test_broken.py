@@ -1,0 +1,69 @@
+"""Signs of a broken translation, and glossaries."""
+
+import numpy as np
+import pytest
+
+from nmt.errors import InputError
+from nmt.translate.faults import faults
+from nmt.translate.glossary import Glossary
+
+SENTENCE = "The committee decided on Monday that the new bridge will be built next year."
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "kinds"),
+    [
+        (SENTENCE, "Der Ausschuss beschloss am Montag, dass die neue Brücke nächstes Jahr gebaut wird.", set()),
+        (SENTENCE, "Der Ausschuss der der der der der beschloss es am Montag im neuen Haus.", {"repeated"}),
+        (SENTENCE, "Der Ausschuss beschloss, dass er beschloss, dass er beschloss, dass er beschloss.", {"repeated"}),
+        (SENTENCE, "Der Ausschuss.", {"missing"}),
+        (SENTENCE, "", {"missing"}),
+        (SENTENCE, "Ein Satz, der kein Ende hat und " + ", ".join(f"noch {i} mehr sagt" for i in range(20)), {"repeated"}),
+        ("It rains. It snows. It hails. It thaws.", "Es regnet, und es schneit dann.", {"missing"}),
+        ("It rains. It snows.", "Es regnet. Es schneit.", set()),
+        ("no no no no no", "nein nein nein nein nein", set()),
+        ("no no no no no", "nein nein nein nein nein nein nein nein", {"repeated"}),
+        ("Yes.", "Ja, das ist wirklich so.", set()),
+        ("----------", "- - - - - - - - - -", set()),
+        ("委员会星期一决定明年建造新桥，并且要在河上建造。", "Das Komitee beschloss am Montag den Bau der Brücke.", set()),
+        ("委员会星期一决定明年建造新桥，并且要在河上建造。", "Das Komitee.", {"missing"}),
+    ],
+)  # fmt: skip
+def test_faults_are_found_and_good_translations_are_left_alone(source, translation, kinds):
+    languages = "zh" if source[0] > "\u3000" else "en", "de"
+    assert set(faults(source, translation, languages)) == kinds
+
+
+def test_tokens_without_attention_are_missing():
+    weights = np.zeros((6, 12))
+    weights[:, :5] = 0.2
+    found = faults(SENTENCE, SENTENCE, ("en", "de"), weights)
+    assert found == {"missing": "7 tokens of its source in a row got no attention"}
+    assert not faults(SENTENCE, SENTENCE, ("en", "de"), np.full((6, 12), 1 / 12))
+
+
+def glossary(tmp_path, text: str) -> Glossary:
+    (tmp_path / "terms.tsv").write_text(text)
+    return Glossary.read(tmp_path / "terms.tsv")
+
+
+def test_terms_are_found_as_whole_words_the_longest_first(tmp_path):
+    terms = glossary(tmp_path, "bank\tUfer\nriver  bank\tFlussufer\nIT\tEDV\nAcme Corp.\t\n\nc++\tC++\n")
+    assert terms.phrases("The Bank and the river bank, by it and IT.") == ("Ufer", "Flussufer", "EDV")
+    assert terms.phrases("banker, it, embank") == ()
+    assert terms.phrases("Acme Corp. uses C++ and BANK and bank") == ("Acme Corp.", "C++", "Ufer")
+    assert terms.phrases("") == Glossary({}).phrases("bank") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a\tb\nc d\n", "terms.tsv:2: 1 columns"),
+        ("a\tb\tc\n", "terms.tsv:1: 3 columns"),
+        ("\tb\n", "terms.tsv:1: 2 columns"),
+        ("a\tb\na\tc\n", "terms.tsv:2: a second translation of 'a'"),
+    ],
+)
+def test_a_line_that_is_no_term_is_named(tmp_path, text, message):
+    with pytest.raises(InputError, match=message):
+        glossary(tmp_path, text)

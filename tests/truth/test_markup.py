@@ -1,0 +1,190 @@
+"""Text with tags: what is translated, what stands between, and that all of it comes back."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.text.markup import MAX_DEPTH, Passage, escaped, parse, placeholders
+from nmt.translate.projection import projected, source_units, unit_weights, units
+
+
+def texts(text: str, markup: str) -> list[str]:
+    """The plain text of each passage."""
+    return [part.text for part in parse(text, markup) if isinstance(part, Passage)]
+
+
+def copied(part) -> str:
+    """A part as it is written when its translation is its own text."""
+    if isinstance(part, str):
+        return part
+    text = " ".join(part.text.split())
+    return projected(part, text, np.eye(len(units(text))))
+
+
+@pytest.mark.parametrize(
+    ("markup", "text", "wanted"),
+    [
+        ("xml", "a <b>big</b> dog &amp; a &#99;at &nbsp;", ["a big dog & a cat &nbsp;"]),
+        ("html", "a <B class='x>y'>big</b> dog &eacute;", ["a big dog é"]),
+        ("html", "<p>One <i>two</i>.</p><ul><li>Three<li>Four<br>Five</ul>", ["One two.", "Three", "Four", "Five"]),
+        ("html", "<style>p {x: y}</style>Text <!-- not <b> this --> <code>x = 1</code> end", ["Text   end"]),
+        ("html", '<p>Buy <span translate="no">My <b>Name</b></span> now <i class="a notranslate">x</i>!</p>', ["Buy  now !"]),
+        ("xml", "a < b and <c/> x<y <![CDATA[<no>]]> <?pi?>", ["a < b and  x<y  "]),
+        ("xml", "<p>One</p><p>Two</p>", ["OneTwo"]),
+        ("none", "a <b>c</b> &amp;", ["a <b>c</b> &amp;"]),
+        ("html", "<br><hr> <img src=x> <!-- y -->", []),
+        ("html", "", []),
+    ],
+)  # fmt: skip
+def test_the_text_of_passages_is_what_a_reader_reads(markup, text, wanted):
+    assert texts(text, markup) == wanted
+
+
+@pytest.mark.parametrize("markup", ["html", "xml"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a <b>big <i>red</i></b> dog<x/> ran <y/>off.",
+        "<w/>One <a href=\"x\">two, <b>three</b></a>; <c>four</c> <d>five</d>",
+        "<p>not closed <b>here</p> or <i>there",
+        "closed </b> only <i>a </b>c</i>",
+        "an <b></b> empty <i> </i> one &amp; <c><d/></c> end",
+        "nothing",
+        "{name} has %d &lt;tags&gt;",
+    ],
+)  # fmt: skip
+def test_a_text_that_is_its_own_translation_comes_back_as_it_was(text, markup):
+    assert "".join(map(copied, parse(text, markup))) == text
+
+
+def test_an_element_over_two_sentences_begins_in_one_and_ends_in_the_other():
+    [passage] = parse("<i>One <b>two.</b> Three</i> four. <x/>Five<y/>", "xml")
+    parts = passage.parts([(0, 8), (9, 20), (21, 25)])
+    assert [part.text for part in parts] == ["One two.", "Three four.", "Five"]
+    assert list(map(copied, parts)) == ["<i>One <b>two.</b>", "Three</i> four.", "<x/>Five<y/>"]
+
+
+def test_placeholders_can_be_hidden_from_the_model():
+    text = "Hi {name}, see <b>%d</b> of %(all)s at https://x.org/a?b=1 or 100% of ${y} {{z}}, %1$s and me@x.org"
+    [passage] = parse(text, "xml")
+    found = ["${y}", "%(all)s", "%1$s", "%d", "https://x.org/a?b=1", "me@x.org", "{name}", "{{z}}"]
+    assert placeholders(passage.text) == found
+    hidden = passage.without_placeholders()
+    assert placeholders(hidden.text) == [] and " ".join(hidden.text.split()) == "Hi , see of at or 100% of , and"
+    written = copied(hidden)
+    assert sorted(re.findall(r"<b>%d</b>|" + "|".join(map(re.escape, found)), written)) == sorted(
+        {*found, "<b>%d</b>"} - {"%d"}
+    )
+
+
+def test_hostile_tags_are_read_in_bounded_time_and_depth():
+    for text in ("<a " * 20000, "<a b='" * 20000, "<!--" * 20000, "<code>" * 20000, "{" * 50000, "%(" * 50000):
+        for markup in ("html", "xml"):
+            assert "".join(part if isinstance(part, str) else part.text for part in parse(text, markup)).startswith(
+                text[:2]
+            )
+        assert placeholders(text) == []
+    deep = "<a>" * 3000 + "x" + "</b>" * 3000 + "</a>" * 3000
+    [passage] = parse(deep, "xml")
+    assert passage.text == "x" and len(passage.elements) == MAX_DEPTH and copied(passage).count("<") == 9000
+
+
+def weights(pairs: dict[int, list[int]], shape: tuple[int, int]) -> np.ndarray:
+    """(U, V) attention: each target unit to some source units."""
+    table = np.full(shape, 0.02)
+    for target, sources in pairs.items():
+        table[target, sources] = 1
+    return table / table.sum(1, keepdims=True)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "pairs", "wanted"),
+    [
+        ("the <a>white</a> <b>house</b> <x/>", "la casa blanca", {0: [0], 1: [2], 2: [1]}, "la <b>casa</b> <a>blanca</a> <x/>"),
+        ("they <b>run</b> fast", "schnell laufen sie", {0: [2], 1: [1], 2: [0]}, "schnell <b>laufen</b> sie"),
+        ("press <b>OK</b>.", "OK drücken.", {0: [1], 1: [0], 2: [2]}, "<b>OK</b> drücken."),
+        ("<i>a b</i> c", "z", {0: [2]}, "<i>z</i>"),
+        ("a<x/> b", "B A", {0: [1], 1: [0]}, "B A<x/>"),
+        ("<b>a <i>b</i></b> c", "c < b a", {0: [2], 1: [2], 2: [1], 3: [0]}, "c &lt; <b><i>b</i> a</b>"),
+    ],
+)  # fmt: skip
+def test_tags_follow_the_words_that_they_were_around(source, target, pairs, wanted):
+    [passage] = parse(source, "xml")
+    shape = len(units(target)), len(source_units(passage))
+    assert projected(passage, target, weights(pairs, shape)) == wanted
+
+
+@st.composite
+def marked_texts(draw, depth=3):
+    """Well-formed text with tags of unique names."""
+    count = 0
+
+    def inside(level: int) -> str:
+        nonlocal count
+        parts = []
+        for _ in range(draw(st.integers(1, 3))):
+            count += 1
+            name = f"t{count}"
+            kind = draw(st.sampled_from(["words", "element", "single"] if level else ["words"]))
+            if kind == "words":
+                parts.append(draw(st.sampled_from(["red dog", "a", " ", "x, y.", "&lt;3", ""])))
+            elif kind == "single":
+                parts.append(f"<{name}/>")
+            else:
+                parts.append(f"<{name}>{inside(level - 1)}</{name}>")
+        return draw(st.sampled_from(["", " "])).join(parts)
+
+    return inside(depth)
+
+
+@given(
+    marked_texts(),
+    st.lists(st.sampled_from(["hund", "rot", ".", ",", "ein", "<"]), max_size=8),
+    st.integers(0, 2**32 - 1),
+)
+def test_all_tags_are_kept_once_and_well_formed_whatever_the_attention(source, words, seed):
+    translation, written = " ".join(words), []
+    for part in parse(source, "xml"):
+        if isinstance(part, str):
+            written.append(part)
+            continue
+        shape = len(units(translation)), len(source_units(part))
+        written.append(
+            projected(
+                part,
+                translation,
+                np.random.default_rng(seed).dirichlet(np.full(shape[1], 0.1), shape[0])
+                if shape[1]
+                else np.zeros(shape),
+            )
+        )
+    result = "".join(written)
+    tree = ElementTree.fromstring(f"<root>{result}</root>")
+    before = ElementTree.fromstring(f"<root>{source}</root>")
+
+    def parents(node):
+        return {child.tag: node.tag for node in node.iter() for child in node}
+
+    assert parents(tree) == parents(before)
+    if len(written) == 1 and "<" not in words and any(isinstance(part, Passage) for part in parse(source, "xml")):
+        assert "".join("".join(tree.itertext()).split()) == "".join(words)
+
+
+def test_attention_of_tokens_becomes_that_of_words_and_equal_units_count():
+    source, target = "Das Haus, 42", "the house , 42"
+    attention = np.array([[1, 0, 0, 0, 0], [0, 0.5, 0.5, 0, 0], [0.2] * 5, [0.2] * 5])
+    found = unit_weights(
+        Passage(source), target, ["Das", " Ha", "us", ",", " 42"], ["the", " house", " ,", " 42"], attention
+    )
+    assert found.shape == (4, 4) and np.allclose(found.sum(1), 1)
+    assert found.argmax(1).tolist() == [0, 1, 2, 3] and found[1, 1] == 1
+    lower = unit_weights(Passage("ÄB c, d"), "x y z", ["äb", " ?", ",", " d"], ["x", " y", " z"], np.eye(4)[[0, 1, 3]])
+    assert lower.argmax(1).tolist() == [0, 1, 3]
+
+
+def test_text_is_escaped():
+    assert escaped("a < b & c > d") == "a &lt; b &amp; c &gt; d"

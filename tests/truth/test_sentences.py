@@ -1,0 +1,74 @@
+"""Sentences of a paragraph: where they end, and that nothing between them is lost."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.text.sentences import MAX_CHARACTERS, clauses, sentences
+
+
+def split(text: str, language: str) -> list[str]:
+    return [text[start:end] for start, end in sentences(text, language)]
+
+
+@pytest.mark.parametrize(
+    ("language", "wanted"),
+    [
+        ("en", ["Dr. Smith lives in the U.S. army base.", '"Really?" she asked.', "Yes!", "No...", "Perhaps."]),
+        ("en", ["See No. 5 for it.", "It costs 3.5 euros.", "4 people came (all of them.)", "Then they left."]),
+        ("en", ["Who is J. R. Smith?", "“A man.”", "He said: “Come in.”", "[Nobody came.]"]),
+        ("en", ["It was 5 p.m. and late...", "What else?"]),
+        (
+            "de",
+            ["Am 3. Oktober kam Hr. Müller z. B. nach Berlin.", "Er blieb bis 1990.", "„Und dann?“", "Dann ging er."],
+        ),
+        ("es", ["El Sr. Pérez llegó.", "¿Quién es?", "¡Nadie!"]),
+        ("fr", ["M. Dupont est là.", "« Oui. »", "Il part."]),
+        ("hi", ["मैं जा रहा हूँ।", "वह आया।"]),
+        ("ar", ["كيف حالك؟", "أنا بخير."]),
+        ("en", ["no capital. letter begins here.", "But here."]),
+    ],
+)
+def test_sentences_end_where_a_reader_ends_them(language, wanted):
+    assert split(" ".join(wanted), language) == wanted
+    assert split("  " + "\n\n ".join(wanted) + "\n", language) == wanted
+
+
+def test_chinese_and_japanese_sentences_need_no_space():
+    assert split("你好。我是学生！真的吗？“是的。”他说。", "zh") == [
+        "你好。",
+        "我是学生！",
+        "真的吗？",
+        "“是的。”",
+        "他说。",
+    ]
+    assert split("「はい。」と彼は言った。行こう！", "ja") == ["「はい。」", "と彼は言った。", "行こう！"]
+
+
+def test_a_line_break_ends_a_sentence():
+    assert split("A title\nThe text goes on.\n\n\tLast", "en") == ["A title", "The text goes on.", "Last"]
+    assert split(" \n ", "en") == split("", "en") == []
+
+
+def test_a_long_sentence_is_divided_at_punctuation_else_at_spaces_else_anywhere():
+    for text in ("one two three, " * 500, "word " * 700):
+        parts = split(text, "en")
+        assert "".join("".join(parts).split()) == "".join(text.split())
+        assert max(map(len, parts)) <= MAX_CHARACTERS and len(parts) < 2 + 2 * len(text) / MAX_CHARACTERS
+    assert all(part.endswith(",") for part in split("one two three, " * 500, "en"))
+    assert "".join(split("x" * 3000, "en")) == "x" * 3000
+
+
+def test_clauses_have_a_length_at_least():
+    text = "He came, saw, and then he went away again; nobody knew why, he said."
+    parts = [text[start:end] for start, end in clauses(text, 0, len(text), 15)]
+    assert " ".join(parts) == text and len(parts) == 2 and min(map(len, parts)) >= 15
+
+
+@given(st.text("aB3.?!…。 \n\"')(,;“”", max_size=60), st.sampled_from(["en", "de", "zh", "xx"]))
+def test_nothing_but_white_space_is_between_sentences(text, language):
+    spans = sentences(text, language)
+    edges = [0, *(place for span in spans for place in span), len(text)]
+    assert edges == sorted(edges)
+    assert not "".join(text[edges[i] : edges[i + 1]] for i in range(0, len(edges), 2)).strip()
+    assert all(text[start:end].strip() == text[start:end] != "" for start, end in spans)

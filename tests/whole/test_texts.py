@@ -1,0 +1,191 @@
+"""`nmt translate` of any text: sentences, tags, a glossary, and what comes out broken."""
+
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from nmt import registry
+from nmt.cli.main import run
+from nmt.translate.options import TranslatorOptions
+from nmt.translate.requests import Request
+from nmt.translate.results import Candidate, Translation
+from nmt.translate.texts import TextSettings, text_steps, together
+from nmt.translators import load, search_again, with_phrases
+
+PARAGRAPH = "  Ban des kit.  Lora mus!\n\nBas den"
+
+
+@pytest.fixture
+def translate(trained, tmp_path, capfd):
+    """`translate(text, *flags)` in this process: (exit code, output, stderr)."""
+
+    def call(text, *flags):
+        (tmp_path / "source").write_text(text)
+        files = [f"--input={tmp_path / 'source'}", f"--output={tmp_path / 'output'}"]
+        code = run(["translate", f"--model={trained}", *files, "--threads=1", "--engine=own", *flags])
+        output = (tmp_path / "output").read_text() if (tmp_path / "output").exists() else None
+        return code, output, capfd.readouterr().err
+
+    return call
+
+
+def test_sentences_are_translated_one_by_one_and_the_white_space_stays(translate):
+    _, alone, _ = translate("Ban des kit.\nLora mus!\nBas den\n")
+    first, second, third = alone.splitlines()
+    code, output, _ = translate(f"{PARAGRAPH}\n", "--split")
+    assert code == 0 and output == f"  {first}  {second}\n\n{third}\n"
+    assert translate(f"{PARAGRAPH}\n", "--split", "--n-best=2")[1].startswith(
+        f"0 |||   {first}  {second} ||| LogProb= "
+    )
+
+
+def test_ranks_share_whole_texts(translate):
+    text = "\n".join(f"{a}. {b}!" for a in ("Ban des", "Kit", "Lora mus") for b in ("Bas den", "Lot"))
+    assert translate(text, "--split", "--devices=2", "--device=cpu")[1] == translate(text, "--split")[1]
+
+
+def test_tags_stay_around_the_same_text(translate):
+    plain = translate("ban des & kit lora < mus\n")[1]
+    text = "<a>ban <b x='1'>des</b></a> &amp; kit<c/> lora &lt; <d>mus</d>\n"
+    code, output, _ = translate(text, "--markup=xml")
+    tree = ElementTree.fromstring(f"<root>{output}</root>")
+    assert code == 0 and "".join(tree.itertext()).split() == plain.split()
+    assert sorted(node.tag for node in tree.iter()) == ["a", "b", "c", "d", "root"]
+    assert tree.find("a/b").attrib == {"x": "1"}
+    assert translate("a < b &amp; ban\n", "--markup=xml")[1].count("&lt;") == translate("a < b & ban\n")[1].count("<")
+
+
+def test_blocks_of_a_page_are_translated_on_their_own_and_code_stays(translate):
+    first, second = translate("ban des\nkit lora\n")[1].splitlines()
+    page = "<ul><li>{}</li> <li>{}<br></ul><script>if (a < b) ban</script><p> <!-- ban --> 42 {{x}}</p>\n"
+    assert translate(page.format("ban des", "kit lora"), "--markup=html")[:2] == (0, page.format(first, second))
+
+
+def test_placeholders_that_the_model_cannot_say_are_kept(translate):
+    _, output, _ = translate("ban {name} des %d kit <b>https://x.org/?a=1</b>\n{name}\n", "--markup=xml", "--split")
+    assert sorted(re.findall(r"\{name\}|%d|<b>https://x\.org/\?a=1</b>", output.splitlines()[0])) == [
+        "%d", "<b>https://x.org/?a=1</b>", "{name}",
+    ]  # fmt: skip
+    assert output.splitlines()[1] == "{name}"
+
+
+def test_a_glossary_decides_the_translation_of_its_terms(translate, tmp_path):
+    (tmp_path / "terms").write_text("ban\tMUS BAS\n")
+    plain = translate("Ban des kit\nkit\n")[1].splitlines()
+    code, output, _ = translate("Ban des kit\nkit\n", f"--glossary={tmp_path / 'terms'}")
+    first, second = output.splitlines()
+    assert code == 0 and "MUS BAS" in first and "MUS BAS" not in plain[0] and second == plain[1]
+    code, _, errors = translate("ban\n", f"--glossary={tmp_path / 'source'}")
+    assert code == 3 and "source:1: 1 columns" in errors
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--split", "--alignment=hard"], "--split, --alignment"),
+        (["--markup=xml", "--raw-tokens"], "--markup, --raw-tokens"),
+        (["--repair", "--word-scores"], "--repair, --word-scores"),
+        (["--markup=sgml"], "none|html|xml"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(translate, flags, message):
+    code, _, errors = translate("ban\n", *flags)
+    assert code == 2 and message in errors
+
+
+def test_a_prefix_needs_one_sentence(translate):
+    lines = [{"source": "Ban. Des.", "target_prefix": "x"}, {"source": "<p>Ban<p>Des", "target_prefix": "x"}]
+    text = "".join(f"{json.dumps(line)}\n" for line in lines)
+    code, output, _ = translate(text, "--split", "--markup=html", "--input-form=json")
+    first, second = map(json.loads, output.splitlines())
+    assert code == 5 and "error" not in first and "one block" in second["error"]
+
+
+def test_ctranslate2_translates_sentences_too(trained, tmp_path):
+    pytest.importorskip("ctranslate2")
+    own, other = (load_texts(trained, engine) for engine in ("own", "ctranslate2"))
+    assert (
+        other.engine.signature.endswith(other.engine.signature.split("|")[-1])
+        and "ctranslate2" in other.engine.signature
+    )
+    assert [t.text for t in other.translate([PARAGRAPH, ""])] == [t.text for t in own.translate([PARAGRAPH, ""])]
+
+
+def load_texts(model, engine):
+    return load(model, options=TranslatorOptions(split=True, engine=engine, replicas=1, threads=1))
+
+
+@pytest.fixture
+def work(trained):
+    """`work(text, settings, search)`: the translation of a text by a search (text, again) -> text, and the rounds."""
+    pipeline = load(trained).pipeline
+
+    def call(text, settings, search):
+        rounds = together([text_steps(Request(text), settings, pipeline)])
+        seen = []
+        wanted = next(rounds)
+        while True:
+            seen.append((wanted.again, [request.text for request in wanted.requests]))
+            answers = [Translation([Candidate(search(r.text, wanted.again), [], -1.0, -1.0)]) for r in wanted.requests]
+            try:
+                wanted = rounds.send(answers)
+            except StopIteration as stop:
+                [translation] = stop.value
+                return translation, seen
+
+    return call
+
+
+LONG = "the man who saw the dog went home, and the woman stayed there for a while"
+
+
+def test_a_broken_translation_is_made_again_in_parts_and_told(work):
+    def search(text, again):
+        return text.upper() if again else "ho ho ho ho ho ho ho ho ho ho ho ho ho ho ho ho"
+
+    translation, seen = work(LONG, TextSettings(repair=True), search)
+    assert translation.text == LONG.upper() and "'ho' comes 16 times" in translation.warnings["repaired"]
+    assert seen == [(False, [LONG]), (True, ["the man who saw the dog went home,", LONG[35:]])]
+    translation, seen = work("One is here. " + LONG, TextSettings(repair=True, split=True), search)
+    assert [again for again, _ in seen] == [False, True] and translation.text == ("One is here. " + LONG).upper()
+
+
+def test_what_stays_broken_is_told_and_the_first_translation_stays(work):
+    translation, _ = work(LONG, TextSettings(repair=True), lambda text, again: "no" if again else "ja")
+    assert translation.text == "ja" and "3% as long" in translation.warnings["broken"]
+    translation, seen = work(LONG, TextSettings(repair=True), lambda text, again: text)
+    assert not translation.warnings and len(seen) == 1
+    translation, _ = work(LONG, TextSettings(), lambda text, again: "ja")
+    assert not translation.warnings
+
+
+def test_a_placeholder_that_got_lost_is_put_back(work):
+    settings = TextSettings(markup="xml")
+    translation, seen = work("a {x} b", settings, lambda text, again: text)
+    assert translation.text == "a {x} b" and len(seen) == 1
+
+
+def test_texts_of_one_call_are_translated_together(trained):
+    translator = load_texts(trained, "own")
+    batches = []
+    inner = translator.engine.search
+
+    def search(batch, check):
+        batches.append(sum(map(len, batch)))
+        return inner(batch, check)
+
+    translator.engine.search = search
+    translator.translate([PARAGRAPH, PARAGRAPH, "ban"])
+    assert batches == [7]
+
+
+def test_the_searches_for_phrases_and_for_broken_translations_keep_the_options_of_the_first():
+    beam = registry.choose("decoder", "beam", {"beam_size": 6, "alpha": 1.5, "max_len_a": 2.0})
+    again = search_again(beam).options
+    assert (again.beam_size, again.alpha, again.max_len_a, again.no_repeat_ngram) == (12, 1.5, 2.0, 4)
+    phrases = with_phrases(beam)
+    assert phrases.name == "constrained-beam" and phrases.options.beam_size == 6
+    assert search_again(registry.choose("decoder", "greedy")).name == "beam"
+    assert search_again(phrases).name == "constrained-beam"
