@@ -7,8 +7,9 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 
+from nmt.serve.calls import json_response
 from nmt.serve.models import Models
 from nmt.serve.protocols import deepl, libretranslate, marian, openai, own, page
 from nmt.serve.service import PLAIN, Service
@@ -26,9 +27,9 @@ def application(service: Service) -> Starlette:
         yield
         await service.models.close()
 
-    async def not_found(_: Request, error: Exception) -> JSONResponse:
+    async def not_found(_: Request, error: Exception) -> Response:
         status = getattr(error, "status_code", 404)
-        return JSONResponse(own.error_shape(status, getattr(error, "detail", "not found")), status)
+        return json_response(own.error_shape(status, getattr(error, "detail", "not found")), status)
 
     middleware = []
     if origins := list(service.options.cors):

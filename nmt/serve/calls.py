@@ -15,7 +15,7 @@ import msgspec
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from nmt.errors import UserError, one_line, quoted
 from nmt.files import read_bytes
@@ -167,17 +167,17 @@ class Answerer:
                     if not is_open:
                         self.gate.check(call.key(fields), client)
                     answered = await _unless_gone(request, handler(call, fields))
-                response: Response = answered if isinstance(answered, Response) else JSONResponse(answered)
+                response: Response = answered if isinstance(answered, Response) else json_response(answered)
             except (ClientGoneError, ClientDisconnect):
                 response = Response(status_code=CLIENT_GONE)
             except ProblemError as error:
-                response = JSONResponse(shape(error.status, str(error)), error.status, dict(error.headers))
+                response = json_response(shape(error.status, str(error)), error.status, dict(error.headers))
             except TimeoutError:
                 message = f"the request took longer than {self.options.timeout:g} seconds"
-                response = JSONResponse(shape(504, message), 504)
+                response = json_response(shape(504, message), 504)
             except Exception as error:
                 log.error(f"request {number}: {type(error).__name__}: {one_line(str(error))}")
-                response = JSONResponse(shape(500, "the server failed (its log says how)"), 500)
+                response = json_response(shape(500, "the server failed (its log says how)"), 500)
             status, seconds = response.status_code, time.monotonic() - began
             response.headers["x-request-id"] = number
             self.metrics.requests.labels(protocol, str(status)).inc()
@@ -203,6 +203,11 @@ class Answerer:
                 raise too_large
             parts.append(part)
         return b"".join(parts)
+
+
+def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """An answer of JSON. content: of what msgspec encodes"""
+    return Response(msgspec.json.encode(content), status, headers, "application/json")
 
 
 def _request_id(request: Request) -> str:

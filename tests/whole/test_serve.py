@@ -59,6 +59,8 @@ def test_our_own_protocol_gives_all_that_a_search_knows(server, expected):
     [row] = server.translate(text=LINES[3], n_best=3, alignment=True, word_scores=True)["translations"]
     assert len(row["candidates"]) == 3 and row["candidates"][0]["text"] == row["translation"] == expected[LINES[3]]
     best = row["candidates"][0]
+    assert list(row) == ["translation", "candidates"]
+    assert list(best) == ["text", "score", "log_prob", "word_scores", "alignment"]
     assert sum(best["word_scores"]) == pytest.approx(best["log_prob"], abs=1e-4)
     assert all(len(weights) == len(LINES[3].split()) for weights in best["alignment"])
     assert len(best["alignment"]) == len(best["text"].split())
@@ -194,7 +196,7 @@ def test_the_page_is_whole_and_fetches_nothing_from_elsewhere(server):
         ("POST", "/v1/translate", b"[" * 100_0, 400, "JSON"),
         ("POST", "/v1/translate", {"text": 5}, 400, "Expected"),
         ("POST", "/v1/translate", {"texts": "a"}, 400, "unknown field"),
-        ("POST", "/v1/translate", {"text": "a", "n_best": 0}, 400, "from 1 to"),
+        ("POST", "/v1/translate", {"text": "a", "n_best": 0}, 400, ">= 1 - at `$.n_best`"),
         ("POST", "/v1/translate", {"text": "a", "model": "x" * 5000}, 400, "is not known"),
         ("POST", "/v1/translate", {"text": "a", "source": "xx"}, 400, "direction xx-* is not known"),
         ("POST", "/v1/translate", {"text": ["a"] * 51}, 413, "51 texts, at most 50"),

@@ -2,88 +2,118 @@
 
 from typing import Any, Final
 
-import msgspec
+from msgspec import UNSET
 from starlette.responses import Response
 from starlette.routing import Route
 
 from nmt.serve.calls import Call, Fields
+from nmt.serve.messages import (
+    CandidateRow,
+    Direction,
+    DirectionsAnswer,
+    ErrorAnswer,
+    HealthAnswer,
+    Problem,
+    Text,
+    TranslateAnswer,
+    TranslateRequest,
+    TranslationRow,
+)
 from nmt.serve.models import Details
+from nmt.serve.openapi import JSON_TYPE, Operation, describe
 from nmt.serve.problems import ProblemError
 from nmt.serve.service import Service
 from nmt.text.corpus import clean, is_invisible
 from nmt.translate.requests import Request
 from nmt.translate.results import Candidate, Translation
 
-MAX_CANDIDATES: Final = 100
+METRICS_TYPE: Final = "text/plain; version=0.0.4"  # of Prometheus' text format
 
 
-class Text(msgspec.Struct, forbid_unknown_fields=True):
-    """A line with constraints."""
-
-    text: str
-    prefix: str = ""
-    phrases: list[str] = []
-    avoid: list[str] = []
-
-
-class Question(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of /v1/translate."""
-
-    text: str | Text | list[str | Text]
-    model: str | None = None
-    source: str | None = None
-    target: str | None = None
-    n_best: int = 1
-    word_scores: bool = False
-    alignment: bool = False
-    api_key: str | None = None
-
-
-def error_shape(status: int, message: str) -> dict[str, Any]:
-    return {"error": {"status": status, "message": message}}
+def error_shape(status: int, message: str) -> ErrorAnswer:
+    return ErrorAnswer(Problem(status, message))
 
 
 def routes(service: Service) -> list[Route]:
-    """POST /v1/translate, GET /v1/directions, /health and /metrics."""
+    """POST /v1/translate, GET /v1/directions, /health, /metrics, and /openapi.json, which describes them."""
 
-    async def translate(call: Call, _: Fields) -> dict[str, Any]:
-        question: Question = call.json(Question)
-        if not 1 <= question.n_best <= MAX_CANDIDATES:
-            raise ProblemError(400, f"n_best is {question.n_best}; must be from 1 to {MAX_CANDIDATES}")
-        model = service.models.find(question.model, question.source, question.target)
-        texts = question.text if isinstance(question.text, list) else [question.text]
+    async def translate(call: Call, _: Fields) -> TranslateAnswer:
+        asked: TranslateRequest = call.json(TranslateRequest)
+        model = service.models.find(asked.model, asked.source, asked.target)
+        texts = asked.text if isinstance(asked.text, list) else [asked.text]
         if len(texts) > service.options.max_texts:
             raise ProblemError(413, f"{len(texts):,} texts, at most {service.options.max_texts:,}")
         requests = list(map(_request, texts))
         has_phrases = any(request.phrases for request in requests)
-        details = Details(question.n_best > 1 or question.word_scores, question.alignment, has_phrases)
+        details = Details(asked.n_best > 1 or asked.word_scores, asked.alignment, has_phrases)
         translations = await service.translate(model, requests, details)
-        return {
-            "model": model.name,
-            "source": model.source_lang,
-            "target": model.target_lang,
-            "translations": [_as_json(translation, question) for translation in translations],
-        }
+        rows = [_row(translation, asked) for translation in translations]
+        return TranslateAnswer(model.name, model.source_lang, model.target_lang, rows)
 
-    async def directions(_: Call, __: Fields) -> dict[str, Any]:
+    async def directions(_: Call, __: Fields) -> DirectionsAnswer:
         models = service.models.by_name.values()
-        rows = [
-            {"model": m.name, "source": m.source_lang, "target": m.target_lang, "loaded": m.is_loaded} for m in models
-        ]
-        return {"directions": rows}
+        return DirectionsAnswer([Direction(m.name, m.source_lang, m.target_lang, m.is_loaded) for m in models])
 
-    async def health(_: Call, __: Fields) -> dict[str, str]:
-        return {"status": "ok"}
+    async def health(_: Call, __: Fields) -> HealthAnswer:
+        return HealthAnswer()
 
     async def metrics(_: Call, __: Fields) -> Response:
-        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
+        return Response(service.metrics.text(), media_type=METRICS_TYPE)
 
-    endpoint = service.answerer.endpoint
+    async def description(_: Call, __: Fields) -> dict[str, Any]:
+        return document
+
+    operations = [
+        Operation(
+            method="POST",
+            path="/v1/translate",
+            protocol="nmt",
+            summary="Translate lines.",
+            handler=translate,
+            request=TranslateRequest,
+            answers={JSON_TYPE: TranslateAnswer},
+            problems=(503,),
+        ),
+        Operation(
+            method="GET",
+            path="/v1/directions",
+            protocol="nmt",
+            summary="List the models.",
+            handler=directions,
+            answers={JSON_TYPE: DirectionsAnswer},
+        ),
+        Operation(
+            method="GET",
+            path="/health",
+            protocol="health",
+            summary="Say that the server runs.",
+            handler=health,
+            answers={JSON_TYPE: HealthAnswer},
+            is_open=True,
+        ),
+        Operation(
+            method="GET",
+            path="/metrics",
+            protocol="metrics",
+            summary="Give counts for Prometheus.",
+            handler=metrics,
+            answers={METRICS_TYPE: str},
+            is_open=True,
+        ),
+        Operation(
+            method="GET",
+            path="/openapi.json",
+            protocol="openapi",
+            summary="Describe this protocol.",
+            handler=description,
+            answers={JSON_TYPE: dict[str, Any]},
+            is_open=True,
+        ),
+    ]
+    document = describe(operations, ErrorAnswer, service.options)
     return [
-        Route("/v1/translate", endpoint("nmt", translate, error_shape), methods=["POST"]),
-        Route("/v1/directions", endpoint("nmt", directions, error_shape), methods=["GET"]),
-        Route("/health", endpoint("health", health, error_shape, is_open=True), methods=["GET"]),
-        Route("/metrics", endpoint("metrics", metrics, error_shape, is_open=True), methods=["GET"]),
+        Route(o.path, service.answerer.endpoint(o.protocol, o.handler, error_shape, o.is_open), methods=[o.method])
+        for o in operations
     ]
 
 
@@ -95,22 +125,22 @@ def _request(text: str | Text) -> Request:
     return Request("" if is_invisible(text.text) else clean(text.text), clean(text.prefix), phrases, avoid)
 
 
-def _as_json(translation: Translation, question: Question) -> dict[str, Any]:
-    row: dict[str, Any] = {"translation": translation.text}
+def _row(translation: Translation, asked: TranslateRequest) -> TranslationRow:
+    row = TranslationRow(translation.text)
     if translation.error:
-        row["error"] = translation.error
+        row.error = translation.error
     if translation.warnings:
-        row["warnings"] = list(translation.warnings.values())
-    if question.n_best > 1 or question.word_scores or question.alignment:
-        row["candidates"] = [_candidate(candidate, question) for candidate in translation.candidates[: question.n_best]]
+        row.warnings = list(translation.warnings.values())
+    if asked.n_best > 1 or asked.word_scores or asked.alignment:
+        row.candidates = [_candidate(candidate, asked) for candidate in translation.candidates[: asked.n_best]]
     return row
 
 
-def _candidate(candidate: Candidate, question: Question) -> dict[str, Any]:
-    """Log-probabilities in nats. alignment: for each word of the translation, the weight of each word of the source"""
-    row: dict[str, Any] = {"text": candidate.text, "score": candidate.score, "log_prob": candidate.log_prob}
-    if question.word_scores:
-        row["word_scores"] = candidate.word_scores
-    if question.alignment:
-        row["alignment"] = candidate.weights
-    return row
+def _candidate(candidate: Candidate, asked: TranslateRequest) -> CandidateRow:
+    return CandidateRow(
+        candidate.text,
+        candidate.score,
+        candidate.log_prob,
+        candidate.word_scores if asked.word_scores else UNSET,
+        candidate.weights if asked.alignment else UNSET,
+    )
