@@ -16,10 +16,12 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from nmt.errors import UserError, one_line, quoted
 from nmt.files import read_bytes
 from nmt.log import log
+from nmt.serve.events import ERROR_EVENT, EventStream, json_event
 from nmt.serve.metrics import Metrics
 from nmt.serve.options import ServeOptions
 from nmt.serve.problems import ClientGoneError, ProblemError
@@ -144,54 +146,81 @@ class Gate:
 
 
 class Answerer:
-    """Turns handlers of protocols into endpoints: limits, keys, errors, the log and the metrics of a request."""
+    """Turns handlers of protocols into endpoints."""
 
     def __init__(self, options: ServeOptions, metrics: Metrics) -> None:
         self.options, self.metrics, self.gate = options, metrics, Gate(options)
 
-    def endpoint(
-        self, protocol: str, handler: Handler, shape: Shape, is_open: bool = False
-    ) -> Callable[[Request], Any]:
-        """An endpoint of Starlette.
+    def endpoint(self, protocol: str, handler: Handler, shape: Shape, is_open: bool = False) -> "Endpoint":
+        """An endpoint for a route. shape: of errors; is_open: whether it needs no key"""
+        return Endpoint(self, protocol, handler, shape, is_open)
 
-        shape: of errors; is_open: whether it needs no key
-        """
 
-        async def answer(request: Request) -> Response:
-            began, number = time.monotonic(), _request_id(request)
-            client = request.client.host if request.client else "-"
-            try:
-                async with asyncio.timeout(self.options.timeout):
-                    call = Call(request.headers, list(request.query_params.multi_items()), await self._body(request))
-                    fields = await call.fields()
-                    if not is_open:
-                        self.gate.check(call.key(fields), client)
-                    answered = await _unless_gone(request, handler(call, fields))
-                response: Response = answered if isinstance(answered, Response) else json_response(answered)
-            except (ClientGoneError, ClientDisconnect):
-                response = Response(status_code=CLIENT_GONE)
-            except ProblemError as error:
-                response = json_response(shape(error.status, str(error)), error.status, dict(error.headers))
-            except TimeoutError:
-                message = f"the request took longer than {self.options.timeout:g} seconds"
-                response = json_response(shape(504, message), 504)
-            except Exception as error:
-                log.error(f"request {number}: {type(error).__name__}: {one_line(str(error))}")
-                response = json_response(shape(500, "the server failed (its log says how)"), 500)
-            status, seconds = response.status_code, time.monotonic() - began
-            response.headers["x-request-id"] = number
-            self.metrics.requests.labels(protocol, str(status)).inc()
-            self.metrics.seconds.labels(protocol).observe(seconds)
-            if self.options.access_log:
-                path = quoted(request.url.path)
-                log.info(f"{client} {number} {request.method} {path} {status} {1000 * seconds:.0f} ms")
-            return response
+@dataclass(frozen=True)
+class Endpoint:
+    """A handler as an ASGI application, with limits, keys, errors, the log and the metrics of a request."""
 
-        return answer
+    answerer: Answerer
+    protocol: str
+    handler: Handler
+    shape: Shape
+    is_open: bool
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request, began = Request(scope, receive), time.monotonic()
+        number = _request_id(request)
+        answered, last_event = None, b""
+        try:
+            async with asyncio.timeout(self.answerer.options.timeout):
+                answered = await self._handle(request)
+                if isinstance(answered, EventStream):
+                    await _unless_gone(request, answered.send(send, number))
+                    response = Response()  # of the status that the stream had
+                else:
+                    response = answered if isinstance(answered, Response) else json_response(answered)
+        except Exception as error:
+            problem = self._problem(error, number)
+            content = self.shape(problem.status, str(problem))
+            response = json_response(content, problem.status, problem.headers)
+            last_event = json_event(content, ERROR_EVENT)
+        self._record(request, number, response.status_code, began)
+        if isinstance(answered, EventStream) and answered.has_begun:
+            await answered.end(send, last_event)
+            return
+        response.headers["x-request-id"] = number
+        await response(scope, receive, send)
+
+    async def _handle(self, request: Request) -> Any:
+        """What the handler answers."""
+        call = Call(request.headers, list(request.query_params.multi_items()), await self._body(request))
+        fields = await call.fields()
+        if not self.is_open:
+            self.answerer.gate.check(call.key(fields), _client(request))
+        return await _unless_gone(request, self.handler(call, fields))
+
+    def _problem(self, error: Exception, number: str) -> ProblemError:
+        """An error as the client is told it. number: of the request, for the log"""
+        if isinstance(error, ProblemError):
+            return error
+        if isinstance(error, ClientGoneError | ClientDisconnect):
+            return ProblemError(CLIENT_GONE, "the client has gone away")
+        if isinstance(error, TimeoutError):
+            return ProblemError(504, f"the request took longer than {self.answerer.options.timeout:g} seconds")
+        log.error(f"request {number}: {type(error).__name__}: {one_line(str(error))}")
+        return ProblemError(500, "the server failed (its log says how)")
+
+    def _record(self, request: Request, number: str, status: int, began: float) -> None:
+        """Count a request and write it to the log. began: by time.monotonic"""
+        seconds, metrics = time.monotonic() - began, self.answerer.metrics
+        metrics.requests.labels(self.protocol, str(status)).inc()
+        metrics.seconds.labels(self.protocol).observe(seconds)
+        if self.answerer.options.access_log:
+            path = quoted(request.url.path)
+            log.info(f"{_client(request)} {number} {request.method} {path} {status} {1000 * seconds:.0f} ms")
 
     async def _body(self, request: Request) -> bytes:
         """The body, of which no more than the limit is ever held. Raises ProblemError."""
-        limit = round(self.options.max_body * MIB)
+        limit = round(self.answerer.options.max_body * MIB)
         too_large = ProblemError(413, f"the body has more than {limit:,} bytes", {"Connection": "close"})
         length = request.headers.get("content-length", "")
         if length.isdecimal() and int(length) > limit:
@@ -208,6 +237,11 @@ class Answerer:
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """An answer of JSON. content: of what msgspec encodes"""
     return Response(msgspec.json.encode(content), status, headers, "application/json")
+
+
+def _client(request: Request) -> str:
+    """The address of the client."""
+    return request.client.host if request.client else "-"
 
 
 def _request_id(request: Request) -> str:
@@ -236,3 +270,4 @@ async def _unless_gone(request: Request, work: Awaitable[Any]) -> Any:
     finally:
         for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

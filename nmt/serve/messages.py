@@ -30,6 +30,9 @@ class TranslateRequest(Struct, forbid_unknown_fields=True):
         False
     )
     alignment: Annotated[bool, Meta(description="whether candidates have their alignment")] = False
+    stream: Annotated[bool, Meta(description="whether each line is sent as soon as it is translated, as an event")] = (
+        False
+    )
     api_key: Annotated[str | None, Meta(description="the key, unless a header gives it")] = None
 
 
@@ -72,6 +75,21 @@ class TranslateAnswer(Struct):
     source: Annotated[str, Meta(description="code of its source language")]
     target: Annotated[str, Meta(description="code of its target language")]
     translations: Annotated[list[TranslationRow], Meta(description="one for each line, in their order")]
+
+
+class TranslationEvent(TranslationRow, kw_only=True):
+    """The translation of a line of a stream. Lines come in any order."""
+
+    index: Annotated[int, Meta(ge=0, description="number of the line in the request, from 0")]
+
+
+class EndEvent(Struct):
+    """The end of a stream whose lines are all translated."""
+
+    model: Annotated[str, Meta(description="name of the model that translated")]
+    source: Annotated[str, Meta(description="code of its source language")]
+    target: Annotated[str, Meta(description="code of its target language")]
+    lines: Annotated[int, Meta(ge=0, description="number of lines that were sent")]
 
 
 class Direction(Struct):

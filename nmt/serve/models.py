@@ -5,7 +5,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,11 +18,10 @@ from nmt.options import Part
 from nmt.runs import find_model
 from nmt.serve.options import ServeOptions
 from nmt.serve.problems import ProblemError, busy
-from nmt.serve.scheduler import ClosedError, QueueFullError, Scheduler
+from nmt.serve.scheduler import ClosedError, NumberedTranslation, QueueFullError, Scheduler
 from nmt.text.pipeline import Pipeline
 from nmt.translate.ctranslate2_engine import CTRANSLATE2_KIND
 from nmt.translate.requests import Request
-from nmt.translate.results import Translation
 from nmt.translators import open_translator, with_phrases
 
 _T = TypeVar("_T")
@@ -156,8 +155,11 @@ class Models:
         direction = f"{one_line(source or '*')}-{one_line(target or '*')}"
         raise ProblemError(400, f"direction {direction} is not known (known: {known})")
 
-    async def translate(self, model: ServedModel, requests: Sequence[Request], details: Details) -> list[Translation]:
-        """A translation for each request. Raises ProblemError."""
+    async def translate(
+        self, model: ServedModel, requests: Sequence[Request], details: Details, max_batch_lines: int
+    ) -> AsyncGenerator[NumberedTranslation, None]:
+        """The translations of requests with their numbers, as `Scheduler.translate` gives them. Raises ProblemError."""
+        left = dict(enumerate(requests))
         for attempt in (1, 2):
             if not model.is_loaded:
                 await self._make_room(model)
@@ -167,8 +169,15 @@ class Models:
                 log.error(f"{model.name}: {error}")
                 message = f"model '{model.name}' cannot be loaded"
                 raise ProblemError(503, message, {"Retry-After": str(LOAD_SECONDS)}) from error
+            numbers = list(left)
             try:
-                return await scheduler.translate(requests)
+                async with contextlib.aclosing(
+                    scheduler.translate(list(left.values()), max_batch_lines)
+                ) as translations:
+                    async for i, translation in translations:
+                        del left[numbers[i]]
+                        yield numbers[i], translation
+                return
             except QueueFullError as error:
                 raise busy(error.seconds) from error
             except ClosedError as error:
@@ -176,7 +185,6 @@ class Models:
                     raise busy(1) from error
             except UserError as error:
                 raise ProblemError(400, str(error)) from error
-        raise AssertionError("unreachable")
 
     async def _make_room(self, wanted: ServedModel) -> None:
         """Unload the models that were used longest ago while this process has more memory than it may."""

@@ -1,12 +1,13 @@
 """The description of our own protocol for programs (OpenAPI 3.1, https://spec.openapis.org/oas/v3.1.1.html)."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
 from nmt.serve.calls import Handler
+from nmt.serve.events import EVENTS_TYPE
 from nmt.serve.options import ServeOptions
 from nmt.version import __version__
 
@@ -34,6 +35,7 @@ class Operation:
     handler: of the requests; its name is the operation's
     request: type of the body; None without one
     answers: types of the answer by media type
+    events: types of the events of a stream by name; empty without one
     problems: statuses of errors, besides those of every operation
     is_open: whether it needs no key
     """
@@ -44,9 +46,15 @@ class Operation:
     summary: str
     handler: Handler
     request: Any = None
-    answers: dict[str, Any]
+    answers: Mapping[str, Any]
+    events: Mapping[str, type] = field(default_factory=dict)
     problems: tuple[int, ...] = ()
     is_open: bool = False
+
+    @property
+    def types(self) -> list[Any]:
+        """The types of its messages."""
+        return [*([] if self.request is None else [self.request]), *self.answers.values(), *self.events.values()]
 
     @property
     def statuses(self) -> list[int]:
@@ -56,16 +64,13 @@ class Operation:
 
 def describe(operations: Sequence[Operation], error: type, options: ServeOptions) -> dict[str, Any]:
     """The description of operations as JSON. error: type of the body of an error"""
-    types = {
-        kind: None for operation in operations for kind in (operation.request, *operation.answers.values()) if kind
-    }
-    schemas, components = msgspec.json.schema_components([error, *types], ref_template="#/components/schemas/{name}")
-    error_schema, *others = schemas
-    schema_of = dict(zip(types, others, strict=True))
+    types = list(dict.fromkeys([error, *(kind for operation in operations for kind in operation.types)]))
+    schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    schema_of = dict(zip(types, schemas, strict=True))
     paths: dict[str, Any] = {}
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, schema_of, options)
-    problems = {str(status): _problem(status, text, error_schema) for status, text in _reasons(options).items()}
+    problems = {str(status): _problem(status, text, schema_of[error]) for status, text in _reasons(options).items()}
     return {
         "openapi": "3.1.0",
         "info": {"title": "nmt serve", "version": __version__, "description": _introduction(options)},
@@ -122,8 +127,13 @@ def _operation(operation: Operation, schema_of: dict[Any, Any], options: ServeOp
         schema = schema_of[operation.request]
         described["requestBody"] = {"required": True, "content": {JSON_TYPE: {"schema": schema}}}
     answers = {media_type: {"schema": schema_of[kind]} for media_type, kind in operation.answers.items()}
+    meaning = "The answer."
+    if operation.events:
+        answers[EVENTS_TYPE] = {"schema": {"anyOf": [schema_of[kind] for kind in operation.events.values()]}}
+        names = ", ".join(f"`{name}`: {kind.__name__}" for name, kind in operation.events.items())
+        meaning = f"The answer; a stream has events, whose data is JSON and whose name says of which schema ({names})."
     described["responses"] = {
-        "200": {"description": "The answer.", "headers": _headers(200), "content": answers},
+        "200": {"description": meaning, "headers": _headers(200), "content": answers},
         **{str(status): {"$ref": f"#/components/responses/{status}"} for status in operation.statuses},
     }
     if not operation.is_open:

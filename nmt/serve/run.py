@@ -24,21 +24,34 @@ IDLE_SECONDS = 15.0  # of a connection
 
 
 class Connection(H11Protocol):
-    """A connection that is closed when it has asked nothing for some time, also in the middle of a header."""
+    """A connection that is closed when its client has asked nothing, or read nothing, for some time.
+
+    This includes a client that stops in the middle of a header.
+    """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._last: object = None
+        self._unread_bytes = 0  # when writing was paused and nothing has been read since
         self.loop.call_later(IDLE_SECONDS, self._look)
 
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._unread_bytes = 0
+
     def _look(self) -> None:
-        if self.transport.is_closing():
+        """Close the connection if nothing has happened since the last look."""
+        unread_bytes = self.transport.get_write_buffer_size() if self.flow.write_paused else 0
+        if unread_bytes and unread_bytes == self._unread_bytes:
+            self.transport.abort()  # `close` waits until the client has read
+            return
+        if self.transport.is_closing() and not unread_bytes:
             return
         is_answered = self.cycle is None or self.cycle.response_complete
-        if is_answered and self.cycle is self._last:
+        if is_answered and self.cycle is self._last and not unread_bytes:
             self.transport.close()
             return
-        self._last = self.cycle
+        self._last, self._unread_bytes = self.cycle, unread_bytes
         self.loop.call_later(IDLE_SECONDS, self._look)
 
 

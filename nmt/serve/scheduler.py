@@ -5,10 +5,11 @@ does not hold up a short question; it is as large as the model's batches, and wa
 """
 
 import asyncio
+import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,6 +20,9 @@ from nmt.translate.translator import Translator
 
 MIN_CHARACTERS_PER_TOKEN: Final = 3  # of the estimate by which batches are cut, lower than text has
 JOIN_SECONDS: Final = 10.0  # that a thread gets to end
+
+NumberedTranslation = tuple[int, Translation]
+"""The number of a request among those that were given together, and its translation."""
 
 
 class QueueFullError(Exception):
@@ -37,30 +41,24 @@ class ClosedError(Exception):
 class _Job:
     """The lines of one request.
 
-    answer: its translations, set in the loop that waits for it
+    done: translated lines of a batch, or the error that ends the job; put by threads, taken in the loop that waits
+    max_batch_lines: lines of it that a batch may hold
     next: number of the first line that no thread has taken
-    missing: lines without a translation
     """
 
     requests: Sequence[Request]
-    answer: "asyncio.Future[list[Translation]]"
-    loop: asyncio.AbstractEventLoop
-    translations: list[Translation | None] = field(default_factory=list)
+    max_batch_lines: int
+    done: "asyncio.Queue[list[NumberedTranslation] | Exception]" = field(default_factory=asyncio.Queue)
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     next: int = 0
-    missing: int = 0
 
-    def settle(self, error: BaseException | None) -> None:
-        """Give the answer to the client that waits, unless it has gone away."""
+    def report(self, done: list[NumberedTranslation] | Exception) -> None:
+        """Give translations, or an error, to the client that waits; a thread does not wait for it."""
+        self.loop.call_soon_threadsafe(self.done.put_nowait, done)
 
-        def give() -> None:
-            if self.answer.done():
-                return
-            if error is not None:
-                self.answer.set_exception(error)
-            else:
-                self.answer.set_result([translation for translation in self.translations if translation is not None])
-
-        self.loop.call_soon_threadsafe(give)
+    def of_batch(self) -> Sequence[Request]:
+        """The lines that the next batch may take."""
+        return self.requests[self.next : self.next + self.max_batch_lines]
 
 
 class Scheduler:
@@ -85,15 +83,18 @@ class Scheduler:
         for thread in self._threads:
             thread.start()
 
-    async def translate(self, requests: Sequence[Request]) -> list[Translation]:
-        """A translation for each request. Cancelling it drops the lines that no thread has taken.
+    async def translate(
+        self, requests: Sequence[Request], max_batch_lines: int = sys.maxsize
+    ) -> AsyncGenerator[NumberedTranslation, None]:
+        """The translations of requests with their numbers, each as soon as its batch is translated.
 
+        Closing the iterator drops the lines that no thread has taken.
+        max_batch_lines: of these requests in a batch; fewer come sooner
         Raises QueueFullError, ClosedError, and the error of a model that cannot translate.
         """
-        loop = asyncio.get_running_loop()
-        job = _Job(requests, loop.create_future(), loop, [None] * len(requests), 0, len(requests))
         if not requests:
-            return []
+            return
+        job, missing = _Job(requests, max_batch_lines), len(requests)
         with self._changed:
             if self._is_closed:
                 raise ClosedError
@@ -103,7 +104,13 @@ class Scheduler:
             self.waiting_lines += len(requests)
             self._changed.notify_all()
         try:
-            return await job.answer
+            while missing:
+                done = await job.done.get()
+                if isinstance(done, Exception):
+                    raise done
+                missing -= len(done)
+                for numbered in done:
+                    yield numbered
         finally:
             self._drop(job)
 
@@ -115,7 +122,7 @@ class Scheduler:
             self._jobs.clear()
             self._changed.notify_all()
         for job in jobs:
-            job.settle(ClosedError())
+            job.report(ClosedError())
         for thread in self._threads if wait else ():
             thread.join(JOIN_SECONDS)
 
@@ -136,19 +143,17 @@ class Scheduler:
                 translations = self.translator.translate([job.requests[i] for job, i in batch])
             except Exception as error:
                 log.error(f"a batch failed: {type(error).__name__}: {error}")
-                for job in {id(job): job for job, _ in batch}.values():
+                for job in dict.fromkeys(job for job, _ in batch):
                     self._drop(job)
-                    job.settle(error)
+                    job.report(error)
                 continue
             share = (time.monotonic() - began) / len(batch)
             self._seconds_a_line += 0.1 * (share - self._seconds_a_line)
-            with self._changed:
-                for (job, i), translation in zip(batch, translations, strict=True):
-                    job.translations[i] = translation
-                    job.missing -= 1
-                finished = {id(job): job for job, _ in batch if not job.missing}
-            for job in finished.values():
-                job.settle(None)
+            of_jobs: dict[_Job, list[NumberedTranslation]] = {}
+            for (job, i), translation in zip(batch, translations, strict=True):
+                of_jobs.setdefault(job, []).append((i, translation))
+            for job, done in of_jobs.items():
+                job.report(done)
 
     def _next_batch(self) -> list[tuple[_Job, int]] | None:
         """The next lines: the job and the number in it of each, none if they were given up; None when this is closed."""
@@ -164,13 +169,18 @@ class Scheduler:
                 return None
             batch: list[tuple[_Job, int]] = []
             characters = 0
+            counts: Counter[_Job] = Counter()
+            later: list[_Job] = []  # jobs with further lines, but not for this batch
             while self._jobs and characters < self._batch_characters:
                 job = self._jobs.popleft()
                 batch.append((job, job.next))
                 characters += len(job.requests[job.next].text) + MIN_CHARACTERS_PER_TOKEN
                 job.next += 1
+                counts[job] += 1
                 if job.next < len(job.requests):
-                    self._jobs.append(job)  # behind the others
+                    queue = self._jobs if counts[job] < job.max_batch_lines else later
+                    queue.append(job)  # behind the others
+            self._jobs.extend(later)
             self.waiting_lines -= len(batch)
         return batch
 
@@ -178,7 +188,7 @@ class Scheduler:
         """Whether the waiting lines fill a batch."""
         characters = 0
         for job in self._jobs:
-            for request in job.requests[job.next :]:
+            for request in job.of_batch():
                 characters += len(request.text) + MIN_CHARACTERS_PER_TOKEN
                 if characters >= self._batch_characters:
                     return True

@@ -2,41 +2,23 @@
 
 import asyncio
 import threading
-from types import SimpleNamespace
 
 import pytest
+from fake_translator import FakeTranslator, until
 
 from nmt.serve.scheduler import ClosedError, QueueFullError, Scheduler
 from nmt.translate.requests import Request
-from nmt.translate.results import Candidate, Translation
-
-
-class FakeTranslator:
-    """Translates by capitals; waits in each batch until `gate` is open. batches: the texts of each"""
-
-    def __init__(self, batch_tokens=20, replicas=1):
-        self.engine = SimpleNamespace(batch_tokens=batch_tokens, replicas=replicas)
-        self.batches, self.gate, self.error = [], threading.Event(), None
-        self.gate.set()
-
-    def translate(self, requests):
-        self.batches.append([request.text for request in requests])
-        assert self.gate.wait(30)
-        if self.error:
-            raise self.error
-        return [Translation([Candidate(request.text.upper(), [], 0.0, 0.0)]) for request in requests]
 
 
 def of(*texts):
     return [Request(text) for text in texts]
 
 
-async def until(condition):
-    for _ in range(1000):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("never")
+async def translated(scheduler, requests):
+    """The translations in the order of the requests."""
+    by_number = dict([numbered async for numbered in scheduler.translate(requests)])
+    assert sorted(by_number) == list(range(len(requests)))
+    return [by_number[number] for number in sorted(by_number)]
 
 
 @pytest.fixture
@@ -55,12 +37,12 @@ def scheduler(fake):
 def test_each_client_gets_its_own_lines_in_their_order(scheduler):
     async def client(number):
         lines = [f"c{number} l{i}" for i in range(number % 5 + 1)]
-        found = await scheduler.translate(of(*lines))
+        found = await translated(scheduler, of(*lines))
         assert [translation.text for translation in found] == [line.upper() for line in lines]
 
     async def all_clients():
         await asyncio.gather(*map(client, range(50)))
-        assert await scheduler.translate([]) == []
+        assert await translated(scheduler, []) == []
 
     asyncio.run(all_clients())
     assert scheduler.waiting_lines == 0
@@ -69,11 +51,11 @@ def test_each_client_gets_its_own_lines_in_their_order(scheduler):
 def test_a_batch_takes_a_line_of_each_client_in_turn(scheduler, fake):
     async def work():
         fake.gate.clear()
-        first = asyncio.ensure_future(scheduler.translate(of("first")))
+        first = asyncio.ensure_future(translated(scheduler, of("first")))
         await until(lambda: fake.batches)
-        long = asyncio.ensure_future(scheduler.translate(of(*(f"long {i:02}" for i in range(20)))))
+        long = asyncio.ensure_future(translated(scheduler, of(*(f"long {i:02}" for i in range(20)))))
         await asyncio.sleep(0)
-        short = asyncio.ensure_future(scheduler.translate(of("short")))
+        short = asyncio.ensure_future(translated(scheduler, of("short")))
         await asyncio.sleep(0)
         fake.gate.set()
         await asyncio.gather(first, long, short)
@@ -87,7 +69,7 @@ def test_lines_wait_a_moment_for_those_of_others(fake):
     scheduler = Scheduler(fake, 10.0, 100)  # and no longer than until the batch is full
 
     async def work():
-        clients = [scheduler.translate(of(f"text {i} " + 10 * "x")) for i in range(6)]
+        clients = [translated(scheduler, of(f"text {i} " + 10 * "x")) for i in range(6)]
         await asyncio.wait_for(asyncio.gather(*clients), 8)
 
     asyncio.run(work())
@@ -98,12 +80,12 @@ def test_lines_wait_a_moment_for_those_of_others(fake):
 def test_lines_that_nobody_waits_for_are_dropped(scheduler, fake):
     async def work():
         fake.gate.clear()
-        first = asyncio.ensure_future(scheduler.translate(of("first")))
+        first = asyncio.ensure_future(translated(scheduler, of("first")))
         await until(lambda: fake.batches)
-        gone = asyncio.ensure_future(scheduler.translate(of(*(f"gone {i}" for i in range(30)))))
+        gone = asyncio.ensure_future(translated(scheduler, of(*(f"gone {i}" for i in range(30)))))
         await until(lambda: scheduler.waiting_lines == 30)
         gone.cancel()
-        last = asyncio.ensure_future(scheduler.translate(of("last")))
+        last = asyncio.ensure_future(translated(scheduler, of("last")))
         await until(lambda: scheduler.waiting_lines == 1)
         fake.gate.set()
         await asyncio.gather(first, last)
@@ -119,28 +101,69 @@ def test_a_full_queue_refuses_and_says_when_to_ask_again(fake):
 
     async def work():
         fake.gate.clear()
-        first = asyncio.ensure_future(scheduler.translate(of("first")))
+        first = asyncio.ensure_future(translated(scheduler, of("first")))
         await until(lambda: fake.batches and not scheduler.waiting_lines)
-        second = asyncio.ensure_future(scheduler.translate(of("a", "b")))
+        second = asyncio.ensure_future(translated(scheduler, of("a", "b")))
         await until(lambda: scheduler.waiting_lines == 2)
         with pytest.raises(QueueFullError) as told:
-            await scheduler.translate(of("c", "d"))
+            await translated(scheduler, of("c", "d"))
         assert told.value.seconds > 0
         fake.gate.set()
         await asyncio.gather(first, second)
-        assert len(await scheduler.translate(of(*"abcdefgh"))) == 8  # an empty queue takes any
+        assert len(await translated(scheduler, of(*"abcdefgh"))) == 8  # an empty queue takes any
 
     asyncio.run(work())
     scheduler.close()
+
+
+def test_lines_come_as_soon_as_their_batch_is_translated_and_a_closed_iterator_drops_the_rest(scheduler, fake):
+    fake.held["line 2"] = threading.Event()
+
+    async def work():
+        lines = scheduler.translate(of(*(f"line {i}" for i in range(20))), 2)
+        found = [await anext(lines), await anext(lines)]
+        assert [(number, translation.text) for number, translation in found] == [(0, "LINE 0"), (1, "LINE 1")]
+        await until(lambda: len(fake.batches) == 2)
+        await lines.aclose()
+        assert scheduler.waiting_lines == 0
+        fake.held["line 2"].set()
+        await translated(scheduler, of("last"))
+
+    asyncio.run(work())
+    assert fake.batches == [["line 0", "line 1"], ["line 2", "line 3"], ["last"]]
+
+
+def test_a_job_has_at_most_its_number_of_lines_in_a_batch_and_others_fill_it(fake):
+    fake.engine.batch_tokens = 100
+    scheduler = Scheduler(fake, 0.0, 1000)
+
+    async def work():
+        fake.gate.clear()
+        first = asyncio.ensure_future(translated(scheduler, of("first")))
+        await until(lambda: fake.batches)
+        stream = scheduler.translate(of(*(f"stream {i}" for i in range(6))), 2)
+        line = asyncio.ensure_future(anext(stream))
+        await until(lambda: scheduler.waiting_lines == 6)
+        whole = asyncio.ensure_future(translated(scheduler, of(*(f"whole {i}" for i in range(5)))))
+        await until(lambda: scheduler.waiting_lines == 11)
+        fake.gate.set()
+        numbers = [(await line)[0], *[number async for number, _ in stream]]
+        assert sorted(numbers) == list(range(6))
+        await asyncio.gather(first, whole)
+
+    asyncio.run(work())
+    scheduler.close()
+    assert fake.batches[1] == ["stream 0", "whole 0", "stream 1", "whole 1", "whole 2", "whole 3", "whole 4"]
+    assert fake.batches[2:] == [["stream 2", "stream 3"], ["stream 4", "stream 5"]]
 
 
 def test_an_error_is_told_to_those_whose_lines_it_met(scheduler, fake):
     async def work():
         fake.error = RuntimeError("broken")
         with pytest.raises(RuntimeError, match="broken"):
-            await scheduler.translate(of("a"))
+            await translated(scheduler, of("a"))
         fake.error = None
-        [found] = await scheduler.translate(of("b"))
+        [found] = await translated(scheduler, of("b"))
         assert found.text == "B"
 
     asyncio.run(work())
@@ -149,15 +172,15 @@ def test_an_error_is_told_to_those_whose_lines_it_met(scheduler, fake):
 def test_a_closed_queue_ends_those_who_wait_but_not_what_is_begun(scheduler, fake):
     async def work():
         fake.gate.clear()
-        begun = asyncio.ensure_future(scheduler.translate(of("begun")))
+        begun = asyncio.ensure_future(translated(scheduler, of("begun")))
         await until(lambda: fake.batches)
-        waiting = asyncio.ensure_future(scheduler.translate(of("waiting")))
+        waiting = asyncio.ensure_future(translated(scheduler, of("waiting")))
         await until(lambda: scheduler.waiting_lines)
         scheduler.close(wait=False)
         with pytest.raises(ClosedError):
             await waiting
         with pytest.raises(ClosedError):
-            await scheduler.translate(of("late"))
+            await translated(scheduler, of("late"))
         fake.gate.set()
         [found] = await begun
         assert found.text == "BEGUN"

@@ -2,6 +2,7 @@
 
 import pytest
 from conftest import WORDS, small_model
+from exchange import events_of
 from schemas import faults, references, resolve
 from servers import Server, serving
 
@@ -87,6 +88,21 @@ def test_bodies_and_their_answers_fit_their_schemas(document, server, body):
     asked = document["paths"]["/v1/translate"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert faults(body, asked, document) == []
     assert check(document, server, "POST", "/v1/translate", body, **KEY) == 200
+
+
+def test_events_of_a_stream_fit_their_schemas(document, server):
+    status, content, headers = server.ask(
+        "POST", "/v1/translate", {"text": [LINE, ""], **DETAILS, "stream": True}, **KEY
+    )
+    assert status == 200 and headers["content-type"].startswith("text/event-stream")
+    schema = schema_of(document, "/v1/translate", "post", 200, "text/event-stream")
+    of_name = dict(zip(["translation", "end", "error"], schema["anyOf"], strict=True))
+    found = events_of(content)
+    assert [name for name, _ in found] == ["translation", "translation", "end"]
+    assert [faults(data, of_name[name], document) for name, data in found] == [[], [], []]
+    assert faults(found[0][1], of_name["end"], document) and faults(found[2][1], of_name["translation"], document)
+    meaning = document["paths"]["/v1/translate"]["post"]["responses"]["200"]["description"]
+    assert all(f"`{name}`: {one['$ref'].rpartition('/')[2]}" in meaning for name, one in of_name.items())
 
 
 @pytest.mark.parametrize("path", ["/v1/directions", "/health", "/metrics", "/openapi.json"])

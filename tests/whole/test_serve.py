@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 import pytest
 from conftest import ENVIRONMENT, NMT, WORDS, small_model
+from exchange import events_of
 from servers import Server, serving, wait_until
 
 LINES = [" ".join(WORDS[i % len(WORDS)] for i in range(start, start + 2 + start % 4)) for start in range(12)]
@@ -73,6 +74,23 @@ def test_our_own_protocol_gives_all_that_a_search_knows(server, expected):
     assert best["text"].split()[0] not in row["translation"].split()
     [unknown, blank] = server.translate(text=["zzz", " "])["translations"]
     assert "lacks 1 of its 1 tokens" in unknown["warnings"][0] and blank == {"translation": ""}
+
+
+def test_streams_give_the_translations_of_whole_answers(server, expected):
+    status, content, headers = server.ask("POST", "/v1/translate", {"text": LINES, "n_best": 2, "stream": True})
+    assert status == 200 and headers["content-type"].startswith("text/event-stream") and headers["x-request-id"]
+    *rows, (name, end) = events_of(content)
+    assert (name, end) == ("end", {"model": "m", "source": "en", "target": "en", "lines": len(LINES)})
+    texts = {row["index"]: row["translation"] for _, row in rows}
+    assert [texts[i] for i in range(len(LINES))] == list(expected.values())
+    assert all(len(row["candidates"]) == 2 for _, row in rows)
+    message = {"role": "user", "content": "\n\n".join(LINES[:3])}
+    _, content, _ = server.ask("POST", "/v1/chat/completions", {"model": "m", "messages": [message], "stream": True})
+    *chunks, (_, end) = events_of(content)
+    assert end == "[DONE]" and chunks[-1][1]["choices"][0]["finish_reason"] == "stop"
+    lines = [chunk["choices"][0]["delta"].get("content") for _, chunk in chunks]
+    first, second, third = (expected[line] for line in LINES[:3])
+    assert lines == [f"{first}\n", "\n", f"{second}\n", "\n", third, None]
 
 
 def test_libretranslate_takes_the_url_a_form_and_json(server, expected):

@@ -1,8 +1,10 @@
 "use strict";
-// The page of `nmt serve`: text is translated while it is typed; a line's words, candidates and attention are shown.
+// The page of `nmt serve`: text is translated while it is typed, and shown line by line as the server has it; with words,
+// candidates and attention of a line.
 
 const WAIT_MS = 300; // after the last key before a text is translated
-const LINES_A_REQUEST = 20;
+const LINES_A_REQUEST = 64, CHARACTERS_A_REQUEST = 20000;
+const LINES_OF_A_LONG_TEXT = 20; // which has a bar of progress
 const CANDIDATES = 4;
 const byId = (id) => document.getElementById(id);
 const source = byId("source"), target = byId("target"), message = byId("message");
@@ -22,10 +24,25 @@ async function ask(path, body, signal) {
   if (byId("key").value) headers.authorization = "Bearer " + byId("key").value;
   const options = body ? { method: "POST", body: JSON.stringify(body), headers, signal } : { headers, signal };
   const answer = await fetch(path, options);
-  const content = await answer.json();
   if (answer.status === 403) byId("key-field").hidden = false;
-  if (!answer.ok) throw new Error(content.error.message);
-  return content;
+  if (!answer.ok) throw new Error((await answer.json()).error.message);
+  return answer;
+}
+
+// The server-sent events of an answer: the name and the content of each, as soon as it is there.
+async function* events(answer) {
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const parts = (text + value).split("\n\n");
+    text = parts.pop();
+    for (const part of parts) {
+      const [, name, content] = part.match(/^event: (.*)\ndata: (.*)$/);
+      yield { name, content: JSON.parse(content) };
+    }
+  }
 }
 
 function say(text, isError = false) {
@@ -39,50 +56,79 @@ async function translate() {
   const own = (running = new AbortController());
   lines = source.value.split("\n");
   rows = lines.map(() => null);
+  chosen = Math.min(chosen, lines.length - 1);
+  [...target.children].slice(lines.length).forEach((paragraph) => paragraph.remove());
+  while (target.children.length < lines.length) target.append(element("p"));
   const progress = byId("progress");
   target.setAttribute("aria-busy", "true");
   say("");
   try {
-    for (let start = 0; start < lines.length; start += LINES_A_REQUEST) {
-      const part = lines.slice(start, start + LINES_A_REQUEST);
-      const question = { text: part, model: byId("model").value, n_best: CANDIDATES, alignment: true };
-      const answer = await ask("v1/translate", question, own.signal);
-      answer.translations.forEach((row, i) => (rows[start + i] = row));
-      progress.hidden = lines.length <= LINES_A_REQUEST;
-      progress.value = Math.min(1, (start + part.length) / lines.length);
-      show();
+    let count = 0;
+    for (const [start, end] of parts(lines)) {
+      const question = { text: lines.slice(start, end), model: byId("model").value, n_best: CANDIDATES, alignment: true };
+      let isEnded = false;
+      for await (const { name, content } of events(await ask("v1/translate", { ...question, stream: true }, own.signal))) {
+        if (name === "error") throw new Error(content.error.message);
+        if (name === "end") isEnded = true;
+        else {
+          rows[start + content.index] = content;
+          show(start + content.index);
+          progress.value = ++count / lines.length;
+          progress.hidden = lines.length < LINES_OF_A_LONG_TEXT;
+        }
+      }
+      if (!isEnded) throw new Error("the connection has ended before the translation");
     }
-    progress.hidden = true;
   } catch (error) {
     if (error.name === "AbortError") return;
     say(error.message, true);
+    rows.forEach((row, i) => row || show(i)); // in place of an earlier text
   }
+  progress.hidden = true;
+  offer();
   target.setAttribute("aria-busy", "false");
+}
+
+// The lines of each request: [first, end).
+function* parts(lines) {
+  let start = 0, characters = 0;
+  for (let i = 0; i < lines.length; i++) {
+    characters += lines[i].length;
+    if (i > start && (i - start >= LINES_A_REQUEST || characters > CHARACTERS_A_REQUEST)) {
+      yield [start, i];
+      [start, characters] = [i, lines[i].length];
+    }
+  }
+  yield [start, lines.length];
 }
 
 function words(text) {
   return text.split(" ").filter((word) => word);
 }
 
-function show() {
-  target.replaceChildren(...rows.map((row, i) => {
-    const paragraph = element("p", undefined, { className: i === chosen ? "chosen" : "" });
-    if (row === null) return paragraph;
-    if (row.error) return element("p", row.error, { className: "error" });
-    const weights = row.candidates && row.candidates.length ? row.candidates[0].alignment : [];
-    words(row.translation).forEach((word, j) => {
-      const made = element("span", word, { className: "word", tabIndex: 0 });
-      for (const kind of ["mouseenter", "focus"]) made.addEventListener(kind, () => point(i, weights[j] || []));
-      paragraph.append(made, " ");
-    });
-    return paragraph;
-  }));
-  const text = rows.map((row) => (row ? row.translation : "")).join("\n");
+function show(i) {
+  const row = rows[i];
+  const paragraph = element("p", row && row.error ? row.error : undefined);
+  if (row && row.error) paragraph.className = "error";
+  const weights = row && row.candidates && row.candidates.length ? row.candidates[0].alignment : [];
+  words(row && !row.error ? row.translation : "").forEach((word, j) => {
+    const made = element("span", word, { className: "word", tabIndex: 0 });
+    for (const kind of ["mouseenter", "focus"]) made.addEventListener(kind, () => point(i, weights[j] || []));
+    paragraph.append(made, " ");
+  });
+  target.children[i].replaceWith(paragraph);
+  if (i === chosen) choose(i);
+}
+
+function translation() {
+  return rows.map((row) => (row ? row.translation : "")).join("\n");
+}
+
+function offer() {
   const save = byId("save");
   URL.revokeObjectURL(save.href);
-  save.href = URL.createObjectURL(new Blob([text + "\n"], { type: "text/plain" }));
-  save.hidden = !text.trim();
-  choose(Math.min(chosen, rows.length - 1));
+  save.href = URL.createObjectURL(new Blob([translation() + "\n"], { type: "text/plain" }));
+  save.hidden = !translation().trim();
 }
 
 function point(line, weights) {
@@ -116,7 +162,8 @@ function choose(line) {
 function take(line, candidate) {
   const others = rows[line].candidates.filter((other) => other !== candidate);
   rows[line] = { ...rows[line], translation: candidate.text, candidates: [candidate, ...others] };
-  show();
+  show(line);
+  offer();
 }
 
 function heatmap(sources, candidate) {
@@ -162,7 +209,7 @@ byId("clear").addEventListener("click", () => {
   translate();
 });
 byId("copy").addEventListener("click", async () => {
-  await navigator.clipboard.writeText(rows.map((row) => (row ? row.translation : "")).join("\n"));
+  await navigator.clipboard.writeText(translation());
   say("copied");
 });
 byId("file").addEventListener("change", (event) => open(event.target.files[0]));
@@ -176,7 +223,7 @@ for (const kind of ["dragover", "dragleave", "drop"]) {
 
 async function start() {
   try {
-    const { directions } = await ask("v1/directions");
+    const { directions } = await (await ask("v1/directions")).json();
     const options = directions.map(({ model, source: from, target: to }) =>
       element("option", `${model} (${from} to ${to})`, { value: model }));
     byId("model").replaceChildren(...options);

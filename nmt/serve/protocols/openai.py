@@ -1,16 +1,16 @@
 """The part of OpenAI's protocol that chat programs need: the last message of the user is translated."""
 
-import re
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
-from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from nmt.serve.calls import Call, Fields
+from nmt.serve.events import EventStream, json_event
 from nmt.serve.models import ServedModel
 from nmt.serve.problems import ProblemError
 from nmt.serve.service import Service
@@ -55,16 +55,16 @@ def _shape(status: int, message: str) -> dict[str, Any]:
 def routes(service: Service) -> list[Route]:
     """/v1/chat/completions and /v1/models."""
 
-    async def complete(call: Call, _: Fields) -> Response | dict[str, Any]:
+    async def complete(call: Call, _: Fields) -> EventStream | dict[str, Any]:
         asked: Conversation = call.json(Conversation)
         texts = [message.text for message in asked.messages if message.role == "user"]
         if not texts:
             raise ProblemError(400, "messages has none of the user")
         model = _model(service, asked.model)
-        [translation] = await service.translated(model, texts[-1:])
         head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": asked.model}
         if asked.stream:
-            return StreamingResponse(_events(head, translation), media_type="text/event-stream")
+            return EventStream(_chunks(head, service.stream_text(model, texts[-1])))
+        [translation] = await service.translated(model, texts[-1:])
         message = {"role": "assistant", "content": translation}
         sizes = {"prompt_tokens": len(texts[-1].split()), "completion_tokens": len(translation.split())}
         return {
@@ -96,12 +96,17 @@ def _model(service: Service, name: str) -> ServedModel:
     return service.models.find(name)
 
 
-async def _events(head: dict[str, Any], text: str) -> AsyncIterator[bytes]:
-    """The translation as server-sent events, a line at a time."""
-    deltas: list[tuple[dict[str, str], str | None]] = [({"role": "assistant"}, None)]
-    deltas += [({"content": line}, None) for line in re.findall(r"[^\n]*\n|[^\n]+", text)]
-    for delta, reason in [*deltas, ({}, "stop")]:
+async def _chunks(head: dict[str, Any], lines: AsyncGenerator[str, None]) -> AsyncGenerator[bytes, None]:
+    """Events of a translation, a line each. head: fields of each event; lines: with their line breaks"""
+
+    def chunk(delta: dict[str, str], reason: str | None) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": reason}
-        event = {**head, "object": "chat.completion.chunk", "choices": [choice]}
-        yield b"data: " + msgspec.json.encode(event) + b"\n\n"
+        return json_event({**head, "object": "chat.completion.chunk", "choices": [choice]})
+
+    role = {"role": "assistant"}  # of the first event
+    async with aclosing(lines):
+        async for line in lines:
+            yield chunk({**role, "content": line}, None)
+            role = {}
+    yield chunk({}, "stop")
     yield b"data: [DONE]\n\n"

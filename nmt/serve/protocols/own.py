@@ -1,33 +1,40 @@
 """Our own protocol, with everything that a search gives: candidates, scores, alignment, constraints."""
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any, Final
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 from starlette.responses import Response
 from starlette.routing import Route
 
 from nmt.serve.calls import Call, Fields
+from nmt.serve.events import ERROR_EVENT, EventStream, json_event
 from nmt.serve.messages import (
     CandidateRow,
     Direction,
     DirectionsAnswer,
+    EndEvent,
     ErrorAnswer,
     HealthAnswer,
     Problem,
     Text,
     TranslateAnswer,
     TranslateRequest,
+    TranslationEvent,
     TranslationRow,
 )
-from nmt.serve.models import Details
+from nmt.serve.models import Details, ServedModel
 from nmt.serve.openapi import JSON_TYPE, Operation, describe
 from nmt.serve.problems import ProblemError
+from nmt.serve.scheduler import NumberedTranslation
 from nmt.serve.service import Service
 from nmt.text.corpus import clean, is_invisible
 from nmt.translate.requests import Request
 from nmt.translate.results import Candidate, Translation
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4"  # of Prometheus' text format
+EVENTS: Final = {"translation": TranslationEvent, "end": EndEvent, ERROR_EVENT: ErrorAnswer}
 
 
 def error_shape(status: int, message: str) -> ErrorAnswer:
@@ -37,7 +44,7 @@ def error_shape(status: int, message: str) -> ErrorAnswer:
 def routes(service: Service) -> list[Route]:
     """POST /v1/translate, GET /v1/directions, /health, /metrics, and /openapi.json, which describes them."""
 
-    async def translate(call: Call, _: Fields) -> TranslateAnswer:
+    async def translate(call: Call, _: Fields) -> TranslateAnswer | EventStream:
         asked: TranslateRequest = call.json(TranslateRequest)
         model = service.models.find(asked.model, asked.source, asked.target)
         texts = asked.text if isinstance(asked.text, list) else [asked.text]
@@ -46,6 +53,8 @@ def routes(service: Service) -> list[Route]:
         requests = list(map(_request, texts))
         has_phrases = any(request.phrases for request in requests)
         details = Details(asked.n_best > 1 or asked.word_scores, asked.alignment, has_phrases)
+        if asked.stream:
+            return EventStream(_events(model, asked, service.stream(model, requests, details)))
         translations = await service.translate(model, requests, details)
         rows = [_row(translation, asked) for translation in translations]
         return TranslateAnswer(model.name, model.source_lang, model.target_lang, rows)
@@ -72,6 +81,7 @@ def routes(service: Service) -> list[Route]:
             handler=translate,
             request=TranslateRequest,
             answers={JSON_TYPE: TranslateAnswer},
+            events=EVENTS,
             problems=(503,),
         ),
         Operation(
@@ -123,6 +133,19 @@ def _request(text: str | Text) -> Request:
         text = Text(text)
     phrases, avoid = (tuple(filter(None, map(clean, texts))) for texts in (text.phrases, text.avoid))
     return Request("" if is_invisible(text.text) else clean(text.text), clean(text.prefix), phrases, avoid)
+
+
+async def _events(
+    model: ServedModel, asked: TranslateRequest, translations: AsyncGenerator[NumberedTranslation, None]
+) -> AsyncGenerator[bytes, None]:
+    """An event for each line, and one for the end."""
+    lines = 0
+    async with aclosing(translations):
+        async for index, translation in translations:
+            row = structs.asdict(_row(translation, asked))
+            yield json_event(TranslationEvent(**row, index=index), "translation")
+            lines += 1
+    yield json_event(EndEvent(model.name, model.source_lang, model.target_lang, lines), "end")
 
 
 def _row(translation: Translation, asked: TranslateRequest) -> TranslationRow:

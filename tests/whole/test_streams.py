@@ -1,0 +1,283 @@
+"""Streams of `nmt serve`: each line is sent as soon as it is translated, whatever the client, the model or others do."""
+
+import asyncio
+import json
+import threading
+from types import SimpleNamespace
+
+import pytest
+from conftest import small_model
+from exchange import Exchange, events_of
+from fake_translator import FakeTranslator, until
+
+from nmt import registry
+from nmt.errors import UserError
+from nmt.serve import models
+from nmt.serve.app import application
+from nmt.serve.metrics import Metrics
+from nmt.serve.options import ServeOptions
+from nmt.serve.service import STREAM_BATCH_LINES, Service
+
+COUNT = 2 * STREAM_BATCH_LINES + 8
+LINES = [f"line {i}" for i in range(COUNT)]
+SMALL = {"d_model": 16, "d_ff": 32, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+OWN, OPENAI = "/v1/translate", "/v1/chat/completions"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return small_model(tmp_path_factory.mktemp("streams") / "m", **SMALL)
+
+
+@pytest.fixture
+def server(folder, monkeypatch):
+    """A service whose models are FakeTranslators: `opened` has them, `next` opens the next one."""
+    made = SimpleNamespace(opened=[], next=lambda: FakeTranslator(batch_tokens=4096))
+
+    def open_fake(*_):
+        made.opened.append(made.next())
+        return made.opened[-1]
+
+    monkeypatch.setattr(models, "open_translator", open_fake)
+    options = ServeOptions(model=(str(folder),), wait=0.0)
+    made.service = Service(options, models.Models(options, registry.choose("decoder", "beam", {})), Metrics())
+    made.application = application(made.service)
+    return made
+
+
+def run(server, work):
+    """Run a coroutine, and end the threads of the models."""
+
+    async def whole():
+        try:
+            await asyncio.wait_for(work(), 60)
+        finally:
+            for fake in server.opened:
+                fake.gate.set()
+                for event in fake.held.values():
+                    event.set()
+            await server.service.models.close()
+
+    asyncio.run(whole())
+
+
+def hold(server, *texts, **settings):
+    """Let the batches of some texts wait in the model that is opened next."""
+    fake = FakeTranslator(batch_tokens=4096, **settings)
+    fake.held = {text: threading.Event() for text in texts}
+    server.next = lambda: fake
+    return fake
+
+
+def ask(server, stream=True, path=OWN, **fields):
+    return Exchange(server.application, path, {**fields, "stream": stream})
+
+
+def conversation(text):
+    return {"model": "m", "messages": [{"role": "user", "content": text}]}
+
+
+async def events(exchange, count):
+    """The next events."""
+    return [events_of(await exchange.part())[0] for _ in range(count)]
+
+
+def test_lines_come_before_the_whole_is_translated_and_all_are_those_of_the_whole(server):
+    fake = hold(server, LINES[STREAM_BATCH_LINES], LINES[2 * STREAM_BATCH_LINES])
+
+    async def work():
+        stream = ask(server, text=LINES)
+        status, headers = await stream.head()
+        assert (
+            status == 200 and headers["content-type"] == "text/event-stream; charset=utf-8" and headers["x-request-id"]
+        )
+        found = await events(stream, STREAM_BATCH_LINES)
+        assert not any(event.is_set() for event in fake.held.values())
+        for event in fake.held.values():
+            event.set()
+        found += events_of(await stream.body())
+        await stream.task
+        names, contents = zip(*found, strict=True)
+        assert names == ("translation",) * COUNT + ("end",)
+        assert contents[-1] == {"model": "m", "source": "en", "target": "en", "lines": COUNT}
+        whole = ask(server, stream=False, text=LINES)
+        assert (await whole.head())[0] == 200
+        rows = {content.pop("index"): content for content in contents[:-1]}
+        assert [rows[i] for i in range(COUNT)] == json.loads(await whole.body())["translations"]
+        assert [row["translation"] for row in map(rows.get, range(COUNT))] == [line.upper() for line in LINES]
+
+    run(server, work)
+    assert server.service.characters == 2 * sum(map(len, LINES))
+    assert 'status="200"} 2.0' in server.service.metrics.text().decode()
+
+
+@pytest.mark.parametrize("path", [OWN, OPENAI])
+def test_lines_that_are_ready_first_have_their_number_or_wait_for_their_turn(server, path):
+    fake = hold(server, LINES[0], replicas=2)
+    late = LINES[:STREAM_BATCH_LINES]
+
+    async def work():
+        stream = ask(server, path=path, **({"text": LINES} if path == OWN else conversation("\n".join(LINES))))
+        if path == OWN:
+            assert (await stream.head())[0] == 200
+            found = await events(stream, COUNT - len(late))
+            assert sorted(content["index"] for _, content in found) == list(range(len(late), COUNT))
+            fake.held[LINES[0]].set()
+            rest = events_of(await stream.body())
+            assert sorted(content["index"] for name, content in rest if name == "translation") == list(range(len(late)))
+            return
+        await until(lambda: sum(map(len, fake.batches)) == COUNT)
+        fake.held[LINES[0]].set()
+        assert (await stream.head())[0] == 200
+        *chunks, (_, end) = events_of(await stream.body())
+        deltas = [content["choices"][0]["delta"] for _, content in chunks]
+        assert [delta.get("content") for delta in deltas] == [
+            *(f"{line.upper()}\n" for line in LINES[:-1]), LINES[-1].upper(), None
+        ]  # fmt: skip
+        assert [delta.get("role") for delta in deltas] == ["assistant"] + [None] * COUNT
+        assert [content["choices"][0]["finish_reason"] for _, content in chunks] == [None] * COUNT + ["stop"]
+        assert end == "[DONE]"
+
+    run(server, work)
+
+
+def test_a_stream_of_openai_is_the_whole_answer_with_its_blank_lines(server):
+    async def work():
+        for text in ("\n\n".join(LINES[:3]) + "\n", "a", "", "\n"):
+            stream, whole = (ask(server, stream, OPENAI, **conversation(text)) for stream in (True, False))
+            assert (await stream.head())[0] == (await whole.head())[0] == 200
+            chunks = [content for _, content in events_of(await stream.body()) if content != "[DONE]"]
+            streamed = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
+            assert streamed == json.loads(await whole.body())["choices"][0]["message"]["content"]
+            assert streamed.count("\n") == text.count("\n")
+
+    run(server, work)
+
+
+@pytest.mark.parametrize("reads", [True, False])
+@pytest.mark.parametrize("path", [OWN, OPENAI])
+def test_a_client_that_goes_away_drops_the_lines_that_are_not_begun(server, path, reads):
+    fake = hold(server, LINES[STREAM_BATCH_LINES])
+
+    async def work():
+        stream = ask(server, path=path, **({"text": LINES} if path == OWN else conversation("\n".join(LINES))))
+        if reads:
+            await stream.head()
+            await events(stream, STREAM_BATCH_LINES)
+        else:
+            stream.writable.clear()
+        await until(lambda: len(fake.batches) == 2)
+        [model] = server.service.models.by_name.values()
+        assert model.waiting_lines == COUNT - 2 * STREAM_BATCH_LINES
+        stream.leave()
+        await stream.task
+        assert model.waiting_lines == 0
+        fake.held[LINES[STREAM_BATCH_LINES]].set()
+        other = ask(server, stream=False, text="other")
+        assert (await other.head())[0] == 200
+
+    run(server, work)
+    assert fake.batches[2:] == [["other"]]
+    assert 'status="499"} 1.0' in server.service.metrics.text().decode()
+
+
+@pytest.mark.parametrize(("error", "status"), [(RuntimeError("broken"), 500), (UserError("no attention"), 400)])
+@pytest.mark.parametrize("path", [OWN, OPENAI])
+def test_an_error_is_an_event_of_the_shape_that_an_answer_has(server, path, error, status):
+    fake = hold(server, LINES[STREAM_BATCH_LINES])
+    asked = {"text": LINES} if path == OWN else conversation("\n".join(LINES))
+
+    async def work():
+        stream = ask(server, path=path, **asked)
+        assert (await stream.head())[0] == 200
+        assert len(await events(stream, STREAM_BATCH_LINES)) == STREAM_BATCH_LINES
+        fake.error = error
+        fake.held[LINES[STREAM_BATCH_LINES]].set()
+        [(name, told)] = events_of(await stream.body())
+        early, whole = ask(server, path=path, **asked), ask(server, False, path, **asked)
+        for exchange in (early, whole):  # before the first line there is a status to tell it by
+            found, headers = await exchange.head()
+            assert (found, headers["content-type"]) == (status, "application/json")
+            assert json.loads(await exchange.body()) == told
+        assert name == "error" and told["error"]["message"]
+
+    run(server, work)
+    assert f'status="{status}"}} 3.0' in server.service.metrics.text().decode()
+
+
+def test_a_request_that_is_refused_has_its_status_also_where_a_stream_is_asked_for(server):
+    async def work():
+        for fields, expected in (({"text": "a", "model": "none"}, 400), ({"text": ["a"] * 1001}, 413)):
+            stream = ask(server, **fields)
+            assert (await stream.head())[0] == expected
+            assert json.loads(await stream.body())["error"]["status"] == expected
+
+    run(server, work)
+
+
+def test_a_client_that_reads_nothing_holds_up_neither_the_model_nor_others(server):
+    async def work():
+        slow = ask(server, text=LINES)
+        slow.writable.clear()
+        await until(lambda: server.opened and sum(map(len, server.opened[0].batches)) == COUNT)
+        other = ask(server, text=["other"])
+        assert (await other.head())[0] == 200
+        assert [content.get("translation") for _, content in events_of(await other.body())] == ["OTHER", None]
+        slow.writable.set()
+        await slow.head()
+        assert len(events_of(await slow.body())) == COUNT + 1
+
+    run(server, work)
+
+
+def test_a_model_that_is_read_again_translates_the_lines_that_are_left(server):
+    old = hold(server, LINES[STREAM_BATCH_LINES])
+
+    async def work():
+        stream = ask(server, text=LINES)
+        await stream.head()
+        found = await events(stream, STREAM_BATCH_LINES)
+        await until(lambda: len(old.batches) == 2)
+        new = hold(server)
+        reload = asyncio.ensure_future(server.service.models.reload())
+        found += events_of(await stream.body())
+        assert not old.held[LINES[STREAM_BATCH_LINES]].is_set()
+        old.held[LINES[STREAM_BATCH_LINES]].set()
+        await reload
+        assert [text for batch in new.batches for text in batch] == LINES[STREAM_BATCH_LINES:]
+        assert sorted(content["index"] for name, content in found if name == "translation") == list(range(COUNT))
+
+    run(server, work)
+
+
+def test_a_connection_whose_client_reads_nothing_is_ended():
+    uvicorn = pytest.importorskip("uvicorn")
+    from uvicorn.server import ServerState
+
+    from nmt.serve.run import Connection
+
+    unread = [70_000]
+    ends: list[str] = []
+    transport = SimpleNamespace(
+        get_extra_info=lambda *_: None,
+        get_write_buffer_size=lambda: unread[0],
+        is_closing=lambda: bool(ends),
+        close=lambda: ends.append("close"),
+        abort=lambda: ends.append("abort"),
+    )
+
+    async def work():
+        connection = Connection(uvicorn.Config(lambda: None, log_config=None), ServerState(), {})
+        connection.connection_made(transport)
+        connection.pause_writing()
+        connection._look()
+        unread[0] = 69_000  # it reads slowly
+        connection._look()
+        connection.resume_writing()
+        connection.pause_writing()
+        connection._look()  # as much as before, but of other bytes
+        assert ends == []
+        connection._look()
+        assert ends == ["abort"]
+
+    asyncio.run(work())
