@@ -72,9 +72,11 @@ def open_translator(
     if settings == TextSettings():
         return _open(models, options, part, part, world)
     of_own = with_phrases(part) if settings.glossary else part
-    plain = replace(options, split=False, markup="none", glossary=None, repair=False)
+    own = {field.name: getattr(options, field.name) for field in fields(TranslatorOptions)}
+    own |= {"split": False, "markup": "none", "glossary": None, "repair": False}
     if settings.needs_attention:
-        plain = replace(plain, alignment="soft", raw_tokens=True)
+        own |= {"alignment": "soft", "raw_tokens": True}
+    plain = TranslatorOptions(**own)
     translator = _open(models, plain, part, of_own, world)
     again = replace(plain, engine="own")
     open_again = cache(partial(_open, models, again, search_again(of_own), search_again(of_own)))

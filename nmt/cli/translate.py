@@ -1,4 +1,4 @@
-"""`nmt translate`: text to text, a line for a line."""
+"""`nmt translate`: text to text, a line for a line, or a document to a document."""
 
 import contextlib
 import os
@@ -6,18 +6,18 @@ import re
 import stat
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import combinations
 from os.path import realpath
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, BinaryIO, Final, Literal
 
 from nmt.cli.command import Command, Parts, start_is_over
 from nmt.cli.prompt import Prompt, is_terminal, is_typed
 from nmt.dist import MAX_WAIT_MINUTES, World
 from nmt.errors import UserError, quoted
-from nmt.files import new_output, to_json
+from nmt.files import new_output, to_json, write_output
 from nmt.log import log
 from nmt.options import MAX_PROCESSES, REQUIRED, opt, options_class
 from nmt.signals import Signals
@@ -27,6 +27,8 @@ from nmt.translate.windows import STDIN_NAME, LineEstimate, open_source, place_o
 
 if TYPE_CHECKING:  # torch is imported when the command runs
     from nmt.cli.translations import Show
+    from nmt.translate.distributed import SharedTranslator
+    from nmt.translate.results import Translation
     from nmt.translate.translator import Translator
 
 NUMBER_NAME: Final = re.compile(r"-?\d*\.?\d+")  # a file's name that was meant as a number
@@ -60,6 +62,11 @@ class TranslateOptions(TranslatorOptions, FileOptions):
         "--decoder constrained-beam); or a JSON object with source, target_prefix, constraints, avoid, whose other fields are "
         "copied to the output",
     )
+    format: Literal["text", "po", "xliff", "srt", "tmx", "docx"] = opt(
+        "text",
+        "lines of text; or one document, whose untranslated texts are translated and all else kept (needs the extra `formats`)",
+    )
+    retranslate: bool = opt(False, "with --format: also translate what has a translation, which is replaced")
     buffer_size: int = opt(
         2000, "lines that are read ahead and sorted by length; fewer where no line is waiting", minimum=1
     )
@@ -95,6 +102,10 @@ class TranslateOptions(TranslatorOptions, FileOptions):
             raise ValueError(
                 "--beam-graph: needs one device and a search without --shortlist (leave --devices and --shortlist out)"
             )
+        if self.is_drawn and (self.split or self.repair or self.markup != "none"):
+            raise ValueError("--attention, --beam-graph: draw whole lines (leave --split, --markup and --repair out)")
+        if self.format != "text":
+            self._check_document()
         written = [(name, getattr(self, name)) for name in WRITTEN]
         read = (("input", STDIN if file == "-" else file) for file in self.input or ("-",))
         if self.is_drawn and self.engine == "ctranslate2":
@@ -108,6 +119,17 @@ class TranslateOptions(TranslatorOptions, FileOptions):
             raise ValueError(
                 f"--output {quoted(self.output)}: translations are written uncompressed (leave --output out: `| gzip > FILE.gz`)"
             )
+
+    def _check_document(self) -> None:
+        """Raise ValueError for what does not go with a document."""
+        if len(self.input) != 1 or self.input[0] == STDIN_NAME:
+            raise ValueError(f"--format {self.format}: translates one document (name one file, with --input)")
+        if self.format == "docx" and self.output == "-":
+            raise ValueError("--format docx: is no text that stdout could show (give --output FILE.docx)")
+        flags = {"input_form": self.input_form != "text", "json": self.json, "attention": self.is_drawn}
+        flags |= {name: getattr(self, name) for name in ("alignment", "word_scores", "raw_tokens", "strict")}
+        if given := [f"--{name.replace('_', '-')}" for name, is_given in flags.items() if is_given]:
+            raise ValueError(f"{', '.join(given)}: are of lines of text (leave them out with --format {self.format})")
 
     @property
     def is_drawn(self) -> bool:
@@ -149,13 +171,14 @@ def _open(options: TranslateOptions, parts: Parts, world: World) -> "Translator"
 
 
 def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
-    from nmt.translate.distributed import leading
     from nmt.translate.line_warnings import LineWarnings
     from nmt.translate.stream import translate_stream
 
     names = options.input or (STDIN_NAME,)
     for name in names:
         _check_text(name)
+    if options.format != "text":
+        return _lead_document(options, parts, world)
     drawings = None
     if options.is_drawn:
         from nmt.cli.drawings import Drawings
@@ -169,8 +192,7 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
     batches = f"batches of {engine.batch_tokens:,} tokens"
     models = " + ".join(options.model)
     log.detail(f"{models}: {engine.signature} on {device}, {options.precision}, {batches}")
-    shared = leading(translator, world, 60 * options.timeout) if world.size > 1 else nullcontext(translator)
-    opened = new_output(Path(options.output)) if options.output != "-" else nullcontext(sys.stdout.buffer)
+    shared, opened = _shared(options, translator, world), _opened(options.output)
     began = time.monotonic()
     mark = f"{translator.pipeline.source_lang}> " if not options.input and is_terminal() else ""
     number = num_failed = 0
@@ -186,12 +208,64 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
             warnings.log_counts()
             num_failed += warnings.num_failed
         if stats_file is not None:
-            seconds = time.monotonic() - began
-            stats = {"lines": number, "failed": num_failed, "seconds": seconds, "lines_per_second": number / seconds}
-            stats_file.write(to_json(stats))
+            stats_file.write(_stats(number, num_failed, time.monotonic() - began))
     if drawings:
         drawings.write()
     return 5 if num_failed else 0
+
+
+def _lead_document(options: TranslateOptions, parts: Parts, world: World) -> int:
+    """Translate a document. Its output is opened when its whole content is known: after an error there is none."""
+    from nmt.documents.document import Languages, read_document, translate_units
+    from nmt.documents.markers import from_xml, to_xml
+    from nmt.translate.line_warnings import LineWarnings
+    from nmt.translate.requests import Request
+
+    name = options.input[0]
+    document = read_document(Path(name), options.format)
+    translator = _open(replace(options, split=True, markup="xml"), parts, world)
+    if translator.engine.n_best > 1:
+        raise UserError(
+            f"--n-best {translator.engine.n_best}: a document takes one translation of a text (leave it out)"
+        )
+    began, warnings = time.monotonic(), LineWarnings(place_of(name))
+    languages = Languages(translator.pipeline.source_lang, translator.pipeline.target_lang)
+    units = document.units(languages, options.retranslate)
+    with _shared(options, translator, world) as line_translator, Signals() as signals:
+
+        def translate(texts: list[str]) -> "list[Translation]":
+            with log.progress("translating", len(texts), "texts") as bar:
+                found = line_translator.translate([Request(to_xml(text)) for text in texts], signals.check, bar)
+            return [
+                replace(row, candidates=[replace(c, text=from_xml(c.text)) for c in row.candidates]) for row in found
+            ]
+
+        number = translate_units(units, translate, warnings)
+    warnings.log_counts()
+    with _opened(options.output) as output:
+        output.write(document.content())
+    if options.stats is not None:
+        write_output(Path(options.stats), _stats(number, warnings.num_failed, time.monotonic() - began))
+    return 5 if warnings.num_failed else 0
+
+
+def _shared(
+    options: TranslateOptions, translator: "Translator", world: World
+) -> "AbstractContextManager[Translator | SharedTranslator]":
+    """The translator, or one that shares its lines with the other ranks."""
+    from nmt.translate.distributed import leading
+
+    return leading(translator, world, 60 * options.timeout) if world.size > 1 else nullcontext(translator)
+
+
+def _opened(output: str) -> AbstractContextManager[BinaryIO]:
+    """The file of the translations, or stdout."""
+    return new_output(Path(output)) if output != "-" else nullcontext(sys.stdout.buffer)
+
+
+def _stats(number: int, num_failed: int, seconds: float) -> bytes:
+    """The content of the file of --stats. number: of lines, or of texts of a document"""
+    return to_json({"lines": number, "failed": num_failed, "seconds": seconds, "lines_per_second": number / seconds})
 
 
 def _check_text(name: str) -> None:

@@ -35,9 +35,17 @@ KEPT_AS_IT_IS: Final = re.compile(
 )
 XML_ENTITY: Final = re.compile(r"&(?:amp|lt|gt|quot|apos|#\d{1,7}|#x[0-9a-fA-F]{1,6});")
 PLACEHOLDER: Final = re.compile(
-    r"\{\{[^{}]{1,100}\}\}|\$\{[^{}]{1,100}\}|\{[\w.,:!#-]{0,60}\}|%\(\w{1,60}\)[#0 +-]?\d{0,4}(?:\.\d{1,4})?[a-zA-Z]"
-    r"|%(?:\d{1,2}\$)?[#0+-]?\d{0,4}(?:\.\d{1,4})?(?:l{0,2}[diuxXc]|[sfgeEG@])(?![A-Za-z])|\[\[[^\[\]]{1,100}\]\]"
-    r"|https?://[^\s<>\"]+|[\w.+-]+@[\w-]+\.[\w.-]*\w"
+    r"""
+      %\([^()\s]{1,100}\)[-+\#0]*\d*(?:\.\d+)?[A-Za-z]          # %(name)s of Python
+    | %\{[^{}\s]{1,100}\}                                       # %{name} of Ruby
+    | (?<!\d)%(?:\d+\$)?[-+\#0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|ll|[hlLqjzt])?[diouxXeEfFgGaAcCsSpn@](?![a-z])  # printf
+    | (?<!\d)%L?\d+ | %% | %\w{1,60}%                           # %1 of Qt, %VARIABLE% of Windows
+    | \$?\{\{?[^{}\s]{0,100}\}\}?                               # {0}, {name:.2f}, {{name}}, ${NAME}
+    | \$[A-Za-z_]\w*
+    | &(?:[A-Za-z]\w*|\#\d+|\#x[0-9A-Fa-f]+);                   # an entity of HTML
+    | https?://[^\s<>"]+ | [\w.+-]{1,100}@[\w-]+\.[\w.-]*\w      # addresses
+    """,
+    re.VERBOSE,
 )
 
 

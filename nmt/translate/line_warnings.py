@@ -14,6 +14,7 @@ RETRIED: Final = "retried"
 REPAIRED: Final = "repaired"
 BROKEN: Final = "broken"
 NOT_TRANSLATED: Final = "not translated"
+LOST_MARKUP: Final = "left untranslated"  # units of a document, whose translation lacks a tag or a placeholder
 COUNTED: Final = {  # kinds whose lines are counted at the end, each with what is said of them
     NOT_UTF8: NOT_UTF8,
     CUT: CUT,
@@ -21,6 +22,7 @@ COUNTED: Final = {  # kinds whose lines are counted at the end, each with what i
     NOT_TRANSLATED: NOT_TRANSLATED,
     REPAIRED: "translated again",
     BROKEN: "with a translation that looks broken",
+    LOST_MARKUP: LOST_MARKUP,
 }
 
 
@@ -46,7 +48,8 @@ class LineWarnings:
 
     def __init__(self, place: str, length_flag: str = "--max-source-length") -> None:
         self.place, self._length_hint = place, f" ({length_flag})" if length_flag else ""
-        self._kinds = {kind: RateLimitedWarnings(log.warn) for kind in (NOT_UTF8, CUT, RETRIED, REPAIRED, BROKEN)}
+        kinds = (NOT_UTF8, CUT, RETRIED, REPAIRED, BROKEN, LOST_MARKUP)
+        self._kinds = {kind: RateLimitedWarnings(log.warn) for kind in kinds}
         self._kinds[UNKNOWN_TOKENS] = RateLimitedWarnings(log.warn, max_logged=1)
         self._kinds[NOT_TRANSLATED] = RateLimitedWarnings(log.error)
 

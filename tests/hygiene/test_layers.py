@@ -17,7 +17,8 @@ LAYERS = {
     "options": 1, "signals": 1, "log": 1, "locks": 1, "files": 2, "dist": 2, "registry": 2, "artefact": 3, "runs": 4,
     "__init__": 3, "text": 4, "nn": 4, "batch": 4, "device": 4, "data": 5, "metrics": 5, "models": 6, "doctor": 6,
     "checkpoint": 7, "criteria": 8, "optimizers": 8, "schedules": 8, "decoders": 8, "pictures": 9, "translate": 10,
-    "export": 11, "toolkits": 11, "report": 11, "translators": 12, "train": 12, "serve": 13, "cli": 14, "__main__": 15,
+    "documents": 11, "export": 11, "toolkits": 11, "report": 11, "translators": 12, "train": 12, "serve": 13, "cli": 14,
+    "__main__": 15,
 }  # fmt: skip
 FREE_OF_TORCH = [
     "nmt", "nmt.text.pipeline", "nmt.data.shards", "nmt.data.prepare", "nmt.doctor.doctor", "nmt.cli.main", "nmt.cli.prepare",

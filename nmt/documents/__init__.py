@@ -1,0 +1,1 @@
+"""Documents of translators: their texts are translated, and everything else in them is kept."""

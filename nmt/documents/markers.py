@@ -1,0 +1,195 @@
+"""Texts of documents in which numbered markers stand for tags, and the check that a translation has kept them.
+
+A pair of tags stands in a text as `<g id="1">...</g>` and a single one as `<x id="1"/>`, the generic inline elements of
+XLIFF 1.2 (section 2.4). Placeholders such as %s, and everything else, stand in it as they are, without escapes of XML.
+Pairs are nested. A line of a text may hold half of a pair, if the other half stands in another line.
+"""
+
+import re
+from collections import Counter
+from typing import Any, Final, NamedTuple
+
+from nmt.errors import quoted
+from nmt.text.markup import PLACEHOLDER, escaped
+
+MARKER: Final = re.compile(r'<g id="\d+">|</g>|<x id="\d+"/>')
+CLOSING: Final = "</g>"
+WRITTEN_TAG: Final = re.compile(
+    r"<(/?)([A-Za-z][\w:.-]*)(?:\s[^<>]*)?(/?)>|\{\\[^{}\s]*\}"
+)  # of HTML; the last one is of subtitles
+
+
+class LiteralTag(NamedTuple):
+    """The original of a marker for a tag that a text spells out. closing: empty for a single tag"""
+
+    opening: str
+    closing: str
+
+
+class Markers:
+    """The originals that the markers of one text stand for. Marker i stands for item i - 1.
+
+    An original is a LiteralTag, or an object of the format, such as an element of XML.
+    """
+
+    def __init__(self) -> None:
+        self.originals: list[Any] = []
+
+    def alone(self, original: object) -> str:
+        """A marker for a single tag."""
+        self.originals.append(original)
+        return f'<x id="{len(self.originals)}"/>'
+
+    def opening(self, original: object) -> str:
+        """The opening marker of a pair; CLOSING ends it."""
+        self.originals.append(original)
+        return f'<g id="{len(self.originals)}">'
+
+    def mark_tags(self, text: str) -> str:
+        """A text with markers for the tags of HTML that it spells out."""
+        tags = list(WRITTEN_TAG.finditer(text))
+        partners = _pair(tags)
+        pieces, end = [], 0
+        for index, tag in enumerate(tags):
+            partner = partners.get(index)
+            if partner is None:
+                marker = self.alone(LiteralTag(tag[0], ""))
+            else:
+                marker = self.opening(LiteralTag(tag[0], tags[partner][0])) if partner > index else CLOSING
+            pieces += [text[end : tag.start()], marker]
+            end = tag.end()
+        return "".join(pieces) + text[end:]
+
+    def original(self, marker: str) -> Any:
+        """The original that an opening or single marker stands for."""
+        return self.originals[int(marker.split('"')[1]) - 1]
+
+    def restore(self, text: str) -> str:
+        """A text with its tags in place of their markers; elements of XML are left out."""
+        pieces: list[str] = []
+        closings: list[str] = []
+        for index, piece in enumerate(split(text)):
+            if index % 2 == 0:
+                pieces.append(piece)
+            elif piece == CLOSING:
+                pieces.append(closings.pop() if closings else "")
+            else:
+                original = self.original(piece) if self._is_known(piece) else None
+                opened, closed = original if isinstance(original, LiteralTag) else ("", "")
+                pieces.append(opened)
+                closings += [closed] if piece.startswith("<g") else []
+        return "".join(pieces)
+
+    def problem(self, source: str, translation: str) -> str:
+        """What a translation lacks of the markers and placeholders of its source, or has too often; empty if nothing."""
+        given, found = _parts_to_keep(source), _parts_to_keep(translation)
+        for words, parts in (("lacks", given - found), ("repeats or invents", found - given)):
+            if parts:
+                names = ", ".join(self._name(part) for part in parts if part != CLOSING or len(parts) == 1)
+                return f"the translation {words} {quoted(names)}"
+        depth = 0
+        for marker in MARKER.findall(translation):
+            depth += (marker[1] == "g") - (marker == CLOSING)
+            if depth < 0:
+                return "the translation closes a tag before it opens it"
+        return ""
+
+    def _is_known(self, marker: str) -> bool:
+        return int(marker.split('"')[1]) <= len(self.originals)
+
+    def _name(self, part: str) -> str:
+        if not MARKER.fullmatch(part) or part == CLOSING or not self._is_known(part):
+            return part
+        original = self.original(part)
+        return original.opening if isinstance(original, LiteralTag) else part
+
+
+def to_xml(text: str) -> str:
+    """A text as XML with the markers as its tags."""
+    return "".join(piece if i % 2 else escaped(piece) for i, piece in enumerate(split(text)))
+
+
+def from_xml(text: str) -> str:
+    """The text that `to_xml` has made this XML of."""
+    return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+
+
+def split(text: str) -> list[str]:
+    """The pieces of a text: literal text at even places, markers at odd ones."""
+    pieces, end = [], 0
+    for marker in MARKER.finditer(text):
+        pieces += [text[end : marker.start()], marker[0]]
+        end = marker.end()
+    return [*pieces, text[end:]]
+
+
+def _pair(tags: list[re.Match[str]]) -> dict[int, int]:
+    """The partner of each tag that has one, by place: pairs that are nested."""
+    partners: dict[int, int] = {}
+    opened: list[int] = []
+    names: Counter[str] = Counter()  # of the opened tags
+    for index, tag in enumerate(tags):
+        closes, name = tag[1], tag[2]
+        if name is None or tag[0].endswith("/>"):
+            continue
+        if not closes:
+            opened.append(index)
+            names[name] += 1
+        elif names[name]:
+            while tags[start := opened.pop()][2] != name:
+                names[tags[start][2]] -= 1
+            names[name] -= 1
+            partners[start], partners[index] = index, start
+    return partners
+
+
+def _parts_to_keep(text: str) -> Counter[str]:
+    return Counter([*MARKER.findall(text), *PLACEHOLDER.findall(MARKER.sub(" ", text))])
+
+
+class PeeledLine(NamedTuple):
+    """A line of a text without the markers and spaces at its ends, which enclose or precede what is translated."""
+
+    before: str
+    text: str
+    after: str
+
+
+def has_words(text: str) -> bool:
+    """Whether there is anything to translate besides markers, placeholders, digits and punctuation."""
+    return any(character.isalpha() for character in PLACEHOLDER.sub("", MARKER.sub("", text)))
+
+
+def peel(line: str) -> PeeledLine:
+    """Take off single markers and spaces at the ends of a line, and pairs that enclose it or have one half outside it."""
+    pieces = split(line)
+    partners = _marker_pairs(pieces)
+    first, last = 0, len(pieces) - 1
+    while first < last:
+        if not pieces[first].strip() or (first % 2 and first not in partners):
+            first += 1
+        elif not pieces[last].strip() or (last % 2 and last not in partners):
+            last -= 1
+        elif partners.get(first) == last:
+            first, last = first + 1, last - 1
+        else:
+            break
+    before, inner, after = pieces[:first], "".join(pieces[first : last + 1]), pieces[last + 1 :]
+    if first == last and MARKER.fullmatch(inner):
+        return PeeledLine(line, "", "")
+    text = inner.strip()
+    start = len(inner) - len(inner.lstrip())
+    return PeeledLine("".join(before) + inner[:start], text, inner[start + len(text) :] + "".join(after))
+
+
+def _marker_pairs(pieces: list[str]) -> dict[int, int]:
+    """The partner of each marker of a pair that is whole, by place among the pieces of `split`."""
+    partners: dict[int, int] = {}
+    opened: list[int] = []
+    for index in range(1, len(pieces), 2):
+        if pieces[index].startswith("<g"):
+            opened.append(index)
+        elif pieces[index] == CLOSING and opened:
+            start = opened.pop()
+            partners[start], partners[index] = index, start
+    return partners

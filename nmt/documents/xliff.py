@@ -1,0 +1,147 @@
+"""XLIFF 1.2 and 2.0 (OASIS), with inline elements, segments and states.
+
+A translation gets the state that asks for a review: `needs-review-translation`, with the qualifier `leveraged-mt`, in 1.2;
+`initial` in 2.0, which has no state for it.
+"""
+
+import copy
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Final
+
+from lxml import etree
+
+from nmt.documents.document import Languages, Unit, damaged, warn_of_language
+from nmt.documents.markers import Markers
+from nmt.documents.safe_xml import (
+    XML_LANG,
+    XML_SPACE,
+    XmlFile,
+    child,
+    children,
+    inherited,
+    inline_text,
+    is_empty,
+    local_name,
+    new_after,
+    set_inline_text,
+)
+
+XLIFF_PAIRS: Final = {"g", "mrk", "pc"}  # inline elements with text; the others hold codes of the original format
+UNTRANSLATED: Final = {"new", "needs-translation"}  # states of 1.2 of a target that is a copy of its source
+
+
+class XliffDocument:
+    """A document of XLIFF."""
+
+    is_text = True
+
+    def __init__(self, content: bytes, place: str) -> None:
+        self._file, self._place = XmlFile(content, "XLIFF", place), place
+        root = self._file.root
+        if local_name(root) != "xliff" or root.get("version", "")[:2] not in ("1.", "2."):
+            raise damaged(
+                place, "XLIFF", f"the root element is <{local_name(root)} version='{root.get('version', '')}'>"
+            )
+        self._is_first = root.get("version").startswith("1.")
+
+    def units(self, languages: Languages, retranslate: bool) -> list[Unit]:
+        """The translatable units, or the segments of those in 2.0, without a target."""
+        for element, source, target in self._language_attributes():
+            warn_of_language(self._place, "source", element.get(source), languages.source)
+            warn_of_language(self._place, "target", element.get(target), languages.target)
+        name = "trans-unit" if self._is_first else "segment"
+        found = [element for element in self._file.root.iter("{*}" + name) if self._is_open(element, retranslate)]
+        units = [unit for element in found for unit in self._units_of(element)]
+        if units:
+            self._declare_target(languages.target)
+        return units
+
+    def content(self) -> bytes:
+        """The document."""
+        return self._file.content()
+
+    def _language_attributes(self) -> Iterator[tuple[Any, str, str]]:
+        """The elements that name the languages, each with the names of its attributes."""
+        if self._is_first:
+            for element in children(self._file.root, "file"):
+                yield element, "source-language", "target-language"
+        else:
+            yield self._file.root, "srcLang", "trgLang"
+
+    def _declare_target(self, language: str) -> None:
+        for element, _, target in self._language_attributes():
+            if not element.get(target):
+                element.set(target, language)
+
+    def _is_open(self, element: Any, retranslate: bool) -> bool:
+        """Whether a unit or segment is to be translated."""
+        if child(element, "source") is None or inherited(element, "translate", "yes") == "no":
+            return False
+        target = child(element, "target")
+        if target is None or is_empty(target):
+            return True
+        if self._is_first and element.get("approved") != "yes" and target.get("state") in UNTRANSLATED:
+            return True
+        return retranslate
+
+    def _units_of(self, element: Any) -> Iterator[Unit]:
+        """The unit of an element. The segments of a 1.2 unit that a tool has cut are its lines."""
+        source, markers = child(element, "source"), Markers()
+        cut = child(element, "seg-source")
+        segments = [] if cut is None else _segments(cut)
+        keep_lines = inherited(source, XML_SPACE, "default") == "preserve" and not segments
+        texts = [inline_text(part, markers, XLIFF_PAIRS, keep_lines) for part in segments or [source]]
+        write = partial(self._write, element, cut if segments else source, markers)
+        suggest = partial(self._suggest, element) if self._is_first else None
+        yield Unit(source.sourceline, "\n".join(texts), write, markers, suggest)
+
+    def _write(self, element: Any, source: Any, markers: Markers, translation: str) -> None:
+        target = child(element, "target")
+        if target is None:
+            target = new_after(source, "target")
+        segments = _segments(source) if local_name(source) == "seg-source" else []
+        if segments:
+            _copy_content(source, target)
+            for segment, line in zip(_segments(target), translation.split("\n"), strict=True):
+                set_inline_text(segment, line, markers)
+        else:
+            set_inline_text(target, translation, markers)
+        if self._is_first:
+            target.set("state", "needs-review-translation")
+            target.set("state-qualifier", "leveraged-mt")
+            if element.get("approved"):
+                element.set("approved", "no")
+        else:
+            element.set("state", "initial")
+            element.attrib.pop("subState", None)
+        self._file.changed = True
+
+    def _suggest(self, element: Any, text: str, reason: str) -> None:
+        """Add an alternative translation (1.2, section 2.4). reason: why it is none"""
+        last = next(part for part in ("target", "seg-source", "source") if child(element, part) is not None)
+        alternative = new_after(child(element, last), "alt-trans")
+        alternative.set("origin", "machine translation")
+        target = etree.SubElement(alternative, etree.QName(etree.QName(element).namespace, "target"))
+        target.set("state-qualifier", "mt-suggestion")
+        target.set(XML_LANG, inherited(element, "target-language", ""))
+        target.text = text
+        self._file.changed = True
+
+
+def _segments(element: Any) -> list[Any]:
+    """The segments of a `seg-source`, or of a target that is a copy of one."""
+    return [mark for mark in element.iter("{*}mrk") if mark.get("mtype") == "seg"]
+
+
+def _copy_content(source: Any, target: Any) -> None:
+    """Give a target the content of another element."""
+    for inner in list(target):
+        target.remove(inner)
+    target.text = source.text
+    target.extend(copy.deepcopy(inner) for inner in source)
+
+
+def read(content: bytes, place: str) -> XliffDocument:
+    """Read a document of XLIFF."""
+    return XliffDocument(content, place)

@@ -1,0 +1,595 @@
+"""Documents of translators: what is untranslated gets a translation, and everything else stays as it is."""
+
+import io
+import re
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from conftest import small_model
+
+from nmt.documents.document import Languages, read_document, translate_units
+from nmt.documents.markers import PLACEHOLDER, LiteralTag, Markers, peel
+from nmt.documents.srt import wrap
+from nmt.errors import ArtefactError, InputError
+from nmt.translate.line_warnings import LineWarnings
+from nmt.translate.results import Candidate, Translation
+
+pytest.importorskip("lxml")
+pypo = pytest.importorskip("translate.storage.pypo")
+
+PO = r"""# A comment of the translator
+msgid ""
+msgstr ""
+"Project-Id-Version: demo 1\n"
+"Language: \n"
+"Content-Type: text/plain; charset=UTF-8\n"
+"Content-Transfer-Encoding: 8bit\n"
+"Plural-Forms: nplurals=3; plural=(n==1 ? 0 : n<5 ? 1 : 2);\n"
+
+#. for the programmer
+#: window.c:12
+#, c-format
+msgctxt "menu"
+msgid "open \"%s\"\n"
+"at <b>once</b>, or\tlater"
+msgstr ""
+
+#, python-format
+msgid "one file"
+msgid_plural "%(count)d files"
+msgstr[0] ""
+msgstr[1] ""
+msgstr[2] ""
+
+msgid "E&xit"
+msgstr ""
+
+msgid "done"
+msgstr "ERLEDIGT"
+
+#, fuzzy
+#| msgid "old text"
+msgid "new text"
+msgstr "alter Text"
+
+#~ msgid "gone"
+#~ msgstr "WEG"
+"""
+PO_TRANSLATED = [
+    (
+        '#, c-format\nmsgctxt "menu"\nmsgid "open \\"%s\\"\\n"\n"at <b>once</b>, or\\tlater"\nmsgstr ""\n',
+        '#, c-format, fuzzy\nmsgctxt "menu"\nmsgid "open \\"%s\\"\\n"\n"at <b>once</b>, or\\tlater"\n'
+        'msgstr ""\n"OPEN \\"%s\\"\\n"\n"AT <b>ONCE</b>, OR LATER"\n',
+    ),
+    (
+        '#, python-format\nmsgid "one file"\nmsgid_plural "%(count)d files"\nmsgstr[0] ""\nmsgstr[1] ""\nmsgstr[2] ""\n',
+        '#, fuzzy, python-format\nmsgid "one file"\nmsgid_plural "%(count)d files"\n'
+        'msgstr[0] "ONE FILE"\nmsgstr[1] "%(count)d FILES"\nmsgstr[2] "%(count)d FILES"\n',
+    ),
+    ('msgid "E&xit"\nmsgstr ""\n', '#, fuzzy\nmsgid "E&xit"\nmsgstr "E&XIT"\n'),
+    ('"Language: \\n"', '"Language: de\\n"'),
+]
+XLIFF = """<?xml version="1.0" encoding="utf-8"?>
+<!-- kept -->
+<xliff xmlns="urn:oasis:names:tc:xliff:document:1.2" xmlns:my="urn:my" version="1.2">
+  <file original="a.html" source-language="en" datatype="html">
+    <header><note>kept</note></header>
+    <body>
+      <group id="g" my:extra="kept">
+        <trans-unit id="1">
+          <source>press <g id="b" ctype="bold">the <x id="icon"/> button</g> &amp; wait<ph id="p">&lt;br/&gt;</ph></source>
+          <note>a note</note>
+        </trans-unit>
+        <trans-unit id="2">
+          <source>done</source>
+          <target state="final">ERLEDIGT</target>
+        </trans-unit>
+        <trans-unit id="3" translate="no"><source>nmt</source></trans-unit>
+        <trans-unit id="4">
+          <source>copied</source>
+          <target state="new">copied</target>
+        </trans-unit>
+      </group>
+    </body>
+  </file>
+</xliff>
+"""
+XLIFF_TRANSLATED = [
+    (
+        'wait<ph id="p">&lt;br/&gt;</ph></source>\n',
+        'wait<ph id="p">&lt;br/&gt;</ph></source>\n          <target state="needs-review-translation" '
+        'state-qualifier="leveraged-mt">PRESS <g id="b" ctype="bold">THE <x id="icon"/> BUTTON</g> &amp; WAIT'
+        '<ph id="p">&lt;br/&gt;</ph></target>\n',
+    ),
+    (
+        '<target state="new">copied</target>',
+        '<target state="needs-review-translation" state-qualifier="leveraged-mt">COPIED</target>',
+    ),
+    ('datatype="html">', 'datatype="html" target-language="de">'),
+]
+XLIFF2 = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en">
+ <file id="f">
+  <unit id="u">
+   <originalData><data id="d">&lt;b&gt;</data></originalData>
+   <segment id="s1">
+    <source>a <pc id="1" dataRefStart="d">bold</pc> word </source>
+   </segment>
+   <ignorable><source> </source></ignorable>
+   <segment id="s2"><source>done</source><target>ERLEDIGT</target></segment>
+  </unit>
+  <unit id="v" translate="no"><segment><source>nmt</source></segment></unit>
+ </file>
+</xliff>
+"""
+XLIFF2_TRANSLATED = [
+    (
+        " word </source>\n",
+        ' word </source>\n    <target>A <pc id="1" dataRefStart="d">BOLD</pc> WORD </target>\n',
+    ),
+    ('<segment id="s1">', '<segment id="s1" state="initial">'),
+    ('srcLang="en"', 'srcLang="en" trgLang="de"'),
+]
+TMX = """<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE tmx SYSTEM "tmx14.dtd">
+<tmx version="1.4">
+  <header creationtool="x" creationtoolversion="1" segtype="sentence" srclang="en-US" datatype="plaintext"/>
+  <body>
+    <tu tuid="1">
+      <prop type="project">kept</prop>
+      <tuv xml:lang="en-US">
+        <seg>a <bpt i="1">{\\b </bpt>bold<ept i="1">}</ept> <hi type="term">word</hi></seg>
+      </tuv>
+    </tu>
+    <tu tuid="2"><tuv xml:lang="EN"><seg>done</seg></tuv><tuv xml:lang="de-DE"><seg>ERLEDIGT</seg></tuv></tu>
+    <tu tuid="3"><tuv xml:lang="fr"><seg>fini</seg></tuv></tu>
+  </body>
+</tmx>
+"""
+TMX_TRANSLATED = [
+    (
+        '<hi type="term">word</hi></seg>\n      </tuv>\n',
+        '<hi type="term">word</hi></seg>\n      </tuv>\n'
+        '      <tuv xml:lang="de" creationtool="nmt" creationtoolversion="0.1.0">\n'
+        '        <seg>A <bpt i="1">{\\b </bpt>BOLD<ept i="1">}</ept> <hi type="term">WORD</hi></seg>\n      </tuv>\n',
+    ),
+]
+SRT = """\ufeff1
+00:00:01,000 --> 00:00:02,500
+<i>this sentence is on two lines
+of the first cue</i>
+
+2
+00:00:03,000 --> 00:00:04,000 X1:40 X2:600 Y1:20 Y2:50
+{\\an8}- who is there?
+- nobody.
+
+3
+00:00:05,000 --> 00:00:06,000
+1984
+
+"""
+SRT_TRANSLATED = [
+    (
+        "<i>this sentence is on two lines\nof the first cue</i>",
+        "<i>THIS SENTENCE IS ON TWO\nLINES OF THE FIRST CUE</i>",
+    ),
+    ("{\\an8}- who is there?\n- nobody.", "{\\an8}- WHO IS THERE?\n- NOBODY."),
+]
+DOCUMENTS = {
+    "po": (PO, PO_TRANSLATED),
+    "xliff": (XLIFF, XLIFF_TRANSLATED),
+    "xliff2": (XLIFF2, XLIFF2_TRANSLATED),
+    "tmx": (TMX, TMX_TRANSLATED),
+    "srt": (SRT, SRT_TRANSLATED),
+}
+KEPT = re.compile(rf'<g\ id="\d+">|</g>|<x\ id="\d+"/>|{PLACEHOLDER.pattern}', re.VERBOSE)
+WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+PARAGRAPH = (
+    '<w:p><w:pPr><w:pStyle w:val="Heading"/></w:pPr>'
+    '<w:r><w:rPr><w:lang w:val="en-GB"/></w:rPr><w:t xml:space="preserve">press </w:t></w:r>'
+    '<w:proofErr w:type="spellStart"/><w:r><w:t xml:space="preserve">the </w:t></w:r>'
+    "<w:r><w:rPr><w:b/></w:rPr><w:t>red</w:t></w:r>"
+    '<w:r><w:t xml:space="preserve"> button</w:t></w:r><w:r><w:footnoteReference w:id="2"/></w:r>'
+    '<w:hyperlink r:id="rId1"><w:r><w:rPr><w:u/></w:rPr><w:t xml:space="preserve"> or here</w:t></w:r></w:hyperlink></w:p>'
+)
+FIELD = (
+    '<w:p><w:r><w:t xml:space="preserve">page </w:t></w:r><w:r><w:fldChar w:fldCharType="begin"/></w:r>'
+    "<w:r><w:instrText>PAGE</w:instrText></w:r>"
+    '<w:r><w:fldChar w:fldCharType="end"/></w:r></w:p>'
+)
+BODY = f"<w:tbl><w:tr><w:tc>{PARAGRAPH}</w:tc></w:tr></w:tbl>{FIELD}<w:p><w:r><w:t>1.2</w:t></w:r></w:p><w:sectPr/>"
+
+
+def in_word(name: str, content: str) -> str:
+    return (
+        '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\r\n'
+        f'<w:{name} xmlns:w="{WORD}" xmlns:r="urn:r" xmlns:mc="urn:mc">{content}</w:{name}>'
+    )
+
+
+def docx(body: str, **parts: str) -> bytes:
+    """A document of Word with a picture that must stay as it is."""
+    output = io.BytesIO()
+    with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("[Content_Types].xml", "<Types/>")
+        archive.writestr("word/document.xml", in_word("document", f"<w:body>{body}</w:body>"))
+        for name, content in parts.items():
+            archive.writestr(f"word/{name}.xml", content)
+        archive.writestr("word/media/image1.png", bytes(range(256)))
+    return output.getvalue()
+
+
+def upper(texts: list[str]) -> list[Translation]:
+    """A translation that is the text in capitals, with every marker and placeholder kept."""
+
+    def capitals(text: str) -> str:
+        pieces, end = [], 0
+        for part in KEPT.finditer(text):
+            pieces += [text[end : part.start()].upper(), part[0]]
+            end = part.end()
+        return "".join(pieces) + text[end:].upper()
+
+    return [Translation([Candidate(capitals(text), [], 0.0, 0.0)]) for text in texts]
+
+
+def translated(path: Path, format: str, translate=upper, retranslate=False) -> tuple[bytes, LineWarnings]:
+    document, warnings = read_document(path, format), LineWarnings("document")
+    translate_units(document.units(Languages("en", "de"), retranslate), translate, warnings)
+    return document.content(), warnings
+
+
+def replaced(text: str, pairs: list[tuple[str, str]]) -> str:
+    for old, new in pairs:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return text
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_only_targets_and_what_belongs_to_them_change(name, newline, tmp_path):
+    text, changes = DOCUMENTS[name]
+    path = tmp_path / "document"
+    path.write_bytes(text.replace("\n", newline).encode())
+    content, _ = translated(path, name.rstrip("2"))
+    assert content.decode() == replaced(text, changes).replace("\n", newline)
+
+
+@pytest.mark.parametrize("name", ["po", "xliff", "xliff2", "tmx"])
+def test_a_translated_document_stays_byte_for_byte(name, tmp_path):
+    path = tmp_path / "document"
+    path.write_text(replaced(*DOCUMENTS[name]))
+
+    def unasked(texts: list[str]) -> list[Translation]:
+        raise AssertionError(texts)
+
+    assert translated(path, name.rstrip("2"), unasked)[0] == path.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["po", "xliff", "xliff2", "tmx"])
+def test_retranslate_replaces_translations_and_no_other_text(name, tmp_path):
+    path = tmp_path / "document"
+    path.write_text(DOCUMENTS[name][0])
+    content = translated(path, name.rstrip("2"), retranslate=True)[0].decode()
+    assert "ERLEDIGT" not in content and "DONE" in content and "NMT" not in content
+    assert ("WEG" in content) == (name == "po")  # of an obsolete message
+
+
+def test_texts_have_markers_for_elements_and_plain_placeholders(tmp_path):
+    path = tmp_path / "document"
+    texts: list[str] = []
+
+    def record(given: list[str]) -> list[Translation]:
+        texts.extend(given)
+        return upper(given)
+
+    path.write_text(XLIFF)
+    translated(path, "xliff", record)
+    assert texts == ['press <g id="1">the <x id="2"/> button</g> & wait', "copied"]
+    texts.clear()
+    path.write_text(PO)
+    translated(path, "po", record)
+    assert texts[:2] == ['open "%s"', 'at <g id="1">once</g>, or\tlater']
+    assert texts[2:] == ["one file", "%(count)d files", "%(count)d files", "Exit"]
+
+
+def lossy(texts: list[str]) -> list[Translation]:
+    """A translation without markers and placeholders."""
+    return [Translation([Candidate(KEPT.sub("", text).upper(), [], 0.0, 0.0)]) for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("format", "document", "suggestion"),
+    [
+        ("po", PO, '# machine translation, not used since the translation lacks <b>, %s: OPEN ""'),
+        (
+            "xliff",
+            XLIFF,
+            '<alt-trans origin="machine translation"><target state-qualifier="mt-suggestion" xml:lang="de">'
+            "PRESS THE  BUTTON &amp; WAIT</target></alt-trans>",
+        ),
+        ("xliff", XLIFF2, None),
+        ("tmx", TMX, None),
+    ],
+)
+def test_a_translation_that_lost_a_tag_or_a_placeholder_is_at_most_a_suggestion(
+    format, document, suggestion, tmp_path, capsys
+):
+    path = tmp_path / "document"
+    path.write_text(document)
+    content, warnings = translated(path, format, lossy)
+    warnings.log_counts()
+    message = capsys.readouterr().err
+    assert "left untranslated: the translation lacks" in message and "left untranslated\n" in message
+    if suggestion is None:
+        assert content == path.read_bytes()
+        return
+    assert suggestion in content.decode()
+    assert 'msgstr "OPEN' not in content.decode() and "<target>PRESS" not in content.decode()
+    path.write_bytes(content)
+    assert "old text" in content.decode() or format == "xliff"
+    assert translated(path, "po", lossy)[0] == content if format == "po" else True  # no second comment
+
+
+def test_a_failed_text_is_counted_and_leaves_its_unit_as_it_was(tmp_path, capsys):
+    path = tmp_path / "document"
+    path.write_text(SRT)
+    content, warnings = translated(path, "srt", lambda texts: [Translation([], "no finite probability") for _ in texts])
+    assert content == path.read_bytes() and warnings.num_failed == 2
+    assert "document:3: not translated: no finite probability" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "words"),
+    [
+        ("a %s b %d", "A %d B %s", ""),
+        ("a %s", "A", "lacks %s"),
+        ("a %s", "A %s %s", "repeats or invents %s"),
+        ("100% of it, 50 % off", "GANZ UND 50 %", ""),
+        ("{0} and {name!r:>4} and {{x}}", "{{x}} {name!r:>4} {0}", ""),
+        ("$HOME and ${HOME}", "$HOME", "lacks ${HOME}"),
+        ("%1 of %2", "%2 VON %1", ""),
+        ("%(n)s &nbsp; 5%%", "%(n)s &nbsp; 5", "lacks %%"),
+        ('a <g id="1">b</g>', 'A </g>B<g id="1">', "closes a tag"),
+        ('a <x id="1"/>', "A", "lacks <br>"),
+    ],
+)
+def test_a_problem_names_the_placeholder(source, translation, words):
+    markers = Markers()
+    markers.alone(LiteralTag("<br>", ""))
+    problem = markers.problem(source, translation)
+    assert words in problem if words else not problem
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ('<g id="1">all of it</g>', "all of it"),
+        ('<g id="1">one</g> and <g id="2">two</g>', '<g id="1">one</g> and <g id="2">two</g>'),
+        (' <x id="1"/><g id="2"> <x id="3"/>in <x id="4"/> it </g>\t', 'in <x id="4"/> it'),
+        ("</g>half", "half"),
+        ('<x id="1"/>', ""),
+        ("", ""),
+    ],
+)
+def test_markers_around_a_line_are_not_translated_with_it(line, text):
+    peeled = peel(line)
+    assert peeled.text == text and "".join(peeled) == line
+
+
+def test_unbalanced_tags_are_kept_in_their_order():
+    markers, text = Markers(), "a <b>b <i>c</b> d</i> <br/> e < f"
+    marked = markers.mark_tags(text)
+    assert marked == 'a <g id="1">b <x id="2"/>c</g> d<x id="3"/> <x id="4"/> e < f'
+    assert markers.restore(marked) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("short", ["short"]),
+        ("x" * 21 + " " + "y" * 20, ["x" * 21 + " " + "y" * 20]),
+        ("x" * 22 + " " + "y" * 20, ["x" * 22, "y" * 20]),
+        (
+            '<font color="red">' + "x" * 21 + "</font> " + "y" * 20,
+            ['<font color="red">' + "x" * 21 + "</font> " + "y" * 20],
+        ),
+        ("z" * 50, ["z" * 42, "z" * 8]),
+    ],
+)
+def test_cues_are_wrapped_at_42_characters(text, lines):
+    assert wrap(text) == lines
+
+
+@pytest.mark.parametrize(
+    ("text", "translation"),
+    [
+        ("&File", "&Datei"),
+        ("E&xit", "&Beenden"),
+        ("AT&T", "AT&T"),
+        ("a &amp; b", "a &amp; b"),
+        ("?a=1&b=2", "?a=1&b=2"),
+    ],
+)
+def test_an_accelerator_key_gets_a_place_in_the_translation(text, translation, tmp_path):
+    path = tmp_path / "a.po"
+    path.write_text(f'msgid "{text}"\nmsgstr ""\n')
+    words = {"File": "Datei", "Exit": "Beenden"}
+    content = translated(
+        path, "po", lambda texts: [Translation([Candidate(words.get(t, t), [], 0.0, 0.0)]) for t in texts]
+    )[0]
+    assert f'msgstr "{translation}"' in content.decode()
+
+
+def test_a_template_gets_a_header_for_the_language(tmp_path):
+    path = tmp_path / "a.pot"
+    path.write_text('msgid "one"\nmsgid_plural "many"\nmsgstr[0] ""\nmsgstr[1] ""\n')
+    content = translated(path, "po")[0].decode()
+    assert (
+        content.startswith('msgid ""\nmsgstr ""\n"MIME') and "Language: de\\n" in content and "charset=UTF-8" in content
+    )
+    assert "nplurals=2; plural=(n != 1);" in content
+    assert 'msgstr[0] "ONE"\nmsgstr[1] "MANY"\n' in content
+
+
+def test_segments_of_xliff_are_translated_one_by_one(tmp_path):
+    path = tmp_path / "a.xlf"
+    cut = '<mrk mtype="seg" mid="1">One <g id="b">two</g>.</mrk> <mrk mtype="seg" mid="2">Three.</mrk>'
+    path.write_text(
+        '<xliff version="1.2"><file source-language="en" target-language="de"><body><trans-unit id="1">'
+        f"<source>One two. Three.</source><seg-source>{cut}</seg-source></trans-unit></body></file></xliff>"
+    )
+    content = translated(path, "xliff")[0].decode()
+    expected = cut.replace("One", "ONE").replace("two", "TWO").replace("Three", "THREE")
+    assert f'<target state="needs-review-translation" state-qualifier="leveraged-mt">{expected}</target>' in content
+    assert f"<seg-source>{cut}</seg-source>" in content
+
+
+def test_another_language_than_the_models_is_a_warning(tmp_path, capsys):
+    path = tmp_path / "a.xlf"
+    path.write_text(XLIFF.replace('"en"', '"fr-CA"'))
+    translated(path, "xliff")
+    assert "its source language is 'fr-CA', and that of the model is 'en'" in capsys.readouterr().err
+
+
+def test_word_keeps_formatting_links_fields_and_other_parts(tmp_path):
+    path = tmp_path / "a.docx"
+    path.write_bytes(docx(BODY, header1=in_word("hdr", "<w:p><w:r><w:t>top</w:t></w:r></w:p>"), styles="<kept/>"))
+    content, _ = translated(path, "docx")
+    before, after = zipfile.ZipFile(path), zipfile.ZipFile(io.BytesIO(content))
+    assert after.namelist() == before.namelist() and after.testzip() is None
+    for name in ("[Content_Types].xml", "word/styles.xml", "word/media/image1.png"):
+        assert after.read(name) == before.read(name)
+    assert '<w:t xml:space="preserve">TOP</w:t>' in after.read("word/header1.xml").decode()
+    text = '<w:t xml:space="preserve">'
+    expected = BODY.replace(
+        PARAGRAPH,
+        '<w:p><w:pPr><w:pStyle w:val="Heading"/></w:pPr>'
+        f'<w:r><w:rPr><w:lang w:val="en-GB"/></w:rPr>{text}PRESS THE </w:t></w:r>'
+        f"<w:r><w:rPr><w:b/></w:rPr>{text}RED</w:t></w:r>"
+        f'<w:r><w:rPr><w:lang w:val="en-GB"/></w:rPr>{text} BUTTON</w:t></w:r>'
+        '<w:r><w:footnoteReference w:id="2"/></w:r>'
+        f'<w:hyperlink r:id="rId1"><w:r><w:rPr><w:u/></w:rPr>{text} OR HERE</w:t></w:r></w:hyperlink></w:p>',
+    ).replace("page ", "PAGE ")
+    assert after.read("word/document.xml").decode() == in_word("document", f"<w:body>{expected}</w:body>")
+
+
+def test_a_text_box_of_word_is_translated_with_the_paragraph_around_it(tmp_path):
+    path = tmp_path / "a.docx"
+    box = "<w:pict><w:txbxContent><w:p><w:r><w:t>inner</w:t></w:r></w:p></w:txbxContent></w:pict>"
+    path.write_bytes(docx(f"<w:p><w:r><w:t>outer</w:t>{box}<w:br/><w:t>line</w:t></w:r></w:p>"))
+    content = zipfile.ZipFile(io.BytesIO(translated(path, "docx")[0])).read("word/document.xml").decode()
+    assert re.sub("<[^>]*>", " ", content).split() == ["OUTER", "INNER", "LINE"]
+    assert "<w:br/>" in content
+
+
+ENTITY = (
+    '<!DOCTYPE xliff [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;">]><xliff version="1.2"><file>&b;</file></xliff>'
+)
+EXTERNAL = '<!DOCTYPE xliff [<!ENTITY a SYSTEM "file:///etc/passwd">]><xliff version="1.2"><file>&a;</file></xliff>'
+DEEP = '<xliff version="1.2">' + "<file>" * 250 + "</file>" * 250 + "</xliff>"
+
+
+@pytest.mark.parametrize(
+    ("format", "content", "code", "message"),
+    [
+        ("xliff", ENTITY, 4, "declares entities"),
+        ("xliff", EXTERNAL, 4, "declares entities"),
+        ("xliff", DEEP, 4, "more than 200 nested elements"),
+        ("xliff", '<xliff version="1.2">\n<file>\n</xliff>', 3, ":3: no XLIFF that can be read: mismatched tag"),
+        ("xliff", "<html/>", 3, "the root element is <html"),
+        ("tmx", XLIFF, 3, "the root element is <xliff>"),
+        ("tmx", "", 3, "no element found"),
+        ("po", 'msgid "a"\nmsgstr "b\n', 3, "line 2"),
+        ("po", 'msgid "a"\nmsgstr ""\n\nmsgid "b"\n', 3, "its last message has no msgstr"),
+        ("po", '#, fuzzy\nmsgid "a"\nmsgid_plural "b"\nmsgstr ""\n', 3, "do not match"),
+        ("po", "plain text\n", 3, "no PO that can be read"),
+        ("po", b'msgid "\xff"\nmsgstr ""\n', 3, "not in the encoding of its header"),
+        ("srt", b"1\n00:00:01,000 --> 00:00:02,000\n\xff\n", 3, ":3: not UTF-8"),
+        ("srt", "1\n00:00:01 --> 00:00:02\na\n", 3, ":2: no SRT that can be read"),
+        ("srt", "plain text\n", 3, "no timing line"),
+        ("docx", "plain text", 3, "no DOCX that can be read"),
+        ("docx", docx("")[:-60], 3, "no DOCX that can be read"),
+        ("docx", docx("<w:p>"), 3, "word/document.xml:2: no DOCX"),
+        ("docx", docx(BODY).replace(b"word/document.xml", b"word/documenT.xml"), 3, "has no word/document.xml"),
+    ],
+)
+def test_a_damaged_or_hostile_document_is_an_error_and_writes_nothing(format, content, code, message, tmp_path, call):
+    path, output = tmp_path / "document", tmp_path / "output"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    result = call("translate", "--model", tmp_path / "none", "--format", format, "--input", path, "--output", output)
+    assert result.code == code and message in result.err and str(path) in result.err
+    assert not output.exists()
+
+
+def test_a_bomb_in_a_zip_is_refused_before_it_is_unpacked(tmp_path):
+    path = tmp_path / "a.docx"
+    output = io.BytesIO()
+    with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("word/document.xml", b" " * ((64 << 20) + 1))
+    path.write_bytes(output.getvalue())
+    with pytest.raises(ArtefactError, match="at most"):
+        read_document(path, "docx")
+
+
+def test_a_document_that_is_too_large_is_refused(tmp_path):
+    path = tmp_path / "a.po"
+    with path.open("wb") as file:
+        file.truncate((64 << 20) + 1)
+    with pytest.raises(InputError, match="split it"):
+        read_document(path, "po")
+
+
+@pytest.mark.parametrize(
+    ("format", "module", "package"), [("po", "translate", "translate-toolkit"), ("tmx", "lxml", "lxml")]
+)
+def test_a_missing_package_is_named_with_its_extra(format, module, package, tmp_path, monkeypatch, call):
+    path = tmp_path / "document"
+    path.write_text("")
+    for name in [name for name in sys.modules if name.split(".")[0] == module or name.startswith("nmt.documents.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    result = call("translate", "--model", tmp_path / "none", "--format", format, path)
+    assert result.code == 2
+    assert f"needs the package {package} (in the folder of nmt's sources: pip install -e '.[formats]')" in result.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--format=po"], "name one file"),
+        (["--format=po", "-"], "name one file"),
+        (["--format=po", "a.po", "b.po"], "name one file"),
+        (["--format=docx", "a.docx"], "give --output FILE.docx"),
+        (["--format=po", "a.po", "--json"], "--json: are of lines of text"),
+        (["--format=po", "a.po", "--output=a.po"], "are the same file"),
+    ],
+)
+def test_options_that_do_not_go_with_a_document_are_refused(flags, message, call):
+    result = call("translate", "--model=none", *flags)
+    assert result.code == 2 and message in result.err
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_model(
+        tmp_path_factory.mktemp("documents") / "model", d_model=8, d_ff=8, heads=1, encoder_layers=1, decoder_layers=1
+    )
+
+
+def test_a_model_translates_a_document(model, tmp_path, call):
+    source, output, stats = tmp_path / "a.po", tmp_path / "b.po", tmp_path / "stats.json"
+    source.write_text('msgid "ban des"\nmsgstr ""\n\nmsgid "kit"\nmsgstr "KIT"\n')
+    line = tmp_path / "line"
+    line.write_text("ban des\n")
+    flags = ["--model", model, "--engine=own"]
+    expected = call("translate", *flags, line).out.strip()
+    result = call("translate", *flags, "--format=po", source, "--output", output, "--stats", stats)
+    assert result.code == 0 and result.out == "" and expected
+    _, first, second = pypo.pofile.parsestring(output.read_bytes()).units
+    assert (first.source, first.target, first.isfuzzy()) == ("ban des", expected, True)
+    assert (second.source, second.target, second.isfuzzy()) == ("kit", "KIT", False)
+    assert '"lines": 1' in stats.read_text()
+    assert call("translate", *flags, "--format=po", source).out == output.read_text()
