@@ -33,6 +33,7 @@ from nmt.text.pipeline import Pipeline
 
 OPTIONS: Final = "options.json"
 TRAINING_TENSORS: Final = "training.safetensors"
+TRAINED_WEIGHTS: Final = "weights."  # prefix in that file: of a run with --ema, whose model has the averaged weights
 
 RANDOM_INITIALIZERS: Final = {
     Tensor.normal_,
@@ -123,9 +124,11 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach() for name, tensor in [*model.named_parameters(), *buffers.items()]}
 
 
-def put_weights(model: nn.Module, weights: Mapping[str, Tensor], place: object) -> None:
-    """Copy weights into a model. Raises ArtefactError unless they are finite, and names, shapes and types are the model's."""
-    own = weights_of(model)
+def put_weights(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], place: object) -> None:
+    """Copy weights into a model's own, of `weights_of`.
+
+    Raises ArtefactError unless they are finite, and names, shapes and types are the model's.
+    """
     check_tensors(weights, own, place)
     check_finite(weights, place)
     for name, tensor in own.items():

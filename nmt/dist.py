@@ -305,6 +305,11 @@ def full_tensor(tensor: Any) -> Any:
     return tensor.full_tensor() if is_sharded(tensor) else tensor
 
 
+def local_tensor(tensor: Any) -> Any:
+    """This rank's shard of a tensor, in the same memory; a tensor that is not sharded itself."""
+    return tensor.to_local() if is_sharded(tensor) else tensor
+
+
 def shard_like(tensor: Any, own: Any) -> Any:
     """Shard a full tensor as `own` is."""
     if not is_sharded(own):

@@ -150,7 +150,9 @@ class ImportedModel:
     def build(self) -> Model:
         """The network. Raises ArtefactError for weights that do not fit the options."""
         model = self.facts.build(Path(self.place))
-        put_weights(model, {name: torch.from_numpy(array) for name, array in self.weights.items()}, self.place)
+        put_weights(
+            weights_of(model), {name: torch.from_numpy(array) for name, array in self.weights.items()}, self.place
+        )
         return model.eval()
 
     def save(self, model: Model, output: Path, check: StopCheck) -> None:

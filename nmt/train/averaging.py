@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 
 from nmt.artefact import MANIFEST, Artefact, check_output
-from nmt.checkpoint import ModelFacts, average_weights, load_model, put_weights, save_model
+from nmt.checkpoint import ModelFacts, average_weights, load_model, put_weights, save_model, weights_of
 from nmt.criteria.base import CriterionContext
 from nmt.data.shards import EvaluationSet, PreparedData
 from nmt.device import choose_device, use_threads
@@ -68,7 +68,7 @@ def _average_folders(
                 assert dev is not None
                 loaded = load_model(folder, device)
                 if name == mean:
-                    put_weights(loaded.model, weights, options.output)
+                    put_weights(weights_of(loaded.model), weights, options.output)
                 criterion = parts.build("criterion", CriterionContext(loaded.pipeline, loaded.model))
                 scored = loaded.model, criterion, Validation(dev), options.max_tokens
                 with torch.inference_mode():

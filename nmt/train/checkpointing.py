@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from torch import Tensor
 
 from nmt import registry
 from nmt.artefact import Artefact, remove_leftovers
 from nmt.checkpoint import (
+    TRAINED_WEIGHTS,
     TRAINING_TENSORS,
     ModelFacts,
     create_optimizer_state,
     put_optimizer,
     put_weights,
     read_tensors,
+    weights_of,
 )
 from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.files import check_writable
@@ -90,14 +93,23 @@ def resume(run: Run) -> None:
 
 
 def put_state(run: Run, checkpoint: Artefact, state: SavedState) -> None:
-    """Replace weights, optimizer, schedule and progress by those of a checkpoint. Raises ArtefactError for a damaged one."""
+    """Replace weights, their average, optimizer, schedule and progress by those of a checkpoint.
+
+    Raises ArtefactError for a damaged one.
+    """
     tensors = read_tensors(checkpoint.path(TRAINING_TENSORS))
+    trained: dict[str, Tensor] = {}  # the weights that training changes, where the model's are their average
+    if run.average is not None:
+        names = [name for name in tensors if name.startswith(TRAINED_WEIGHTS)]
+        trained = {name.removeprefix(TRAINED_WEIGHTS): tensors.pop(name) for name in names}
     groups = run.optimizer.state_dict()["param_groups"]
     run.optimizer.load_state_dict({"state": {}, "param_groups": groups})  # as before the first update
     if state.progress.update > state.progress.skipped:
         create_optimizer_state(run.optimizer)
     put_optimizer(run.optimizer, tensors, state.optimizer, checkpoint.folder / TRAINING_TENSORS)
-    put_weights(run.model, read_tensors(checkpoint.path(WEIGHTS)), checkpoint.folder)
+    put_weights(run.evaluated_weights(), read_tensors(checkpoint.path(WEIGHTS)), checkpoint.folder)
+    if run.average is not None:
+        put_weights(run.average.parameters, trained, checkpoint.folder / TRAINING_TENSORS)
     run.schedule.load_state_dict(state.schedule)
     run.progress, run.saved = state.progress, asdict(state.progress)
     run.settings["best_by"] = state.settings["best_by"]
@@ -197,5 +209,7 @@ def put_initial_weights(run: Run) -> None:
         raise ArtefactError(
             f"{quoted(folder)}: {other} (nmt prepare --vocabulary {quoted(folder)} makes data with its own)"
         )
-    put_weights(run.model, read_tensors(artefact.path(WEIGHTS)), folder / WEIGHTS)
+    put_weights(weights_of(run.model), read_tensors(artefact.path(WEIGHTS)), folder / WEIGHTS)
+    if run.average is not None:
+        run.average.restart()
     run.report.line(f"begins with the weights of {folder}")

@@ -53,6 +53,8 @@ class DryRun:
         self.memory = memory  # peak of the updates
         self.free = free  # before them
         self.checkpoint = size_of(tensors) + size_of(weights_of(run.model))  # bytes on disk
+        if run.average is not None:
+            self.checkpoint += size_of(run.average.weights)
         self.kept = options.keep_last + options.keep_best if options.keep_last else None  # checkpoints; None for all
         self.hours = None if to_do is None else seconds * to_do / 3600  # of all updates; None if the run has no end
         self.eflop = None if to_do is None else self.flops * to_do / 1e18

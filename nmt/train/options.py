@@ -21,6 +21,7 @@ MUST_STAY: Final = (
     "init_from",
     "source_word_dropout",
     "target_word_dropout",
+    "ema",
 )
 
 AUTO: Final = "auto"
@@ -87,6 +88,13 @@ class TrainOptions:
     valid_batch_tokens: int = opt(2000, "source tokens of a batch when the development set is translated", minimum=1)
     bleu_tokenize: str = opt("13a", "sacreBLEU's tokenizer for validation; none for text that is tokenised already")
     clip_norm: float = opt(0.0, "largest 2-norm of the gradient; 0 does not clip, as the paper", minimum=0)
+    ema: float = opt(
+        0.0,
+        "decay of a moving average of the weights, 0.999; it is validated, saved and translated with; 0 is none",
+        aliases=("ema-decay",),
+        minimum=0,
+        below=1,
+    )
     on_divergence: Literal["stop", "rollback"] = opt(
         "stop",
         "stop after ten losses in a row that are not finite; rollback goes on from the last checkpoint before, with other "

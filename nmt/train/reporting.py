@@ -160,6 +160,8 @@ def announce(run: Run) -> None:
     )
     if run.model.cost_is_measured:
         report.line(f"the cost of a pair is measured at a few lengths and interpolated: {name} has no flops of its own")
+    if run.average is not None:
+        report.line(f"--ema {run.options.ema:g}: validations and checkpoints take the moving average of the weights")
     if run.validation is None:
         report.line(
             "no development set: nothing tells which checkpoint is the best, and the newest is used (nmt prepare --valid)"

@@ -24,6 +24,7 @@ from nmt.quantities import size
 from nmt.report.training import LogOnlyReport, NoReport, Report
 from nmt.runs import Checkpoints
 from nmt.schedules.base import Schedule
+from nmt.train.moving_average import MovingAverage
 from nmt.train.options import AUTO, MUST_STAY
 from nmt.train.parallel import compile_layers, part_counts, recompute, spread
 from nmt.train.setup import RunSetup, try_criterion
@@ -153,7 +154,7 @@ class Run:
     """Everything that a training run works with.
 
     settings: the options that decide its mathematics, by key
-    validation: None without a development set
+    validation: None without a development set; average: None without --ema
     saved: the progress in the newest checkpoint; failed_saves: in a row
     saving: the checkpoint that is being written; None if there is none
     minutes_before: minutes of training in earlier processes
@@ -190,6 +191,7 @@ class Run:
             compile_layers(self.model)
         objective = spread(self.model, self.criterion, self.world, options.engine, pairs)
         self.optimizer: torch.optim.Optimizer = parts.build("optimizer", parameter_groups(self.model))
+        self.average = MovingAverage(self.model, options.ema) if options.ema else None
         counts = part_counts(self.model, self.criterion)
         self.updater = Updater(objective, self.optimizer, self.world, precision, options.clip_norm, counts)
         self.schedule: Schedule = parts.build("schedule", self.model.width, options.max_updates)
@@ -280,12 +282,18 @@ class Run:
         """The model's persistent buffers by name: what a forward pass may change of a checkpoint."""
         return {name: buffer for name, buffer in self.model.named_buffers() if name in self._saved_names}
 
-    def full_model(self) -> Model:
-        """The model with all its parameters on each rank: itself, or a temporary copy where they are sharded."""
-        weights = weights_of(self.model)
-        if not any(map(is_sharded, weights.values())):
+    def evaluated_weights(self) -> dict[str, torch.Tensor]:
+        """The weights that a checkpoint's model has and a validation measures, by name: with `--ema` the average."""
+        return weights_of(self.model) | (self.average.weights if self.average is not None else {})
+
+    def evaluated_model(self) -> Model:
+        """The model with `evaluated_weights`, all on each rank: itself, or a temporary copy if averaged or sharded."""
+        weights = self.evaluated_weights()
+        if self.average is None and not any(map(is_sharded, weights.values())):
             return self.model
-        copy = self.facts.build(self.folder).to(self.device).train()
+        with NoRandomWeights():
+            copy = self.facts.build(self.folder)
+        copy = copy.to(self.device).train()
         for name, tensor in weights_of(copy).items():
             tensor.copy_(full_tensor(weights[name]))
         copy.begin_update(self.progress.update)

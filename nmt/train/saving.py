@@ -13,11 +13,11 @@ from torch import Tensor
 
 from nmt.artefact import new_folder
 from nmt.checkpoint import (
+    TRAINED_WEIGHTS,
     TRAINING_TENSORS,
     flat_optimizer,
     refuse_not_finite,
     size_of,
-    weights_of,
     write_model,
     write_tensors,
 )
@@ -119,7 +119,9 @@ def _begin(run: Run, progress: dict[str, Any]) -> Saving:
 def _copy(run: Run) -> tuple[Any, ...]:
     """The arguments of `_write` but the last: what updates would change is copied. Shards are gathered from all ranks."""
     tensors, plain = flat_optimizer(run.optimizer)
-    weights, tensors = _gathered(run, weights_of(run.model)), _gathered(run, tensors)
+    if run.average is not None:
+        tensors |= {f"{TRAINED_WEIGHTS}{name}": weight for name, weight in run.average.parameters.items()}
+    weights, tensors = _gathered(run, run.evaluated_weights()), _gathered(run, tensors)
     minutes, settings = round(run.minutes, 3), dict(run.settings)
     state = SavedState(
         progress=run.progress,

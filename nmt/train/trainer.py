@@ -165,6 +165,8 @@ def make_update(run: Run, data: UpdateBatches) -> Stats:
         text = quoted(run.data.pipeline.source.decode(tokens))
         mend = "begin anew with nmt prepare --max-length, or a smaller model"
         raise ResourceError(f"{error}, of {len(tokens):,} source tokens: '{text}' ({mend})") from None
+    if run.average is not None and stats.applied:
+        run.average.update(number - progress.skipped)
     progress.limit.max_micro_batch_tokens = stats.max_micro_batch_tokens
     progress.advance(data)
     return stats
@@ -180,7 +182,7 @@ def validate_run(run: Run, signals: Signals) -> None:
         return
     if not log.live:  # there a bar shows it
         run.report.line(f"validating on {len(validation.dev.corpus):,} pairs of {validation.dev.name}")
-    run.context.scorer = model = run.full_model()
+    run.context.scorer = model = run.evaluated_model()
     limits = progress.limit.max_micro_batch_tokens, options.precision
     try:
         result = validate(model, run.criterion, validation, *limits, run.world, signals.check)

@@ -12,10 +12,12 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import ENVIRONMENT, NMT, SLOW, SLOW_UPDATE, TINY, train_arguments, wait_for
 from forks import forked_nmt
 from ranks import ranks_of
+from safetensors.numpy import load_file
 from torch.distributed import DistNetworkError, TCPStore
 
 import nmt.cli.launch as launcher
@@ -77,6 +79,26 @@ def test_any_number_of_ranks_makes_the_same_updates(devices, engine, max_tokens,
     same = ("update", "epoch", "target_tokens", "eflop", "lr", "valid_bleu")
     assert [[row.get(key) for key in same] for row in one] == [[row.get(key) for key in same] for row in other]
     assert other[-1]["valid_loss"] == pytest.approx(one[-1]["valid_loss"], rel=1e-5)
+
+
+@pytest.mark.parametrize(("devices", "engine"), [(2, "ddp"), (3, "fsdp")])
+def test_ranks_average_the_weights_as_one_does_and_go_on_bit_for_bit(devices, engine, data, tmp_path, nmt):
+    one, whole, cut = (tmp_path / name for name in ("one", "whole", "cut"))
+    flags = ("--ema=0.9", "--valid-every=10u", *DRY)
+    assert nmt(*train_arguments(data, one, 20, *flags)).returncode == 0
+    for run, updates in ((whole, 20), (cut, 10), (cut, 20)):
+        arguments = train_arguments(data, run, updates, *flags, f"--engine={engine}")
+        assert ended(start(arguments, devices)) == (0, "")
+    assert losses(whole) == pytest.approx(losses(one), rel=1e-5)
+    measured = [json.loads((run / "metrics.jsonl").read_text().splitlines()[-1]) for run in (one, whole)]
+    assert measured[1]["valid_loss"] == pytest.approx(measured[0]["valid_loss"], rel=1e-5)
+    averages = [load_file(run / "checkpoints/update-20/model.safetensors") for run in (one, whole)]
+    trained = load_file(whole / "checkpoints/update-20/training.safetensors")
+    for name, value in averages[0].items():
+        np.testing.assert_allclose(averages[1][name], value, rtol=1e-3, atol=1e-4)
+        assert not np.array_equal(averages[1][name], trained[f"weights.{name}"])
+    for file in ("metrics.jsonl", "checkpoints/update-20/model.safetensors"):
+        assert (whole / file).read_bytes() == (cut / file).read_bytes()
 
 
 SMALL = """
