@@ -4,6 +4,8 @@ from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from nmt.text.markup import MarkupName
+
 MAX_CANDIDATES: Final = 100
 
 
@@ -23,6 +25,19 @@ class TranslateRequest(Struct, forbid_unknown_fields=True):
     model: Annotated[str | None, Meta(description="name of the model; without one the first of the direction")] = None
     source: Annotated[str | None, Meta(description="code of the source language")] = None
     target: Annotated[str | None, Meta(description="code of the target language")] = None
+    split: Annotated[
+        bool, Meta(description="whether each sentence of a text is translated on its own; line breaks stay then")
+    ] = False
+    markup: Annotated[
+        MarkupName,
+        Meta(description="tags that the texts have; each comes back around the words that translate its own"),
+    ] = "none"
+    glossary: Annotated[
+        dict[str, str], Meta(description="terms and the translations that they must have; an empty one keeps the term")
+    ] = {}
+    repair: Annotated[
+        bool, Meta(description="whether what repeats itself or lacks a part is translated again; a warning tells")
+    ] = False
     n_best: Annotated[
         int, Meta(ge=1, le=MAX_CANDIDATES, description="candidates of each line, up to the beam size")
     ] = 1

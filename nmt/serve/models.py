@@ -22,7 +22,7 @@ from nmt.serve.scheduler import ClosedError, NumberedTranslation, QueueFullError
 from nmt.text.pipeline import Pipeline
 from nmt.translate.ctranslate2_engine import CTRANSLATE2_KIND
 from nmt.translate.requests import Request
-from nmt.translators import open_translator, with_phrases
+from nmt.translators import open_translator, search_again, with_phrases
 
 _T = TypeVar("_T")
 
@@ -37,11 +37,15 @@ class Details(NamedTuple):
     scores: several candidates, and the scores of words
     alignment: of words
     phrases: that the translation contains
+    tags: attention between tokens, by which tags are placed
+    again: the search for what came out broken
     """
 
     scores: bool = False
     alignment: bool = False
     phrases: bool = False
+    tags: bool = False
+    again: bool = False
 
 
 class ServedModel:
@@ -53,8 +57,8 @@ class ServedModel:
     def __init__(self, name: str, path: Path, options: ServeOptions, part: Part) -> None:
         """Read the text pipeline, without the network. Raises ArtefactError."""
         self.name, self.path, self.options, self.part = name, path, options, part
-        pipeline = Pipeline.load(Artefact(find_model(path), "model", "checkpoint", CTRANSLATE2_KIND))
-        self.source_lang, self.target_lang = pipeline.source_lang, pipeline.target_lang
+        self.pipeline = Pipeline.load(Artefact(find_model(path), "model", "checkpoint", CTRANSLATE2_KIND))
+        self.source_lang, self.target_lang = self.pipeline.source_lang, self.pipeline.target_lang
         self.last_used = 0.0
         self._schedulers: dict[Details, Scheduler] = {}
         self._loads: dict[Details, asyncio.Task[Scheduler]] = {}
@@ -98,11 +102,13 @@ class ServedModel:
     def _open(self, details: Details) -> Scheduler:
         options, part = self.options.of_translators, self.part
         if any(details):
-            options = replace(
-                options, engine="own", word_scores=details.scores, alignment="soft" if details.alignment else None
-            )
+            alignment = "soft" if details.alignment or details.tags else None
+            options = replace(options, engine="own", word_scores=details.scores, alignment=alignment)
+            options = replace(options, raw_tokens=details.tags)
         if details.phrases:
             part = with_phrases(part)
+        if details.again:
+            part = search_again(part)
         if details.scores and hasattr(part.options, "n_best") and hasattr(part.options, "beam_size"):
             part = replace(part, options=replace(part.options, n_best=part.options.beam_size))
         began = time.monotonic()

@@ -16,8 +16,10 @@ from nmt.serve.scheduler import NumberedTranslation
 from nmt.text.corpus import clean, is_invisible
 from nmt.translate.requests import Request
 from nmt.translate.results import Translation
+from nmt.translate.texts import Round, TextSettings, advance, text_steps
 
 PLAIN: Final = Details()
+SENTENCES: Final = TextSettings(split=True)  # of protocols whose clients send any text
 STREAM_BATCH_LINES: Final = 16
 """Lines of a stream in a batch. On one thread of a CPU such a batch of transformer-small takes 0.4 s by our own engine, a line of
 it 1.4 times as long as in a batch of 64; by CTranslate2 0.2 s, and 1.2 times as long."""
@@ -47,13 +49,7 @@ class Service:
         Close the iterator (`contextlib.aclosing`), which drops the lines that are not begun.
         max_batch_lines: of these requests in a batch; fewer come sooner
         """
-        characters = sum(len(request.text) for request in requests)
-        if characters > self.options.max_characters:
-            raise ProblemError(
-                413, f"the texts have {characters:,} characters, at most {self.options.max_characters:,}"
-            )
-        if len(requests) > self.options.max_waiting:
-            raise ProblemError(413, f"the texts have {len(requests):,} lines, at most {self.options.max_waiting:,}")
+        self._check(requests)
         num_lines, num_characters = (of.labels(model.name) for of in (self.metrics.lines, self.metrics.characters))
         async with aclosing(self.models.translate(model, requests, details, max_batch_lines)) as translations:
             async for number, translation in translations:
@@ -63,29 +59,62 @@ class Service:
                 num_characters.inc(length)
                 yield number, translation
 
-    async def translate(
-        self, model: ServedModel, requests: Sequence[Request], details: Details = PLAIN
+    async def stream_texts(
+        self,
+        model: ServedModel,
+        requests: Sequence[Request],
+        settings: TextSettings,
+        details: Details = PLAIN,
+        max_batch_lines: int = STREAM_BATCH_LINES,
+    ) -> AsyncGenerator[NumberedTranslation, None]:
+        """The translations of requests, each of any text, with their numbers, as soon as they are there.
+
+        Close the iterator, as that of `stream`.
+        """
+        self._check(requests)
+        has_phrases = details.phrases or settings.glossary is not None
+        details = details._replace(phrases=has_phrases, tags=settings.needs_attention)
+        texts = [text_steps(request, settings, model.pipeline) for request in requests]
+        waiting: dict[int, Round] = {}
+        for number, text in enumerate(texts):
+            if (done := advance(text, None, waiting, number)) is not None:
+                yield number, done
+        while waiting:
+            again = all(step.again for step in waiting.values())
+            now = {number: waiting.pop(number) for number, step in list(waiting.items()) if step.again == again}
+            owner = [number for number, step in now.items() for _ in step.requests]
+            first = {number: owner.index(number) for number in now if number in owner}
+            answers: dict[int, dict[int, Translation]] = {number: {} for number in now}
+            lines = [request for step in now.values() for request in step.requests]
+            async with aclosing(self.stream(model, lines, details._replace(again=again), max_batch_lines)) as found:
+                async for i, translation in found:
+                    number = owner[i]
+                    answers[number][i - first[number]] = translation
+                    if len(answers[number]) == len(now[number].requests):
+                        answer = [answers[number][k] for k in range(len(answers[number]))]
+                        if (done := advance(texts[number], answer, waiting, number)) is not None:
+                            yield number, done
+
+    async def translate_texts(
+        self, model: ServedModel, requests: Sequence[Request], settings: TextSettings, details: Details = PLAIN
     ) -> list[Translation]:
-        """A translation for each request, which is one line."""
-        async with aclosing(self.stream(model, requests, details, sys.maxsize)) as translations:
+        """A translation for each request, which is any text."""
+        async with aclosing(self.stream_texts(model, requests, settings, details, sys.maxsize)) as translations:
             by_number = dict([numbered async for numbered in translations])
         return [by_number[number] for number in range(len(requests))]
 
-    async def translate_texts(
-        self, model: ServedModel, texts: Sequence[str], details: Details = PLAIN
-    ) -> list[list[Translation]]:
-        """The translations of the lines of each text; blank lines have an empty one."""
-        if len(texts) > self.options.max_texts:
-            raise ProblemError(413, f"{len(texts):,} texts, at most {self.options.max_texts:,}")
-        lines = [text.split("\n") for text in texts]
-        requests = [_request(line) for of_text in lines for line in of_text]
-        found = iter(await self.translate(model, [request for request in requests if request.text], details))
-        results = iter([next(found) if request.text else Translation() for request in requests])
-        return [[next(results) for _ in of_text] for of_text in lines]
+    async def translated(
+        self, model: ServedModel, texts: Sequence[str], settings: TextSettings = SENTENCES
+    ) -> list[str]:
+        """The translation of each text. Raises ProblemError if one cannot be translated."""
+        self.check_count(texts)
+        translations = await self.translate_texts(model, list(map(Request, texts)), settings)
+        return list(map(self.text_of, translations))
 
-    async def translated(self, model: ServedModel, texts: Sequence[str]) -> list[str]:
-        """The translation of each text, with its line breaks. Raises ProblemError if a line cannot be translated."""
-        return ["\n".join(map(self.text_of, lines)) for lines in await self.translate_texts(model, texts)]
+    async def translated_lines(self, model: ServedModel, text: str) -> str:
+        """The translation of a text, each of whose lines is one sentence. Raises ProblemError."""
+        lines = list(map(_request, text.split("\n")))
+        return "\n".join(map(self.text_of, await self.translate_texts(model, lines, TextSettings())))
 
     async def stream_text(self, model: ServedModel, text: str) -> AsyncGenerator[str, None]:
         """The translations of a text's lines, in their order and with the line breaks.
@@ -95,13 +124,28 @@ class Service:
         lines = text.split("\n")
         ready: dict[int, str] = {}
         next_line = 0
-        async with aclosing(self.stream(model, list(map(_request, lines)))) as translations:
+        async with aclosing(self.stream_texts(model, list(map(Request, lines)), SENTENCES)) as translations:
             async for number, translation in translations:
                 ready[number] = self.text_of(translation)
                 while next_line in ready:
                     line_break = "\n" if next_line < len(lines) - 1 else ""
                     yield ready.pop(next_line) + line_break
                     next_line += 1
+
+    def _check(self, requests: Sequence[Request]) -> None:
+        """Raise ProblemError for requests with more characters or lines than one may have."""
+        characters = sum(len(request.text) for request in requests)
+        if characters > self.options.max_characters:
+            raise ProblemError(
+                413, f"the texts have {characters:,} characters, at most {self.options.max_characters:,}"
+            )
+        if len(requests) > self.options.max_waiting:
+            raise ProblemError(413, f"the texts have {len(requests):,} lines, at most {self.options.max_waiting:,}")
+
+    def check_count(self, texts: Sequence[object]) -> None:
+        """Raise ProblemError for more texts than a request may have."""
+        if len(texts) > self.options.max_texts:
+            raise ProblemError(413, f"{len(texts):,} texts, at most {self.options.max_texts:,}")
 
     def text_of(self, translation: Translation, candidate: int = 0) -> str:
         """The text of a candidate; the last one where there are fewer."""

@@ -15,6 +15,7 @@ class Glossary:
     """
 
     def __init__(self, terms: Mapping[str, str]) -> None:
+        terms = {term: text for term, text in terms.items() if term.strip()}
         self._translations = {(term.casefold() if term.islower() else term): text for term, text in terms.items()}
         longest_first = "|".join(map(re.escape, sorted(terms, key=len, reverse=True)))
         self._terms = re.compile(rf"(?<!\w)(?:{longest_first})(?!\w)", re.IGNORECASE) if terms else None

@@ -73,7 +73,7 @@ def text_steps(request: Request, settings: TextSettings, pipeline: Pipeline) -> 
     for part in parse(request.text, settings.markup):
         split = settings.split and not is_constrained
         split |= settings.markup != "none" and isinstance(part, Passage) and len(part.text) > MAX_CHARACTERS
-        layout += _pieces(part, pipeline) if split and isinstance(part, Passage) else [part]
+        layout += _pieces(part, settings.markup, pipeline) if split and isinstance(part, Passage) else [part]
     passages = [part for part in layout if isinstance(part, Passage)]
     if is_constrained and len(passages) > 1:
         return Translation(error="a prefix or phrases need a text of one block (divide it at its tags)")
@@ -84,28 +84,33 @@ def text_steps(request: Request, settings: TextSettings, pipeline: Pipeline) -> 
     return _joined([part if isinstance(part, str) else next(translations) for part in layout])
 
 
+def advance(
+    text: Steps, answer: list[Translation] | None, waiting: dict[int, Round], number: int
+) -> Translation | None:
+    """Go on with a text: its translation if that is done, else None, and its next round is in `waiting`.
+
+    answer: the translations of its last round; None at first
+    number: of the text in `waiting`
+    """
+    try:
+        waiting[number] = next(text) if answer is None else text.send(answer)
+        return None
+    except StopIteration as stop:
+        done: Translation = stop.value
+        return done
+
+
 def together(texts: Sequence[Steps]) -> Generator[Round, list[Translation], list[Translation]]:
     """The translations of several texts, whose rounds are joined."""
-    results: list[Translation] = [Translation()] * len(texts)
     waiting: dict[int, Round] = {}
-
-    def advance(number: int, answer: list[Translation] | None) -> None:
-        try:
-            waiting[number] = next(texts[number]) if answer is None else texts[number].send(answer)
-        except StopIteration as stop:
-            results[number] = stop.value
-
-    for number in range(len(texts)):
-        advance(number, None)
+    results = [advance(text, None, waiting, number) for number, text in enumerate(texts)]
     while waiting:
         again = all(step.again for step in waiting.values())
-        now = {number: step for number, step in waiting.items() if step.again == again}
-        requests = [request for step in now.values() for request in step.requests]
-        answers = iter((yield Round(requests, again)))
+        now = {number: waiting.pop(number) for number, step in list(waiting.items()) if step.again == again}
+        answers = iter((yield Round([request for step in now.values() for request in step.requests], again)))
         for number, step in now.items():
-            del waiting[number]
-            advance(number, [next(answers) for _ in step.requests])
-    return results
+            results[number] = advance(texts[number], [next(answers) for _ in step.requests], waiting, number)
+    return [result or Translation() for result in results]
 
 
 class TextTranslator(Translator):
@@ -245,11 +250,12 @@ class _Work:
         return faults(found.passage.text, best.text, self.languages, weights)
 
 
-def _pieces(passage: Passage, pipeline: Pipeline) -> list[str | Passage]:
-    """The sentences of a passage, with the white space around and between them."""
+def _pieces(passage: Passage, markup: MarkupName, pipeline: Pipeline) -> list[str | Passage]:
+    """The sentences of a passage, with the white space around and between them. Between tags a line break is a space."""
     if not passage.text.strip():
         return [passage]
-    return _between(passage, sentences(passage.text, pipeline.source_lang), pipeline.target_lang)
+    text = passage.text if markup == "none" else passage.text.replace("\n", " ")
+    return _between(passage, sentences(text, pipeline.source_lang), pipeline.target_lang)
 
 
 def _between(passage: Passage, spans: Sequence[Span], language: str) -> list[str | Passage]:

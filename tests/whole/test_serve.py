@@ -76,6 +76,37 @@ def test_our_own_protocol_gives_all_that_a_search_knows(server, expected):
     assert "lacks 1 of its 1 tokens" in unknown["warnings"][0] and blank == {"translation": ""}
 
 
+def test_any_text_is_translated_in_each_protocol(server, expected):
+    first, second = LINES[:2]
+    one, two = f"{first.capitalize()}.", f"{second.capitalize()}!"
+    texts = [row["translation"] for row in server.translate(text=[one, two])["translations"]]
+    paragraph, translated = f"{one}  {two}\n\n{one}", f"{texts[0]}  {texts[1]}\n\n{texts[0]}"
+    assert server.translate(text=paragraph, split=True)["translations"][0]["translation"] == translated
+    fields = {"source": "en", "target": "en"}
+    assert server.ask("POST", "/translate", fields | {"q": paragraph})[1] == {"translatedText": translated}
+    page, wanted = (
+        f"<p>{first}</p>\n<ul><li>{second}<br></ul>",
+        f"<p>{expected[first]}</p>\n<ul><li>{expected[second]}<br></ul>",
+    )
+    assert server.ask("POST", "/translate", fields | {"q": page, "format": "html"})[1] == {"translatedText": wanted}
+    _, content, _ = server.ask("POST", "/v2/translate", {"text": [page], "target_lang": "EN", "tag_handling": "html"})
+    assert content["translations"][0]["text"] == wanted
+    _, content, _ = server.ask(
+        "POST", "/v2/translate", {"text": [f"{one} {two}"], "target_lang": "EN", "split_sentences": "0"}
+    )
+    whole = server.translate(text=f"{one} {two}")["translations"][0]["translation"]
+    assert content["translations"][0]["text"] == whole
+    [row] = server.translate(text=f"<b>{first}</b> <x/>", markup="xml", repair=True)["translations"]
+    assert row["translation"].startswith("<b>") and row["translation"].endswith("</b> <x/>")
+    [row] = server.translate(text=first, glossary={first.split()[0]: WORDS[-1]})["translations"]
+    assert WORDS[-1] in row["translation"].split()
+    status, content, _ = server.ask("POST", "/v1/translate", {"text": paragraph, "split": True, "alignment": True})
+    assert status == 400 and "do not go with split" in content["error"]["message"]
+    _, content, _ = server.ask("POST", "/v1/translate", {"text": [one, paragraph], "split": True, "stream": True})
+    rows = {row["index"]: row["translation"] for name, row in events_of(content) if name == "translation"}
+    assert rows == {0: texts[0], 1: translated}
+
+
 def test_streams_give_the_translations_of_whole_answers(server, expected):
     status, content, headers = server.ask("POST", "/v1/translate", {"text": LINES, "n_best": 2, "stream": True})
     assert status == 200 and headers["content-type"].startswith("text/event-stream") and headers["x-request-id"]
@@ -114,7 +145,7 @@ def test_libretranslate_takes_the_url_a_form_and_json(server, expected):
     assert several["translatedText"] == [expected[text] for text in LINES[:3]]
     assert several["detectedLanguage"][0]["language"] == "en" and all(several["alternatives"])
     _, content, _ = server.ask("POST", "/translate", fields | {"q": f"{line}\n\n  \n{LINES[1]}\n"})
-    assert content["translatedText"] == f"{expected[line]}\n\n\n{expected[LINES[1]]}\n"
+    assert content["translatedText"] == f"{expected[line]}\n\n  \n{expected[LINES[1]]}\n"
     assert server.ask("GET", "/languages")[1] == [{"code": "en", "name": "English", "targets": ["en"]}]
     assert server.ask("POST", "/detect", {"q": "the man is in the house"})[1][0]["language"] == "en"
 
@@ -224,12 +255,12 @@ def test_the_page_is_whole_and_fetches_nothing_from_elsewhere(server):
         ("POST", "/translate", {"source": "en", "target": "en"}, 400, "q must be"),
         ("POST", "/translate", {"q": "a", "target": "en"}, 400, "missing source"),
         ("POST", "/translate", {"q": "a", "source": "en", "target": "xx"}, 400, "direction en-xx"),
-        ("POST", "/translate", {"q": "a", "source": "en", "target": "en", "format": "html"}, 400, "only 'text'"),
+        ("POST", "/translate", {"q": "a", "source": "en", "target": "en", "format": "sgml"}, 400, "one of text, html"),
         ("POST", "/translate", {"q": "a", "source": "en", "target": "en", "alternatives": "x"}, 400, "from 0"),
         ("POST", "/translate", b"q=%ff&source=en&target=en", 400, "not a form"),
         ("POST", "/v2/translate", {"text": [5], "target_lang": "EN"}, 400, "'text' not supported"),
         ("POST", "/v2/translate", {"text": ["a"]}, 400, "'target_lang'"),
-        ("POST", "/v2/translate", {"text": ["a"], "target_lang": "EN", "tag_handling": "xml"}, 400, "'tag_handling'"),
+        ("POST", "/v2/translate", {"text": ["a"], "target_lang": "EN", "tag_handling": "v2"}, 400, "'tag_handling'"),
         ("POST", "/v1/chat/completions", {"model": "nope", "messages": []}, 400, "has none of the user"),
         ("POST", "/v1/chat/completions", {"messages": []}, 400, "`model`"),
     ],

@@ -9,9 +9,13 @@ from nmt.serve.models import known_languages
 from nmt.serve.problems import ProblemError
 from nmt.serve.protocols.names import language_name
 from nmt.serve.service import Service
+from nmt.text.markup import MarkupName
+from nmt.translate.texts import TextSettings
 
+NO_NEWLINES: Final = "nonewlines"  # of split_sentences: line breaks are spaces
 NO_LIMIT: Final = 1 << 40  # characters of a month
-REFUSED_FIELDS: Final = ("tag_handling", "glossary_id", "style_id")  # fields that would change the translation
+REFUSED_FIELDS: Final = ("glossary_id", "style_id", "ignore_tags")  # fields that would change the translation
+TAGS: Final[dict[object, MarkupName]] = {None: "none", "": "none", "html": "html", "xml": "xml"}
 
 
 def _shape(status: int, message: str) -> dict[str, str]:
@@ -29,12 +33,15 @@ def routes(service: Service) -> list[Route]:
         for name in REFUSED_FIELDS:
             if fields.get(name):
                 raise ProblemError(400, f"Value for '{name}' not supported.")
+        settings = _settings(fields)
         target, source = (_code(fields.get(name)) for name in ("target_lang", "source_lang"))
         if target is None:
             raise ProblemError(400, "Value for 'target_lang' not supported.")
         sources = [source or service.detect(text)[0] for text in texts]
         model = service.models.find(None, sources[0], target)
-        translated = await service.translated(model, texts)
+        if fields.get("split_sentences") == NO_NEWLINES:
+            texts = [text.replace("\n", " ") for text in texts]
+        translated = await service.translated(model, texts, settings)
         rows = [
             {"detected_source_language": language.upper(), "text": translation, "billed_characters": len(text)}
             for language, text, translation in zip(sources, texts, translated, strict=True)
@@ -58,6 +65,16 @@ def routes(service: Service) -> list[Route]:
         Route("/v2/languages", endpoint("deepl", languages, _shape), methods=both),
         Route("/v2/usage", endpoint("deepl", usage, _shape), methods=both),
     ]
+
+
+def _settings(fields: Fields) -> TextSettings:
+    """What tag_handling and split_sentences ask for."""
+    tags, split = fields.get("tag_handling"), fields.get("split_sentences")
+    if not isinstance(tags, str | None) or tags not in TAGS:
+        raise ProblemError(400, "Value for 'tag_handling' not supported.")
+    if split not in (None, "", "0", "1", 0, 1, False, True, NO_NEWLINES):
+        raise ProblemError(400, "Value for 'split_sentences' not supported.")
+    return TextSettings(split=split not in ("0", 0), markup=TAGS[tags])
 
 
 def _code(language: object) -> str | None:

@@ -9,9 +9,13 @@ from nmt.serve.models import Details, known_languages
 from nmt.serve.problems import ProblemError
 from nmt.serve.protocols.names import language_name
 from nmt.serve.service import Service
+from nmt.text.markup import MarkupName
+from nmt.translate.requests import Request
+from nmt.translate.texts import TextSettings
 
 MAX_LISTED_ALTERNATIVES: Final = 20
 PERCENT: Final = 100
+FORMS: Final[dict[str, MarkupName]] = {"text": "none", "html": "html"}
 
 
 def _shape(status: int, message: str) -> dict[str, str]:
@@ -24,25 +28,24 @@ def routes(service: Service) -> list[Route]:
     async def translate(_: Call, fields: Fields) -> dict[str, Any]:
         texts, is_list = _texts(fields)
         source, target = (_text(fields, name) for name in ("source", "target"))
-        if (form := fields.get("format", "text")) != "text":
-            raise ProblemError(400, f"format is {form!r}; only 'text' is translated")
+        if (form := fields.get("format", "text")) not in FORMS:
+            raise ProblemError(400, f"format is {form!r}; must be one of {', '.join(FORMS)}")
         detected = [service.detect(text) for text in texts] if source == "auto" else []
         model = service.models.find(None, detected[0][0] if detected else source, target)
         count = _alternatives(fields)
-        lines = await service.translate_texts(model, texts, Details(scores=count > 0))
-        whole = ["\n".join(map(service.text_of, of_text)) for of_text in lines]
+        service.check_count(texts)
+        settings = TextSettings(split=True, markup=FORMS[form])
+        found = await service.translate_texts(model, list(map(Request, texts)), settings, Details(scores=count > 0))
+        whole = list(map(service.text_of, found))
         answer: dict[str, Any] = {"translatedText": whole if is_list else whole[0]}
         if detected:
-            found = [{"language": language, "confidence": PERCENT * sure} for language, sure in detected]
-            answer["detectedLanguage"] = found if is_list else found[0]
+            guesses = [{"language": language, "confidence": PERCENT * sure} for language, sure in detected]
+            answer["detectedLanguage"] = guesses if is_list else guesses[0]
         if count:
-            others = [
-                ["\n".join(service.text_of(line, number) for line in of_text) for number in range(1, count + 1)]
-                for of_text in lines
-            ]
-            others = [
-                list(dict.fromkeys(text for text in of if text != best)) for of, best in zip(others, whole, strict=True)
-            ]
+            others = []
+            for translation, best in zip(found, whole, strict=True):
+                texts_of = [service.text_of(translation, number) for number in range(1, count + 1)]
+                others.append(list(dict.fromkeys(text for text in texts_of if text != best)))
             answer["alternatives"] = others if is_list else others[0]
         return answer
 

@@ -25,7 +25,7 @@ def routes(service: Service) -> list[WebSocketRoute]:
                 service.answerer.gate.check(query.get("api_key", ""), client)
                 body = text.removesuffix("\n")
                 async with asyncio.timeout(service.options.timeout):
-                    [translated] = await service.translated(model, [body])
+                    translated = await service.translated_lines(model, body)
                 await socket.send_text(translated + text[len(body) :])
         except (WebSocketDisconnect, KeyError):
             return

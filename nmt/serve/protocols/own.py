@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, Final
 
 from msgspec import UNSET, structs
@@ -30,8 +31,10 @@ from nmt.serve.problems import ProblemError
 from nmt.serve.scheduler import NumberedTranslation
 from nmt.serve.service import Service
 from nmt.text.corpus import clean, is_invisible
+from nmt.translate.glossary import Glossary
 from nmt.translate.requests import Request
 from nmt.translate.results import Candidate, Translation
+from nmt.translate.texts import TextSettings
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4"  # of Prometheus' text format
 EVENTS: Final = {"translation": TranslationEvent, "end": EndEvent, ERROR_EVENT: ErrorAnswer}
@@ -48,14 +51,15 @@ def routes(service: Service) -> list[Route]:
         asked: TranslateRequest = call.json(TranslateRequest)
         model = service.models.find(asked.model, asked.source, asked.target)
         texts = asked.text if isinstance(asked.text, list) else [asked.text]
-        if len(texts) > service.options.max_texts:
-            raise ProblemError(413, f"{len(texts):,} texts, at most {service.options.max_texts:,}")
-        requests = list(map(_request, texts))
+        service.check_count(texts)
+        settings = _settings(asked)
+        keeps_lines = settings.split or settings.markup != "none"
+        requests = [_request(text, keeps_lines) for text in texts]
         has_phrases = any(request.phrases for request in requests)
         details = Details(asked.n_best > 1 or asked.word_scores, asked.alignment, has_phrases)
         if asked.stream:
-            return EventStream(_events(model, asked, service.stream(model, requests, details)))
-        translations = await service.translate(model, requests, details)
+            return EventStream(_events(model, asked, service.stream_texts(model, requests, settings, details)))
+        translations = await service.translate_texts(model, requests, settings, details)
         rows = [_row(translation, asked) for translation in translations]
         return TranslateAnswer(model.name, model.source_lang, model.target_lang, rows)
 
@@ -127,12 +131,22 @@ def routes(service: Service) -> list[Route]:
     ]
 
 
-def _request(text: str | Text) -> Request:
-    """A line as the search takes it; line breaks in it are spaces."""
+def _settings(asked: TranslateRequest) -> TextSettings:
+    """What a request wants to be done to its texts. Raises ProblemError for details that number words of one sentence."""
+    glossary = Glossary(asked.glossary) if asked.glossary else None
+    settings = TextSettings(asked.split, asked.markup, glossary, asked.repair)
+    if (asked.alignment or asked.word_scores) and replace(settings, glossary=None) != TextSettings():
+        raise ProblemError(400, "alignment and word_scores do not go with split, markup and repair")
+    return settings
+
+
+def _request(text: str | Text, keeps_lines: bool) -> Request:
+    """A text as the search takes it. keeps_lines: whether line breaks in it stay; else they are spaces"""
     if isinstance(text, str):
         text = Text(text)
     phrases, avoid = (tuple(filter(None, map(clean, texts))) for texts in (text.phrases, text.avoid))
-    return Request("" if is_invisible(text.text) else clean(text.text), clean(text.prefix), phrases, avoid)
+    own = text.text if keeps_lines else "" if is_invisible(text.text) else clean(text.text)
+    return Request(own, clean(text.prefix), phrases, avoid)
 
 
 async def _events(
