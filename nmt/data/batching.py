@@ -123,8 +123,8 @@ def permuted(positions: Indices, size: int, keys: NDArray[np.uint64]) -> Indices
     return images.astype(np.int64)
 
 
-def mixed(numbers: NDArray[np.uint64], key: np.uint64) -> NDArray[np.uint64]:
-    """A hash of numbers and a key (the finaliser of MurmurHash3, Appleby, 2011)."""
+def mixed(numbers: NDArray[np.uint64], key: np.uint64 | NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """A hash of numbers and a key, of all or of each (the finaliser of MurmurHash3, Appleby, 2011)."""
     mixed = numbers ^ key
     for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
         mixed = (mixed ^ (mixed >> np.uint64(33))) * np.uint64(factor)

@@ -12,6 +12,7 @@ from nmt.batch import Batch, make_batch
 from nmt.data.batching import PART_PAIRS, Indices, Plan, micro_batches, plan_part
 from nmt.data.noise import WordDropout
 from nmt.data.shards import Corpus
+from nmt.data.subword_sampling import SampledPairs, SubwordSampling
 from nmt.errors import ArtefactError
 from nmt.symbols import ColumnKind
 
@@ -45,7 +46,7 @@ class UpdateBatches:
     ends_epoch: bool
 
 
-def to_batch(corpus: Corpus, indices: Indices) -> Batch:
+def to_batch(corpus: Corpus | SampledPairs, indices: Indices) -> Batch:
     """The pairs of these indices as one padded batch on the CPU."""
     return make_batch(
         (corpus.sources(indices), corpus.source_lengths[indices]),
@@ -81,6 +82,7 @@ class Loader:
     rank, ranks: the share of each update that this loader gives, and the number of shares
     pinned: whether batches are in page-locked memory, from which a GPU copies while it computes
     noise: what is done to the pairs of a batch in an epoch
+    sampling: cuts the words of the pairs anew in each epoch; updates are planned by the tokens of the corpus all the same
     """
 
     corpus: Corpus
@@ -91,6 +93,7 @@ class Loader:
     ranks: int = 1
     pinned: bool = False
     noise: WordDropout = WordDropout()
+    sampling: SubwordSampling | None = None
 
     def updates(self, position: Position) -> Iterator[UpdateBatches]:
         """The updates from a position on; ArtefactError when no update begins there."""
@@ -136,17 +139,22 @@ class Loader:
     def _share(self, groups: list[Indices], epoch: int, after: Position, last: bool) -> UpdateBatches:
         """This rank's share of an update. groups: pairs of nearly one length"""
         pairs = np.concatenate(groups)
-        lengths = self.corpus.source_lengths, self.corpus.target_lengths
-        source, target = (side[pairs].astype(np.int64) + 1 for side in lengths)
-        owner = np.split(owners(target, self.ranks), np.cumsum([len(group) for group in groups])[:-1])
+        corpus: Corpus | SampledPairs = self.corpus
+        rows = pairs  # in `corpus`
+        if self.sampling is not None:
+            corpus, rows = self.sampling(pairs, epoch), np.arange(len(pairs))
+        lengths = corpus.source_lengths, corpus.target_lengths
+        source, target = (side[rows].astype(np.int64) + 1 for side in lengths)
+        ends = np.cumsum([len(group) for group in groups])[:-1]
+        groups, owner = np.split(rows, ends), np.split(owners(target, self.ranks), ends)
         cuts = []
         for rank in range(self.ranks):
             shares = [group[of == rank] for group, of in zip(groups, owner, strict=True)]
             cuts.append(list(micro_batches([share for share in shares if len(share)], *lengths, self.max_tokens)))
         idle = max(map(len, cuts)) - len(cuts[self.rank])
         batches = [
-            self.noise(to_batch(self.corpus, indices), indices, epoch)
-            for indices in [*cuts[self.rank], *[pairs[:1]] * idle]
+            self.noise(to_batch(corpus, indices), indices if corpus is self.corpus else pairs[indices], epoch)
+            for indices in [*cuts[self.rank], *[rows[:1]] * idle]
         ]
         if self.pinned:
             batches = [batch.pin() for batch in batches]

@@ -13,6 +13,8 @@ from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
 
 PIECES: Final = 1  # fields of ModelProto
 TRAINER_SPEC: Final = 2
+MODEL_TYPE: Final = 3  # a field of TrainerSpec
+UNIGRAM_MODEL, BPE_MODEL = 1, 2  # its values, besides words and characters
 ID_FIELDS: Final = {UNK: 40, BOS: 41, EOS: 42, PAD: 43}  # of TrainerSpec; five later: the name of the symbol
 SENTENCEPIECE_START: Final = b"\n"  # the first byte of a model: a field of bytes, number PIECES
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
@@ -37,6 +39,15 @@ def read_pieces(model: bytes) -> list[Piece]:
     if not pieces:
         raise ValueError("has no pieces")
     return pieces
+
+
+def model_type(model: bytes) -> int:
+    """The type of a model: UNIGRAM_MODEL, BPE_MODEL, or one of words or characters. Raises ValueError as `read_pieces` does."""
+    specs = (content for field, content in _fields(model) if field == TRAINER_SPEC and isinstance(content, bytes))
+    types = [
+        value for spec in specs for field, value in _fields(spec) if field == MODEL_TYPE and isinstance(value, int)
+    ]
+    return types[-1] if types else UNIGRAM_MODEL
 
 
 def with_pieces(model: bytes, pieces: Sequence[Piece], ids: Mapping[int, int]) -> bytes:

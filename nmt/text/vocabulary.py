@@ -47,10 +47,7 @@ class EncodedTexts:
 
     def reversed(self) -> Self:
         """The same texts, the ids of each from its last to its first."""
-        lengths = self.lengths.astype(np.int64)
-        ends = np.cumsum(lengths)
-        positions = np.repeat(2 * ends - lengths - 1, lengths) - np.arange(len(self.ids))
-        return replace(self, ids=self.ids[positions])
+        return replace(self, ids=self.ids[backwards(self.lengths.astype(np.int64))])
 
 
 def split_words(texts: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
@@ -67,6 +64,12 @@ def sum_by_text(values: NDArray[Any], counts: NDArray[np.int64]) -> Numbers:
 def expand_ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """The integers start, ..., start + length - 1 of each range, one range after the other. starts, lengths: (N,)"""
     return np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(int(lengths.sum()))
+
+
+def backwards(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The positions in the values of N rows at which those of each row stand from its last to its first. lengths: (N,)"""
+    ends = np.cumsum(lengths)
+    return np.repeat(2 * ends - lengths - 1, lengths) - np.arange(int(lengths.sum()))
 
 
 class Vocabulary(Protocol):
@@ -265,7 +268,7 @@ class CodesVocabulary(_ByWord):
         super().__init__()
         self.codes, self._words = codes, WordVocabulary(pieces)
         self.size, self.piece = self._words.size, self._words.piece
-        self._merges = Merges(codes)
+        self.merges = Merges(codes)
         self._ids = {piece: token for token, piece in enumerate(pieces, len(SYMBOLS))}
 
     @classmethod
@@ -290,7 +293,7 @@ class CodesVocabulary(_ByWord):
         return CodesVocabulary, (self.codes, self._words.entries)
 
     def _encode_words(self, words: Sequence[str]) -> Sequence[Sequence[int]]:
-        return [[self._ids.get(piece, UNK) for piece in self._merges.cut(word)] for word in words]
+        return [[self._ids.get(piece, UNK) for piece in self.merges.cut(word)] for word in words]
 
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(map(self.surface, ids)).rstrip(" ")
@@ -306,6 +309,8 @@ class Merges:
 
     The end of a word is marked in its last symbol (`#version: 0.2`, and fastBPE, whose lines have a count) or by a symbol of
     its own (before).
+
+    ranks: the place of each pair in the file; ends_are_symbols: whether the end of a word is a symbol of its own
     """
 
     def __init__(self, codes: str) -> None:
@@ -315,17 +320,17 @@ class Merges:
         has_counts = all(len(pair) == 3 and pair[2].isdecimal() for pair in pairs)
         if has_counts:
             pairs = [pair[:2] for pair in pairs]
-        self._ends_are_symbols = not has_counts and lines[0].split() not in (["#version:", "0.2"],)
+        self.ends_are_symbols = not has_counts and lines[0].split() not in (["#version:", "0.2"],)
         if wrong := next((pair for pair in pairs if len(pair) != 2), None):
             raise ValueError(f"'{' '.join(wrong)}' is not a pair of symbols")
         self._pairs = pairs
-        self._ranks = {pair: rank for rank, pair in reversed(list(enumerate(pairs)))}
+        self.ranks = {pair: rank for rank, pair in reversed(list(enumerate(pairs)))}
 
     def cut(self, word: str) -> list[str]:
         """The pieces of a word, "@@" after all but the last."""
         if len(word) < 2:
             return [word] if word else []
-        symbols = self._merged([*word, WORD_END] if self._ends_are_symbols else [*word[:-1], word[-1] + WORD_END])
+        symbols = self._merged([*word, WORD_END] if self.ends_are_symbols else [*word[:-1], word[-1] + WORD_END])
         if symbols[-1] == WORD_END:
             symbols.pop()
         symbols[-1] = symbols[-1].removesuffix(WORD_END)
@@ -339,7 +344,7 @@ class Merges:
 
         def note(left: int) -> None:
             if left >= 0 and after[left] < len(symbols):
-                rank = self._ranks.get((symbols[left], symbols[after[left]]))
+                rank = self.ranks.get((symbols[left], symbols[after[left]]))
                 if rank is not None:
                     if rank not in places:
                         heappush(ranks, rank)

@@ -21,6 +21,7 @@ MUST_STAY: Final = (
     "init_from",
     "source_word_dropout",
     "target_word_dropout",
+    "subword_sampling",
     "ema",
 )
 
@@ -88,6 +89,13 @@ class TrainOptions:
     valid_batch_tokens: int = opt(2000, "source tokens of a batch when the development set is translated", minimum=1)
     bleu_tokenize: str = opt("13a", "sacreBLEU's tokenizer for validation; none for text that is tokenised already")
     clip_norm: float = opt(0.0, "largest 2-norm of the gradient; 0 does not clip, as the paper", minimum=0)
+    subword_sampling: float = opt(
+        0.0,
+        "cut the words of both sides anew in each epoch: probability to leave a merge out (bpe, subword-nmt), or alpha "
+        "(unigram); 0.05 and 0.1 help small data, 0 is off",
+        minimum=0,
+        maximum=1,
+    )
     ema: float = opt(
         0.0,
         "decay of a moving average of the weights, 0.999; it is validated, saved and translated with; 0 is none",

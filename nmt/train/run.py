@@ -14,6 +14,7 @@ from nmt.checkpoint import ModelFacts, NoRandomWeights, at_most, weights_of
 from nmt.criteria.base import Criterion, CriterionContext
 from nmt.data.loader import Loader, Position, UpdateBatches, to_batch
 from nmt.data.noise import WordDropout
+from nmt.data.subword_sampling import SubwordSampling
 from nmt.device import Memory, keep_pages, use_threads
 from nmt.dist import full_tensor, is_sharded
 from nmt.errors import ResourceError, UserError, quoted, unknown
@@ -206,7 +207,10 @@ class Run:
         plan = (options.batch_tokens, 1, options.seed)  # `choose_kernels` sets the tokens of a micro-batch
         pinned = self.device.type == "cuda"
         noise = WordDropout(options.source_word_dropout, options.target_word_dropout, options.seed)
-        self.loader = Loader(train, *plan, self.world.rank, self.world.size, pinned, noise)
+        sampling = None
+        if options.subword_sampling:
+            sampling = SubwordSampling(train, pipeline, options.subword_sampling, options.seed)
+        self.loader = Loader(train, *plan, self.world.rank, self.world.size, pinned, noise, sampling)
         self.report: Report | NoReport = NoReport()
         if self.world.leads:
             self.report = (

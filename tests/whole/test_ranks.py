@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ENVIRONMENT, NMT, SLOW, SLOW_UPDATE, TINY, train_arguments, wait_for
+from conftest import ENVIRONMENT, NMT, SLOW, SLOW_UPDATE, TINY, train_arguments, wait_for, write_corpus
 from forks import forked_nmt
 from ranks import ranks_of
 from safetensors.numpy import load_file
@@ -99,6 +99,22 @@ def test_ranks_average_the_weights_as_one_does_and_go_on_bit_for_bit(devices, en
         assert not np.array_equal(averages[1][name], trained[f"weights.{name}"])
     for file in ("metrics.jsonl", "checkpoints/update-20/model.safetensors"):
         assert (whole / file).read_bytes() == (cut / file).read_bytes()
+
+
+def test_ranks_cut_the_words_of_their_pairs_as_one_does(tmp_path, nmt):
+    write_corpus(tmp_path / "train", 300, 1)
+    prepare = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={tmp_path / 'train'}", "--subword=bpe"]
+    assert nmt(*prepare, "--vocab-size=70", f"--output={tmp_path / 'data'}", "--quiet").returncode == 0
+    arguments = ["--subword-sampling=0.2", "--valid-metrics=none", *DRY]
+    assert nmt(*train_arguments(tmp_path / "data", tmp_path / "one", 20, *arguments)).returncode == 0
+    more = train_arguments(tmp_path / "data", tmp_path / "three", 20, "--max-tokens=60", *arguments)
+    assert ended(start(more, 3)) == (0, "")
+    assert losses(tmp_path / "three") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)
+    tokens = [
+        [json.loads(line)["target_tokens"] for line in (tmp_path / run / "metrics.jsonl").read_text().splitlines()]
+        for run in ("one", "three")
+    ]
+    assert tokens[0] == tokens[1]
 
 
 SMALL = """

@@ -1,0 +1,289 @@
+"""Subword regularisation: training pairs whose words are cut anew in each epoch (Kudo, 2018; Provilkov et al., 2020).
+
+How a word is cut is a pure function of (seed, epoch, pair, place in the sentence), so that order, a resume and ranks change
+nothing. The sampler of sentencepiece has a generator for all calls of a thread, and could not do that; its distribution is
+the same. All words of an update are cut at once by numpy, which lets other threads work meanwhile.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt.data.batching import Indices, mixed
+from nmt.data.row_files import Rows, StoredColumn
+from nmt.data.shards import Corpus
+from nmt.errors import UserError
+from nmt.text.pipeline import Pipeline
+from nmt.text.segmentations import NO_TOKEN, MergeSegmentations, Segmentations, segmentations_of
+from nmt.text.vocabulary import backwards, expand_ranges
+
+MAX_CACHED_NUMBERS: Final = 1 << 24  # of the ways to cut the words seen so far: 64 MiB
+PLACE_BITS: Final = 21  # of a symbol's place in its sentence
+MERGED: Final = -1
+
+
+class SubwordSampling:
+    """Cuts the words of both sides of training pairs anew.
+
+    BPE-dropout for merges: each merge is left out with probability `rate` (Provilkov et al., 2020), drawn once for each two
+    symbols that could merge, as sentencepiece does. Sampling for a unigram model: a way to cut a word has a probability
+    proportional to its own in the model to the power of `rate` (Kudo, 2018, with all ways to cut).
+    """
+
+    def __init__(self, corpus: Corpus, pipeline: Pipeline, rate: float, seed: int) -> None:
+        """Raises UserError for a column of the corpus or a vocabulary that does not allow it."""
+        if of_tokens := [name for name, column in corpus.columns.items() if column.kind != "pair"]:
+            raise UserError(
+                f"--subword-sampling: column '{of_tokens[0]}' belongs to the tokens of one way to cut the words (leave one of "
+                "them out)"
+            )
+        self._corpus, self._seed = corpus, seed
+        # A sentence that would be longer than any of the prepared ones stays as prepared: memory and positions suffice.
+        self._longest = max(int(side.max()) for side in (corpus.source_lengths, corpus.target_lengths))
+        sides = (pipeline.source,) if pipeline.joint else (pipeline.source, pipeline.target)
+        samplers = []
+        for side in sides:
+            try:
+                samplers.append(SubwordSampler(segmentations_of(side.vocabulary, rate), rate))
+            except UserError as error:
+                raise UserError(f"--subword-sampling: language {side.settings.language}: {error}") from None
+        self._samplers = samplers[0], samplers[-1]
+        self._right_to_left = tuple(side.settings.right_to_left for side in (pipeline.source, pipeline.target))
+
+    def __call__(self, pairs: Indices, epoch: int) -> "SampledPairs":
+        """Pairs as they are read in an epoch. pairs: (N,) indices in the corpus"""
+        source, target = self._side(0, pairs, epoch), self._side(1, pairs, epoch)
+        columns = {name: _ColumnOfPairs(column, pairs) for name, column in self._corpus.columns.items()}
+        return SampledPairs(source, target, columns)
+
+    def _side(self, side: int, pairs: Indices, epoch: int) -> Rows:
+        """The tokens of the source (0) or the target (1) of pairs (N,)."""
+        corpus = self._corpus
+        take, all_lengths = (
+            (corpus.sources, corpus.source_lengths) if side == 0 else (corpus.targets, corpus.target_lengths)
+        )
+        ids, lengths = take(pairs), all_lengths[pairs].astype(np.int64)
+        keys, sampler = _keys(pairs, self._seed, epoch, side), self._samplers[side]
+        if not self._right_to_left[side]:
+            return sampler(ids, lengths, keys, self._longest)
+        tokens, lengths = sampler(ids[backwards(lengths)], lengths, keys, self._longest)
+        return Rows(tokens[backwards(lengths)], lengths)
+
+
+@dataclass(frozen=True)
+class SampledPairs:
+    """Some pairs of a corpus, numbered from 0, with the interface of nmt.data.shards.Corpus."""
+
+    source: Rows
+    target: Rows
+    columns: Mapping[str, "_ColumnOfPairs"]
+
+    @property
+    def source_lengths(self) -> NDArray[Any]:
+        """(N,) tokens without EOS."""
+        return self.source.lengths
+
+    @property
+    def target_lengths(self) -> NDArray[Any]:
+        """(N,) tokens without EOS."""
+        return self.target.lengths
+
+    def sources(self, indices: Indices) -> NDArray[Any]:
+        """The ids of pairs (N,), one pair after the other, without EOS."""
+        return _taken(self.source, indices)
+
+    def targets(self, indices: Indices) -> NDArray[Any]:
+        """The ids of pairs (N,), one pair after the other, without EOS."""
+        return _taken(self.target, indices)
+
+
+class _ColumnOfPairs:
+    """A column of some pairs. pairs: (N,) indices in the corpus"""
+
+    def __init__(self, column: StoredColumn, pairs: Indices) -> None:
+        self.kind, self._column, self._pairs = column.kind, column, pairs
+
+    def take(self, indices: Indices) -> Rows:
+        return self._column.take(self._pairs[indices])
+
+
+def _taken(rows: Rows, indices: Indices) -> NDArray[Any]:
+    starts = np.cumsum(rows.lengths) - rows.lengths
+    values: NDArray[Any] = rows.values[expand_ranges(starts[indices], rows.lengths[indices])]
+    return values
+
+
+class SubwordSampler:
+    """Cuts the words of sentences of one vocabulary anew, all at once."""
+
+    def __init__(self, segmentations: Segmentations, rate: float) -> None:
+        self._segmentations, self._rate = segmentations, rate
+        self._forget()
+
+    def _forget(self) -> None:
+        self._words: dict[bytes, int] = {}
+        self._symbols = _RaggedTable(2, np.int32)  # alone, prepared: of WordSegmentations, as the next two
+        self._steps = _RaggedTable(4, np.int32)
+        self._shares = _RaggedTable(1, np.float64)
+
+    def __call__(self, ids: NDArray[Any], lengths: Indices, keys: NDArray[np.uint64], longest: int) -> Rows:
+        """The tokens of all sentences.
+
+        ids: of all sentences, in the order of the text; lengths: (N,) of each
+        keys: (N,) of the draws of each sentence; longest: a sentence with more tokens stays as it is
+        """
+        numbers = ids.astype(np.uint32)
+        sentence_ends = np.cumsum(lengths)
+        rows, starts = self._rows_of_words(numbers, (sentence_ends - lengths)[lengths > 0])
+        symbols, symbols_of_word = self._symbols.take(rows)
+        first = np.cumsum(symbols_of_word) - symbols_of_word  # (W,) symbol of each word
+        sentence = np.searchsorted(sentence_ends, starts, side="right")  # (W,)
+        symbols_of_sentence = np.bincount(sentence, symbols_of_word, len(lengths)).astype(np.int64)
+        sentence_start = np.cumsum(symbols_of_sentence) - symbols_of_sentence
+        draws = _Draws(keys[sentence], sentence_start[sentence])
+        alone, prepared = symbols.T
+        tokens = alone.copy()
+        if isinstance(self._segmentations, MergeSegmentations):
+            begins = self._merge(tokens, rows, first, draws)
+        else:
+            begins = self._choose_pieces(tokens, rows, first, first + symbols_of_word, draws)
+        number_of_word = np.repeat(np.arange(len(rows)), symbols_of_word)
+        lacking = np.unique(number_of_word[begins & (tokens == NO_TOKEN)])  # words with a part that is no entry
+        stays = np.zeros(len(rows), dtype=bool)
+        stays[lacking] = True
+        sampled = np.bincount(sentence[number_of_word[begins]], minlength=len(lengths))
+        stays |= (sampled > longest)[sentence]
+        symbol_stays = np.repeat(stays, symbols_of_word)
+        begins = np.where(symbol_stays, prepared != NO_TOKEN, begins)
+        tokens = np.where(symbol_stays, prepared, tokens)
+        sampled = np.bincount(sentence[number_of_word[begins]], minlength=len(lengths))
+        return Rows(tokens[begins], sampled)
+
+    def _rows_of_words(self, ids: NDArray[np.uint32], starts: Indices) -> tuple[Indices, Indices]:
+        """(W,) the row of each word in the tables, and (W,) its first id. starts: (N,) the first id of each sentence"""
+        if self._symbols.size + self._steps.size > MAX_CACHED_NUMBERS:
+            self._forget()
+        begins = self._segmentations.begins_word[ids]
+        begins[1:] |= self._segmentations.ends_word[ids[:-1]]
+        begins[starts] = True
+        words = np.flatnonzero(begins)
+        content, cuts = ids.tobytes(), [*(words * ids.itemsize).tolist(), ids.nbytes]
+        names = [content[start:end] for start, end in pairwise(cuts)]
+        known = self._words
+        new = [name for name in dict.fromkeys(names) if name not in known]
+        if new:
+            found = [self._segmentations.of_word(np.frombuffer(name, np.uint32).tolist()) for name in new]
+            known.update(zip(new, range(len(known), len(known) + len(new)), strict=True))
+            self._symbols.add([np.stack([word.alone, word.prepared], axis=1) for word in found])
+            self._steps.add([word.steps for word in found])
+            self._shares.add([word.shares[:, None] for word in found])
+        rows = np.fromiter(map(known.__getitem__, names), dtype=np.int64, count=len(names))
+        return rows, words
+
+    def _merge(self, tokens: NDArray[np.int32], rows: Indices, first: Indices, draws: "_Draws") -> NDArray[np.bool_]:
+        """Merge symbols, and set the token of each at its first symbol; return where symbols begin afterwards.
+
+        Each round makes the first merge that is possible in each word.
+        """
+        steps, counts = self._steps.take(rows)
+        word = np.repeat(np.arange(len(rows)), counts)
+        begin, middle, end = steps[:, :3].T + first[word]
+        kept = np.flatnonzero(draws(word, begin, middle, end) >= self._rate)
+        word, begin, middle, end, token = (values[kept] for values in (word, begin, middle, end, steps[:, 3]))
+        after = np.arange(1, len(tokens) + 2)  # the symbol after each; MERGED inside a symbol; one more for the end
+        while len(word):
+            possible = np.flatnonzero((after[begin] == middle) & (after[middle] == end))
+            made = possible[np.diff(word[possible], prepend=-1) != 0]
+            after[begin[made]] = end[made]
+            after[middle[made]] = MERGED
+            tokens[begin[made]] = token[made]
+            left = np.flatnonzero((after[begin] != MERGED) & (after[middle] != MERGED) & (after[end] != MERGED))
+            left = left if len(made) else left[:0]
+            word, begin, middle, end, token = (values[left] for values in (word, begin, middle, end, token))
+        begins: NDArray[np.bool_] = after[:-1] != MERGED
+        return begins
+
+    def _choose_pieces(
+        self, tokens: NDArray[np.int32], rows: Indices, first: Indices, end: Indices, draws: "_Draws"
+    ) -> NDArray[np.bool_]:
+        """Draw the pieces of each word from its last to its first, and set the token of each at its first symbol.
+
+        first, end: (W,) symbols of each word; returns: (symbols,) where a piece begins
+        """
+        steps, counts = self._steps.take(rows)
+        shares, _ = self._shares.take(rows)
+        word = np.repeat(np.arange(len(rows)), counts)
+        piece_begin, piece_end = steps[:, 0] + first[word], steps[:, 2] + first[word]
+        bounds = piece_end + shares[:, 0]  # ascending, those of an end within 1 after it
+        begins = np.zeros(len(tokens), dtype=bool)
+        words = np.arange(len(rows))
+        while len(words):
+            piece = np.searchsorted(bounds, end + draws(words, end, end, end), side="right")
+            begin = piece_begin[piece]
+            begins[begin], tokens[begin] = True, steps[piece, 3]
+            left = np.flatnonzero(begin > first[words])
+            words, end = words[left], begin[left]
+        return begins
+
+
+@dataclass(frozen=True)
+class _Draws:
+    """Numbers from [0, 1) for places in the symbols of all sentences.
+
+    keys: (W,) of each word's sentence; starts: (W,) the first symbol of that sentence
+    """
+
+    keys: NDArray[np.uint64]
+    starts: Indices
+
+    def __call__(self, word: Indices, begin: Indices, middle: Indices, end: Indices) -> NDArray[np.float64]:
+        """(M,) numbers that depend on the sentence of each word, and on the places in that sentence."""
+        place, start = np.zeros(len(word), dtype=np.uint64), self.starts[word]
+        for symbol in (begin, middle, end):
+            place = (place << np.uint64(PLACE_BITS)) | (symbol - start).astype(np.uint64)
+        return (mixed(place, self.keys[word]) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _keys(pairs: Indices, seed: int, epoch: int, side: int) -> NDArray[np.uint64]:
+    """(N,) a key of each sentence."""
+    keys = np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, 3, side])).integers(
+        1 << 63, size=2, dtype=np.uint64
+    )
+    return mixed(mixed(pairs.astype(np.uint64), keys[0]), keys[1])
+
+
+class _RaggedTable:
+    """Rows of any number of lines, to which more are added; the memory grows by doubling."""
+
+    def __init__(self, width: int, kind: type[np.generic]) -> None:
+        """width: numbers of a line"""
+        self._lines: NDArray[Any] = np.zeros((0, width), kind)
+        self._num_lines = 0
+        self._starts, self._counts = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+
+    @property
+    def size(self) -> int:
+        """The numbers in the table."""
+        return int(self._num_lines * self._lines.shape[1])
+
+    def add(self, rows: Sequence[NDArray[Any]]) -> None:
+        """rows: of (lines, width) each"""
+        counts = np.array(list(map(len, rows)), dtype=np.int64)
+        ends = self._num_lines + np.cumsum(counts)
+        if ends[-1] > len(self._lines):
+            grown = np.zeros((2 * int(ends[-1]), self._lines.shape[1]), self._lines.dtype)
+            grown[: self._num_lines] = self._lines[: self._num_lines]
+            self._lines = grown
+        self._lines[self._num_lines : ends[-1]] = np.concatenate(rows)
+        self._num_lines = int(ends[-1])
+        self._starts = np.concatenate([self._starts, ends - counts])
+        self._counts = np.concatenate([self._counts, counts])
+
+    def take(self, rows: Indices) -> tuple[NDArray[Any], Indices]:
+        """(the lines of rows, one row after the other, (N,) the number of each)"""
+        counts = self._counts[rows]
+        return self._lines[expand_ranges(self._starts[rows], counts)], counts

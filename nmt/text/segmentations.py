@@ -1,0 +1,234 @@
+"""All ways to cut a word into entries of a vocabulary, for training that cuts it anew each time (nmt.data.subword_sampling).
+
+A word is given by the tokens that `nmt prepare` cut it into. Its symbols are its characters; a token without characters
+(an unknown word, a byte, an entry that the user defined) is one symbol, which stays as it is.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt.errors import UserError, expecting
+from nmt.text.sentencepiece_file import (
+    BPE_MODEL,
+    NORMAL_PIECE,
+    SPACE_MARK,
+    UNIGRAM_MODEL,
+    UNUSED_NAME,
+    UNUSED_PIECE,
+    Piece,
+    model_type,
+    read_pieces,
+)
+from nmt.text.vocabulary import PIECE_MARK, WORD_END, CodesVocabulary, SentencepieceVocabulary, Vocabulary
+
+WHOLE: Final = "\ufdd0"  # stands for a symbol without characters; Unicode keeps it out of text
+NO_TOKEN: Final = -1
+
+
+class WordSegmentations(NamedTuple):
+    """The ways to cut a word of n symbols.
+
+    alone: (n,) the token of each symbol alone; NO_TOKEN where the vocabulary has none
+    prepared: (n,) the token of `nmt prepare` that begins at each symbol; NO_TOKEN inside a token
+    steps: (M, 4) begin, middle, end, token of each step, in the order in which they are looked at; see the subclasses
+    shares: (M,) probabilities of the steps; empty for merges
+    """
+
+    alone: NDArray[np.int32]
+    prepared: NDArray[np.int32]
+    steps: NDArray[np.int32]
+    shares: NDArray[np.float64]
+
+
+class Segmentations(ABC):
+    """The ways to cut the words of a vocabulary.
+
+    begins_word, ends_word: (V,) whether a token begins a word, or ends one
+    """
+
+    def __init__(self, texts: Sequence[str], begins_word: NDArray[np.bool_], ends_word: NDArray[np.bool_]) -> None:
+        """texts: the characters of each token; WHOLE for one that stays as it is"""
+        self.begins_word, self.ends_word = begins_word, ends_word
+        self._texts = texts
+        self._longest = max(map(len, texts))
+
+    def of_word(self, tokens: Sequence[int]) -> WordSegmentations:
+        """The ways to cut the word of these tokens."""
+        texts = [self._texts[token] for token in tokens]
+        word = "".join(texts)
+        begins = np.cumsum([0, *map(len, texts)])[:-1]
+        prepared = np.full(len(word), NO_TOKEN, dtype=np.int32)
+        prepared[begins] = tokens
+        ends = [*range(1, len(word) + 1)]
+        alone = np.array([self._token(word, end - 1, end) for end in ends], dtype=np.int32)
+        whole = np.array([character == WHOLE for character in word])
+        alone[whole] = prepared[whole]
+        steps, shares = self._steps(word, alone.tolist())
+        rows = np.array(steps, dtype=np.int32).reshape(-1, 4)
+        return WordSegmentations(alone, prepared, rows, np.array(shares, dtype=np.float64))
+
+    @abstractmethod
+    def _token(self, word: str, begin: int, end: int) -> int:
+        """The token of a part of a word, or NO_TOKEN."""
+
+    @abstractmethod
+    def _steps(self, word: str, alone: Sequence[int]) -> tuple[list[tuple[int, int, int, int]], list[float]]: ...
+
+
+class MergeSegmentations(Segmentations):
+    """Of byte-pair encoding: a step merges the symbols from begin to middle and from middle to end. The first is made first."""
+
+    @abstractmethod
+    def _rank(self, word: str, begin: int, middle: int, end: int) -> float | None:
+        """The rank of a merge, lower is earlier; None if there is no such merge."""
+
+    @abstractmethod
+    def _is_merged(self, word: str, begin: int, end: int) -> bool:
+        """Whether there is a merge whose result is this part of a word."""
+
+    def _steps(self, word: str, alone: Sequence[int]) -> tuple[list[tuple[int, int, int, int]], list[float]]:
+        found: list[tuple[float, int, int, int, int]] = []
+        reached = {(begin, begin + 1) for begin, character in enumerate(word) if character != WHOLE}
+        for length in range(2, min(len(word), self._longest) + 1):
+            for begin in range(len(word) - length + 1):
+                end = begin + length
+                if not self._is_merged(word, begin, end):
+                    continue
+                token = self._token(word, begin, end)
+                for middle in range(begin + 1, end):
+                    if (begin, middle) in reached and (middle, end) in reached:
+                        rank = self._rank(word, begin, middle, end)
+                        if rank is not None:
+                            found.append((rank, begin, middle, end, token))
+                            reached.add((begin, end))
+        return [step for _, *step in sorted(found)], []  # type: ignore[misc]
+
+
+class SentencepieceMerges(MergeSegmentations):
+    """Of a BPE model of sentencepiece: two symbols merge if both together are a piece; the piece of the highest score first."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        """Raises UserError for pieces that text is not to give."""
+        super().__init__(*_of_pieces(pieces))
+        if any(piece.kind == UNUSED_PIECE and not piece.text.startswith(UNUSED_NAME) for piece in pieces):
+            raise UserError("its sentencepiece model has pieces that are not used (leave --subword-sampling out)")
+        self._pieces = _normal(pieces)
+
+    def _token(self, word: str, begin: int, end: int) -> int:
+        return self._pieces.get(word[begin:end], (NO_TOKEN, 0.0))[0]
+
+    def _is_merged(self, word: str, begin: int, end: int) -> bool:
+        return word[begin:end] in self._pieces
+
+    def _rank(self, word: str, begin: int, middle: int, end: int) -> float | None:
+        return -self._pieces[word[begin:end]][1]
+
+
+class CodesMerges(MergeSegmentations):
+    """Of the merges of subword-nmt: two symbols merge if their pair is in the list."""
+
+    def __init__(self, vocabulary: CodesVocabulary) -> None:
+        """Raises UserError for merges with a symbol of its own for the end of a word."""
+        merges = vocabulary.merges
+        if merges.ends_are_symbols:
+            raise UserError(
+                "its merges are of subword-nmt 0.1, which end a word with a symbol of its own (learn them anew, or leave "
+                "--subword-sampling out)"
+            )
+        pieces = [vocabulary.piece(token) for token in range(vocabulary.size)]
+        goes_on = np.array([piece.endswith(PIECE_MARK) for piece in pieces])
+        texts = [WHOLE, WHOLE, WHOLE, WHOLE, *(piece.removesuffix(PIECE_MARK) or WHOLE for piece in pieces[4:])]
+        super().__init__(texts, np.zeros(len(pieces), dtype=bool), ~goes_on & (np.arange(len(pieces)) > 3))
+        self._ids = {piece: token for token, piece in enumerate(pieces) if token > 3}
+        self._ranks = merges.ranks
+        self._results = {left + right for left, right in self._ranks}
+        self._longest = max(map(len, self._results), default=0)  # not all of them have an entry
+
+    def _part(self, word: str, begin: int, end: int) -> str:
+        return word[begin:end] + (WORD_END if end == len(word) else "")
+
+    def _token(self, word: str, begin: int, end: int) -> int:
+        return self._ids.get(word[begin:end] + (PIECE_MARK if end < len(word) else ""), NO_TOKEN)
+
+    def _is_merged(self, word: str, begin: int, end: int) -> bool:
+        return self._part(word, begin, end) in self._results
+
+    def _rank(self, word: str, begin: int, middle: int, end: int) -> float | None:
+        return self._ranks.get((word[begin:middle], self._part(word, middle, end)))
+
+
+class UnigramSegmentations(Segmentations):
+    """Of a unigram model: a step is a piece, from begin to end, and its share is cumulative over the pieces of the same end.
+
+    The share of a piece is the probability that it is the last one, of all ways to cut the word up to its end, where the
+    probability of a way is the product of those of its pieces to the power of alpha (Kudo, 2018, section 3.2).
+    """
+
+    def __init__(self, pieces: Sequence[Piece], alpha: float) -> None:
+        super().__init__(*_of_pieces(pieces))
+        self._pieces, self._alpha = _normal(pieces), alpha
+
+    def _token(self, word: str, begin: int, end: int) -> int:
+        return self._pieces.get(word[begin:end], (NO_TOKEN, 0.0))[0]
+
+    def _steps(self, word: str, alone: Sequence[int]) -> tuple[list[tuple[int, int, int, int]], list[float]]:
+        steps: list[tuple[int, int, int, int]] = []
+        shares: list[float] = []
+        totals = [0.0]  # log of the sum over all ways to cut the word up to each symbol; -inf where there is none
+        for end in range(1, len(word) + 1):
+            begins, logs = [], []
+            for begin in range(max(0, end - self._longest), end):
+                part = word[begin:end]
+                token, score = (alone[begin], 0.0) if part == WHOLE else self._pieces.get(part, (NO_TOKEN, None))
+                if score is not None and totals[begin] > -math.inf:
+                    begins.append((begin, begin, end, token))
+                    logs.append(totals[begin] + self._alpha * score)
+            highest = max(logs, default=0.0)
+            weights = [math.exp(log - highest) for log in logs]
+            total = sum(weights)
+            totals.append(highest + math.log(total) if total else -math.inf)
+            steps += begins
+            shares += [share / total for share in accumulate(weights)][:-1] + [1.0] * bool(begins)
+        return steps, shares
+
+
+def _normal(pieces: Sequence[Piece]) -> Mapping[str, tuple[int, float]]:
+    """The id and the score of each piece that text can give, by its text."""
+    normal = ((token, piece) for token, piece in enumerate(pieces) if piece.kind == NORMAL_PIECE)
+    return {piece.text: (token, piece.score) for token, piece in normal if WHOLE not in piece.text}
+
+
+def _of_pieces(pieces: Sequence[Piece]) -> tuple[list[str], NDArray[np.bool_], NDArray[np.bool_]]:
+    """The arguments of Segmentations for the pieces of sentencepiece."""
+    normal = _normal(pieces)
+    texts = [piece.text if piece.text in normal and normal[piece.text][0] == token else WHOLE
+             for token, piece in enumerate(pieces)]  # fmt: skip
+    begins = np.array([piece.text.startswith(SPACE_MARK) for piece in pieces])
+    return texts, begins, np.zeros(len(pieces), dtype=bool)
+
+
+def segmentations_of(vocabulary: Vocabulary, alpha: float) -> Segmentations:
+    """The ways to cut the words of a vocabulary. alpha: of a unigram model
+
+    Raises UserError for a vocabulary whose words can be cut in one way only.
+    """
+    if isinstance(vocabulary, CodesVocabulary):
+        return CodesMerges(vocabulary)
+    if isinstance(vocabulary, SentencepieceVocabulary):
+        model = vocabulary.to_bytes()
+        with expecting("a sentencepiece model", "its vocabulary"):
+            kind, pieces = model_type(model), read_pieces(model)
+        if kind == BPE_MODEL:
+            return SentencepieceMerges(pieces)
+        if kind == UNIGRAM_MODEL:
+            return UnigramSegmentations(pieces, alpha)
+    raise UserError(
+        "its vocabulary is of words or characters, which can be cut in one way only (prepare the data with --subword bpe, "
+        "unigram or subword-nmt, or leave --subword-sampling out)"
+    )

@@ -1,0 +1,80 @@
+"""`nmt train --subword-sampling`: exact under a resume and ranks, only in training, and refused where words cannot be cut."""
+
+import json
+import shutil
+import subprocess
+
+import pytest
+from conftest import ENVIRONMENT, NMT, train_arguments, wait_for, write_corpus
+
+from nmt.runs import Checkpoints
+
+SAMPLING = "--subword-sampling=0.3"
+
+
+@pytest.fixture(scope="module", params=["bpe", "unigram"])
+def subwords(request, tmp_path_factory, nmt):
+    """Prepared data with subwords of the words of `write_corpus`."""
+    folder = tmp_path_factory.mktemp(request.param)
+    write_corpus(folder / "train", 300, 1)
+    write_corpus(folder / "dev", 20, 2)
+    arguments = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={folder / 'train'}", "--vocab-size=70"]
+    arguments += [f"--valid={folder / 'dev'}", f"--subword={request.param}", f"--output={folder / 'data'}", "--quiet"]
+    assert nmt(*arguments).returncode == 0
+    return folder / "data"
+
+
+def updates(run):
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [record for record in records if "loss" in record]
+
+
+def test_a_run_that_was_killed_goes_on_with_the_same_bytes_and_without_it_updates_are_others(subwords, tmp_path, call):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    arguments = train_arguments(subwords, cut, 100_000, SAMPLING)
+    long = subprocess.Popen([*NMT, *arguments], env=ENVIRONMENT, stderr=subprocess.PIPE)
+    wait_for(lambda: (cut / "checkpoints/update-10/manifest.json").exists(), long, 120)
+    long.kill()
+    long.communicate()
+    for newer in Checkpoints(cut).all()[1:]:
+        shutil.rmtree(newer)
+    for run in (cut, whole):
+        assert call(*train_arguments(subwords, run, 20, SAMPLING)).code == 0
+    for file in ("metrics.jsonl", "checkpoints/update-20/model.safetensors"):
+        assert (cut / file).read_bytes() == (whole / file).read_bytes()
+    assert call(*train_arguments(subwords, tmp_path / "plain", 20)).code == 0
+    sampled, plain = updates(whole), updates(tmp_path / "plain")
+    numbers = [[update["target_tokens"] for update in of_run] for of_run in (sampled, plain)]
+    assert sum(numbers[0]) > sum(numbers[1])
+    assert [one["epoch"] for one in sampled] == [other["epoch"] for other in plain]
+    refused = call(*train_arguments(subwords, whole, 30, "--subword-sampling=0.2"))
+    assert refused.code == 2 and "subword_sampling: 0.3 -> 0.2" in refused.err
+
+
+def test_validation_and_translation_are_never_sampled(subwords, tmp_path, call):
+    """With the weights of a model that no update changes, a validation gives what it gives without sampling."""
+    assert call(*train_arguments(subwords, tmp_path / "model", 20)).code == 0
+    still = ("--optimizer=sgd", "--lr=1e-30", f"--init-from={tmp_path / 'model'}", "--valid-every=1u")
+    losses = []
+    for name, flags in (("plain", ()), ("sampled", (SAMPLING,))):
+        assert call(*train_arguments(subwords, tmp_path / name, 1, *still, *flags)).code == 0
+        records = [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        losses.append([record["valid_loss"] for record in records if "valid_loss" in record])
+    assert losses[0] == losses[1] and len(losses[0]) == 1
+
+
+def test_words_and_columns_of_tokens_are_refused_before_anything_is_made(data, tmp_path, call):
+    refused = call(*train_arguments(data, tmp_path / "run", 10, SAMPLING))
+    assert refused.code == 2 and "--subword-sampling: language en: its vocabulary is of words" in refused.err
+    assert refused.err.count("\n") == 1
+    write_corpus(tmp_path / "corpus", 60, 1)
+    lines = (tmp_path / "corpus.de").read_text().splitlines()
+    (tmp_path / "weights").write_text("".join(" ".join("1" for _ in line.split()) + "\n" for line in lines))
+    prepare = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={tmp_path / 'corpus'}", "--quiet"]
+    column = f"--column=weight:target={tmp_path / 'weights'}"
+    made = call(*prepare, column, "--subword=bpe", "--vocab-size=70", f"--output={tmp_path / 'data'}")
+    assert made.code == 0, made.err
+    refused = call(*train_arguments(tmp_path / "data", tmp_path / "run", 10, SAMPLING, "--valid-metrics=none"))
+    assert refused.code == 2 and "column 'weight' belongs to the tokens" in refused.err
+    refused = call(*train_arguments(data, tmp_path / "run", 10, "--subword-sampling=1.5"))
+    assert refused.code == 2 and "--subword-sampling" in refused.err
