@@ -151,17 +151,14 @@ class SubwordSampler:
             begins = self._merge(tokens, rows, first, draws)
         else:
             begins = self._choose_pieces(tokens, rows, first, first + symbols_of_word, draws)
-        number_of_word = np.repeat(np.arange(len(rows)), symbols_of_word)
-        lacking = np.unique(number_of_word[begins & (tokens == NO_TOKEN)])  # words with a part that is no entry
-        stays = np.zeros(len(rows), dtype=bool)
-        stays[lacking] = True
-        sampled = np.bincount(sentence[number_of_word[begins]], minlength=len(lengths))
-        stays |= (sampled > longest)[sentence]
-        symbol_stays = np.repeat(stays, symbols_of_word)
-        begins = np.where(symbol_stays, prepared != NO_TOKEN, begins)
-        tokens = np.where(symbol_stays, prepared, tokens)
-        sampled = np.bincount(sentence[number_of_word[begins]], minlength=len(lengths))
-        return Rows(tokens[begins], sampled)
+        word_of_symbol = np.repeat(np.arange(len(rows)), symbols_of_word)
+        sentence_of_symbol = sentence[word_of_symbol]
+        sampled = np.bincount(sentence_of_symbol[begins], minlength=len(lengths))
+        stays = (sampled > longest)[sentence]  # (W,) as prepared; so does a word with a part that is no entry
+        stays[word_of_symbol[begins & (tokens == NO_TOKEN)]] = True
+        tokens = np.where(stays[word_of_symbol], prepared, np.where(begins, tokens, NO_TOKEN))
+        begins = tokens != NO_TOKEN
+        return Rows(tokens[begins], np.bincount(sentence_of_symbol[begins], minlength=len(lengths)))
 
     def _rows_of_words(self, ids: NDArray[np.uint32], starts: Indices) -> tuple[Indices, Indices]:
         """(W,) the row of each word in the tables, and (W,) its first id. starts: (N,) the first id of each sentence"""
