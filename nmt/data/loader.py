@@ -142,11 +142,12 @@ class Loader:
         corpus: Corpus | SampledPairs = self.corpus
         rows = pairs  # in `corpus`
         if self.sampling is not None:
-            corpus, rows = self.sampling(pairs, epoch), np.arange(len(pairs))
+            corpus = sampled = self.sampling(pairs, epoch)
+            groups = grouped_anew(groups, sampled.source_lengths, sampled.target_lengths)
+            rows = np.concatenate(groups)
         lengths = corpus.source_lengths, corpus.target_lengths
         source, target = (side[rows].astype(np.int64) + 1 for side in lengths)
-        ends = np.cumsum([len(group) for group in groups])[:-1]
-        groups, owner = np.split(rows, ends), np.split(owners(target, self.ranks), ends)
+        owner = np.split(owners(target, self.ranks), np.cumsum([len(group) for group in groups])[:-1])
         cuts = []
         for rank in range(self.ranks):
             shares = [group[of == rank] for group, of in zip(groups, owner, strict=True)]
@@ -159,6 +160,18 @@ class Loader:
         if self.pinned:
             batches = [batch.pin() for batch in batches]
         return UpdateBatches(batches, idle, int(target.sum()), source, target, after, last)
+
+
+def grouped_anew(groups: list[Indices], source_lengths: Indices, target_lengths: Indices) -> list[Indices]:
+    """Groups of nearly one length of the pairs of an update, which have other lengths than those it was planned by.
+
+    groups: as planned, of which the sizes stay; source_lengths, target_lengths: (N,) of all pairs, in their order
+    returns: positions in that order, from short to long
+    """
+    longer = np.maximum(source_lengths, target_lengths)
+    order = np.lexsort((source_lengths, target_lengths, longer))
+    sizes = sorted(map(len, groups), reverse=True)  # of as many tokens each: the shortest has the most pairs
+    return np.split(order, np.cumsum(sizes)[:-1])
 
 
 def owners(tokens: Indices, ranks: int) -> Indices:

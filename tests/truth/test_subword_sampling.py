@@ -11,7 +11,7 @@ import sentencepiece
 
 from nmt.data import subword_sampling
 from nmt.data.learn import SubwordSettings, learn_subwords
-from nmt.data.loader import Loader, Position
+from nmt.data.loader import Loader, Position, grouped_anew
 from nmt.data.noise import WordDropout
 from nmt.data.subword_sampling import SubwordSampler, SubwordSampling, _keys
 from nmt.errors import UserError
@@ -285,6 +285,17 @@ def test_an_epoch_has_each_text_once_with_the_right_lengths_and_each_epoch_cuts_
         )
     assert sorted(epochs[1]) != sorted(epochs[2])
     assert sum(source[:-1] != predicted[:-1] for source, _, predicted in epochs[1]) > 100  # the sides by themselves
+
+
+def test_pairs_of_an_update_are_grouped_by_the_lengths_that_they_have():
+    chance = np.random.default_rng(2)
+    source, target = chance.integers(1, 60, (2, 100))
+    planned = np.split(np.arange(100), [10, 60, 80])
+    groups = grouped_anew(planned, source, target)
+    assert sorted(np.concatenate(groups).tolist()) == list(range(100))
+    assert [len(group) for group in groups] == [50, 20, 20, 10]
+    longer = [np.maximum(source, target)[group] for group in groups]
+    assert all(short.max() <= long.min() for short, long in itertools.pairwise(longer))
 
 
 def test_ranks_micro_batches_and_a_later_start_read_what_one_loader_reads(corpus):
