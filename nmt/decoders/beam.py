@@ -139,7 +139,7 @@ class Beams:
 
     def done(self) -> list[bool]:
         """Whether the search of each sentence is finished."""
-        if self.options.stop == "full":
+        if self.options.stop == "full" or self.options.beam_size == 1:
             done = (self.num_ended >= self.scores.shape[1]) | (self.totals[:, 0] == -math.inf)
         else:
             required = self.scores[:, self.n_best - 1]

@@ -72,7 +72,7 @@ class BeamOptions(SearchOptions):
     stop: Literal["best", "full"] = opt(
         "best",
         "a sentence is done when no better hypothesis can come (best), or when beam_size of them have ended (full, as in "
-        "fairseq and CTranslate2: quicker)",
+        "fairseq and CTranslate2: quicker); a beam of 1 with the first that ends",
     )
     prune: float | None = opt(
         None,

@@ -116,7 +116,12 @@ def refusal(options: TranslatorOptions, part: Part, models: int) -> str:
         return "--no-unk, --min-length, --no-repeat-ngram and lengths beyond its positions need our own search"
     if isinstance(search, BeamOptions) and (search.n_best > 1 or search.coverage_penalty or search.prune is not None):
         return "--n-best, --coverage-penalty and --prune need our own search"
-    if isinstance(search, BeamOptions) and search.stop == "best" and _exponent(search) > MAX_PENALTY_EXPONENT:
+    if (
+        isinstance(search, BeamOptions)
+        and search.beam_size > 1
+        and search.stop == "best"
+        and _exponent(search) > MAX_PENALTY_EXPONENT
+    ):
         return "with --stop best a length penalty of more than about sqrt(n) needs our own search"
     return ""
 
@@ -226,12 +231,22 @@ class CTranslate2Engine(SearchEngine):
 
     def _candidates(self, line: EncodedLine, hypotheses: Sequence[Hypothesis]) -> list[Candidate] | Failure | None:
         """The best hypothesis by our score; None where one is none that our search would have."""
+        if not self._settings["use_vmap"] and self._settings["beam_size"] == 1:
+            hypotheses = [self._ended(line, hypothesis) for hypothesis in hypotheses]
         if self._own is not None and not all(self._is_allowed(line, hypothesis.tokens) for hypothesis in hypotheses):
             return None
         best = max(hypotheses, key=lambda hypothesis: hypothesis.score)
         if not math.isfinite(best.score):
             return NOT_FINITE
         return [self._result_options.candidate(self.pipeline, line.text, line.source, best, None)]
+
+    def _ended(self, line: EncodedLine, hypothesis: Hypothesis) -> Hypothesis:
+        """The only hypothesis of a line as our search ends it: at the greatest length, with the probability of the end there."""
+        tokens = hypothesis.tokens[: self._limit(line)]
+        if len(tokens) == len(hypothesis.tokens) or PAD in tokens or BOS in tokens:
+            return hypothesis
+        [log_probs] = self._model.log_probs([line.source.tolist()], [tokens])
+        return self._scored(tokens, math.fsum(log_probs))
 
     def _is_allowed(self, line: EncodedLine, tokens: Sequence[int]) -> bool:
         """Whether our search allows a hypothesis. CTranslate2 could too, but would give the other tokens more probability."""
@@ -245,12 +260,15 @@ class CTranslate2Engine(SearchEngine):
         """
         hypotheses = []
         for pieces, score in zip(result.hypotheses, result.scores, strict=True):
-            length = len(pieces) + 1
-            log_prob = score * length ** self._settings["length_penalty"] + more_nats
-            is_beam = isinstance(self.search_options, BeamOptions)
-            divisor: float = self.search_options.divisor(length) if is_beam else 1.0
-            hypotheses.append(Hypothesis(self._model.tokens(pieces), log_prob, log_prob / divisor))
+            log_prob = score * (len(pieces) + 1) ** self._settings["length_penalty"] + more_nats
+            hypotheses.append(self._scored(self._model.tokens(pieces), log_prob))
         return hypotheses
+
+    def _scored(self, tokens: Sequence[int], log_prob: float) -> Hypothesis:
+        """A hypothesis with our score. log_prob: nats, EOS counted"""
+        is_beam = isinstance(self.search_options, BeamOptions)
+        divisor: float = self.search_options.divisor(len(tokens) + 1) if is_beam else 1.0
+        return Hypothesis(list(tokens), log_prob, log_prob / divisor)
 
     def _completed(
         self, lines: Sequence[EncodedLine], outcomes: Sequence[list[Candidate] | Failure | None], check: StopCheck
@@ -275,7 +293,7 @@ class CTranslate2Engine(SearchEngine):
 def search_settings(options: SearchOptions) -> dict[str, Any]:
     """The settings of `translate_batch` that search as our beam or greedy search does."""
     settings = {"beam_size": 1, "length_penalty": 0.0, "return_scores": True}
-    if not isinstance(options, BeamOptions):
+    if not isinstance(options, BeamOptions) or options.beam_size == 1:
         return settings
     settings["beam_size"] = options.beam_size
     settings["length_penalty"] = _exponent(options)
