@@ -71,6 +71,12 @@ def open_translator(
     settings = text_settings(options)
     if settings == TextSettings():
         return _open(models, options, part, part, world)
+    if settings.glossary and part.name not in ("beam", PHRASES_DECODER):
+        raise UserError(f"--glossary: needs --decoder beam or {PHRASES_DECODER}, and {part.name} is given")
+    if settings.repair and any(_kind(find_model(Path(model))) == CTRANSLATE2_KIND for model in models):
+        raise UserError(
+            "--repair: needs our own search, and a folder for CTranslate2 has none (give the model it was made of)"
+        )
     of_own = with_phrases(part) if settings.glossary else part
     own = {field.name: getattr(options, field.name) for field in fields(TranslatorOptions)}
     own |= {"split": False, "markup": "none", "glossary": None, "repair": False}
@@ -79,8 +85,8 @@ def open_translator(
     plain = TranslatorOptions(**own)
     translator = _open(models, plain, part, of_own, world)
     again = replace(plain, engine="own")
-    open_again = cache(partial(_open, models, again, search_again(of_own), search_again(of_own)))
-    return TextTranslator(translator.pipeline, translator.engine, plain, settings, open_again)
+    open_repair = cache(partial(_open, models, again, search_again(of_own), search_again(of_own)))
+    return TextTranslator(translator.pipeline, translator.engine, plain, settings, open_repair)
 
 
 def text_settings(options: TranslatorOptions) -> TextSettings:
@@ -119,7 +125,7 @@ def _open(
     if options.shortlist is not None and len(models) > 1:
         raise UserError(f"--shortlist: works with one model, and {len(models)} are given (leave it out)")
     folders = [find_model(Path(model)) for model in models]
-    kinds = [str(Artefact(folder, "model", "checkpoint", CTRANSLATE2_KIND).manifest["kind"]) for folder in folders]
+    kinds = list(map(_kind, folders))
     is_alone = world is None or world.size == 1
     reason = refusal(options, part, len(models)) if is_alone else "it does not share lines with other processes"
     if CTRANSLATE2_KIND in kinds:
@@ -147,6 +153,11 @@ def _open(
     log.detail(f"engine own{f': CTranslate2 is not used: {reason}' if reason else ''}")
     engine = _own_engine(folders, options, of_own, world)
     return Translator(engine.pipeline, engine, options)
+
+
+def _kind(folder: Path) -> str:
+    """The kind of a model folder. Raises ArtefactError for a folder that is none."""
+    return str(Artefact(folder, "model", "checkpoint", CTRANSLATE2_KIND).manifest["kind"])
 
 
 def _by_ctranslate2(

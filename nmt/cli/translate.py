@@ -17,7 +17,7 @@ from nmt.cli.command import Command, Parts, start_is_over
 from nmt.cli.prompt import Prompt, is_terminal, is_typed
 from nmt.dist import MAX_WAIT_MINUTES, World
 from nmt.errors import UserError, quoted
-from nmt.files import new_output, to_json, write_output
+from nmt.files import check_writable, new_output, to_json, write_output
 from nmt.log import log
 from nmt.options import MAX_PROCESSES, REQUIRED, opt, options_class
 from nmt.signals import Signals
@@ -106,6 +106,8 @@ class TranslateOptions(TranslatorOptions, FileOptions):
             raise ValueError("--attention, --beam-graph: draw whole lines (leave --split, --markup and --repair out)")
         if self.format != "text":
             self._check_document()
+        elif self.retranslate:
+            raise ValueError("--retranslate: is of documents (give --format too, or leave it out)")
         written = [(name, getattr(self, name)) for name in WRITTEN]
         read = (("input", STDIN if file == "-" else file) for file in self.input or ("-",))
         if self.is_drawn and self.engine == "ctranslate2":
@@ -127,7 +129,8 @@ class TranslateOptions(TranslatorOptions, FileOptions):
         if self.format == "docx" and self.output == "-":
             raise ValueError("--format docx: is no text that stdout could show (give --output FILE.docx)")
         flags = {"input_form": self.input_form != "text", "json": self.json, "attention": self.is_drawn}
-        flags |= {name: getattr(self, name) for name in ("alignment", "word_scores", "raw_tokens", "strict")}
+        names = "alignment", "word_scores", "raw_tokens", "replace_unk", "strict"
+        flags |= {name: getattr(self, name) for name in names} | {"markup": self.markup == "html"}
         if given := [f"--{name.replace('_', '-')}" for name, is_given in flags.items() if is_given]:
             raise ValueError(f"{', '.join(given)}: are of lines of text (leave them out with --format {self.format})")
 
@@ -163,6 +166,8 @@ def _open(options: TranslateOptions, parts: Parts, world: World) -> "Translator"
     from nmt.translators import open_translator
 
     settings = replace(options, engine="own") if options.is_drawn else options
+    if options.format != "text":
+        settings = replace(options, split=True, markup="xml")
     translator = open_translator(options.model, settings, parts.by_kind["decoder"], world)
     if options.input_form == "phrases" and not translator.engine.takes_phrases:
         raise UserError("--input-form phrases: needs a search that takes phrases (give --decoder constrained-beam)")
@@ -222,8 +227,11 @@ def _lead_document(options: TranslateOptions, parts: Parts, world: World) -> int
     from nmt.translate.requests import Request
 
     name = options.input[0]
+    for written in (options.output, options.stats or "-"):
+        if written != "-":
+            check_writable(Path(written).parent)
     document = read_document(Path(name), options.format)
-    translator = _open(replace(options, split=True, markup="xml"), parts, world)
+    translator = _open(options, parts, world)
     if translator.engine.n_best > 1:
         raise UserError(
             f"--n-best {translator.engine.n_best}: a document takes one translation of a text (leave it out)"
@@ -234,10 +242,14 @@ def _lead_document(options: TranslateOptions, parts: Parts, world: World) -> int
     with _shared(options, translator, world) as line_translator, Signals() as signals:
 
         def translate(texts: list[str]) -> "list[Translation]":
+            translations = []
             with log.progress("translating", len(texts), "texts") as bar:
-                found = line_translator.translate([Request(to_xml(text)) for text in texts], signals.check, bar)
+                for start in range(0, len(texts), options.buffer_size):
+                    requests = [Request(to_xml(text)) for text in texts[start : start + options.buffer_size]]
+                    translations += line_translator.translate(requests, signals.check, bar)
             return [
-                replace(row, candidates=[replace(c, text=from_xml(c.text)) for c in row.candidates]) for row in found
+                replace(row, candidates=[replace(c, text=from_xml(c.text)) for c in row.candidates])
+                for row in translations
             ]
 
         number = translate_units(units, translate, warnings)

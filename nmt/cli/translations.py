@@ -50,7 +50,7 @@ class Printer:
         return NOT_TEXT.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(fields, ensure_ascii=False)) + "\n"
 
     def _columns(self, candidate: Candidate) -> list[str]:
-        columns = [clean(" ".join(map(self.target.piece, candidate.tokens))) if self.raw_tokens else candidate.text]
+        columns = [clean(" ".join(map(self.target.piece, candidate.tokens)) if self.raw_tokens else candidate.text)]
         if self.alignment is not None:
             columns.append(self._aligned(candidate))
         if self.word_scores:

@@ -219,7 +219,8 @@ class SubwordSampler:
         begins = np.zeros(len(tokens), dtype=bool)
         words = np.arange(len(rows))
         while len(words):
-            piece = np.searchsorted(bounds, end + draws(words, end, end, end), side="right")
+            drawn = np.minimum(end + draws(words, end, end, end), np.nextafter(end + 1.0, 0.0))  # the sum may round up
+            piece = np.searchsorted(bounds, drawn, side="right")
             begin = piece_begin[piece]
             begins[begin], tokens[begin] = True, steps[piece, 3]
             left = np.flatnonzero(begin > first[words])

@@ -13,10 +13,11 @@ from nmt.data.encode import KEPT, REASONS, Chunk, LengthFilter
 from nmt.data.row_files import SIDES
 from nmt.data.sets import zero_counts
 from nmt.doctor.findings import FindingCounts
-from nmt.doctor.languages import base_language, character_worth, foreign_script, guess_language, is_profiled, scripts_of
+from nmt.doctor.languages import character_worth, foreign_script, guess_language, is_profiled, scripts_of
 from nmt.doctor.lengths import LengthHistograms
 from nmt.doctor.repeats import keys_of
 from nmt.text.corpus import decode_line, is_invisible
+from nmt.text.languages import base_language
 from nmt.text.pipeline import Pipeline, Side
 
 # A sentence of 256 tokens, nmt prepare's --max-length, has about 1,100 characters at 1.3 pieces a word.

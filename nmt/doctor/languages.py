@@ -15,6 +15,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from nmt.text.languages import base_language
+
 MIN_SCORE: Final = 2.0  # two words of no other language, or more of several: one word alone may be a name or a title
 # The best score must be this many times the second: neighbours (da and sv, es and pt) share words, and a quotation
 # brings a second language.
@@ -73,12 +75,6 @@ def _profiles() -> _Profiles:
     scores = {word: sum(SCORE_UNIT // len(codes) << shift[code] for code in codes) for word, codes in languages.items()}
     letters = re.compile(f"[{''.join(tables.letters)}]")
     return _Profiles(tuple(shift), scores, frozenset(scores), letters, struct.Struct(f"<{len(shift)}I"))
-
-
-@cache
-def base_language(code: str) -> str:
-    """The language of a code with region or script: `pt` for `pt_BR` and `pt-BR`."""
-    return re.split("[-_]", code.lower())[0]
 
 
 @cache

@@ -11,6 +11,7 @@ from nmt.errors import InputError, UserError, missing_package, quoted
 from nmt.files import read_bytes
 from nmt.log import log
 from nmt.text.corpus import clean
+from nmt.text.languages import base_language
 from nmt.translate.line_warnings import LOST_MARKUP, NOT_TRANSLATED, LineWarnings
 from nmt.translate.results import Translation
 
@@ -100,6 +101,8 @@ def _write_unit(
 ) -> None:
     """Write the translation of a unit, or keep it untranslated. results: None for a line that is copied"""
     made = [result for result in results if result is not None]
+    if not made:  # nothing but digits, punctuation and placeholders
+        return
     for result in made:
         for kind, message in result.warnings.items():
             warnings.add(kind, unit.position, message)
@@ -132,11 +135,7 @@ def warn_of_language(place: str, noun: str, declared: str | None, model: str) ->
 
 def is_language(code: str, wanted: Sequence[str]) -> bool:
     """Whether a code is of one of the languages, without regard to country and script: en-GB is en."""
-    return _language(code) in map(_language, wanted)
-
-
-def _language(code: str) -> str:
-    return code.replace("_", "-").partition("-")[0].lower()
+    return base_language(code) in map(base_language, wanted)
 
 
 def damaged(place: str, format: str, reason: object, line: int | None = None) -> UserError:

@@ -32,6 +32,7 @@ DROPPED: Final = {
     f"{WORD_XML}{name}" for name in ("proofErr", "lastRenderedPageBreak", "softHyphen")
 }  # of the source's text
 PROOFING: Final = {f"{WORD_XML}{name}" for name in ("lang", "noProof")}  # properties of a run that do not show
+UNFINISHED_TAG: Final = re.compile(r"<[^<>]*$")  # which the next run may end
 
 
 class Format(NamedTuple):
@@ -65,6 +66,8 @@ class DocxDocument:
         try:
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
                 self._parts = dict(self._read_parts(archive))
+                if (name := archive.testzip()) is not None:
+                    raise ValueError(f"its part {name} is damaged")
         except (
             zipfile.BadZipFile,
             zlib.error,
@@ -183,7 +186,8 @@ def _run_item(run: Any, item: Any, in_field: bool, markers: Markers) -> str:
         return ""
     if not in_field:
         if item.tag == f"{WORD_XML}t":
-            return markers.mark_tags((item.text or "").replace("\n", " "))
+            text = markers.mark_tags((item.text or "").replace("\n", " "))
+            return UNFINISHED_TAG.sub(lambda found: markers.alone(LiteralTag(found[0], "")), text)
         if item.tag == f"{WORD_XML}br" and not item.attrib:
             return "\n"
         if item.tag == f"{WORD_XML}noBreakHyphen":

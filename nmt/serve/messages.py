@@ -12,7 +12,7 @@ MAX_CANDIDATES: Final = 100
 class Text(Struct, forbid_unknown_fields=True):
     """A line with constraints."""
 
-    text: Annotated[str, Meta(description="the line; line breaks in it are spaces")]
+    text: Annotated[str, Meta(description="the line; line breaks in it are spaces, unless split or markup keeps them")]
     prefix: Annotated[str, Meta(description="beginning of the translation")] = ""
     phrases: Annotated[list[str], Meta(description="texts that the translation contains")] = []
     avoid: Annotated[list[str], Meta(description="texts that the translation does not contain as whole words")] = []
@@ -21,7 +21,9 @@ class Text(Struct, forbid_unknown_fields=True):
 class TranslateRequest(Struct, forbid_unknown_fields=True):
     """Lines to translate, and the details that are wanted."""
 
-    text: Annotated[str | Text | list[str | Text], Meta(description="a line, or a list of lines")]
+    text: Annotated[
+        str | Text | list[str | Text], Meta(description="a line or, with split or markup, any text; or a list")
+    ]
     model: Annotated[str | None, Meta(description="name of the model; without one the first of the direction")] = None
     source: Annotated[str | None, Meta(description="code of the source language")] = None
     target: Annotated[str | None, Meta(description="code of the target language")] = None

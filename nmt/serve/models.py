@@ -38,14 +38,14 @@ class Details(NamedTuple):
     alignment: of words
     phrases: that the translation contains
     tags: attention between tokens, by which tags are placed
-    again: the search for what came out broken
+    repair: the search for what came out broken
     """
 
     scores: bool = False
     alignment: bool = False
     phrases: bool = False
     tags: bool = False
-    again: bool = False
+    repair: bool = False
 
 
 class ServedModel:
@@ -103,11 +103,18 @@ class ServedModel:
         options, part = self.options.of_translators, self.part
         if any(details):
             alignment = "soft" if details.alignment or details.tags else None
-            options = replace(options, engine="own", word_scores=details.scores, alignment=alignment)
-            options = replace(options, raw_tokens=details.tags)
+            replaces = options.replace_unk and not details.tags  # which rewrites the words that tags stand around
+            options = replace(
+                options,
+                engine="own",
+                word_scores=details.scores,
+                alignment=alignment,
+                raw_tokens=details.tags,
+                replace_unk=replaces,
+            )
         if details.phrases:
             part = with_phrases(part)
-        if details.again:
+        if details.repair:
             part = search_again(part)
         if details.scores and hasattr(part.options, "n_best") and hasattr(part.options, "beam_size"):
             part = replace(part, options=replace(part.options, n_best=part.options.beam_size))

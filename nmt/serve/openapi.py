@@ -101,8 +101,8 @@ def _reasons(options: ServeOptions) -> dict[int, str]:
         400: "The request is not what is expected; the message names the field.",
         403: "The key is missing or not known.",
         413: (
-            f"The body has more than {options.max_body:g} MiB, or the request more than {options.max_texts:,} texts or "
-            f"{options.max_characters:,} characters."
+            f"The body has more than {options.max_body:g} MiB, or the request more than {options.max_texts:,} texts, "
+            f"{options.max_characters:,} characters or {options.max_waiting:,} sentences."
         ),
         429: f"Too many requests of this key, or of this address where there are no keys ({rate}).",
         500: "The server failed; its log says how.",

@@ -6,17 +6,18 @@ from contextlib import aclosing
 from functools import partial
 from typing import Final
 
-from nmt.doctor.languages import base_language, guess_language
+from nmt.doctor.languages import guess_language
 from nmt.serve.calls import Answerer
 from nmt.serve.metrics import Metrics
-from nmt.serve.models import Details, Models, ServedModel
+from nmt.serve.models import Details, Models, ServedModel, in_thread
 from nmt.serve.options import ServeOptions
 from nmt.serve.problems import ProblemError
 from nmt.serve.scheduler import NumberedTranslation
 from nmt.text.corpus import clean, is_invisible
+from nmt.text.languages import base_language
 from nmt.translate.requests import Request
 from nmt.translate.results import Translation
-from nmt.translate.texts import Round, TextSettings, advance, text_steps
+from nmt.translate.texts import Round, TextSettings, advance, next_rounds, text_steps
 
 PLAIN: Final = Details()
 SENTENCES: Final = TextSettings(split=True)  # of protocols whose clients send any text
@@ -76,24 +77,47 @@ class Service:
         details = details._replace(phrases=has_phrases, tags=settings.needs_attention)
         texts = [text_steps(request, settings, model.pipeline) for request in requests]
         waiting: dict[int, Round] = {}
-        for number, text in enumerate(texts):
-            if (done := advance(text, None, waiting, number)) is not None:
+        is_plain = settings == TextSettings()
+
+        async def go_on(number: int, answer: list[Translation] | None) -> Translation | None:
+            """Parsing and placing tags take a while; they must not hold up others."""
+            work = partial(advance, texts[number], answer, waiting, number)
+            return work() if is_plain else await in_thread(work)
+
+        for number in range(len(texts)):
+            if (done := await go_on(number, None)) is not None:
                 yield number, done
         while waiting:
-            again = all(step.again for step in waiting.values())
-            now = {number: waiting.pop(number) for number, step in list(waiting.items()) if step.again == again}
-            owner = [number for number, step in now.items() for _ in step.requests]
-            first = {number: owner.index(number) for number in now if number in owner}
-            answers: dict[int, dict[int, Translation]] = {number: {} for number in now}
-            lines = [request for step in now.values() for request in step.requests]
-            async with aclosing(self.stream(model, lines, details._replace(again=again), max_batch_lines)) as found:
-                async for i, translation in found:
-                    number = owner[i]
-                    answers[number][i - first[number]] = translation
-                    if len(answers[number]) == len(now[number].requests):
-                        answer = [answers[number][k] for k in range(len(answers[number]))]
-                        if (done := advance(texts[number], answer, waiting, number)) is not None:
+            is_repair, now = next_rounds(waiting)
+            lines = [(number, k, request) for number, step in now.items() for k, request in enumerate(step.requests)]
+            answers: dict[int, list[Translation | None]] = {n: [None] * len(step.requests) for n, step in now.items()}
+            left = {number: len(answer) for number, answer in answers.items()}
+            own = details._replace(repair=is_repair)
+            async with aclosing(self._lines(model, [row[2] for row in lines], own, max_batch_lines)) as translations:
+                async for i, translation in translations:
+                    number, k, _ = lines[i]
+                    answers[number][k] = translation
+                    left[number] -= 1
+                    if not left[number]:
+                        answer = [translation for translation in answers.pop(number) if translation is not None]
+                        if (done := await go_on(number, answer)) is not None:
                             yield number, done
+
+    async def _lines(
+        self, model: ServedModel, requests: Sequence[Request], details: Details, max_batch_lines: int
+    ) -> AsyncGenerator[NumberedTranslation, None]:
+        """`stream`; where repairs cannot be searched, their failure in place of each."""
+        sent: set[int] = set()
+        try:
+            async with aclosing(self.stream(model, requests, details, max_batch_lines)) as translations:
+                async for number, translation in translations:
+                    sent.add(number)
+                    yield number, translation
+        except ProblemError as error:
+            if not details.repair:
+                raise
+            for number in set(range(len(requests))) - sent:
+                yield number, Translation(error=str(error))
 
     async def translate_texts(
         self, model: ServedModel, requests: Sequence[Request], settings: TextSettings, details: Details = PLAIN

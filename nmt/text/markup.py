@@ -6,20 +6,19 @@ stands at a place and holds no text to translate: a single tag, a comment, code,
 
 import html
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Final, Literal, NamedTuple
 
 MarkupName = Literal["none", "html", "xml"]
 
 NO_ELEMENT: Final = -1
-MAX_DEPTH: Final = 100  # elements around one another; tags further in are markers
-MAX_TAG: Final = 4096  # characters; a `<` without an end within them is text
-_ATTRIBUTES: Final = rf"(?:\"[^\"]*\"|'[^']*'|[^'\"<>]){{0,{MAX_TAG}}}?"
+MAX_NESTED_ELEMENTS: Final = 100  # elements around one another; tags further in are markers
+MAX_ATTRIBUTE_PARTS: Final = 1000  # of a tag: values, and single characters outside them; a longer one is text
 ANY_TAG: Final = re.compile(
-    r"(?P<code><!--|<!\[CDATA\[|<[!?][^<>]*>)"
-    rf"|<(?P<close>/?)(?P<name>[A-Za-z_][\w:.-]*)(?P<attributes>{_ATTRIBUTES})(?P<single>/?)>"
+    r"(?P<code><!--|<!\[CDATA\[|<[!?][^<>]*+>)|<(?P<close>/?)(?P<name>[A-Za-z_][\w:.-]*+)"
+    rf"(?P<attributes>(?:\"[^\"]*\"|'[^']*'|[^'\"<>]){{0,{MAX_ATTRIBUTE_PARTS}}}+)>"
 )
 ENDS: Final = {"<!--": "-->", "<![CDATA[": "]]>"}
 # HTML's elements without an end, those that hold no text, and tags at which a sentence ends.
@@ -34,16 +33,19 @@ KEPT_AS_IT_IS: Final = re.compile(
     r"""\stranslate\s*=\s*["']?no\b|\sclass\s*=\s*["'][^"']*\bnotranslate\b""", re.IGNORECASE
 )
 XML_ENTITY: Final = re.compile(r"&(?:amp|lt|gt|quot|apos|#\d{1,7}|#x[0-9a-fA-F]{1,6});")
+HTML_ENTITY: Final = re.compile(
+    r"&(?:[A-Za-z][A-Za-z0-9]{1,31};?|#\d{1,7}(?!\d);?|#[xX][0-9a-fA-F]{1,6}(?![0-9a-fA-F]);?)"
+)
 PLACEHOLDER: Final = re.compile(
     r"""
-      %\([^()\s]{1,100}\)[-+\#0]*\d*(?:\.\d+)?[A-Za-z]          # %(name)s of Python
+      %\([^()\s]{1,100}\)[-+\#0]{0,5}+\d{0,4}(?:\.\d{1,4})?[A-Za-z]  # %(name)s of Python
     | %\{[^{}\s]{1,100}\}                                       # %{name} of Ruby
-    | (?<!\d)%(?:\d+\$)?[-+\#0]*(?:\d+|\*)?(?:\.(?:\d+|\*))?(?:hh|ll|[hlLqjzt])?[diouxXeEfFgGaAcCsSpn@](?![a-z])  # printf
-    | (?<!\d)%L?\d+ | %% | %\w{1,60}%                           # %1 of Qt, %VARIABLE% of Windows
+    | (?<!\d)%(?:\d{1,4}\$)?[-+\#0]{0,5}+(?:\d{1,4}|\*)?(?:\.(?:\d{1,4}|\*))?(?:hh|ll|[hlLqjzt])?[a-zA-Z@](?![a-z])  # printf
+    | (?<!\d)%L?\d{1,4} | %% | %\w{1,60}%                           # %1 of Qt, %VARIABLE% of Windows
     | \$?\{\{?[^{}\s]{0,100}\}\}?                               # {0}, {name:.2f}, {{name}}, ${NAME}
-    | \$[A-Za-z_]\w*
-    | &(?:[A-Za-z]\w*|\#\d+|\#x[0-9A-Fa-f]+);                   # an entity of HTML
-    | https?://[^\s<>"]+ | [\w.+-]{1,100}@[\w-]+\.[\w.-]*\w      # addresses
+    | \$[A-Za-z_]\w{0,60}+
+    | &(?:[A-Za-z]\w{0,31}|\#\d{1,7}|\#x[0-9A-Fa-f]{1,6});                   # an entity of HTML
+    | https?://[^\s<>"]+ | (?<![\w.+-])[\w.+-]{1,100}+@[\w-]{1,100}\.[\w.-]{0,100}\w      # addresses
     """,
     re.VERBOSE,
 )
@@ -93,35 +95,29 @@ class Passage:
 
         spans: of characters, in order; between them is white space
         """
-        ends = [-1, *(end for _, end in spans[:-1]), len(self.text)]
-        starts = [*(start for start, _ in spans[1:]), len(self.text)]
-        return [
-            self._part(*span, after, until, following)
-            for span, (after, until), following in zip(spans, pairwise(ends), starts, strict=True)
-        ]
-
-    def _part(self, start: int, end: int, after: int, until: int, following: int) -> "Passage":
-        """One of several parts.
-
-        after: end of the part before; until: the last position of its markers; following: start of the next part
-        """
-        elements: list[Element] = []
-        numbers = {NO_ELEMENT: NO_ELEMENT}
+        ends = [*(end for _, end in spans[:-1]), len(self.text)]  # the last position of the markers of each part
+        starts = [start for start, _ in spans]
+        elements: list[list[Element]] = [[] for _ in spans]
+        markers: list[list[Marker]] = [[] for _ in spans]
+        numbers: dict[tuple[int, int], int] = {}  # of an element in a part
         for i, element in enumerate(self.elements):
-            first, last = max(element.start, start), min(element.end, end)
-            if first < last:
-                numbers[i] = len(elements)
-                opening = element.open if element.start >= after else ""
-                closing = element.close if element.end <= following else ""
-                elements.append(Element(first - start, last - start, opening, closing))
-        markers = [
-            marker._replace(
-                position=min(max(marker.position, start), end) - start, inside=numbers.get(marker.inside, NO_ELEMENT)
-            )
-            for marker in self.markers
-            if after < marker.position <= until
+            for k in range(bisect_right(ends, element.start), bisect_left(starts, element.end)):
+                start, end = spans[k]
+                first, last = max(element.start, start), min(element.end, end)
+                if first < last:
+                    numbers[k, i] = len(elements[k])
+                    opening = element.open if k == 0 or element.start >= spans[k - 1][1] else ""
+                    closing = element.close if k + 1 == len(spans) or element.end <= starts[k + 1] else ""
+                    elements[k].append(Element(first - start, last - start, opening, closing))
+        for marker in self.markers:
+            k = bisect_left(ends, marker.position)
+            start, end = spans[k]
+            position = min(max(marker.position, start), end) - start
+            inside = numbers.get((k, marker.inside), NO_ELEMENT)
+            markers[k].append(marker._replace(position=position, inside=inside))
+        return [
+            Passage(self.text[start:end], tuple(elements[k]), tuple(markers[k])) for k, (start, end) in enumerate(spans)
         ]
-        return Passage(self.text[start:end], tuple(elements), tuple(markers))
 
     def without_placeholders(self) -> "Passage":
         """The same passage with each placeholder as a marker, which the model does not see."""
@@ -136,7 +132,7 @@ class Passage:
         def moved(position: int) -> int:
             return position if position <= start else max(start, position - (end - start))
 
-        raw, text = self.text[start:end], self.text[:start] + self.text[end:]
+        raw, text = escaped(self.text[start:end]), self.text[:start] + self.text[end:]
         kept: list[Element] = []
         numbers, inside = {NO_ELEMENT: NO_ELEMENT}, NO_ELEMENT
         emptied: list[Element] = []
@@ -269,7 +265,7 @@ def _kind(found: re.Match[str], markup: MarkupName) -> str:
         return "marker"
     if found["close"]:
         return "close"
-    is_single = found["single"] or (markup == "html" and VOID.fullmatch(found["name"].lower()))
+    is_single = found["attributes"].endswith("/") or (markup == "html" and VOID.fullmatch(found["name"].lower()))
     return "marker" if is_single else "open"
 
 
@@ -287,14 +283,14 @@ class _Block:
     """A passage that is being read: a tree of elements."""
 
     def __init__(self, markup: MarkupName) -> None:
-        self._unescape = html.unescape if markup == "html" else _unescaped_xml
+        self._entity = HTML_ENTITY if markup == "html" else XML_ENTITY
         self._open = [_Node("", "")]
         self._text = ""
         self._elements: list[Element] = []
         self._markers: list[tuple[int, str, int]] = []
 
     def add(self, piece: _Piece) -> None:
-        if piece.kind == "open" and len(self._open) <= MAX_DEPTH:
+        if piece.kind == "open" and len(self._open) <= MAX_NESTED_ELEMENTS:
             self._open.append(_Node(piece.raw, piece.name))
         elif piece.kind == "close" and any(node.name == piece.name for node in self._open[1:]):
             while self._open[-1].name != piece.name:
@@ -326,13 +322,17 @@ class _Block:
         """The plain text of a node without the white space around it."""
         if isinstance(node, _Node):
             return "".join(map(self._words, node.children))
-        return self._unescape(node.raw).strip() if node.kind == "text" else ""
+        return self._plain(node).strip() if node.kind == "text" else ""
+
+    def _plain(self, piece: _Piece) -> str:
+        """A text as a reader reads it: with characters in place of entities."""
+        return self._entity.sub(lambda found: html.unescape(found[0]), piece.raw)
 
     def _flatten(self, node: "_Piece | _Node", inside: int) -> None:
         """Append a node to the plain text. inside: number of the element around it"""
         start = len(self._text)
         if isinstance(node, _Piece) and node.kind == "text":
-            self._text += self._unescape(node.raw)
+            self._text += self._plain(node)
         elif isinstance(node, _Node) and self._words(node):
             number = len(self._elements)
             self._elements.append(Element(start, start, node.open, node.close))
@@ -352,8 +352,3 @@ def _marker(text: str, position: int, raw: str, inside: int) -> Marker:
     return Marker(
         position, raw, inside, text[position - 1 : position].isspace(), text[position : position + 1].isspace()
     )
-
-
-def _unescaped_xml(text: str) -> str:
-    """Text without XML's five entities and numbers of characters; any other entity stays."""
-    return XML_ENTITY.sub(lambda found: html.unescape(found[0]), text)

@@ -5,23 +5,25 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
+from nmt.text.languages import base_language
+
 Span = tuple[int, int]  # (start, end) of characters
 
 MAX_CHARACTERS: Final = 1000  # of a sentence; a longer one is divided
-LONGEST_WORD: Final = 100  # characters of it that are looked at
+CONTEXT_CHARACTERS: Final = 100  # before a space, that say whether a sentence ends there
 MORE_ABBREVIATIONS: Final = {"de": {"Hr", "Fr", "Hrn", "Frl"}}  # that Moses' lists lack
 NUMBER_FOLLOWS: Final = "#NUMERIC_ONLY#"  # marks an abbreviation that only a number follows
-CLOSING: Final = "\"'”’»›)\\]}*_」』）】〉》"
-OTHER_CLOSING: Final = "“‘«‹"  # German and Danish quotation marks end so, and others begin
+CLOSING_MARKS: Final = "\"'”’»›)\\]}*_」』）】〉》"
+OTHER_CLOSING_MARKS: Final = "“‘«‹"  # German and Danish quotation marks end so, and others begin
 OPENING: Final = "\"'“‘«‹„‚(\\[{¿¡*_–—-"  # the hyphen last, as in a class of characters
-WIDE_END: Final = f"[。！？｡]+[{CLOSING}]*"  # which no space needs to follow
-BREAK: Final = re.compile(rf"(?<=\S)\s+(?=\S)|(?<=[。！？｡{CLOSING}])(?=[^\s。！？｡{CLOSING}])")
-END: Final = re.compile(rf"(?P<mark>[.?!…。！？｡؟۔।॥]+)(?:[{CLOSING}{OTHER_CLOSING}]|\s[»›])*$")
-START: Final = re.compile(rf"[\s{OPENING}]*(\S)")
+WIDE_END: Final = f"[。！？｡]+[{CLOSING_MARKS}]*"  # which no space needs to follow
+BREAK: Final = re.compile(rf"(?<=\S)\s+(?=\S)|(?<=[。！？｡{CLOSING_MARKS}])(?=[^\s。！？｡{CLOSING_MARKS}])")
+END: Final = re.compile(rf"(?P<mark>[.?!…。！？｡؟۔।॥]+)(?:[{CLOSING_MARKS}{OTHER_CLOSING_MARKS}]|\s[»›])*$")
+START: Final = re.compile(rf"[\s{OPENING}]{{0,20}}(\S)")
 LAST_WORD: Final = re.compile(r"\S+$")
 ACRONYM: Final = re.compile(r"(\w\.)+\w?")  # without its last full stop: `U.S`
 SPACE: Final = re.compile(r"\s+")
-DIVISION: Final = re.compile(r"(?<=[;:,；：，、])\s*(?=\S)")
+DIVISION: Final = re.compile(r"(?<=[;:,])\s+(?=\S)|(?<=[；：，、])\s*(?=\S)")
 
 
 def sentences(text: str, language: str) -> list[Span]:
@@ -32,8 +34,8 @@ def sentences(text: str, language: str) -> list[Span]:
     spans, start = [], len(text) - len(text.lstrip())
     end = len(text.rstrip())
     for found in BREAK.finditer(text, start, end):
-        before = text[max(start, found.start() - LONGEST_WORD) : found.start()]
-        if "\n" in found[0] or _ends_sentence(before, START.match(text, found.end()), found[0], language):
+        before = text[max(start, found.start() - CONTEXT_CHARACTERS) : found.start()]
+        if "\n" in found[0] or _ends_sentence(before, found[0], text, found.end(), language):
             spans.append((start, found.start()))
             start = found.end()
     if start < end:
@@ -41,14 +43,15 @@ def sentences(text: str, language: str) -> list[Span]:
     return [part for span in spans for part in _divided(text, *span)]
 
 
-def _ends_sentence(before: str, after: re.Match[str] | None, space: str, language: str) -> bool:
-    """Whether a sentence ends here. before: its last characters; space: behind it; after: START of what follows"""
+def _ends_sentence(before: str, space: str, text: str, place: int, language: str) -> bool:
+    """Whether a sentence ends here. before: its last characters; space: after it; place: of what follows in the text"""
     if (end := END.search(before)) is None:
         return False
     if re.search(rf"{WIDE_END}$", before):
         return True
     if not space:
         return False
+    after = START.match(text, place)
     if after is None or not (after[1].isdigit() or (after[1].isalpha() and not after[1].islower())):
         return False
     if end["mark"] != ".":
@@ -70,7 +73,7 @@ def _abbreviations(language: str, numbers: bool = False) -> frozenset[str]:
     """Words whose full stop ends no sentence. numbers: those that only a number follows"""
     from sacremoses.corpus import NonbreakingPrefixes  # imported when used: it takes half a second
 
-    base = re.split("[-_]", language)[0].lower()
+    base = base_language(language)
     words = [word.partition(" ") for word in NonbreakingPrefixes().words(base)]
     known = frozenset(word for word, _, mark in words if (mark.strip() == NUMBER_FOLLOWS) == numbers)
     return known if numbers else known | MORE_ABBREVIATIONS.get(base, set())

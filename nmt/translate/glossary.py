@@ -1,11 +1,16 @@
 """A glossary: terms and the translations that a translation of a text with them has to contain."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from nmt.errors import InputError, quoted
 from nmt.text.corpus import checked_line, raw_lines
+
+MAX_TERM_WORDS: Final = 50
+WORD_OR_SIGN: Final = re.compile(r"\w+|[^\w\s]")
 
 
 class Glossary:
@@ -15,10 +20,13 @@ class Glossary:
     """
 
     def __init__(self, terms: Mapping[str, str]) -> None:
-        terms = {term: text for term, text in terms.items() if term.strip()}
-        self._translations = {(term.casefold() if term.islower() else term): text for term, text in terms.items()}
-        longest_first = "|".join(map(re.escape, sorted(terms, key=len, reverse=True)))
-        self._terms = re.compile(rf"(?<!\w)(?:{longest_first})(?!\w)", re.IGNORECASE) if terms else None
+        self._root = _Node()
+        for term, translation in terms.items():
+            if words := WORD_OR_SIGN.findall(term):
+                node = self._root
+                for word in words:
+                    node = node.following.setdefault(word.casefold(), _Node())
+                node.terms.append((None if term.islower() else words, translation))
 
     @classmethod
     def read(cls, path: Path) -> "Glossary":
@@ -37,7 +45,32 @@ class Glossary:
         return cls(terms)
 
     def phrases(self, text: str) -> tuple[str, ...]:
-        """What the translation of a text has to contain, in the order of the terms; overlapping terms: the longest."""
-        found = [] if self._terms is None else [match[0] for match in self._terms.finditer(text)]
-        phrases = [(term, self._translations.get(term, self._translations.get(term.casefold()))) for term in found]
-        return tuple(dict.fromkeys(text or term for term, text in phrases if text is not None))
+        """What the translation of a text has to contain, in the order of the terms; of terms that overlap the longest."""
+        words = list(WORD_OR_SIGN.finditer(text))
+        phrases, at = [], 0
+        while at < len(words):
+            length, translation = self._longest([word[0] for word in words[at : at + MAX_TERM_WORDS]])
+            if length:
+                phrases.append(translation or text[words[at].start() : words[at + length - 1].end()])
+            at += length or 1
+        return tuple(dict.fromkeys(phrases))
+
+    def _longest(self, words: Sequence[str]) -> tuple[int, str]:
+        """The words of the longest term that a text begins with, and its translation; 0 without one."""
+        node, longest = self._root, (0, "")
+        for length, word in enumerate(words, 1):
+            if (following := node.following.get(word.casefold())) is None:
+                break
+            node = following
+            for written, translation in node.terms:
+                if written is None or written == words[:length]:
+                    longest = length, translation
+        return longest
+
+
+@dataclass
+class _Node:
+    """The terms that begin with some words. terms: that end here, as they are written, None in any case; and translations"""
+
+    following: dict[str, "_Node"] = field(default_factory=dict)
+    terms: list[tuple[list[str] | None, str]] = field(default_factory=list)

@@ -2,14 +2,13 @@
 
 Both texts are cut into units: words, and single characters of punctuation. The attention of a target unit says which source
 units it translates. An element covers the span of target units that has most of the attention to what it covers in the
-source; spans keep the nesting. A marker stands where the units before it and those behind it part best.
+source; spans keep the nesting. A marker stands where the translations of the units before it and after it part best.
 Dimensions: T target tokens, S source tokens, U target units, V source units.
 """
 
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from difflib import SequenceMatcher
 from itertools import pairwise
 from typing import Any, Final
 
@@ -23,11 +22,12 @@ Weights = NDArray[np.float64]
 
 UNIT: Final = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*|[^\w\s]|_")
 THRESHOLD: Final = 0.5  # attention to an element's units with which a target unit belongs into it
-COPIED: Final = 4.0  # weight of equal units, one on each side, beside an attention of 1 in all
-SMALLEST: Final = 1e-4
-TURNS: Final = 10
-NEAR: Final = 0.6  # by which a unit's say about a marker's place falls with its distance
-TOUCHING: Final = 2.0  # by which the say of a unit grows that a marker touches on one side only
+COPY_WEIGHT: Final = 4.0  # weight of equal units, one on each side, beside an attention of 1 in all
+RESYNC_CHARACTERS, RESYNC_WINDOW = 3, 40  # equal characters after a difference, and how far they are looked for
+SMOOTHING: Final = 1e-4  # added to each weight
+SINKHORN_ITERATIONS: Final = 10
+DISTANCE_DECAY: Final = 0.6  # of a unit's vote on a marker's place, for each unit between them
+TOUCHING_FACTOR: Final = 2.0  # of the vote of a unit that a marker touches, if it touches none on its other side
 
 
 def projected(passage: Passage, translation: str, weights: Weights) -> str:
@@ -81,12 +81,12 @@ def unit_weights(
 
 
 def _copied(source: Sequence[str], target: Sequence[str]) -> Weights:
-    """(U, V) COPIED for units that are the same and occur once on either side, such as names, numbers, a full stop."""
+    """(U, V) COPY_WEIGHT for units that are the same and occur once on either side, such as names, numbers, a full stop."""
     source, target = ([unit.casefold() for unit in side] for side in (source, target))
     weights = np.zeros((len(target), len(source)))
     for i, unit in enumerate(target):
         if target.count(unit) == source.count(unit) == 1:
-            weights[i, source.index(unit)] = COPIED
+            weights[i, source.index(unit)] = COPY_WEIGHT
     return weights
 
 
@@ -109,19 +109,20 @@ def _shares(text: str, units: Sequence[Span], pieces: Sequence[str]) -> Weights:
 
 
 def _same_places(text: str, other: str) -> list[int]:
-    """For each character of the other text its place in the text; where they differ, a place between its neighbours'."""
+    """For each character of the other text its place in the text; where they differ, the place after the last equal one."""
     if text == other:
         return list(range(len(other)))
-    known = np.array(
-        [
-            (b + i, a + i)
-            for a, b, n in SequenceMatcher(None, text, other, False).get_matching_blocks()
-            for i in range(n)
-        ]
-    )
-    if not len(known):
-        known = np.array([(0, 0), (max(len(other) - 1, 1), max(len(text) - 1, 0))])
-    places: list[int] = np.interp(np.arange(len(other)), known[:, 0], known[:, 1]).round().astype(int).tolist()
+    places, at = [], 0
+    for i, character in enumerate(other):
+        if not text.startswith(character, at):
+            found = text.find(other[i : i + RESYNC_CHARACTERS], at, at + RESYNC_WINDOW)
+            if found < 0:  # a character of its own; the next may follow one that it stands for
+                places.append(min(at, len(text) - 1))
+                at += text.startswith(other[i + 1 : i + 2] or " ", at + 1)
+                continue
+            at = found
+        places.append(at)
+        at += 1
     return places
 
 
@@ -131,8 +132,8 @@ def _balanced(weights: Weights) -> Weights:
     Attention looks at a noun for its article too; that the noun's own word needs it more leaves the article its own. The
     squares are scaled by turns (Sinkhorn and Knopp, 1967).
     """
-    scaled = (weights + SMALLEST) ** 2
-    for _ in range(TURNS):
+    scaled = (weights + SMOOTHING) ** 2
+    for _ in range(SINKHORN_ITERATIONS):
         scaled /= scaled.sum(0) * (scaled.shape[1] / max(len(scaled), 1))
         scaled /= scaled.sum(1, keepdims=True)
     return scaled
@@ -153,7 +154,7 @@ class _Node:
     starts_before: bool = False
     ends_after: bool = False
     children: list["_Node"] = field(default_factory=list)
-    markers: list[tuple[int, Marker]] = field(default_factory=list)  # by the number of the source unit behind each
+    markers: list[tuple[int, Marker]] = field(default_factory=list)  # by the number of the source unit after each
     gaps: list[tuple[int, Marker]] = field(default_factory=list)  # the same by target unit
     span: tuple[int, int] = (0, 0)
 
@@ -180,8 +181,8 @@ def _tree(passage: Passage, units: Sequence[tuple[int, int]]) -> _Node:
         nodes.append(node)
     for marker in passage.markers:
         node = root if marker.inside == NO_ELEMENT else nodes[marker.inside]
-        behind = int(np.searchsorted(starts, marker.position, "left"))
-        node.markers.append((min(max(behind, node.source[0]), node.source[1]), marker))
+        following = int(np.searchsorted(starts, marker.position, "left"))
+        node.markers.append((min(max(following, node.source[0]), node.source[1]), marker))
     return root
 
 
@@ -205,7 +206,10 @@ def _place(node: _Node, start: int, end: int, weights: Weights) -> None:
         span = _best_span(child, shares[id(child)], free, start, end)
         free[slice(*span)] = False
         _place(child, *span, weights)
-    node.gaps = [(_gap(node, position, marker, weights), marker) for position, marker in node.markers]
+    allowed = np.ones(end - start + 1, bool)
+    for child in node.children:
+        allowed[child.span[0] - start + 1 : child.span[1] - start] = False
+    node.gaps = [(_gap(node, position, marker, weights, allowed), marker) for position, marker in node.markers]
     node.children.sort(key=lambda child: child.span)
 
 
@@ -234,10 +238,11 @@ def _best_span(node: _Node, shares: Weights, free: NDArray[np.bool_], start: int
     return start + best_span[0], start + best_span[1]
 
 
-def _gap(node: _Node, position: int, marker: Marker, weights: Weights) -> int:
-    """The place of a marker among a node's target units, by what the units of the source before and behind it became.
+def _gap(node: _Node, position: int, marker: Marker, weights: Weights, allowed: NDArray[np.bool_]) -> int:
+    """The place of a marker among a node's target units, by what the units of the source before and after it became.
 
-    position: number of the source unit behind it
+    position: number of the source unit after it
+    allowed: whether each gap is outside the elements in the node
     """
     start, end = node.span
     first, last = node.source
@@ -245,14 +250,12 @@ def _gap(node: _Node, position: int, marker: Marker, weights: Weights) -> int:
         return start if position == first else end
     units = np.arange(first, last)
     distance = np.where(units < position, position - 1 - units, units - position)
-    strength = NEAR**distance
+    strength = DISTANCE_DECAY**distance
     if marker.before != marker.after:  # it belongs to the unit that it touches
-        strength[units == (position - 1 if marker.after else position)] *= TOUCHING
-    says = np.where(units < position, strength, -strength)  # whether the marker is behind the unit
-    sums = np.cumsum(np.append(0, weights[start:end, first:last] @ says))
-    inner = [range(child.span[0] - start + 1, child.span[1] - start) for child in node.children]
-    gaps = [gap for gap in range(len(sums)) if not any(gap in places for places in inner)]
-    return start + max(gaps, key=lambda gap: float(sums[gap]))
+        strength[units == (position - 1 if marker.after else position)] *= TOUCHING_FACTOR
+    votes = np.where(units < position, strength, -strength)  # for a place after the unit, or before it
+    sums = np.cumsum(np.append(0, weights[start:end, first:last] @ votes))
+    return start + int(np.argmax(np.where(allowed, sums, -np.inf)))
 
 
 class _Writer:
@@ -284,7 +287,7 @@ class _Writer:
         return self._units[unit][0] if unit < len(self._units) else len(self._text)
 
     def _end(self, gap: int) -> int:
-        """The place behind the unit before a gap."""
+        """The end of the unit before a gap."""
         return self._units[gap - 1][1] if gap else 0
 
     def _write_until(self, place: int) -> None:

@@ -16,18 +16,19 @@ import numpy as np
 
 from nmt.log import Bar
 from nmt.signals import StopCheck
+from nmt.text.languages import base_language
 from nmt.text.markup import PLACEHOLDER, MarkupName, Passage, escaped, parse, placeholders
 from nmt.text.pipeline import Pipeline
 from nmt.text.sentences import MAX_CHARACTERS, Span, clauses, sentences
 from nmt.translate.engine import SearchEngine
 from nmt.translate.faults import faults
 from nmt.translate.glossary import Glossary
-from nmt.translate.line_warnings import BROKEN, REPAIRED
+from nmt.translate.line_warnings import BROKEN, CUT, REPAIRED
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.projection import Weights, projected, unit_weights
 from nmt.translate.requests import Request
 from nmt.translate.results import Candidate, Translation
-from nmt.translate.translator import Translator
+from nmt.translate.translator import Translator, check_lines
 
 MAX_TEXT_CHARACTERS: Final = 1 << 20  # of a line that is translated in sentences
 UNSPACED: Final = frozenset(("zh", "ja", "th", "lo", "km", "my", "yue"))  # languages without a space between sentences
@@ -55,10 +56,10 @@ class TextSettings:
 
 
 class Round(NamedTuple):
-    """What is to be translated next. again: by the search for what came out broken"""
+    """What is to be translated next. is_repair: by the search for what came out broken"""
 
     requests: list[Request]
-    again: bool = False
+    is_repair: bool = False
 
 
 Steps = Generator[Round, list[Translation], Translation]
@@ -68,6 +69,9 @@ def text_steps(request: Request, settings: TextSettings, pipeline: Pipeline) -> 
     """Translate a text: yields rounds, is sent their translations, and returns that of the text."""
     if request.error:
         return Translation(error=request.error)
+    is_cut = (settings.split or settings.markup != "none") and len(request.text) > MAX_TEXT_CHARACTERS
+    if is_cut:
+        request = msgspec.structs.replace(request, text=request.text[:MAX_TEXT_CHARACTERS])
     is_constrained = bool(request.prefix or request.phrases)
     layout: list[str | Passage] = []
     for part in parse(request.text, settings.markup):
@@ -77,11 +81,11 @@ def text_steps(request: Request, settings: TextSettings, pipeline: Pipeline) -> 
     passages = [part for part in layout if isinstance(part, Passage)]
     if is_constrained and len(passages) > 1:
         return Translation(error="a prefix or phrases need a text of one block (divide it at its tags)")
-    work = _Work(request, settings, pipeline)
+    work = _TextJob(request, settings, pipeline)
     translations = iter((yield from work.translated(passages)))
-    if layout == passages and len(passages) == 1:
-        return next(translations)
-    return _joined([part if isinstance(part, str) else next(translations) for part in layout])
+    parts = [part if isinstance(part, str) else next(translations) for part in layout]
+    whole = parts[0] if len(parts) == 1 and isinstance(parts[0], Translation) else _joined(parts)
+    return _warned(whole, CUT, f"cut to {MAX_TEXT_CHARACTERS:,} characters") if is_cut else whole
 
 
 def advance(
@@ -100,14 +104,20 @@ def advance(
         return done
 
 
+def next_rounds(waiting: dict[int, Round]) -> tuple[bool, dict[int, Round]]:
+    """Take the rounds of texts that can be translated together: whether by the search for repairs, and each by its text."""
+    is_repair = all(step.is_repair for step in waiting.values())
+    numbers = [number for number, step in waiting.items() if step.is_repair == is_repair]
+    return is_repair, {number: waiting.pop(number) for number in numbers}
+
+
 def together(texts: Sequence[Steps]) -> Generator[Round, list[Translation], list[Translation]]:
     """The translations of several texts, whose rounds are joined."""
     waiting: dict[int, Round] = {}
     results = [advance(text, None, waiting, number) for number, text in enumerate(texts)]
     while waiting:
-        again = all(step.again for step in waiting.values())
-        now = {number: waiting.pop(number) for number, step in list(waiting.items()) if step.again == again}
-        answers = iter((yield Round([request for step in now.values() for request in step.requests], again)))
+        is_repair, now = next_rounds(waiting)
+        answers = iter((yield Round([request for step in now.values() for request in step.requests], is_repair)))
         for number, step in now.items():
             results[number] = advance(texts[number], [next(answers) for _ in step.requests], waiting, number)
     return [result or Translation() for result in results]
@@ -116,7 +126,7 @@ def together(texts: Sequence[Steps]) -> Generator[Round, list[Translation], list
 class TextTranslator(Translator):
     """A Translator of any texts.
 
-    open_again: opens the translator of what came out broken, when it is first needed
+    open_repair: opens the translator of what came out broken, when it is first needed
     """
 
     def __init__(
@@ -125,10 +135,10 @@ class TextTranslator(Translator):
         engine: SearchEngine,
         options: TranslatorOptions,
         settings: TextSettings,
-        open_again: Callable[[], Translator],
+        open_repair: Callable[[], Translator],
     ) -> None:
         super().__init__(pipeline, engine, options)
-        self.settings, self._open_again = settings, open_again
+        self.settings, self._open_repair = settings, open_repair
         if settings.split or settings.needs_attention:
             self.max_characters = MAX_TEXT_CHARACTERS
 
@@ -136,16 +146,17 @@ class TextTranslator(Translator):
         self, requests: Sequence[Request | str], check: StopCheck = lambda: None, bar: Bar | None = None
     ) -> list[Translation]:
         """See Translator."""
+        check_lines("requests", requests, (str, Request))
         texts = [Request(request) if isinstance(request, str) else request for request in requests]
         rounds = together([text_steps(request, self.settings, self.pipeline) for request in texts])
         answer: list[Translation] | None = None
         try:
             while True:
-                wanted, again = next(rounds) if answer is None else rounds.send(answer)
+                wanted, is_repair = next(rounds) if answer is None else rounds.send(answer)
                 hidden = Bar("translating")  # which counts texts, not their passages
                 answer = (
-                    self._open_again().translate(wanted, check, hidden)
-                    if again
+                    self._open_repair().translate(wanted, check, hidden)
+                    if is_repair
                     else super().translate(wanted, check, hidden)
                 )
         except StopIteration as stop:
@@ -155,17 +166,17 @@ class TextTranslator(Translator):
             return results
 
 
-class _Found(NamedTuple):
+class _PassageTranslation(NamedTuple):
     """A passage, perhaps without its placeholders, and its plain translation."""
 
     passage: Passage
     translation: Translation
 
 
-Search = Generator[Round, list[Translation], list[_Found]]
+Search = Generator[Round, list[Translation], list[_PassageTranslation]]
 
 
-class _Work:
+class _TextJob:
     """The translation of the passages of a text."""
 
     def __init__(self, request: Request, settings: TextSettings, pipeline: Pipeline) -> None:
@@ -179,35 +190,45 @@ class _Work:
         if not self.settings.repair:
             return written
         broken = {i: signs for i, row in enumerate(found) if (signs := self._faults(row))}
-        layouts = {i: _halves(passages[i], self.pipeline) for i in broken}
+        is_constrained = self.request.prefix or self.request.phrases
+        layouts = {i: [passages[i]] if is_constrained else _halves(passages[i], self.pipeline) for i in broken}
         parts = [part for layout in layouts.values() for part in layout if isinstance(part, Passage)]
-        others = iter((yield from self._search(parts, again=True)) if parts else ())
+        others = iter((yield from self._search(parts, is_repair=True)) if parts else ())
         for i, signs in broken.items():
             own = [part if isinstance(part, str) else next(others) for part in layouts[i]]
             plain = _joined([part if isinstance(part, str) else part.translation for part in own])
             message = "; ".join(signs.values())
-            if not plain.error and len(self._faults(_Found(passages[i], plain))) < len(signs):
+            left = self._faults(_PassageTranslation(passages[i], plain))
+            for part in own:  # a joined translation has no attention
+                left |= {} if isinstance(part, str) else self._faults(part)
+            if not plain.error and len(left) < len(signs):
                 better = _joined([part if isinstance(part, str) else self._written(part) for part in own])
                 written[i] = _warned(better, REPAIRED, f"translated again, since of the first translation {message}")
             else:
                 written[i] = _warned(written[i], BROKEN, f"its translation looks broken: {message}")
         return written
 
-    def _search(self, passages: Sequence[Passage], again: bool = False) -> Search:
+    def _search(self, passages: Sequence[Passage], is_repair: bool = False) -> Search:
         """The plain translation of each passage; where a placeholder got lost, of the passage without it."""
         texts = [passage for passage in passages if self._has_words(passage)]
-        answers = iter((yield Round(list(map(self._request, texts)), again)) if texts else ())
+        answers = iter((yield Round(list(map(self._request, texts)), is_repair)) if texts else ())
         found = [
-            _Found(passage, next(answers) if self._has_words(passage) else _untranslated(passage))
+            _PassageTranslation(passage, next(answers) if self._has_words(passage) else _untranslated(passage))
             for passage in passages
         ]
         if self.settings.markup == "none":
             return found
-        lost = [i for i, (passage, answer) in enumerate(found) if answer.candidates and _loses(passage, answer.text)]
-        if lost:
-            others = yield from self._search([passages[i].without_placeholders() for i in lost], again)
-            for i, other in zip(lost, others, strict=True):
-                found[i] = other
+        hidden = {
+            i: passage.without_placeholders()
+            for i, (passage, answer) in enumerate(found)
+            if answer.candidates and _loses(passage, answer.text)
+        }
+        texts = [passage for passage in hidden.values() if self._has_words(passage)]
+        answers = iter((yield Round(list(map(self._request, texts)), is_repair)) if texts else ())
+        for i, passage in hidden.items():
+            found[i] = _PassageTranslation(
+                passage, next(answers) if self._has_words(passage) else _untranslated(passage)
+            )
         return found
 
     def _has_words(self, passage: Passage) -> bool:
@@ -218,7 +239,7 @@ class _Work:
         phrases = tuple(dict.fromkeys((*self.request.phrases, *terms)))
         return msgspec.structs.replace(self.request, text=passage.text, phrases=phrases, others={})
 
-    def _written(self, found: _Found) -> Translation:
+    def _written(self, found: _PassageTranslation) -> Translation:
         """A translation with the tags of its passage."""
         passage, translation = found
         if self.settings.markup == "none":
@@ -228,7 +249,7 @@ class _Work:
             text = escaped(candidate.text)
             if passage.is_marked:
                 text = projected(passage, candidate.text, self._unit_weights(passage, candidate))
-            candidates.append(replace(candidate, text=text))
+            candidates.append(replace(candidate, text=text, weights=[]))
         return replace(translation, candidates=candidates)
 
     def _unit_weights(self, passage: Passage, candidate: Candidate) -> Weights:
@@ -241,7 +262,7 @@ class _Work:
         weights = np.array(candidate.weights).reshape(len(target_pieces), -1)
         return unit_weights(passage, candidate.text, source_pieces[: weights.shape[1]], target_pieces, weights)
 
-    def _faults(self, found: _Found) -> dict[str, str]:
+    def _faults(self, found: _PassageTranslation) -> dict[str, str]:
         """The signs that a translation is broken."""
         if not found.translation.candidates:
             return {}
@@ -261,7 +282,7 @@ def _pieces(passage: Passage, markup: MarkupName, pipeline: Pipeline) -> list[st
 def _between(passage: Passage, spans: Sequence[Span], language: str) -> list[str | Passage]:
     """The parts of a passage, with the white space around them. language: of the translation, which may need none between"""
     gaps = [passage.text[end:start] for (_, end), (start, _) in pairwise(spans)]
-    usual = "" if language.partition("-")[0] in UNSPACED else " "
+    usual = "" if base_language(language) in UNSPACED else " "
     between = [passage.text[: spans[0][0]], *(usual if gap in ("", " ") else gap for gap in gaps)]
     layout: list[str | Passage] = []
     for gap, part in zip(between, passage.parts(spans), strict=True):
@@ -278,8 +299,9 @@ def _halves(passage: Passage, pipeline: Pipeline) -> list[str | Passage]:
 
 
 def _loses(passage: Passage, translation: str) -> bool:
-    """Whether a translation lacks a placeholder of its source, or has one more."""
-    return placeholders(passage.text) != placeholders(translation)
+    """Whether a translation lacks a placeholder of its source, or has one of them too often."""
+    wanted = placeholders(passage.text)
+    return bool(wanted) and wanted != placeholders(translation)
 
 
 def _untranslated(passage: Passage) -> Translation:

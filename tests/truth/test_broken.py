@@ -50,7 +50,9 @@ def glossary(tmp_path, text: str) -> Glossary:
 def test_terms_are_found_as_whole_words_the_longest_first(tmp_path):
     terms = glossary(tmp_path, "bank\tUfer\nriver  bank\tFlussufer\nIT\tEDV\nAcme Corp.\t\n\nc++\tC++\n")
     assert terms.phrases("The Bank and the river bank, by it and IT.") == ("Ufer", "Flussufer", "EDV")
-    assert terms.phrases("banker, it, embank") == ()
+    assert terms.phrases("banker, it, embank, bank_") == ()
+    assert Glossary({"New York": "N", "york": "Y", "": "x"}).phrases("in new york or New York") == ("Y", "N")
+    assert len(Glossary({f"term {i}": "x" for i in range(50000)}).phrases("term 7 " * 10000)) == 1
     assert terms.phrases("Acme Corp. uses C++ and BANK and bank") == ("Acme Corp.", "C++", "Ufer")
     assert terms.phrases("") == Glossary({}).phrases("bank") == ()
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.text.markup import MAX_DEPTH, Passage, escaped, parse, placeholders
+from nmt.text.markup import MAX_NESTED_ELEMENTS, Passage, escaped, parse, placeholders
 from nmt.translate.projection import projected, source_units, unit_weights, units
 
 
@@ -81,6 +81,11 @@ def test_placeholders_can_be_hidden_from_the_model():
     )
 
 
+def test_a_hidden_placeholder_is_written_as_text_between_tags_is():
+    [passage] = parse("see https://x.org/?a=1&amp;b=2 or &amp;lt; now", "xml")
+    assert copied(passage.without_placeholders()) == "see https://x.org/?a=1&amp;b=2 or &amp;lt; now"
+
+
 def test_hostile_tags_are_read_in_bounded_time_and_depth():
     for text in ("<a " * 20000, "<a b='" * 20000, "<!--" * 20000, "<code>" * 20000, "{" * 50000, "%(" * 50000):
         for markup in ("html", "xml"):
@@ -88,9 +93,12 @@ def test_hostile_tags_are_read_in_bounded_time_and_depth():
                 text[:2]
             )
         assert placeholders(text) == []
+    for text in ("<" + "a" * 50000, "%" + "0" * 50000, "a" * 50000 + "@", "&" * 50000, "<a/>" * 20000 + "x"):
+        assert parse(text, "html") and len(placeholders(text)) < 2
+    assert texts("Hi &#" + "9" * 5000 + "; &#65; &eacute", "html") == ["Hi &#" + "9" * 5000 + "; A é"]
     deep = "<a>" * 3000 + "x" + "</b>" * 3000 + "</a>" * 3000
     [passage] = parse(deep, "xml")
-    assert passage.text == "x" and len(passage.elements) == MAX_DEPTH and copied(passage).count("<") == 9000
+    assert passage.text == "x" and len(passage.elements) == MAX_NESTED_ELEMENTS and copied(passage).count("<") == 9000
 
 
 def weights(pairs: dict[int, list[int]], shape: tuple[int, int]) -> np.ndarray:

@@ -63,6 +63,14 @@ def test_clauses_have_a_length_at_least():
     text = "He came, saw, and then he went away again; nobody knew why, he said."
     parts = [text[start:end] for start, end in clauses(text, 0, len(text), 15)]
     assert " ".join(parts) == text and len(parts) == 2 and min(map(len, parts)) >= 15
+    text = "the train of 12:30 to the town,which is far away, leaves the station at 13:45 and has 1,200 seats"
+    assert [text[start:end] for start, end in clauses(text, 0, len(text), 15)] == text.replace(
+        "away, ", "away,|"
+    ).split("|")
+
+
+def test_openings_in_a_row_are_read_in_linear_time():
+    assert len(split("( " * 50000, "en")) == 100 and len(split('." ' * 50000, "en")) > 1
 
 
 @given(st.text("aB3.?!…。 \n\"')(,;“”", max_size=60), st.sampled_from(["en", "de", "zh", "xx"]))

@@ -145,6 +145,15 @@ def test_the_text_stays_and_so_do_unknown_words_and_bytes(name, request):
         assert rows != prepared
 
 
+def test_the_greatest_draw_takes_a_piece_of_its_own_end(unigram, monkeypatch):
+    """Added to a large place it rounds up to the next one."""
+    monkeypatch.setattr(
+        subword_sampling._Draws, "__call__", lambda self, word, *places: np.full(len(word), 1 - 2.0**-53)
+    )
+    texts = lines(200)
+    assert [unigram.decode(row) for row in cut(unigram, texts, 0.3)] == texts
+
+
 def test_all_merges_make_the_prepared_tokens_and_none_makes_characters(bpe, codes):
     for vocabulary, texts in ((bpe, lines()), (codes, ["abc xabc abc"])):
         assert cut(vocabulary, texts, 1e-12) == [row.tolist() for row in vocabulary.encode_batch(texts).rows()]

@@ -593,3 +593,35 @@ def test_a_model_translates_a_document(model, tmp_path, call):
     assert (second.source, second.target, second.isfuzzy()) == ("kit", "KIT", False)
     assert '"lines": 1' in stats.read_text()
     assert call("translate", *flags, "--format=po", source).out == output.read_text()
+
+
+def test_ranks_translate_a_document_alike(model, tmp_path, call):
+    source = tmp_path / "a.po"
+    words = ["Ban <b>des</b> &amp; kit. Lora {x}!", "Kit", "Ban %d"]
+    source.write_text("".join(f'msgid "{i} {word}"\nmsgstr ""\n\n' for i in range(3) for word in words))
+    files = [tmp_path / "alone.po", tmp_path / "shared.po"]
+    for file, flags in zip(files, ([], ["--devices=2", "--device=cpu"]), strict=True):
+        arguments = ["--engine=own", "--format=po", source, "--output", file, *flags]
+        assert call("translate", "--model", model, *arguments).code == 0
+    alone, shared = (file.read_text() for file in files)
+    assert alone == shared and alone.count("<b>") == 6 and alone.count("&amp;") == 6 and "fuzzy" in alone
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--format=po", "--replace-unk"], "--replace-unk: are of lines of text"),
+        (["--format=po", "--markup=html"], "--markup: are of lines of text"),
+        (["--retranslate"], "--retranslate: is of documents"),
+    ],
+)
+def test_options_that_no_document_has_are_refused(flags, message, model, tmp_path, call):
+    (tmp_path / "a.po").write_text('msgid "ban"\nmsgstr ""\n')
+    result = call("translate", "--model", model, tmp_path / "a.po", *flags)
+    assert result.code == 2 and message in result.err
+
+
+def test_a_document_whose_output_cannot_be_written_is_not_translated(model, tmp_path, call):
+    (tmp_path / "a.po").write_text('msgid "ban"\nmsgstr ""\n')
+    result = call("translate", "--model", "none", "--format=po", tmp_path / "a.po", "--output", tmp_path / "b" / "c.po")
+    assert result.code != 0 and "b" in result.err and "none" not in result.err

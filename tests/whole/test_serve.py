@@ -256,6 +256,7 @@ def test_the_page_is_whole_and_fetches_nothing_from_elsewhere(server):
         ("POST", "/translate", {"q": "a", "target": "en"}, 400, "missing source"),
         ("POST", "/translate", {"q": "a", "source": "en", "target": "xx"}, 400, "direction en-xx"),
         ("POST", "/translate", {"q": "a", "source": "en", "target": "en", "format": "sgml"}, 400, "one of text, html"),
+        ("POST", "/translate", {"q": "a", "source": "en", "target": "en", "format": []}, 400, "one of text, html"),
         ("POST", "/translate", {"q": "a", "source": "en", "target": "en", "alternatives": "x"}, 400, "from 0"),
         ("POST", "/translate", b"q=%ff&source=en&target=en", 400, "not a form"),
         ("POST", "/v2/translate", {"text": [5], "target_lang": "EN"}, 400, "'text' not supported"),

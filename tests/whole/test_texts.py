@@ -8,6 +8,7 @@ import pytest
 
 from nmt import registry
 from nmt.cli.main import run
+from nmt.errors import UserError
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.requests import Request
 from nmt.translate.results import Candidate, Translation
@@ -127,8 +128,10 @@ def work(trained):
         seen = []
         wanted = next(rounds)
         while True:
-            seen.append((wanted.again, [request.text for request in wanted.requests]))
-            answers = [Translation([Candidate(search(r.text, wanted.again), [], -1.0, -1.0)]) for r in wanted.requests]
+            seen.append((wanted.is_repair, [request.text for request in wanted.requests]))
+            answers = [
+                Translation([Candidate(search(r.text, wanted.is_repair), [], -1.0, -1.0)]) for r in wanted.requests
+            ]
             try:
                 wanted = rounds.send(answers)
             except StopIteration as stop:
@@ -189,3 +192,56 @@ def test_the_searches_for_phrases_and_for_broken_translations_keep_the_options_o
     assert phrases.name == "constrained-beam" and phrases.options.beam_size == 6
     assert search_again(registry.choose("decoder", "greedy")).name == "beam"
     assert search_again(phrases).name == "constrained-beam"
+
+
+def test_a_placeholder_that_the_model_invents_stays(work):
+    translation, rounds = work("Pay 5 dollars.", TextSettings(markup="xml"), lambda text, again: "Zahle $USD.")
+    assert translation.text == "Zahle $USD." and len(rounds) == 1
+    translation, rounds = work("Pay {x} dollars.", TextSettings(markup="xml"), lambda text, again: "Zahle $USD.")
+    assert "{x}" in translation.text and len(rounds) == 2
+
+
+def test_a_constrained_text_is_repaired_as_a_whole(trained):
+    request = Request("first part is here, and the second is there for a while", "x", ("y",))
+    rounds = together([text_steps(request, TextSettings(repair=True), load(trained).pipeline)])
+    next(rounds)
+    again = rounds.send([Translation([Candidate("no", [], -1.0, -1.0)])])
+    assert again.is_repair and [(r.text, r.prefix, r.phrases) for r in again.requests] == [(request.text, "x", ("y",))]
+
+
+def test_a_repair_with_the_same_hole_is_none(trained):
+    weights = [[1.0] + [0.0] * 30] * 6
+    rounds = together([text_steps(Request(LONG), TextSettings(repair=True, markup="xml"), load(trained).pipeline)])
+    answer = [Translation([Candidate(LONG, [5] * 6, -1.0, -1.0, weights=weights)])]
+    wanted = next(rounds)
+    with pytest.raises(StopIteration) as stop:
+        while True:
+            wanted = rounds.send(answer * len(wanted.requests))
+    [translation] = stop.value.value
+    assert list(translation.warnings) == ["broken"] and "got no attention" in translation.warnings["broken"]
+
+
+def test_a_line_that_is_too_long_is_cut_and_named(work):
+    translation, _ = work("ban " * 300_000, TextSettings(split=True), lambda text, again: text)
+    assert translation.warnings == {"cut": "cut to 1,048,576 characters"}
+    assert len(translation.text.split()) == (1 << 20) // 4
+
+
+def test_characters_that_end_a_line_never_do(translate):
+    code, output, _ = translate("<p>ban&#10;des</p>&#x2028;\n1&#13;2\n", "--markup=html")
+    assert code == 0 and len(output.splitlines()) == 2 and output.splitlines()[1] == "1 2"
+
+
+def test_one_text_is_no_list_of_texts(trained):
+    with pytest.raises(UserError, match="requests is 1 text"):
+        load_texts(trained, "own").translate("Ban des.")
+
+
+def test_searches_that_have_no_repair_and_no_terms_are_refused(translate, trained, tmp_path):
+    (tmp_path / "terms").write_text("ban\tMUS\n")
+    code, _, errors = translate("ban\n", f"--glossary={tmp_path / 'terms'}", "--decoder=sampling")
+    assert code == 2 and "--glossary: needs --decoder beam" in errors
+    pytest.importorskip("ctranslate2")
+    assert run(["export", f"--model={trained}", "--format=ctranslate2", f"--output={tmp_path / 'ct'}", "--quiet"]) == 0
+    with pytest.raises(UserError, match="--repair: needs our own search"):
+        load(tmp_path / "ct", options=TranslatorOptions(repair=True))

@@ -9,6 +9,7 @@ from nmt.serve.models import known_languages
 from nmt.serve.problems import ProblemError
 from nmt.serve.protocols.names import language_name
 from nmt.serve.service import Service
+from nmt.text.languages import base_language
 from nmt.text.markup import MarkupName
 from nmt.translate.texts import TextSettings
 
@@ -83,4 +84,4 @@ def _code(language: object) -> str | None:
         return None
     if not isinstance(language, str):
         raise ProblemError(400, "Value for 'target_lang' not supported.")
-    return language.lower().partition("-")[0]
+    return base_language(language)

@@ -28,7 +28,7 @@ def routes(service: Service) -> list[Route]:
     async def translate(_: Call, fields: Fields) -> dict[str, Any]:
         texts, is_list = _texts(fields)
         source, target = (_text(fields, name) for name in ("source", "target"))
-        if (form := fields.get("format", "text")) not in FORMS:
+        if not isinstance(form := fields.get("format", "text"), str) or form not in FORMS:
             raise ProblemError(400, f"format is {form!r}; must be one of {', '.join(FORMS)}")
         detected = [service.detect(text) for text in texts] if source == "auto" else []
         model = service.models.find(None, detected[0][0] if detected else source, target)

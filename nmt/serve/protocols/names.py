@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from nmt.text.languages import base_language
+
 CODES_AND_NAMES: Final = """
     af=Afrikaans ar=Arabic bg=Bulgarian bn=Bengali ca=Catalan cs=Czech da=Danish de=German el=Greek en=English eo=Esperanto
     es=Spanish et=Estonian eu=Basque fa=Persian fi=Finnish fr=French ga=Irish gl=Galician he=Hebrew hi=Hindi hr=Croatian
@@ -15,4 +17,4 @@ NAMES: Final = dict(entry.split("=") for entry in CODES_AND_NAMES.split())
 
 def language_name(code: str) -> str:
     """The English name of a language; its code if it is not known."""
-    return NAMES.get(code.lower().partition("-")[0], code)
+    return NAMES.get(base_language(code), code)

@@ -1,0 +1,10 @@
+"""Codes of languages."""
+
+import re
+from functools import cache
+
+
+@cache
+def base_language(code: str) -> str:
+    """The language of a code with region or script: `pt` for `pt_BR` and `pt-BR`."""
+    return re.split("[-_]", code.lower())[0]
