@@ -39,6 +39,7 @@ def nmt(job: dict[str, Any]) -> Translate:
         threads=job["threads"],
     )
     translator = open_translator([job["model"]], settings, decoder)
+    translator.engine.without_scores()  # as for the text that the command prints
     return lambda lines: [translation.text for translation in translator.translate(lines)]
 
 

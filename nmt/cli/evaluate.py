@@ -213,6 +213,7 @@ def _translate(options: EvaluateOptions, parts: Parts, model: str, source: Syste
         engine=options.engine, batch_tokens=options.batch_tokens, device=options.device, replicas=1
     )
     translator = open_translator([model], settings, parts.by_kind["decoder"])
+    translator.engine.without_scores()
     language = translator.pipeline.target_lang
     if options.paper:
         check_language(options.target_lang or language)

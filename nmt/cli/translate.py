@@ -191,6 +191,8 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
         drawings = Drawings(options.attention, options.beam_graph, options.attention_lines)
     translator = _open(options, parts, world)
     show = _show(options, translator)
+    if not options.json and options.input_form != "json" and translator.engine.n_best == 1:
+        translator.engine.without_scores()
     show = drawings.beside(show, translator) if drawings else show
     engine = translator.engine
     device = f"{world.size} x {engine.device.partition(':')[0]}" if world.size > 1 else engine.device

@@ -120,6 +120,8 @@ class ServedModel:
             part = replace(part, options=replace(part.options, n_best=part.options.beam_size))
         began = time.monotonic()
         translator = open_translator([self.path], options, part)
+        if not details.scores:
+            translator.engine.without_scores()
         log.info(f"{self.name}: loaded in {time.monotonic() - began:.1f} s ({translator.engine.signature})")
         return Scheduler(translator, self.options.wait / 1000, self.options.max_waiting)
 

@@ -27,7 +27,11 @@ from nmt.translate.results import NOT_FINITE, Candidate, Failure, PairScore, Res
 MAP_FILE: Final = "vmap.txt"  # of an exported folder: target tokens by source token
 CTRANSLATE2_KIND: Final = "ctranslate2"  # of an exported folder, in its manifest
 POSITIONS: Final = 2048  # of an exported model, on either side, at least; CTranslate2 stops at their end
-BATCH_TOKENS: Final = 1024  # of the source, padding counted
+# Source tokens of a batch, padding counted; each is the fastest of those tried (docs/measurements.md). With a map fewer source
+# tokens have fewer target tokens to choose among.
+BATCH_TOKENS: Final = 1024
+INT8_BATCH_TOKENS: Final = 512
+MAP_BATCH_TOKENS: Final = 256
 MAX_PENALTY_EXPONENT: Final = 0.6  # with more, hypotheses that end later won now and then (docs/measurements.md)
 PATIENCE: Final = 2.0  # times a full beam; with 1, 5 of 1,000 translations of Multi30k were others, with 1.5 none
 TYPICAL_LENGTH: Final = 25  # tokens
@@ -154,11 +158,14 @@ class CTranslate2Engine(SearchEngine):
         computation = "int8" if options.precision == "int8" else "default"
         workers = self.replicas, max(1, threads // self.replicas)
         self._model = CTranslate2Model(folder, pipeline, computation, *workers)
-        self.batch_tokens = BATCH_TOKENS if options.batch_tokens == "auto" else options.batch_tokens
         self.n_best, self.takes_phrases = 1, takes_phrases
         version = import_ctranslate2().__version__
         self.signature = f"{search_signature(part.name, part.options)}|engine:ctranslate2-{version}"
         self._settings = search_settings(part.options) | {"use_vmap": (folder / MAP_FILE).exists()}
+        usual = INT8_BATCH_TOKENS if computation == "int8" else BATCH_TOKENS
+        if self._settings["use_vmap"] and self._settings["beam_size"] > 1:
+            usual = MAP_BATCH_TOKENS
+        self.batch_tokens = usual if options.batch_tokens == "auto" else options.batch_tokens
         self._result_options = ResultOptions(options)
         self._own = cache(own) if own else None
 
@@ -177,6 +184,9 @@ class CTranslate2Engine(SearchEngine):
             found = iter(outcomes)
             merged = [None if _is_constrained(line) else next(found) for line in lines]
             yield BatchOutcome(self._completed(lines, merged, check), warning)
+
+    def without_scores(self) -> None:
+        self._settings["return_scores"] = self._settings["beam_size"] > 1
 
     def score(self, sources: Sequence[str], targets: Sequence[str], check: StopCheck) -> list[PairScore | Failure]:
         if self._own is None:
@@ -206,7 +216,7 @@ class CTranslate2Engine(SearchEngine):
             own = lines[part]
             begun = results if len(own) == len(lines) else self._submit(own)
             found = [self._hypotheses(result.result()) for result in begun]
-            if self.search_options.min_length:
+            if self.search_options.min_length and self._settings["return_scores"]:
                 self._replace_empty(own, found)
             return [self._candidates(*row) for row in zip(own, found, strict=True)]
 
@@ -231,20 +241,25 @@ class CTranslate2Engine(SearchEngine):
 
     def _candidates(self, line: EncodedLine, hypotheses: Sequence[Hypothesis]) -> list[Candidate] | Failure | None:
         """The best hypothesis by our score; None where one is none that our search would have."""
-        if not self._settings["use_vmap"] and self._settings["beam_size"] == 1:
+        if self._settings["beam_size"] == 1:
             hypotheses = [self._ended(line, hypothesis) for hypothesis in hypotheses]
         if self._own is not None and not all(self._is_allowed(line, hypothesis.tokens) for hypothesis in hypotheses):
             return None
         best = max(hypotheses, key=lambda hypothesis: hypothesis.score)
-        if not math.isfinite(best.score):
+        if self._settings["return_scores"] and not math.isfinite(best.score):
             return NOT_FINITE
         return [self._result_options.candidate(self.pipeline, line.text, line.source, best, None)]
 
     def _ended(self, line: EncodedLine, hypothesis: Hypothesis) -> Hypothesis:
-        """The only hypothesis of a line as our search ends it: at the greatest length, with the probability of the end there."""
+        """The only hypothesis of a line as our search ends it: at the greatest length, with the probability of the end there.
+
+        That is the probability without a map of the vocabulary.
+        """
         tokens = hypothesis.tokens[: self._limit(line)]
         if len(tokens) == len(hypothesis.tokens) or PAD in tokens or BOS in tokens:
             return hypothesis
+        if not self._settings["return_scores"]:
+            return Hypothesis(tokens, math.nan, math.nan)
         [log_probs] = self._model.log_probs([line.source.tolist()], [tokens])
         return self._scored(tokens, math.fsum(log_probs))
 
@@ -258,6 +273,8 @@ class CTranslate2Engine(SearchEngine):
 
         more_nats: added to each log-probability
         """
+        if not self._settings["return_scores"]:
+            return [Hypothesis(self._model.tokens(pieces), math.nan, math.nan) for pieces in result.hypotheses]
         hypotheses = []
         for pieces, score in zip(result.hypotheses, result.scores, strict=True):
             log_prob = score * (len(pieces) + 1) ** self._settings["length_penalty"] + more_nats

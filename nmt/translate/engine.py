@@ -67,6 +67,9 @@ class SearchEngine(ABC):
     def search(self, batches: Sequence[list[EncodedLine]], check: StopCheck) -> Iterator[BatchOutcome]:
         """The outcome of each batch, in their order. check: called while waiting; may raise to stop"""
 
+    def without_scores(self) -> None:  # noqa: B027
+        """Called when nobody reads log-probabilities, which a greedy search can then leave out; by default they are computed."""
+
     @abstractmethod
     def score(self, sources: Sequence[str], targets: Sequence[str], check: StopCheck) -> list[PairScore | Failure]:
         """Log-probabilities of given translations, a result for each pair of lines."""
