@@ -176,12 +176,13 @@ def abuse(options: argparse.Namespace, lines: Sequence[str]) -> None:
             writers.append(writer)
         return writers
 
-    async def huge(port: int) -> str:
+    async def huge(port: int, in_chunks: bool) -> str:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        length = b"Transfer-Encoding: chunked" if in_chunks else b"Content-Length: %d" % HUGE_BODY_BYTES
+        writer.write(b"POST /v1/translate HTTP/1.1\r\nHost: x\r\n" + length + b"\r\n\r\n")
         try:
             for _ in range(HUGE_BODY_BYTES // len(CHUNK)):
-                writer.write(b"%x\r\n" % len(CHUNK) + CHUNK + b"\r\n")
+                writer.write(b"%x\r\n" % len(CHUNK) + CHUNK + b"\r\n" if in_chunks else CHUNK)
                 await writer.drain()
         except OSError:
             pass
@@ -194,7 +195,9 @@ def abuse(options: argparse.Namespace, lines: Sequence[str]) -> None:
         texts = [[lines[(i + j) % len(lines)] for j in range(options.requests)] for i in range(8)]
         before = await run_clients(port, texts, {})
         writers = await slow(port)
-        after, *answers = await asyncio.gather(run_clients(port, texts, {}), *(huge(port) for _ in range(4)))
+        after, *answers = await asyncio.gather(
+            run_clients(port, texts, {}), *(huge(port, i % 2 == 0) for i in range(4))
+        )
         for writer in writers:
             writer.close()
         return before, after, answers
@@ -204,7 +207,7 @@ def abuse(options: argparse.Namespace, lines: Sequence[str]) -> None:
         before, after, answers = asyncio.run(work(port))
         rates = [len(load.latencies) / load.seconds for load in (before, after)]
         print(f"8 clients alone: {rates[0]:,.0f} requests/s, {memory:.0f} MiB")
-        beside = f"{SLOW_CONNECTIONS} slow connections and 4 bodies of 1 GiB"
+        beside = f"{SLOW_CONNECTIONS} slow connections and 4 bodies of 1 GiB, two in chunks"
         print(f"beside {beside}: {rates[1]:,.0f} requests/s, {resident(process):.0f} MiB")
         print("answers to the bodies:", sorted(answers))
 
