@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-layers bench-serve faults fuzz soak docs recording format clean
+.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-layers bench-serve bench-markup faults fuzz soak docs recording format clean
 
 setup: $(VENV)/ready
 
@@ -52,6 +52,10 @@ bench-translate: setup
 # make bench-serve MODEL=model SOURCE=test.en [FLAGS="--clients 1 8 64"]
 bench-serve: setup
 	$(BIN)/python benchmarks/serve.py --model $(MODEL) --source $(SOURCE) $(FLAGS)
+
+# make bench-markup MODEL=model SOURCE=test.en [FLAGS="--lines 500 --gold pairs.tsv"]
+bench-markup: setup
+	$(BIN)/python benchmarks/markup.py --model $(MODEL) --source $(SOURCE) $(FLAGS)
 
 # make bench-alignment [MODEL="runs/toy/model runs/other/model"] [FLAGS="--source test.en --target test.de --gold test.align"]
 bench-alignment: $(if $(MODEL),setup,demo)
