@@ -97,10 +97,16 @@ def _pairs_of_part(size: int, seed: int, epoch: int, part: int) -> Indices:
     positions = np.arange(part * PART_PAIRS, min((part + 1) * PART_PAIRS, size))
     if size <= PART_PAIRS:
         return positions
-    keys = np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, 1, 0])).integers(
-        1 << 63, size=FEISTEL_ROUNDS, dtype=np.uint64
-    )
-    return permuted(positions, size, keys)
+    return permuted(positions, size, hash_keys(seed, epoch, 1, 0, FEISTEL_ROUNDS))
+
+
+def hash_keys(seed: int, epoch: int, purpose: int, side: int, count: int) -> NDArray[np.uint64]:
+    """(count,) keys for `mixed`, a pure function of the other arguments.
+
+    purpose: 1 permutes an epoch, 2 drops words, 3 samples subwords
+    """
+    random = np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, purpose, side]))
+    return random.integers(1 << 63, size=count, dtype=np.uint64)
 
 
 def permuted(positions: Indices, size: int, keys: NDArray[np.uint64]) -> Indices:

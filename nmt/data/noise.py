@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt.batch import Batch
-from nmt.data.batching import Indices, mixed
+from nmt.data.batching import Indices, hash_keys, mixed
 from nmt.symbols import BOS, EOS, PAD, UNK
 
 POSITION_BITS: Final = 20
@@ -47,9 +47,7 @@ class WordDropout:
 
 def _uniform(pairs: Indices, length: int, seed: int, epoch: int, side: int) -> NDArray[np.float64]:
     """(B, length) numbers from [0, 1), by a hash of the arguments and the position."""
-    keys = np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, 2, side])).integers(
-        1 << 63, size=2, dtype=np.uint64
-    )
+    keys = hash_keys(seed, epoch, 2, side, 2)
     places = (pairs.astype(np.uint64)[:, None] << np.uint64(POSITION_BITS)) | np.arange(length, dtype=np.uint64)
     draws: NDArray[np.float64] = mixed(mixed(places, keys[0]), keys[1]) / 2.0**64
     return draws

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.data.batching import Indices, mixed
+from nmt.data.batching import Indices, hash_keys, mixed
 from nmt.data.row_files import Rows, StoredColumn
 from nmt.data.shards import Corpus
 from nmt.errors import UserError
@@ -248,9 +248,7 @@ class _Draws:
 
 def _keys(pairs: Indices, seed: int, epoch: int, side: int) -> NDArray[np.uint64]:
     """(N,) a key of each sentence."""
-    keys = np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, 3, side])).integers(
-        1 << 63, size=2, dtype=np.uint64
-    )
+    keys = hash_keys(seed, epoch, 3, side, 2)
     return mixed(mixed(pairs.astype(np.uint64), keys[0]), keys[1])
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Any, Final, NamedTuple
 
 from nmt.errors import quoted
-from nmt.text.markup import PLACEHOLDER, escaped
+from nmt.text.markup import PLACEHOLDER, escaped, has_letters
 
 MARKER: Final = re.compile(r'<g id="\d+">|</g>|<x id="\d+"/>')
 CLOSING: Final = "</g>"
@@ -157,7 +157,7 @@ class PeeledLine(NamedTuple):
 
 def has_words(text: str) -> bool:
     """Whether there is anything to translate besides markers, placeholders, digits and punctuation."""
-    return any(character.isalpha() for character in PLACEHOLDER.sub("", MARKER.sub("", text)))
+    return has_letters(MARKER.sub("", text))
 
 
 def peel(line: str) -> PeeledLine:

@@ -13,7 +13,7 @@ from nmt.serve.models import Details, Models, ServedModel, in_thread
 from nmt.serve.options import ServeOptions
 from nmt.serve.problems import ProblemError
 from nmt.serve.scheduler import NumberedTranslation
-from nmt.text.corpus import clean, is_invisible
+from nmt.text.corpus import visible_line
 from nmt.text.languages import base_language
 from nmt.translate.requests import Request
 from nmt.translate.results import Translation
@@ -188,4 +188,4 @@ class Service:
 
 def _request(line: str) -> Request:
     """A line as the search takes it."""
-    return Request("" if is_invisible(line) else clean(line))
+    return Request(visible_line(line))

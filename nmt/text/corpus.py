@@ -46,6 +46,11 @@ def clean(text: str) -> str:
     return NOT_TEXT.sub(" ", text)
 
 
+def visible_line(text: str) -> str:
+    """One line, as `clean` makes it; empty if it shows nothing."""
+    return "" if is_invisible(text) else clean(text)
+
+
 class Line(NamedTuple):
     """A line of a file.
 

@@ -179,12 +179,17 @@ def _trimmed(passage: Passage) -> list[str | Passage]:
 
 def escaped(text: str) -> str:
     """Text as it is written between tags."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return html.escape(text, quote=False)
 
 
 def placeholders(text: str) -> list[str]:
     """The placeholders of a text, sorted."""
     return sorted(found[0] for found in PLACEHOLDER.finditer(text))
+
+
+def has_letters(text: str) -> bool:
+    """Whether there is anything to translate besides placeholders, digits and punctuation."""
+    return any(map(str.isalpha, PLACEHOLDER.sub("", text)))
 
 
 class _Piece(NamedTuple):
@@ -269,14 +274,34 @@ def _kind(found: re.Match[str], markup: MarkupName) -> str:
     return "marker" if is_single else "open"
 
 
+class _Text(NamedTuple):
+    """raw: as it is written; plain: as a reader reads it, with characters in place of entities"""
+
+    raw: str
+    plain: str
+
+
 @dataclass
 class _Node:
-    """An element, while it is being read. close: "" while its end is missing; children: text, nodes, and markers' raw text"""
+    """An element, while it is being read.
+
+    close: "" while its end is missing
+    children: texts, elements, and markers as they are written
+    has_words: whether anything in it is to be translated
+    """
 
     open: str
     name: str
     close: str = ""
-    children: list["_Piece | _Node"] = field(default_factory=list)
+    children: list["_Text | _Node | str"] = field(default_factory=list)
+    has_words: bool = False
+
+    def add(self, child: "_Text | _Node | str") -> None:
+        self.children.append(child)
+        if isinstance(child, _Text):
+            self.has_words |= bool(child.plain.strip())
+        elif isinstance(child, _Node):
+            self.has_words |= child.has_words
 
 
 class _Block:
@@ -290,23 +315,26 @@ class _Block:
         self._markers: list[tuple[int, str, int]] = []
 
     def add(self, piece: _Piece) -> None:
-        if piece.kind == "open" and len(self._open) <= MAX_NESTED_ELEMENTS:
+        if piece.kind == "text":
+            plain = self._entity.sub(lambda found: html.unescape(found[0]), piece.raw)
+            self._open[-1].add(_Text(piece.raw, plain))
+        elif piece.kind == "open" and len(self._open) <= MAX_NESTED_ELEMENTS:
             self._open.append(_Node(piece.raw, piece.name))
         elif piece.kind == "close" and any(node.name == piece.name for node in self._open[1:]):
             while self._open[-1].name != piece.name:
                 self._give_up()
             node = self._open.pop()
             node.close = piece.raw
-            self._open[-1].children.append(node)
+            self._open[-1].add(node)
         else:
-            self._open[-1].children.append(piece if piece.kind == "text" else piece._replace(kind="marker"))
+            self._open[-1].add(piece.raw)
 
     def ended(self) -> str | Passage:
         """The passage; text as it is written if there is nothing to translate."""
         while len(self._open) > 1:
             self._give_up()
         root = self._open[0]
-        if not self._words(root):
+        if not root.has_words:
             return _raw(root)
         for child in root.children:
             self._flatten(child, NO_ELEMENT)
@@ -316,24 +344,15 @@ class _Block:
     def _give_up(self) -> None:
         """Keep the tag of an element without an end where it stands."""
         node = self._open.pop()
-        self._open[-1].children += [_Piece("marker", node.open), *node.children]
+        for child in (node.open, *node.children):
+            self._open[-1].add(child)
 
-    def _words(self, node: "_Piece | _Node") -> str:
-        """The plain text of a node without the white space around it."""
-        if isinstance(node, _Node):
-            return "".join(map(self._words, node.children))
-        return self._plain(node).strip() if node.kind == "text" else ""
-
-    def _plain(self, piece: _Piece) -> str:
-        """A text as a reader reads it: with characters in place of entities."""
-        return self._entity.sub(lambda found: html.unescape(found[0]), piece.raw)
-
-    def _flatten(self, node: "_Piece | _Node", inside: int) -> None:
+    def _flatten(self, node: _Text | _Node | str, inside: int) -> None:
         """Append a node to the plain text. inside: number of the element around it"""
         start = len(self._text)
-        if isinstance(node, _Piece) and node.kind == "text":
-            self._text += self._plain(node)
-        elif isinstance(node, _Node) and self._words(node):
+        if isinstance(node, _Text):
+            self._text += node.plain
+        elif isinstance(node, _Node) and node.has_words:
             number = len(self._elements)
             self._elements.append(Element(start, start, node.open, node.close))
             for child in node.children:
@@ -343,9 +362,11 @@ class _Block:
             self._markers.append((start, _raw(node), inside))
 
 
-def _raw(node: _Piece | _Node) -> str:
+def _raw(node: _Text | _Node | str) -> str:
     """A node as it is written."""
-    return node.raw if isinstance(node, _Piece) else node.open + "".join(map(_raw, node.children)) + node.close
+    if isinstance(node, _Node):
+        return node.open + "".join(map(_raw, node.children)) + node.close
+    return node.raw if isinstance(node, _Text) else node
 
 
 def _marker(text: str, position: int, raw: str, inside: int) -> Marker:

@@ -5,7 +5,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from nmt.errors import quoted
-from nmt.text.corpus import clean, is_invisible
+from nmt.text.corpus import clean, visible_line
 
 DIVIDER: Final = "|||"
 Form = Literal["text", "prefix", "phrases", "json"]
@@ -85,7 +85,7 @@ def _read_json(line: str) -> Request:
         limit = f" (a line has {MAX_LINE_BYTES >> 20} MiB at most)" if len(line) >= MAX_LINE_BYTES // 4 else ""
         return Request("", error=f"not JSON: {quoted(error)}{limit}")
     phrases, avoid = (tuple(filter(None, map(clean, texts))) for texts in (fields.constraints, fields.avoid))
-    return Request("" if is_invisible(source) else clean(source), clean(fields.target_prefix), phrases, avoid, others)
+    return Request(visible_line(source), clean(fields.target_prefix), phrases, avoid, others)
 
 
 def _is_nested(value: Any, levels: int) -> bool:

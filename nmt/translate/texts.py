@@ -8,7 +8,7 @@ through a model together.
 import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import Final, NamedTuple
 
 import msgspec
@@ -17,7 +17,7 @@ import numpy as np
 from nmt.log import Bar
 from nmt.signals import StopCheck
 from nmt.text.languages import base_language
-from nmt.text.markup import PLACEHOLDER, MarkupName, Passage, escaped, parse, placeholders
+from nmt.text.markup import MarkupName, Passage, escaped, has_letters, parse, placeholders
 from nmt.text.pipeline import Pipeline
 from nmt.text.sentences import MAX_CHARACTERS, Span, clauses, sentences
 from nmt.translate.engine import SearchEngine
@@ -210,12 +210,7 @@ class _TextJob:
 
     def _search(self, passages: Sequence[Passage], is_repair: bool = False) -> Search:
         """The plain translation of each passage; where a placeholder got lost, of the passage without it."""
-        texts = [passage for passage in passages if self._has_words(passage)]
-        answers = iter((yield Round(list(map(self._request, texts)), is_repair)) if texts else ())
-        found = [
-            _PassageTranslation(passage, next(answers) if self._has_words(passage) else _untranslated(passage))
-            for passage in passages
-        ]
+        found = yield from self._plain(passages, is_repair)
         if self.settings.markup == "none":
             return found
         hidden = {
@@ -223,16 +218,20 @@ class _TextJob:
             for i, (passage, answer) in enumerate(found)
             if answer.candidates and _loses(passage, answer.text)
         }
-        texts = [passage for passage in hidden.values() if self._has_words(passage)]
-        answers = iter((yield Round(list(map(self._request, texts)), is_repair)) if texts else ())
-        for i, passage in hidden.items():
-            found[i] = _PassageTranslation(
-                passage, next(answers) if self._has_words(passage) else _untranslated(passage)
-            )
+        others = yield from self._plain(list(hidden.values()), is_repair)
+        for i, other in zip(hidden, others, strict=True):
+            found[i] = other
         return found
 
-    def _has_words(self, passage: Passage) -> bool:
-        return self.settings.markup == "none" or any(map(str.isalpha, PLACEHOLDER.sub("", passage.text)))
+    def _plain(self, passages: Sequence[Passage], is_repair: bool) -> Search:
+        """The plain translation of each passage; between tags, one without words stays."""
+        is_sent = [self.settings.markup == "none" or has_letters(passage.text) for passage in passages]
+        requests = list(map(self._request, compress(passages, is_sent)))
+        answers = iter((yield Round(requests, is_repair)) if requests else ())
+        return [
+            _PassageTranslation(passage, next(answers) if sent else _untranslated(passage))
+            for passage, sent in zip(passages, is_sent, strict=True)
+        ]
 
     def _request(self, passage: Passage) -> Request:
         terms = self.settings.glossary.phrases(passage.text) if self.settings.glossary else ()

@@ -30,7 +30,7 @@ from nmt.serve.openapi import JSON_TYPE, Operation, describe
 from nmt.serve.problems import ProblemError
 from nmt.serve.scheduler import NumberedTranslation
 from nmt.serve.service import Service
-from nmt.text.corpus import clean, is_invisible
+from nmt.text.corpus import clean, visible_line
 from nmt.translate.glossary import Glossary
 from nmt.translate.requests import Request
 from nmt.translate.results import Candidate, Translation
@@ -145,8 +145,7 @@ def _request(text: str | Text, keeps_lines: bool) -> Request:
     if isinstance(text, str):
         text = Text(text)
     phrases, avoid = (tuple(filter(None, map(clean, texts))) for texts in (text.phrases, text.avoid))
-    own = text.text if keeps_lines else "" if is_invisible(text.text) else clean(text.text)
-    return Request(own, clean(text.prefix), phrases, avoid)
+    return Request(text.text if keeps_lines else visible_line(text.text), clean(text.prefix), phrases, avoid)
 
 
 async def _events(
