@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from forks import forget_plugins
 from nmt import registry
 from nmt.cli.main import run
 from nmt.log import log
+from nmt.runs import Checkpoints
 
 NMT = [sys.executable, "-c", "from nmt.cli.main import main; main()"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
@@ -212,6 +214,16 @@ def train_arguments(data: Path, output: Path, updates: int, *more: str) -> list[
     """The arguments of `nmt train` for the tiny model."""
     periods = ["--save-every=10u", "--valid-every=20u", "--log-every=10u", f"--max-updates={updates}"]
     return ["train", f"--data={data}", f"--output={output}", *TINY, *periods, "--quiet", *more]
+
+
+def kill_after_update_10(arguments: list[str], run: Path) -> None:
+    """Start a training, kill it once it has a checkpoint, and leave it the one of update 10."""
+    process = subprocess.Popen([*NMT, *arguments], env=ENVIRONMENT, stderr=subprocess.PIPE)
+    wait_for(lambda: (run / "checkpoints/update-10/manifest.json").exists(), process, 120)
+    process.kill()
+    process.communicate()
+    for newer in Checkpoints(run).all()[1:]:
+        shutil.rmtree(newer)
 
 
 @pytest.fixture(scope="session")

@@ -34,19 +34,21 @@ class Operation:
     protocol: name in the metrics
     handler: of the requests; its name is the operation's
     request: type of the body; None without one
-    answers: types of the answer by media type
+    answer: type of the answer
+    media_type: of the answer
     events: types of the events of a stream by name; empty without one
     problems: statuses of errors, besides those of every operation
     is_open: whether it needs no key
     """
 
-    method: str
+    method: str = "GET"
     path: str
     protocol: str
     summary: str
     handler: Handler
     request: Any = None
-    answers: Mapping[str, Any]
+    answer: Any
+    media_type: str = JSON_TYPE
     events: Mapping[str, type] = field(default_factory=dict)
     problems: tuple[int, ...] = ()
     is_open: bool = False
@@ -54,7 +56,7 @@ class Operation:
     @property
     def types(self) -> list[Any]:
         """The types of its messages."""
-        return [*([] if self.request is None else [self.request]), *self.answers.values(), *self.events.values()]
+        return [*([] if self.request is None else [self.request]), self.answer, *self.events.values()]
 
     @property
     def statuses(self) -> list[int]:
@@ -126,7 +128,7 @@ def _operation(operation: Operation, schema_of: dict[Any, Any], options: ServeOp
     if operation.request is not None:
         schema = schema_of[operation.request]
         described["requestBody"] = {"required": True, "content": {JSON_TYPE: {"schema": schema}}}
-    answers = {media_type: {"schema": schema_of[kind]} for media_type, kind in operation.answers.items()}
+    answers = {operation.media_type: {"schema": schema_of[operation.answer]}}
     meaning = "The answer."
     if operation.events:
         answers[EVENTS_TYPE] = {"schema": {"anyOf": [schema_of[kind] for kind in operation.events.values()]}}

@@ -3,12 +3,11 @@
 import json
 import math
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import ENVIRONMENT, NMT, reseal, train_arguments, wait_for
+from conftest import kill_after_update_10, reseal, train_arguments
 from safetensors.torch import load_file, save
 
 from nmt.runs import Checkpoints
@@ -127,13 +126,7 @@ def test_validation_measures_it_and_average_reads_it(data, tmp_path, call):
 
 def test_a_run_that_was_killed_goes_on_with_the_same_bytes(data, tmp_path, call):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    arguments = train_arguments(data, cut, 100_000, EMA)
-    long = subprocess.Popen([*NMT, *arguments], env=ENVIRONMENT, stderr=subprocess.PIPE)
-    wait_for(lambda: (cut / "checkpoints/update-10/manifest.json").exists(), long, 120)
-    long.kill()
-    long.communicate()
-    for newer in Checkpoints(cut).all()[1:]:
-        shutil.rmtree(newer)
+    kill_after_update_10(train_arguments(data, cut, 100_000, EMA), cut)
     for run in (cut, whole):
         assert call(*train_arguments(data, run, 20, EMA)).code == 0
     assert_same_bytes(cut, whole, 20)

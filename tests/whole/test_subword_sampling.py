@@ -1,13 +1,9 @@
 """`nmt train --subword-sampling`: exact under a resume and ranks, only in training, and refused where words cannot be cut."""
 
 import json
-import shutil
-import subprocess
 
 import pytest
-from conftest import ENVIRONMENT, NMT, train_arguments, wait_for, write_corpus
-
-from nmt.runs import Checkpoints
+from conftest import kill_after_update_10, train_arguments, write_corpus
 
 SAMPLING = "--subword-sampling=0.3"
 
@@ -31,13 +27,7 @@ def updates(run):
 
 def test_a_run_that_was_killed_goes_on_with_the_same_bytes_and_without_it_updates_are_others(subwords, tmp_path, call):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    arguments = train_arguments(subwords, cut, 100_000, SAMPLING)
-    long = subprocess.Popen([*NMT, *arguments], env=ENVIRONMENT, stderr=subprocess.PIPE)
-    wait_for(lambda: (cut / "checkpoints/update-10/manifest.json").exists(), long, 120)
-    long.kill()
-    long.communicate()
-    for newer in Checkpoints(cut).all()[1:]:
-        shutil.rmtree(newer)
+    kill_after_update_10(train_arguments(subwords, cut, 100_000, SAMPLING), cut)
     for run in (cut, whole):
         assert call(*train_arguments(subwords, run, 20, SAMPLING)).code == 0
     for file in ("metrics.jsonl", "checkpoints/update-20/model.safetensors"):

@@ -26,7 +26,7 @@ from nmt.serve.messages import (
     TranslationRow,
 )
 from nmt.serve.models import Details, ServedModel
-from nmt.serve.openapi import JSON_TYPE, Operation, describe
+from nmt.serve.openapi import Operation, describe
 from nmt.serve.problems import ProblemError
 from nmt.serve.scheduler import NumberedTranslation
 from nmt.serve.service import Service
@@ -84,43 +84,40 @@ def routes(service: Service) -> list[Route]:
             summary="Translate lines.",
             handler=translate,
             request=TranslateRequest,
-            answers={JSON_TYPE: TranslateAnswer},
+            answer=TranslateAnswer,
             events=EVENTS,
             problems=(503,),
         ),
         Operation(
-            method="GET",
             path="/v1/directions",
             protocol="nmt",
             summary="List the models.",
             handler=directions,
-            answers={JSON_TYPE: DirectionsAnswer},
+            answer=DirectionsAnswer,
         ),
         Operation(
-            method="GET",
             path="/health",
             protocol="health",
             summary="Say that the server runs.",
             handler=health,
-            answers={JSON_TYPE: HealthAnswer},
+            answer=HealthAnswer,
             is_open=True,
         ),
         Operation(
-            method="GET",
             path="/metrics",
             protocol="metrics",
             summary="Give counts for Prometheus.",
             handler=metrics,
-            answers={METRICS_TYPE: str},
+            answer=str,
+            media_type=METRICS_TYPE,
             is_open=True,
         ),
         Operation(
-            method="GET",
             path="/openapi.json",
             protocol="openapi",
             summary="Describe this protocol.",
             handler=description,
-            answers={JSON_TYPE: dict[str, Any]},
+            answer=dict[str, Any],
             is_open=True,
         ),
     ]
