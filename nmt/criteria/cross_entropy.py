@@ -30,8 +30,11 @@ class CrossEntropy(Criterion):
 
     def __call__(self, model: Model, batch: Batch) -> Loss:
         """See Criterion. The logits are computed in chunks, never for the whole batch at once."""
-        features = model(batch).features.flatten(0, 1)  # N D
-        targets = batch.target_output.flatten()  # N
+        return self.of_features(model, model(batch).features, batch)
+
+    def of_features(self, model: Model, features: Tensor, batch: Batch) -> Loss:
+        """The parts of the loss from the model's features (B, T, D)."""
+        features, targets = features.flatten(0, 1), batch.target_output.flatten()  # N D, N
         if (linear := linear_output(model.output)) is not None:
             total, nll = _LinearCrossEntropy.apply(features, *linear, targets, self)  # type: ignore[no-untyped-call]
         else:

@@ -27,6 +27,12 @@ class RDropOptions(CrossEntropyOptions):
 
 
 @options_class
+class GuidedAlignmentOptions(CrossEntropyOptions):
+    alignment_weight: float = opt(0.1, "weight of the alignment's cross entropy; 0.1 in Marian", minimum=0)
+    alignment_column: str = opt("alignment", "column of links that has the alignments (nmt prepare --column)")
+
+
+@options_class
 class RewardOptions:
     likelihood_weight: float = opt(
         0.017, "factor of the reference's log-likelihood beside a reward of 0 to 1; 0.017 in GNMT", minimum=0

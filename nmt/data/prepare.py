@@ -6,20 +6,24 @@ Everything written is a function of the texts, the settings and the seed; the nu
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import numpy as np
+
 from nmt import opt, options_class
 from nmt.artefact import check_output, new_folder
 from nmt.data.duplicates import without_duplicates
 from nmt.data.encode import CHUNK_PAIRS, BadLine, CountTask, EncodeTask, FilePair, TextTask, count_words
 from nmt.data.learn import SubwordSettings, learn_apart, sum_counts
-from nmt.data.row_files import SIDES, SetWriter
+from nmt.data.row_files import LENGTH, SIDES, SetWriter, id_type, write_links
 from nmt.data.sets import CorpusOptions, SetStatistics, TextSet, text_sets, with_counts
 from nmt.data.shards import DATA_KIND, REPORT_FILE, SetFacts, named_pipeline, write_facts
+from nmt.data.word_alignment import AlignmentModel, PairIds
 from nmt.data.workers import in_order
 from nmt.errors import InputError, UserError, expecting, quoted
 from nmt.files import read_bytes, to_json
@@ -33,7 +37,8 @@ from nmt.text.vocabulary import PIECE_MARK, CodesVocabulary, Merges, SubwordName
 PIECES_SHARE: Final = 0.1  # of the lines, above which a text is one of pieces
 NOT_OF_THE_RESULT: Final = {"output", "workers", "overwrite", "json"}
 # At their defaults these change no hash of earlier prepared data.
-ADDED_LATER: Final = ("column", "target_subword", "codes")
+ADDED_LATER: Final = ("align", "column", "target_subword", "codes")
+ALIGNMENT_COLUMN: Final = "alignment"
 SIDE_OPTIONS: Final = tuple(  # the options of both sides' text; right_to_left is of the target alone
     field.name for field in fields(SideSettings) if field.name not in ("language", "right_to_left")
 )
@@ -57,6 +62,11 @@ class PrepareOptions(CorpusOptions):
         (),
         "NAME=FILE: data of the training pairs for a criterion, a line a pair, a file for each pair of training files; "
         "NAME:KIND=FILE with KIND pair (a number a line), target (a number a target word) or links (alignments 0-0 2-1)",
+    )
+    align: bool = opt(
+        False,
+        "learn links between the tokens of the training pairs from these, as the column 'alignment' for --criterion "
+        "guided-alignment",
     )
     hold_out: int = opt(
         0, "every Nth training pair becomes a development set, 'held-out'; 0 is none (fairseq: 100)", minimum=0
@@ -122,9 +132,11 @@ class PrepareOptions(CorpusOptions):
         super().__post_init__()
         if self.hold_out == 1:
             raise ValueError("--hold-out 1: must be 0 or above 1, or no training pair would be left")
-        if (self.hold_out or self.column) and not self.names_training:
-            flag = "--hold-out" if self.hold_out else "--column"
+        if (self.hold_out or self.column or self.align) and not self.names_training:
+            flag = "--hold-out" if self.hold_out else "--column" if self.column else "--align"
             raise ValueError(f"{flag} is about training pairs, and none are named (--train, or --source and --target)")
+        if self.align and any(re.match(f"{ALIGNMENT_COLUMN}[:=]", column) for column in self.column):
+            raise ValueError(f"--align and --column {ALIGNMENT_COLUMN}: both give this column (leave one out)")
         kinds = {self.subword, self.subword if self.target_subword == "same" else self.target_subword}
         if self.vocab_size < 5 and (not kinds <= {"none", "subword-nmt"} or self.vocab_size):
             raise ValueError(f"--vocab-size {self.vocab_size}: must be at least 5")
@@ -190,6 +202,9 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
         pipeline.save(folder / PIPELINE_FOLDER)
         written = [_write_set(text_set, options, pipeline, folder, signals) for text_set in sets]
         facts = [row for row, _ in written]
+        if options.align:
+            _align(folder, facts[0], pipeline, signals)
+            written[0][1]["columns"] = facts[0].columns
         if not facts or facts[0].kind != "train":  # every folder has a training set, even if it is empty
             SetWriter(folder, "train", pipeline.sizes).finish()
             facts.insert(0, SetFacts("train", "train", "train", 0))
@@ -203,6 +218,19 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
         (folder / REPORT_FILE).write_bytes(to_json(report))
         manifest["vocabulary"] = pipeline.hash
     return report
+
+
+def _align(folder: Path, train: SetFacts, pipeline: Pipeline, signals: Signals) -> None:
+    """Learn the links of the training pairs, and write them as a column."""
+    lengths = np.fromfile(folder / f"{train.stem}.lengths.bin", LENGTH).reshape(-1, 2)
+    ids = [
+        np.memmap(folder / f"{train.stem}.{side}.bin", id_type(size), "r")
+        for side, size in zip(SIDES, pipeline.sizes, strict=True)
+    ]
+    pairs = PairIds(lengths, ids[0], ids[1], pipeline.target.settings.right_to_left)
+    model = AlignmentModel(pairs, pipeline.sizes, signals.check)
+    write_links(folder, f"{train.stem}.{ALIGNMENT_COLUMN}", model.links())
+    train.columns = {**train.columns, ALIGNMENT_COLUMN: "links"}
 
 
 def _pipeline(options: PrepareOptions, sets: Sequence[TextSet], signals: Signals) -> Pipeline:

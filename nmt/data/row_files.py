@@ -13,7 +13,7 @@ Files of a set STEM of N pairs, all little-endian:
 import hashlib
 import mmap
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
@@ -125,10 +125,24 @@ class SetWriter:
         """Close the files, and write the sums of their blocks."""
         self.close()
         for file in self._checked:
-            path = Path(file.name)
-            with naming(path), path.open("rb") as content, path.with_suffix(".sums").open("wb") as sums:
-                while block := content.read(BLOCK_BYTES):
-                    sums.write(hashlib.sha256(block).digest())
+            _write_sums(Path(file.name))
+
+
+def write_links(folder: Path, name: str, rows: Iterable[Rows]) -> None:
+    """Write a column of links beside a set that is written. name: beginning of the files' names"""
+    values, counts = folder / f"{name}.bin", folder / f"{name}.counts.bin"
+    with values.open("wb") as of_values, counts.open("wb") as of_counts:
+        for links in rows:
+            of_values.write(links.values.astype(COLUMN_TYPES["links"]).tobytes())
+            of_counts.write(links.lengths.astype(LENGTH).tobytes())
+    _write_sums(values)
+
+
+def _write_sums(path: Path) -> None:
+    """Write the sums of the blocks of a file beside it."""
+    with naming(path), path.open("rb") as content, path.with_suffix(".sums").open("wb") as sums:
+        while block := content.read(BLOCK_BYTES):
+            sums.write(hashlib.sha256(block).digest())
 
 
 class RowFile:

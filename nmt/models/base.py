@@ -59,11 +59,13 @@ class Output(NamedTuple):
     features: (B, T, D), from which `model.output` computes logits (B, T, V)
     extra_losses: auxiliary losses by name, to be added to the criterion's
     reported: statistics by name, logged only
+    attention: (B, T, S) weights of the source positions, each row sums to 1; None where the model has none
     """
 
     features: Tensor
     extra_losses: Mapping[str, Term]
     reported: Mapping[str, Term] = {}
+    attention: Tensor | None = None
 
     @classmethod
     def of_layers(cls, features: Tensor, layers: Sequence[Balance], count: Tensor) -> "Output":
@@ -73,7 +75,7 @@ class Output(NamedTuple):
         statistics = layers[0].statistics if layers else {}
         means = {name: sum(layer.statistics[name] for layer in layers) / len(layers) for name in statistics}
         terms = [{name: Term(value * count, count) for name, value in each.items()} for each in (losses, means)]
-        return cls(features, *terms)
+        return cls(features, terms[0], terms[1])
 
 
 @dataclass(frozen=True)
@@ -193,6 +195,7 @@ class Model(nn.Module, Scorer):
     reads_characters: whether tokens have to be characters, which training checks
     repeats_layers: whether a pass calls layers as often as the lengths of its batch say; FSDP then shards them together
     alignment_layer: the layer of "cross" whose mean over heads, `State.attention`, aligns source and target best
+    watched: whether the next pass has to give `Output.attention`
     """
 
     output: nn.Module
@@ -203,6 +206,7 @@ class Model(nn.Module, Scorer):
     reads_characters: ClassVar[bool] = False
     repeats_layers: ClassVar[bool] = False
     alignment_layer: int = 0
+    watched: bool = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -212,6 +216,19 @@ class Model(nn.Module, Scorer):
     @abstractmethod
     def forward(self, batch: Batch) -> Output:
         """Features of each target position, given the source and the earlier target tokens."""
+
+    def watched_pass(self, batch: Batch) -> Output:
+        """`forward` with the attention of `alignment_layer`, through which gradients flow; UserError for a model without."""
+        self.watched = True
+        try:
+            output: Output = self(batch)
+        finally:
+            self.watched = False
+        if output.attention is None:
+            raise UserError(
+                "the model has no attention weights to train (choose another model, or leave out --compile)"
+            )
+        return output
 
     def prepared(self, output: Projection | None = None) -> Scorer:
         """The model as the Scorer of one search, with its weights looked up once; by default the model itself.

@@ -148,8 +148,8 @@ class ConvS2S(Model):
 
     def forward(self, batch: Batch) -> Output:
         """See Model; all target positions at once."""
-        features, _ = self._decode(batch)
-        return Output(features, {})
+        features, weights = self._decode(batch)
+        return Output(features, {}, attention=weights[self.alignment_layer])
 
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
         """See Model: one head in each layer of the decoder."""

@@ -121,7 +121,7 @@ class DeepAtt(Model):
         padding = batch.target_input.t() == PAD
         for layer in self.decoder:
             f, h = layer(fast_forward(f, self._dropout(h)), padding)
-        return Output(self._features(h.transpose(0, 1), weights, words, memory), {})
+        return Output(self._features(h.transpose(0, 1), weights, words, memory), {}, attention=weights)
 
     def _features(self, h: Tensor, weights: Tensor | None, words: Tensor, memory: dict[str, Tensor]) -> Tensor:
         """What the output layer reads. h: (B, T, H) of the top layer; weights: (B, T, S); words: (B, T, E); memory: of _encode"""

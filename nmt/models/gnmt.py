@@ -74,7 +74,7 @@ class Gnmt(Model):
         for i, layer in enumerate(self.decoder, 1):
             inputs = torch.cat([self._dropout(states), contexts], -1)  # contexts had their dropout in the memory
             states = self._add(layer(inputs, clip=self.clip), states, i)
-        return Output(self._features(states, contexts, words).transpose(0, 1), {})
+        return Output(self._features(states, contexts, words).transpose(0, 1), {}, attention=weights)
 
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
         """See Model: one layer of one head."""

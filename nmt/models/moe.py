@@ -54,8 +54,8 @@ class Moe(Model):
 
     def forward(self, batch: Batch) -> Output:
         """See Model; only the attentive layer's recurrence waits for the attention."""
-        features, balances, _ = self._read(batch)
-        return Output.of_layers(features, balances, batch.num_target_tokens)
+        features, balances, weights = self._read(batch)
+        return Output.of_layers(features, balances, batch.num_target_tokens)._replace(attention=weights)
 
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
         """See Model: one layer of one head."""

@@ -55,7 +55,7 @@ class RnnSearch(Model):
         """See Model; only the recurrence runs token by token, every other product covers all positions."""
         tokens, memory = self._read(batch.target_input), self._encode(batch.source)
         states, weights = self._unroll(tokens[0], *memory)
-        return Output(self._features(tokens[1], states, weights, memory[1]), {})
+        return Output(self._features(tokens[1], states, weights, memory[1]), {}, attention=weights)
 
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
         """See Model: one layer of one head."""

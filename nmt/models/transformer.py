@@ -103,10 +103,16 @@ class Transformer(Model):
         positions = self.target_positions(0, batch.target_input.shape[1])  # T D
         states = self.embed(self.target_embedding(batch.target_input), positions)  # B T D
         tokens = predicting_positions(batch.target_input) if self.auxiliary_losses else None
-        for layer in self.decoder:
-            states, balance = layer(states, memory, mask, tokens)
+        attention = None
+        for i, layer in enumerate(self.decoder):
+            watched = self.watched and i == self.alignment_layer
+            recorder: AbstractContextManager[list[Tensor]] = recording() if watched else nullcontext([])
+            with recorder as weights:
+                states, balance = layer(states, memory, mask, tokens)
+            attention = weights[-1].mean(1) if weights else attention  # of the memory, mean over heads: B T S
             balances.append(balance)
-        return Output.of_layers(self.decoder_norm(states), balances, batch.num_target_tokens)
+        output = Output.of_layers(self.decoder_norm(states), balances, batch.num_target_tokens)
+        return output._replace(attention=attention)
 
     def embed(self, vectors: Tensor, positions: Tensor | float) -> Tensor:
         """sqrt(d_model) * embedding + position, then dropout (sections 3.4, 3.5 and 5.4).

@@ -38,7 +38,7 @@ done
 output=$work/$size/$test
 step "$data" "${nmt[@]}" prepare --source-lang words --target-lang tree --train "$text/train" --valid "$text/dev" \
     --no-joint-vocabulary --vocab-size "${VOCAB_SIZE:-$vocabulary}" --target-subword none --max-length "$length" \
-    --output "$data"
+    --column "alignment:links=$text/train.align" --output "$data"
 step "$model" "${nmt[@]}" train --data "$data" --output "$work/$size/run" "${settings[@]}" "$@"
 step "$model" "${nmt[@]}" average --run "$work/$size/run" --last "${LAST:-5}" --output "$model"
 step "$output.tree" "${nmt[@]}" translate --model "$model" --input "$text/$test.words" --output "$output.tree" \

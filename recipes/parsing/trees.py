@@ -3,7 +3,7 @@
 A linearised tree is the tree from left to right: `(NP` opens a constituent, `)NP` closes it, and each word between them is
 its part-of-speech tag or `XX`. The root TOP is left out.
 
-    trees.py linearise TREES PREFIX                writes PREFIX.words and PREFIX.tree
+    trees.py linearise TREES PREFIX                writes PREFIX.words, PREFIX.tree and PREFIX.align
     trees.py restore WORDS LINEARISED TREES        writes TREES, with an empty line where a linearised tree is none
 """
 
@@ -12,6 +12,7 @@ import gzip
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 from nmt.metrics.bracket_f1 import DELETED, read_tree
@@ -55,6 +56,16 @@ def linearise(tree: str, tags: bool = False) -> tuple[list[str], list[str]]:
     return words, tokens
 
 
+def next_words(tokens: Sequence[str]) -> str:
+    """Links from each token of a linearised tree to the word that is next when it is written, at last the last one.
+
+    The format is that of `nmt prepare --column NAME:links=FILE`: `0-0 0-1 1-2`, word-token.
+    """
+    is_word = [token[0] not in "()" for token in tokens]
+    before = accumulate(is_word, initial=0)
+    return " ".join(f"{min(word, sum(is_word) - 1)}-{i}" for i, word in enumerate(list(before)[:-1]))
+
+
 def restore(words: Sequence[str], tokens: Sequence[str]) -> str:
     """The Penn tree of words and a linearised tree. Raises ValueError unless it is a tree over as many words."""
     tree = read_tree(" ".join(tokens))
@@ -82,7 +93,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def linearise_file(trees: Path, prefix: str, tags: bool) -> None:
-    """Write the words and linearised trees of a file of Penn trees. A line that is none is named, and left out."""
+    """Write the words, linearised trees and their links. A line that is no Penn tree is named, and left out."""
     pairs = []
     for number, line in enumerate(read_lines(trees), 1):
         try:
@@ -90,6 +101,7 @@ def linearise_file(trees: Path, prefix: str, tags: bool) -> None:
         except ValueError as error:
             print(f"{trees}:{number}: left out: {error}", file=sys.stderr)
     write_lines(Path(f"{prefix}.words"), (" ".join(words) for words, _ in pairs))
+    write_lines(Path(f"{prefix}.align"), (next_words(tokens) for _, tokens in pairs))
     write_lines(Path(f"{prefix}.tree"), (" ".join(tokens) for _, tokens in pairs))
 
 

@@ -1,14 +1,16 @@
 """What every criterion promises: a registered criterion is tested here without being named."""
 
+from dataclasses import replace
 from threading import Barrier, Thread
 
+import numpy as np
 import pytest
 import torch
 from gradients import PIPELINE, assert_close, data_of, gradient, sentences, transformer
 from torch.nn import functional
 
 from nmt import registry
-from nmt.batch import Batch
+from nmt.batch import Batch, Column, _pad_column
 from nmt.criteria.base import CriterionContext
 from nmt.dist import World
 from nmt.symbols import PAD
@@ -32,14 +34,21 @@ def numbers(terms) -> dict[str, float]:
 
 @pytest.fixture
 def batch() -> Batch:
+    """Rows of different lengths, with links of most target tokens for criteria that read them."""
     torch.manual_seed(5)
-    return sentences(12, 9)
+    rows = sentences(12, 9)
+    lengths = [(source != PAD).sum().item() for source in rows.source]
+    links = [[[i * 7 % length, i] for i in range(length) if i % 4 != 2] for length in lengths]
+    arrays = [np.array(row, np.int64).reshape(-1, 2) for row in links]
+    flat = np.concatenate(arrays), np.array([len(row) for row in arrays])
+    return replace(rows, columns={"alignment": Column(_pad_column("links", *flat), "links")})
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_padding_changes_no_part_of_the_loss(name, batch):
     objective = objective_of(name)
-    padded = Batch(*(functional.pad(side, (0, 3), value=PAD) for side in (batch.source, batch.target)))
+    sides = (functional.pad(side, (0, 3), value=PAD) for side in (batch.source, batch.target))
+    padded = Batch(*sides, batch.columns)
     for one, other in zip(objective(batch), objective(padded), strict=True):
         assert numbers(one) == pytest.approx(numbers(other), rel=1e-5)
 

@@ -114,7 +114,7 @@ def same(given, wanted):
 @torch.no_grad()
 def test_shapes_are_those_of_the_seam(name):
     model, batch = tiny(name), make_batch()
-    features, extra_losses, _ = model(batch)
+    features, extra_losses, *_ = model(batch)
     assert features.shape[:2] == batch.target_input.shape
     assert model.output(features).shape == (*batch.target_input.shape, V)
     assert model.width > 0
@@ -360,7 +360,7 @@ def test_it_trains_and_translates_in_bfloat16_near_to_float32(name):
     model, batch = tiny(name), make_batch()
     exact = whole(model, batch)
     with torch.autocast("cpu", torch.bfloat16):
-        features, extra_losses, _ = model(batch)
+        features, extra_losses, *_ = model(batch)
         logits = model.output(features)
         log_probs, state = model.step(torch.full((B,), BOS), model.start(batch.source))
         model.step(torch.full((B,), V - 1), state)
@@ -408,3 +408,17 @@ class Unfinished(Model):
 def test_a_model_without_a_step_is_refused_when_it_is_built():
     with pytest.raises(TypeError, match="Unfinished defines neither"):
         Unfinished()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_watched_pass_gives_the_attention_of_the_alignment_layer(name):
+    model, batch = tiny(name), make_batch()
+    if "cross" not in (maps := model.attentions(batch)):
+        with pytest.raises(UserError, match="no attention weights to train"):
+            model.watched_pass(batch)
+        return
+    attention = model.watched_pass(batch).attention
+    same(attention, maps["cross"][model.alignment_layer].mean(1))
+    real = batch.target_output != PAD
+    same(attention.sum(-1)[real], torch.ones(int(real.sum())))
+    assert torch.autograd.grad(attention[:, :, 0].sum(), model.source_embedding.weight)[0].any()

@@ -144,7 +144,7 @@ def test_the_losses_of_its_experts_are_sums_over_both_mixtures_a_target_token():
     balances = []
     for mixture in model.experts:
         mixture.register_forward_hook(lambda module, inputs, output: balances.append(output[1]))
-    _, losses, reported = model(batch)
+    _, losses, reported, _ = model(batch)
     assert set(losses) == {"importance_loss", "threshold_loss"}
     assert set(reported) == {"importance_cv", "load_cv", "max_load"}
     for name, (total, count) in losses.items():

@@ -1,0 +1,62 @@
+"""Guided alignment: attention learns given word alignments beside the translation (Chen et al., 2016, section 3.1).
+
+Dimensions: B sentences, S source and T target positions, L links.
+"""
+
+import torch
+from torch import Tensor
+
+from nmt import UserError, register
+from nmt.batch import NO_LINK, Batch, MissingColumnError
+from nmt.criteria.base import CriterionContext, Loss, Term
+from nmt.criteria.cross_entropy import CrossEntropy
+from nmt.criteria.options import GuidedAlignmentOptions
+from nmt.errors import quoted
+from nmt.models.base import Model
+
+
+@register("criterion", "guided-alignment", GuidedAlignmentOptions)
+class GuidedAlignment(CrossEntropy):
+    """Cross entropy, and that of the model's attention given word alignments."""
+
+    def __init__(self, options: GuidedAlignmentOptions, context: CriterionContext) -> None:
+        super().__init__(options, context)
+        self.weight, self.column = options.alignment_weight, options.alignment_column
+
+    def __call__(self, model: Model, batch: Batch) -> Loss:
+        """See Criterion. Evaluation sets without the column have the loss of the translation alone."""
+        if self.column not in batch and not model.training:
+            return super().__call__(model, batch)
+        alignment = self._alignment(batch)  # B T S
+        output = model.watched_pass(batch)
+        trained, reported = self.of_features(model, output.features, batch)
+        assert output.attention is not None
+        weights = output.attention.float()
+        total = -(alignment * weights.clamp_min(torch.finfo(weights.dtype).tiny).log()).sum()
+        return Loss({**trained, "alignment": Term(self.weight * total, _num_aligned(alignment))}, reported)
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """See Criterion. The alignment counts the target tokens that have a link."""
+        return {**super().counts(batch), "alignment": _num_aligned(self._alignment(batch))}
+
+    def _alignment(self, batch: Batch) -> Tensor:
+        """The distribution that attention learns: (B, T, S) equal shares for the links of a target token, 0 without one."""
+        name = quoted(self.column)
+        if self.column not in batch:
+            mend = f"nmt prepare --column {name}:links=FILE adds it, and --align learns the column alignment"
+            raise MissingColumnError(self.column, f"the data have no column '{name}' ({mend})")
+        links = batch[self.column]  # B L 2
+        if batch.columns[self.column].kind != "links":
+            raise UserError(
+                f"--alignment-column {name}: has numbers, not links (nmt prepare --column {name}:links=FILE)"
+            )
+        rows, places = (links[..., 0] != NO_LINK).nonzero(as_tuple=True)
+        source, target = links[rows, places].unbind(1)
+        alignment = torch.zeros(len(batch), batch.target_output.shape[1], batch.source.shape[1], device=links.device)
+        alignment[rows, target, source] = 1.0
+        return alignment / alignment.sum(-1, keepdim=True).clamp_min(1.0)
+
+
+def _num_aligned(alignment: Tensor) -> Tensor:
+    """alignment: (B, T, S) -> () target tokens with a link"""
+    return (alignment.sum(-1) > 0).sum()

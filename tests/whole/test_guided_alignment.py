@@ -1,0 +1,59 @@
+"""Guided alignment from `nmt prepare --align` to the alignment of a translation, and its faults."""
+
+import json
+
+import pytest
+from conftest import kill_after_update_10, train_arguments, write_corpus
+
+GUIDED = ("--criterion=guided-alignment", "--alignment-weight=1")
+
+
+@pytest.fixture(scope="module")
+def aligned_data(tmp_path_factory, nmt):
+    folder = tmp_path_factory.mktemp("aligned")
+    write_corpus(folder / "train", 300, 1)
+    write_corpus(folder / "dev", 20, 2)
+    arguments = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={folder / 'train'}", "--vocab-size=70"]
+    arguments += [f"--valid={folder / 'dev'}", f"--output={folder / 'data'}", "--align", "--hold-out=10"]
+    made = nmt(*arguments)
+    assert made.returncode == 0, made.stderr
+    assert b"columns: alignment (links)" in made.stderr
+    return folder / "data"
+
+
+def records(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_killed_run_goes_on_with_the_same_bytes_and_two_ranks_learn_the_same(aligned_data, tmp_path, call):
+    whole, cut, alone, ranks = (tmp_path / name for name in ("whole", "cut", "alone", "ranks"))
+    kill_after_update_10(train_arguments(aligned_data, cut, 100_000, *GUIDED), cut)
+    for run in (cut, whole):
+        assert call(*train_arguments(aligned_data, run, 20, *GUIDED)).code == 0
+    for file in ("metrics.jsonl", "checkpoints/update-20/model.safetensors"):
+        assert (cut / file).read_bytes() == (whole / file).read_bytes()
+    for run, devices in ((alone, 1), (ranks, 2)):
+        assert call(*train_arguments(aligned_data, run, 20, *GUIDED, "--dropout=0", f"--devices={devices}")).code == 0
+    of_one, of_two = ([row["alignment"] for row in records(run) if "alignment" in row] for run in (alone, ranks))
+    assert of_two == pytest.approx(of_one, rel=1e-3)
+    assert of_one[-1] < of_one[0]
+
+
+def test_data_without_links_and_a_second_column_of_the_name_are_refused(data, tmp_path, call):
+    refused = call(*train_arguments(data, tmp_path / "run", 10, *GUIDED))
+    assert refused.code == 2 and "the data have no column 'alignment'" in refused.err
+    assert "--align" in refused.err
+    write_corpus(tmp_path / "corpus", 60, 1)
+    prepare = ["prepare", "--source-lang=en", "--target-lang=de", f"--output={tmp_path / 'data'}", "--align"]
+    both = call(*prepare, f"--train={tmp_path / 'corpus'}", "--column=alignment:links=x")
+    assert both.code == 2 and "--align and --column alignment: both give this column" in both.err
+    nothing = call(*prepare, f"--valid={tmp_path / 'corpus'}", f"--vocabulary={data}")
+    assert nothing.code == 2 and "--align is about training pairs" in nothing.err
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_model_without_attention_is_refused(aligned_data, tmp_path, call):
+    small = ("--encoder-layers=1", "--decoder-layers=1", "--batch-tokens=100", "--max-updates=1")
+    run = ("train", f"--data={aligned_data}", f"--output={tmp_path / 'run'}", *GUIDED, *small, "--schedule=constant")
+    refused = call(*run, "--model=deep-att", "--interface=summary", "--hidden-size=8", "--embedding-size=8")
+    assert refused.code == 2 and "no attention weights to train" in refused.err
