@@ -1,11 +1,14 @@
 """Gradients of updates on small random batches, for tests of criteria and of updates."""
 
+from pathlib import Path
+
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
 from nmt.batch import Batch
+from nmt.checkpoint import ModelFacts, save_model, weights_of
 from nmt.criteria.base import CriterionContext, Loss, Term
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
 from nmt.data.loader import Position, UpdateBatches
@@ -55,6 +58,19 @@ class Recorder(torch.optim.SGD):
 def transformer(options: TransformerOptions = OPTIONS) -> Transformer:
     torch.manual_seed(7)
     return Transformer(options, VOCABULARIES).train()
+
+
+def save_teacher(folder: Path, seed: int = 3, pipeline: Pipeline = PIPELINE) -> Transformer:
+    """Save a model of random weights, and return it."""
+    model = transformer()
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape), alpha=0.3)
+    save_model(
+        folder, weights_of(model), ModelFacts.of("transformer", model.options, VOCABULARIES), pipeline, {}, lambda: None
+    )
+    return model.eval()
 
 
 def objective_of(options: TransformerOptions = OPTIONS) -> Objective:

@@ -27,6 +27,17 @@ class RDropOptions(CrossEntropyOptions):
 
 
 @options_class
+class DistillationOptions(CrossEntropyOptions):
+    teacher: tuple[str, ...] = opt(
+        (), "models whose distributions the model learns, by the mean of their probabilities; of the data's vocabulary"
+    )
+    teacher_weight: float = opt(
+        0.5, "weight of the divergence from the teacher; the cross entropy has the rest of 1", minimum=0, maximum=1
+    )
+    temperature: float = opt(1.0, "divides the logits of both in the divergence, T in Hinton et al. (2015)", above=0)
+
+
+@options_class
 class GuidedAlignmentOptions(CrossEntropyOptions):
     alignment_weight: float = opt(0.1, "weight of the alignment's cross entropy; 0.1 in Marian", minimum=0)
     alignment_column: str = opt("alignment", "column of links that has the alignments (nmt prepare --column)")

@@ -6,7 +6,7 @@ from threading import Barrier, Thread
 import numpy as np
 import pytest
 import torch
-from gradients import PIPELINE, assert_close, data_of, gradient, sentences, transformer
+from gradients import PIPELINE, assert_close, data_of, gradient, save_teacher, sentences, transformer
 from torch.nn import functional
 
 from nmt import registry
@@ -18,6 +18,13 @@ from nmt.train.parallel import Objective
 
 ALL = registry.names("criterion")
 SMALL = {"reward": {"decoder.n_best": 5, "decoder.max_len_b": 4}}  # a quicker choice of options
+
+
+@pytest.fixture(scope="module", autouse=True)
+def teacher(tmp_path_factory):
+    """A model for criteria that learn from one."""
+    save_teacher(folder := tmp_path_factory.mktemp("teacher") / "model")
+    SMALL["distillation"] = {"teacher": (str(folder),)}
 
 
 def objective_of(name: str) -> Objective:

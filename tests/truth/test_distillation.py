@@ -1,0 +1,92 @@
+"""Word-level distillation against its definition in float64, its fast gradient against autograd, and its faults."""
+
+import math
+
+import pytest
+import torch
+from gradients import PIPELINE, save_teacher, sentences
+
+from nmt import UserError
+from nmt.criteria.base import CriterionContext
+from nmt.criteria.cross_entropy import linear_output
+from nmt.criteria.distillation import Distillation, _LinearDistillation
+from nmt.criteria.options import DistillationOptions
+from nmt.nn.linear import ClippedLinear, Linear
+from nmt.symbols import PAD
+from nmt.text.pipeline import Pipeline, Side, SideSettings
+from nmt.text.vocabulary import WordVocabulary
+
+N, D, V = 9, 6, 20
+
+
+def criterion(*teachers, **options):
+    given = DistillationOptions(teacher=tuple(map(str, teachers)), **options)
+    return Distillation(given, CriterionContext(PIPELINE, None))
+
+
+def by_definition(logits, targets, wanted, eps, weight, temperature):
+    """(1 - w) cross entropy + w T^2 sum_k q_k log(q_k / p_k) over logits (N, V)."""
+    total = 0.0
+    for row, gold, q in zip(logits.double(), targets.tolist(), wanted.double(), strict=True):
+        if gold == PAD:
+            continue
+        smoothed = torch.full((len(row),), eps / (len(row) - 1), dtype=torch.float64)
+        smoothed[gold] = 1 - eps
+        p = (row / temperature).softmax(0)
+        divergence = (q * (q / p).log()).sum()
+        total = total - (1 - weight) * (smoothed * row.log_softmax(0)).sum() + weight * temperature**2 * divergence
+    return total
+
+
+@pytest.mark.parametrize(("bias", "limit"), [(True, math.inf), (False, math.inf), (True, 0.8)])
+@pytest.mark.parametrize(("weight", "temperature"), [(0.0, 1.0), (0.3, 1.0), (1.0, 2.0)])
+@pytest.mark.parametrize("rows", [2, 100])
+def test_loss_and_gradient_are_those_of_the_definition(bias, limit, weight, temperature, rows, tmp_path, monkeypatch):
+    monkeypatch.setattr("nmt.criteria.distillation.chunk_rows", lambda *_: rows)
+    save_teacher(tmp_path / "teacher")
+    torch.manual_seed(1)
+    linear, features = Linear(D, V, bias=bias), torch.randn(N, D, requires_grad=True)
+    output = ClippedLinear(linear, limit)
+    targets = torch.randint(4, V, (N,))
+    targets[3] = PAD
+    wanted = torch.randn(N, V).softmax(-1)
+    loss = criterion(tmp_path / "teacher", label_smoothing=0.1, teacher_weight=weight, temperature=temperature)
+    tensors = [features, *output.parameters()]
+    expected = by_definition(output(features), targets, wanted, 0.1, weight, temperature)
+    slow = loss.sums_in_chunks(output, features, targets, wanted.__getitem__)
+    fast = _LinearDistillation.apply(features, *linear_output(output), targets, loss, wanted.__getitem__)
+    gradients = [torch.autograd.grad(total, tensors) for total in (expected, slow[0], fast[0])]
+    for sums in (slow, fast):
+        assert sums[0].item() == pytest.approx(expected.item(), rel=1e-5)
+    assert [each.item() for each in fast] == pytest.approx([each.item() for each in slow], rel=1e-5)
+    for one, other in ((0, 1), (0, 2)):
+        for found, right in zip(gradients[one], gradients[other], strict=True):
+            torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-6)
+
+
+def test_several_teachers_teach_the_mean_of_their_probabilities(tmp_path):
+    models = [save_teacher(tmp_path / str(seed), seed) for seed in (3, 4)]
+    batch = sentences(4, 6)
+    loss = criterion(tmp_path / "3", tmp_path / "4", temperature=2.0)
+    logits = [model.output(model(batch).features).flatten(0, 1) for model in models]
+    wanted = sum((of / 2).softmax(-1) for of in logits) / 2
+    torch.testing.assert_close(loss._teacher(batch)(slice(2, 9)), wanted[2:9])
+
+
+def test_a_model_does_not_diverge_from_itself_and_validation_is_cross_entropy(tmp_path):
+    model, batch = save_teacher(tmp_path / "teacher"), sentences(4, 6)
+    loss = criterion(tmp_path / "teacher")
+    found = loss(model.train(), batch)  # without dropout
+    assert found.reported["divergence"].total.item() == pytest.approx(0, abs=1e-3)
+    assert set(loss(model.eval(), batch).reported) == {"nll"}
+
+
+def test_a_teacher_that_is_missing_or_of_another_vocabulary_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"has no teacher \(give --teacher MODEL\)"):
+        criterion()
+    side = Side(SideSettings("en", "nfc", False, False, "none", "none"), WordVocabulary([f"v{i}" for i in range(26)]))
+    save_teacher(tmp_path / "other", pipeline=Pipeline(side, side, True))
+    with pytest.raises(UserError, match="has another vocabulary than the data"):
+        criterion(tmp_path / "other")
+    with pytest.raises(UserError, match="no such"):
+        criterion(tmp_path / "none")
