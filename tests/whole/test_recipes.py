@@ -7,6 +7,7 @@ import io
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -510,6 +511,49 @@ def test_the_parsing_recipe_takes_a_treebank_without_a_test_set(tmp_path: Path) 
     figures = [line.split() for line in done.stdout.splitlines() if "F1" in line]
     assert figures[0][-2:] == ["91.3/92.7", "WSJ"] and "of 2 sentences failed" in done.stdout
     assert len((tmp_path / "work" / "paper" / "dev.trees").read_text().splitlines()) == 2
+
+
+def test_students_learn_from_a_teacher_and_are_compared_with_it(data: Path, trained: Path, tmp_path: Path) -> None:
+    average = [*shlex.split(forked_nmt()), "average", "--run", trained, "--last", "1", "--output", tmp_path / "teacher"]
+    assert subprocess.run(average).returncode == 0
+    corpus = data.parent
+    settings = {"TRAIN": f"{corpus / 'train'}", "VALID": f"{corpus / 'dev'}", "TEST": f"{corpus / 'dev'}"}
+    settings |= {
+        "TEACHER": str(tmp_path / "teacher"),
+        "STUDENTS": "tiny ssru",
+        "ROUNDS": "2",
+        "LAST": "2",
+        "TOKENIZE": "none",
+    }
+    flags = [
+        "--max-updates",
+        "3",
+        "--warmup-updates",
+        "1",
+        "--save-every",
+        "1u",
+        "--d-model",
+        "16",
+        "--d-ff",
+        "16",
+        "--encoder-layers",
+        "1",
+    ]
+    for _ in range(2):
+        done = run("students", tmp_path, *flags, **settings)
+        assert done.returncode == 0, done.stderr
+    assert "exists: skipped" in done.stderr
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert [row[0] for row in rows] == [
+        "model",
+        *["teacher"] * 7,
+        *["tiny"] * 7,
+        *["ssru"] * 2,
+    ]  # CTranslate2 has no SSRU
+    assert rows[1][-1] == "1.00" and all(float(row[-2]) > 0 for row in rows[1:])
+    assert (tmp_path / "work" / "students.svg").read_bytes().startswith(b"<?xml")
+    taught = (tmp_path / "work" / "text" / "taught.de").read_text().splitlines()
+    assert len(taught) == 300 and taught != (corpus / "train.de").read_text().splitlines()
 
 
 def test_tatoeba_without_data_names_the_variable(tmp_path: Path) -> None:

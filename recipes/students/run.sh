@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Students: small, fast models that learn from the translations of a teacher (Kim and Rush, 2016), and a table of BLEU against speed.
+#
+# TEACHER: a model folder. TRAIN, VALID, TEST: prefixes of raw text, PREFIX.en and PREFIX.de.
+# Variables: WORK (folder of all output), NMT, PYTHON (with nmt installed), SOURCE_LANG and TARGET_LANG (en, de), STUDENTS
+# (names of the .toml files beside this one), LAST (checkpoints to average), ROUNDS (of the timing, in turn), TOKENIZE (of
+# BLEU), PREPARE (more flags of nmt prepare), SEARCH (more flags of all searches).
+# Flags go to nmt train: `TEACHER=model TRAIN=text/train VALID=text/val TEST=text/test run.sh --threads 1`.
+# A step whose output exists is skipped; training continues where it stopped.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=recipes/steps.sh
+. "$here/../steps.sh"
+python=${PYTHON:-python3} work=${WORK:-$root/runs/students}
+: "${TEACHER:?name a model folder}" "${TRAIN:?name the prefix of the training text}" "${VALID:?}" "${TEST:?}"
+read -ra students <<<"${STUDENTS:-base tiny ssru}"
+read -ra search <<<"${SEARCH:-}"
+src=${SOURCE_LANG:-en} trg=${TARGET_LANG:-de}
+taught=$work/text/taught data=$work/data
+mkdir -p "$work/text"
+
+step "$taught.$trg" "${nmt[@]}" translate --model "$TEACHER" --input "$TRAIN.$src" --output "$taught.$trg" \
+    --beam-size 5 "${search[@]}"
+[[ -e $taught.$src ]] || cp "$TRAIN.$src" "$taught.$src"
+step "$data" "${nmt[@]}" prepare --source-lang "$src" --target-lang "$trg" --vocabulary "$TEACHER" \
+    --train "$taught" --valid "$VALID" --output "$data" "${prepare_flags[@]}"
+step "$work/shortlist" "${nmt[@]}" shortlist --data "$data" --output "$work/shortlist"
+models=("teacher=$TEACHER")
+for student in "${students[@]}"; do
+    folder=$work/$student
+    step "$folder/model" "${nmt[@]}" train --data "$data" --output "$folder/run" --config "$here/$student.toml" "$@"
+    step "$folder/model" "${nmt[@]}" average --run "$folder/run" --last "${LAST:-5}" --output "$folder/model"
+    models+=("$student=$folder/model")
+done
+"$python" "$here/compare.py" --nmt "${NMT:-nmt}" --source "$TEST.$src" --reference "$TEST.$trg" --work "$work/test" \
+    --shortlist "$work/shortlist" --tokenize "${TOKENIZE:-13a}" --rounds "${ROUNDS:-3}" --plot "$work/students.svg" \
+    --search "${SEARCH:-}" "${models[@]}"
