@@ -44,6 +44,11 @@ class GuidedAlignmentOptions(CrossEntropyOptions):
 
 
 @options_class
+class UnlikelihoodOptions(CrossEntropyOptions):
+    unlikelihood_weight: float = opt(1.0, "weight of the unlikelihood, alpha in Welleck et al. (2020)", minimum=0)
+
+
+@options_class
 class RewardOptions:
     likelihood_weight: float = opt(
         0.017, "factor of the reference's log-likelihood beside a reward of 0 to 1; 0.017 in GNMT", minimum=0

@@ -1,0 +1,65 @@
+"""Unlikelihood training (Welleck et al., 2020, "Neural Text Generation with Unlikelihood Training", section 5.1).
+
+Dimensions: B sentences, T target positions, n of a chunk of all B * T positions, V vocabulary, D width.
+"""
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from nmt import register
+from nmt.batch import Batch
+from nmt.criteria.base import CriterionContext, Loss, Term
+from nmt.criteria.cross_entropy import CrossEntropy, chunk_rows
+from nmt.criteria.options import UnlikelihoodOptions
+from nmt.models.base import Model
+from nmt.symbols import PAD, SYMBOLS
+
+
+@register("criterion", "unlikelihood", UnlikelihoodOptions)
+class Unlikelihood(CrossEntropy):
+    """Cross entropy, and the unlikelihood of tokens that would repeat an earlier one: against loops in translations."""
+
+    def __init__(self, options: UnlikelihoodOptions, context: CriterionContext) -> None:
+        super().__init__(options, context)
+        self.weight = options.unlikelihood_weight
+
+    def __call__(self, model: Model, batch: Batch) -> Loss:
+        """See Criterion. Outside training the loss is that of the cross entropy.
+
+        In training a position adds w * -sum of log(1 - p(c)) over the different earlier target tokens c, its own token
+        and control symbols left out (equations 4 and 5).
+        """
+        features = model(batch).features
+        loss = self.of_features(model, features, batch)
+        if not model.training:
+            return loss
+        total = self.weight * self.unlikelihood(model, features, batch.target_output)
+        return Loss({**loss.trained, "unlikelihood": Term(total, batch.num_target_tokens)}, loss.reported)
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """See Criterion."""
+        return {**super().counts(batch), "unlikelihood": batch.num_target_tokens}
+
+    def unlikelihood(self, model: Model, features: Tensor, targets: Tensor) -> Tensor:
+        """() the sum over all positions, in nats, without the weight. features: (B, T, D); targets: (B, T)"""
+        T, rows = targets.shape[1], chunk_rows(features, model.output(features[0, :1]).shape[-1])
+        earlier = targets[:, None].expand(-1, T, -1).tril(-1)  # B T T: the tokens before each position, then PAD
+        total = features.new_zeros((), dtype=torch.float32)
+
+        def of_chunk(chunk: Tensor, before: Tensor, gold: Tensor) -> Tensor:
+            log_probs = model.log_probs(chunk)  # n V
+            candidates = torch.zeros_like(log_probs).scatter_(1, before, 1.0)
+            candidates.scatter_(1, gold[:, None], 0.0)
+            candidates[:, : len(SYMBOLS)] = 0
+            others = torch.log1p(-log_probs.exp().clamp_max(1 - torch.finfo(log_probs.dtype).eps))
+            return -(candidates * others * (gold != PAD)[:, None]).sum()
+
+        of_positions = (
+            features.flatten(0, 1).split(rows),
+            earlier.flatten(0, 1).split(rows),
+            targets.flatten().split(rows),
+        )
+        for chunk in zip(*of_positions, strict=True):
+            total = total + checkpoint(of_chunk, *chunk, use_reentrant=False)
+        return total
