@@ -334,6 +334,11 @@ def load_plugin(given: str) -> None:
     _shelf.plugins[key] = given
 
 
+def loaded_plugins() -> list[str]:
+    """The plug-ins of `--plugin`, as they were given."""
+    return list(_shelf.plugins.values())
+
+
 def _is_missing(given: str, error: BaseException) -> bool:
     """Whether the module `given` itself was not found, rather than one that it imports."""
     name = error.name if isinstance(error, ModuleNotFoundError) else None

@@ -143,17 +143,53 @@ class Command:
         if common.dump_config:
             sys.stdout.write(settings.dump(table.groups))
             return 0
-        settings.refuse_missing(table.options)
-        options: Any = make(self.options, values)
-        parts = {
-            kind: registry.choose(kind, values.get(kind, DEFAULTS[kind]), registry.values_below(kind, values))
-            for kind in self.kinds
-        }
+        options, parts = self.make_options(table, settings)
         for module in self.preload:
             importlib.import_module(module)
         if not self.ends_start:
             start_is_over()
         return (self.run(options, Parts(parts, argv, table.taken)) if self.kinds else self.run(options)) or 0
+
+    def make_options(self, table: OptionTable, settings: Settings) -> tuple[Any, dict[str, Part]]:
+        """The options object, and the chosen parts by kind. settings: converted. Raises UserError for what does not fit."""
+        settings.refuse_missing(table.options)
+        values = settings.values
+        options: Any = make(self.options, values)
+        parts = {
+            kind: registry.choose(kind, values.get(kind, DEFAULTS[kind]), registry.values_below(kind, values))
+            for kind in self.kinds
+        }
+        return options, parts
+
+    def preset(self, files: Sequence[Layer], given: str | None = None) -> Layer | None:
+        """The preset that the command line, else the last file, names."""
+        names = [PRESET.convert(file.values["preset"], file.origin) for file in files if "preset" in file.values]
+        names += [PRESET.convert(given)] if given is not None else []
+        if not self.kinds or not names or not names[-1]:
+            return None
+        preset = registry.find_preset(names[-1])
+        return Layer(f"preset {preset.name}", preset.values)
+
+    def settings(
+        self, table: OptionTable, preset: Layer | None, files: Sequence[Layer], chosen: Mapping[str, str]
+    ) -> Settings:
+        """The settings of preset and files. chosen: the names of the chosen parts, by path"""
+        settings = Settings()
+        if preset:
+            of_preset = choice_by([Layer("the chosen parts", chosen), preset], table.taken, {})
+            preset_table = option_table(self.name, self.own_groups(), of_preset)
+            settings.overlay_preset(preset, preset_table, preset_table.chosen(of_preset), chosen)
+        for file in files:
+            settings.overlay(file, table)
+        return settings
+
+    def read(self, file: Layer) -> tuple[OptionTable, Settings]:
+        """The options, and their values in a settings file alone, not converted yet."""
+        groups, preset = self.own_groups(), self.preset([file])
+        taken = {option.name for option in chain(*groups.values())}
+        choice = choice_by([*([preset] if preset else []), file], taken, {})
+        table = option_table(self.name, groups, choice)
+        return table, self.settings(table, preset, [file], table.chosen(choice))
 
 
 class ShellCommand(TyperCommand):
@@ -193,7 +229,7 @@ class ShellCommand(TyperCommand):
         for plugin in values.get("plugin", ()):
             registry.load_plugin(plugin)
         files = [settings_file(path) for path in values.get("config", ())]
-        preset = self._preset(values, files)
+        preset = command.preset(files, values.get("preset"))
         layers, chosen = [*([preset] if preset else []), *files], None
         while True:  # a part may hold parts, whose names further flags choose
             choice = choice_by(layers, taken, values)
@@ -201,7 +237,7 @@ class ShellCommand(TyperCommand):
             if chosen == (chosen := self.table.chosen(choice)):
                 break
             values, words = self._parse(ctx, self.table.options, self.table.flags)
-        self.settings = self._settings(preset, files, chosen)
+        self.settings = command.settings(self.table, preset, files, chosen)
         if values.pop("help", False) and not ctx.resilient_parsing:
             from nmt.cli.help import show_help  # rich takes its time to import
 
@@ -232,28 +268,6 @@ class ShellCommand(TyperCommand):
             if given:
                 values[option.path_key] = given[0] if option.count is not None else [*chain(*given)]
         return values, [*words, *unknown]
-
-    def _preset(self, values: Mapping[str, Any], files: Sequence[Layer]) -> Layer | None:
-        """The preset that the last flag or file names."""
-        option = PRESET
-        names = [option.convert(file.values["preset"], file.origin) for file in files if "preset" in file.values]
-        names += [option.convert(values["preset"])] if "preset" in values else []
-        if not self.command.kinds or not names or not names[-1]:
-            return None
-        preset = registry.find_preset(names[-1])
-        return Layer(f"preset {preset.name}", preset.values)
-
-    def _settings(self, preset: Layer | None, files: Sequence[Layer], chosen: Mapping[str, str]) -> Settings:
-        """The settings of preset and files."""
-        settings = Settings()
-        if preset:
-            layers = [Layer("the chosen parts", chosen), preset]
-            of_preset = choice_by(layers, self.table.taken, {})
-            preset_table = option_table(self.command.name, self.command.own_groups(), of_preset)
-            settings.overlay_preset(preset, preset_table, preset_table.chosen(of_preset), chosen)
-        for file in files:
-            settings.overlay(file, self.table)
-        return settings
 
     def _refuse_unknown(self, values: Mapping[str, Any], words: Sequence[str]) -> None:
         """Raise UserError for a flag that the command does not have, and for a word without meaning."""

@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "prepare": "Make training data from parallel text",
     "doctor": "Find the faults of a parallel corpus",
     "train": "Train a model on prepared data, or resume a run",
+    "sweep": "Train, or translate, with each of many settings, and compare the scores",
     "status": "Show how a run stands, or why it ended",
     "plot": "Draw the curves of runs: losses, metrics, learning rate",
     "average": "Average checkpoints into a model",

@@ -30,7 +30,11 @@ class Layer(NamedTuple):
 
 def settings_file(path: str) -> Layer:
     """The values of a settings file; UserError for a key that is a flag only."""
-    values = read_toml(Path(path))
+    return file_layer(path, read_toml(Path(path)))
+
+
+def file_layer(path: str, values: Mapping[str, Any]) -> Layer:
+    """Values that stand in a file; UserError for a key that is a flag only."""
     for key in NOT_IN_FILES:
         if key in values:
             flag = f"--{key}".replace("_", "-")

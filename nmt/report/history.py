@@ -224,12 +224,17 @@ class SavedScore(msgspec.Struct):
     system: str = ""
 
 
+def read_scores(path: Path) -> list[SavedScore]:
+    """The rows of a file of scores. Raises UserError if it cannot be read, ArtefactError if it holds something else."""
+    return _read(path, list[SavedScore], "nmt evaluate --json")
+
+
 def read_bleu(path: Path) -> SavedScore:
     """The BLEU in a file of scores.
 
     Raises UserError if the file cannot be read or has no BLEU of one system, ArtefactError if it holds something else.
     """
-    rows = _read(path, list[SavedScore], "nmt evaluate --json")
+    rows = read_scores(path)
     if len({row.system for row in rows}) > 1:
         raise UserError(f"{quoted(path)}: has scores of several systems (name a file with those of this run alone)")
     ranked = [row for metric in PREFERRED_METRICS for row in rows if row.metric == metric]

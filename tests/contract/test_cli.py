@@ -552,6 +552,8 @@ def test_the_commands_of_a_document_run_as_they_are_printed(page, call, tmp_path
     (tmp_path / "my.toml").write_text("heads = 4\n")
     (tmp_path / "run").mkdir()
     (tmp_path / "run/settings.toml").write_text(call("train", *RUN, "--dump-config").out)
+    (tmp_path / "tuned").mkdir()
+    (tmp_path / "tuned/best.toml").write_text('model = "model"\nalpha = 0.9\n')
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     monkeypatch.chdir(tmp_path)
     for words in commands_of(page.read_text()):

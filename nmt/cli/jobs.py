@@ -1,0 +1,157 @@
+"""Commands of `nmt` in processes of their own: several lists of them side by side, each list one after another."""
+
+import os
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from subprocess import DEVNULL, Popen
+from typing import Any, Final
+
+import msgspec
+
+from nmt.dist import LAUNCHER
+from nmt.errors import expecting, quoted
+from nmt.files import read_bytes, to_json, write_file
+from nmt.signals import POLL_SECONDS, Signals
+
+LOG_FILE: Final = "commands.log"
+STATE_FILE: Final = "sweep.json"
+ERROR_START: Final = "nmt: error: "
+MAX_LOG_TAIL_BYTES: Final = 10_000
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command of a job.
+
+    arguments: of the command line
+    settings: TOML for its --config; empty without one
+    output: name of the file in the job's folder that gets stdout; None: the log
+    with_slot: whether it takes the flags of its slot, such as --threads
+    """
+
+    command: str
+    arguments: Sequence[str]
+    settings: str = ""
+    output: str | None = None
+    with_slot: bool = True
+
+    @property
+    def identity(self) -> list[str]:
+        """What decides its result: a step that was done with another identity is done again."""
+        return [self.command, *self.arguments, self.settings]
+
+
+class Job:
+    """Steps in a folder, one after another. Those that ended well are recorded there, and are not done again.
+
+    error: why the last step that was started failed; empty if none did
+    """
+
+    def __init__(self, folder: Path, steps: Sequence[Step]) -> None:
+        self.folder, self.steps, self.error = folder, steps, ""
+        pairs = zip(_recorded(folder / STATE_FILE), steps, strict=False)
+        self.num_done = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1].identity, pairs))
+
+    @property
+    def is_done(self) -> bool:
+        return self.num_done == len(self.steps)
+
+    def start(self, flags: Sequence[str], plugins: Sequence[str]) -> None:
+        """Start the next step. flags: of the slot"""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        step = self.steps[self.num_done]
+        words = [step.command, *step.arguments, *(f"--plugin={plugin}" for plugin in plugins)]
+        if step.settings:
+            file = self.folder / f"{step.command}.toml"
+            write_file(file, step.settings.encode(errors="surrogateescape"))
+            words.append(f"--config={file}")
+        words += flags if step.with_slot else []
+        environment = {**os.environ, LAUNCHER: str(os.getpid())}  # it ends when this process does
+        with (
+            (self.folder / LOG_FILE).open("ab") as log,
+            (self.folder / (step.output or LOG_FILE)).open("wb" if step.output else "ab") as output,
+        ):
+            log.write(os.fsencode(f"$ nmt {' '.join(words)}\n"))
+            log.flush()
+            command: list[str] = [sys.executable, "-m", "nmt", *words]
+            streams: dict[str, Any] = {"stdin": DEVNULL, "stdout": output, "stderr": log}
+            # A session of its own, or Ctrl-C would reach it twice.
+            self.process = Popen(command, env=environment, start_new_session=True, **streams)
+
+    def end(self, code: int) -> None:
+        """Record that the step has ended with an exit code."""
+        if code:
+            how = f"by signal {-code}" if code < 0 else f"with code {code}"
+            path = self.folder / LOG_FILE
+            self.error = f"nmt {self.steps[self.num_done].command} ended {how}{_last_error(path)} ({quoted(path)})"
+            return
+        self.num_done += 1
+        done = [step.identity for step in self.steps[: self.num_done]]
+        write_file(self.folder / STATE_FILE, to_json({"done": done}))
+
+
+def run_jobs(
+    jobs: Sequence[Job], slots: Sequence[Sequence[str]], plugins: Sequence[str], ended: Callable[[Job], None]
+) -> None:
+    """Do the steps of all jobs, as many jobs at a time as there are slots.
+
+    slots: further flags of the commands in each slot
+    ended: called with each job that has no step left, or a step that failed
+    Raises Interrupted after a stop signal, which is passed on; the same jobs then go on where they were.
+    """
+    waiting, running, is_told = deque(job for job in jobs if not job.is_done), dict[int, Job](), False
+    with Signals(seconds=None) as signals:
+        try:
+            while waiting or running:
+                if signals.received and not is_told:
+                    is_told = True
+                    waiting.clear()
+                    for job in running.values():
+                        job.process.send_signal(signal.SIGTERM)
+                        job.process.send_signal(signal.SIGCONT)
+                for slot, flags in enumerate(slots):
+                    if slot not in running and waiting:
+                        running[slot] = waiting.popleft()
+                        running[slot].start(flags, plugins)
+                    elif slot in running and (code := running[slot].process.poll()) is not None:
+                        running[slot].end(code)
+                        if not (code or running[slot].is_done or is_told):
+                            running[slot].start(flags, plugins)
+                        elif (job := running.pop(slot)) and not is_told:
+                            ended(job)
+                time.sleep(POLL_SECONDS)
+        finally:
+            for job in running.values():
+                job.process.kill()
+                job.process.wait()
+        signals.check()
+
+
+class _State(msgspec.Struct):
+    """The content of STATE_FILE: the identities of the steps that are done."""
+
+    done: list[list[str]]
+
+
+def _recorded(path: Path) -> list[list[str]]:
+    """The steps that are recorded; none without a file. Raises ArtefactError for another file."""
+    if not path.is_file():
+        return []
+    with expecting("the state of a sweep", path):
+        return msgspec.json.decode(read_bytes(path), type=_State).done
+
+
+def _last_error(log: Path) -> str:
+    """The last error in a log, after a colon; empty without one."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - MAX_LOG_TAIL_BYTES))
+        lines = file.read().decode(errors="replace").split("\n")
+    last_command = max((i for i, line in enumerate(lines) if line.startswith("$ nmt ")), default=0)
+    errors = [line.removeprefix(ERROR_START) for line in lines[last_command:] if line.startswith(ERROR_START)]
+    return f": {quoted(errors[-1])}" if errors else ""

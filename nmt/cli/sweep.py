@@ -1,0 +1,339 @@
+"""`nmt sweep`: train, or translate, with each of many settings, and compare the scores."""
+
+import math
+import statistics
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any, Final, cast
+
+from nmt import registry
+from nmt.cli.command import Command, print_json
+from nmt.cli.jobs import Job, Step, run_jobs
+from nmt.cli.plot import line_charts
+from nmt.cli.tables import table_lines
+from nmt.cli.trials import MAX_TRIALS, Sweep, Trial, read_sweep
+from nmt.errors import UserError, quoted, unknown
+from nmt.files import write_file, write_output
+from nmt.locks import Lock
+from nmt.log import log
+from nmt.metrics.base import Metric
+from nmt.options import MAX_PROCESSES, REQUIRED, opt, options_class, toml_line
+from nmt.pictures.figures import Curve, LineChart, check_matplotlib
+from nmt.pictures.page import html_page, html_table
+from nmt.report.history import read_records, read_scores
+from nmt.report.status import VALIDATION_PREFIX
+from nmt.train.options import TrainOptions
+
+TRANSLATION_FILE: Final = "translation.txt"
+SCORES_FILE: Final = "scores.json"
+BEST_FILE: Final = "best.toml"
+MODEL_FOLDER: Final = "model"
+MAX_LISTED_TRIALS: Final = 20  # of a dry run
+
+
+@options_class
+class SweepOptions:
+    file: str = opt(
+        REQUIRED, "TOML file with the settings of nmt train below [train], or of nmt translate below [translate]"
+    )
+    output: str = opt(REQUIRED, "folder for the runs, a folder each; an existing sweep goes on", aliases=("o",))
+    jobs: int = opt(1, "runs side by side, sharing the threads or the GPUs", minimum=1, maximum=MAX_PROCESSES)
+    trials: int | None = opt(
+        None,
+        "combinations of values to draw at random; none takes all, which ranges do not have",
+        minimum=1,
+        maximum=MAX_TRIALS,
+    )
+    trials_seed: int = opt(1, "seed of these draws")
+    seeds: int = opt(
+        1,
+        "trainings of each combination, with seeds from that of [train] on; the table has mean and deviation",
+        minimum=1,
+    )
+    average: int | None = opt(
+        None, "with [train]: average this many of the newest checkpoints; none takes the best", minimum=1
+    )
+    source: str | None = opt(None, "file to translate with each model, to be scored", aliases=("s",))
+    reference: tuple[str, ...] = opt((), "raw reference file of --source, or several", aliases=("r", "ref"))
+    metrics: tuple[str, ...] = opt(("bleu",), "metrics of these translations, `bleu,chrf` (nmt list metric)")
+    score: str | None = opt(
+        None,
+        "score that the best run is chosen by: a metric of --metrics, or a number of validations, as valid_bleu or valid_ppl; "
+        "none: the first metric with --source, else valid_bleu",
+    )
+    html: str | None = opt(None, "also write the table and charts to this file: one page, no script (needs matplotlib)")
+    dry_run: bool = opt(False, "print the number of runs and their names, and run none")
+    json: bool = opt(False, "print JSON")
+
+    def __post_init__(self) -> None:
+        if (self.source is None) != (not self.reference):
+            raise ValueError("--source, --reference: belong together (give both, or neither)")
+
+    @property
+    def metric_names(self) -> list[str]:
+        """The names of --metrics; none without --source."""
+        return [name for text in self.metrics for name in text.split(",") if name and self.source is not None]
+
+    @property
+    def score_name(self) -> str:
+        return self.score or next(iter(self.metric_names), f"{VALIDATION_PREFIX}bleu")
+
+
+@dataclass
+class Row:
+    """The runs of one combination of values. scores: of each run that is done, by name"""
+
+    trials: list[Trial] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
+    scores: list[dict[str, float]] = field(default_factory=list)
+
+    def values(self, name: str) -> list[float]:
+        return [scores[name] for scores in self.scores if name in scores]
+
+    def mean(self, name: str) -> float | None:
+        values = self.values(name)
+        return statistics.fmean(values) if values else None
+
+    def deviation(self, name: str) -> float | None:
+        """The standard deviation of a sample, with n - 1; None for less than two runs."""
+        values = self.values(name)
+        return statistics.stdev(values) if len(values) > 1 else None
+
+
+def run(options: SweepOptions) -> int:
+    """Train a model with each combination of values, or translate with it, and print a table, the best first.
+
+    The same command goes on where it was ended. Code 5 if a run failed; the others go on.
+    """
+    if options.html is not None:
+        check_matplotlib("--html")
+    sweep = read_sweep(options.file)
+    _check(options, sweep)
+    trials = sweep.trials(options.trials, options.trials_seed, options.seeds)
+    with log.progress("checking settings", len(trials), "runs") as bar:
+        for trial in trials[:: options.seeds]:
+            _check_score(options, sweep.options(trial).get("train"))
+            bar.advance(options.seeds)
+    folder = Path(options.output)
+    jobs = [Job(folder / trial.name, steps_of(trial, options)) for trial in trials]
+    if options.dry_run:
+        sys.stdout.writelines(f"{line}\n" for line in _dry_run(trials, jobs))
+        return 0
+    with Lock(folder), log.progress("sweeping", len(jobs), "runs") as bar:
+        bar.advance(sum(job.is_done for job in jobs))
+
+        def ended(job: Job) -> None:
+            bar.advance()
+            if job.error:
+                log.error(f"{quoted(job.folder)}: {job.error}")
+            else:
+                log.info(f"{quoted(job.folder)}: done")
+
+        run_jobs(jobs, slots_of(options, sweep), registry.loaded_plugins(), ended)
+    rows = ranked_rows(trials, jobs, options.score_name)
+    best = {} if rows[0].mean(options.score_name) is None else rows[0].trials[0].settings
+    if best:
+        write_file(folder / BEST_FILE, _toml(best[sweep.command]).encode(errors="surrogateescape"))
+    _print(options, sweep, rows, best.get(sweep.command, {}))
+    num_failed = sum(not job.is_done for job in jobs)
+    if num_failed:
+        log.warn(f"{num_failed:,} of {len(jobs):,} runs failed (the same command tries them again)")
+    return 5 if num_failed else 0
+
+
+def _check(options: SweepOptions, sweep: Sweep) -> None:
+    """Raise UserError for options that do not fit the file."""
+    trains = "train" in sweep.fixed
+    if not trains and (options.source is None or options.average is not None):
+        wanted = "give --source and --reference" if options.source is None else "leave --average out"
+        raise UserError(f"{quoted(sweep.path)}: has no [train], so translations are scored ({wanted})")
+    if options.jobs > 1 and any(settings.get("devices", 1) != 1 for settings in sweep.fixed.values()):
+        raise UserError(f"--jobs {options.jobs}: each run has several devices (leave --jobs or `devices` out)")
+    for name in options.metric_names:
+        _metric(name)
+
+
+def _metric(name: str) -> type[Metric]:
+    return cast(type[Metric], registry.find("metric", name).cls)
+
+
+def _check_score(options: SweepOptions, training: TrainOptions | None) -> None:
+    """Raise UserError for a --score that no run would have. training: the options of a run; None of a translation alone"""
+    of_validation = [] if training is None else ["loss", "ppl", *training.metrics]
+    known = options.metric_names + [f"{VALIDATION_PREFIX}{name}" for name in of_validation]
+    if options.score_name not in known:
+        raise unknown("score", options.score_name, known)
+
+
+def steps_of(trial: Trial, options: SweepOptions) -> list[Step]:
+    """The commands of a trial: train, average, translate, evaluate."""
+    folder = Path(options.output) / trial.name
+    steps, model = [], list[str]()
+    if "train" in trial.settings:
+        steps.append(Step("train", [f"--output={folder}"], _toml(trial.settings["train"])))
+        model = [f"--model={folder}"]
+        if options.average is not None:
+            model = [f"--model={folder / MODEL_FOLDER}"]
+            average = [
+                f"--run={folder}",
+                f"--last={options.average}",
+                f"--output={folder / MODEL_FOLDER}",
+                "--overwrite",
+            ]
+            steps.append(Step("average", average, with_slot=False))
+    if options.source is not None:
+        output = folder / TRANSLATION_FILE
+        translate = [*model, f"--input={options.source}", f"--output={output}"]
+        steps.append(Step("translate", translate, _toml(trial.settings.get("translate", {}))))
+        metrics = options.metric_names
+        evaluate = [
+            f"--hypothesis={output}",
+            "--reference",
+            *options.reference,
+            f"--metrics={','.join(metrics)}",
+            "--json",
+        ]
+        if any(_metric(name).needs_sources for name in metrics):
+            evaluate.append(f"--source={options.source}")
+        steps.append(Step("evaluate", evaluate, output=SCORES_FILE, with_slot=False))
+    return steps
+
+
+def slots_of(options: SweepOptions, sweep: Sweep) -> list[list[str]]:
+    """The further flags of the commands that run in each slot: a share of the threads, or a GPU."""
+    settings = sweep.fixed[sweep.command]
+    device = str(settings.get("device", "auto"))
+    if options.jobs == 1 or device not in ("auto", "cuda", "cpu"):
+        return [[]] * options.jobs
+    import torch
+
+    from nmt.device import choose_device
+
+    if choose_device(device).type == "cuda":
+        return [[f"--device=cuda:{slot % torch.cuda.device_count()}"] for slot in range(options.jobs)]
+    threads = [] if "threads" in settings else [f"--threads={max(1, torch.get_num_threads() // options.jobs)}"]
+    return [threads] * options.jobs
+
+
+def scores_of(job: Job) -> dict[str, float]:
+    """The scores of a job that is done: of its translation by metric, and the best of its validations."""
+    scores: dict[str, float] = {}
+    commands = [step.command for step in job.steps]
+    if "train" in commands:
+        for record in read_records(job.folder)[1]:
+            for name, value in record.values.items():
+                is_better = name not in scores or sign_of(name) * (value - scores[name]) > 0
+                scores |= {name: value} if name.startswith(VALIDATION_PREFIX) and is_better else {}
+    if "evaluate" in commands:
+        scores |= {row.metric: row.value for row in read_scores(job.folder / SCORES_FILE)}
+    return scores
+
+
+def sign_of(score: str) -> int:
+    """1 if more is better of a score, as of most metrics; -1 if less is, as of losses and perplexity."""
+    name = score.removeprefix(VALIDATION_PREFIX)
+    return 1 if name in registry.names("metric") and _metric(name).higher_is_better else -1
+
+
+def ranked_rows(trials: Sequence[Trial], jobs: Sequence[Job], score: str) -> list[Row]:
+    """A row for each combination of values, by the mean of a score: the best first, those without it last."""
+    rows: dict[str, Row] = {}
+    for trial, job in zip(trials, jobs, strict=True):
+        row = rows.setdefault(repr(trial.tried), Row())
+        row.trials.append(trial)
+        row.jobs.append(job)
+        row.scores += [scores_of(job)] if job.is_done else []
+
+    def rank(row: Row) -> float:
+        mean = row.mean(score)
+        return math.inf if mean is None else -sign_of(score) * mean
+
+    return sorted(rows.values(), key=rank)
+
+
+def _dry_run(trials: Sequence[Trial], jobs: Sequence[Job]) -> Iterator[str]:
+    done = sum(job.is_done for job in jobs)
+    yield f"{len(trials):,} runs{f', {done:,} of them done' if done else ''}"
+    yield from (trial.name for trial in trials[:MAX_LISTED_TRIALS])
+    if len(trials) > MAX_LISTED_TRIALS:
+        yield f"... and {len(trials) - MAX_LISTED_TRIALS:,} more"
+
+
+def _toml(settings: Mapping[str, Any]) -> str:
+    return "".join(f"{toml_line(key, value)}\n" for key, value in settings.items())
+
+
+def _print(options: SweepOptions, sweep: Sweep, rows: Sequence[Row], best: Mapping[str, Any]) -> None:
+    """Print the table and the best settings, and write the page. best: of the swept command; empty without any score"""
+    names = dict.fromkeys([options.score_name, *sorted({name for row in rows for one in row.scores for name in one})])
+    header = [*sweep.tried, *names, "run" if options.seeds == 1 else "runs"]
+    table = [
+        [*map(str, row.trials[0].tried.values()), *(_cell(row, name) for name in names), _runs(row)] for row in rows
+    ]
+    if options.html is not None:
+        cells = [[escape(cell) for cell in line] for line in table]
+        charts = [chart.as_svg() for chart in [*_charts(sweep, rows, options.score_name), *_curves(rows)]]
+        write_output(Path(options.html), html_page("nmt sweep", [html_table(header, cells), *charts]).encode())
+    if options.json:
+        print_json({"score": options.score_name, "best": dict(best), "settings": list(map(_as_json, rows))})
+        return
+    right = range(len(sweep.tried), len(header) - 1)
+    sys.stdout.writelines(f"{line}\n" for line in table_lines([header, *table], right))
+    if best:
+        use = f"nmt {sweep.command} --config {Path(options.output) / BEST_FILE}"
+        sys.stdout.write(f"\n# the best settings, for: {quoted(use)}\n{_toml(best)}")
+
+
+def _cell(row: Row, name: str) -> str:
+    mean, deviation = row.mean(name), row.deviation(name)
+    text = "-" if mean is None else f"{mean:.2f}" if sign_of(name) > 0 else f"{mean:.4f}"
+    return text if deviation is None else f"{text} +- {deviation:{'.2f' if sign_of(name) > 0 else '.4f'}}"
+
+
+def _runs(row: Row) -> str:
+    """The folder of a single run, and else how many are done."""
+    failed = [job for job in row.jobs if not job.is_done]
+    if len(row.jobs) == 1:
+        return quoted(row.jobs[0].folder) + (" (failed)" if failed else "")
+    return f"{len(row.jobs) - len(failed)} of {len(row.jobs)}"
+
+
+def _as_json(row: Row) -> dict[str, Any]:
+    names = sorted({name for scores in row.scores for name in scores})
+    done = iter(row.scores)
+    runs = [
+        {
+            "run": str(job.folder),
+            "seed": trial.seed,
+            "scores": next(done) if job.is_done else {},
+            "error": job.error or None,
+        }
+        for trial, job in zip(row.trials, row.jobs, strict=True)
+    ]
+    scores = {name: {"mean": row.mean(name), "deviation": row.deviation(name)} for name in names}
+    return {"values": dict(row.trials[0].tried), "scores": scores, "runs": runs}
+
+
+def _charts(sweep: Sweep, rows: Sequence[Row], score: str) -> Iterator[LineChart]:
+    """The best score of each value of each setting that is a number; rows: the best first."""
+    for key in sweep.tried:
+        best: dict[float, float] = {}
+        for row in rows:
+            value, mean = row.trials[0].tried[key], row.mean(score)
+            if type(value) in (int, float) and mean is not None:
+                best.setdefault(value, mean)
+        if best:
+            yield LineChart(f"Best {score} by {key}", key, score, [Curve(score, sorted(best.items()))])
+
+
+def _curves(rows: Sequence[Row]) -> list[LineChart]:
+    """The curves of the validations of all trainings that are done, the best first."""
+    jobs = [job for row in rows for job in row.jobs if job.is_done and job.steps[0].command == "train"]
+    runs = [(quoted(job.folder.name), read_records(job.folder)[1]) for job in jobs]
+    return line_charts(runs, [], ["updates"])
+
+
+COMMAND = Command("sweep", run.__doc__, SweepOptions, run, positional=("file",))

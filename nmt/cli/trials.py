@@ -1,0 +1,224 @@
+"""The file of a sweep: settings of `nmt train` and `nmt translate` with values to try, and the trials that these make."""
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import product
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from nmt.cli import train, translate
+from nmt.cli.command import Command
+from nmt.cli.settings import Layer, file_layer
+from nmt.errors import UserError, quoted, unknown
+from nmt.options import read_toml, to_toml
+
+COMMAND_OF_TABLE: Final[Mapping[str, Command]] = {"train": train.COMMAND, "translate": translate.COMMAND}
+SET_BY_SWEEP: Final = {"train": ("output", "dry_run", "json"), "translate": ("input", "output", "format", "json")}
+RANGE_KEYS: Final = ("low", "high", "log")
+MAX_TRIALS: Final = 1000  # of combinations; more are a slip of the keyboard
+DRAWS_PER_TRIAL: Final = 20  # values of a short list are soon drawn twice
+DRAWN_DIGITS: Final = 4  # of a fraction: enough to repeat it, and short enough for the name of a folder
+MAX_NAME_CHARACTERS: Final = 120
+HASH_CHARACTERS: Final = 8
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers to draw from, both ends included: whole ones if both ends are. log: whether their logarithm is uniform"""
+
+    low: float
+    high: float
+    log: bool = False
+
+    def __post_init__(self) -> None:
+        numbers = [end for end in (self.low, self.high) if type(end) in (int, float) and math.isfinite(end)]
+        if len(numbers) < 2 or not self.low < self.high:
+            raise ValueError("low and high must be numbers, low the smaller")
+        if type(self.log) is not bool or (self.log and self.low <= 0):
+            raise ValueError("log must be true or false, and with it low above 0")
+
+    def draw(self, chance: Random) -> float:
+        """A number, a fraction with DRAWN_DIGITS digits."""
+        whole = isinstance(self.low, int) and isinstance(self.high, int)
+        end = self.high + 1 if whole else self.high
+        value = (
+            math.exp(chance.uniform(math.log(self.low), math.log(end))) if self.log else chance.uniform(self.low, end)
+        )
+        value = math.floor(value) if whole else float(f"{value:.{DRAWN_DIGITS}g}")
+        return min(max(value, self.low), self.high)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of a sweep.
+
+    tried: the values that are tried, by key; seed: of its training; None without one
+    settings: all settings, by command
+    """
+
+    tried: Mapping[str, Any]
+    seed: int | None
+    settings: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def name(self) -> str:
+        """The name of its folder, the same for the same values: `lr=0.001,dropout=0.1,seed=1`."""
+        values = dict(self.tried) if self.seed is None else {**self.tried, "seed": self.seed}
+        plain = ",".join(f"{key}={_text(value)}" for key, value in values.items()) or "run"
+        name = re.sub(r"[^\w.,=+-]+", "_", plain, flags=re.ASCII)[:MAX_NAME_CHARACTERS]
+        digest = sha256(json.dumps(values, default=str).encode()).hexdigest()[:HASH_CHARACTERS]
+        return name if name == plain and not name.startswith((".", "-")) else f"{name.lstrip('.-')}-{digest}"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a file of a sweep says.
+
+    path: of the file
+    fixed: settings that all trials have, by command
+    command: the one whose values are tried
+    tried: lists of values, or ranges to draw them from, by key
+    """
+
+    path: str
+    fixed: Mapping[str, Mapping[str, Any]]
+    command: str
+    tried: Mapping[str, Sequence[Any] | Range]
+
+    @property
+    def grid_size(self) -> int:
+        """The number of combinations of the lists."""
+        return math.prod(len(values) for values in self.tried.values() if not isinstance(values, Range))
+
+    def trials(self, draws: int | None, draws_seed: int, seeds: int) -> list[Trial]:
+        """The trials, `seeds` of each combination of values.
+
+        draws: combinations to draw, different ones; None takes all
+        Raises UserError for a range without draws, for too many trials, and for seeds without a first one.
+        """
+        base = self.fixed["train"].get("seed", 1) if "train" in self.fixed and "seed" not in self.tried else None
+        if seeds > 1 and not isinstance(base, int):
+            raise UserError(f"{quoted(self.path)}: --seeds {seeds}: needs [train], with a number as its seed or none")
+        trials = []
+        for tried in self._combinations(draws, draws_seed):
+            for seed in [None] if base is None else range(base, base + seeds):
+                own = {**self.fixed.get(self.command, {}), **tried}
+                own |= {} if seed is None else {"seed": seed}
+                trials.append(Trial(tried, seed, {**self.fixed, self.command: own}))
+        return trials
+
+    def _combinations(self, draws: int | None, draws_seed: int) -> list[dict[str, Any]]:
+        ranges = [key for key, values in self.tried.items() if isinstance(values, Range)]
+        if draws is None and ranges:
+            raise UserError(f"{quoted(self.path)}: '{quoted(ranges[0])}' is a range to draw from (give --trials N)")
+        if draws is None and self.grid_size > MAX_TRIALS:
+            too_many = f"{self.grid_size:,} combinations, more than {MAX_TRIALS:,}"
+            raise UserError(f"{quoted(self.path)}: {too_many} (give --trials N to draw some of them)")
+        if draws is None or (not ranges and draws >= self.grid_size):
+            lists = [values for values in self.tried.values() if not isinstance(values, Range)]
+            rows = [dict(zip(self.tried, row, strict=True)) for row in product(*lists)]
+            return list({json.dumps(row, default=str): row for row in rows}.values())
+        drawn: dict[str, dict[str, Any]] = {}
+        for number in range(draws * DRAWS_PER_TRIAL):
+            row = {key: _draw(values, Random(f"{draws_seed} {key} {number}")) for key, values in self.tried.items()}
+            drawn[json.dumps(row, default=str)] = row
+            if len(drawn) == draws:
+                break
+        return list(drawn.values())
+
+    def options(self, trial: Trial) -> dict[str, Any]:
+        """The options object of each command of a trial. Raises UserError for settings that the command would refuse."""
+        options = {}
+        for name, settings in trial.settings.items():
+            given = {"output": "-", **({"model": "-"} if name == "translate" and "train" in trial.settings else {})}
+            command = COMMAND_OF_TABLE[name]
+            table, values = command.read(Layer(_origin(self.path, name), {**settings, **given}))
+            values.convert(table.options)
+            options[name], _ = command.make_options(table, values)
+        return options
+
+
+def read_sweep(path: str) -> Sweep:
+    """The content of a file of a sweep. Raises UserError for one that cannot be used."""
+    tables: dict[str, dict[str, Any]] = {}
+    for key, value in read_toml(Path(path)).items():
+        table, _, name = key.partition(".")
+        if table not in COMMAND_OF_TABLE or not name:
+            raise UserError(f"{quoted(path)}: {unknown('table', table, COMMAND_OF_TABLE)}")
+        tables.setdefault(table, {})[name] = value
+    if not tables:
+        raise UserError(f"{quoted(path)}: has no settings (write them below [train] or [translate])")
+    swept = "train" if "train" in tables else "translate"
+    if swept == "train" and "model" in tables.get("translate", {}):
+        raise UserError(f"{_origin(path, 'translate')}: 'model' is the trained one beside [train] (leave it out)")
+    fixed, tried = {}, {}
+    for name, values in tables.items():
+        fixed[name], of_table = _divided(_origin(path, name), name, values)
+        if name == swept:
+            tried = of_table
+        elif of_table:
+            key, own = quoted(next(iter(of_table))), "in a file without [train], when the model is trained"
+            raise UserError(f"{_origin(path, name)}: '{key}' has values to try (try them {own})")
+    return Sweep(path, fixed, swept, tried)
+
+
+def _divided(origin: str, name: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings of a table that are fixed, and those that have values to try.
+
+    A list is values to try. For an option that takes a list itself, only a list of lists is.
+    """
+    grouped = _with_ranges(origin, values)
+    if reserved := [key for key in SET_BY_SWEEP[name] if key in grouped]:
+        raise UserError(f"{origin}: '{reserved[0]}' is set by nmt sweep (leave it out)")
+    first = {key: value[0] if isinstance(value, list) and value else value for key, value in grouped.items()}
+    table, _ = COMMAND_OF_TABLE[name].read(file_layer(origin, first))
+    fixed, tried = {}, {}
+    for key, value in grouped.items():
+        option = table.find(key)
+        is_whole = option is not None and option.count != 1 and not (value and isinstance(value[0], list))
+        if isinstance(value, Range) or (isinstance(value, list) and not is_whole):
+            tried[key] = value
+        else:
+            fixed[key] = value
+        if value == [] and key in tried:
+            raise UserError(f"{origin}: '{quoted(key)}' has no value to try (write one, or leave it out)")
+    return fixed, tried
+
+
+def _with_ranges(origin: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings whose keys of one range, `lr.low` and `lr.high`, are put together."""
+    grouped: dict[str, Any] = {}
+    for path, value in values.items():
+        key, _, end = path.rpartition(".")
+        if key and end in RANGE_KEYS:
+            grouped.setdefault(key, {})[end] = value
+        else:
+            grouped[path] = value
+    for key, value in grouped.items():
+        if isinstance(value, dict):
+            try:
+                grouped[key] = Range(**value)
+            except (TypeError, ValueError) as error:
+                why = "low or high is missing" if isinstance(error, TypeError) else str(error)
+                raise UserError(
+                    f"{origin}: '{quoted(key)}': {why} (a range is {{ low = 0.1, high = 0.5, log = false }})"
+                ) from None
+    return grouped
+
+
+def _origin(path: str, table: str) -> str:
+    return f"{path} [{table}]"
+
+
+def _draw(values: Sequence[Any] | Range, chance: Random) -> Any:
+    return values.draw(chance) if isinstance(values, Range) else chance.choice(values)
+
+
+def _text(value: Any) -> str:
+    """A value in the name of a folder."""
+    return ":".join(map(_text, value)) if isinstance(value, list) else to_toml(value).strip('"')

@@ -1,0 +1,151 @@
+"""`nmt sweep` as a user runs it: trainings and searches with many settings, killed, failed and gone on with."""
+
+import json
+import os
+import signal
+import statistics
+import subprocess
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+from conftest import ENVIRONMENT, NMT, TINY, train_arguments, wait_for, write_corpus
+
+from nmt.locks import holder_of
+
+SETTINGS = {flag.lstrip("-").replace("-", "_"): value for flag, value in (word.split("=") for word in TINY)}
+
+
+def write_sweep(path: Path, data: Path, updates: int, tried: str) -> Path:
+    """A file of a sweep of the tiny model."""
+    settings = {**SETTINGS, "data": str(data), "max_updates": updates, "save_every": "10u", "valid_every": "20u"}
+    settings["log_every"] = "10u"
+    lines = [f"{key} = {json.dumps(value)}\n" for key, value in settings.items() if f"{key} =" not in tried]
+    path.write_text("[train]\n" + "".join(lines) + tried + "\n")
+    return path
+
+
+@pytest.fixture
+def texts(tmp_path) -> list[str]:
+    """The flags of a source and its reference."""
+    write_corpus(tmp_path / "test", 20, 5)
+    return [f"--source={tmp_path / 'test.en'}", f"--reference={tmp_path / 'test.de'}"]
+
+
+def validations(run: Path, name: str) -> list[float]:
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [record[name] for record in records if name in record]
+
+
+def test_a_sweep_that_was_killed_goes_on_and_gives_what_single_trainings_give(data, tmp_path, texts, call):
+    file, output = write_sweep(tmp_path / "sweep.toml", data, 30, "lr = [0.005, 0.02]"), tmp_path / "out"
+    arguments = ["sweep", str(file), f"--output={output}", "--jobs=2", "--seeds=2", "--score=valid_ppl", *texts]
+    names = [f"lr={lr},seed={seed}" for lr in (0.005, 0.02) for seed in (1, 2)]
+    planned = call(*arguments, "--dry-run")
+    assert planned.out.splitlines() == ["4 runs", *names] and not output.exists()
+
+    process = subprocess.Popen([*NMT, *arguments], env=ENVIRONMENT, stderr=subprocess.PIPE)
+    wait_for(lambda: (output / names[0] / "checkpoints/update-10/manifest.json").exists(), process, 120)
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 60
+    while any(holder_of(output / name / ".lock") for name in names):  # the trainings end with the sweep
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+    swept = call(*arguments, "--json", "--quiet")
+    assert swept.code == 0, swept.err
+    single = tmp_path / "single"
+    assert call(*train_arguments(data, single, 30, "--lr=0.02", "--seed=2")).code == 0
+    assert (output / names[3] / "metrics.jsonl").read_bytes() == (single / "metrics.jsonl").read_bytes()
+    assert swept.json["score"] == "valid_ppl" and len(swept.json["settings"]) == 2
+    for row in swept.json["settings"]:
+        lr = row["values"]["lr"]
+        best = [min(validations(output / f"lr={lr},seed={seed}", "valid_ppl")) for seed in (1, 2)]
+        assert [run["scores"]["valid_ppl"] for run in row["runs"]] == best
+        mean, deviation = row["scores"]["valid_ppl"].values()
+        assert mean == pytest.approx(sum(best) / 2) and deviation == pytest.approx(statistics.stdev(best))
+        assert row["scores"]["bleu"]["mean"] == pytest.approx(
+            statistics.mean(run["scores"]["bleu"] for run in row["runs"])
+        )
+    means = [row["scores"]["valid_ppl"]["mean"] for row in swept.json["settings"]]
+    assert means == sorted(means)  # less perplexity is better
+    assert tomllib.loads((output / "best.toml").read_text())["lr"] == swept.json["settings"][0]["values"]["lr"]
+
+    done = {path: path.stat().st_mtime_ns for path in output.rglob("*") if path.name in ("sweep.json", "commands.log")}
+    again = call(*arguments, "--quiet", "--html", tmp_path / "page.html")
+    assert again.code == 0 and again.out.splitlines()[0].split()[:2] == ["lr", "valid_ppl"]
+    assert all(path.stat().st_mtime_ns == before for path, before in done.items())  # nothing was done again
+    assert "+-" in again.out.splitlines()[1] and "2 of 2" in again.out.splitlines()[1]
+    assert (tmp_path / "page.html").read_text().count("<svg") >= 3
+
+
+def test_a_run_that_fails_is_told_and_stops_no_other(data, tmp_path, call):
+    nowhere = tmp_path / "nowhere"
+    file = write_sweep(tmp_path / "sweep.toml", data, 1, f'data = ["{nowhere}", "{data}"]\nvalid_every = "1u"')
+    arguments = ["sweep", file, f"--output={tmp_path / 'out'}", "--score=valid_loss"]
+    failed = call(*arguments, "--json")
+    assert failed.code == 5
+    assert f"nmt train ended with code 4: {nowhere}" in failed.err and "commands.log" in failed.err
+    good, bad = failed.json["settings"]
+    assert good["values"]["data"] == str(data) and "valid_loss" in good["scores"]
+    assert bad["scores"] == {} and "code 4" in bad["runs"][0]["error"]
+    nowhere.symlink_to(data)
+    state = Path(good["runs"][0]["run"]) / "sweep.json"
+    content = state.read_bytes()
+    state.write_text('{"done": 3}')
+    refused = call(*arguments)
+    assert refused.code == 4 and "sweep.json: not the state of a sweep" in refused.err
+    state.write_bytes(content)
+    mended = call(*arguments)
+    assert mended.code == 0 and "failed" not in mended.out + mended.err
+
+
+def test_a_signal_ends_the_sweep_and_its_trainings(data, tmp_path):
+    file = write_sweep(tmp_path / "sweep.toml", data, 100_000, "lr = [0.005, 0.02]")
+    output = tmp_path / "out"
+    process = subprocess.Popen(
+        [*NMT, "sweep", str(file), f"--output={output}"],
+        env=ENVIRONMENT,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    wait_for(lambda: (output / "lr=0.005,seed=1/checkpoints/update-10/manifest.json").exists(), process, 120)
+    os.kill(process.pid, signal.SIGTERM)
+    out, _ = process.communicate(timeout=60)
+    assert (process.returncode, out) == (128 + signal.SIGTERM, b"")
+    assert holder_of(output / "lr=0.005,seed=1/.lock") is None and not (output / "lr=0.02,seed=1").exists()
+
+
+def test_search_options_are_tuned_by_bleu_and_translate_takes_the_best(trained, tmp_path, texts, call):
+    file, output = tmp_path / "sweep.toml", tmp_path / "out"
+    file.write_text(f'[translate]\nmodel = "{trained}"\nengine = "own"\nalpha = [0.0, 3.0]\nbeam_size = 4\n')
+    swept = call("sweep", file, f"--output={output}", *texts, "--json", "--quiet")
+    assert swept.code == 0, swept.err
+    scores = {}
+    for alpha in (0.0, 3.0):
+        search = ["--model", trained, "--engine=own", f"--alpha={alpha}"]
+        evaluated = call("evaluate", *search, *texts, "--metrics=bleu", "--json", "--quiet")
+        scores[alpha] = evaluated.json[0]["value"]
+    shown = {row["values"]["alpha"]: row["scores"]["bleu"]["mean"] for row in swept.json["settings"]}
+    assert shown == pytest.approx(scores)
+    best = swept.json["best"]
+    assert scores[best["alpha"]] == max(scores.values()) and best["beam_size"] == 4
+    name = swept.json["settings"][0]["runs"][0]["run"]
+    translated = call("translate", "--config", output / "best.toml", texts[0].partition("=")[2], "--quiet")
+    assert translated.code == 0 and translated.out == (Path(name) / "translation.txt").read_text()
+
+
+def test_options_that_do_not_fit_the_file_are_refused(trained, data, tmp_path, texts, call):
+    file = tmp_path / "sweep.toml"
+    file.write_text(f'[translate]\nmodel = "{trained}"\nalpha = [0.0, 1.0]\n')
+    refused = call("sweep", file, f"--output={tmp_path / 'out'}")
+    assert refused.code == 2 and "has no [train], so translations are scored (give --source" in refused.err
+    refused = call("sweep", file, f"--output={tmp_path / 'out'}", *texts, "--average=2")
+    assert refused.code == 2 and "leave --average out" in refused.err
+    refused = call("sweep", file, f"--output={tmp_path / 'out'}", *texts, "--score=belu")
+    assert refused.code == 2 and "unknown score 'belu' (did you mean 'bleu'?)" in refused.err
+    refused = call("sweep", write_sweep(file, data, 1, "devices = 2"), f"--output={tmp_path / 'out'}", "--jobs=2")
+    assert refused.code == 2 and "each run has several devices" in refused.err
+    assert not (tmp_path / "out").exists()
