@@ -34,6 +34,7 @@ from nmt.files import (
     remove_unless_locked,
     sha256,
     to_json,
+    write_file,
 )
 from nmt.locks import LOCK, Lock, holder_of
 from nmt.log import log
@@ -271,6 +272,11 @@ def remove_leftovers(parent: Path) -> None:
                 _finish_removal(path, parent / path.name[1 : -len(REMOVED_ENDING)])
             elif holder_of(path / LOCK) is None:
                 shutil.rmtree(path)
+
+
+def set_fact(artefact: "Artefact", name: str, value: Any) -> None:
+    """Set an entry of an artefact's manifest that is not of its files."""
+    write_file(artefact.folder / MANIFEST, to_json({**artefact.manifest, name: value}))
 
 
 class Artefact:

@@ -5,6 +5,7 @@ A model folder holds `model.safetensors`, `options.json` and `pipeline/`; a chec
 """
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -32,6 +33,7 @@ from nmt.signals import StopCheck
 from nmt.text.pipeline import Pipeline
 
 OPTIONS: Final = "options.json"
+TEMPERATURE: Final = "temperature"  # in the manifest of a model that is calibrated
 TRAINING_TENSORS: Final = "training.safetensors"
 TRAINED_WEIGHTS: Final = "weights."  # prefix in that file: of a run with --ema, whose model has the averaged weights
 
@@ -109,12 +111,13 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model read from a folder, in evaluation mode."""
+    """A model read from a folder, in evaluation mode. temperature: of its calibration; None before it"""
 
     model: Model
     pipeline: Pipeline
     facts: ModelFacts
     folder: Path
+    temperature: float | None = None
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
@@ -295,7 +298,17 @@ def load_model(folder: Path, device: torch.device) -> LoadedModel:
         if facts.weights == "int8":
             quantize(model, empty_rounded)
         take_weights(model, weights, folder / WEIGHTS)
-        return LoadedModel(model.to(device).eval(), pipeline, facts, folder)
+        return LoadedModel(model.to(device).eval(), pipeline, facts, folder, _temperature(artefact))
+
+
+def _temperature(artefact: Artefact) -> float | None:
+    """The temperature that `nmt score --calibrate` has put into a manifest. Raises ArtefactError for no temperature."""
+    temperature = artefact.manifest.get(TEMPERATURE)
+    if temperature is None or (isinstance(temperature, int | float) and 0 < temperature < math.inf):
+        return temperature
+    raise ArtefactError(
+        f"{quoted(artefact.folder)}: its manifest has {TEMPERATURE}: {quoted(temperature)}, not a number above 0"
+    )
 
 
 def flat_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:

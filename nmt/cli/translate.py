@@ -130,6 +130,7 @@ class TranslateOptions(TranslatorOptions, FileOptions):
             raise ValueError("--format docx: is no text that stdout could show (give --output FILE.docx)")
         flags = {"input_form": self.input_form != "text", "json": self.json, "attention": self.is_drawn}
         names = "alignment", "word_scores", "raw_tokens", "replace_unk", "strict"
+        flags |= {"min_confidence": self.min_confidence is not None}
         flags |= {name: getattr(self, name) for name in names} | {"markup": self.markup == "html"}
         if given := [f"--{name.replace('_', '-')}" for name, is_given in flags.items() if is_given]:
             raise ValueError(f"{', '.join(given)}: are of lines of text (leave them out with --format {self.format})")
@@ -202,7 +203,7 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
     shared, opened = _shared(options, translator, world), _opened(options.output)
     began = time.monotonic()
     mark = f"{translator.pipeline.source_lang}> " if not options.input and is_terminal() else ""
-    number = num_failed = 0
+    number = num_failed = num_withheld = 0
     estimate = LineEstimate(*names)
     progress = log.progress("translating", estimate.total, "lines", shown=not is_typed(*names))
     statistics_file = new_output(Path(options.stats)) if options.stats is not None else nullcontext()
@@ -214,8 +215,9 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
                 number = translate_stream(line_translator, source, output, *settings)
             warnings.log_counts()
             num_failed += warnings.num_failed
+            num_withheld += warnings.num_withheld
         if stats_file is not None:
-            stats_file.write(_stats(number, num_failed, time.monotonic() - began))
+            stats_file.write(_stats(number, num_failed, num_withheld, time.monotonic() - began))
     if drawings:
         drawings.write()
     return 5 if num_failed else 0
@@ -259,7 +261,7 @@ def _lead_document(options: TranslateOptions, parts: Parts, world: World) -> int
     with _opened(options.output) as output:
         output.write(document.content())
     if options.stats is not None:
-        write_output(Path(options.stats), _stats(number, warnings.num_failed, time.monotonic() - began))
+        write_output(Path(options.stats), _stats(number, warnings.num_failed, 0, time.monotonic() - began))
     return 5 if warnings.num_failed else 0
 
 
@@ -277,9 +279,10 @@ def _opened(output: str) -> AbstractContextManager[BinaryIO]:
     return new_output(Path(output)) if output != "-" else nullcontext(sys.stdout.buffer)
 
 
-def _stats(number: int, num_failed: int, seconds: float) -> bytes:
+def _stats(number: int, num_failed: int, num_withheld: int, seconds: float) -> bytes:
     """The content of the file of --stats. number: of lines, or of texts of a document"""
-    return to_json({"lines": number, "failed": num_failed, "seconds": seconds, "lines_per_second": number / seconds})
+    counts = {"lines": number, "failed": num_failed, "withheld": num_withheld}
+    return to_json({**counts, "seconds": seconds, "lines_per_second": number / seconds})
 
 
 def _check_text(name: str) -> None:

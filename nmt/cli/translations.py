@@ -30,13 +30,13 @@ class Printer:
 
     def as_text(self, number: int, request: Request, translation: Translation) -> str:
         """The best translation, then its requested details, each after `|||`."""
-        return " ||| ".join(self._columns((translation.candidates or [FAILED])[0])) + "\n"
+        return " ||| ".join(self._columns((translation.shown or [FAILED])[0])) + "\n"
 
     def as_n_best(self, number: int, request: Request, translation: Translation) -> str:
         """`number ||| translation ||| LogProb= nats ||| score` for each candidate, as in Moses."""
         lines = [
             " ||| ".join([str(number), *self._columns(candidate), _features(candidate), f"{candidate.score:.6f}"])
-            for candidate in translation.candidates or [FAILED]
+            for candidate in translation.shown or [FAILED]
         ]
         return "".join(f"{line}\n" for line in lines)
 
@@ -66,6 +66,8 @@ class Printer:
         }
         if candidate.scores:
             fields["scores"] = candidate.scores
+        if candidate.confidence is not None:
+            fields["confidence"] = candidate.confidence
         if self.alignment is not None:
             fields["alignment"] = candidate.weights if self.alignment == "soft" else self._aligned(candidate)
         if self.word_scores:

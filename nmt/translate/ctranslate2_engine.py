@@ -108,6 +108,8 @@ def refusal(options: TranslatorOptions, part: Part, models: int) -> str:
     for flag in ("avoid", "alignment", "word_scores", "replace_unk", "compile", "capture"):
         if getattr(options, flag):
             return f"--{flag.replace('_', '-')} needs our own search"
+    if options.min_confidence is not None:
+        return "--min-confidence needs our own search"
     search = part.options
     if part.name not in ("beam", "greedy"):
         return f"--decoder {part.name} needs our own search"

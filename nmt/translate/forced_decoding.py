@@ -4,21 +4,25 @@
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from nmt.batch import flatten, make_batch, pad_rows
 from nmt.data.batching import micro_batches
 from nmt.data.encode import LengthFilter
 from nmt.device import device_of
+from nmt.errors import UserError
+from nmt.log import log
 from nmt.models.base import Model, Scorer, prepared_scorer
 from nmt.signals import StopCheck
 from nmt.symbols import BOS, EOS, PAD
 from nmt.text.pipeline import Pipeline
+from nmt.translate.calibration import Reliability, fit_temperature
 from nmt.translate.results import NOT_FINITE, Failure, ForcedDecoding, PairScore
 
 LOGIT_CHUNK_ROWS: Final = 1024  # logits of more positions never exist at once
@@ -27,25 +31,35 @@ Ids = NDArray[Any]
 
 
 @torch.inference_mode()
-def force_decode(scorer: Scorer, sources: Sequence[Ids], targets: Sequence[Sequence[int]]) -> list[ForcedDecoding]:
-    """Step through each target given its source. sources, targets: ids without EOS"""
+def force_decode(
+    scorer: Scorer, sources: Sequence[Ids], targets: Sequence[Sequence[int]], temperature: float = 1.0
+) -> list[ForcedDecoding]:
+    """Step through each target given its source.
+
+    sources, targets: ids without EOS
+    temperature: divides the logits of `calibrated`
+    """
     device = device_of(scorer)
     source, target = pad_rows(sources).to(device), pad_rows(targets).to(device)  # N S, N T
     scorer = prepared_scorer(scorer)
     state = scorer.start(source)
     state.watched = True
-    tokens, columns, attention = torch.full((len(source),), BOS, device=device), [], []
+    tokens, columns, calibrated, attention = torch.full((len(source),), BOS, device=device), [], [], []
     for step in range(target.shape[1]):
         log_probs, state = scorer.step(tokens, state)
         tokens = target[:, step]
         columns.append(log_probs.gather(1, tokens[:, None]).squeeze(1))
+        if temperature != 1:
+            calibrated.append((log_probs / temperature).log_softmax(-1).gather(1, tokens[:, None]).squeeze(1))
         if state.attention is not None:
             attention.append(state.attention)
     rows = torch.stack(columns, 1).cpu()
+    calibrated_rows = torch.stack(calibrated, 1).cpu() if calibrated else rows
     weights = torch.stack(attention, 1).float().cpu().numpy() if attention else None  # N T S
     return [
         ForcedDecoding(
             rows[number, : len(target_row) + 1].tolist(),
+            calibrated_rows[number, : len(target_row) + 1].tolist(),
             None if weights is None else weights[number, : len(target_row) + 1, : len(source_row) + 1],
         )
         for number, (source_row, target_row) in enumerate(zip(sources, targets, strict=True))
@@ -86,13 +100,60 @@ def target_log_probs(
 def _batch_log_probs(scorer: Scorer, sources: list[Ids], targets: list[Ids]) -> list[list[float]]:
     if not isinstance(scorer, Model):
         return [decoding.log_probs for decoding in force_decode(scorer, sources, [row.tolist() for row in targets])]
-    device = device_of(scorer)
-    batch = make_batch(flatten(sources), flatten(targets)).to(device)
+    log_probs = [rows.gather(1, ids[:, None]).squeeze(1) for rows, ids in _positions(scorer, sources, targets)]
+    return [row.tolist() for row in torch.cat(log_probs).cpu().split([len(row) + 1 for row in targets])]
+
+
+def _positions(model: Model, sources: list[Ids], targets: list[Ids]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Log-probabilities (N, V) of LOGIT_CHUNK_ROWS positions at a time, and the tokens of the targets (N,), EOS among them."""
+    batch = make_batch(flatten(sources), flatten(targets)).to(device_of(model))
     real = batch.target_output != PAD  # B T
-    features, tokens = scorer(batch).features[real], batch.target_output[real]  # N D, N
-    chunks = zip(features.split(LOGIT_CHUNK_ROWS), tokens.split(LOGIT_CHUNK_ROWS), strict=True)
-    log_probs = torch.cat([scorer.log_probs(rows).gather(1, ids[:, None]).squeeze(1) for rows, ids in chunks])
-    return [row.tolist() for row in log_probs.cpu().split([len(row) + 1 for row in targets])]
+    features, tokens = model(batch).features[real], batch.target_output[real]  # N D, N
+    for rows, ids in zip(features.split(LOGIT_CHUNK_ROWS), tokens.split(LOGIT_CHUNK_ROWS), strict=True):
+        yield model.log_probs(rows), ids
+
+
+@torch.inference_mode()
+def calibrate(
+    model: Model,
+    pipeline: Pipeline,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    max_tokens: int,
+    max_length: int,
+    check: StopCheck = lambda: None,
+) -> tuple[Reliability, Reliability]:
+    """The reliability of a model on pairs of lines, at temperature 1 and at the one of least nll (`fit_temperature`).
+
+    max_tokens: tokens of a batch, padding counted
+    max_length: tokens of a line; a pair with a longer one is left out, and one with a blank line
+    Raises InputError if no pair is left, UserError for a model without finite probabilities.
+    """
+    sides = zip((pipeline.source, pipeline.target), (sources, targets), strict=True)
+    rows = [side.encode_batch(LengthFilter(max_length=max_length).without_long(lines)).rows() for side, lines in sides]
+    kept = [pair for pair in zip(*rows, strict=True) if min(map(len, pair)) > 0 and max(map(len, pair)) <= max_length]
+    source_ids, target_ids = [source for source, _ in kept], [target for _, target in kept]
+    source_lengths, target_lengths = (
+        np.array([len(row) for row in ids], dtype=np.int64) for ids in (source_ids, target_ids)
+    )
+    order = np.lexsort((source_lengths, target_lengths))
+    batches = [
+        batch.tolist() for batch in micro_batches([order], source_lengths, target_lengths, max_tokens) if len(batch)
+    ]
+
+    def positions() -> Iterator[tuple[Tensor, Tensor]]:
+        with log.progress("calibrating", len(kept), "pairs") as bar:
+            for batch in batches:
+                check()
+                for log_probs, tokens in _positions(
+                    model, [source_ids[i] for i in batch], [target_ids[i] for i in batch]
+                ):
+                    if log_probs.isnan().any():
+                        raise UserError("the model gives no finite probability, which no temperature can mend")
+                    yield log_probs, tokens
+                bar.advance(len(batch))
+
+    return fit_temperature(positions)
 
 
 def score(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from nmt.log import log
-from nmt.translate.results import Translation
+from nmt.translate.results import WITHHELD, Translation
 
 MAX_LOGGED: Final = 10  # messages of one kind
 NOT_UTF8: Final = "not UTF-8"
@@ -23,6 +23,7 @@ COUNTED: Final = {  # kinds whose lines are counted at the end, each with what i
     REPAIRED: "translated again",
     BROKEN: "with a translation that looks broken",
     LOST_MARKUP: LOST_MARKUP,
+    WITHHELD: f"{WITHHELD} for their confidence",
 }
 
 
@@ -48,7 +49,7 @@ class LineWarnings:
 
     def __init__(self, place: str, length_flag: str = "--max-source-length") -> None:
         self.place, self._length_hint = place, f" ({length_flag})" if length_flag else ""
-        kinds = (NOT_UTF8, CUT, RETRIED, REPAIRED, BROKEN, LOST_MARKUP)
+        kinds = (NOT_UTF8, CUT, RETRIED, REPAIRED, BROKEN, LOST_MARKUP, WITHHELD)
         self._kinds = {kind: RateLimitedWarnings(log.warn) for kind in kinds}
         self._kinds[UNKNOWN_TOKENS] = RateLimitedWarnings(log.warn, max_logged=1)
         self._kinds[NOT_TRANSLATED] = RateLimitedWarnings(log.error)
@@ -57,6 +58,11 @@ class LineWarnings:
     def num_failed(self) -> int:
         """Lines without a translation."""
         return self._kinds[NOT_TRANSLATED].count
+
+    @property
+    def num_withheld(self) -> int:
+        """Lines whose translation is withheld."""
+        return self._kinds[WITHHELD].count
 
     def add(self, kind: str, position: object, message: str) -> None:
         """Log or count a warning. position: line number, from 1, and byte if known: `5` or `5:12`"""

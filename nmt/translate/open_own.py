@@ -11,6 +11,7 @@ from nmt.checkpoint import check_int8, load_model
 from nmt.device import choose_device, keep_pages, use_threads
 from nmt.dist import World
 from nmt.errors import UserError, quoted
+from nmt.log import log
 from nmt.models.base import Model
 from nmt.nn.linear import remove_weight_norm
 from nmt.nn.quantized import quantize
@@ -68,4 +69,8 @@ def open_own_engine(
         except ValueError as error:
             raise UserError(f"--model-weights: {error}") from None
     options = replace(options, replicas=replicas, threads=threads)
-    return OwnEngine(first.pipeline, scorer, options, registry.build(part), world)
+    temperature = None if others else first.temperature
+    if options.min_confidence is not None and temperature is None:
+        kind = "an ensemble is not" if others else "the model is not (nmt score --calibrate)"
+        log.info(f"{quoted(first.folder)}: confidences are not calibrated: {kind}")
+    return OwnEngine(first.pipeline, scorer, options, registry.build(part), world, temperature or 1.0)

@@ -60,6 +60,13 @@ class TranslatorOptions:
         "print the word alignment by attention: hard (Pharaoh's i-j), soft (all weights), or pairs above a weight from 0 to "
         "1; with --raw-tokens between tokens",
     )
+    min_confidence: float | None = opt(
+        None,
+        "give an empty line where the confidence, the geometric mean of the tokens' probabilities, is less; --json tells it; "
+        "the temperature of nmt score --calibrate applies",
+        minimum=0,
+        maximum=1,
+    )
     replace_unk: bool = opt(False, "replace each unknown word by the source word with the most attention")
     unk_dictionary: str | None = opt(
         None, "with --replace-unk: file of source words and their translations, one pair a line"
@@ -99,6 +106,10 @@ class TranslatorOptions:
                     raise ValueError(
                         f"--{flag}, --{detail}: a text in parts has no words to number (leave one of them out)"
                     )
+            if given and self.min_confidence is not None:
+                raise ValueError(
+                    f"--{flag}, --min-confidence: a text in parts has no confidence (leave one of them out)"
+                )
         if self.markup != "none" and self.replace_unk:
             raise ValueError(
                 "--markup, --replace-unk: only one of them can rewrite a translation (leave one of them out)"

@@ -39,6 +39,7 @@ class OwnEngine(SearchEngine):
     scorer: a model or an ensemble, on its device
     options: replicas and threads: None is 1, and torch's setting
     world: the ranks that translate together; None: this process alone
+    temperature: of the scorer, for confidences
     Raises UserError for options that do not fit the models or the search.
     """
 
@@ -49,7 +50,9 @@ class OwnEngine(SearchEngine):
         options: TranslatorOptions,
         decoder: Decoder,
         world: World | None = None,
+        temperature: float = 1.0,
     ) -> None:
+        self.temperature = temperature if options.min_confidence is not None else 1.0
         self.pipeline, self.scorer, device = pipeline, scorer, device_of(scorer)
         self.device, self.max_source_length = str(device), options.max_source_length
         self.matmul: InferenceMatmul = options.matmul
@@ -125,7 +128,8 @@ class OwnEngine(SearchEngine):
                 for hypothesis in row
                 if needs(hypothesis.tokens)
             ]
-            decodings = iter(force_decode(self.scorer, *zip(*pairs, strict=True)) if pairs else ())
+            sources, targets = zip(*pairs, strict=True) if pairs else ((), ())
+            decodings = iter(force_decode(self.scorer, sources, targets, self.temperature) if pairs else ())
 
         def candidate(line: EncodedLine, hypothesis: Hypothesis) -> Candidate:
             forced = next(decodings) if needs(hypothesis.tokens) else None

@@ -1,5 +1,6 @@
 """Results of lines: translations with their details, scores of pairs, failures; and the retry of a failing batch."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ class Failure:
     message: str
 
 
+WITHHELD: Final = "withheld"
 NOT_FINITE: Final = Failure("the model gives no finite probability")
 
 
@@ -32,12 +34,18 @@ NOT_FINITE: Final = Failure("the model gives no finite probability")
 class ForcedDecoding:
     """Log-probabilities and attention of one translation.
 
-    log_probs: nats of each token and of EOS
+    log_probs: nats of each token and of EOS; calibrated: the same at the model's temperature (nmt.translate.calibration)
     weights: (tokens + EOS, source tokens + EOS) attention; None for a Scorer without attention
     """
 
     log_probs: list[float]
+    calibrated: list[float]
     weights: NDArray[np.float32] | None
+
+    @property
+    def confidence(self) -> float:
+        """The geometric mean of the calibrated probabilities, 0 to 1."""
+        return math.exp(math.fsum(self.calibrated) / len(self.calibrated))
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,7 @@ class Candidate:
     word_scores: nats of each word, and of EOS; empty unless requested
     weights: (words, source words) attention; empty unless requested, and without attention
     scores: with re-ranking, the scores of the search and of each model, whose weighted mean is `score`; else empty
+    confidence: of its ForcedDecoding; None unless requested
     """
 
     text: str
@@ -73,6 +82,7 @@ class Candidate:
     word_scores: list[float] = field(default_factory=list)
     weights: list[list[float]] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
+    confidence: float | None = None
 
 
 @dataclass(frozen=True)
@@ -82,7 +92,8 @@ class Translation:
     candidates: best first; none for a line without tokens and for one that failed
     error: the reason of a failure; empty without one
     warnings: messages by kind: `cut`, the line was too long; `unknown tokens`, the vocabulary lacks tokens of it; `retried`, its
-        batch failed and was halved; `repaired`, it was translated again; `broken`, its translation looks broken
+        batch failed and was halved; `repaired`, it was translated again; `broken`, its translation looks broken;
+        `withheld`, its confidence is too low
     """
 
     candidates: list[Candidate] = field(default_factory=list)
@@ -90,9 +101,14 @@ class Translation:
     warnings: dict[str, str] = field(default_factory=dict)
 
     @property
+    def shown(self) -> list[Candidate]:
+        """The candidates, but none of a translation that is withheld."""
+        return [] if WITHHELD in self.warnings else self.candidates
+
+    @property
     def text(self) -> str:
-        """The best translation; empty without one."""
-        return self.candidates[0].text if self.candidates else ""
+        """The best translation; empty without one, and if it is withheld."""
+        return self.shown[0].text if self.shown else ""
 
 
 class ResultOptions:
@@ -104,13 +120,14 @@ class ResultOptions:
     def __init__(self, options: TranslatorOptions) -> None:
         self.word_scores, self.raw_tokens = options.word_scores, options.raw_tokens
         self.alignment = options.alignment is not None
+        self.confidence = options.min_confidence is not None
         self.dictionary: Mapping[str, str] | None = None
         if options.replace_unk:
             self.dictionary = read_dictionary(Path(options.unk_dictionary)) if options.unk_dictionary else {}
 
     def needs_forced_decoding(self, tokens: Sequence[int]) -> bool:
         """Whether the details of a translation come from a forced decoding of it."""
-        return self.word_scores or self.alignment or (self.dictionary is not None and UNK in tokens)
+        return self.word_scores or self.alignment or self.confidence or (self.dictionary is not None and UNK in tokens)
 
     def candidate(
         self, pipeline: Pipeline, text: str, source: NDArray[Any], hypothesis: Hypothesis, forced: ForcedDecoding | None
@@ -145,7 +162,9 @@ class ResultOptions:
                 word_scores = [*sums, log_probs[-1]]
             if self.alignment and attention is not None:
                 weights = word_weights(attention, source_words, target_words).tolist()
-        return Candidate(translation, tokens, hypothesis.log_prob, hypothesis.score, word_scores, weights)
+        confidence = forced.confidence if forced is not None and self.confidence else None
+        scores = hypothesis.log_prob, hypothesis.score
+        return Candidate(translation, tokens, *scores, word_scores, weights, confidence=confidence)
 
 
 def retry_split(

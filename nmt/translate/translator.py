@@ -19,7 +19,7 @@ from nmt.translate.engine import EncodedLine, SearchEngine
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.requests import Request
-from nmt.translate.results import Candidate, Failure, PairScore, Translation
+from nmt.translate.results import WITHHELD, Candidate, Failure, PairScore, Translation
 
 MIN_BATCH_SHARE: Final = 4  # a text is shared out in batches of at least this part of the batch size
 
@@ -43,7 +43,7 @@ class Translator:
 
     def __init__(self, pipeline: Pipeline, engine: SearchEngine, options: TranslatorOptions) -> None:
         self.pipeline, self.engine = pipeline, engine
-        self.max_source_length = options.max_source_length
+        self.max_source_length, self.min_confidence = options.max_source_length, options.min_confidence
         self.max_characters = CHARACTERS_PER_TOKEN * options.max_source_length  # of a line that are read
         avoid = [line for line in read_lines(Path(options.avoid)) if line.strip()] if options.avoid else []
         if avoid and pipeline.target.settings.right_to_left:
@@ -79,6 +79,8 @@ class Translator:
                     outcomes[i] = outcome
                 if warning:
                     warnings[batch[0]]["retried"] = warning
+                for i in batch:
+                    warnings[i] |= self._withholding(outcomes[i])
                 bar.advance(len(batch))
         return [
             Translation([], outcome.message, kinds) if isinstance(outcome, Failure) else Translation(outcome, "", kinds)
@@ -117,6 +119,13 @@ class Translator:
 
     def idle(self) -> None:
         """Do nothing: called while no line is waiting."""
+
+    def _withholding(self, outcome: list[Candidate] | Failure) -> dict[str, str]:
+        """The warning of a translation whose confidence is too low; none otherwise."""
+        confidence = outcome[0].confidence if isinstance(outcome, list) and outcome else None
+        if self.min_confidence is None or confidence is None or confidence >= self.min_confidence:
+            return {}
+        return {WITHHELD: f"its confidence is {confidence:.3f}: an empty line (--min-confidence)"}
 
     def _constraints(self, request: Request) -> Constraints:
         """Prefix and phrases as tokens; texts to avoid as they are before subword segmentation."""

@@ -1,0 +1,78 @@
+"""Contrastive test sets: how often a model scores a reference above wrong translations of the same source.
+
+Sennrich (2017), "How Grammatical is Character-level Neural Machine Translation?"
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from nmt.errors import InputError, quoted
+from nmt.text.corpus import read_lines
+
+ALL: Final = "all lines"
+
+
+def categories_of(path: str | None, num_lines: int) -> list[str]:
+    """The category of each line, read from a file; none without a file. Raises InputError for another number of lines."""
+    if path is None:
+        return []
+    categories = read_lines(Path(path))
+    if len(categories) != num_lines:
+        raise InputError(
+            f"{quoted(path)}: has {len(categories):,} lines, and the references {num_lines:,} (one a line)"
+        )
+    return categories
+
+
+class ContrastCounts:
+    """Counts of the lines that have wrong translations, and of those whose reference is scored above all of them.
+
+    references: the score of the reference of each line; None without one
+    categories: of each line, or empty
+    """
+
+    def __init__(self, references: Sequence[float | None], categories: Sequence[str]) -> None:
+        self._references, self._categories = references, categories
+        self._is_right: dict[int, bool] = {}  # by the number of a line with a wrong translation
+        self._of_files: dict[str, tuple[int, int]] = {}
+
+    def add(self, name: str, lines: Sequence[str], scores: Sequence[float | None]) -> None:
+        """Add a file of wrong translations with their scores. A blank line is none; a tie and a missing score are wrong."""
+        pairs: dict[int, bool] = {}
+        for i, (line, score, reference) in enumerate(zip(lines, scores, self._references, strict=True)):
+            if line.strip():
+                pairs[i] = reference is not None and score is not None and reference > score
+        for i, is_right in pairs.items():
+            self._is_right[i] = self._is_right.get(i, True) and is_right
+        self._of_files[name] = len(pairs), sum(pairs.values())
+
+    def counts(self) -> dict[str, dict[str, tuple[int, int]]]:
+        """(lines, right ones) of all, of each category and of each file."""
+        of_categories: dict[str, tuple[int, int]] = {}
+        for i, is_right in sorted(self._is_right.items()) if self._categories else ():
+            count, right = of_categories.get(self._categories[i], (0, 0))
+            of_categories[self._categories[i]] = count + 1, right + is_right
+        total = {ALL: (len(self._is_right), sum(self._is_right.values()))}
+        return {"all": total, "categories": of_categories, "files": self._of_files}
+
+    def as_dict(self) -> dict[str, object]:
+        """The counts for JSON; accuracy is null without a line."""
+        dicts = {
+            kind: {
+                name: {"lines": count, "right": right, "accuracy": right / count if count else None}
+                for name, (count, right) in group.items()
+            }
+            for kind, group in self.counts().items()
+        }
+        return {"all": dicts["all"][ALL], "categories": dicts["categories"], "files": dicts["files"]}
+
+    def rows(self) -> list[list[str]]:
+        """A table: all lines, each category, and each of several files."""
+        counts = self.counts()
+        groups = {**counts["all"], **counts["categories"], **(counts["files"] if len(counts["files"]) > 1 else {})}
+        rows = [
+            [name, f"{count:,}", f"{right:,}", f"{100 * right / count:.2f} %" if count else "-"]
+            for name, (count, right) in groups.items()
+        ]
+        return [["", "lines", "right", "accuracy"], *rows]

@@ -1,0 +1,109 @@
+"""Calibration of a model's probabilities by one temperature (Guo et al., 2017, "On Calibration of Modern Neural Networks").
+
+A token is predicted from the reference before it (forced decoding). Its confidence is the probability of the likeliest
+token, and it is right if that is the token of the reference. Log-probabilities divided by the temperature, and
+normalised again, are those of logits divided by it.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from nmt.errors import InputError
+
+NUM_BINS: Final = 10
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.1, 10.0
+MAX_STEPS: Final = 30  # of Newton's method, which takes about five
+RELATIVE_TOLERANCE: Final = 1e-4  # of the temperature
+MIN_LOG_PROB: Final = -1e4  # of a token that the model never says: 0 * -inf is no number
+
+Positions = Iterable[tuple[Tensor, Tensor]]
+"""Log-probabilities (N, V) at some positions, and the tokens of the reference (N,)."""
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """How sure a model is of its tokens, and how often it is right, at a temperature.
+
+    nll: mean negative log-probability of the reference's tokens, in nats
+    counts, confidences, rights: by bin of confidence, (m / M, (m + 1) / M]: tokens, the sum of their confidences, and how
+        many of them are right
+    """
+
+    temperature: float
+    nll: float
+    counts: Sequence[int]
+    confidences: Sequence[float]
+    rights: Sequence[int]
+
+    @property
+    def ece(self) -> float:
+        """The expected calibration error (equation 3): the mean of |accuracy - confidence| over bins, by their tokens."""
+        differences = (abs(right - confidence) for right, confidence in zip(self.rights, self.confidences, strict=True))
+        return math.fsum(differences) / sum(self.counts)
+
+
+@dataclass
+class _Sums:
+    """Sums over tokens: of the nll, and of its first and second derivative by the inverse temperature."""
+
+    nll: float = 0.0
+    slope: float = 0.0
+    curvature: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.bins = torch.zeros(3, NUM_BINS, dtype=torch.float64)  # counts, confidences, rights
+
+    def add(self, log_probs: Tensor, tokens: Tensor, inverse: float) -> None:
+        """Add positions. log_probs: (N, V); tokens: (N,); inverse: of the temperature"""
+        logits = log_probs.float().clamp_min(MIN_LOG_PROB)  # N V
+        scaled = (inverse * logits).log_softmax(-1)
+        probabilities, reference = scaled.exp(), tokens[:, None]
+        mean = (probabilities * logits).sum(-1)  # N
+        square = (probabilities * logits**2).sum(-1)
+        self.nll -= float(scaled.gather(1, reference).sum(dtype=torch.float64))
+        self.slope += float((mean - logits.gather(1, reference).squeeze(1)).sum(dtype=torch.float64))
+        self.curvature += float((square - mean**2).sum(dtype=torch.float64))
+        confidence, best = probabilities.max(-1)
+        bins = (confidence * NUM_BINS).ceil().long().clamp(1, NUM_BINS) - 1
+        rows = torch.stack([torch.ones_like(confidence), confidence, (best == tokens).float()]).double().cpu()
+        self.bins.index_add_(1, bins.cpu(), rows)
+
+    def reliability(self, temperature: float) -> Reliability:
+        counts, confidences, rights = self.bins.tolist()
+        nll = self.nll / sum(counts)
+        return Reliability(temperature, nll, list(map(int, counts)), confidences, list(map(int, rights)))
+
+
+def fit_temperature(positions: Callable[[], Positions]) -> tuple[Reliability, Reliability]:
+    """Find the temperature of least nll, by Newton's method on its inverse, in which the nll is convex.
+
+    positions: gives all positions, at each of several calls
+    returns: the reliability at temperature 1 and at the one that was found, from MIN_TEMPERATURE to MAX_TEMPERATURE
+    Raises InputError without a position.
+    """
+    inverse, first = 1.0, None
+    for _ in range(MAX_STEPS):
+        sums = _sums(positions, inverse)
+        first = first or sums.reliability(1.0)
+        step = sums.slope / sums.curvature if sums.curvature > 0 else 0.0
+        following = min(max(inverse - step, inverse / 2, 1 / MAX_TEMPERATURE), 2 * inverse, 1 / MIN_TEMPERATURE)
+        is_found = abs(following - inverse) < RELATIVE_TOLERANCE * inverse
+        inverse = following
+        if is_found:
+            break
+    assert first is not None
+    return first, _sums(positions, inverse).reliability(1 / inverse)
+
+
+def _sums(positions: Callable[[], Positions], inverse: float) -> _Sums:
+    sums = _Sums()
+    for log_probs, tokens in positions():
+        sums.add(log_probs, tokens, inverse)
+    if not sums.bins[0].sum():
+        raise InputError("no pair of lines to calibrate with (give a development set)")
+    return sums
