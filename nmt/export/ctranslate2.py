@@ -31,7 +31,8 @@ from nmt.export.comparison import (
 from nmt.files import to_json
 from nmt.models.transformer import Transformer
 from nmt.nn.attention import SelfAttention
-from nmt.nn.layers import DecoderLayer, EncoderLayer, FeedForward, Residual
+from nmt.nn.feed_forward import FeedForward
+from nmt.nn.layers import DecoderLayer, EncoderLayer, Residual
 from nmt.signals import StopCheck
 from nmt.symbols import BOS, EOS, SYMBOLS, UNK
 from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline

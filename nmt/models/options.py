@@ -73,10 +73,10 @@ class TransformerOptions:
         "the paper's sinusoids, the reference code's and fairseq's variant, learned vectors, or vectors of distances "
         "in self-attention (Shaw et al., 2018)",
     )
-    decoder_autoregression: Literal["self-attention", "ssru"] = opt(
+    decoder_autoregression: Literal["self-attention", "ssru", "average-attention"] = opt(
         "self-attention",
-        "how decoder layers read the tokens before: self-attention, the paper; or ssru, a recurrence whose step costs the "
-        "same at any length (Kim et al., 2019)",
+        "how decoder layers read the tokens before: self-attention, the paper; or, with steps that cost the same at any "
+        "length, a recurrence (ssru; Kim et al., 2019) or the mean of their vectors (Zhang et al., 2018)",
     )
     max_positions: int = _size(1024, "learned positions; a longer sentence repeats the last")
     relative_distance: int = _size(16, "relative positions: larger distances count as this, k in their paper")

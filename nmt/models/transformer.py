@@ -75,8 +75,8 @@ class Transformer(Model):
         self.target_positions = self._positions()
         experts = expert_shape(o, o.d_model, o.d_ff, o.activation_dropout) if o.ffn == "moe" else None
         self.encoder = nn.ModuleList(map(EncoderLayer, shape.layers(o.encoder_layers, experts, o.expert_every)))
-        self.is_recurrent = o.decoder_autoregression == "ssru"
-        of_decoder = replace(shape, recurrent=self.is_recurrent)
+        self.keeps_cells = o.decoder_autoregression != "self-attention"
+        of_decoder = replace(shape, autoregression=o.decoder_autoregression)
         self.decoder = nn.ModuleList(map(DecoderLayer, of_decoder.layers(o.decoder_layers, experts, o.expert_every)))
         self.auxiliary_losses = LOSS_NAMES[o.gates] if experts else ()
         self.encoder_norm = nn.LayerNorm(o.d_model, eps=o.norm_epsilon) if pre_norm else nn.Identity()
@@ -145,19 +145,19 @@ class Transformer(Model):
         per_source = linear_flops(self.encoder) + of_memory
         per_target = linear_flops(self.decoder) - of_memory + linear_flops(self.output)
         shape = layers[0].cross_attention.shape
-        of_self = 0 if self.is_recurrent else target
+        of_self = 0 if self.keeps_cells else target
         scores = len(self.encoder) * source**2 + len(layers) * target * (of_self + source)  # queries times keys
         flops = source * per_source + target * per_target + scores * 2 * shape.heads * (shape.keys + shape.values)
         if (relative := cast(SelfAttention, cast(EncoderLayer, self.encoder[0]).self_attention).relative) is not None:
             flops = flops + len(self.encoder) * relative.flops(source, shape.heads)
-            flops = flops + (0 if self.is_recurrent else len(layers) * relative.flops(target, shape.heads))
+            flops = flops + (0 if self.keeps_cells else len(layers) * relative.flops(target, shape.heads))
         return flops
 
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
         with recording() as weights:
             self(batch)
         encoder, decoder = weights[: len(self.encoder)], weights[len(self.encoder) :]
-        if self.is_recurrent:
+        if self.keeps_cells:
             kinds = {"encoder": encoder, "cross": decoder}
         else:
             kinds = {"encoder": encoder, "decoder": decoder[::2], "cross": decoder[1::2]}
@@ -175,7 +175,7 @@ class Transformer(Model):
             # Contiguous in the layout of the products, or each step would copy them again.
             keys, values = keys.transpose(2, 3).contiguous(), values.contiguous()  # B H K S, B H S V
             sentences[f"{i}.memory_keys"], sentences[f"{i}.memory_values"] = keys, values
-            if self.is_recurrent:
+            if self.keeps_cells:
                 hypotheses[f"{i}.cell"] = memory.new_zeros(len(memory), self.width)
             else:
                 sentences[f"{i}.keys"], sentences[f"{i}.values"] = keys[:, :, :, :0], values[:, :, :0]
@@ -186,7 +186,7 @@ class Transformer(Model):
         recording_layers = cache(
             self.prepared_layers if self.compiled_layers else lambda: layers
         )  # these record attention
-        if self.is_recurrent:
+        if self.keeps_cells:
             return PreparedScorer(self.start, partial(self._recurrent_step, output, layers, recording_layers))
 
         window = self.options.attention_window or 0  # the last 0 are all
@@ -236,7 +236,7 @@ class Transformer(Model):
             for i, layer in enumerate(recording_layers() if state.watched else layers):
                 of_memory = (memory[f"{i}.memory_keys"], memory[f"{i}.memory_values"]), padding_bias
                 states, (cells[f"{i}.cell"],) = layer(
-                    states, (state.hypotheses[f"{i}.cell"],), 0, None, None, *of_memory
+                    states, (state.hypotheses[f"{i}.cell"],), state.length, None, None, *of_memory
                 )
         log_probs = self.log_probs(self.decoder_norm(states), output)  # N V
         attention = weights[self.alignment_layer].mean(1).flatten(0, 1) if weights else None  # N S
@@ -257,17 +257,18 @@ class Transformer(Model):
 
     def capture_steps(self) -> None:
         """See Model."""
-        if self.is_relative or self.is_recurrent or mixtures_in(self):
+        if self.is_relative or self.keeps_cells or mixtures_in(self):
             raise UserError(
-                "--capture: not for relative positions and experts, whose sizes change, nor for ssru (leave it out)"
+                "--capture: not for relative positions and experts, whose sizes change, nor for decoders without "
+                "self-attention (leave it out)"
             )
         self.captured_steps = CapturedSteps(self.prepared_layers())
 
     def state_bytes(self, source_length: int, target_length: int) -> int:
         """See Model: float32 keys and values of each decoder layer, and the bias of padding; in buffers too, if captured."""
         shape = cast(DecoderLayer, self.decoder[0]).cross_attention.shape
-        positions = len(self.decoder) * (source_length + (0 if self.is_recurrent else target_length))
-        cells = len(self.decoder) * self.width if self.is_recurrent else 0
+        positions = len(self.decoder) * (source_length + (0 if self.keeps_cells else target_length))
+        cells = len(self.decoder) * self.width if self.keeps_cells else 0
         numbers = shape.heads * (positions * (shape.keys + shape.values) + source_length) + cells
         return FLOAT32_BYTES * numbers * (1 if self.captured_steps is None else STATE_COPIES)
 

@@ -11,17 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from nmt.nn.attention import AttentionShape, CrossAttention, SelfAttention
+from nmt.nn.average_attention import AverageAttention
 from nmt.nn.dropout import dropout
-from nmt.nn.linear import Linear, Projection
+from nmt.nn.feed_forward import FeedForward
+from nmt.nn.linear import Projection
 from nmt.nn.moe import Balance, ExpertShape, MixtureOfExperts
 from nmt.nn.ssru import SimplerRecurrence
 
 EPSILON: Final = 1e-6  # of layer normalisation, as in the reference code
-ACTIVATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
-    "relu": torch.relu,  # the paper
-    "swish": nn.functional.silu,  # Ramachandran et al., 2017, with beta 1
-    "gelu": nn.functional.gelu,  # Hendrycks and Gimpel, 2016
-}
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,7 @@ class LayerShape:
     experts: of the mixture in place of the feed-forward network, if the layer has one
     activation: of the feed-forward network, a name in ACTIVATIONS
     epsilon: of layer normalisation
-    recurrent: whether a recurrence stands in place of self-attention
+    autoregression: what reads the positions before, a name of `--decoder-autoregression`
     """
 
     attention: AttentionShape
@@ -45,41 +42,11 @@ class LayerShape:
     experts: ExpertShape | None = None
     activation: str = "relu"
     epsilon: float = EPSILON
-    recurrent: bool = False
+    autoregression: str = "self-attention"
 
     def layers(self, number: int, experts: ExpertShape | None, every: int) -> list["LayerShape"]:
         """The shapes of a stack of layers, of which every n-th has experts. every: n"""
         return [replace(self, experts=None if i % every else experts) for i in range(1, number + 1)]
-
-
-class FeedForward(nn.Module):
-    """max(0, x W1 + b1) W2 + b2, equation 2, with optional dropout on the inner activations.
-
-    activation: in place of max(0, x), a name in ACTIVATIONS
-    """
-
-    def __init__(self, width: int, inner: int, dropout: float, activation: str = "relu") -> None:
-        super().__init__()
-        self.activation = ACTIVATIONS[activation]
-        self.inner = Linear(width, inner)
-        self.outer = Linear(inner, width)
-        self.dropout = dropout
-        for linear in (self.inner, self.outer):
-            nn.init.xavier_uniform_(linear.weight)
-            nn.init.zeros_(linear.bias)
-
-    def forward(self, states: Tensor, tokens: Tensor | None = None) -> tuple[Tensor, Balance]:
-        """(..., D) -> (..., D) as MixtureOfExperts has it, with nothing to balance. tokens: without effect"""
-        activations = self.activation(self.inner(states))
-        outer: Tensor = self.outer(dropout(activations, self.dropout, self.training))
-        return outer, Balance()
-
-    def prepared(self) -> Projection:
-        """`forward` of (N, D) for one search, without gradient."""
-        inner, outer, activation = self.inner.prepared(), self.outer.prepared(), self.activation
-        if activation is torch.relu:
-            return lambda states: outer(inner(states).relu_())
-        return lambda states: outer(activation(inner(states)))
 
 
 class Residual(nn.Module):
@@ -120,7 +87,7 @@ class Residual(nn.Module):
 LayerStep = Callable[..., tuple[Tensor, Any]]
 """(states, cache, used, bias, ages, memory, padding_bias) -> (N, D), and the cache: a causal layer at the next position.
 
-states, cache, used, bias, ages: see SelfAttentionStep; of a recurrent layer RecurrenceStep
+states, cache, used, bias, ages: see SelfAttentionStep; of a layer without self-attention CellStep
 memory, padding_bias: see CrossAttentionStep; of a layer that attends to a memory
 """
 
@@ -128,19 +95,23 @@ memory, padding_bias: see CrossAttentionStep; of a layer that attends to a memor
 class _Layer(nn.Module):
     """The base of a layer: self-attention, attention to a memory if it has one, a feed-forward network or experts.
 
-    self_attention: in a recurrent layer the recurrence
+    self_attention: or what stands in its place
     """
 
     attends_to_memory = False
-    self_attention: SelfAttention | SimplerRecurrence
+    self_attention: SelfAttention | SimplerRecurrence | AverageAttention
 
     def __init__(self, shape: LayerShape) -> None:
         super().__init__()
-        width = shape.attention.width
-        self.self_attention = SimplerRecurrence(width) if shape.recurrent else SelfAttention(shape.attention)
+        dense = shape.attention.width, shape.inner, shape.activation_dropout, shape.activation
+        if shape.autoregression == "ssru":
+            self.self_attention = SimplerRecurrence(shape.attention.width)
+        elif shape.autoregression == "average-attention":
+            self.self_attention = AverageAttention(FeedForward(*dense), shape.attention.width)
+        else:
+            self.self_attention = SelfAttention(shape.attention)
         if self.attends_to_memory:
             self.cross_attention = CrossAttention(shape.attention)
-        dense = width, shape.inner, shape.activation_dropout, shape.activation
         self.feed_forward = FeedForward(*dense) if shape.experts is None else MixtureOfExperts(shape.experts)
         self.self_attention_residual = Residual(shape)
         if self.attends_to_memory:  # in this order, by which an optimizer's state is saved
@@ -226,5 +197,5 @@ class DecoderLayer(_Layer):
     def _look_back(self, states: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D), each position of its own input and the earlier ones."""
         layer = self.self_attention
-        result: Tensor = layer(states) if isinstance(layer, SimplerRecurrence) else layer(states, causal=True)
+        result: Tensor = layer(states, causal=True) if isinstance(layer, SelfAttention) else layer(states)
         return result

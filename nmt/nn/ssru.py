@@ -12,8 +12,11 @@ from torch import Tensor, nn
 from nmt.nn.linear import Linear
 
 Cell = tuple[Tensor]  # (N, D), the past of each hypothesis
-RecurrenceStep = Callable[..., tuple[Tensor, Cell]]
-"""(states (N, D), cell, ...) -> the output (N, D), and the cell after it; further arguments are those of an attention."""
+CellStep = Callable[..., tuple[Tensor, Cell]]
+"""(states (N, D), cell, length, ...) -> the output (N, D), and the cell after it.
+
+length: positions before this one; further arguments are those of an attention
+"""
 
 
 class SimplerRecurrence(nn.Module):
@@ -39,7 +42,7 @@ class SimplerRecurrence(nn.Module):
             cells.append(torch.addcmul(added, kept, cells[-1]))
         return torch.stack(cells, 1).relu()
 
-    def prepared(self) -> RecurrenceStep:
+    def prepared(self) -> CellStep:
         """A step of one search, without gradient."""
         project_values, project_forget = self.values.prepared(), self.forget.prepared()
 

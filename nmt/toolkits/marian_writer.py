@@ -45,7 +45,8 @@ def write_marian(loaded: LoadedModel, output: Path, check: StopCheck) -> None:
 
     Raises UserError for a model that Marian does not compute.
     """
-    options, name, pipeline = check_exportable(loaded, MARIAN, has_ssru=True), quoted(loaded.folder), loaded.pipeline
+    options = check_exportable(loaded, MARIAN, AUTOREGRESSIONS.values())
+    name, pipeline = quoted(loaded.folder), loaded.pipeline
     weights = arrays_of(loaded)
     if options.positions != "t2t-sinusoidal":
         raise UserError(f"{name}: has --positions {options.positions}; Marian has t2t-sinusoidal alone")

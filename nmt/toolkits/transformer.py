@@ -1,7 +1,7 @@
 """A Transformer of another toolkit as a model folder: its weights by our names, and its text pipeline."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -182,10 +182,12 @@ def same_vocabulary(source: ImportedSide, target: ImportedSide) -> bool:
     )
 
 
-def check_exportable(loaded: LoadedModel, toolkit: str, has_ssru: bool = False) -> TransformerOptions:
+def check_exportable(
+    loaded: LoadedModel, toolkit: str, autoregressions: Collection[str] = ("self-attention",)
+) -> TransformerOptions:
     """The options of a model, if it is a Transformer whose layers other toolkits have. Raises UserError if it is not.
 
-    has_ssru: whether this toolkit has recurrent decoder layers
+    autoregressions: the values of `--decoder-autoregression` that this toolkit has
     """
     model, pipeline, name = loaded.model, loaded.pipeline, quoted(loaded.folder)
     if type(model) is not Transformer:
@@ -197,7 +199,7 @@ def check_exportable(loaded: LoadedModel, toolkit: str, has_ssru: bool = False) 
         "--ffn moe": o.ffn == "moe",
         "--attention-window": o.attention_window is not None,
         "--positions relative": o.positions == "relative",
-        "--decoder-autoregression ssru": o.decoder_autoregression == "ssru" and not has_ssru,
+        f"--decoder-autoregression {o.decoder_autoregression}": o.decoder_autoregression not in autoregressions,
         "--no-source-eos": not o.source_eos,
         "--d-k or --d-v": (o.d_k or d_head, o.d_v or d_head) != (d_head, d_head),
     }

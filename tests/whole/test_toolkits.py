@@ -479,6 +479,11 @@ def test_what_another_toolkit_does_not_compute_is_refused(data, tmp_path, call):
     wrong = {
         "pre": (["--norm-position=pre"], "huggingface", "--norm-position pre"),
         "ssru": (["--decoder-autoregression=ssru"], "huggingface", "--decoder-autoregression ssru"),
+        "average": (
+            ["--decoder-autoregression=average-attention"],
+            "marian",
+            "--decoder-autoregression average-attention",
+        ),
         "relative": (["--positions=relative"], "huggingface", "--positions relative"),
         "moe": (["--ffn=moe", "--expert-every=1"], "huggingface", "--ffn moe"),
         "plain": ([], "marian", "t2t-sinusoidal alone"),

@@ -1,4 +1,4 @@
-"""The simpler simple recurrent unit against its equations, and a Transformer whose decoder is made of it."""
+"""What stands in place of a decoder's self-attention against its equations, and Transformers whose decoders have it."""
 
 import pytest
 import torch
@@ -7,22 +7,25 @@ from conftest import small_model
 from nmt.batch import flatten, make_batch
 from nmt.checkpoint import load_model
 from nmt.models.base import prepared_scorer
+from nmt.nn.average_attention import AverageAttention
 from nmt.nn.cost import count_flops
+from nmt.nn.feed_forward import FeedForward
 from nmt.nn.ssru import SimplerRecurrence
 from nmt.symbols import BOS
 
 CPU = torch.device("cpu")
-SSRU = {
-    "d_model": 16,
-    "d_ff": 24,
-    "heads": 2,
-    "encoder_layers": 1,
-    "decoder_layers": 2,
-    "decoder_autoregression": "ssru",
-}
+SIZES = {"d_model": 16, "d_ff": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 2}
+BOTH = pytest.mark.parametrize("autoregression", ["ssru", "average-attention"])
 
 
-def test_the_layer_is_the_recursion_of_its_paper():
+def average_attention(width, inner):
+    layer = AverageAttention(FeedForward(width, inner, 0.0), width).double()
+    for bias in (layer.gates.bias, layer.feed_forward.inner.bias, layer.feed_forward.outer.bias):
+        torch.nn.init.normal_(bias)
+    return layer
+
+
+def test_ssru_is_the_recursion_of_its_paper():
     torch.manual_seed(1)
     layer, states = SimplerRecurrence(6).double(), torch.randn(3, 5, 6, dtype=torch.float64)
     torch.nn.init.normal_(layer.forget.bias)
@@ -36,15 +39,32 @@ def test_the_layer_is_the_recursion_of_its_paper():
             torch.testing.assert_close(found[sentence, position], cell.clamp(min=0))
 
 
-def test_its_gradient_is_that_of_differences():
+def test_average_attention_is_the_gated_network_of_the_mean_of_its_paper():
+    torch.manual_seed(1)
+    layer, states = average_attention(6, 9), torch.randn(3, 5, 6, dtype=torch.float64)
+    inner, outer = layer.feed_forward.inner, layer.feed_forward.outer
+    found = layer(states)
+    for sentence in range(3):
+        for position in range(5):
+            y = states[sentence, position]
+            mean = sum(states[sentence, i] for i in range(position + 1)) / (position + 1)
+            g = outer.weight @ (inner.weight @ mean + inner.bias).clamp(min=0) + outer.bias
+            gates = 1 / (1 + torch.exp(-(layer.gates.weight @ torch.cat([y, g]) + layer.gates.bias)))
+            torch.testing.assert_close(found[sentence, position], gates[:6] * y + gates[6:] * g)
+
+
+@pytest.mark.parametrize("layer", [SimplerRecurrence(3).double(), average_attention(3, 4)])
+def test_its_gradient_is_that_of_differences(layer):
     torch.manual_seed(2)
-    layer, states = SimplerRecurrence(3).double(), torch.randn(2, 4, 3, dtype=torch.float64, requires_grad=True)
+    states = torch.randn(2, 4, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(layer, (states,))
 
 
+@BOTH
 @pytest.mark.parametrize("norm_position", ["post", "pre"])
-def test_a_decoder_of_it_steps_as_it_reads_and_keeps_one_vector_a_hypothesis(norm_position, tmp_path):
-    folder = small_model(tmp_path / "model", **SSRU, norm_position=norm_position)
+def test_a_decoder_of_it_steps_as_it_reads_and_keeps_one_vector_a_hypothesis(norm_position, autoregression, tmp_path):
+    options = SIZES | {"norm_position": norm_position, "decoder_autoregression": autoregression}
+    folder = small_model(tmp_path / "model", **options)
     model = load_model(folder, CPU).model
     source, target = [[5, 6, 7], [8, 9, 5, 6]], [[5, 6, 5, 8], [9, 9, 7]]
     batch = make_batch(*map(flatten, (source, target)))
@@ -61,17 +81,20 @@ def test_a_decoder_of_it_steps_as_it_reads_and_keeps_one_vector_a_hypothesis(nor
     assert not kept
 
 
-def test_its_counted_flops_are_those_of_torchs_counter(tmp_path):
-    model = load_model(small_model(tmp_path / "model", **SSRU), CPU).model
+@BOTH
+def test_its_counted_flops_are_those_of_torchs_counter(autoregression, tmp_path):
+    folder = small_model(tmp_path / "model", **SIZES, decoder_autoregression=autoregression)
+    model = load_model(folder, CPU).model
     batch = make_batch(flatten([[5, 6, 7]]), flatten([[5, 6, 5, 8, 9]]))
     assert count_flops(lambda: model.output(model(batch).features)) == int(
         model.flops(torch.tensor([batch.source.shape[1]]), torch.tensor([batch.target_input.shape[1]]))
     )
 
 
+@BOTH
 @pytest.mark.parametrize("decoder", ["beam", "greedy", "sampling"])
-def test_it_translates_alike_alone_and_in_a_batch_and_with_weights_of_8_bits(decoder, tmp_path, call):
-    folder = small_model(tmp_path / "model", **SSRU)
+def test_it_translates_alike_alone_and_in_a_batch_and_with_weights_of_8_bits(decoder, autoregression, tmp_path, call):
+    folder = small_model(tmp_path / "model", **SIZES, decoder_autoregression=autoregression)
     lines = ["a b c", "c b", "a a b b c c a"]
     flags = ["--model", folder, f"--decoder={decoder}", "--alignment=hard" if decoder == "beam" else "--quiet"]
     (tmp_path / "all").write_text("".join(f"{line}\n" for line in lines))
@@ -85,7 +108,9 @@ def test_it_translates_alike_alone_and_in_a_batch_and_with_weights_of_8_bits(dec
 
 
 def test_without_the_end_symbol_of_the_source_nothing_depends_on_it(tmp_path):
-    model = load_model(small_model(tmp_path / "model", **SSRU, source_eos=False), CPU).model
+    model = load_model(
+        small_model(tmp_path / "model", **SIZES, decoder_autoregression="ssru", source_eos=False), CPU
+    ).model
     batch = make_batch(flatten([[5, 6, 7], [8]]), flatten([[5, 6], [9, 5]]))
     before = model(batch).features[:, :3]
     with torch.no_grad():
