@@ -138,7 +138,7 @@ def specification(loaded: LoadedModel) -> Any:
             f"{name}: has --attention-window {o.attention_window}; CTranslate2 sees all positions (translate with "
             "`nmt translate`, or train without it)"
         )
-    shape = cast(DecoderLayer, model.decoder[0]).cross_attention.shape
+    shape = model.decoder_layers[0].cross_attention.shape
     if shape.keys != shape.values:
         raise UserError(
             f"{name}: its heads have keys of width {shape.keys} and values of width {shape.values}; "
@@ -153,10 +153,9 @@ def specification(loaded: LoadedModel) -> Any:
     positions = max(POSITIONS, o.max_positions)
     spec.encoder.position_encodings.encodings = _copy(model.source_positions(0, positions))
     spec.decoder.position_encodings.encodings = _copy(model.target_positions(0, positions))
-    for layer_spec, layer in zip(spec.encoder.layer, model.encoder, strict=True):
-        _set_layer(layer_spec, cast(EncoderLayer, layer))
-    for layer_spec, layer in zip(spec.decoder.layer, model.decoder, strict=True):
-        _set_layer(layer_spec, cast(DecoderLayer, layer))
+    layer_specs = [*spec.encoder.layer, *spec.decoder.layer]
+    for layer_spec, layer in zip(layer_specs, [*model.encoder_layers, *model.decoder_layers], strict=True):
+        _set_layer(layer_spec, cast(EncoderLayer | DecoderLayer, layer))
     if o.norm_position == "pre":
         _set_norm(spec.encoder.layer_norm, model.encoder_norm)
         _set_norm(spec.decoder.layer_norm, model.decoder_norm)

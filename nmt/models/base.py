@@ -193,7 +193,8 @@ class Model(nn.Module, Scorer):
     reads_source: whether the prediction depends on the source; a language model's does not
     training_options: names of options that only training reads, which may change where a run begins with trained weights
     reads_characters: whether tokens have to be characters, which training checks
-    repeats_layers: whether a pass calls layers as often as the lengths of its batch say; FSDP then shards them together
+    repeats_layers: whether a pass calls a layer several times, or as often as the lengths of its batch say; FSDP then
+        shards all layers together
     alignment_layer: the layer of "cross" whose mean over heads, `State.attention`, aligns source and target best
     watched: whether the next pass has to give `Output.attention`
     """
@@ -204,7 +205,7 @@ class Model(nn.Module, Scorer):
     reads_source: ClassVar[bool] = True
     training_options: ClassVar[frozenset[str]] = frozenset({"dropout", "attention_dropout", "activation_dropout"})
     reads_characters: ClassVar[bool] = False
-    repeats_layers: ClassVar[bool] = False
+    repeats_layers: bool = False
     alignment_layer: int = 0
     watched: bool = False
 

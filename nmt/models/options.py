@@ -95,6 +95,9 @@ class TransformerOptions:
         True, "attention sees the end symbol of the source; models of OpenNMT have none, and it is masked"
     )
     tie: Tie = opt("all", TIE)
+    tie_layers: Literal["none", "encoder", "decoder", "all"] = opt(
+        "none", "whose layers share one set of weights, passed once for each layer (Dabre and Fujita, 2019)"
+    )
     ffn: Literal["dense", "moe"] = opt("dense", FFN)
     experts: int = opt(8, EXPERTS, minimum=2, maximum=MAX_LAYER_SIZE)
     active_experts: int = _size(2, ACTIVE_EXPERTS)
@@ -108,6 +111,8 @@ class TransformerOptions:
         _check_experts(self, min(self.encoder_layers, self.decoder_layers))
         if self.ffn == "moe" and self.activation != "relu":
             raise ValueError(f"--activation {self.activation}: experts have relu (leave --activation or --ffn out)")
+        if self.ffn == "moe" and self.tie_layers != "none":
+            raise ValueError(f"--tie-layers {self.tie_layers}: not with --ffn moe (leave one of them out)")
         if self.d_model % 2:
             raise ValueError(f"--d-model {self.d_model}: must be even, because sines and cosines come in pairs")
         if self.d_model % self.heads and (self.d_k is None or self.d_v is None):

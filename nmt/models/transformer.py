@@ -74,10 +74,13 @@ class Transformer(Model):
         self.source_positions = self._positions()
         self.target_positions = self._positions()
         experts = expert_shape(o, o.d_model, o.d_ff, o.activation_dropout) if o.ffn == "moe" else None
-        self.encoder = nn.ModuleList(map(EncoderLayer, shape.layers(o.encoder_layers, experts, o.expert_every)))
+        self.repeats_layers = o.tie_layers != "none"
+        encoder_layers = 1 if o.tie_layers in ("encoder", "all") else o.encoder_layers
+        decoder_layers = 1 if o.tie_layers in ("decoder", "all") else o.decoder_layers
+        self.encoder = nn.ModuleList(map(EncoderLayer, shape.layers(encoder_layers, experts, o.expert_every)))
         self.keeps_cells = o.decoder_autoregression != "self-attention"
         of_decoder = replace(shape, autoregression=o.decoder_autoregression)
-        self.decoder = nn.ModuleList(map(DecoderLayer, of_decoder.layers(o.decoder_layers, experts, o.expert_every)))
+        self.decoder = nn.ModuleList(map(DecoderLayer, of_decoder.layers(decoder_layers, experts, o.expert_every)))
         self.auxiliary_losses = LOSS_NAMES[o.gates] if experts else ()
         self.encoder_norm = nn.LayerNorm(o.d_model, eps=o.norm_epsilon) if pre_norm else nn.Identity()
         self.decoder_norm = nn.LayerNorm(o.d_model, eps=o.norm_epsilon) if pre_norm else nn.Identity()
@@ -88,6 +91,18 @@ class Transformer(Model):
             nn.init.normal_(self.output.weight, std=o.d_model**-0.5)
         else:
             self.output.weight = self.target_embedding.weight
+
+    @property
+    def encoder_layers(self) -> list[EncoderLayer]:
+        """The layers in the order of a pass; a tied one as often as it is passed."""
+        layers = cast(list[EncoderLayer], [*self.encoder])
+        return layers * (self.options.encoder_layers // len(layers))
+
+    @property
+    def decoder_layers(self) -> list[DecoderLayer]:
+        """The layers in the order of a pass; a tied one as often as it is passed."""
+        layers = cast(list[DecoderLayer], [*self.decoder])
+        return layers * (self.options.decoder_layers // len(layers))
 
     def _positions(self) -> nn.Module:
         if self.is_relative:
@@ -104,7 +119,7 @@ class Transformer(Model):
         states = self.embed(self.target_embedding(batch.target_input), positions)  # B T D
         tokens = predicting_positions(batch.target_input) if self.auxiliary_losses else None
         attention = None
-        for i, layer in enumerate(self.decoder):
+        for i, layer in enumerate(self.decoder_layers):
             watched = self.watched and i == self.alignment_layer
             recorder: AbstractContextManager[list[Tensor]] = recording() if watched else nullcontext([])
             with recorder as weights:
@@ -133,30 +148,30 @@ class Transformer(Model):
         """source: (B, S); mask: (B, 1, 1, S) -> memory (B, S, D), and the balance of each layer's experts"""
         states = self.embed(self.source_embedding(source), self.source_positions(0, source.shape[1]))  # B S D
         tokens, balances = token_positions(source) if self.auxiliary_losses else None, []
-        for layer in self.encoder:
+        for layer in self.encoder_layers:
             states, balance = layer(states, mask, tokens)
             balances.append(balance)
         return self.encoder_norm(states), balances
 
     def flops(self, source: Tensor, target: Tensor) -> Tensor:
         """See Model. Each linear layer reads each position once; masked attention scores are computed, and count."""
-        layers = [cast(DecoderLayer, layer) for layer in self.decoder]
+        layers, depth = self.decoder_layers, len(self.encoder_layers)
         of_memory = sum(linear_flops(layer.cross_attention.keys_values) for layer in layers)
-        per_source = linear_flops(self.encoder) + of_memory
-        per_target = linear_flops(self.decoder) - of_memory + linear_flops(self.output)
+        per_source = sum(map(linear_flops, self.encoder_layers)) + of_memory
+        per_target = sum(map(linear_flops, layers)) - of_memory + linear_flops(self.output)
         shape = layers[0].cross_attention.shape
         of_self = 0 if self.keeps_cells else target
-        scores = len(self.encoder) * source**2 + len(layers) * target * (of_self + source)  # queries times keys
+        scores = depth * source**2 + len(layers) * target * (of_self + source)  # queries times keys
         flops = source * per_source + target * per_target + scores * 2 * shape.heads * (shape.keys + shape.values)
-        if (relative := cast(SelfAttention, cast(EncoderLayer, self.encoder[0]).self_attention).relative) is not None:
-            flops = flops + len(self.encoder) * relative.flops(source, shape.heads)
+        if (relative := cast(SelfAttention, self.encoder_layers[0].self_attention).relative) is not None:
+            flops = flops + depth * relative.flops(source, shape.heads)
             flops = flops + (0 if self.keeps_cells else len(layers) * relative.flops(target, shape.heads))
         return flops
 
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
         with recording() as weights:
             self(batch)
-        encoder, decoder = weights[: len(self.encoder)], weights[len(self.encoder) :]
+        encoder, decoder = weights[: self.options.encoder_layers], weights[self.options.encoder_layers :]
         if self.keeps_cells:
             kinds = {"encoder": encoder, "cross": decoder}
         else:
@@ -170,8 +185,8 @@ class Transformer(Model):
         padding_bias = mask.new_zeros(mask.shape, dtype=torch.float32).masked_fill_(~mask, -math.inf)  # B 1 1 S
         sentences = {"padding_bias": padding_bias.expand(-1, self.options.heads, -1, -1)}
         hypotheses = {}
-        for i, layer in enumerate(self.decoder):
-            keys, values = cast(DecoderLayer, layer).cross_attention.project_memory(memory)
+        for i, layer in enumerate(self.decoder_layers):
+            keys, values = layer.cross_attention.project_memory(memory)
             # Contiguous in the layout of the products, or each step would copy them again.
             keys, values = keys.transpose(2, 3).contiguous(), values.contiguous()  # B H K S, B H S V
             sentences[f"{i}.memory_keys"], sentences[f"{i}.memory_values"] = keys, values
@@ -244,7 +259,8 @@ class Transformer(Model):
 
     def prepared_layers(self) -> list[LayerStep]:
         """The search step of each decoder layer, its weights looked up."""
-        return [cast(DecoderLayer, layer).prepared() for layer in self.decoder]
+        steps = [cast(DecoderLayer, layer).prepared() for layer in self.decoder]
+        return steps * (self.options.decoder_layers // len(steps))
 
     def compile_steps(self) -> None:
         """See Model. One graph serves all lengths and batch sizes, but a batch of one, which has its own."""
@@ -266,9 +282,9 @@ class Transformer(Model):
 
     def state_bytes(self, source_length: int, target_length: int) -> int:
         """See Model: float32 keys and values of each decoder layer, and the bias of padding; in buffers too, if captured."""
-        shape = cast(DecoderLayer, self.decoder[0]).cross_attention.shape
-        positions = len(self.decoder) * (source_length + (0 if self.keeps_cells else target_length))
-        cells = len(self.decoder) * self.width if self.keeps_cells else 0
+        shape, layers = self.decoder_layers[0].cross_attention.shape, self.options.decoder_layers
+        positions = layers * (source_length + (0 if self.keeps_cells else target_length))
+        cells = layers * self.width if self.keeps_cells else 0
         numbers = shape.heads * (positions * (shape.keys + shape.values) + source_length) + cells
         return FLOAT32_BYTES * numbers * (1 if self.captured_steps is None else STATE_COPIES)
 

@@ -36,6 +36,7 @@ VARIANTS["transformer of restricted self-attention and relative positions by hea
 )
 for choice in ("ssru", "average-attention"):
     VARIANTS[f"transformer with {choice}"] = "transformer", SMALL["transformer"] | {"decoder_autoregression": choice}
+VARIANTS["transformer of tied layers"] = "transformer", SMALL["transformer"] | {"tie_layers": "all"}
 LANGUAGE_MODEL = {"layers": 2, "d_model": 32, "d_ff": 40, "heads": 4, "ffn": "moe", "experts": 6, "active_experts": 3}
 VARIANTS["language model of experts"] = "language-model", LANGUAGE_MODEL
 VARIANTS["memory network of a short memory"] = "memory-network", SMALL["memory-network"] | {"memory_size": 3}

@@ -141,6 +141,7 @@ def test_a_transformer_of_any_shape_says_the_same_with_the_same_probabilities(sh
         {"heads": 3, "d_k": 24, "d_v": 24, "attention_bias": True},
         {"heads": 2, "d_k": 8, "d_v": 8, "norm_position": "pre", "d_ff": 20},
         {"positions": "learned", "max_positions": POSITIONS + 2},
+        {"tie_layers": "all", "encoder_layers": 3, "decoder_layers": 2},
     ],
 )
 def test_any_number_of_layers_and_heads_of_any_width_go(options, export, tmp_path):
