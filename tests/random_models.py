@@ -66,6 +66,9 @@ def make_model(
 def as_if_trained(model: Transformer) -> None:
     """Make EOS likely at any word, by what the bias of the last norm adds to its logit, and PAD and BOS never the best."""
     norm = model.decoder_norm if model.options.norm_position == "pre" else model.decoder[-1].feed_forward_residual.norm
+    if model.options.norm == "rms":  # has no bias
+        model.output.weight[[PAD, BOS]] = 0
+        return
     one_more = norm.bias / norm.bias.square().sum()
     model.output.weight[EOS] += LIKELY * one_more
     model.output.weight[[PAD, BOS]] = 0

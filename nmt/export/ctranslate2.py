@@ -31,7 +31,7 @@ from nmt.export.comparison import (
 from nmt.files import to_json
 from nmt.models.transformer import Transformer
 from nmt.nn.attention import SelfAttention
-from nmt.nn.feed_forward import FeedForward
+from nmt.nn.feed_forward import FeedForward, GatedFeedForward
 from nmt.nn.layers import DecoderLayer, EncoderLayer, Residual
 from nmt.signals import StopCheck
 from nmt.symbols import BOS, EOS, SYMBOLS, UNK
@@ -146,13 +146,24 @@ def specification(loaded: LoadedModel) -> Any:
         )
     specs = import_ctranslate2().specs
     activations = {"relu": specs.Activation.RELU, "swish": specs.Activation.SWISH, "gelu": specs.Activation.GELU}
-    layers, pre_norm = (o.encoder_layers, o.decoder_layers), o.norm_position == "pre"
-    spec = specs.TransformerSpec.from_config(layers, o.heads, pre_norm=pre_norm, activation=activations[o.activation])
+    network: dict[str, Any] = {"pre_norm": o.norm_position == "pre", "activation": activations[o.activation]}
+    network |= {"ffn_glu": o.ffn == "glu", "rms_norm": o.norm == "rms"}
+    if o.positions == "rotary":
+        network |= {"rotary_dim": shape.keys, "rotary_interleave": False}
+    of_decoder = {} if o.kv_heads is None else {"num_heads_kv": o.kv_heads}
+    try:
+        spec = specs.TransformerSpec(
+            specs.TransformerEncoderSpec(o.encoder_layers, o.heads, **network),
+            specs.TransformerDecoderSpec(o.decoder_layers, o.heads, **network, **of_decoder),
+        )
+    except TypeError as error:  # a keyword that this version does not know
+        raise UserError(f"{name}: this version of CTranslate2 has no such layers: {error} (upgrade it)") from None
     spec.encoder.embeddings[0].weight = _copy(model.source_embedding.weight)
     spec.decoder.embeddings.weight = _copy(model.target_embedding.weight)
-    positions = max(POSITIONS, o.max_positions)
-    spec.encoder.position_encodings.encodings = _copy(model.source_positions(0, positions))
-    spec.decoder.position_encodings.encodings = _copy(model.target_positions(0, positions))
+    if o.positions != "rotary":
+        positions = max(POSITIONS, o.max_positions)
+        spec.encoder.position_encodings.encodings = _copy(model.source_positions(0, positions))
+        spec.decoder.position_encodings.encodings = _copy(model.target_positions(0, positions))
     layer_specs = [*spec.encoder.layer, *spec.decoder.layer]
     for layer_spec, layer in zip(layer_specs, [*model.encoder_layers, *model.decoder_layers], strict=True):
         _set_layer(layer_spec, cast(EncoderLayer | DecoderLayer, layer))
@@ -189,8 +200,11 @@ def _set_layer(spec: Any, layer: EncoderLayer | DecoderLayer) -> None:
         cross_linears = cross.queries, cross.keys_values, cross.output
         _set_attention(spec.attention, layer.cross_attention_residual, cross_linears, cross.shape.keys)
     _set_norm(spec.ffn.layer_norm, layer.feed_forward_residual.norm)
-    feed_forward = cast(FeedForward, layer.feed_forward)
-    _set_linear(spec.ffn.linear_0, feed_forward.inner)
+    feed_forward = cast(FeedForward | GatedFeedForward, layer.feed_forward)
+    if isinstance(feed_forward, GatedFeedForward):
+        spec.ffn.linear_0.weight, spec.ffn.linear_0_noact.weight = map(_copy, feed_forward.inner.weight.chunk(2))
+    else:
+        _set_linear(spec.ffn.linear_0, feed_forward.inner)
     _set_linear(spec.ffn.linear_1, feed_forward.outer)
 
 
@@ -203,7 +217,9 @@ def _set_attention(spec: Any, residual: Residual, linears: Iterable[nn.Linear], 
 
 
 def _set_norm(spec: Any, norm: nn.Module) -> None:
-    spec.gamma, spec.beta = _copy(norm.weight), _copy(norm.bias)
+    spec.gamma = _copy(norm.weight)
+    if isinstance(norm, nn.LayerNorm):
+        spec.beta = _copy(norm.bias)
 
 
 def _set_linear(spec: Any, linear: nn.Linear) -> None:

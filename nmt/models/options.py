@@ -56,6 +56,11 @@ class TransformerOptions:
     heads: int = _size(8, "attention heads, h in the paper")
     d_k: int | None = _size(None, "width of a head's queries and keys; none is d_model / heads")
     d_v: int | None = _size(None, "width of a head's values; none is d_model / heads")
+    kv_heads: int | None = _size(
+        None,
+        "heads of keys and values in the decoder, each of which several heads of queries share; none is heads, 1 is "
+        "multi-query attention (Ainslie et al., 2023)",
+    )
     dropout: float = _probability(0.1, "on each sub-layer's output and on the sums of embeddings and positions")
     attention_dropout: float = _probability(0.0, "on attention weights; 0 in the paper")
     activation_dropout: float = _probability(0.0, "inside the feed-forward networks; 0 in the paper")
@@ -68,10 +73,13 @@ class TransformerOptions:
     activation: Literal["relu", "swish", "gelu"] = opt(
         "relu", "of the feed-forward networks; relu in the paper, swish in many models of Marian"
     )
-    positions: Literal["sinusoidal", "t2t-sinusoidal", "learned", "relative"] = opt(
+    norm: Literal["layer", "rms"] = opt(
+        "layer", "layer normalisation, the paper; or by the root mean square alone (rms; Zhang and Sennrich, 2019)"
+    )
+    positions: Literal["sinusoidal", "t2t-sinusoidal", "learned", "relative", "rotary"] = opt(
         "sinusoidal",
-        "the paper's sinusoids, the reference code's and fairseq's variant, learned vectors, or vectors of distances "
-        "in self-attention (Shaw et al., 2018)",
+        "the paper's sinusoids, the reference code's and fairseq's variant, learned vectors; or in self-attention vectors "
+        "of distances (relative; Shaw et al., 2018) or rotations of queries and keys (rotary; Su et al., 2021)",
     )
     decoder_autoregression: Literal["self-attention", "ssru", "average-attention"] = opt(
         "self-attention",
@@ -98,7 +106,11 @@ class TransformerOptions:
     tie_layers: Literal["none", "encoder", "decoder", "all"] = opt(
         "none", "whose layers share one set of weights, passed once for each layer (Dabre and Fujita, 2019)"
     )
-    ffn: Literal["dense", "moe"] = opt("dense", FFN)
+    ffn: Literal["dense", "glu", "moe"] = opt(
+        "dense",
+        "the feed-forward networks: dense; with gated linear units (glu; Shazeer, 2020), SwiGLU by --activation swish and "
+        "GEGLU by gelu; or mixtures of experts (moe)",
+    )
     experts: int = opt(8, EXPERTS, minimum=2, maximum=MAX_LAYER_SIZE)
     active_experts: int = _size(2, ACTIVE_EXPERTS)
     expert_groups: int = _size(1, EXPERT_GROUPS)
@@ -113,6 +125,10 @@ class TransformerOptions:
             raise ValueError(f"--activation {self.activation}: experts have relu (leave --activation or --ffn out)")
         if self.ffn == "moe" and self.tie_layers != "none":
             raise ValueError(f"--tie-layers {self.tie_layers}: not with --ffn moe (leave one of them out)")
+        if self.kv_heads is not None and self.heads % self.kv_heads:
+            raise ValueError(f"--kv-heads {self.kv_heads}: must divide --heads {self.heads}")
+        if self.positions == "rotary" and (width := self.d_k or self.d_model // self.heads) % 2:
+            raise ValueError(f"--positions rotary: heads must have an even width, not {width} (give --d-k or --heads)")
         if self.d_model % 2:
             raise ValueError(f"--d-model {self.d_model}: must be even, because sines and cosines come in pairs")
         if self.d_model % self.heads and (self.d_k is None or self.d_v is None):

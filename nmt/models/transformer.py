@@ -29,13 +29,13 @@ from nmt.models.base import (
 )
 from nmt.models.experts import expert_shape, predicting_positions, token_positions
 from nmt.models.options import TransformerOptions
-from nmt.nn.attention import AttentionShape, SelfAttention, recording
+from nmt.nn.attention import AttentionShape, SelfAttention, grouped_bias, recording
 from nmt.nn.captured import STATE_COPIES, CapturedSteps
 from nmt.nn.cost import linear_flops
 from nmt.nn.layers import DecoderLayer, EncoderLayer, LayerShape, LayerStep
 from nmt.nn.linear import Linear, Projection
 from nmt.nn.moe import LOSS_NAMES, Balance, mixtures_in
-from nmt.nn.positions import LearnedPositions, NoPositions, RelativeShape, SinusoidalPositions
+from nmt.nn.positions import LearnedPositions, NoPositions, RelativeShape, SinusoidalPositions, rotations
 from nmt.nn.quantized import Int8Linear
 from nmt.symbols import EOS, PAD
 
@@ -58,7 +58,15 @@ class Transformer(Model):
         separate = o.relative_heads == "separate"
         relative = RelativeShape(o.relative_distance, separate, o.relative_values) if self.is_relative else None
         attention = AttentionShape(
-            o.d_model, o.heads, d_k, d_v, o.attention_bias, o.attention_dropout, relative, o.attention_window
+            o.d_model,
+            o.heads,
+            d_k,
+            d_v,
+            o.attention_bias,
+            o.attention_dropout,
+            relative,
+            o.attention_window,
+            rotary=o.positions == "rotary",
         )
         shape = LayerShape(
             attention,
@@ -68,6 +76,8 @@ class Transformer(Model):
             pre_norm,
             activation=o.activation,
             epsilon=o.norm_epsilon,
+            norm=o.norm,
+            gated=o.ffn == "glu",
         )
         table = partial(embedding, width=o.d_model, std=o.d_model**-0.5)
         self.source_embedding, self.target_embedding = embeddings(o.tie, vocabularies, table)
@@ -79,11 +89,13 @@ class Transformer(Model):
         decoder_layers = 1 if o.tie_layers in ("decoder", "all") else o.decoder_layers
         self.encoder = nn.ModuleList(map(EncoderLayer, shape.layers(encoder_layers, experts, o.expert_every)))
         self.keeps_cells = o.decoder_autoregression != "self-attention"
-        of_decoder = replace(shape, autoregression=o.decoder_autoregression)
+        of_decoder = replace(
+            shape, attention=replace(attention, kv_heads=o.kv_heads), autoregression=o.decoder_autoregression
+        )
         self.decoder = nn.ModuleList(map(DecoderLayer, of_decoder.layers(decoder_layers, experts, o.expert_every)))
         self.auxiliary_losses = LOSS_NAMES[o.gates] if experts else ()
-        self.encoder_norm = nn.LayerNorm(o.d_model, eps=o.norm_epsilon) if pre_norm else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(o.d_model, eps=o.norm_epsilon) if pre_norm else nn.Identity()
+        self.encoder_norm = shape.new_norm() if pre_norm else nn.Identity()
+        self.decoder_norm = shape.new_norm() if pre_norm else nn.Identity()
         self.output = Linear(o.d_model, vocabularies.target, bias=o.output_bias)
         if o.output_bias:
             nn.init.zeros_(self.output.bias)
@@ -105,7 +117,7 @@ class Transformer(Model):
         return layers * (self.options.decoder_layers // len(layers))
 
     def _positions(self) -> nn.Module:
-        if self.is_relative:
+        if self.options.positions in ("relative", "rotary"):
             return NoPositions()
         if self.options.positions == "learned":
             return LearnedPositions(self.width, self.options.max_positions)
@@ -183,12 +195,13 @@ class Transformer(Model):
         mask = self._visible(source)  # B 1 1 S
         memory, _ = self._encode(source, mask)
         padding_bias = mask.new_zeros(mask.shape, dtype=torch.float32).masked_fill_(~mask, -math.inf)  # B 1 1 S
-        sentences = {"padding_bias": padding_bias.expand(-1, self.options.heads, -1, -1)}
+        groups = self.decoder_layers[0].cross_attention.shape.groups
+        sentences = {"padding_bias": padding_bias.expand(-1, groups, -1, -1)}
         hypotheses = {}
         for i, layer in enumerate(self.decoder_layers):
             keys, values = layer.cross_attention.project_memory(memory)
             # Contiguous in the layout of the products, or each step would copy them again.
-            keys, values = keys.transpose(2, 3).contiguous(), values.contiguous()  # B H K S, B H S V
+            keys, values = keys.transpose(2, 3).contiguous(), values.contiguous()  # B G K S, B G S V
             sentences[f"{i}.memory_keys"], sentences[f"{i}.memory_values"] = keys, values
             if self.keeps_cells:
                 hypotheses[f"{i}.cell"] = memory.new_zeros(len(memory), self.width)
@@ -205,27 +218,33 @@ class Transformer(Model):
             return PreparedScorer(self.start, partial(self._recurrent_step, output, layers, recording_layers))
 
         window = self.options.attention_window or 0  # the last 0 are all
+        shape = self.decoder_layers[0].cross_attention.shape
 
         def step(tokens: Tensor, state: State) -> tuple[Tensor, State]:
             memory, used = state.sentences, state.num_entries
-            padding_bias = memory["padding_bias"].flatten(0, 1)  # BH 1 S
-            B, H = len(memory["padding_bias"]), self.options.heads
+            padding_bias = memory["padding_bias"].flatten(0, 1)  # BG 1 S
+            B = len(memory["padding_bias"])
             ancestors = state.append_entries(tokens, B)[:, -window:]  # N t, of the window
             states = self.embed(self.target_embedding(tokens), self.target_positions(state.length, 1))  # N D
             if captured is not None and not state.watched:
                 states, sentences = captured(states, memory, ancestors, used)
                 return self.log_probs(self.decoder_norm(states), output), state.after(sentences, {}, None)
-            ages = _ages(ancestors, state.num_entries) if self.is_relative else None  # E
+            positions = None
+            if self.is_relative:
+                positions = _ages(ancestors, state.num_entries)  # E
+            elif shape.rotary:
+                positions = rotations(state.length, 1, shape.keys, tokens.device)  # 1 2 K/2
             bias = torch.full((len(tokens), state.num_entries), -math.inf, device=tokens.device)  # N E
             bias = bias.scatter_(1, ancestors, 0.0).view(B, 1, -1, state.num_entries)  # B 1 W E
-            bias = bias.expand(-1, H, -1, -1).flatten(0, 1)  # BH W E
+            bias = grouped_bias(bias, (B, shape.heads), shape.groups)  # BG H/G*W E
             caches: dict[str, Tensor] = {}
             recorder: AbstractContextManager[list[Tensor]] = recording() if state.watched else nullcontext([])
             with recorder as weights:
                 for i, layer in enumerate(recording_layers() if state.watched else layers):
                     keys_values = memory[f"{i}.keys"], memory[f"{i}.values"]
                     memory_keys_values = memory[f"{i}.memory_keys"], memory[f"{i}.memory_values"]
-                    states, keys_values = layer(states, keys_values, used, bias, ages, memory_keys_values, padding_bias)
+                    of_memory = memory_keys_values, padding_bias
+                    states, keys_values = layer(states, keys_values, used, bias, positions, *of_memory)
                     caches[f"{i}.keys"], caches[f"{i}.values"] = keys_values
             log_probs = self.log_probs(self.decoder_norm(states), output)  # N V
             attention = weights[2 * self.alignment_layer + 1].mean(1).flatten(0, 1) if weights else None  # N S
@@ -244,7 +263,7 @@ class Transformer(Model):
     ) -> tuple[Tensor, State]:
         """See Scorer, of a decoder whose layers keep a cell for each hypothesis."""
         memory, cells = state.sentences, {}
-        padding_bias = memory["padding_bias"].flatten(0, 1)  # BH 1 S
+        padding_bias = memory["padding_bias"].flatten(0, 1)  # BG 1 S
         states = self.embed(self.target_embedding(tokens), self.target_positions(state.length, 1))  # N D
         recorder: AbstractContextManager[list[Tensor]] = recording() if state.watched else nullcontext([])
         with recorder as weights:
@@ -273,9 +292,10 @@ class Transformer(Model):
 
     def capture_steps(self) -> None:
         """See Model."""
-        if self.is_relative or self.keeps_cells or mixtures_in(self):
+        is_grouped = self.options.kv_heads not in (None, self.options.heads)
+        if self.options.positions in ("relative", "rotary") or self.keeps_cells or is_grouped or mixtures_in(self):
             raise UserError(
-                "--capture: not for relative positions and experts, whose sizes change, nor for decoders without "
+                "--capture: not for relative and rotary positions, experts, --kv-heads, and decoders without "
                 "self-attention (leave it out)"
             )
         self.captured_steps = CapturedSteps(self.prepared_layers())
@@ -285,7 +305,7 @@ class Transformer(Model):
         shape, layers = self.decoder_layers[0].cross_attention.shape, self.options.decoder_layers
         positions = layers * (source_length + (0 if self.keeps_cells else target_length))
         cells = layers * self.width if self.keeps_cells else 0
-        numbers = shape.heads * (positions * (shape.keys + shape.values) + source_length) + cells
+        numbers = shape.groups * (positions * (shape.keys + shape.values) + source_length) + cells
         return FLOAT32_BYTES * numbers * (1 if self.captured_steps is None else STATE_COPIES)
 
 

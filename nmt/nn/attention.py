@@ -1,7 +1,8 @@
 """Multi-head scaled dot-product attention (Vaswani et al., 2017, section 3.2).
 
-Dimensions: B sentences, T queries, S keys, D width, H heads, K and V width of a head's keys and values; in a search W
-hypotheses per sentence, N = B * W rows, C entries that a cache has capacity for.
+Dimensions: B sentences, T queries, S keys, D width, H heads, G heads of keys and values (each for H / G of queries), K and V
+width of a head's keys and values; in a search W hypotheses per sentence, N = B * W rows, C entries that a cache has
+capacity for.
 """
 
 import math
@@ -18,7 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from nmt.nn.dropout import dropout
 from nmt.nn.linear import Linear, Projection
-from nmt.nn.positions import RelativePositions, RelativeShape
+from nmt.nn.positions import RelativePositions, RelativeShape, rotated, rotations
 
 MAX_PLAIN_SCORES: Final = 128**2  # scores of a head up to which a CPU trains faster without a fused kernel
 INITIAL_CACHE_STEPS: Final = 16
@@ -34,6 +35,8 @@ class AttentionShape:
     bias: whether the projections have biases; the paper's have none
     dropout: probability, on attention weights
     relative, window: of self-attention only; its relative positions, and how many positions it sees (see `window_mask`)
+    rotary: of self-attention only; whether queries and keys are rotated by their positions (see `rotations`)
+    kv_heads: G; None for H
     """
 
     width: int
@@ -44,6 +47,13 @@ class AttentionShape:
     dropout: float = 0.0
     relative: RelativeShape | None = None
     window: int | None = None
+    rotary: bool = False
+    kv_heads: int | None = None
+
+    @property
+    def groups(self) -> int:
+        """G, the heads of keys and values (Ainslie et al., 2023)."""
+        return self.kv_heads or self.heads
 
 
 @contextmanager
@@ -57,10 +67,10 @@ def recording() -> Iterator[list[Tensor]]:
         _recorded.reset(token)
 
 
-def _record(weights: Tensor, heads: Sequence[int]) -> None:
-    """weights: (B * H, T, S); heads: B and H"""
+def _record(weights: Tensor) -> None:
+    """weights: (B, H, T, S)"""
     if not torch.compiler.is_compiling() and (recorded := _recorded.get()) is not None:
-        recorded.append(weights.unflatten(0, heads))
+        recorded.append(weights)
 
 
 def window_mask(length: int, window: int, mask: Tensor | None, causal: bool, device: torch.device) -> Tensor:
@@ -91,27 +101,29 @@ def attention(
 ) -> Tensor:
     """softmax(Q K^T / sqrt(d_k)) V, equation 1, by the faster of two implementations: (B, H, T, V).
 
-    queries: (B, H, T, K); keys: (B, H, S, K); values: (B, H, S, V)
+    queries: (B, H, T, K); keys: (B, G, S, K); values: (B, G, S, V)
     mask: (B, 1, 1 or T, S), True where a key is visible, at least one per row
     causal: whether a query sees no key after its own position; replaces the mask
     dropout_probability: of each weight
     relative: positions of self-attention, which fused kernels do not know
     """
     if relative is None and not _plain_is_faster(queries, keys):
-        return scaled_dot_product_attention(queries, keys, values, mask, dropout_probability, causal)
-    B, H, T, _ = queries.shape
-    S = keys.shape[2]
+        is_grouped = keys.shape[1] < queries.shape[1]
+        return scaled_dot_product_attention(
+            queries, keys, values, mask, dropout_probability, causal, enable_gqa=is_grouped
+        )
+    T, S = queries.shape[2], keys.shape[2]
     bias = queries.new_zeros(1, 1, 1, 1)
     if causal:
         bias = queries.new_full((T, S), -math.inf).triu(1)[None, None]  # 1 1 T S
     elif mask is not None:
         bias = bias.masked_fill(~mask, -math.inf)  # B 1 1|T S
-    bias = bias.expand(B, H, -1, S).flatten(0, 1)  # BH 1|T S
     extra_sums = None
     if relative is not None:
-        bias = bias + relative.scores(queries).flatten(0, 1)  # BH T T
+        bias = bias + relative.scores(queries)  # B H T T
         extra_sums = None if relative.values is None else relative.sums
-    transposed_keys = keys.flatten(0, 1).transpose(1, 2)  # BH K S
+    bias = grouped_bias(bias, queries.shape[:2], keys.shape[1])
+    transposed_keys = keys.flatten(0, 1).transpose(1, 2)  # BG K S
     return attention_of_transposed(queries, transposed_keys, values, bias, dropout_probability, extra_sums)
 
 
@@ -126,6 +138,17 @@ def _plain_is_faster(queries: Tensor, keys: Tensor) -> bool:
     return (on_cpu and queries.shape[2] * keys.shape[2] <= MAX_PLAIN_SCORES) or _recorded.get() is not None
 
 
+def grouped_bias(bias: Tensor, heads: Sequence[int], groups: int) -> Tensor:
+    """A bias of scores as `attention_of_transposed` takes it.
+
+    bias: (B or 1, H or 1, 1 or T, S); heads: B and H; groups: G
+    """
+    B, H = heads
+    if bias.shape[1] == bias.shape[2] == 1:  # the same for all queries
+        return bias.expand(B, groups, 1, -1).flatten(0, 1)
+    return bias.expand(B, H, -1, -1).reshape(B * groups, -1, bias.shape[3])
+
+
 def attention_of_transposed(
     queries: Tensor,
     transposed_keys: Tensor,
@@ -136,25 +159,28 @@ def attention_of_transposed(
 ) -> Tensor:
     """Equation 1 with the keys given transposed: (B, H, T, V).
 
-    A CPU multiplies a few queries with transposed keys several times as fast as with keys by row.
-    queries: (B, H, T, K); transposed_keys: (B * H, K, S); values: (B, H, S, V)
-    bias: (B * H, 1 or T, S), added to the scores: 0 or a term of relative positions, or minus infinity where a key is masked
+    A CPU multiplies a few queries with transposed keys several times as fast as with keys by row. The queries of all heads
+    that share keys are multiplied at once.
+    queries: (B, H, T, K); transposed_keys: (B * G, K, S); values: (B, G, S, V)
+    bias: (B * G, 1 or H / G * T, S), added to the scores: 0 or a term of relative positions, or minus infinity where a key
+        is masked
     extra_sums: a function from weights (B, H, T, S) to a term of the weighted sums, (B, H, T, V)
     """
-    heads = queries.shape[:2]
-    scores = torch.baddbmm(bias, queries.flatten(0, 1), transposed_keys, alpha=queries.shape[3] ** -0.5)  # BH T S
+    B, H, T, K = queries.shape
+    by_group = queries.reshape(len(transposed_keys), -1, K)  # BG H/G*T K
+    scores = torch.baddbmm(bias, by_group, transposed_keys, alpha=K**-0.5)  # BG H/G*T S
     weights = scores.softmax(-1)
-    _record(weights, heads)
+    _record(weights.view(B, H, T, -1))
     if dropout_probability:
         weights = dropout(weights, dropout_probability, True)
-    sums: Tensor = torch.bmm(weights, values.flatten(0, 1)).unflatten(0, heads)  # B H T V
-    return sums if extra_sums is None else sums + extra_sums(weights.unflatten(0, heads))
+    sums = torch.bmm(weights, values.flatten(0, 1)).view(B, H, T, -1)  # B H T V
+    return sums if extra_sums is None else sums + extra_sums(weights.view(B, H, T, -1))
 
 
 def append_to_cache(cache: Tensor, new: Tensor, used: int | Tensor, dim: int) -> Tensor:
     """Write `new` after the first `used` entries of a cache; a full cache is copied into one at least twice as large.
 
-    cache: (B, H, C, V) with dim 2, or (B, H, K, C) with dim 3; new: the same with W for C
+    cache: (B, G, C, V) with dim 2, or (B, G, K, C) with dim 3; new: the same with W for C
     used: or (W,) int64, the entries to write in a cache of fixed size
     """
     if isinstance(used, Tensor):
@@ -170,19 +196,20 @@ def append_to_cache(cache: Tensor, new: Tensor, used: int | Tensor, dim: int) ->
     return cache
 
 
-KeysValues = tuple[Tensor, Tensor]  # transposed keys (B, H, K, S or C) and values (B, H, S or C, V)
+KeysValues = tuple[Tensor, Tensor]  # transposed keys (B, G, K, S or C) and values (B, G, S or C, V)
 SelfAttentionStep = Callable[[Tensor, KeysValues, int | Tensor, Tensor, Tensor | None], tuple[Tensor, KeysValues]]
-"""(states, cache, used, bias, ages) -> (N, D), and the cache with W entries more: attention of a search's next position.
+"""(states, cache, used, bias, positions) -> (N, D), and the cache with W entries more: attention of a search's next position.
 
 states: (N, D) of the next position
 cache: of a sentence's entries, the first `used` filled; or of fixed size, where `used` are the entries to write, (W,) int64,
     and the bias has all C entries
-bias: broadcasts to (B * H, W, used + W), 0 for a hypothesis' own ancestors and minus infinity for other entries, so that
+bias: broadcasts to (B * G, H / G * W, used + W), 0 for a hypothesis' own ancestors and minus infinity for other entries, so that
     nothing in the cache moves when hypotheses change places
-ages: (used + W,) int64, how many positions before the next each entry stands; read with relative positions only
+positions: with relative positions (used + W,) int64, how many positions before the next each entry stands; with rotary
+    ones the `rotations` of the next position; else None
 """
 CrossAttentionStep = Callable[[Tensor, KeysValues, Tensor], Tensor]
-"""(states (N, D), memory, bias (B * H, 1, S), minus infinity at padding) -> (N, D): attention of one position."""
+"""(states (N, D), memory, bias (B * G, 1, S), minus infinity at padding) -> (N, D): attention of one position."""
 
 
 class _Attention(nn.Module):
@@ -204,8 +231,8 @@ class _Attention(nn.Module):
             nn.init.zeros_(linear.bias)
         return linear
 
-    def _split(self, states: Tensor) -> Tensor:
-        heads: Tensor = states.unflatten(-1, (self.shape.heads, -1))  # B T H K
+    def _split(self, states: Tensor, width: int) -> Tensor:
+        heads: Tensor = states.unflatten(-1, (-1, width))  # B T H K
         return heads.transpose(1, 2)  # B H T K
 
     def _attend(
@@ -230,39 +257,47 @@ class SelfAttention(_Attention):
         super().__init__(shape)
         sizes = shape.heads, shape.keys, shape.values
         self.relative = RelativePositions(shape.relative, *sizes) if shape.relative else None
-        self._widths = [shape.heads * shape.keys, shape.heads * shape.keys, shape.heads * shape.values]
+        self._head_widths = shape.keys, shape.keys, shape.values
+        self._widths = [shape.heads * shape.keys, shape.groups * shape.keys, shape.groups * shape.values]
         self.queries_keys_values = self._projection(*self._widths)
 
     def forward(self, states: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
         """states: (B, T, D) -> (B, T, D). mask: (B, 1, 1, T), True where a key is visible"""
         if self.shape.window is not None:
             mask, causal = window_mask(states.shape[1], self.shape.window, mask, causal, states.device), False
-        queries, keys, values = map(self._split, self.queries_keys_values(states).split(self._widths, dim=-1))
+        parts = self.queries_keys_values(states).split(self._widths, dim=-1)
+        queries, keys, values = map(self._split, parts, self._head_widths)
+        if self.shape.rotary:
+            rotation = rotations(0, states.shape[1], self.shape.keys, states.device)
+            queries, keys = rotated(queries, rotation), rotated(keys, rotation)
         return self._attend(queries, keys, values, mask, causal, self.relative)
 
     def prepared(self) -> SelfAttentionStep:
         """The layer for one search, without gradient."""
         project, project_output = self.queries_keys_values.prepared(), self.output.prepared()
-        widths, H, relative = self._widths, self.shape.heads, self.relative
+        widths, head_widths, is_rotary, relative = self._widths, self._head_widths, self.shape.rotary, self.relative
 
         def step(
-            states: Tensor, cache: KeysValues, used: int | Tensor, bias: Tensor, ages: Tensor | None
+            states: Tensor, cache: KeysValues, used: int | Tensor, bias: Tensor, positions: Tensor | None
         ) -> tuple[Tensor, KeysValues]:
             B = len(cache[0])
             W = len(states) // B
             queries, key, value = (
-                part.view(B, W, H, -1).transpose(1, 2)  # B H W K
-                for part in project(states).split_with_sizes(widths, 1)
+                part.view(B, W, -1, width).transpose(1, 2)  # B H W K, B G W K, B G W V
+                for part, width in zip(project(states).split_with_sizes(widths, 1), head_widths, strict=True)
             )
-            keys = append_to_cache(cache[0], key.transpose(2, 3), used, 3)  # B H K C
-            values = append_to_cache(cache[1], value, used, 2)  # B H C V
+            if is_rotary:
+                assert positions is not None
+                queries, key = rotated(queries, positions), rotated(key, positions)
+            keys = append_to_cache(cache[0], key.transpose(2, 3), used, 3)  # B G K C
+            values = append_to_cache(cache[1], value, used, 2)  # B G C V
             end = bias.shape[2]
             visible_keys, visible_values = keys.flatten(0, 1)[:, :, :end], values[:, :, :end]
             extra_sums = None
             if relative is not None:
-                assert ages is not None
-                bias = bias + relative.past_scores(queries, ages).flatten(0, 1)
-                extra_sums = None if relative.values is None else partial(relative.past_sums, ages=ages)
+                assert positions is not None
+                bias = bias + relative.past_scores(queries, positions).reshape(len(visible_keys), -1, end)
+                extra_sums = None if relative.values is None else partial(relative.past_sums, ages=positions)
             sums = attention_of_transposed(queries, visible_keys, visible_values, bias, 0.0, extra_sums)  # B H W V
             return project_output(sums.transpose(1, 2).reshape(B * W, -1)), (keys, values)
 
@@ -274,18 +309,18 @@ class CrossAttention(_Attention):
 
     def __init__(self, shape: AttentionShape) -> None:
         super().__init__(shape)
-        self._widths = [shape.heads * shape.keys, shape.heads * shape.values]
+        self._widths = [shape.groups * shape.keys, shape.groups * shape.values]
         self.queries = self._projection(shape.heads * shape.keys)
         self.keys_values = self._projection(*self._widths)
 
     def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """memory: (B, S, D) -> its keys (B, H, S, K) and values (B, H, S, V)"""
+        """memory: (B, S, D) -> its keys (B, G, S, K) and values (B, G, S, V)"""
         keys, values = self.keys_values(memory).split(self._widths, dim=-1)
-        return self._split(keys), self._split(values)
+        return self._split(keys, self.shape.keys), self._split(values, self.shape.values)
 
     def forward(self, states: Tensor, memory: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
         """states: (B, T, D) -> (B, T, D). memory: from `project_memory`; mask: (B, 1, 1, S), True where visible"""
-        return self._attend(self._split(self.queries(states)), *memory, mask, False)
+        return self._attend(self._split(self.queries(states), self.shape.keys), *memory, mask, False)
 
     def prepared(self) -> CrossAttentionStep:
         """The layer for one search, without gradient."""

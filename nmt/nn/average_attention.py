@@ -7,7 +7,7 @@ Dimensions: B sentences, T positions, D width, N rows of a search.
 import torch
 from torch import Tensor, nn
 
-from nmt.nn.feed_forward import FeedForward
+from nmt.nn.feed_forward import FeedForward, GatedFeedForward
 from nmt.nn.linear import Linear
 from nmt.nn.ssru import Cell, CellStep
 
@@ -19,7 +19,7 @@ class AverageAttention(nn.Module):
     the layer adds y_j before its norm.
     """
 
-    def __init__(self, feed_forward: FeedForward, width: int) -> None:
+    def __init__(self, feed_forward: FeedForward | GatedFeedForward, width: int) -> None:
         super().__init__()
         self.feed_forward = feed_forward
         self.gates = Linear(2 * width, 2 * width)

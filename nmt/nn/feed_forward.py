@@ -45,3 +45,36 @@ class FeedForward(nn.Module):
         if activation is torch.relu:
             return lambda states: outer(inner(states).relu_())
         return lambda states: outer(activation(inner(states)))
+
+
+class GatedFeedForward(nn.Module):
+    """(f(x W) * x V) W2 without biases (Shazeer, 2020): SwiGLU if f is swish, GEGLU if it is gelu.
+
+    inner: W and V in one matrix
+    activation: f, a name in ACTIVATIONS
+    """
+
+    def __init__(self, width: int, inner: int, dropout: float, activation: str) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[activation]
+        self.inner = Linear(width, 2 * inner, bias=False)
+        self.outer = Linear(inner, width, bias=False)
+        self.dropout = dropout
+        for weight in (*self.inner.weight.chunk(2), self.outer.weight):
+            nn.init.xavier_uniform_(weight)
+
+    def forward(self, states: Tensor, tokens: Tensor | None = None) -> tuple[Tensor, Balance]:
+        """(..., D) -> (..., D); see FeedForward."""
+        gates, values = self.inner(states).chunk(2, -1)
+        outer: Tensor = self.outer(dropout(self.activation(gates) * values, self.dropout, self.training))
+        return outer, Balance()
+
+    def prepared(self) -> Projection:
+        """`forward` of (N, D) for one search, without gradient."""
+        inner, outer, activation = self.inner.prepared(), self.outer.prepared(), self.activation
+
+        def product(states: Tensor) -> Tensor:
+            gates, values = inner(states).chunk(2, -1)
+            return outer(activation(gates) * values)
+
+        return product

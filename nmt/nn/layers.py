@@ -13,12 +13,20 @@ from torch import Tensor, nn
 from nmt.nn.attention import AttentionShape, CrossAttention, SelfAttention
 from nmt.nn.average_attention import AverageAttention
 from nmt.nn.dropout import dropout
-from nmt.nn.feed_forward import FeedForward
+from nmt.nn.feed_forward import FeedForward, GatedFeedForward
 from nmt.nn.linear import Projection
 from nmt.nn.moe import Balance, ExpertShape, MixtureOfExperts
 from nmt.nn.ssru import SimplerRecurrence
 
 EPSILON: Final = 1e-6  # of layer normalisation, as in the reference code
+
+
+class RMSNorm(nn.RMSNorm):
+    """x / sqrt(mean(x^2) + epsilon) * weight (Zhang and Sennrich, 2019), in the number format of the weight."""
+
+    def forward(self, states: Tensor) -> Tensor:
+        """(..., D) -> (..., D)"""
+        return torch.rms_norm(states.to(self.weight.dtype), self.normalized_shape, self.weight, self.eps)
 
 
 @dataclass(frozen=True)
@@ -30,8 +38,9 @@ class LayerShape:
     pre_norm: whether each sub-layer's input is normalised instead of its output
     experts: of the mixture in place of the feed-forward network, if the layer has one
     activation: of the feed-forward network, a name in ACTIVATIONS
-    epsilon: of layer normalisation
+    norm: a name of `--norm`; epsilon: of it
     autoregression: what reads the positions before, a name of `--decoder-autoregression`
+    gated: whether the feed-forward network has gated linear units
     """
 
     attention: AttentionShape
@@ -43,21 +52,41 @@ class LayerShape:
     activation: str = "relu"
     epsilon: float = EPSILON
     autoregression: str = "self-attention"
+    norm: str = "layer"
+    gated: bool = False
+
+    def new_norm(self) -> nn.LayerNorm | RMSNorm:
+        """A norm of states of the layer's width."""
+        return (RMSNorm if self.norm == "rms" else nn.LayerNorm)(self.attention.width, eps=self.epsilon)
+
+    def new_feed_forward(self) -> FeedForward | GatedFeedForward:
+        """A feed-forward network without experts."""
+        network = GatedFeedForward if self.gated else FeedForward
+        return network(self.attention.width, self.inner, self.activation_dropout, self.activation)
 
     def layers(self, number: int, experts: ExpertShape | None, every: int) -> list["LayerShape"]:
         """The shapes of a stack of layers, of which every n-th has experts. every: n"""
         return [replace(self, experts=None if i % every else experts) for i in range(1, number + 1)]
 
 
+def _prepared_norm(layer: nn.LayerNorm | RMSNorm) -> Projection:
+    """The function of a norm for one search, without gradient."""
+    if isinstance(layer, RMSNorm):
+        return layer
+    shape, epsilon = list(layer.normalized_shape), layer.eps
+    weight, bias = layer.weight.detach(), layer.bias.detach()
+    return lambda states: torch.layer_norm(states, shape, weight, bias, epsilon)
+
+
 class Residual(nn.Module):
-    """A residual connection and layer normalisation around a sub-layer f: norm(x + dropout(f(x))), section 5.4.
+    """A residual connection and a norm around a sub-layer f: norm(x + dropout(f(x))), section 5.4.
 
     With pre_norm: x + dropout(f(norm(x))).
     """
 
     def __init__(self, shape: LayerShape) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(shape.attention.width, eps=shape.epsilon)
+        self.norm = shape.new_norm()
         self.dropout = shape.dropout
         self.pre_norm = shape.pre_norm
 
@@ -73,21 +102,16 @@ class Residual(nn.Module):
 
         The second writes into f's output.
         """
-        shape, epsilon = list(self.norm.normalized_shape), self.norm.eps
-        weight, bias = self.norm.weight.detach(), self.norm.bias.detach()
-
-        def norm(states: Tensor) -> Tensor:
-            return torch.layer_norm(states, shape, weight, bias, epsilon)
-
+        norm = _prepared_norm(self.norm)
         if self.pre_norm:
             return norm, lambda states, change: change.add_(states)
         return lambda states: states, lambda states, change: norm(change.add_(states))
 
 
 LayerStep = Callable[..., tuple[Tensor, Any]]
-"""(states, cache, used, bias, ages, memory, padding_bias) -> (N, D), and the cache: a causal layer at the next position.
+"""(states, cache, used, bias, positions, memory, padding_bias) -> (N, D), and the cache: a causal layer at the next position.
 
-states, cache, used, bias, ages: see SelfAttentionStep; of a layer without self-attention CellStep
+states, cache, used, bias, positions: see SelfAttentionStep; of a layer without self-attention CellStep
 memory, padding_bias: see CrossAttentionStep; of a layer that attends to a memory
 """
 
@@ -103,16 +127,15 @@ class _Layer(nn.Module):
 
     def __init__(self, shape: LayerShape) -> None:
         super().__init__()
-        dense = shape.attention.width, shape.inner, shape.activation_dropout, shape.activation
         if shape.autoregression == "ssru":
             self.self_attention = SimplerRecurrence(shape.attention.width)
         elif shape.autoregression == "average-attention":
-            self.self_attention = AverageAttention(FeedForward(*dense), shape.attention.width)
+            self.self_attention = AverageAttention(shape.new_feed_forward(), shape.attention.width)
         else:
             self.self_attention = SelfAttention(shape.attention)
         if self.attends_to_memory:
             self.cross_attention = CrossAttention(shape.attention)
-        self.feed_forward = FeedForward(*dense) if shape.experts is None else MixtureOfExperts(shape.experts)
+        self.feed_forward = shape.new_feed_forward() if shape.experts is None else MixtureOfExperts(shape.experts)
         self.self_attention_residual = Residual(shape)
         if self.attends_to_memory:  # in this order, by which an optimizer's state is saved
             self.cross_attention_residual = Residual(shape)
@@ -142,9 +165,9 @@ class _Layer(nn.Module):
             cross_input, cross_result = self.cross_attention_residual.prepared()
 
         def step(
-            states: Tensor, cache: Any, used: int | Tensor, bias: Tensor | None, ages: Tensor | None, *memory: Any
+            states: Tensor, cache: Any, used: int | Tensor, bias: Tensor | None, positions: Tensor | None, *memory: Any
         ) -> tuple[Tensor, Any]:
-            change, cache = attend(attention_input(states), cache, used, bias, ages)
+            change, cache = attend(attention_input(states), cache, used, bias, positions)
             states = attention_result(states, change)
             if memory:
                 states = cross_result(states, attend_to_memory(cross_input(states), *memory))

@@ -1,4 +1,4 @@
-"""Position encodings (Vaswani et al., 2017, section 3.5), and relative positions (Shaw et al., 2018).
+"""Position encodings (Vaswani et al., 2017, section 3.5), relative (Shaw et al., 2018) and rotary ones (Su et al., 2021).
 
 Dimensions: B sentences, T queries, D width, H heads, K and V width of a head's keys and values; in a search W hypotheses
 per sentence and E entries of a cache.
@@ -66,10 +66,33 @@ class LearnedPositions(nn.Module):
 
 
 class NoPositions(nn.Module):
-    """Nothing to add to embeddings, for a model with relative positions."""
+    """Nothing to add to embeddings, for a model with relative or rotary positions."""
 
     def forward(self, start: int, length: int) -> float:
         return 0.0
+
+
+def rotations(start: int, length: int, width: int, device: torch.device) -> Tensor:
+    """Cosines and sines of the angles by which rotary positions turn pairs of numbers: (length, 2, K/2) float32.
+
+    The pair i of the position p turns by p / 10000^(2i/K) (Su et al., 2021, equation 15).
+    start: the first position; width: K, even
+    """
+    exponents = torch.arange(0, width, 2, dtype=torch.float64, device=device) / width  # K/2
+    positions = torch.arange(start, start + length, dtype=torch.float64, device=device)
+    angles = positions[:, None] * torch.exp(-math.log(10000.0) * exponents)  # length K/2
+    return torch.stack([angles.cos(), angles.sin()], 1).float()
+
+
+def rotated(vectors: Tensor, rotations: Tensor) -> Tensor:
+    """Queries or keys, (..., T, K), turned by `rotations`, (T, 2, K/2): the product of two depends on their distance alone.
+
+    A pair is (i, i + K/2). In the paper it is (2i, 2i + 1), which is the same with the projections' rows in another order.
+    """
+    cosines, sines = rotations.unbind(1)  # T K/2
+    first, second = vectors.chunk(2, -1)  # ... T K/2
+    turned = torch.cat([first * cosines - second * sines, second * cosines + first * sines], -1)  # ... T K
+    return turned.to(vectors.dtype)
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ CTRANSLATE2_LINEARS: Final = {  # the linear layer, and which part of how many i
     "outer": ("ffn/linear_1", 0, 1),
 }
 CTRANSLATE2_NORMS: Final = {"self": "self_attention", "cross": "attention", "feed_forward": "ffn"}
-UNKNOWN_PARTS: Final = (  # of names of arrays that only networks unlike ours have
+UNKNOWN_PARTS: Final = (  # of names of arrays of networks that are not imported
     "relative_position",
     "layernorm_embedding",
     "linear_0_noact",
@@ -83,7 +83,9 @@ def read_ctranslate2(folder: Path, files: TextFiles) -> ImportedModel:
         name, arrays = _arrays(content)
         unknown = (array for array in arrays if any(part in array for part in UNKNOWN_PARTS))
         if wrong := next((array for array in unknown if arrays[array].any()), None):  # a flag that is 0 is off
-            raise UserError(f"{quoted(file)}: has '{quoted(wrong)}', which our transformer does not have")
+            raise UserError(f"{quoted(file)}: has '{quoted(wrong)}'; networks with it are not imported")
+        if "encoder/layer_0/ffn/layer_norm/gamma" in arrays and "encoder/layer_0/ffn/layer_norm/beta" not in arrays:
+            raise UserError(f"{quoted(file)}: has norms by the root mean square; networks with them are not imported")
         tables = [
             array_of(arrays, f"{side}/embeddings/weight", f"{side}/embeddings_0/weight")
             for side in ("encoder", "decoder")

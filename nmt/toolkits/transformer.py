@@ -196,9 +196,11 @@ def check_exportable(
     reasons = {
         "weights of 8 bits (export the model it was made of)": loaded.facts.weights == "int8",
         "--right-to-left": pipeline.target.settings.right_to_left,
-        "--ffn moe": o.ffn == "moe",
+        f"--ffn {o.ffn}": o.ffn != "dense",
+        "--norm rms": o.norm == "rms",
+        "--kv-heads": o.kv_heads not in (None, o.heads),
         "--attention-window": o.attention_window is not None,
-        "--positions relative": o.positions == "relative",
+        f"--positions {o.positions}": o.positions in ("relative", "rotary"),
         f"--decoder-autoregression {o.decoder_autoregression}": o.decoder_autoregression not in autoregressions,
         "--no-source-eos": not o.source_eos,
         "--d-k or --d-v": (o.d_k or d_head, o.d_v or d_head) != (d_head, d_head),

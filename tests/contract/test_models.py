@@ -37,6 +37,26 @@ VARIANTS["transformer of restricted self-attention and relative positions by hea
 for choice in ("ssru", "average-attention"):
     VARIANTS[f"transformer with {choice}"] = "transformer", SMALL["transformer"] | {"decoder_autoregression": choice}
 VARIANTS["transformer of tied layers"] = "transformer", SMALL["transformer"] | {"tie_layers": "all"}
+VARIANTS["transformer of RMS norms, gated units, rotary positions and two heads of keys"] = (
+    "transformer",
+    SMALL["transformer"]
+    | {
+        "norm": "rms",
+        "norm_position": "pre",
+        "ffn": "glu",
+        "activation": "swish",
+        "positions": "rotary",
+        "kv_heads": 2,
+    },
+)
+VARIANTS["transformer of relative positions by head and one head of keys"] = (
+    "transformer",
+    RELATIVE | {"relative_heads": "separate", "kv_heads": 1},
+)
+VARIANTS["transformer of average attention with gated units and one head of keys"] = (
+    "transformer",
+    SMALL["transformer"] | {"decoder_autoregression": "average-attention", "kv_heads": 1, "ffn": "glu"},
+)
 LANGUAGE_MODEL = {"layers": 2, "d_model": 32, "d_ff": 40, "heads": 4, "ffn": "moe", "experts": 6, "active_experts": 3}
 VARIANTS["language model of experts"] = "language-model", LANGUAGE_MODEL
 VARIANTS["memory network of a short memory"] = "memory-network", SMALL["memory-network"] | {"memory_size": 3}

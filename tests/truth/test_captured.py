@@ -102,5 +102,5 @@ def test_sizes_are_rounded_up_by_half_at_most():
 
 @pytest.mark.parametrize("options", [{"positions": "relative"}, {"ffn": "moe", "expert_every": 1}])
 def test_layers_whose_sizes_change_are_refused(options):
-    with pytest.raises(UserError, match="--capture: not for relative positions and experts"):
+    with pytest.raises(UserError, match="--capture: not for relative and rotary positions, experts"):
         pair_of_models(1, **options)

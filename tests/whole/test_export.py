@@ -106,7 +106,7 @@ def test_any_two_settings_of_a_transformer_are_exported_together():
     for name, found in zip(COLUMNS, settings, strict=True):
         if name not in ("heads", "joint"):
             annotation = get_type_hints(TransformerOptions)[name]
-            assert found == set(get_args(annotation) or (True, False)) - {"relative"}  # which is refused
+            assert found == set(get_args(annotation) or (True, False)) - {"relative", "rotary"}  # refused; below
     for one, other in combinations(range(len(COLUMNS)), 2):
         never = {("all", False)} if (COLUMNS[one], COLUMNS[other]) == ("tie", "joint") else set()
         assert {(row[one], row[other]) for row in SHAPES} == set(product(settings[one], settings[other])) - never
@@ -142,6 +142,21 @@ def test_a_transformer_of_any_shape_says_the_same_with_the_same_probabilities(sh
         {"heads": 2, "d_k": 8, "d_v": 8, "norm_position": "pre", "d_ff": 20},
         {"positions": "learned", "max_positions": POSITIONS + 2},
         {"tie_layers": "all", "encoder_layers": 3, "decoder_layers": 2},
+        {"norm": "rms", "norm_position": "pre"},
+        {"norm": "rms"},
+        {"ffn": "glu", "activation": "swish"},
+        {"positions": "rotary"},
+        {"positions": "rotary", "heads": 2, "d_k": 8, "d_v": 8, "norm_position": "pre"},
+        {"kv_heads": 2, "decoder_layers": 2},
+        {"kv_heads": 1},
+        {
+            "norm": "rms",
+            "norm_position": "pre",
+            "ffn": "glu",
+            "activation": "gelu",
+            "positions": "rotary",
+            "kv_heads": 2,
+        },
     ],
 )
 def test_any_number_of_layers_and_heads_of_any_width_go(options, export, tmp_path):
