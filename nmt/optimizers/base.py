@@ -3,13 +3,18 @@
 A registered optimizer is built as `cls(options, parameters)` and is a `torch.optim.Optimizer`. `parameters` are torch's
 parameter groups with `name`, `lr_factor` and, if it differs from the optimizer's, `weight_decay`. The optimizer has no
 option for the learning rate: `group["lr"]` of each of its `param_groups` is a plain float, the schedule's learning rate
-times `group["lr_factor"]`.
+times `group["lr_factor"]`. `matrices` of a group tells of each of its parameters whether it is the weight of a linear
+layer inside the network.
+
+An optimizer that averages the weights has `averaged`, from its creation: a tensor by parameter, which its steps change in
+place. The run validates and saves these, and the weights that gradients are computed at beside them.
 """
 
 import inspect
 from typing import Any, Final
 
 import torch
+from torch import nn
 
 from nmt.dist import is_sharded
 from nmt.errors import UserError
@@ -42,11 +47,15 @@ def parameter_groups(model: Model) -> Groups:
     Raises UserError unless each trainable parameter is in one group.
     """
     groups: Groups = []
+    linear = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Linear)}
+    linear -= {id(parameter) for parameter in model.output.parameters()}
     for group in model.parameter_groups():
         trainable = [parameter for parameter in group.parameters if parameter.requires_grad]
         decay = {} if group.weight_decay is None else {"weight_decay": group.weight_decay}
         if trainable:
-            groups.append({"params": trainable, "name": group.name, "lr_factor": group.lr_factor, **decay})
+            matrices = [id(parameter) in linear for parameter in trainable]
+            named = {"name": group.name, "lr_factor": group.lr_factor, "matrices": matrices}
+            groups.append({"params": trainable, **named, **decay})
     grouped = [id(parameter) for group in groups for parameter in group["params"]]
     for name, parameter in model.named_parameters():
         if parameter.requires_grad and (count := grouped.count(id(parameter))) != 1:

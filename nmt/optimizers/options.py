@@ -24,6 +24,27 @@ class AdamWOptions(AdamOptions):
 
 
 @options_class
+class MuonOptions(AdamWOptions):
+    momentum: float = opt(
+        0.95, "share of the mean gradient of matrices kept in the next, with Nesterov's look ahead", minimum=0, below=1
+    )
+
+
+@options_class
+class ScheduleFreeOptions(AdamOptions):
+    adam_betas: tuple[float, float] = opt(
+        (0.9, 0.999),
+        "share of the average in the weights that gradients are computed at, and decay of the second moment",
+        minimum=0,
+        below=1,
+    )
+    adam_eps: float = opt(1e-8, "added to the root of the second moment", above=0)
+    weight_decay: float = opt(
+        0.0, "share of each weight subtracted an update, times the learning rate", aliases=("wd",), minimum=0
+    )
+
+
+@options_class
 class AdamSgdOptions(AdamOptions):
     adam_betas: tuple[float, float] = opt(
         (0.9, 0.999), "decay of the gradient's first and second moments", minimum=0, below=1

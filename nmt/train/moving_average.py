@@ -1,4 +1,6 @@
-"""An exponential moving average of a model's weights over the updates (Polyak and Juditsky, 1992)."""
+"""Averages of a model's weights over the updates, which are validated and saved in place of them."""
+
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -6,26 +8,38 @@ from torch import Tensor, nn
 from nmt.dist import local_tensor
 
 
-class MovingAverage:
-    """The moving average of a model's parameters, in their number format; of sharded ones each rank averages its shards.
+class WeightAverage:
+    """An average of a model's parameters, in their number format, which the optimizer computes.
 
-    After the n-th update that changed the weights: average = d * average + (1 - d) * weights, with
-    d = min(decay, (1 + n) / (10 + n)), so that it forgets the first weights early. This is the rule of TensorFlow's
-    ExponentialMovingAverage, which Tensor2Tensor uses, and of Marian's --exponential-smoothing.
-
+    averaged: by parameter, from the optimizer; one without an entry, which is not trained, is its own average
     weights: the average by name of the parameter; the parameters themselves until the first update
     """
 
-    def __init__(self, model: nn.Module, decay: float) -> None:
-        self.decay = decay
+    def __init__(self, model: nn.Module, averaged: Mapping[nn.Parameter, Tensor]) -> None:
         self.parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
-        self.weights = {name: parameter.clone() for name, parameter in self.parameters.items()}
+        self.weights = {name: averaged.get(p, self.parameters[name]) for name, p in model.named_parameters()}
 
     @torch.no_grad()
     def restart(self) -> None:
         """Begin the average at the current weights."""
         for name, average in self.weights.items():
             average.copy_(self.parameters[name])
+
+    def update(self, number: int) -> None:
+        """Take the weights into the average, which the optimizer has done. number: of the update; skipped ones do not count"""
+
+
+class MovingAverage(WeightAverage):
+    """An exponential moving average (Polyak and Juditsky, 1992); of sharded parameters each rank averages its shards.
+
+    After the n-th update that changed the weights: average = d * average + (1 - d) * weights, with
+    d = min(decay, (1 + n) / (10 + n)), so that it forgets the first weights early. This is the rule of TensorFlow's
+    ExponentialMovingAverage, which Tensor2Tensor uses, and of Marian's --exponential-smoothing.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        super().__init__(model, {parameter: parameter.detach().clone() for parameter in model.parameters()})
+        self.decay = decay
 
     @torch.no_grad()
     def update(self, number: int) -> None:

@@ -160,7 +160,7 @@ def announce(run: Run) -> None:
     )
     if run.model.cost_is_measured:
         report.line(f"the cost of a pair is measured at a few lengths and interpolated: {name} has no flops of its own")
-    if run.average is not None:
+    if run.options.ema:
         report.line(f"--ema {run.options.ema:g}: validations and checkpoints take the moving average of the weights")
     if run.validation is None:
         report.line(

@@ -25,7 +25,7 @@ from nmt.quantities import size
 from nmt.report.training import LogOnlyReport, NoReport, Report
 from nmt.runs import Checkpoints
 from nmt.schedules.base import Schedule
-from nmt.train.moving_average import MovingAverage
+from nmt.train.moving_average import MovingAverage, WeightAverage
 from nmt.train.options import AUTO, MUST_STAY
 from nmt.train.parallel import compile_layers, part_counts, recompute, spread
 from nmt.train.setup import RunSetup, try_criterion
@@ -155,7 +155,7 @@ class Run:
     """Everything that a training run works with.
 
     settings: the options that decide its mathematics, by key
-    validation: None without a development set; average: None without --ema
+    validation: None without a development set; average: None without `--ema` and an optimizer that averages
     saved: the progress in the newest checkpoint; failed_saves: in a row
     saving: the checkpoint that is being written; None if there is none
     minutes_before: minutes of training in earlier processes
@@ -192,7 +192,7 @@ class Run:
             compile_layers(self.model)
         objective = spread(self.model, self.criterion, self.world, options.engine, pairs)
         self.optimizer: torch.optim.Optimizer = parts.build("optimizer", parameter_groups(self.model))
-        self.average = MovingAverage(self.model, options.ema) if options.ema else None
+        self.average = self._new_average(parts.by_kind["optimizer"].name)
         counts = part_counts(self.model, self.criterion)
         self.updater = Updater(objective, self.optimizer, self.world, precision, options.clip_norm, counts)
         self.schedule: Schedule = parts.build("schedule", self.model.width, options.max_updates)
@@ -232,6 +232,15 @@ class Run:
                 raise UserError(f"model {name} reads characters, {data} has --subword {kind} (prepare it with char)")
         if self.model.cost_is_measured:  # an error of the measurement comes before any work
             self.model.flops(*torch.ones(2, 1, dtype=torch.int64, device=self.device))
+
+    def _new_average(self, optimizer: str) -> WeightAverage | None:
+        """The average of the weights that is validated and saved. Raises UserError for two of them."""
+        averaged = getattr(self.optimizer, "averaged", None)
+        if averaged is None:
+            return MovingAverage(self.model, self.options.ema) if self.options.ema else None
+        if self.options.ema:
+            raise UserError(f"--ema: --optimizer {optimizer} averages the weights already (leave one of them out)")
+        return WeightAverage(self.model, averaged)
 
     def learning_rate(self, update: int) -> float:
         """The learning rate of an update: the schedule's, or half of it in the REDUCED_UPDATES after a rollback."""
@@ -287,7 +296,7 @@ class Run:
         return {name: buffer for name, buffer in self.model.named_buffers() if name in self._saved_names}
 
     def evaluated_weights(self) -> dict[str, torch.Tensor]:
-        """The weights that a checkpoint's model has and a validation measures, by name: with `--ema` the average."""
+        """The weights that a checkpoint's model has and a validation measures, by name; an average, if there is one."""
         return weights_of(self.model) | (self.average.weights if self.average is not None else {})
 
     def evaluated_model(self) -> Model:

@@ -9,8 +9,11 @@ from torch import nn
 
 from nmt import registry
 from nmt.errors import UserError
+from nmt.models.base import Vocabularies
+from nmt.optimizers.base import parameter_groups
 
-ALL = registry.names("optimizer")
+MUON = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
+ALL = [name for name in registry.names("optimizer") if name != "muon" or hasattr(torch.optim, "Muon")]
 LR = 0.01
 
 
@@ -107,6 +110,91 @@ def test_adafactor_steps_by_the_factored_second_moment_scaled_by_the_size_of_the
     torch.testing.assert_close(matrix.detach(), expected)
 
 
+def random(shape, seed):
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+@MUON
+@pytest.mark.parametrize("shape", [(6, 4), (4, 9)])
+def test_muon_steps_matrices_by_their_orthogonalised_momentum_and_vectors_by_adamw(shape):
+    matrix, vector, table = (nn.Parameter(random(size, 1)) for size in (shape, (5,), (8, 3)))
+    options = {"momentum": 0.9, "weight_decay": 0.1}
+    groups = [{"params": [table, matrix, vector], "matrices": [False, True, False]}]
+    optimizer = registry.build(registry.choose("optimizer", "muon", options), groups)
+    others = [nn.Parameter(parameter.detach().clone()) for parameter in (table, vector)]
+    adamw = build("adamw", others, weight_decay=0.1)
+    expected, mean = matrix.detach().clone(), torch.zeros(shape, dtype=torch.float64)
+    for number in range(3):
+        for group in optimizer.param_groups:
+            group["lr"] = LR
+        gradient = random(shape, 10 + number)
+        matrix.grad, vector.grad, table.grad = gradient, random((5,), 20 + number), random((8, 3), 30 + number)
+        others[0].grad, others[1].grad = table.grad, vector.grad
+        optimizer.step()
+        adamw.step()
+        mean = 0.9 * mean + 0.1 * gradient
+        ahead = 0.1 * gradient + 0.9 * mean  # Nesterov's
+        left, sizes, right = torch.linalg.svd(ahead, full_matrices=False)
+        sizes = sizes / ahead.norm()
+        for _ in range(5):  # Jordan et al.: a quintic Newton-Schulz iteration, which acts on the singular values alone
+            sizes = 3.4445 * sizes - 4.7750 * sizes**3 + 2.0315 * sizes**5
+        scale = 0.2 * max(shape) ** 0.5
+        expected = expected * (1 - LR * 0.1) - LR * scale * (left * sizes) @ right
+        torch.testing.assert_close(matrix.detach(), expected, rtol=0, atol=LR * scale * 0.05)  # in bfloat16
+        expected = matrix.detach().clone()
+    assert torch.equal(table, others[0]) and torch.equal(vector, others[1])
+
+
+@MUON
+def test_muon_takes_the_linear_layers_inside_a_model_and_neither_embeddings_nor_the_output():
+    options = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "d_ff": 12, "heads": 2, "tie": "none"}
+    model = registry.build(registry.choose("model", "transformer", options), Vocabularies(9, 9, True))
+    optimizer = registry.build(registry.choose("optimizer", "muon"), parameter_groups(model))
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    matrices, others = ({names[parameter] for parameter in group["params"]} for group in optimizer.param_groups)
+    assert all(name.startswith(("encoder.", "decoder.")) and name.endswith(".weight") for name in matrices)
+    assert {"source_embedding.weight", "target_embedding.weight", "output.weight"} < others
+    assert all(names[parameter] in others for parameter in names if parameter.ndim != 2)
+    assert sum(parameter.ndim == 2 for parameter in names) == len(matrices) + 3
+
+
+def test_muon_is_refused_where_torch_has_none(monkeypatch):
+    monkeypatch.delattr(torch.optim, "Muon", raising=False)
+    with pytest.raises(UserError, match=r"--optimizer muon: torch .* \(install 2.9 or later, or give adamw\)"):
+        build("muon", weights((2, 2)))
+
+
+def test_schedule_free_is_the_papers_recursion_over_three_sequences():
+    beta1, beta2, eps, decay = 0.8, 0.95, 1e-6, 0.1  # Defazio et al., 2024, algorithm 1
+    weight = nn.Parameter(random((4, 3), 1))
+    options = {"adam_betas": (beta1, beta2), "adam_eps": eps, "weight_decay": decay}
+    optimizer = build("schedule-free", [weight], **options)
+    z = x = weight.detach().clone()
+    second, squares = torch.zeros_like(z), 0.0
+    for number, rate in enumerate((0.01, 0.02, 0.0, 0.02, 0.015), start=1):
+        y = (1 - beta1) * z + beta1 * x
+        torch.testing.assert_close(weight.detach(), y)
+        gradient = weight.grad = random((4, 3), 10 + number)
+        optimizer.param_groups[0]["lr"] = rate
+        optimizer.step()
+        second = beta2 * second + (1 - beta2) * gradient**2
+        z = z - rate * gradient / ((second / (1 - beta2**number)).sqrt() + eps) - rate * decay * y
+        squares += rate**2
+        x = (1 - rate**2 / squares) * x + rate**2 / squares * z
+        torch.testing.assert_close(optimizer.averaged[weight], x)
+
+
+def test_schedule_free_with_one_rate_averages_all_iterates_alike():
+    weight = nn.Parameter(random((3,), 1))
+    optimizer = build("schedule-free", [weight])
+    iterates = []
+    for number in range(6):
+        weight.grad = random((3,), number)
+        optimizer.step()
+        iterates.append(optimizer.state[weight]["z"].clone())
+    torch.testing.assert_close(optimizer.averaged[weight], torch.stack(iterates).mean(0))
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_a_row_without_a_gradient_and_very_small_gradients_leave_all_weights_finite(name):
     (table,) = weights((5, 4))
@@ -147,6 +235,9 @@ def test_an_optimizer_taken_up_from_its_saved_tensors_goes_on_to_the_last_bit(na
             optimizer.step()
     flat = {f"{i}/{key}": t for i, state in first.state_dict()["state"].items() for key, t in state.items()}
     second = build(name, resumed, **options)
+    averages = getattr(first, "averaged", {}).values()  # in checkpoints as the weights of the model
+    for new, old in zip(getattr(second, "averaged", {}).values(), averages, strict=True):
+        new.copy_(old)
     nested: dict[int, dict[str, torch.Tensor]] = {}
     for key, tensor in load(save(flat)).items():
         nested.setdefault(int(key.split("/")[0]), {})[key.split("/")[1]] = tensor
@@ -166,6 +257,8 @@ def test_an_optimizer_taken_up_from_its_saved_tensors_goes_on_to_the_last_bit(na
     [
         ("adam", {"adam_betas": (0.9, 1.0)}),
         ("adamw", {"adam_eps": 0.0}),
+        ("muon", {"momentum": 1.0}),
+        ("schedule-free", {"adam_betas": (1.0, 0.9)}),
         ("sgd", {"momentum": 1.0}),
         ("sgd", {"nesterov": True}),
         ("adam-sgd", {"adam_updates": -1}),

@@ -1,4 +1,4 @@
-"""`nmt train --ema`: the moving average of the weights is what a run validates, saves and is used with."""
+"""The average of the weights, of `nmt train --ema` or of an optimizer, is what a run validates, saves and is used with."""
 
 import json
 import math
@@ -14,6 +14,8 @@ from nmt.runs import Checkpoints
 from nmt.train import trainer
 
 EMA = "--ema=0.9"
+SCHEDULE_FREE = "--optimizer=schedule-free"
+EACH_AVERAGE = pytest.mark.parametrize("average", [EMA, SCHEDULE_FREE])
 FILES = ("model.safetensors", "training.safetensors")
 
 
@@ -110,9 +112,10 @@ def test_it_is_the_recursion_over_the_updates_changes_no_update_and_is_what_the_
     assert values[0] == pytest.approx(values[1], abs=1e-4) and values[0] != pytest.approx(values[2], abs=1e-2)
 
 
-def test_validation_measures_it_and_average_reads_it(data, tmp_path, call):
+@EACH_AVERAGE
+def test_validation_measures_it_and_average_reads_it(average, data, tmp_path, call):
     run = tmp_path / "run"
-    assert call(*train_arguments(data, run, 40, EMA)).code == 0
+    assert call(*train_arguments(data, run, 40, average)).code == 0
     measured = {row["update"]: row["valid_loss"] for row in records(run) if "valid_loss" in row}
     folders = [run / f"checkpoints/update-{update}" for update in measured]
     named = [f"--checkpoint={folder}" for folder in folders]
@@ -124,12 +127,37 @@ def test_validation_measures_it_and_average_reads_it(data, tmp_path, call):
         torch.testing.assert_close(value, (one[name] + other[name]) / 2)
 
 
-def test_a_run_that_was_killed_goes_on_with_the_same_bytes(data, tmp_path, call):
+@pytest.mark.parametrize("flag", [EMA, SCHEDULE_FREE, "--optimizer=muon"])
+def test_a_run_that_was_killed_goes_on_with_the_same_bytes(flag, data, tmp_path, call):
+    if "muon" in flag and not hasattr(torch.optim, "Muon"):
+        pytest.skip("this torch has no Muon")
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    kill_after_update_10(train_arguments(data, cut, 100_000, EMA), cut)
+    kill_after_update_10(train_arguments(data, cut, 100_000, flag), cut)
     for run in (cut, whole):
-        assert call(*train_arguments(data, run, 20, EMA)).code == 0
+        assert call(*train_arguments(data, run, 20, flag)).code == 0
     assert_same_bytes(cut, whole, 20)
+
+
+def test_after_a_rollback_the_weights_of_schedule_free_lie_between_their_sequence_and_its_average(
+    data, tmp_path, call, trail
+):
+    trail.bad, run = set(range(14, 24)), tmp_path / "run"
+    flags = (SCHEDULE_FREE, "--on-divergence=rollback", "--no-valid-bleu")
+    assert call(*train_arguments(data, run, 30, *flags)).code == 0
+    assert trail.calls == 23 + 20  # it went on after update 10
+    for update in (20, 30):
+        state, averaged = saved(run, update, FILES[1]), saved(run, update)
+        for name, value in trained_weights(run, update).items():
+            assert torch.equal(value.double(), trail.weights[update][name])
+        for number, name in enumerate(trail.weights[update]):
+            y = torch.lerp(state[f"{number}.z"], averaged[name], 0.9)
+            assert torch.equal(y, trained_weights(run, update)[name])
+
+
+def test_one_average_of_the_weights_is_enough(data, tmp_path, call):
+    refused = call(*train_arguments(data, tmp_path / "run", 10, EMA, SCHEDULE_FREE))
+    assert refused.code == 2
+    assert "--ema: --optimizer schedule-free averages the weights already (leave one of them out)" in refused.err
 
 
 def test_a_skipped_update_changes_nothing_of_it(data, tmp_path, call, trail):
@@ -175,8 +203,9 @@ def test_hostile_trained_weights_are_4(edit, data, tmp_path, call):
     assert (again.code, "bug" in again.err) == (4, False), again.err
 
 
-def test_a_run_that_begins_with_a_model_averages_from_its_weights(data, trained, tmp_path, call):
-    still = ("--optimizer=sgd", "--lr=1e-30", f"--init-from={trained}", EMA)
+@pytest.mark.parametrize("average", [("--optimizer=sgd", EMA), (SCHEDULE_FREE,)])
+def test_a_run_that_begins_with_a_model_averages_from_its_weights(average, data, trained, tmp_path, call):
+    still = (*average, "--lr=1e-30", f"--init-from={trained}")
     assert call(*train_arguments(data, tmp_path / "run", 1, *still)).code == 0
     begun, wanted = saved(tmp_path / "run", 1), load_file(Checkpoints(trained).best() / FILES[0])
     assert all(torch.equal(value, wanted[name]) for name, value in begun.items())

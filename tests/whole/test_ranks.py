@@ -81,10 +81,13 @@ def test_any_number_of_ranks_makes_the_same_updates(devices, engine, max_tokens,
     assert other[-1]["valid_loss"] == pytest.approx(one[-1]["valid_loss"], rel=1e-5)
 
 
-@pytest.mark.parametrize(("devices", "engine"), [(2, "ddp"), (3, "fsdp")])
-def test_ranks_average_the_weights_as_one_does_and_go_on_bit_for_bit(devices, engine, data, tmp_path, nmt):
+@pytest.mark.parametrize(
+    ("devices", "engine", "average"),
+    [(2, "ddp", "--ema=0.9"), (3, "fsdp", "--ema=0.9"), (2, "fsdp", "--optimizer=schedule-free")],
+)
+def test_ranks_average_the_weights_as_one_does_and_go_on_bit_for_bit(devices, engine, average, data, tmp_path, nmt):
     one, whole, cut = (tmp_path / name for name in ("one", "whole", "cut"))
-    flags = ("--ema=0.9", "--valid-every=10u", *DRY)
+    flags = (average, "--valid-every=10u", *DRY)
     assert nmt(*train_arguments(data, one, 20, *flags)).returncode == 0
     for run, updates in ((whole, 20), (cut, 10), (cut, 20)):
         arguments = train_arguments(data, run, updates, *flags, f"--engine={engine}")
@@ -642,6 +645,27 @@ def test_experts_sharded_over_ranks_make_the_updates_of_experts_that_are_not(mod
         arguments = [a for a in train_arguments(data, tmp_path / engine, 10, *DRY) if a not in TINY]
         assert ended(start([*arguments, *EXPERTS[model], *DRY, "--experts=4", f"--engine={engine}"])) == (0, "")
     assert losses(tmp_path / "fsdp") == pytest.approx(losses(tmp_path / "ddp"), rel=1e-5)
+
+
+ARCHITECTURES = [
+    ["--tie-layers=all", "--encoder-layers=2", "--norm=rms", "--ffn=glu", "--positions=rotary", "--kv-heads=1"],
+    ["--decoder-autoregression=average-attention", "--optimizer=muon"],
+]
+
+
+@pytest.mark.parametrize("flags", ARCHITECTURES)
+def test_ranks_train_each_architecture_as_one_process_does(flags, data, tmp_path, nmt):
+    arguments = train_arguments(data, tmp_path / "one", 10, *DRY, *flags)
+    assert nmt(*arguments).returncode == 0
+    for engine in ("ddp",) if "--optimizer=muon" in flags else ("ddp", "fsdp"):
+        run = tmp_path / engine
+        assert ended(start(train_arguments(data, run, 10, *DRY, *flags, f"--engine={engine}"))) == (0, "")
+        assert losses(run) == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
+
+
+def test_muon_is_refused_where_matrices_are_sharded(data, tmp_path):
+    code, told = ended(start(train_arguments(data, tmp_path / "run", 10, "--optimizer=muon", "--engine=fsdp")))
+    assert code == 2 and "--optimizer muon: needs whole matrices" in told
 
 
 def test_experts_that_the_ranks_cannot_share_evenly_are_refused_with_what_to_do(data, tmp_path):
