@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-layers bench-serve bench-markup faults fuzz soak docs recording format clean
+.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-layers bench-architectures bench-serve bench-markup faults fuzz soak docs recording format clean
 
 setup: $(VENV)/ready
 
@@ -82,6 +82,9 @@ bench-scaling: setup
 
 bench-layers: setup
 	$(BIN)/python benchmarks/layers.py $(FLAGS)
+
+bench-architectures: setup
+	$(BIN)/python benchmarks/architectures.py $(FLAGS)
 
 # docs/reliability.md: each file operation of each command fails once; an hour of a core. make faults [FLAGS="--every 10"]
 faults: setup
