@@ -46,10 +46,12 @@ def _pairs_line(row: dict[str, Any]) -> str:
     dropped = "".join(f", {count:,} dropped: {reason}" for reason, count in row["dropped"].items() if count)
     replaced, empty = row["lines_with_replaced_bytes"], row["pairs_with_an_empty_side"]
     columns = ", ".join(f"{name} ({kind})" for name, kind in row.get("columns", {}).items())
+    corpora = ", ".join(f"{name} {pairs:,}" for name, pairs in row.get("corpora", []))
     notes = [
         f"{replaced:,} lines not UTF-8, mended" if replaced else "",
         f"{empty:,} with an empty side" if empty else "",
         f"columns: {columns}" if columns else "",
+        f"corpora: {corpora}" if corpora else "",
     ]
     counts = f"{set_label(row['kind'], row['name'])}: {row['read']:,} pairs read, {row['kept']:,} kept{dropped}"
     return "; ".join(filter(None, [counts, *notes]))

@@ -29,7 +29,7 @@ class Plan:
     """The updates of one part of an epoch.
 
     start: pairs of the previous parts
-    order: (N,) pair indices, in the order they are read
+    order: (N,) pair indices, in the order they are read; of mixed corpora as in `nmt.data.mixture.Draws`
     groups: (G + 1,) offsets into order: pairs of nearly one length
     updates: (U + 1,) offsets into groups
     """
@@ -73,23 +73,43 @@ def plan_part(
     epoch: counted from 1; part: counted from 0
     """
     pairs = _pairs_of_part(len(target_lengths), seed, epoch, part)
-    source, target = source_lengths[pairs], target_lengths[pairs]
     random = np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, 0, part]))
+    start = part * PART_PAIRS
+    return plan_pairs(start, pairs, source_lengths[pairs], target_lengths[pairs], batch_tokens, random)
+
+
+def plan_pairs(
+    start: int,
+    pairs: Indices,
+    source: NDArray[Any],
+    target: NDArray[Any],
+    batch_tokens: int,
+    random: np.random.Generator,
+) -> Plan:
+    """The plan of some pairs.
+
+    start: pairs of the epoch before them; pairs: (N,) their indices
+    source, target: (N,) their tokens, EOS not counted; batch_tokens: see `plan_part`
+    """
     order = np.lexsort((random.permutation(len(target)), source, target))
     tokens = np.cumsum(target[order].astype(np.int64) + 1)
-    group_tokens = max(1, batch_tokens // GROUPS_PER_UPDATE)
-    group_of = (tokens - 1) // group_tokens  # (N,) the group of a pair's last token
+    group_of = (tokens - 1) // tokens_of_group(batch_tokens)  # (N,) the group of a pair's last token
     starts = np.flatnonzero(np.diff(group_of, prepend=-1))
     sizes = np.diff(starts, append=len(order))
     shuffled = random.permutation(len(starts))
     groups = np.concatenate([[0], np.cumsum(sizes[shuffled])])
     updates = np.append(np.arange(0, len(starts), GROUPS_PER_UPDATE), len(starts))
     return Plan(
-        part * PART_PAIRS,
+        start,
         pairs[order[expand_ranges(starts[shuffled], sizes[shuffled])]],
         groups.astype(np.int64),
         updates.astype(np.int64),
     )
+
+
+def tokens_of_group(batch_tokens: int) -> int:
+    """Target tokens of a group, EOS counted; a longer pair is a group of its own."""
+    return max(1, batch_tokens // GROUPS_PER_UPDATE)
 
 
 def _pairs_of_part(size: int, seed: int, epoch: int, part: int) -> Indices:
@@ -103,7 +123,7 @@ def _pairs_of_part(size: int, seed: int, epoch: int, part: int) -> Indices:
 def hash_keys(seed: int, epoch: int, purpose: int, side: int, count: int) -> NDArray[np.uint64]:
     """(count,) keys for `mixed`, a pure function of the other arguments.
 
-    purpose: 1 permutes an epoch, 2 drops words, 3 samples subwords
+    purpose: 1 permutes an epoch, 2 drops words, 3 samples subwords, 4 permutes a corpus of a mixture
     """
     random = np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, purpose, side]))
     return random.integers(1 << 63, size=count, dtype=np.uint64)
@@ -114,7 +134,7 @@ def permuted(positions: Indices, size: int, keys: NDArray[np.uint64]) -> Indices
 
     A Feistel network over the next power of 4. An image outside range(size) goes through the network again until it is inside,
     which is a permutation of range(size) too (Black and Rogaway, 2002, "cycle walking").
-    positions: (N,); keys: (rounds,) of 64 bits
+    positions: (N,); keys: (rounds,) of 64 bits, or (rounds, N) for a permutation of each position
     """
     half = np.uint64((int(size - 1).bit_length() + 1) // 2)
     low = np.uint64((1 << int(half)) - 1)
@@ -123,7 +143,7 @@ def permuted(positions: Indices, size: int, keys: NDArray[np.uint64]) -> Indices
     while len(outside):
         left, right = images[outside] >> half, images[outside] & low
         for key in keys:
-            left, right = right, left ^ (mixed(right, key) & low)
+            left, right = right, left ^ (mixed(right, key if key.ndim == 0 else key[outside]) & low)
         images[outside] = (left << half) | right
         outside = outside[images[outside] >= size]
     return images.astype(np.int64)

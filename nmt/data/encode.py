@@ -32,11 +32,15 @@ BadLine = Literal["error", "skip", "replace"]
 
 @dataclass(frozen=True)
 class FilePair:
-    """Two files that are translations of each other, line by line, and files of columns with a line for each pair."""
+    """Two files that are translations of each other, line by line, and files of columns with a line for each pair.
+
+    corpus: the name of the corpus that they are of, if they are training text
+    """
 
     source: Path
     target: Path
     columns: tuple[Path, ...] = ()
+    corpus: str = ""
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -227,6 +231,7 @@ class Encoded:
     digests: (N, 2) 128 bits of each pair, to find duplicates by; (0, 2) when not wanted
     read, dropped, num_replaced: pairs read, pairs left out by reason, lines with replaced bytes
     raw: the source and target lines of evaluation sets, cleaned
+    corpus: the name of the corpus that the pairs are of
     """
 
     lengths: Numbers
@@ -240,6 +245,7 @@ class Encoded:
     dropped: Counter[str] = field(default_factory=Counter)
     num_replaced: int = 0
     raw: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
+    corpus: str = ""
 
     def keep(self, kept: NDArray[np.bool_]) -> None:
         """Leave out the pairs that are not kept. kept: (N,)"""
@@ -288,6 +294,7 @@ class EncodeTask:
             read=len(chunk.numbers),
             num_replaced=texts.num_replaced,
             raw=(texts.source, texts.target) if self.lengths is None else ([], []),
+            corpus=chunk.files.corpus,
         )
         if self.lengths is None:
             return encoded

@@ -9,7 +9,17 @@ from typing import TypeVar
 import numpy as np
 
 from nmt.batch import Batch, make_batch
-from nmt.data.batching import PART_PAIRS, Indices, Plan, micro_batches, plan_part
+from nmt.data.batching import (
+    GROUPS_PER_UPDATE,
+    PART_PAIRS,
+    Indices,
+    Plan,
+    micro_batches,
+    plan_pairs,
+    plan_part,
+    tokens_of_group,
+)
+from nmt.data.mixture import Draws, Mixture, PartStart
 from nmt.data.noise import WordDropout
 from nmt.data.shards import Corpus
 from nmt.data.subword_sampling import SampledPairs, SubwordSampling
@@ -19,10 +29,14 @@ from nmt.symbols import ColumnKind
 
 @dataclass(frozen=True)
 class Position:
-    """A position in the data: `pairs` pairs of `epoch` (counted from 1) have been read."""
+    """A position in the data: `pairs` pairs of `epoch` (counted from 1) have been read.
+
+    part: of mixed corpora, where the part begins that the position is in; None at the very beginning
+    """
 
     epoch: int = 1
     pairs: int = 0
+    part: PartStart | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +97,7 @@ class Loader:
     pinned: whether batches are in page-locked memory, from which a GPU copies while it computes
     noise: what is done to the pairs of a batch in an epoch
     sampling: cuts the words of the pairs anew in each epoch; updates are planned by the tokens of the corpus all the same
+    mixture: the proportions of the corpora; an epoch has as many pairs as without, but not each pair once
     """
 
     corpus: Corpus
@@ -94,26 +109,39 @@ class Loader:
     pinned: bool = False
     noise: WordDropout = WordDropout()
     sampling: SubwordSampling | None = None
+    mixture: Mixture | None = None
 
     def updates(self, position: Position) -> Iterator[UpdateBatches]:
         """The updates from a position on; ArtefactError when no update begins there."""
-        epoch, pairs = position.epoch, position.pairs
-        if pairs and pairs >= len(self.corpus):
+        if position.pairs and position.pairs >= len(self.corpus):
             raise ArtefactError(f"the run's position does not fit this data: it has {len(self.corpus):,} pairs")
         while len(self.corpus):
-            for plan in self._plans(epoch, pairs):
-                for number in range(plan.update_at(max(pairs - plan.start, 0)), len(plan)):
-                    read = plan.start + plan.num_pairs(number + 1)
-                    last = read == len(self.corpus)
-                    after = Position(epoch + 1, 0) if last else Position(epoch, read)
-                    yield self._share(plan.update(number), epoch, after, last)
-            epoch, pairs = epoch + 1, 0
+            plan, part, following = self._plan(position)
+            epoch = position.epoch
+            for number in range(plan.update_at(position.pairs - plan.start), len(plan)):
+                read = plan.start + plan.num_pairs(number + 1)
+                last = read == len(self.corpus)
+                at = following if number + 1 == len(plan) else part
+                position = Position(epoch + 1, 0, at) if last else Position(epoch, read, at)
+                yield self._share(plan.update(number), epoch, position, last)
 
-    def _plans(self, epoch: int, pairs: int) -> Iterator[Plan]:
-        """The plans of an epoch's parts, from the part on in which pair number `pairs` is."""
-        for part in range(pairs // PART_PAIRS, -(-len(self.corpus) // PART_PAIRS)):
-            lengths = self.corpus.source_lengths, self.corpus.target_lengths
-            yield plan_part(*lengths, self.batch_tokens, self.seed, epoch, part)
+    def _plan(self, position: Position) -> tuple[Plan, PartStart | None, PartStart | None]:
+        """The plan of the part that a position is in, and of mixed corpora where this part and the next begin."""
+        lengths, epoch = (self.corpus.source_lengths, self.corpus.target_lengths), position.epoch
+        if self.mixture is None:
+            part = position.pairs // PART_PAIRS
+            return plan_part(*lengths, self.batch_tokens, self.seed, epoch, part), None, None
+        start = self.mixture.part(position.part, epoch)
+        draws = self.mixture.draw(start, min(PART_PAIRS, len(self.corpus) - start.pairs))
+        source, target = (side[draws.numbers % len(self.corpus)] for side in lengths)
+        if (updates := self.mixture.updates_left(start)) is not None:  # the part ends with the stage, or before it
+            tokens = np.cumsum(target.astype(np.int64) + 1)
+            most = updates * GROUPS_PER_UPDATE * tokens_of_group(self.batch_tokens)
+            count = max(1, int(np.searchsorted(tokens, most, side="right")))
+            draws, source, target = Draws(draws.numbers[:count], draws.corpora[:count]), source[:count], target[:count]
+        random = np.random.Generator(np.random.Philox(key=[self.seed, epoch], counter=[0, 0, 0, start.pairs]))
+        plan = plan_pairs(start.pairs, draws.numbers, source, target, self.batch_tokens, random)
+        return plan, start, self.mixture.after(start, draws, len(plan))
 
     @property
     def column_kinds(self) -> dict[str, ColumnKind]:
@@ -126,26 +154,31 @@ class Loader:
 
     def largest_micro_batch(self) -> int:
         """Tokens, padding counted, of this rank's share of the largest group of the first part of the first epoch."""
-        lengths = self.corpus.source_lengths, self.corpus.target_lengths
-        plan = plan_part(*lengths, self.batch_tokens, self.seed, 1, 0)
-        longer = np.maximum(*(side[plan.order] for side in lengths)).astype(np.int64) + 1
+        plan, _, _ = self._plan(Position())
+        pairs = plan.order % len(self.corpus)
+        longer = np.maximum(self.corpus.source_lengths[pairs], self.corpus.target_lengths[pairs]).astype(np.int64) + 1
         cells = np.maximum.reduceat(longer, plan.groups[:-1]) * np.diff(plan.groups)
         return int(-(-cells.max() // self.ranks))
 
     def updates_per_epoch(self) -> int:
         """The number of updates of an epoch, nearly."""
-        return -(-(int(self.corpus.target_lengths.sum(dtype=np.int64)) + len(self.corpus)) // self.batch_tokens)
+        lengths = self.corpus.target_lengths
+        tokens = lengths.sum(dtype=np.int64) if self.mixture is None else self.mixture.per_epoch(lengths)
+        return -(-(int(tokens) + len(self.corpus)) // self.batch_tokens)
 
     def _share(self, groups: list[Indices], epoch: int, after: Position, last: bool) -> UpdateBatches:
-        """This rank's share of an update. groups: pairs of nearly one length"""
-        pairs = np.concatenate(groups)
-        corpus: Corpus | SampledPairs = self.corpus
-        rows = pairs  # in `corpus`
-        if self.sampling is not None:
-            corpus = sampled = self.sampling(pairs, epoch)
-            groups = grouped_anew(groups, sampled.source_lengths, sampled.target_lengths)
+        """This rank's share of an update. groups: pairs of nearly one length, numbered as in `Plan.order`"""
+        draws = np.concatenate(groups)
+        pairs = draws % len(self.corpus)
+        rows = np.arange(len(draws))  # positions in `draws`
+        if self.sampling is None:
+            lengths = self.corpus.source_lengths[pairs], self.corpus.target_lengths[pairs]
+            groups = np.split(rows, np.cumsum([len(group) for group in groups])[:-1])
+        else:
+            sampled = self.sampling(draws, epoch)
+            lengths = sampled.source_lengths, sampled.target_lengths
+            groups = grouped_anew(groups, *lengths)
             rows = np.concatenate(groups)
-        lengths = corpus.source_lengths, corpus.target_lengths
         source, target = (side[rows].astype(np.int64) + 1 for side in lengths)
         owner = np.split(owners(target, self.ranks), np.cumsum([len(group) for group in groups])[:-1])
         cuts = []
@@ -154,8 +187,12 @@ class Loader:
             cuts.append(list(micro_batches([share for share in shares if len(share)], *lengths, self.max_tokens)))
         idle = max(map(len, cuts)) - len(cuts[self.rank])
         batches = [
-            self.noise(to_batch(corpus, indices), indices if corpus is self.corpus else pairs[indices], epoch)
-            for indices in [*cuts[self.rank], *[rows[:1]] * idle]
+            self.noise(
+                to_batch(self.corpus, pairs[of_batch]) if self.sampling is None else to_batch(sampled, of_batch),
+                draws[of_batch],
+                epoch,
+            )
+            for of_batch in [*cuts[self.rank], *[rows[:1]] * idle]
         ]
         if self.pinned:
             batches = [batch.pin() for batch in batches]

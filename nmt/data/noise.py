@@ -1,5 +1,5 @@
 """Noise of training: words that become unknown, a pure function of (seed, epoch, pair, position), so that order, a resume and
-ranks change nothing."""
+ranks change nothing. A pair that mixed corpora give several times in an epoch has other noise each time."""
 
 from dataclasses import dataclass, replace
 from typing import Final
@@ -29,7 +29,7 @@ class WordDropout:
     seed: int = 1
 
     def __call__(self, batch: Batch, pairs: Indices, epoch: int) -> Batch:
-        """The batch as the model reads it in an epoch. pairs: (B,) indices of its pairs in the corpus"""
+        """The batch as the model reads it in an epoch. pairs: (B,) its pairs, numbered as in `Plan.order`"""
         if not self.source and not self.target:
             return batch
         return replace(

@@ -323,4 +323,6 @@ def _write_set(
     if training and not statistics.kept:
         dropped = ", ".join(f"{count:,} {reason}" for reason, count in statistics.dropped.items()) or "none dropped"
         raise InputError(f"{quoted(text_set.files[0].source)}: no training pair is left ({dropped})")
-    return SetFacts(text_set.kind, text_set.name, text_set.stem, writer.pairs, kinds), statistics.to_json(text_set)
+    corpora = statistics.corpora if training and len(statistics.corpora) > 1 else []
+    facts = SetFacts(text_set.kind, text_set.name, text_set.stem, writer.pairs, kinds, corpora)
+    return facts, statistics.to_json(text_set)

@@ -1,5 +1,6 @@
 """The sets of pairs that a command works on, by prefix or side by side, for training and evaluation; counts over a set."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from nmt.text.archive import text_exists
 from nmt.text.corpus import count_lines, text_name
 
 HELD_OUT: Final = "held-out"
+NAMED_PREFIX: Final = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)  # of --train
 
 Kind = Literal["train", "valid", "test"]
 
@@ -33,7 +35,10 @@ class CorpusOptions:
     source_lang: str | None = opt(None, "source language, and the ending of the files of a prefix: en")
     target_lang: str | None = opt(None, "target language, and the ending of the files of a prefix: de")
     train: tuple[str, ...] = opt(
-        (), "prefixes of training files: PREFIX.en and PREFIX.de, or PREFIX.en.gz", aliases=("trainpref",)
+        (),
+        "prefixes of training files: PREFIX.en and PREFIX.de, or PREFIX.en.gz; NAME=PREFIX names the corpus for "
+        "`nmt train --data-weights`, by default its file's name",
+        aliases=("trainpref",),
     )
     valid: tuple[str, ...] = opt((), "prefixes of development sets, a set each", aliases=("validpref",))
     test: tuple[str, ...] = opt((), "prefixes of test sets, a set each", aliases=("testpref",))
@@ -152,8 +157,11 @@ def text_sets(options: CorpusOptions, hold_out: int = 0, columns: Sequence[str] 
     Raises UserError for a missing file, two sets of one name, or a column that does not fit the files.
     """
     languages = options.languages
-    files = [_of_prefix(prefix, *languages) for prefix in options.train]
-    files += [FilePair(Path(s), Path(t)) for s, t in zip(options.source, options.target, strict=True)]
+    files = [_of_corpus(text, *languages) for text in options.train]
+    files += [
+        FilePair(Path(s), Path(t), corpus=_corpus_name(_set_name(s, languages[0])))
+        for s, t in zip(options.source, options.target, strict=True)
+    ]
     column_kinds, paths_of_columns = parse_columns(columns, len(files))
     files = [replace(pair, columns=paths) for pair, paths in zip(files, paths_of_columns, strict=True)]
     sets = [TextSet("train", "train", files, hold_out, column_kinds)] if files else []
@@ -164,8 +172,7 @@ def text_sets(options: CorpusOptions, hold_out: int = 0, columns: Sequence[str] 
         if kind == "valid" and hold_out:
             named.append(TextSet(kind, HELD_OUT, files, hold_out, column_kinds))
         for source, target in zip(getattr(options, f"{kind}_source"), getattr(options, f"{kind}_target"), strict=True):
-            name = text_name(Path(source)).removesuffix(f".{languages[0]}")
-            named.append(TextSet(kind, name, [FilePair(Path(source), Path(target))]))
+            named.append(TextSet(kind, _set_name(source, languages[0]), [FilePair(Path(source), Path(target))]))
         for name, count in Counter(text_set.name for text_set in named).items():
             if not is_utf8(name):  # it stands in JSON
                 raise UserError(
@@ -187,6 +194,23 @@ def text_sets(options: CorpusOptions, hold_out: int = 0, columns: Sequence[str] 
 def set_label(kind: str, name: str) -> str:
     """The name of a set in messages: its kind, and its own name where that says more."""
     return kind if kind in ("train", name) else f"{kind} {quoted(name)}"
+
+
+def _set_name(source: str, language: str) -> str:
+    """The name of a set, of the name of its source file."""
+    return text_name(Path(source)).removesuffix(f".{language}")
+
+
+def _corpus_name(name: str) -> str:
+    """The name of a file as that of a corpus, which is a word of `--data-weights`."""
+    return re.sub(r"[^\w.-]+", "_", name)
+
+
+def _of_corpus(text: str, source_lang: str, target_lang: str) -> FilePair:
+    """The files of a word of `--train`, NAME=PREFIX or PREFIX."""
+    match = NAMED_PREFIX.fullmatch(text)
+    name, prefix = match.groups() if match else (_corpus_name(Path(text).name), text)
+    return replace(_of_prefix(prefix, source_lang, target_lang), corpus=name)
 
 
 def _of_prefix(prefix: str, source_lang: str, target_lang: str) -> FilePair:
@@ -234,6 +258,7 @@ class SetStatistics:
     read, kept, dropped: pairs; num_replaced: lines with replaced bytes; num_empty: pairs with an empty side
     counts: (3, 2) tokens, words and unknown tokens of source and target, over the pairs kept
     longest: (2,) tokens of the longest source and target, over the pairs kept
+    corpora: name and kept pairs of each corpus, in the order of the pairs; one name may come again
     """
 
     read: int = 0
@@ -243,10 +268,16 @@ class SetStatistics:
     dropped: Counter[str] = field(default_factory=Counter)
     counts: NDArray[np.int64] = zero_counts(3, 2)
     longest: NDArray[np.int64] = zero_counts(2)
+    corpora: list[tuple[str, int]] = field(default_factory=list)
 
     def add(self, encoded: Encoded) -> None:
         self.read += encoded.read
         self.kept += len(encoded.lengths)
+        name, before = self.corpora.pop() if self.corpora else (encoded.corpus, 0)
+        if name != encoded.corpus:
+            self.corpora.append((name, before))
+            name, before = encoded.corpus, 0
+        self.corpora.append((name, before + len(encoded.lengths)))
         self.num_replaced += encoded.num_replaced
         self.num_empty += int((encoded.lengths == 0).any(axis=1).sum())
         self.dropped.update(encoded.dropped)
@@ -255,7 +286,9 @@ class SetStatistics:
 
     def to_json(self, text_set: TextSet) -> dict[str, Any]:
         """The counts for report.json: read = kept + all of dropped."""
-        columns = {"columns": text_set.columns} if text_set.columns else {}
+        columns: dict[str, Any] = {"columns": text_set.columns} if text_set.columns else {}
+        if len(self.corpora) > 1:
+            columns["corpora"] = self.corpora
         return {
             "kind": text_set.kind,
             "name": text_set.name,

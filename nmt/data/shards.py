@@ -43,13 +43,18 @@ def named_pipeline(folder: Path, languages: tuple[str, str]) -> Pipeline:
 
 
 class SetFacts(msgspec.Struct, omit_defaults=True):
-    """A set of pairs in data.json. stem: beginning of its files' names; columns: kind of each column by name"""
+    """A set of pairs in data.json.
+
+    stem: beginning of its files' names; columns: kind of each column by name
+    corpora: name and pairs of the corpora of training pairs, in their order; empty if there is one
+    """
 
     kind: Literal["train", "valid", "test"]
     name: str
     stem: str
     pairs: int
     columns: dict[str, ColumnKind] = {}
+    corpora: list[tuple[str, int]] = []
 
 
 def write_facts(folder: Path, sets: list[SetFacts]) -> None:
@@ -61,6 +66,7 @@ class Corpus:
 
     sources, targets: functions from indices of pairs (N,) to their ids, one after the other, without EOS
     columns: further data of the pairs, by name
+    corpora: name and pairs of each corpus, in the order of the pairs; one name may come again
     """
 
     def __init__(self, artefact: Artefact, facts: SetFacts, sizes: tuple[int, int]) -> None:
@@ -75,6 +81,10 @@ class Corpus:
             name: StoredColumn(artefact, f"{facts.stem}.{name}", kind, lambda: self._lengths.numbers)
             for name, kind in facts.columns.items()
         }
+        self.corpora = facts.corpora or [(facts.name, facts.pairs)]
+        counts = [pairs for _, pairs in self.corpora]
+        if min(counts) < 0 or sum(counts) != facts.pairs:
+            raise ArtefactError(f"{quoted(artefact.folder / SETS_FILE)}: its corpora do not have the pairs of the set")
 
     def __len__(self) -> int:
         return len(self.source_lengths)

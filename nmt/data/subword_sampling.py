@@ -54,20 +54,22 @@ class SubwordSampling:
         self._samplers = samplers[0], samplers[-1]
         self._right_to_left = tuple(side.settings.right_to_left for side in (pipeline.source, pipeline.target))
 
-    def __call__(self, pairs: Indices, epoch: int) -> "SampledPairs":
-        """Pairs as they are read in an epoch. pairs: (N,) indices in the corpus"""
-        source, target = self._side(0, pairs, epoch), self._side(1, pairs, epoch)
+    def __call__(self, draws: Indices, epoch: int) -> "SampledPairs":
+        """Pairs as they are read in an epoch. draws: (N,) their numbers, see `nmt.data.batching.Plan`"""
+        source, target = self._side(0, draws, epoch), self._side(1, draws, epoch)
+        pairs = draws % len(self._corpus.source_lengths)
         columns = {name: _ColumnOfPairs(column, pairs) for name, column in self._corpus.columns.items()}
         return SampledPairs(source, target, columns)
 
-    def _side(self, side: int, pairs: Indices, epoch: int) -> Rows:
+    def _side(self, side: int, draws: Indices, epoch: int) -> Rows:
         """The tokens of the source (0) or the target (1) of pairs (N,)."""
         corpus = self._corpus
         take, all_lengths = (
             (corpus.sources, corpus.source_lengths) if side == 0 else (corpus.targets, corpus.target_lengths)
         )
+        pairs = draws % len(all_lengths)
         ids, lengths = take(pairs), all_lengths[pairs].astype(np.int64)
-        keys, sampler = _keys(pairs, self._seed, epoch, side), self._samplers[side]
+        keys, sampler = _keys(draws, self._seed, epoch, side), self._samplers[side]
         if not self._right_to_left[side]:
             return sampler(ids, lengths, keys, self._longest)
         tokens, lengths = sampler(ids[backwards(lengths)], lengths, keys, self._longest)

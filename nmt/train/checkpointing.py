@@ -170,7 +170,8 @@ def check_same(run: Run, folder: Path, state: SavedState) -> None:
 
 def _completed(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """Saved settings with the options that nmt has got since, at their defaults, which keep what was before."""
-    defaults = {option.name: option.default for option in options_of(TrainOptions)}
+    options = options_of(TrainOptions)
+    defaults = {option.name: [] if option.default == () else option.default for option in options}  # as JSON has them
     for kind in ("model", "criterion", "optimizer", "schedule"):
         for key, default in registry.completed(kind, new[kind], {}).items():
             defaults |= {key: default, f"{kind}.{key}": default}

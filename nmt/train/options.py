@@ -2,11 +2,16 @@
 
 import math
 import re
-from typing import Final, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Literal
 
 from nmt import opt, options_class, registry
 from nmt.dist import MAX_WAIT_MINUTES
+from nmt.errors import quoted
 from nmt.options import MAX_PROCESSES, MAX_THREADS, REQUIRED
+
+if TYPE_CHECKING:
+    from nmt.data.mixture import Stage
 
 # Options that a continued run must keep: they decide its mathematics and the meaning of its scores. So must all options of
 # its model, criterion, optimizer and schedule.
@@ -23,6 +28,7 @@ MUST_STAY: Final = (
     "target_word_dropout",
     "subword_sampling",
     "ema",
+    "data_weights",
 )
 
 AUTO: Final = "auto"
@@ -43,6 +49,55 @@ def parse_period(text: str) -> tuple[float, str]:
     if unit != "m" and not count.is_integer():
         raise ValueError(f"'{text}': not a whole number of {UNITS[unit]}")
     return count, unit
+
+
+def parse_stages(words: Sequence[str]) -> "list[Stage]":
+    """The stages of `--data-weights`: NAME=WEIGHT..., or temperature=T, then until=PERIOD but for the last stage.
+
+    words: each of one or more words between spaces
+    Raises ValueError for anything else.
+    """
+    from nmt.data.mixture import Stage  # imported when used: it takes numpy
+
+    stages: list[Stage] = []
+    weights: dict[str, float] = {}
+    for word in " ".join(words).split():
+        name, _, value = word.partition("=")
+        if name == "until":
+            count, unit = parse_period(value)
+            if unit == "m":
+                raise ValueError(
+                    f"--data-weights {quoted(word)}: must be updates or epochs, which do not depend on the machine"
+                )
+            stages.append(_stage(weights, int(count), unit))
+            before = [stage for stage in stages[:-1] if (stage.updates is None) == (unit == "e")][-1:]
+            if before and (before[0].updates or before[0].epochs or 0) >= count:
+                raise ValueError(f"--data-weights {quoted(word)}: must be after the end of the stage before")
+            weights = {}
+            continue
+        number = float(value) if re.fullmatch(r"\d+\.?\d*|\.\d+", value, re.ASCII) else math.nan
+        if not name or not math.isfinite(number) or (name == "temperature" and not number):
+            raise ValueError(
+                f"--data-weights '{quoted(word)}': must be NAME=WEIGHT with a number of at least 0, "
+                "temperature=T above 0, or until=PERIOD"
+            )
+        if name in weights:
+            raise ValueError(f"--data-weights {quoted(word)}: '{quoted(name)}' has a weight in this stage already")
+        weights[name] = number
+    if weights or stages:
+        stages.append(_stage(weights))
+    return stages
+
+
+def _stage(weights: dict[str, float], count: int | None = None, unit: str = "") -> "Stage":
+    from nmt.data.mixture import Stage
+
+    temperature = weights.get("temperature")
+    if not any(weights.values()) or (temperature is not None and len(weights) > 1):
+        end = f"the stage until={count}{unit}" if count else "the last stage, which has no until,"
+        raise ValueError(f"--data-weights: {end} must have a weight above 0, or a temperature alone")
+    updates, epochs = (count if unit == own else None for own in "ue")
+    return Stage({} if temperature is not None else weights, temperature, updates, epochs)
 
 
 @options_class
@@ -88,6 +143,11 @@ class TrainOptions:
     valid_bleu: bool = opt(True, "compute BLEU at each validation")
     valid_batch_tokens: int = opt(2000, "source tokens of a batch when the development set is translated", minimum=1)
     bleu_tokenize: str = opt("13a", "sacreBLEU's tokenizer for validation; none for text that is tokenised already")
+    data_weights: tuple[str, ...] = opt(
+        (),
+        "mix the corpora of the data (nmt prepare --train NAME=PREFIX): `news=2 web=1`, two of three pairs from news; "
+        "`temperature=5`, sizes to the power of 1/5; `news=1 until=20000u web=1`: stages, by updates (u) or epochs (e)",
+    )
     clip_norm: float = opt(0.0, "largest 2-norm of the gradient; 0 does not clip, as the paper", minimum=0)
     subword_sampling: float = opt(
         0.0,
@@ -158,6 +218,7 @@ class TrainOptions:
                 parse_period(getattr(self, name))
             except ValueError as error:
                 raise ValueError(f"--{name.replace('_', '-')} {error}") from None
+        parse_stages(self.data_weights)
         if self.best_by == "bleu" and "bleu" not in self.metrics:
             raise ValueError(
                 "--best-by bleu: BLEU is not among the metrics of a validation (leave --best-by out, or name loss)"

@@ -13,6 +13,7 @@ import torch
 from nmt.checkpoint import ModelFacts, NoRandomWeights, at_most, weights_of
 from nmt.criteria.base import Criterion, CriterionContext
 from nmt.data.loader import Loader, Position, UpdateBatches, to_batch
+from nmt.data.mixture import Mixture
 from nmt.data.noise import WordDropout
 from nmt.data.subword_sampling import SubwordSampling
 from nmt.device import Memory, keep_pages, use_threads
@@ -26,7 +27,7 @@ from nmt.report.training import LogOnlyReport, NoReport, Report
 from nmt.runs import Checkpoints
 from nmt.schedules.base import Schedule
 from nmt.train.moving_average import MovingAverage, WeightAverage
-from nmt.train.options import AUTO, MUST_STAY
+from nmt.train.options import AUTO, MUST_STAY, parse_stages
 from nmt.train.parallel import compile_layers, part_counts, recompute, spread
 from nmt.train.setup import RunSetup, try_criterion
 from nmt.train.update import LossScale, Updater
@@ -198,6 +199,7 @@ class Run:
         self.schedule: Schedule = parts.build("schedule", self.model.width, options.max_updates)
         must_stay = (*MUST_STAY, *getattr(self.schedule, "depends_on", ()))
         self.settings: dict[str, Any] = {key: getattr(options, key) for key in must_stay}
+        self.settings["data_weights"] = list(options.data_weights)  # as JSON gives it back
         self.settings |= parts.as_dict("model", "criterion", "optimizer", "schedule")
         if self.validation is not None and self.validation.metrics:
             translating = TranslatorOptions(batch_tokens=options.valid_batch_tokens)
@@ -210,7 +212,11 @@ class Run:
         sampling = None
         if options.subword_sampling:
             sampling = SubwordSampling(train, pipeline, options.subword_sampling, options.seed)
-        self.loader = Loader(train, *plan, self.world.rank, self.world.size, pinned, noise, sampling)
+        mixture = None
+        if stages := parse_stages(options.data_weights):
+            mixture = Mixture(train.corpora, stages, options.seed)
+            self.settings["corpora"] = [[name, pairs] for name, pairs in train.corpora]
+        self.loader = Loader(train, *plan, self.world.rank, self.world.size, pinned, noise, sampling, mixture)
         self.report: Report | NoReport = NoReport()
         if self.world.leads:
             self.report = (

@@ -1,0 +1,178 @@
+"""Corpora mixed by weights that change over time: the pair of each position of the data, and how often it was drawn before.
+
+Pairs are drawn from a corpus in a pseudorandom order, all of them before any for the second time. Which corpus is next
+follows Sainte-Laguë: the k-th pair of a corpus with share s is due at (k - 1/2) / s. So after any number of pairs of a stage
+each corpus has had its share of them, to about one pair.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt.data.batching import FEISTEL_ROUNDS, Indices, hash_keys, mixed, permuted
+from nmt.errors import ArtefactError, UserError, quoted
+
+PURPOSE: Final = 4  # of `hash_keys`
+
+
+class Stage(NamedTuple):
+    """How the corpora are mixed for a while.
+
+    weights: pairs of each corpus by name, in relation to one another; a corpus without one has none
+    temperature: T of weights that are the sizes of the corpora to the power of 1/T, in place of `weights`
+    updates, epochs: the last of the stage; neither for the last stage
+    """
+
+    weights: Mapping[str, float] = {}
+    temperature: float | None = None
+    updates: int | None = None
+    epochs: int | None = None
+
+    def is_over(self, updates: int, epoch: int) -> bool:
+        """Whether it has ended. updates: made so far; epoch: of the next update"""
+        return (self.updates is not None and updates >= self.updates) or (
+            self.epochs is not None and epoch > self.epochs
+        )
+
+
+@dataclass(frozen=True)
+class PartStart:
+    """Where a part of the mixed data begins.
+
+    pairs: of its epoch before it; updates: of the run before it
+    stage: its number, from 0
+    earlier, drawn: pairs of each corpus drawn in earlier stages, and in this one
+    """
+
+    pairs: int
+    updates: int
+    stage: int
+    earlier: tuple[int, ...]
+    drawn: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if min(self.pairs, self.updates, self.stage, *self.earlier, *self.drawn) < 0:
+            raise ValueError(f"a part of the data that begins after {self.pairs} pairs and {self.updates} updates")
+
+
+class Draws(NamedTuple):
+    """Pairs in the order of the data. numbers: (N,) pair + times it was drawn before * pairs of all corpora; corpora: (N,)"""
+
+    numbers: Indices
+    corpora: Indices
+
+
+class Mixture:
+    """The corpora of training data in the proportions of some stages.
+
+    names: of the corpora; size: pairs of all of them
+    """
+
+    def __init__(self, corpora: Sequence[tuple[str, int]], stages: Sequence[Stage], seed: int) -> None:
+        """corpora: name and pairs of each range of the data, in order. Raises UserError for weights that do not fit them."""
+        self.names, self.stages, self._seed = list(dict.fromkeys(name for name, _ in corpora)), stages, seed
+        lengths = np.array([pairs for _, pairs in corpora], dtype=np.int64)
+        starts = np.cumsum(lengths) - lengths
+        of_names = [np.array([name == own for own, _ in corpora]) for name in self.names]
+        self._ranges = [(starts[own], lengths[own]) for own in of_names]
+        self._sizes = np.array([int(own.sum()) for _, own in self._ranges], dtype=np.int64)
+        self.size = int(self._sizes.sum())
+        self.shares = [self._shares(stage) for stage in stages]  # (C,) of each stage
+        nothing = (0,) * len(self.names)
+        self._first = PartStart(0, 0, 0, nothing, nothing)
+
+    def _shares(self, stage: Stage) -> NDArray[np.float64]:
+        """(C,) the shares of the corpora in a stage."""
+        if stage.temperature is not None:
+            weights = self._sizes.astype(np.float64) ** (1 / stage.temperature) * (self._sizes > 0)
+            return np.asarray(weights / weights.sum())
+        for name in stage.weights:
+            if name not in self.names:
+                known = ", ".join(self.names)
+                raise UserError(f"--data-weights {quoted(name)}: the data have no such corpus (they have {known})")
+            if stage.weights[name] and not self._sizes[self.names.index(name)]:
+                raise UserError(f"--data-weights {quoted(name)}: no pair of this corpus was kept (leave it out)")
+        weights = np.array([stage.weights.get(name, 0.0) for name in self.names])
+        weights /= weights.max()  # the sum of large weights may be infinite
+        return np.asarray(weights / weights.sum())
+
+    def lines(self) -> list[str]:
+        """The shares of each stage as text."""
+        lines = []
+        for stage, shares in zip(self.stages, self.shares, strict=True):
+            named = ", ".join(f"{name} {share:.4g}" for name, share in zip(self.names, 100 * shares, strict=True))
+            update, epoch = (f"{end:,}" if end else "" for end in (stage.updates, stage.epochs))
+            end = f"until update {update}" if update else f"until the end of epoch {epoch}" if epoch else "to the end"
+            lines.append(f"percent of the pairs, {end}: {named}")
+        return lines
+
+    def part(self, start: PartStart | None, epoch: int) -> PartStart:
+        """The part that begins at a place, in the stage that is on then; the first part for None.
+
+        Raises ArtefactError for the place of other data.
+        """
+        start = start or self._first
+        if {len(start.earlier), len(start.drawn)} != {len(self.names)} or start.stage >= len(self.stages):
+            raise ArtefactError(
+                "the run's position does not fit this data: it is of other corpora (give the data that the run was trained on)"
+            )
+        stage = start.stage
+        while stage < len(self.stages) - 1 and self.stages[stage].is_over(start.updates, epoch):
+            stage += 1
+        if stage == start.stage:
+            return start
+        earlier = tuple(map(sum, zip(start.earlier, start.drawn, strict=True)))
+        return replace(start, stage=stage, earlier=earlier, drawn=(0,) * len(self.names))
+
+    def updates_left(self, part: PartStart) -> int | None:
+        """Updates from the beginning of a part to the end of its stage; None where they do not decide it."""
+        last = self.stages[part.stage].updates
+        return None if last is None else last - part.updates
+
+    def draw(self, part: PartStart, count: int) -> Draws:
+        """The first `count` pairs of a part."""
+        shares = self.shares[part.stage]
+        used = np.flatnonzero(shares).tolist()
+        most = [min(count, math.ceil(count * shares[corpus]) + len(used) + 1) for corpus in used]
+        due = [
+            (part.drawn[corpus] + np.arange(number) + 0.5) / shares[corpus]
+            for corpus, number in zip(used, most, strict=True)
+        ]
+        order = np.argsort(np.concatenate(due), kind="stable")[:count]
+        corpora = np.repeat(used, most)[order]
+        numbers = np.empty(count, dtype=np.int64)
+        for corpus in used:
+            own = np.flatnonzero(corpora == corpus)
+            numbers[own] = self._of_corpus(corpus, part.earlier[corpus] + part.drawn[corpus] + np.arange(len(own)))
+        return Draws(numbers, corpora)
+
+    def _of_corpus(self, corpus: int, places: Indices) -> Indices:
+        """The pairs at places of the endless order of a corpus, numbered as in `Draws`."""
+        passes, places = np.divmod(places, self._sizes[corpus])
+        keys = hash_keys(self._seed, 0, PURPOSE, corpus, FEISTEL_ROUNDS)
+        keys = mixed(passes.astype(np.uint64), keys[:, None])  # rounds N
+        images = permuted(places, int(self._sizes[corpus]), keys)
+        starts, lengths = self._ranges[corpus]
+        ends = np.cumsum(lengths)
+        part = np.searchsorted(ends, images, side="right")
+        numbers: Indices = passes * self.size + (starts + lengths - ends)[part] + images
+        return numbers
+
+    def after(self, part: PartStart, draws: Draws, updates: int) -> PartStart:
+        """Where the next part begins. draws: all pairs of this part; updates: of this part"""
+        counts = np.bincount(draws.corpora, minlength=len(self.names)).tolist()
+        pairs = part.pairs + len(draws.numbers)
+        drawn = tuple(map(sum, zip(part.drawn, counts, strict=True)))
+        return PartStart(pairs % self.size, part.updates + updates, part.stage, part.earlier, drawn)
+
+    def per_epoch(self, values: NDArray[np.integer]) -> float:
+        """The expected sum of a number of each pair over an epoch of the last stage. values: (pairs of all corpora,)"""
+        sums = [
+            sum(int(values[start : start + length].sum(dtype=np.int64)) for start, length in zip(*own, strict=True))
+            for own in self._ranges
+        ]
+        return float(self.size * (self.shares[-1] * sums / np.maximum(self._sizes, 1)).sum())

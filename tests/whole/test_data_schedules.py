@@ -1,0 +1,83 @@
+"""`nmt train` with all that changes the data in the loop: the same bits after a kill, the same losses over ranks."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import ENVIRONMENT, kill_after_update_10, train_arguments, write_corpus
+from forks import forked_nmt
+
+from nmt.data.shards import PreparedData
+
+SCHEDULE = ["--data-weights", "news=3 web=1 until=13u", "web=1 news=1 until=3e", "temperature=2"]
+ALL = [*SCHEDULE, "--subword-sampling=0.2", "--source-word-dropout=0.1"]
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory, nmt):
+    """Prepared data of two corpora, of 60 and 240 pairs."""
+    folder = tmp_path_factory.mktemp("corpora")
+    for name, pairs in (("talks", 60), ("web", 240), ("dev", 20)):
+        write_corpus(folder / name, pairs, pairs)
+    arguments = ["prepare", "--source-lang=en", "--target-lang=de", f"--train=news={folder / 'talks'}"]
+    arguments += [f"--train={folder / 'web'}", "--vocab-size=70", f"--valid={folder / 'dev'}"]
+    made = nmt(*arguments, f"--output={folder / 'data'}")
+    assert made.returncode == 0 and b"corpora: news 60, web 240" in made.stderr, made.stderr
+    return folder / "data"
+
+
+def updates(run: Path) -> list[dict[str, float]]:
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [record for record in records if "loss" in record]
+
+
+def test_a_run_that_was_killed_goes_on_with_the_same_bytes_with_all_of_it_on(corpora, tmp_path, call):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    kill_after_update_10(train_arguments(corpora, cut, 100_000, *ALL), cut)
+    for run in (cut, whole):
+        assert call(*train_arguments(corpora, run, 40, *ALL)).code == 0
+    for file in ("metrics.jsonl", "checkpoints/update-40/model.safetensors"):
+        assert (cut / file).read_bytes() == (whole / file).read_bytes()
+    refused = call(*train_arguments(corpora, whole, 50, "--data-weights=web=1", *ALL[len(SCHEDULE) :]))
+    assert refused.code == 2 and "data_weights: [" in refused.err
+    again = call("train", f"--config={whole / 'settings.toml'}", "--max-updates=41", "--quiet")
+    assert again.code == 0 and len(updates(whole)) == 41
+
+
+def test_two_ranks_make_the_updates_of_one(corpora, tmp_path, call):
+    flags = [*ALL, "--dropout=0"]  # whose draws are of the rank and the micro-batch
+    assert call(*train_arguments(corpora, tmp_path / "one", 25, *flags)).code == 0
+    command = [forked_nmt(), *train_arguments(corpora, tmp_path / "two", 25, *flags), "--devices=2", "--device=cpu"]
+    ended = subprocess.run(command, env=ENVIRONMENT, capture_output=True, timeout=200)
+    assert ended.returncode == 0, ended.stderr
+    one, two = updates(tmp_path / "one"), updates(tmp_path / "two")
+    assert [update["target_tokens"] for update in one] == [update["target_tokens"] for update in two]
+    assert [update["loss"] for update in two] == pytest.approx([update["loss"] for update in one], rel=2e-5)
+
+
+def test_the_shares_are_told_and_wrong_ones_refused_before_anything_is_made(corpora, tmp_path, call):
+    log = tmp_path / "log"
+    assert call(*train_arguments(corpora, log, 1, *SCHEDULE)).code == 0
+    text = (log / "train.log").read_text()
+    assert "percent of the pairs, until update 13: news 75, web 25" in text
+    assert "until the end of epoch 3: news 50, web 50" in text and "to the end: news 33.33, web 66.67" in text
+    for words, message in (
+        ("talks=1", "--data-weights talks: the data have no such corpus (they have news, web)"),
+        ("news=nan", "--data-weights 'news=nan': must be NAME=WEIGHT"),
+        ("news=-1", "--data-weights 'news=-1': must be NAME=WEIGHT"),
+    ):
+        refused = call(*train_arguments(corpora, tmp_path / "none", 1, f"--data-weights={words}"))
+        assert refused.code == 2 and message in refused.err, refused.err
+    assert not (tmp_path / "none").exists()
+
+
+def test_one_corpus_may_have_several_files_and_data_of_one_corpus_are_as_before(corpora, tmp_path, call):
+    folder = corpora.parent
+    prepare = ["prepare", "--source-lang=en", "--target-lang=de", "--vocab-size=70", "--quiet"]
+    names = [f"--train=a={folder / 'talks'}", f"--train=b={folder / 'web'}", f"--train=a={folder / 'dev'}"]
+    assert call(*prepare, *names, f"--output={tmp_path / 'three'}").code == 0
+    assert PreparedData(tmp_path / "three").train.corpora == [("a", 60), ("b", 240), ("a", 20)]
+    assert call(*prepare, f"--train=x={folder / 'web'}", f"--output={tmp_path / 'one'}").code == 0
+    assert PreparedData(tmp_path / "one").train.corpora == [("train", 240)]
+    assert "corpora" not in (tmp_path / "one/data.json").read_text()
