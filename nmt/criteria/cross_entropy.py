@@ -11,6 +11,7 @@ from nmt import register
 from nmt.batch import Batch
 from nmt.criteria.base import Criterion, CriterionContext, Loss, Term
 from nmt.criteria.options import CrossEntropyOptions
+from nmt.errors import UserError, quoted
 from nmt.models.base import Model
 from nmt.nn.linear import ClippedLinear, Linear
 from nmt.nn.matmul import add_product, product, product_back
@@ -34,13 +35,28 @@ class CrossEntropy(Criterion):
 
     def of_features(self, model: Model, features: Tensor, batch: Batch) -> Loss:
         """The parts of the loss from the model's features (B, T, D)."""
-        features, targets = features.flatten(0, 1), batch.target_output.flatten()  # N D, N
+        features = features.flatten(0, 1)  # N D
+        targets, factors = batch.target_output.flatten(), self.token_weights(model, batch)  # N, N
         if (linear := linear_output(model.output)) is not None:
-            total, nll = _LinearCrossEntropy.apply(features, *linear, targets, self)  # type: ignore[no-untyped-call]
+            total, nll = _LinearCrossEntropy.apply(features, *linear, targets, factors, self)  # type: ignore[no-untyped-call]
         else:
-            total, nll = self._in_chunks(model.output, features, targets)
+            total, nll = self._in_chunks(model.output, features, targets, factors)
         count = batch.num_target_tokens
         return Loss({"loss": Term(total, count)}, {"nll": Term(nll.detach(), count)})
+
+    def token_weights(self, model: Model, batch: Batch) -> Tensor:
+        """(N,) the factor of the loss of each target position: 0 of padding, 1 of the others without `loss_weights`.
+
+        Outside training, losses have no weights, so that all validations measure the same. Raises MissingColumnError for
+        a column that the data do not have.
+        """
+        real = (batch.target_output != PAD).float()  # B T
+        if self.options.loss_weights is None or not model.training:
+            return real.flatten()
+        values = batch[self.options.loss_weights]
+        if (kind := batch.columns[self.options.loss_weights].kind) == "links":
+            raise UserError(f"--loss-weights {quoted(self.options.loss_weights)}: a column of {kind} has no weights")
+        return (real * (values[:, None] if kind == "pair" else values)).flatten()
 
     def weights(self, size: int) -> tuple[float, float]:
         """(a, b) of the loss of a token, -(a log p(token) + b sum_k log p(k)); a + b V = 1. size: V"""
@@ -48,28 +64,30 @@ class CrossEntropy(Criterion):
         spread = eps / (size - 1) if self.options.smoothing_over == "others" else eps / size
         return (1 - eps - spread if self.options.smoothing_over == "others" else 1 - eps), spread
 
-    def of_logits(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def of_logits(self, logits: Tensor, targets: Tensor, factors: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The loss and the negative log-likelihood of all logits at once: sums in nats, the reference for tests.
 
-        logits: (N, V); targets: (N,)
+        logits: (N, V); targets: (N,); factors: (N,) of the losses, see `token_weights`; 1 by default
         """
         gold_weight, spread = self.weights(logits.shape[-1])
         log_probs = torch.log_softmax(logits.float(), dim=-1)
         real = targets != PAD
         nll = -log_probs.gather(1, targets[:, None]).squeeze(1)
         loss = gold_weight * nll - spread * log_probs.sum(-1)
-        return (loss * real).sum(), (nll * real).sum()
+        return (loss * (real if factors is None else factors)).sum(), (nll * real).sum()
 
-    def _in_chunks(self, output: nn.Module, features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def _in_chunks(
+        self, output: nn.Module, features: Tensor, targets: Tensor, factors: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """The same sums for any output module; the logits of each chunk are recomputed for the gradient."""
         total = nll = features.new_zeros((), dtype=torch.float32)
         rows = chunk_rows(features, output(features[:1]).shape[-1])
 
-        def of_chunk(chunk: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-            return self.of_logits(output(chunk), targets)
+        def of_chunk(chunk: Tensor, targets: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
+            return self.of_logits(output(chunk), targets, factors)
 
-        for chunk, chunk_targets in zip(features.split(rows), targets.split(rows), strict=True):
-            sums = checkpoint(of_chunk, chunk, chunk_targets, use_reentrant=False)
+        for chunks in zip(features.split(rows), targets.split(rows), factors.split(rows), strict=True):
+            sums = checkpoint(of_chunk, *chunks, use_reentrant=False)
             total, nll = total + sums[0], nll + sums[1]
         return total, nll
 
@@ -103,6 +121,7 @@ class _LinearCrossEntropy(LossOfLogits):
     """The loss and its gradient in one pass over each chunk of logits: d loss / d logits = p - a [gold] - b.
 
     limit: to which logits are clipped; beyond it they have no gradient
+    factors: see CrossEntropy.token_weights
     b is constant over a row, so that its share of the products is a product of sums, without a pass over the logits.
     """
 
@@ -114,6 +133,7 @@ class _LinearCrossEntropy(LossOfLogits):
         bias: Tensor | None,
         limit: float,
         targets: Tensor,
+        factors: Tensor,
         criterion: CrossEntropy,
     ) -> tuple[Tensor, Tensor]:
         size = weight.shape[0]
@@ -122,18 +142,19 @@ class _LinearCrossEntropy(LossOfLogits):
         feature_gradient = torch.empty_like(features) if needs_gradient else None
         weight_gradient = torch.zeros_like(weight) if needs_gradient else None
         bias_gradient = torch.zeros_like(bias) if needs_gradient and bias is not None else None
-        real = (targets != PAD).float()[:, None]  # N 1
+        real, factors = (targets != PAD).float()[:, None], factors[:, None]  # N 1
         total = nll = torch.zeros((), device=features.device)
         rows = chunk_rows(features, size)
         for start in range(0, len(features), rows):
-            chunk, gold, counts = (tensor[start : start + rows] for tensor in (features, targets[:, None], real))
+            parts = features, targets[:, None], real, factors
+            chunk, gold, counts, scales = (tensor[start : start + rows] for tensor in parts)
             logits = product(chunk, weight, bias).float()  # n V
             clipped = logits.abs() > limit if limit < math.inf else None
             logits = logits if clipped is None else logits.clamp_(-limit, limit)
             log_probs = torch.log_softmax(logits, dim=-1)
             surprise = -log_probs.gather(1, gold)  # n 1
             loss = gold_weight * surprise - spread * log_probs.sum(-1, keepdim=True)
-            total = total + (loss * counts).sum()  # autocast would round a dot product
+            total = total + (loss * scales).sum()  # autocast would round a dot product
             nll = nll + (surprise * counts).sum()
             if feature_gradient is None or weight_gradient is None:
                 continue
@@ -142,14 +163,14 @@ class _LinearCrossEntropy(LossOfLogits):
             if clipped is not None:
                 gradient.masked_fill_(clipped, spread)  # which is subtracted below: no gradient
             feature_gradient[start : start + rows] = product_back(gradient, weight)
-            add_product(weight_gradient, gradient, chunk * counts)
+            add_product(weight_gradient, gradient, chunk * scales)
             if bias_gradient is not None:
-                bias_gradient += (gradient * counts).sum(0)
+                bias_gradient += (gradient * scales).sum(0)
         if feature_gradient is not None and weight_gradient is not None:
-            feature_gradient.sub_(spread * weight.sum(0)).mul_(real)
-            weight_gradient.sub_(spread * (features * real).sum(0))
+            feature_gradient.sub_(spread * weight.sum(0)).mul_(factors)
+            weight_gradient.sub_(spread * (features * factors).sum(0))
         if bias_gradient is not None:
-            bias_gradient.sub_(spread * real.sum())
+            bias_gradient.sub_(spread * factors.sum())
         ctx.gradients = (feature_gradient, weight_gradient, bias_gradient)
         ctx.mark_non_differentiable(nll)
         return total, nll

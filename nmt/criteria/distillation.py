@@ -33,6 +33,8 @@ class Distillation(CrossEntropy):
 
     def __init__(self, options: DistillationOptions, context: CriterionContext) -> None:
         super().__init__(options, context)
+        if options.loss_weights is not None:
+            raise UserError("--loss-weights: --criterion distillation does not weigh its loss (leave one of them out)")
         self.teacher_weight, self.temperature = options.teacher_weight, options.temperature
         self.teachers = [self._load(Path(folder), context) for folder in options.teacher]
         if not self.teachers:

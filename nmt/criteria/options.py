@@ -15,6 +15,11 @@ class CrossEntropyOptions:
         "others",
         "tokens that share it: the V - 1 others (the paper's code, fairseq) or all V (Szegedy, PyTorch, Marian)",
     )
+    loss_weights: str | None = opt(
+        None,
+        "column whose numbers multiply the loss of each pair or of each target token in training (nmt prepare --column); the "
+        "sum is divided by the tokens, as by Marian's --data-weighting",
+    )
 
 
 @options_class

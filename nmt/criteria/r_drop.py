@@ -39,33 +39,37 @@ class RDrop(CrossEntropy):
         if not model.training:
             return super().__call__(model, batch)
         features, targets = model(batch.repeated(2)).features.flatten(0, 1), batch.target_output.flatten()
+        given = targets, self.token_weights(model, batch)
         if (linear := linear_output(model.output)) is not None:
-            total, nll, divergence = _LinearRDrop.apply(features, *linear, targets, self)  # type: ignore[no-untyped-call]
+            total, nll, divergence = _LinearRDrop.apply(features, *linear, *given, self)  # type: ignore[no-untyped-call]
         else:
-            total, nll, divergence = self.sums_in_chunks(model.output, features, targets)
+            total, nll, divergence = self.sums_in_chunks(model.output, features, *given)
         count = batch.num_target_tokens
         reported = {"nll": Term(nll.detach(), count), "divergence": Term(divergence.detach(), count)}
         return Loss({"loss": Term(total, count)}, reported)
 
-    def sums_in_chunks(self, output: nn.Module, features: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def sums_in_chunks(
+        self, output: nn.Module, features: Tensor, targets: Tensor, factors: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Loss, negative log-likelihood and divergence for any output module: sums in nats; the reference for tests.
 
-        features: (2 N, D), those of the second pass last; targets: (N,)
+        features: (2 N, D), those of the second pass last; targets: (N,); factors: (N,) see `token_weights`
         """
         sums = torch.zeros(3, device=features.device)
         rows = chunk_rows(features, output(features[:1]).shape[-1])
 
-        def sums_of(first: Tensor, second: Tensor, targets: Tensor) -> Tensor:
+        def sums_of(first: Tensor, second: Tensor, targets: Tensor, factors: Tensor) -> Tensor:
             logits = output(first), output(second)
-            losses = [torch.stack(self.of_logits(of_pass, targets)) for of_pass in logits]
+            losses = [torch.stack(self.of_logits(of_pass, targets, factors)) for of_pass in logits]
             first, second = (of_pass.float().log_softmax(-1) for of_pass in logits)
             of_rows = ((first.exp() - second.exp()) * (first - second)).sum(-1)  # both directions of KL at once
-            divergence = (of_rows * (targets != PAD)).sum()
             total, nll = (losses[0] + losses[1]) / 2
-            return torch.stack([total + self.divergence_weight / 4 * divergence, nll, divergence])
+            total = total + self.divergence_weight / 4 * (of_rows * factors).sum()
+            return torch.stack([total, nll, (of_rows * (targets != PAD)).sum()])
 
         first, second = features.chunk(2)
-        for chunks in zip(first.split(rows), second.split(rows), targets.split(rows), strict=True):
+        parts = first, second, targets, factors
+        for chunks in zip(*(part.split(rows) for part in parts), strict=True):
             sums = sums + checkpoint(sums_of, *chunks, use_reentrant=False)
         return sums[0], sums[1], sums[2]
 
@@ -74,23 +78,31 @@ class _LinearRDrop(LossOfLogits):
     """The same sums and their gradient in one pass over each chunk of logits.
 
     limit: to which logits are clipped; beyond it they have no gradient
+    factors: see CrossEntropy.token_weights
     With p, q the distributions, d = log p - log q and f = w / 4, the gradient of the first logits is
     (p - a [gold] - b) / 2 + f (p (d - KL(p || q)) + p - q). a, b: see CrossEntropy.weights
     """
 
     @staticmethod
     def forward(
-        ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, limit: float, targets: Tensor, criterion: RDrop
+        ctx: Any,
+        features: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        limit: float,
+        targets: Tensor,
+        factors: Tensor,
+        criterion: RDrop,
     ) -> tuple[Tensor, Tensor, Tensor]:
         gold_weight, spread = criterion.weights(len(weight))
         factor, N = criterion.divergence_weight / 4, len(targets)
         of_features, of_weight = torch.empty_like(features), torch.zeros_like(weight)
         of_bias = None if bias is None else torch.zeros_like(bias)
-        real = (targets != PAD).float()[:, None]  # N 1
+        real, factors = (targets != PAD).float()[:, None], factors[:, None]  # N 1
         total = nll = divergence = torch.zeros((), device=features.device)
         rows = chunk_rows(features, 2 * len(weight))
         for start in range(0, N, rows):
-            gold, counts = (tensor[start : start + rows] for tensor in (targets[:, None], real))
+            gold, counts, scales = (tensor[start : start + rows] for tensor in (targets[:, None], real, factors))
             places = [slice(first + start, first + min(start + rows, N)) for first in (0, N)]  # of the two passes
             logits = [product(features[place], weight, bias).float() for place in places]  # n V
             clipped: list[Tensor | None] = [None, None]
@@ -101,29 +113,29 @@ class _LinearRDrop(LossOfLogits):
             for of_pass in log_probs:
                 surprise = -of_pass.gather(1, gold)  # n 1
                 loss = gold_weight * surprise - spread * of_pass.sum(-1, keepdim=True)
-                total, nll = total + (loss * counts).sum() / 2, nll + (surprise * counts).sum() / 2
+                total, nll = total + (loss * scales).sum() / 2, nll + (surprise * counts).sum() / 2
             difference = log_probs[0] - log_probs[1]
             p, q = (of_pass.exp_() for of_pass in log_probs)
             kl_pq, kl_qp = (p * difference).sum(-1, keepdim=True), -(q * difference).sum(-1, keepdim=True)
-            divergence_of_chunk = ((kl_pq + kl_qp) * counts).sum()
-            total, divergence = total + factor * divergence_of_chunk, divergence + divergence_of_chunk
+            total = total + factor * ((kl_pq + kl_qp) * scales).sum()
+            divergence = divergence + ((kl_pq + kl_qp) * counts).sum()
             gradients = (
                 difference.sub(kl_pq).mul_(factor).add_(factor + 0.5).mul_(p).sub_(q, alpha=factor),
                 difference.neg_().sub_(kl_qp).mul_(factor).add_(factor + 0.5).mul_(q).sub_(p, alpha=factor),
             )
             for place, gradient, beyond in zip(places, gradients, clipped, strict=True):
-                gradient.scatter_add_(1, gold, torch.full_like(counts, -gold_weight / 2))
+                gradient.scatter_add_(1, gold, torch.full_like(scales, -gold_weight / 2))
                 if beyond is not None:
                     gradient.masked_fill_(beyond, spread / 2)  # which is subtracted below: no gradient
-                of_features[place] = product_back(gradient, weight).mul_(counts)
-                add_product(of_weight, gradient, features[place] * counts)
+                of_features[place] = product_back(gradient, weight).mul_(scales)
+                add_product(of_weight, gradient, features[place] * scales)
                 if of_bias is not None:
-                    of_bias += (gradient * counts).sum(0)
-        both = real.repeat(2, 1)
+                    of_bias += (gradient * scales).sum(0)
+        both = factors.repeat(2, 1)
         of_features.sub_(spread / 2 * weight.sum(0) * both)
         of_weight.sub_(spread / 2 * (features * both).sum(0))
         if of_bias is not None:
-            of_bias.sub_(spread * real.sum())
+            of_bias.sub_(spread * factors.sum())
         ctx.gradients = of_features, of_weight, of_bias
         ctx.mark_non_differentiable(nll, divergence)
         return total, nll, divergence

@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from nmt.batch import Batch
+from nmt.batch import Batch, Column, MissingColumnError
 from nmt.criteria import cross_entropy
 from nmt.criteria.base import CriterionContext
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
+from nmt.errors import UserError
 from nmt.models.base import Model, Output
 from nmt.symbols import PAD
 
@@ -126,3 +127,48 @@ def test_under_autocast_the_products_are_rounded_and_the_sums_are_not():
         plain = smoothed(0.1).of_logits(model.output(model.features.flatten(0, 1)), targets)
     assert total.item() == pytest.approx(plain[0].item(), rel=1e-6)
     assert nll.item() == pytest.approx(plain[1].item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["pair", "target"])
+@pytest.mark.parametrize("output", ["linear", "other"])
+def test_weights_multiply_the_loss_of_each_pair_or_token_and_leave_the_count(kind, output, monkeypatch):
+    """By hand in float64: sum of w_i * loss_i, over all target tokens, as by Marian's --data-weighting."""
+    monkeypatch.setattr(cross_entropy, "chunk_rows", lambda features, size: 4)
+    linear = nn.Linear(8, 11)
+    model, batch = case(linear if output == "linear" else nn.Sequential(linear, nn.Identity()))
+    values = torch.tensor([0.5, 0.0, 3.0]) if kind == "pair" else torch.rand(3, 5)
+    weighted = Batch(batch.source, batch.target, {"w": Column(values, kind)})
+    criterion = CrossEntropy(CrossEntropyOptions(label_smoothing=0.1, loss_weights="w"), CriterionContext(None, None))
+    trained, reported = criterion(model, weighted)
+    trained["loss"].total.backward()
+
+    weight, bias = (tensor.detach().double().requires_grad_() for tensor in (linear.weight, linear.bias))
+    features = model.features.detach().double().requires_grad_()
+    expected = torch.zeros((), dtype=torch.float64)
+    for row in range(3):
+        for place in range(5):
+            gold = int(batch.target_output[row, place])
+            if gold == PAD:
+                continue
+            log_probs = torch.log_softmax(weight @ features[row, place] + bias, 0)
+            loss = -0.9 * log_probs[gold] - 0.1 / 10 * sum(log_probs[k] for k in range(11) if k != gold)
+            expected = expected + float(values[row] if kind == "pair" else values[row, place]) * loss
+    expected.backward()
+    assert trained["loss"].total.item() == pytest.approx(expected.item(), rel=1e-6)
+    for found, wanted in ((model.features, features), (linear.weight, weight), (linear.bias, bias)):
+        torch.testing.assert_close(found.grad.double(), wanted.grad, rtol=1e-5, atol=1e-5)
+    assert trained["loss"].count == 13
+    plain = sums_of(smoothed(0.1), model, batch)
+    assert reported["nll"].total.item() == plain[1].item()
+    model.eval()
+    assert sums_of(criterion, model, weighted)[0].item() == plain[0].item()
+
+
+def test_weights_need_their_column_and_numbers():
+    model, batch = case(nn.Linear(8, 11))
+    criterion = CrossEntropy(CrossEntropyOptions(loss_weights="w"), CriterionContext(None, None))
+    with pytest.raises(MissingColumnError, match=r"no column 'w' \(nmt prepare --column w=FILE"):
+        criterion(model, batch)
+    links = {"w": Column(torch.zeros(3, 1, 2, dtype=torch.long), "links")}
+    with pytest.raises(UserError, match="a column of links has no weights"):
+        criterion(model, Batch(batch.source, batch.target, links))

@@ -52,14 +52,38 @@ def test_loss_and_gradient_are_those_of_the_definition(bias, limit, weight, rows
     options = {"label_smoothing": 0.1, "divergence_weight": weight}
     tensors = [features, *output.parameters()]
     wanted = by_definition(*output(features).chunk(2), targets, 0.1, weight)
-    slow = criterion(**options).sums_in_chunks(output, features, targets)
-    fast = _LinearRDrop.apply(features, *linear_output(output), targets, criterion(**options))
+    factors = (targets != PAD).float()
+    slow = criterion(**options).sums_in_chunks(output, features, targets, factors)
+    fast = _LinearRDrop.apply(features, *linear_output(output), targets, factors, criterion(**options))
     gradients = [torch.autograd.grad(total, tensors) for total in (wanted, slow[0], fast[0])]
     for sums in (slow, fast):
         assert sums[0].item() == pytest.approx(wanted.item(), rel=1e-5)
     assert [each.item() for each in fast] == pytest.approx([each.item() for each in slow], rel=1e-5)
     for found in gradients[1:]:
         torch.testing.assert_close(found, gradients[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("linear", [True, False])
+def test_a_weight_multiplies_the_loss_and_the_divergence_of_its_token(linear, monkeypatch):
+    monkeypatch.setattr("nmt.criteria.r_drop.chunk_rows", lambda *_: 2)
+    torch.manual_seed(3)
+    output, features = Linear(D, V), torch.randn(2 * N, D, requires_grad=True)
+    targets, factors = torch.randint(4, V, (N,)), torch.rand(N)
+    targets[3], factors[3] = PAD, 0.0
+    made = criterion(label_smoothing=0.1, divergence_weight=2.0)
+    found = (
+        _LinearRDrop.apply(features, *linear_output(output), targets, factors, made)
+        if linear
+        else made.sums_in_chunks(output, features, targets, factors)
+    )
+    rows = [
+        factor * by_definition(*output(features[[n, N + n]]).chunk(2), targets[n : n + 1], 0.1, 2.0)
+        for n, factor in enumerate(factors)
+    ]
+    wanted, tensors = torch.stack(rows).sum(), [features, *output.parameters()]
+    assert found[0].item() == pytest.approx(wanted.item(), rel=1e-5)
+    gradients = [torch.autograd.grad(total, tensors) for total in (wanted, found[0])]
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-5)
 
 
 class Recorder(nn.Module):

@@ -11,7 +11,7 @@ from forks import forked_nmt
 from nmt.data.shards import PreparedData
 
 SCHEDULE = ["--data-weights", "news=3 web=1 until=13u", "web=1 news=1 until=3e", "temperature=2"]
-ALL = [*SCHEDULE, "--subword-sampling=0.2", "--source-word-dropout=0.1"]
+ALL = [*SCHEDULE, "--loss-weights=weight", "--subword-sampling=0.2", "--source-word-dropout=0.1"]
 
 
 @pytest.fixture(scope="module")
@@ -20,8 +20,10 @@ def corpora(tmp_path_factory, nmt):
     folder = tmp_path_factory.mktemp("corpora")
     for name, pairs in (("talks", 60), ("web", 240), ("dev", 20)):
         write_corpus(folder / name, pairs, pairs)
+        (folder / f"{name}.weight").write_text("".join(f"{1 + i % 3 / 2}\n" for i in range(pairs)))
     arguments = ["prepare", "--source-lang=en", "--target-lang=de", f"--train=news={folder / 'talks'}"]
     arguments += [f"--train={folder / 'web'}", "--vocab-size=70", f"--valid={folder / 'dev'}"]
+    arguments += [f"--column=weight={folder / name}.weight" for name in ("talks", "web")]
     made = nmt(*arguments, f"--output={folder / 'data'}")
     assert made.returncode == 0 and b"corpora: news 60, web 240" in made.stderr, made.stderr
     return folder / "data"
@@ -70,6 +72,24 @@ def test_the_shares_are_told_and_wrong_ones_refused_before_anything_is_made(corp
         refused = call(*train_arguments(corpora, tmp_path / "none", 1, f"--data-weights={words}"))
         assert refused.code == 2 and message in refused.err, refused.err
     assert not (tmp_path / "none").exists()
+
+
+def test_weights_of_the_loss_come_from_a_column_and_change_only_training(corpora, tmp_path, call):
+    still = ("--optimizer=sgd", "--lr=1e-30", "--valid-every=1u", "--dropout=0")  # no update changes a weight
+    records = []
+    for name, flags in (("plain", ()), ("weighted", ("--loss-weights=weight",))):
+        assert call(*train_arguments(corpora, tmp_path / name, 1, *still, *flags)).code == 0
+        lines = [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        records.append({**lines[0], **lines[-1]})
+    plain, weighted = records
+    assert weighted["loss"] > 1.2 * plain["loss"] and weighted["nll"] == plain["nll"]
+    assert weighted["valid_loss"] == plain["valid_loss"]
+    missing = call(*train_arguments(corpora, tmp_path / "none", 1, "--loss-weights=quality"))
+    assert missing.code == 2 and "the data have no column 'quality'" in missing.err
+    (corpora.parent / "bad.weight").write_text("1\nnan\n" + 58 * "1\n")
+    prepare = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={corpora.parent / 'talks'}"]
+    told = call(*prepare, f"--column=w={corpora.parent / 'bad.weight'}", f"--output={tmp_path / 'data'}")
+    assert told.code == 3 and "bad.weight:2: 'nan': must be a finite number" in told.err
 
 
 def test_one_corpus_may_have_several_files_and_data_of_one_corpus_are_as_before(corpora, tmp_path, call):
