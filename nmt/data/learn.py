@@ -25,6 +25,7 @@ from nmt.errors import InputError, ResourceError, UserError, quoted
 from nmt.log import log
 from nmt.signals import STOP_SIGNALS, Signals, StopCheck, signal_at_end_of_parent
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
+from nmt.text.sentencepiece_file import SPACE_MARK
 from nmt.text.vocabulary import SentencepieceVocabulary
 
 MAX_COUNTED_WORDS: Final = 5_000_000
@@ -42,12 +43,14 @@ class SubwordSettings:
     vocab_size: entries, the control symbols counted
     character_coverage: share of the characters of the text that get an entry
     byte_fallback: whether other characters are spelled in bytes
+    user_symbols: words that are an entry each
     """
 
     name: str
     vocab_size: int
     character_coverage: float
     byte_fallback: bool
+    user_symbols: tuple[str, ...] = ()
 
 
 def sum_counts(counts: Iterable[Counter[str]]) -> Counter[str]:
@@ -156,6 +159,7 @@ def learn_subwords(texts: Iterator[str], settings: SubwordSettings) -> Sentencep
             bos_piece=CONTROL_PIECES[BOS],
             eos_piece=CONTROL_PIECES[EOS],
             unk_piece=CONTROL_PIECES[UNK],
+            user_defined_symbols=[SPACE_MARK + symbol for symbol in settings.user_symbols],
             shuffle_input_sentence=False,
             num_threads=1,  # several threads sum in another order, and give other models
             minloglevel=2,

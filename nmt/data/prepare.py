@@ -25,25 +25,28 @@ from nmt.data.sets import CorpusOptions, SetStatistics, TextSet, text_sets, with
 from nmt.data.shards import DATA_KIND, REPORT_FILE, SetFacts, named_pipeline, write_facts
 from nmt.data.word_alignment import AlignmentModel, PairIds
 from nmt.data.workers import in_order
-from nmt.errors import InputError, UserError, expecting, quoted
+from nmt.errors import InputError, UserError, expecting, is_utf8, quoted
 from nmt.files import read_bytes, to_json
 from nmt.log import log
 from nmt.options import REQUIRED, as_dict
 from nmt.signals import Signals
+from nmt.symbols import SYMBOLS
 from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline, Side, SideSettings, TextPreparer
+from nmt.text.sentencepiece_file import SPACE_MARK
 from nmt.text.steps import TOKENIZERS, TokenizerName, Truecaser, UnicodeForm, count_casings
 from nmt.text.vocabulary import PIECE_MARK, CodesVocabulary, Merges, SubwordName, Vocabulary, WordVocabulary
 
 PIECES_SHARE: Final = 0.1  # of the lines, above which a text is one of pieces
 NOT_OF_THE_RESULT: Final = {"output", "workers", "overwrite", "json"}
 # At their defaults these change no hash of earlier prepared data.
-ADDED_LATER: Final = ("align", "column", "target_subword", "codes")
+ADDED_LATER: Final = ("align", "column", "target_subword", "codes", "user_symbols")
 ALIGNMENT_COLUMN: Final = "alignment"
 SIDE_OPTIONS: Final = tuple(  # the options of both sides' text; right_to_left is of the target alone
     field.name for field in fields(SideSettings) if field.name not in ("language", "right_to_left")
 )
 TEXT_SETTINGS: Final = (  # options that --vocabulary decides
-    *SIDE_OPTIONS, "target_subword", "vocab_size", "min_frequency", "joint_vocabulary", "character_coverage", "byte_fallback",
+    *(name for name in SIDE_OPTIONS if name != "user_symbols"),
+    "target_subword", "vocab_size", "min_frequency", "joint_vocabulary", "character_coverage", "byte_fallback",
     "subword_sample", "codes",
 )  # fmt: skip
 REAL_TOKENIZERS: Final = " or ".join(name for name in TOKENIZERS if name != "none")
@@ -76,6 +79,11 @@ class PrepareOptions(CorpusOptions):
         "bpe",
         "bpe, unigram or char (characters), by sentencepiece; subword-nmt, by --codes; or none: words as they stand between "
         "spaces",
+    )
+    user_symbols: tuple[str, ...] = opt(
+        (),
+        'words that are never altered nor split, "<2de> <formal>": tags of languages or domains; each is an entry of the '
+        "vocabulary",
     )
     codes: tuple[str, ...] = opt(
         (), "with --subword subword-nmt: its file of merges, for both languages, or one for each, SOURCE and TARGET"
@@ -145,12 +153,21 @@ class PrepareOptions(CorpusOptions):
         if len(self.codes) > (1 if self.joint_vocabulary else 2):
             files = "one with a joint vocabulary, or two with --no-joint-vocabulary, SOURCE and TARGET"
             raise ValueError(f"--codes: {len(self.codes)} files are named; must be {files}")
+        for symbol in self.symbols:
+            if symbol in SYMBOLS or SPACE_MARK in symbol or symbol.endswith(PIECE_MARK) or not is_utf8(symbol):
+                marks = f"a control symbol, with {SPACE_MARK} in it, or with {PIECE_MARK} at its end"
+                raise ValueError(f"--user-symbols '{quoted(symbol)}': must not be {marks}")
         if len(kinds) > 1 and self.joint_vocabulary:
             raise ValueError(f"--target-subword {self.target_subword}: needs --no-joint-vocabulary")
         if self.truecase and (self.tokenizer == "none" or self.lowercase):
             raise ValueError(f"--truecase needs words: give --tokenizer {REAL_TOKENIZERS}, and not --lowercase")
         if not self.names_training and not (self.vocabulary and self.names_evaluation):
             raise ValueError("nothing to prepare: give --train PREFIX, or --source FILE and --target FILE")
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The user symbols, each once."""
+        return tuple(dict.fromkeys(" ".join(self.user_symbols).split()))
 
     @property
     def for_target(self) -> "PrepareOptions":
@@ -170,7 +187,7 @@ class PrepareOptions(CorpusOptions):
         values = {name: getattr(self, name) for name in SIDE_OPTIONS}
         if self.normalization == "auto":
             values["normalization"] = "none" if self.subword == "none" else "nfkc"
-        return SideSettings(language, **values)
+        return SideSettings(language, **values | {"user_symbols": self.symbols})
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -259,6 +276,11 @@ def _reused(options: PrepareOptions, name: str) -> Pipeline:
     """The pipeline of a model, run or prepared data; UserError when options of text are given beside it."""
     pipeline = named_pipeline(Path(name), options.languages)
     given = [key for key in TEXT_SETTINGS if getattr(options, key) != getattr(type(options), key)]
+    known = pipeline.source.settings.user_symbols
+    for symbol in options.symbols:
+        if symbol not in known:
+            have = f"it has {', '.join(map(quoted, known))}" if known else "it has none"
+            raise UserError(f"--user-symbols '{quoted(symbol)}': is no user symbol of {quoted(name)} ({have})")
     if given:
         raise UserError(
             f"--{given[0].replace('_', '-')} and --vocabulary: the text is treated as {quoted(name)} does it (leave one out)"
@@ -270,12 +292,14 @@ def _learn_vocabulary(options: PrepareOptions, train: TextSet, task: TextTask, s
     """A vocabulary of the text that `task` gives."""
     if options.subword == "none":
         with closing(in_order(CountTask(task, count_words), train.chunks(), options.workers, signals)) as counts:
-            return WordVocabulary.learn(sum_counts(counts), options.vocab_size, options.min_frequency)
+            size, least = options.vocab_size, options.min_frequency
+            return WordVocabulary.learn(sum_counts(counts), size, least, options.symbols)
     if options.subword == "subword-nmt":
         codes = _read_codes(Path(options.codes[0]))
         with closing(in_order(CountTask(task, count_words), train.chunks(), options.workers, signals)) as counts:
-            return CodesVocabulary.learn(codes, sum_counts(counts), options.vocab_size)
-    settings = SubwordSettings(options.subword, options.vocab_size, options.character_coverage, options.byte_fallback)
+            return CodesVocabulary.learn(codes, sum_counts(counts), options.vocab_size, options.symbols)
+    limits = options.vocab_size, options.character_coverage, options.byte_fallback
+    settings = SubwordSettings(options.subword, *limits, options.symbols)
     size = options.sample_size(train)
     log.info(f"learning {options.subword} from {size:,} of {train.num_pairs:,} pairs")
     with closing(in_order(task, train.sample(size, options.seed), options.workers, signals)) as texts:

@@ -1,8 +1,9 @@
 """The text pipeline of a model, saved in every model folder: raw text to ids and back, for both languages."""
 
 import hashlib
+import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from itertools import accumulate, pairwise, repeat
@@ -43,6 +44,7 @@ class SideSettings:
     lowercase: whether all text is lower-cased
     tokenizer: a name in TOKENIZERS
     right_to_left: whether a model reads the tokens from the last to the first
+    user_symbols: words that are never altered nor split, such as tags of languages
     """
 
     language: str
@@ -53,6 +55,7 @@ class SideSettings:
     subword: SubwordName
     truecase: bool = False
     right_to_left: bool = False
+    user_symbols: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The saved settings, without fields at their default, so that a new field changes no hash of older pipelines."""
@@ -66,9 +69,19 @@ class TextPreparer:
     def __init__(self, settings: SideSettings, truecaser: Truecaser | None = None) -> None:
         self.truecaser, self._settings = truecaser, settings
         self._tokenizer = TOKENIZERS[settings.tokenizer](settings.language)
+        symbols = "|".join(map(re.escape, settings.user_symbols))
+        self._symbols = re.compile(rf"(?<!\S)({symbols})(?!\S)") if symbols else None
 
     def __call__(self, texts: Sequence[str]) -> list[str]:
         """The prepared texts. Raises UserError for a tokenizer that gives a line break."""
+        if self._symbols is None:
+            return self._prepared(texts)
+        rows = list(map(self._symbols.split, texts))  # each: text, symbol, text, ..., text
+        prepared = iter(self._prepared([text for row in rows for text in row[::2]]))
+        return [_joined(next(prepared) if i % 2 == 0 else part for i, part in enumerate(row)) for row in rows]
+
+    def _prepared(self, texts: Sequence[str]) -> list[str]:
+        """Texts without user symbols, prepared."""
         tokenized = list(map(self._tokenizer.tokenize, self.normalize(texts)))
         if any("\n" in text for text in tokenized):  # `normalize` leaves none
             raise UserError(
@@ -96,7 +109,24 @@ class TextPreparer:
 
     def undo(self, text: str) -> str:
         """The text before truecasing and tokenising; normalisation stays."""
+        if self._symbols is None:
+            return self._undone(text)
+        parts = self._symbols.split(text)
+        return _joined(self._undone(part.strip(" ")) if i % 2 == 0 else part for i, part in enumerate(parts))
+
+    def unknown_tag(self, text: str) -> str:
+        """A word at the beginning of a raw text that is written like the user symbols, `<...>`, but is none; else empty."""
+        symbols = self._settings.user_symbols
+        ends = {(symbol[0], symbol[-1]) for symbol in symbols if not symbol[0].isalnum()}
+        word = next((word for word in text.split() if word not in symbols), "") if ends else ""
+        return word if len(word) > 2 and (word[0], word[-1]) in ends else ""
+
+    def _undone(self, text: str) -> str:
         return self._tokenizer.detokenize(text if self.truecaser is None else self.truecaser.undo(text))
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return " ".join(filter(None, (part.strip(" ") for part in parts)))
 
 
 class Side:

@@ -143,7 +143,10 @@ class CodesMerges(MergeSegmentations):
             )
         pieces = [vocabulary.piece(token) for token in range(vocabulary.size)]
         goes_on = np.array([piece.endswith(PIECE_MARK) for piece in pieces])
-        texts = [WHOLE, WHOLE, WHOLE, WHOLE, *(piece.removesuffix(PIECE_MARK) or WHOLE for piece in pieces[4:])]
+        texts = [
+            WHOLE if piece in vocabulary.user_symbols else piece.removesuffix(PIECE_MARK) or WHOLE for piece in pieces
+        ]
+        texts[:4] = [WHOLE] * 4
         super().__init__(texts, np.zeros(len(pieces), dtype=bool), ~goes_on & (np.arange(len(pieces)) > 3))
         self._ids = {piece: token for token, piece in enumerate(pieces) if token > 3}
         self._ranks = merges.ranks

@@ -111,15 +111,17 @@ class WordVocabulary:
             raise ValueError("words must be different, not empty, and without spaces")
 
     @classmethod
-    def learn(cls, counts: Mapping[str, int], vocab_size: int, min_frequency: int) -> Self:
-        """The most frequent words; of equal counts the first by code point.
+    def learn(
+        cls, counts: Mapping[str, int], vocab_size: int, min_frequency: int, user_symbols: Sequence[str] = ()
+    ) -> Self:
+        """The user symbols, and the most frequent words; of equal counts the first by code point.
 
-        vocab_size: entries, the control symbols counted; 0 for all words
+        vocab_size: entries, the control and user symbols counted; 0 for all words
         min_frequency: count of a word, at least
         """
-        words = (word for word, count in counts.items() if count >= min_frequency)
-        frequent = sorted(words, key=lambda word: (-counts[word], word))
-        return cls(frequent[: max(0, vocab_size - len(SYMBOLS))] if vocab_size else frequent)
+        words = (word for word, count in counts.items() if count >= min_frequency and word not in user_symbols)
+        frequent = [*user_symbols, *sorted(words, key=lambda word: (-counts[word], word))]
+        return cls(frequent[: max(len(user_symbols), vocab_size - len(SYMBOLS))] if vocab_size else frequent)
 
     @classmethod
     def from_bytes(cls, content: bytes, place: object) -> Self:
@@ -259,41 +261,46 @@ class CodesVocabulary(_ByWord):
     """Words cut by the merges of subword-nmt (Sennrich et al., 2016), and the list of their pieces.
 
     A piece that the word goes on after ends with "@@". A word that looks like a control symbol is a word like any other.
+    user_symbols: words that are not cut
     """
 
     suffix = ".codes"
 
-    def __init__(self, codes: str, pieces: Sequence[str]) -> None:
+    def __init__(self, codes: str, pieces: Sequence[str], user_symbols: Sequence[str] = ()) -> None:
         """codes: a file of subword-nmt; pieces: by id, after the control symbols. Raises ValueError for faults in them."""
         super().__init__()
-        self.codes, self._words = codes, WordVocabulary(pieces)
+        self.codes, self._words, self.user_symbols = codes, WordVocabulary(pieces), tuple(user_symbols)
         self.size, self.piece = self._words.size, self._words.piece
         self.merges = Merges(codes)
         self._ids = {piece: token for token, piece in enumerate(pieces, len(SYMBOLS))}
 
     @classmethod
-    def learn(cls, codes: str, words: Mapping[str, int], vocab_size: int) -> Self:
+    def learn(cls, codes: str, words: Mapping[str, int], vocab_size: int, user_symbols: Sequence[str] = ()) -> Self:
         """The most frequent pieces of counted words. vocab_size: as of WordVocabulary"""
         merges, counts = Merges(codes), Counter[str]()
         for word, number in words.items():
-            for piece in merges.cut(word):
+            for piece in () if word in user_symbols else merges.cut(word):
                 counts[piece] += number
-        return cls(codes, WordVocabulary.learn(counts, vocab_size, 1).entries)
+        return cls(codes, WordVocabulary.learn(counts, vocab_size, 1, user_symbols).entries, user_symbols)
 
     @classmethod
     def from_bytes(cls, content: bytes, place: object) -> Self:
         with expecting("merges and pieces", place):
-            codes, pieces = msgspec.json.decode(content, type=tuple[str, list[str]])
-            return cls(codes, pieces)
+            file = msgspec.json.decode(content, type=_CodesFile)
+            return cls(file.codes, file.pieces, file.user_symbols)
 
     def to_bytes(self) -> bytes:
-        return msgspec.json.encode((self.codes, self._words.entries))
+        content = [self.codes, self._words.entries]
+        return msgspec.json.encode([*content, self.user_symbols] if self.user_symbols else content)
 
-    def __reduce__(self) -> tuple[type["CodesVocabulary"], tuple[str, list[str]]]:
-        return CodesVocabulary, (self.codes, self._words.entries)
+    def __reduce__(self) -> tuple[type["CodesVocabulary"], tuple[str, list[str], tuple[str, ...]]]:
+        return CodesVocabulary, (self.codes, self._words.entries, self.user_symbols)
 
     def _encode_words(self, words: Sequence[str]) -> Sequence[Sequence[int]]:
-        return [[self._ids.get(piece, UNK) for piece in self.merges.cut(word)] for word in words]
+        return [
+            [self._ids.get(piece, UNK) for piece in ([word] if word in self.user_symbols else self.merges.cut(word))]
+            for word in words
+        ]
 
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(map(self.surface, ids)).rstrip(" ")
@@ -302,6 +309,14 @@ class CodesVocabulary(_ByWord):
         """See Vocabulary; with the space after it, if it ends a word."""
         piece = self._words.piece(token) if token >= UNK else ""
         return piece.removesuffix(PIECE_MARK) if piece.endswith(PIECE_MARK) else f"{piece} " if piece else ""
+
+
+class _CodesFile(msgspec.Struct, array_like=True):
+    """A file of CodesVocabulary; those of earlier versions have no user symbols."""
+
+    codes: str
+    pieces: list[str]
+    user_symbols: list[str] = []
 
 
 class Merges:

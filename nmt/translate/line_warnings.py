@@ -10,6 +10,7 @@ MAX_LOGGED: Final = 10  # messages of one kind
 NOT_UTF8: Final = "not UTF-8"
 CUT: Final = "cut"
 UNKNOWN_TOKENS: Final = "unknown tokens"
+UNKNOWN_TAG: Final = "unknown tag"
 RETRIED: Final = "retried"
 REPAIRED: Final = "repaired"
 BROKEN: Final = "broken"
@@ -19,6 +20,7 @@ COUNTED: Final = {  # kinds whose lines are counted at the end, each with what i
     NOT_UTF8: NOT_UTF8,
     CUT: CUT,
     UNKNOWN_TOKENS: f"with {UNKNOWN_TOKENS}",
+    UNKNOWN_TAG: f"with an {UNKNOWN_TAG}",
     NOT_TRANSLATED: NOT_TRANSLATED,
     REPAIRED: "translated again",
     BROKEN: "with a translation that looks broken",
@@ -49,7 +51,7 @@ class LineWarnings:
 
     def __init__(self, place: str, length_flag: str = "--max-source-length") -> None:
         self.place, self._length_hint = place, f" ({length_flag})" if length_flag else ""
-        kinds = (NOT_UTF8, CUT, RETRIED, REPAIRED, BROKEN, LOST_MARKUP, WITHHELD)
+        kinds = (NOT_UTF8, CUT, UNKNOWN_TAG, RETRIED, REPAIRED, BROKEN, LOST_MARKUP, WITHHELD)
         self._kinds = {kind: RateLimitedWarnings(log.warn) for kind in kinds}
         self._kinds[UNKNOWN_TOKENS] = RateLimitedWarnings(log.warn, max_logged=1)
         self._kinds[NOT_TRANSLATED] = RateLimitedWarnings(log.error)

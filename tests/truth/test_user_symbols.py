@@ -1,0 +1,124 @@
+"""Tags are never altered nor split: by any step of text, any kind of subwords, sampling, and there and back."""
+
+import pickle
+import random
+
+import numpy as np
+import pytest
+from conftest import train_arguments, write_corpus
+
+from nmt.artefact import Artefact
+from nmt.data.prepare import PrepareOptions, prepare
+from nmt.data.subword_sampling import SubwordSampler
+from nmt.symbols import UNK
+from nmt.text.pipeline import Pipeline, Side, SideSettings, TextPreparer
+from nmt.text.segmentations import segmentations_of
+from nmt.text.steps import Truecaser
+from nmt.text.vocabulary import WordVocabulary
+
+TAGS = ("<2de>", "<FORMAL>", ">>fr<<", "tag,comma")
+WORDS = ["garden", "house", "river", "mountains", "teacher's", "Letters", "kitchen", "market"]
+KINDS = ["bpe", "unigram", "char", "subword-nmt", "none"]
+
+
+def corpus(folder, pairs=200):
+    chance = random.Random(4)
+    lines = [" ".join(chance.choices(WORDS, k=chance.randint(1, 6))) + "." for _ in range(pairs)]
+    tagged = [f"{chance.choice(TAGS[:2])} {line}" for line in lines]
+    for language, text in (("en", tagged), ("de", lines)):
+        (folder / f"c.{language}").write_text("".join(line + "\n" for line in text))
+    (folder / "codes").write_text("#version: 0.2\nr i\nri v\ne r</w>\n< 2\n")
+    return str(folder / "c")
+
+
+def made(folder, subword, **more) -> Pipeline:
+    given = {"vocab_size": 0 if subword in ("subword-nmt", "none") else 90, **more}
+    given |= {"codes": (str(folder / "codes"),)} if subword == "subword-nmt" else {}
+    languages = {"source_lang": "en", "target_lang": "de"}
+    train, symbols = (corpus(folder),), (" ".join(TAGS[:2]), *TAGS[1:])
+    options = PrepareOptions(
+        **languages, output=str(folder / "data"), train=train, subword=subword, user_symbols=symbols, **given
+    )
+    prepare(options)
+    return Pipeline.load(Artefact(folder / "data", "prepared-data"))
+
+
+@pytest.mark.parametrize("subword", KINDS)
+@pytest.mark.parametrize("steps", [{}, {"tokenizer": "moses", "truecase": True}, {"lowercase": True}])
+def test_a_tag_is_one_token_wherever_it_stands_and_comes_back(subword, steps, tmp_path):
+    pipeline = made(tmp_path, subword, **steps)
+    side = pickle.loads(pickle.dumps(pipeline.source.vocabulary)) and pipeline.source
+    ids = {tag: side.encode(tag) for tag in TAGS}
+    assert all(len(of_tag) == 1 and of_tag[0] != UNK for of_tag in ids.values())
+    assert len({of_tag[0] for of_tag in ids.values()}) == len(TAGS)
+    for tag, [token] in ids.items():
+        assert side.piece(token).strip("▁") == tag
+        plain = side.encode("river house")
+        assert side.encode(f"{tag} river house") == [token, *plain]
+        assert side.encode(f"river house {tag}") == [*plain, token]
+        assert side.encode(f"  {tag}\t<2de>  ") == [token, *ids["<2de>"]]
+        assert side.decode([token, *plain]).lower() == f"{tag} river house".lower()
+        assert side.decode([token]) == tag
+    inside = side.encode("x<2de>y <2d <2de")
+    assert not set(inside) & {token for [token] in ids.values()}
+    assert pipeline.source.vocabulary.encode_batch(["<2de> river"]).words.tolist() == [2]
+
+
+@pytest.mark.parametrize("subword", ["bpe", "unigram", "subword-nmt"])
+def test_sampling_of_subwords_leaves_a_tag_whole(subword, tmp_path):
+    side = made(tmp_path, subword).source
+    token = side.encode("<FORMAL>")[0]
+    ids = np.array(side.encode("<FORMAL> river river <FORMAL>"), dtype=np.int64)
+    sampler = SubwordSampler(segmentations_of(side.vocabulary, 1.0), 1.0)
+    for key in range(5):
+        sampled = sampler(ids, np.array([len(ids)]), np.array([key], dtype=np.uint64), 1000).values.tolist()
+        assert (sampled[0], sampled[-1], sampled.count(token)) == (token, token, 2)
+        assert side.decode(sampled) == "<FORMAL> river river <FORMAL>"
+
+
+def test_the_text_after_a_tag_is_prepared_as_without_it():
+    settings = ("en", "nfkc", False, False, "moses", "none")
+    truecaser = Truecaser([["the"], ["Rhine"]])
+    plain = TextPreparer(SideSettings(*settings, truecase=True), truecaser)
+    tagged = TextPreparer(SideSettings(*settings, truecase=True, user_symbols=TAGS), truecaser)
+    text = "The Rhine isn't wide, is it?"
+    assert tagged([f"<2de> {text}", text, "<2de>"]) == [f"<2de> {plain([text])[0]}", plain([text])[0], "<2de>"]
+    assert tagged.undo(tagged([f"<2de> {text}"])[0]) == f"<2de> {text}"
+
+
+def test_a_tag_that_looks_like_one_and_is_none_is_found_at_the_beginning_only():
+    prepare = Side(
+        SideSettings("en", "nfc", False, False, "none", "none", user_symbols=TAGS), WordVocabulary([])
+    ).prepare
+    assert prepare.unknown_tag("<2fr> house") == "<2fr>"
+    assert prepare.unknown_tag("<2de> <formal> house") == "<formal>"
+    assert prepare.unknown_tag(">>de<< house") == ">>de<<"
+    for text in ("<2de> house", "house <2fr>", "", "< house", "tag,other house"):
+        assert prepare.unknown_tag(text) == ""
+    without = Side(SideSettings("en", "nfc", False, False, "none", "none"), WordVocabulary([])).prepare
+    assert without.unknown_tag("<2fr> house") == ""
+
+
+@pytest.mark.parametrize("symbol", ["</s>", "a▁b", "x@@", "\udcff"])
+def test_symbols_that_have_another_meaning_are_refused(symbol):
+    with pytest.raises(ValueError, match="must not be a control symbol"):
+        PrepareOptions(source_lang="en", target_lang="de", output="d", train=("c",), user_symbols=(symbol,))
+
+
+def test_a_tag_that_the_vocabulary_lacks_is_told_by_prepare_and_translate(tmp_path, call):
+    write_corpus(tmp_path / "c", 60, 1)
+    lines = (tmp_path / "c.en").read_text().splitlines()
+    (tmp_path / "c.en").write_text("".join(f"<2de> {line}\n" for line in lines))
+    arguments = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={tmp_path / 'c'}", "--vocab-size=60"]
+    assert call(*arguments, "--user-symbols", "<2de> <2fr>", f"--output={tmp_path / 'data'}").code == 0
+    assert call(*train_arguments(tmp_path / "data", tmp_path / "run", 10)).code == 0
+    (tmp_path / "in").write_text("<2de> " + lines[0] + "\n<2es> " + lines[0] + "\n")
+    told = call("translate", f"--model={tmp_path / 'run'}", f"--input={tmp_path / 'in'}")
+    assert told.code == 0 and len(told.out.splitlines()) == 2
+    assert "in:2: '<2es>' is no tag of this model, and is read as text (it has <2de>, <2fr>)" in told.err
+    assert "in:1" not in told.err and "1 with an unknown tag" in told.err
+    again = [*arguments[:-1], f"--vocabulary={tmp_path / 'run'}", f"--output={tmp_path / 'more'}"]
+    refused = call(*again, "--user-symbols=<2es>")
+    assert refused.code == 2 and "'<2es>': is no user symbol of" in refused.err
+    assert "(it has <2de>, <2fr>)" in refused.err
+    assert call(*again, "--user-symbols=<2de>").code == 0
