@@ -123,7 +123,8 @@ def _pairs_of_part(size: int, seed: int, epoch: int, part: int) -> Indices:
 def hash_keys(seed: int, epoch: int, purpose: int, side: int, count: int) -> NDArray[np.uint64]:
     """(count,) keys for `mixed`, a pure function of the other arguments.
 
-    purpose: 1 permutes an epoch, 2 drops words, 3 samples subwords, 4 permutes a corpus of a mixture
+    purpose: 1 permutes an epoch, 2 drops words, 3 samples subwords, 4 permutes a corpus of a mixture,
+        5 changes words
     """
     random = np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, purpose, side]))
     return random.integers(1 << 63, size=count, dtype=np.uint64)

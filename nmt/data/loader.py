@@ -96,7 +96,7 @@ class Loader:
     rank, ranks: the share of each update that this loader gives, and the number of shares
     pinned: whether batches are in page-locked memory, from which a GPU copies while it computes
     noise: what is done to the pairs of a batch in an epoch
-    sampling: cuts the words of the pairs anew in each epoch; updates are planned by the tokens of the corpus all the same
+    sampling: changes words of the source and cuts all anew in each epoch; updates are planned by the tokens of the corpus
     mixture: the proportions of the corpora; an epoch has as many pairs as without, but not each pair once
     """
 

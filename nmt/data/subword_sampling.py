@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from nmt.data.batching import Indices, hash_keys, mixed
 from nmt.data.row_files import Rows, StoredColumn
 from nmt.data.shards import Corpus
+from nmt.data.text_noise import TextNoise
 from nmt.errors import UserError
 from nmt.text.pipeline import Pipeline
 from nmt.text.segmentations import NO_TOKEN, MergeSegmentations, Segmentations, segmentations_of
@@ -27,23 +28,30 @@ MERGED: Final = -1
 
 
 class SubwordSampling:
-    """Cuts the words of both sides of training pairs anew.
+    """Cuts the words of both sides of training pairs anew, after noise in the text of the source.
 
     BPE-dropout for merges: each merge is left out with probability `rate` (Provilkov et al., 2020), drawn once for each two
     symbols that could merge, as sentencepiece does. Sampling for a unigram model: a way to cut a word has a probability
     proportional to its own in the model to the power of `rate` (Kudo, 2018, with all ways to cut).
     """
 
-    def __init__(self, corpus: Corpus, pipeline: Pipeline, rate: float, seed: int) -> None:
-        """Raises UserError for a column of the corpus or a vocabulary that does not allow it."""
-        if of_tokens := [name for name, column in corpus.columns.items() if column.kind != "pair"]:
+    def __init__(
+        self, corpus: Corpus, pipeline: Pipeline, rate: float, seed: int, noise: TextNoise | None = None
+    ) -> None:
+        """rate: 0 cuts only words with noise anew. Raises UserError for a column or a vocabulary that does not allow it."""
+        fixed = ("target", "links") if rate else ("links",)  # by the tokens of both sides, or of the source
+        flag = "--subword-sampling" if rate else "--case-noise, --typo-noise"
+        if of_tokens := [name for name, column in corpus.columns.items() if column.kind in fixed]:
             raise UserError(
-                f"--subword-sampling: column '{of_tokens[0]}' belongs to the tokens of one way to cut the words (leave one of "
-                "them out)"
+                f"{flag}: column '{of_tokens[0]}' belongs to the tokens of one way to cut the words (leave one of them out)"
             )
-        self._corpus, self._seed = corpus, seed
+        self._corpus, self._seed, self._noise = corpus, seed, noise
         # A sentence that would be longer than any of the prepared ones stays as prepared: memory and positions suffice.
         self._longest = max(int(side.max()) for side in (corpus.source_lengths, corpus.target_lengths))
+        self._right_to_left = tuple(side.settings.right_to_left for side in (pipeline.source, pipeline.target))
+        self._samplers: tuple[SubwordSampler, SubwordSampler] | None = None
+        if not rate:
+            return
         sides = (pipeline.source,) if pipeline.joint else (pipeline.source, pipeline.target)
         samplers = []
         for side in sides:
@@ -52,7 +60,6 @@ class SubwordSampling:
             except UserError as error:
                 raise UserError(f"--subword-sampling: language {side.settings.language}: {error}") from None
         self._samplers = samplers[0], samplers[-1]
-        self._right_to_left = tuple(side.settings.right_to_left for side in (pipeline.source, pipeline.target))
 
     def __call__(self, draws: Indices, epoch: int) -> "SampledPairs":
         """Pairs as they are read in an epoch. draws: (N,) their numbers, see `nmt.data.batching.Plan`"""
@@ -69,11 +76,18 @@ class SubwordSampling:
         )
         pairs = draws % len(all_lengths)
         ids, lengths = take(pairs), all_lengths[pairs].astype(np.int64)
-        keys, sampler = _keys(draws, self._seed, epoch, side), self._samplers[side]
         if not self._right_to_left[side]:
-            return sampler(ids, lengths, keys, self._longest)
-        tokens, lengths = sampler(ids[backwards(lengths)], lengths, keys, self._longest)
+            return self._read(ids, lengths, draws, epoch, side)
+        tokens, lengths = self._read(ids[backwards(lengths)], lengths, draws, epoch, side)
         return Rows(tokens[backwards(lengths)], lengths)
+
+    def _read(self, ids: NDArray[Any], lengths: Indices, draws: Indices, epoch: int, side: int) -> Rows:
+        """The tokens of sentences with their noise and cut anew. ids: of all of them, in the order of the text"""
+        if side == 0 and self._noise is not None:
+            ids, lengths = self._noise(ids, lengths, _keys(draws, self._seed, epoch, 5, side), self._longest)
+        if self._samplers is None:
+            return Rows(ids, lengths)
+        return self._samplers[side](ids, lengths, _keys(draws, self._seed, epoch, 3, side), self._longest)
 
 
 @dataclass(frozen=True)
@@ -248,9 +262,9 @@ class _Draws:
         return (mixed(place, self.keys[word]) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def _keys(pairs: Indices, seed: int, epoch: int, side: int) -> NDArray[np.uint64]:
-    """(N,) a key of each sentence."""
-    keys = hash_keys(seed, epoch, 3, side, 2)
+def _keys(pairs: Indices, seed: int, epoch: int, purpose: int, side: int) -> NDArray[np.uint64]:
+    """(N,) a key of each sentence. purpose: see `hash_keys`"""
+    keys = hash_keys(seed, epoch, purpose, side, 2)
     return mixed(mixed(pairs.astype(np.uint64), keys[0]), keys[1])
 
 

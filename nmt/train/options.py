@@ -29,6 +29,8 @@ MUST_STAY: Final = (
     "subword_sampling",
     "ema",
     "data_weights",
+    "case_noise",
+    "typo_noise",
 )
 
 AUTO: Final = "auto"
@@ -177,6 +179,18 @@ class TrainOptions:
     )
     target_word_dropout: float = opt(
         0.0, "the same of the target tokens before the one to predict", aliases=("dropout-trg",), minimum=0, below=1
+    )
+    case_noise: float = opt(
+        0.0,
+        "probability that a source sentence is read in capitals, or with a capital at each word, half of them each",
+        minimum=0,
+        maximum=1,
+    )
+    typo_noise: float = opt(
+        0.0,
+        "probability that a source word is read with two letters swapped, or one dropped or doubled",
+        minimum=0,
+        maximum=1,
     )
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = opt(
         "fp32", "fp32, or bf16 or fp16 products with fp32 weights, or tf32 products (GPUs)"

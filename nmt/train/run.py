@@ -16,6 +16,7 @@ from nmt.data.loader import Loader, Position, UpdateBatches, to_batch
 from nmt.data.mixture import Mixture
 from nmt.data.noise import WordDropout
 from nmt.data.subword_sampling import SubwordSampling
+from nmt.data.text_noise import TextNoise
 from nmt.device import Memory, keep_pages, use_threads
 from nmt.dist import full_tensor, is_sharded
 from nmt.errors import ResourceError, UserError, quoted, unknown
@@ -209,9 +210,11 @@ class Run:
         plan = (options.batch_tokens, 1, options.seed)  # `choose_kernels` sets the tokens of a micro-batch
         pinned = self.device.type == "cuda"
         noise = WordDropout(options.source_word_dropout, options.target_word_dropout, options.seed)
-        sampling = None
-        if options.subword_sampling:
-            sampling = SubwordSampling(train, pipeline, options.subword_sampling, options.seed)
+        sampling = text_noise = None
+        if options.case_noise or options.typo_noise:
+            text_noise = TextNoise(pipeline.source, options.case_noise, options.typo_noise)
+        if options.subword_sampling or text_noise:
+            sampling = SubwordSampling(train, pipeline, options.subword_sampling, options.seed, text_noise)
         mixture = None
         if stages := parse_stages(options.data_weights):
             mixture = Mixture(train.corpora, stages, options.seed)

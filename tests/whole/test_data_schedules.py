@@ -12,6 +12,7 @@ from nmt.data.shards import PreparedData
 
 SCHEDULE = ["--data-weights", "news=3 web=1 until=13u", "web=1 news=1 until=3e", "temperature=2"]
 ALL = [*SCHEDULE, "--loss-weights=weight", "--subword-sampling=0.2", "--source-word-dropout=0.1"]
+ALL += ["--case-noise=0.2", "--typo-noise=0.1"]
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +91,28 @@ def test_weights_of_the_loss_come_from_a_column_and_change_only_training(corpora
     prepare = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={corpora.parent / 'talks'}"]
     told = call(*prepare, f"--column=w={corpora.parent / 'bad.weight'}", f"--output={tmp_path / 'data'}")
     assert told.code == 3 and "bad.weight:2: 'nan': must be a finite number" in told.err
+
+
+def test_noise_of_the_source_is_a_setting_of_the_run_and_refused_where_it_means_nothing(corpora, tmp_path, call):
+    assert call(*train_arguments(corpora, tmp_path / "plain", 5)).code == 0
+    assert call(*train_arguments(corpora, tmp_path / "noisy", 5, "--typo-noise=0.5")).code == 0
+    plain, noisy = updates(tmp_path / "plain"), updates(tmp_path / "noisy")
+    assert [update["target_tokens"] for update in noisy] == [update["target_tokens"] for update in plain]
+    assert all(one["loss"] != other["loss"] for one, other in zip(plain, noisy, strict=True))
+    refused = call(*train_arguments(corpora, tmp_path / "noisy", 6, "--typo-noise=0.4"))
+    assert refused.code == 2 and "typo_noise: 0.5 -> 0.4" in refused.err
+    prepare = [
+        "prepare",
+        "--source-lang=en",
+        "--target-lang=de",
+        f"--train={corpora.parent / 'web'}",
+        "--vocab-size=70",
+    ]
+    assert call(*prepare, "--lowercase", f"--output={tmp_path / 'lower'}").code == 0
+    refused = call(
+        *train_arguments(tmp_path / "lower", tmp_path / "none", 5, "--case-noise=0.1", "--valid-metrics=none")
+    )
+    assert refused.code == 2 and "--case-noise: the data were prepared with --lowercase" in refused.err
 
 
 def test_one_corpus_may_have_several_files_and_data_of_one_corpus_are_as_before(corpora, tmp_path, call):

@@ -1,0 +1,113 @@
+"""Noise in the source text of training: other casing, and typing errors (Belinkov and Bisk, 2018). Changed words are cut anew.
+
+What is changed is a pure function of (seed, epoch, pair, place in the sentence), so that order, a resume and ranks change
+nothing.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt.data.batching import Indices, mixed
+from nmt.data.row_files import Rows
+from nmt.errors import UserError
+from nmt.symbols import UNK
+from nmt.text.pipeline import Side
+from nmt.text.vocabulary import expand_ranges
+
+
+class TextNoise:
+    """Changes the words of sentences of one side.
+
+    A word that would have an unknown token stays as it is, and so do unknown words and user symbols.
+    """
+
+    def __init__(self, side: Side, case: float, typos: float) -> None:
+        """case: probability of a sentence; typos: of a word. Raises UserError for case where the text has but one."""
+        if case and (side.settings.lowercase or side.settings.truecase):
+            step = "--lowercase" if side.settings.lowercase else "--truecase"
+            raise UserError(f"--case-noise: the data were prepared with {step}, which undoes it (leave it out)")
+        self._vocabulary, self._case, self._typos = side.vocabulary, case, typos
+        surfaces = list(map(side.surface, range(side.size)))
+        self._begins_word = np.array([surface.startswith(" ") for surface in surfaces])
+        self._ends_word = np.array([surface.endswith(" ") for surface in surfaces]) & ~self._begins_word
+        symbols = side.settings.user_symbols
+        self._stays = np.array([surface.strip(" ") in symbols for surface in surfaces])
+        self._stays[UNK] = True
+
+    def __call__(self, ids: NDArray[Any], lengths: Indices, keys: NDArray[np.uint64], longest: int) -> Rows:
+        """The tokens of all sentences.
+
+        ids: of all sentences, in the order of the text; lengths: (N,) of each
+        keys: (N,) of the draws of each sentence; longest: a sentence with more tokens stays as it is
+        """
+        ends = np.cumsum(lengths)
+        begins = self._begins_word[ids]
+        begins[1:] |= self._ends_word[ids[:-1]]
+        begins[(ends - lengths)[lengths > 0]] = True
+        words = np.flatnonzero(begins)  # (W,) the first token of each
+        sentence = np.searchsorted(ends, words, side="right")  # (W,)
+        counts = np.diff(words, append=len(ids))  # (W,) tokens of each
+        places = (words - (ends - lengths)[sentence]).astype(np.uint64) + np.uint64(1)  # 0 is that of the sentence
+        of_sentence = _uniform(mixed(np.zeros(len(keys), np.uint64), keys))[sentence]
+        draws = mixed(places, keys[sentence])
+        typed = _uniform(draws) < self._typos
+        changes = (typed | (of_sentence < self._case)) & ~np.logical_or.reduceat(self._stays[ids], words)
+        changed = np.flatnonzero(changes)
+        if not len(changed):
+            return Rows(ids, lengths)
+        more = mixed(draws[changed], keys[sentence[changed]]).tolist()  # which typing error, and where
+        texts = [
+            self._changed(ids[words[word] : words[word] + counts[word]], of_sentence[word], typed[word], number)
+            for word, number in zip(changed.tolist(), more, strict=True)
+        ]
+        return self._replaced(ids, words, counts, sentence, changed, texts, lengths, longest)
+
+    def _changed(self, tokens: NDArray[Any], of_sentence: float, typed: bool, number: int) -> str:
+        """The text of a word with its noise. of_sentence: the draw for its casing; number: for its typing error"""
+        text = self._vocabulary.decode(tokens.tolist())
+        if of_sentence < self._case:
+            text = text.upper() if of_sentence < self._case / 2 else text[:1].upper() + text[1:]
+        return with_typo(text, number) if typed else text
+
+    def _replaced(
+        self,
+        ids: NDArray[Any],
+        words: Indices,
+        counts: Indices,
+        sentence: Indices,
+        changed: Indices,
+        texts: Sequence[str],
+        lengths: Indices,
+        longest: int,
+    ) -> Rows:
+        """All tokens, with those of the texts in place of the changed words."""
+        encoded = self._vocabulary.encode_batch(texts)
+        starts_of_texts = len(ids) + np.cumsum(encoded.lengths, dtype=np.int64) - encoded.lengths
+        good = (encoded.unknown == 0) & (encoded.lengths > 0) & (encoded.words == 1)
+        starts, sizes = words.copy(), counts.copy()
+        starts[changed[good]], sizes[changed[good]] = starts_of_texts[good], encoded.lengths[good]
+        too_long = (np.bincount(sentence, sizes, len(lengths)) > longest)[sentence]
+        starts, sizes = np.where(too_long, words, starts), np.where(too_long, counts, sizes)
+        tokens = np.concatenate([ids.astype(np.uint32), encoded.ids])[expand_ranges(starts, sizes)]
+        return Rows(tokens, np.bincount(sentence, sizes, len(lengths)).astype(np.int64))
+
+
+def with_typo(text: str, number: int) -> str:
+    """A word with two neighbouring letters swapped, or the first of them dropped or doubled; as it is if it has no two.
+
+    number: decides which and where
+    """
+    places = [i for i in range(len(text) - 1) if text[i].isalpha() and text[i + 1].isalpha()]
+    if not places:
+        return text
+    kind, at = number % 3, places[number // 3 % len(places)]
+    one, other = text[at], text[at + 1]
+    return text[:at] + (other + one, other, one + one + other)[kind] + text[at + 2 :]
+
+
+def _uniform(hashes: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Numbers from [0, 1)."""
+    return (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -1,0 +1,145 @@
+"""Noise of the source text: what it changes and how often, that its words are cut as translation cuts them, and its draws."""
+
+import random
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from nmt.data.learn import SubwordSettings, learn_subwords
+from nmt.data.subword_sampling import SubwordSampling
+from nmt.data.text_noise import TextNoise, with_typo
+from nmt.errors import UserError
+from nmt.text.pipeline import Pipeline, Side, SideSettings
+from nmt.text.vocabulary import CodesVocabulary, WordVocabulary
+
+WORDS = ["garden", "house", "river", "mountain", "it's", "kitchen", "a", "42"]
+CHANCE = random.Random(7)
+TEXTS = [" ".join(CHANCE.choices(WORDS, k=CHANCE.randint(1, 8))) for _ in range(400)]
+SPELLED = [
+    *TEXTS,
+    *(text.upper() for text in TEXTS),
+    *(" ".join("abcdefghijklmnopqrstuvwxyz'0123456789") for _ in range(3)),
+]
+KINDS = ["bpe", "unigram", "char", "subword-nmt", "none"]
+
+
+def vocabulary(kind):
+    if kind == "none":
+        return WordVocabulary([*WORDS, *map(str.upper, WORDS)][:-2])
+    if kind == "subword-nmt":
+        letters = {letter: 1 for text in SPELLED for letter in text.split()}
+        pieces = sorted({piece for letter in "".join(letters) for piece in (letter, f"{letter}@@")})
+        return CodesVocabulary("#version: 0.2\nr i\nri v\n", [*pieces, "ri@@", "riv@@", "<2de>"], ["<2de>"])
+    return learn_subwords(iter(SPELLED), SubwordSettings(kind, 120, 1.0, False, ("<2de>",)))
+
+
+def side_of(kind):
+    return Side(SideSettings("en", "nfc", False, False, "none", kind, user_symbols=("<2de>",)), vocabulary(kind))
+
+
+def noisy(side, texts, case=0.0, typos=0.0, seed=1, longest=1000):
+    """The texts with their noise, and their tokens."""
+    encoded = side.encode_batch(texts)
+    keys = np.random.default_rng(seed).integers(1 << 63, size=len(texts), dtype=np.uint64)
+    rows = TextNoise(side, case, typos)(encoded.ids, encoded.lengths.astype(np.int64), keys, longest)
+    tokens = np.split(rows.values, np.cumsum(rows.lengths)[:-1])
+    return [side.decode(row.tolist()) for row in tokens], tokens
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_changed_words_are_cut_as_translation_cuts_them(kind):
+    side = side_of(kind)
+    texts, tokens = noisy(side, TEXTS, 0.5, 0.3)
+    assert texts != TEXTS
+    for text, row in zip(texts, tokens, strict=True):
+        assert row.tolist() == side.encode(text)
+
+
+def test_typing_errors_are_as_often_as_asked_and_of_three_kinds():
+    texts, _ = noisy(side_of("char"), TEXTS, typos=0.25)
+    pairs = [pair for old, new in zip(TEXTS, texts, strict=True) for pair in zip(old.split(), new.split(), strict=True)]
+    able = [(old, new) for old, new in pairs if old not in ("a", "42")]
+    assert all(old == new for old, new in pairs if old in ("a", "42"))
+    changed = [(old, new) for old, new in able if old != new]
+    assert len(changed) / len(able) == pytest.approx(0.25, abs=0.04)
+    kinds = [len(new) - len(old) for old, new in changed]
+    for kind in (-1, 0, 1):
+        assert kinds.count(kind) / len(kinds) == pytest.approx(1 / 3, abs=0.08)
+    assert all(sorted(old) == sorted(new) for old, new in changed if len(old) == len(new))
+
+
+def test_a_typing_error_swaps_drops_or_doubles_a_letter_between_letters():
+    assert {with_typo("ab1", number) for number in range(30)} == {"ba1", "b1", "aab1"}
+    assert {with_typo("abc", 3 * place) for place in range(2)} == {"bac", "acb"}
+    for word in ("a", "1a2", "42", "", "a'b"):
+        assert {with_typo(word, number) for number in range(9)} == {word}
+
+
+def test_case_is_of_whole_sentences_half_capitals_half_titles():
+    texts, _ = noisy(side_of("char"), TEXTS, case=0.4)
+    titles = [" ".join(word[:1].upper() + word[1:] for word in text.split()) for text in TEXTS]
+    rows = [
+        (new == old, new == old.upper(), new == title)
+        for old, new, title in zip(TEXTS, texts, titles, strict=True)
+        if old.upper() != title and old != title
+    ]
+    assert all(sum(row) == 1 for row in rows)
+    shares = np.mean(rows, axis=0)
+    np.testing.assert_allclose(shares, [0.6, 0.2, 0.2], atol=0.07)
+    assert noisy(side_of("char"), TEXTS, case=1.0)[0] != TEXTS and noisy(side_of("char"), TEXTS)[0] == TEXTS
+
+
+@pytest.mark.parametrize("kind", KINDS[:4])
+def test_a_tag_an_unknown_word_and_a_sentence_that_gets_too_long_stay(kind):
+    side = side_of(kind)
+    texts, _ = noisy(side, ["<2de> river"] * 50, 1.0, 1.0)
+    assert all(text.startswith("<2de> ") for text in texts) and "<2de> river" not in texts
+    unknown = side.encode("river ф river")
+    _, tokens = noisy(side, ["river ф river"] * 20, 0.0, 1.0)
+    of_unknown = side.encode("ф")
+    assert all(of_unknown[-1] in row for row in tokens) and any(row.tolist() != unknown for row in tokens)
+    same, _ = noisy(side, TEXTS, 1.0, 1.0, longest=0)
+    assert same == TEXTS
+
+
+def test_words_of_a_list_change_only_into_words_of_it():
+    texts, _ = noisy(side_of("none"), TEXTS, 1.0, 0.0)
+    assert all(word in [*WORDS, *map(str.upper, WORDS)] for text in texts for word in text.split())
+    assert any("RIVER" in text for text in texts) and noisy(side_of("none"), TEXTS, 0.0, 1.0)[0] == TEXTS
+
+
+def corpus_of(side, texts, **columns):
+    encoded = side.encode_batch(texts)
+    rows, lengths = encoded.rows(), encoded.lengths
+    take = lambda indices: np.concatenate([rows[i] for i in indices])  # noqa: E731
+    return SimpleNamespace(sources=take, targets=take, source_lengths=lengths, target_lengths=lengths, columns=columns)
+
+
+def test_noise_is_of_the_source_alone_and_a_function_of_seed_epoch_and_pair():
+    side = side_of("bpe")
+    pipeline, corpus = Pipeline(side, side, True), corpus_of(side, TEXTS)
+    noise = TextNoise(side, 0.2, 0.2)
+    sampled = lambda draws, epoch, seed=1: SubwordSampling(corpus, pipeline, 0.0, seed, noise)(np.array(draws), epoch)  # noqa: E731
+    whole = sampled(range(100), 1)
+    assert np.array_equal(whole.target.values, corpus.targets(range(100)))
+    assert not np.array_equal(whole.source.values, corpus.sources(range(100)))
+    for draws in ([5], [99, 5, 17]):
+        assert np.array_equal(sampled(draws, 1).sources(np.arange(len(draws))), whole.sources(np.array(draws)))
+    for other in (
+        sampled(range(100), 2),
+        sampled(range(100), 1, 2),
+        sampled(range(400, 500), 1),
+    ):  # drawn a second time
+        assert not np.array_equal(other.source.values, whole.source.values)
+
+
+def test_columns_of_links_and_case_that_is_undone_are_refused():
+    side = side_of("bpe")
+    column = {"alignment": SimpleNamespace(kind="links")}
+    with pytest.raises(UserError, match="--case-noise, --typo-noise: column 'alignment'"):
+        SubwordSampling(corpus_of(side, TEXTS, **column), Pipeline(side, side, True), 0.0, 1, TextNoise(side, 0.1, 0.1))
+    lower = Side(SideSettings("en", "nfc", False, True, "none", "bpe"), side.vocabulary)
+    with pytest.raises(UserError, match="prepared with --lowercase"):
+        TextNoise(lower, 0.1, 0.0)
+    TextNoise(lower, 0.0, 0.1)
