@@ -49,7 +49,7 @@ def parse_columns(given: Sequence[str], num_files: int) -> tuple[dict[str, Colum
         if len(paths) != num_files:
             raise UserError(
                 f"--column {name}: {len(paths)} files for {num_files} pairs of training files (give one for each, in their "
-                "order: --train, then --source)"
+                "order: --train, then --source, then --train-tsv)"
             )
     return kinds, list(zip(*files.values(), strict=True)) or [()] * num_files
 

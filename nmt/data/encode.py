@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress, islice
+from itertools import compress, islice, tee
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -35,12 +35,21 @@ class FilePair:
     """Two files that are translations of each other, line by line, and files of columns with a line for each pair.
 
     corpus: the name of the corpus that they are of, if they are training text
+    is_tsv: whether both are one file, which has the source, a tab and the target in a line
+    label: the name of the source in messages, if it is not that of its file
     """
 
     source: Path
     target: Path
     columns: tuple[Path, ...] = ()
     corpus: str = ""
+    is_tsv: bool = False
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the source in messages."""
+        return self.label or quoted(self.source)
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -100,6 +109,9 @@ def chunks(files: Sequence[FilePair], select: Selection | None = None) -> Iterat
 def _blocks(pair: FilePair) -> Iterator[list[list[bytes]]]:
     """The lines of all files, CHUNK_PAIRS at a time; InputError when one has more lines than another."""
     streams = [raw_lines(path) for path in pair.paths]
+    if pair.is_tsv:
+        one, other = tee(_tsv_rows(pair))  # CHUNK_PAIRS apart at most
+        streams[:2] = [(source for source, _ in one), (target for _, target in other)]
     while True:
         block = [list(islice(stream, CHUNK_PAIRS)) for stream in streams]
         if len(set(map(len, block))) > 1:
@@ -108,6 +120,16 @@ def _blocks(pair: FilePair) -> Iterator[list[list[bytes]]]:
         if not block[0]:
             return
         yield block
+
+
+def _tsv_rows(pair: FilePair) -> Iterator[tuple[bytes, bytes]]:
+    """The source and the target of each line of a TSV file, with LF. Raises InputError for a line without both."""
+    for number, raw in enumerate(raw_lines(pair.source), 1):
+        sides = raw.removesuffix(b"\n").removesuffix(b"\r").split(b"\t")
+        if len(sides) != 2:
+            message = f"{len(sides)} columns; must be 2, the source and the target with a tab between them"
+            raise InputError(f"{pair.name}:{number}: {message} (mend the line)")
+        yield sides[0] + b"\n", sides[1] + b"\n"
 
 
 @dataclass
@@ -129,14 +151,19 @@ def decode(chunk: Chunk, on_bad_line: BadLine) -> Texts:
     texts = Texts([], [], good, 0)
     rows = zip(chunk.numbers.tolist(), chunk.source, chunk.target, strict=True)
     for i, (number, *pair) in enumerate(rows):
-        sides = (chunk.files.source, pair[0], texts.source), (chunk.files.target, pair[1], texts.target)
-        for path, raw, decoded in sides:
+        name = chunk.files.name
+        before = len(pair[0]) if chunk.files.is_tsv else 0  # bytes of the line before the target
+        sides = (
+            (name, 0, pair[0], texts.source),
+            (name if before else quoted(chunk.files.target), before, pair[1], texts.target),
+        )
+        for place, start, raw, decoded in sides:
             line = decode_line(raw, number == 1)
             decoded.append(line.text)
             if line.bad_byte is None:
                 continue
             if on_bad_line == "error" or line.wide_encoding:
-                raise bad_bytes(quoted(path), number, line)
+                raise bad_bytes(place, number, line._replace(bad_byte=line.bad_byte + start))
             texts.good[i] &= on_bad_line == "replace"
             texts.num_replaced += on_bad_line == "replace"
     return texts

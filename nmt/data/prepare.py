@@ -6,7 +6,10 @@ Everything written is a function of the texts, the settings and the seed; the nu
 
 import hashlib
 import json
+import os
 import re
+import select
+import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import fields, replace
@@ -21,11 +24,11 @@ from nmt.data.duplicates import without_duplicates
 from nmt.data.encode import CHUNK_PAIRS, BadLine, CountTask, EncodeTask, FilePair, TextTask, count_words
 from nmt.data.learn import SubwordSettings, learn_apart, sum_counts
 from nmt.data.row_files import LENGTH, SIDES, SetWriter, id_type, write_links
-from nmt.data.sets import CorpusOptions, SetStatistics, TextSet, text_sets, with_counts
+from nmt.data.sets import CorpusOptions, SetStatistics, TextSet, text_sets, tsv_pair, with_counts
 from nmt.data.shards import DATA_KIND, REPORT_FILE, SetFacts, named_pipeline, write_facts
 from nmt.data.word_alignment import AlignmentModel, PairIds
-from nmt.data.workers import in_order
-from nmt.errors import InputError, UserError, expecting, is_utf8, quoted
+from nmt.data.workers import LOOK_SECONDS, in_order
+from nmt.errors import InputError, UserError, expecting, is_utf8, naming, quoted
 from nmt.files import read_bytes, to_json
 from nmt.log import log
 from nmt.options import REQUIRED, as_dict
@@ -36,10 +39,12 @@ from nmt.text.sentencepiece_file import SPACE_MARK
 from nmt.text.steps import TOKENIZERS, TokenizerName, Truecaser, UnicodeForm, count_casings
 from nmt.text.vocabulary import PIECE_MARK, CodesVocabulary, Merges, SubwordName, Vocabulary, WordVocabulary
 
+STDIN_FILE: Final = "stdin.tsv"  # in the folder that is made, until it is
+STDIN_BLOCK_BYTES: Final = 1 << 20
 PIECES_SHARE: Final = 0.1  # of the lines, above which a text is one of pieces
 NOT_OF_THE_RESULT: Final = {"output", "workers", "overwrite", "json"}
 # At their defaults these change no hash of earlier prepared data.
-ADDED_LATER: Final = ("align", "column", "target_subword", "codes", "user_symbols")
+ADDED_LATER: Final = ("align", "column", "target_subword", "codes", "user_symbols", "train_tsv")
 ALIGNMENT_COLUMN: Final = "alignment"
 SIDE_OPTIONS: Final = tuple(  # the options of both sides' text; right_to_left is of the target alone
     field.name for field in fields(SideSettings) if field.name not in ("language", "right_to_left")
@@ -61,6 +66,11 @@ class PrepareOptions(CorpusOptions):
     source_lang: str = opt(REQUIRED, "source language, and the ending of the files of a prefix: en")
     target_lang: str = opt(REQUIRED, "target language, and the ending of the files of a prefix: de")
     output: str = opt(REQUIRED, "folder of the prepared data", aliases=("o", "destdir"))
+    train_tsv: tuple[str, ...] = opt(
+        (),
+        "files of training pairs, SOURCE TAB TARGET in a line, plain or compressed, beside or instead of --train; - is stdin; "
+        "NAME=FILE names the corpus",
+    )
     column: tuple[str, ...] = opt(
         (),
         "NAME=FILE: data of the training pairs for a criterion, a line a pair, a file for each pair of training files; "
@@ -140,6 +150,8 @@ class PrepareOptions(CorpusOptions):
         super().__post_init__()
         if self.hold_out == 1:
             raise ValueError("--hold-out 1: must be 0 or above 1, or no training pair would be left")
+        if [text.rpartition("=")[2] for text in self.train_tsv].count("-") > 1:
+            raise ValueError("--train-tsv: - is given twice, but stdin is one text (name a file for one of them)")
         if (self.hold_out or self.column or self.align) and not self.names_training:
             flag = "--hold-out" if self.hold_out else "--column" if self.column else "--align"
             raise ValueError(f"{flag} is about training pairs, and none are named (--train, or --source and --target)")
@@ -163,6 +175,10 @@ class PrepareOptions(CorpusOptions):
             raise ValueError(f"--truecase needs words: give --tokenizer {REAL_TOKENIZERS}, and not --lowercase")
         if not self.names_training and not (self.vocabulary and self.names_evaluation):
             raise ValueError("nothing to prepare: give --train PREFIX, or --source FILE and --target FILE")
+
+    @property
+    def names_training(self) -> bool:
+        return super().names_training or bool(self.train_tsv)
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -210,7 +226,11 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
     manifest: dict[str, Any] = {"settings": settings_hash, "seed": options.seed}
     with Signals() as signals, new_folder(output, DATA_KIND, manifest) as folder:
         counts: dict[FilePair, int] = {}
-        named = text_sets(options, options.hold_out, options.column)
+        stdin = folder / STDIN_FILE
+        pairs = [tsv_pair(text, stdin) for text in options.train_tsv]
+        if any(pair.source == stdin for pair in pairs):
+            _keep_stdin(stdin, signals)
+        named = text_sets(options, options.hold_out, options.column, pairs)
         sets = [with_counts(text_set, counts, signals) for text_set in named]
         pipeline = _pipeline(options, sets, signals)
         if options.right_to_left:
@@ -232,6 +252,7 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
             "sets": [row for _, row in written],
             "settings": options.settings,
         }
+        stdin.unlink(missing_ok=True)
         (folder / REPORT_FILE).write_bytes(to_json(report))
         manifest["vocabulary"] = pipeline.hash
     return report
@@ -248,6 +269,19 @@ def _align(folder: Path, train: SetFacts, pipeline: Pipeline, signals: Signals) 
     model = AlignmentModel(pairs, pipeline.sizes, signals.check)
     write_links(folder, f"{train.stem}.{ALIGNMENT_COLUMN}", model.links())
     train.columns = {**train.columns, ALIGNMENT_COLUMN: "links"}
+
+
+def _keep_stdin(path: Path, signals: Signals) -> None:
+    """Write stdin to a file, since text is read more than once. Raises UserError when it is closed."""
+    if sys.stdin is None:
+        raise UserError("--train-tsv -: stdin is closed (give it text, or name a file)")
+    pipe, block = sys.stdin.fileno(), b"\n"
+    with naming(path), path.open("wb") as file:
+        while block:
+            signals.check()
+            if select.select([pipe], [], [], LOOK_SECONDS)[0]:  # a read alone would not end at a signal
+                block = os.read(pipe, STDIN_BLOCK_BYTES)
+                file.write(block)
 
 
 def _pipeline(options: PrepareOptions, sets: Sequence[TextSet], signals: Signals) -> Pipeline:
@@ -303,7 +337,7 @@ def _learn_vocabulary(options: PrepareOptions, train: TextSet, task: TextTask, s
     size = options.sample_size(train)
     log.info(f"learning {options.subword} from {size:,} of {train.num_pairs:,} pairs")
     with closing(in_order(task, train.sample(size, options.seed), options.workers, signals)) as texts:
-        learnt = learn_apart(texts, settings, signals, quoted(train.files[0].source))
+        learnt = learn_apart(texts, settings, signals, train.files[0].name)
     if learnt.size < options.vocab_size and options.subword != "char":
         log.warn(f"the text gives a vocabulary of {learnt.size:,} entries only, --vocab-size is {options.vocab_size:,}")
     return learnt
@@ -346,7 +380,7 @@ def _write_set(
             (folder / f"{text_set.stem}.{side}.txt").write_bytes("".join(line + "\n" for line in lines).encode())
     if training and not statistics.kept:
         dropped = ", ".join(f"{count:,} {reason}" for reason, count in statistics.dropped.items()) or "none dropped"
-        raise InputError(f"{quoted(text_set.files[0].source)}: no training pair is left ({dropped})")
+        raise InputError(f"{text_set.files[0].name}: no training pair is left ({dropped})")
     corpora = statistics.corpora if training and len(statistics.corpora) > 1 else []
     facts = SetFacts(text_set.kind, text_set.name, text_set.stem, writer.pairs, kinds, corpora)
     return facts, statistics.to_json(text_set)

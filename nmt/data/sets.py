@@ -149,11 +149,14 @@ def _with_progress(stream: Iterator[Chunk], name: str, total: int) -> Iterator[C
             bar.advance(len(chunk.numbers))
 
 
-def text_sets(options: CorpusOptions, hold_out: int = 0, columns: Sequence[str] = ()) -> list[TextSet]:
+def text_sets(
+    options: CorpusOptions, hold_out: int = 0, columns: Sequence[str] = (), more: Sequence[FilePair] = ()
+) -> list[TextSet]:
     """The sets that the options name, the training pairs first.
 
     hold_out: every such training pair is a development set of its own; 0 is none
     columns: `NAME:KIND=FILE` of the training files (see `parse_columns`)
+    more: training files besides those of the options, after them
     Raises UserError for a missing file, two sets of one name, or a column that does not fit the files.
     """
     languages = options.languages
@@ -162,6 +165,7 @@ def text_sets(options: CorpusOptions, hold_out: int = 0, columns: Sequence[str] 
         FilePair(Path(s), Path(t), corpus=_corpus_name(_set_name(s, languages[0])))
         for s, t in zip(options.source, options.target, strict=True)
     ]
+    files += more
     column_kinds, paths_of_columns = parse_columns(columns, len(files))
     files = [replace(pair, columns=paths) for pair, paths in zip(files, paths_of_columns, strict=True)]
     sets = [TextSet("train", "train", files, hold_out, column_kinds)] if files else []
@@ -206,6 +210,17 @@ def _corpus_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "_", name)
 
 
+def tsv_pair(text: str, stdin: Path) -> FilePair:
+    """The file of a word of `--train-tsv`, NAME=FILE or FILE. stdin: the file with its content, for `-`"""
+    match = NAMED_PREFIX.fullmatch(text)
+    name, file = match.groups() if match else ("", text)
+    if file == "-":
+        return FilePair(stdin, stdin, corpus=name or "stdin", is_tsv=True, label="stdin")
+    if not text_exists(Path(file)):
+        raise UserError(f"--train-tsv {quoted(file)}: no such file")
+    return FilePair(Path(file), Path(file), corpus=name or _corpus_name(_set_name(file, "tsv")), is_tsv=True)
+
+
 def _of_corpus(text: str, source_lang: str, target_lang: str) -> FilePair:
     """The files of a word of `--train`, NAME=PREFIX or PREFIX."""
     match = NAMED_PREFIX.fullmatch(text)
@@ -234,13 +249,14 @@ def with_counts(text_set: TextSet, counts: dict[FilePair, int], signals: Signals
     for pair in text_set.files:
         if pair not in counts:
             with log.progress(f"counting lines of {text_set.stem}"):
-                lines = [count_lines(path, signals.check) for path in pair.paths]
+                of_paths = {path: count_lines(path, signals.check) for path in dict.fromkeys(pair.paths)}
+            lines = [of_paths[path] for path in pair.paths]
             if error := pair.unequal(lines):
                 raise error
             counts[pair] = lines[0]
     counted = replace(text_set, num_lines=sum(counts[pair] for pair in text_set.files))
     if not counted.num_lines:
-        raise InputError(f"{quoted(text_set.files[0].source)}: has no lines")
+        raise InputError(f"{text_set.files[0].name}: has no lines")
     if not counted.num_pairs:
         raise InputError(f"--hold-out {text_set.hold_out}: the training files have {counted.num_lines:,} pairs only")
     return counted
