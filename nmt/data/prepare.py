@@ -39,7 +39,7 @@ from nmt.text.sentencepiece_file import SPACE_MARK
 from nmt.text.steps import TOKENIZERS, TokenizerName, Truecaser, UnicodeForm, count_casings
 from nmt.text.vocabulary import PIECE_MARK, CodesVocabulary, Merges, SubwordName, Vocabulary, WordVocabulary
 
-STDIN_FILE: Final = "stdin.tsv"  # in the folder that is made, until it is
+STDIN_COPY: Final = "stdin.tsv"  # in the folder that is made, until it is
 STDIN_BLOCK_BYTES: Final = 1 << 20
 PIECES_SHARE: Final = 0.1  # of the lines, above which a text is one of pieces
 NOT_OF_THE_RESULT: Final = {"output", "workers", "overwrite", "json"}
@@ -226,7 +226,7 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
     manifest: dict[str, Any] = {"settings": settings_hash, "seed": options.seed}
     with Signals() as signals, new_folder(output, DATA_KIND, manifest) as folder:
         counts: dict[FilePair, int] = {}
-        stdin = folder / STDIN_FILE
+        stdin = folder / STDIN_COPY
         pairs = [tsv_pair(text, stdin) for text in options.train_tsv]
         if any(pair.source == stdin for pair in pairs):
             _keep_stdin(stdin, signals)
