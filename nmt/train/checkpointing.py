@@ -1,4 +1,4 @@
-"""Checkpoints of a run: continuing from the newest, and beginning with the weights of another model."""
+"""Checkpoints of a run: what they hold, and continuing from the newest."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -16,18 +16,15 @@ from nmt.artefact import Artefact, remove_leftovers
 from nmt.checkpoint import (
     TRAINED_WEIGHTS,
     TRAINING_TENSORS,
-    ModelFacts,
     create_optimizer_state,
     put_optimizer,
     put_weights,
     read_tensors,
-    weights_of,
 )
 from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.files import check_writable
 from nmt.options import options_of
-from nmt.runs import TRAINING, WEIGHTS, find_model, update_of
-from nmt.text.pipeline import Pipeline
+from nmt.runs import TRAINING, WEIGHTS, update_of
 from nmt.train.options import AUTO, TrainOptions
 from nmt.train.run import Progress, Run
 
@@ -73,13 +70,12 @@ def _with_current_names(state: Any) -> Any:
     return {**state, "progress": progress}
 
 
-def resume(run: Run) -> None:
-    """Load the newest whole checkpoint, or else the weights of `--init-from`, into a run. Raises as check_same does."""
+def resume(run: Run) -> bool:
+    """Load the newest whole checkpoint into a run; return whether there is one. Raises as check_same does."""
     checkpoint = _newest_checkpoint(run)
     if checkpoint is None:
         run.report.cut(0)
-        put_initial_weights(run)
-        return
+        return False
     state = SavedState.read(checkpoint)
     check_same(run, checkpoint.folder, state)
     if (by := state.progress.judged_by) not in run.scores:
@@ -90,6 +86,7 @@ def resume(run: Run) -> None:
     put_state(run, checkpoint, state)
     run.report.cut(state.metrics_offset)
     run.minutes_before, run.started = state.minutes, time.monotonic()
+    return True
 
 
 def put_state(run: Run, checkpoint: Artefact, state: SavedState) -> None:
@@ -98,15 +95,8 @@ def put_state(run: Run, checkpoint: Artefact, state: SavedState) -> None:
     Raises ArtefactError for a damaged one.
     """
     tensors = read_tensors(checkpoint.path(TRAINING_TENSORS))
-    trained: dict[str, Tensor] = {}  # the weights that training changes, where the model's are their average
-    if run.average is not None:
-        names = [name for name in tensors if name.startswith(TRAINED_WEIGHTS)]
-        trained = {name.removeprefix(TRAINED_WEIGHTS): tensors.pop(name) for name in names}
-    groups = run.optimizer.state_dict()["param_groups"]
-    run.optimizer.load_state_dict({"state": {}, "param_groups": groups})  # as before the first update
-    if state.progress.update > state.progress.skipped:
-        create_optimizer_state(run.optimizer)
-    put_optimizer(run.optimizer, tensors, state.optimizer, checkpoint.folder / TRAINING_TENSORS)
+    trained = trained_weights(tensors) if run.average is not None else {}
+    put_optimizer_state(run, tensors, state, checkpoint.folder / TRAINING_TENSORS)
     put_weights(run.evaluated_weights(), read_tensors(checkpoint.path(WEIGHTS)), checkpoint.folder)
     if run.average is not None:
         put_weights(run.average.parameters, trained, checkpoint.folder / TRAINING_TENSORS)
@@ -115,6 +105,24 @@ def put_state(run: Run, checkpoint: Artefact, state: SavedState) -> None:
     run.settings["best_by"] = state.settings["best_by"]
     run.context.update = run.progress.update
     run.model.begin_update(run.progress.update)
+
+
+def trained_weights(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Take the weights that training changes, where the model's are their average, from a checkpoint's training tensors."""
+    names = [name for name in tensors if name.startswith(TRAINED_WEIGHTS)]
+    return {name.removeprefix(TRAINED_WEIGHTS): tensors.pop(name) for name in names}
+
+
+def put_optimizer_state(run: Run, tensors: Mapping[str, Tensor], state: SavedState, place: Path) -> None:
+    """Replace the optimizer's state by that of a checkpoint; the caller overwrites the weights. place: of the tensors
+
+    Raises ArtefactError for the state of another optimizer, or of other parameters.
+    """
+    groups = run.optimizer.state_dict()["param_groups"]
+    run.optimizer.load_state_dict({"state": {}, "param_groups": groups})  # as before the first update
+    if state.progress.update > state.progress.skipped:
+        create_optimizer_state(run.optimizer)
+    put_optimizer(run.optimizer, tensors, state.optimizer, place)
 
 
 def _newest_checkpoint(run: Run) -> Artefact | None:
@@ -157,9 +165,9 @@ def check_same(run: Run, folder: Path, state: SavedState) -> None:
     ]
     if len(models) == 2 and models[0] == models[1]:  # however it is written
         new["init_from"] = old["init_from"]
-    if rows := _changes(old, new):
+    if rows := changed_settings(old, new):
         raise UserError(
-            f"{quoted(run.folder)}: its settings differ from those it was trained with ({_listed(rows)}); "
+            f"{quoted(run.folder)}: its settings differ from those it was trained with ({listed(rows)}); "
             f"keep them (--config {quoted(run.folder / 'settings.toml')}), or name another --output"
         )
     if state.data != run.data.fingerprint:
@@ -178,39 +186,12 @@ def _completed(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]
     return {key: defaults[key] for key in new.keys() - old.keys() if key in defaults} | dict(old)
 
 
-def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """The settings that differ, sorted: "lr: 0.005 -> 0.5"."""
     return [f"{key}: {old.get(key)} -> {new.get(key)}" for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
 
 
-def _listed(rows: Sequence[str]) -> str:
+def listed(rows: Sequence[str]) -> str:
     """The first rows, and how many more there are."""
     left = len(rows) - MAX_LISTED_SETTINGS
     return "; ".join(rows[:MAX_LISTED_SETTINGS]) + (f" and {left} more" if left > 0 else "")
-
-
-def put_initial_weights(run: Run) -> None:
-    """Copy the weights of `--init-from`, if it is given, into a run that begins.
-
-    Raises ArtefactError for a damaged folder, and for a model of another architecture or vocabulary.
-    """
-    if run.options.init_from is None:
-        return
-    chosen = find_model(Path(run.options.init_from))
-    folder = Path(run.world.gather(str(chosen).encode())[0].decode())  # the leader's choice: its run may go on
-    artefact = Artefact(folder, "model", "checkpoint")
-    models, free = (ModelFacts.read(artefact), run.facts), run.model.training_options
-    kinds = [{"model": facts.model, "weights": facts.weights} for facts in models]
-    options = [{key: facts.options[key] for key in facts.options.keys() - free} for facts in models]
-    if rows := _changes(*kinds) or _changes(*options):
-        same = "give the same, or leave --init-from out"
-        raise ArtefactError(f"{quoted(folder)}: is another model than this run's ({_listed(rows)}; {same})")
-    if Pipeline.load(artefact).hash != run.data.pipeline.hash:
-        other = f"has another vocabulary or text pipeline than {quoted(run.options.data)}"
-        raise ArtefactError(
-            f"{quoted(folder)}: {other} (nmt prepare --vocabulary {quoted(folder)} makes data with its own)"
-        )
-    put_weights(weights_of(run.model), read_tensors(artefact.path(WEIGHTS)), folder / WEIGHTS)
-    if run.average is not None:
-        run.average.restart()
-    run.report.line(f"begins with the weights of {folder}")

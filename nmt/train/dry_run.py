@@ -13,7 +13,8 @@ from nmt.data.loader import ahead
 from nmt.device import Memory
 from nmt.quantities import duration, operations, size
 from nmt.report.status import LogWindow
-from nmt.train.checkpointing import SavedState, check_same, put_initial_weights
+from nmt.train.checkpointing import SavedState, check_same
+from nmt.train.initial import begin
 from nmt.train.options import TrainOptions, last_update
 from nmt.train.probe import choose_kernels
 from nmt.train.reporting import add_update, flops_of
@@ -96,7 +97,8 @@ def dry_run_of(options: TrainOptions, parts: Any) -> DryRun:
             check_same(run, checkpoint.folder, state)
             done = state.progress.update
         else:
-            put_initial_weights(run)
+            begin(run)
+            done = run.progress.update
         choose_kernels(run)
         memory.watch()
         return _estimate(run, done, memory, free)

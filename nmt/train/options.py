@@ -24,6 +24,7 @@ MUST_STAY: Final = (
     "valid_set",
     "bleu_tokenize",
     "init_from",
+    "init_state",
     "source_word_dropout",
     "target_word_dropout",
     "subword_sampling",
@@ -109,7 +110,12 @@ class TrainOptions:
     data: str = opt(REQUIRED, "prepared data (nmt prepare)")
     output: str = opt(REQUIRED, "run folder; an existing run is continued", aliases=("o", "save-dir"))
     init_from: str | None = opt(
-        None, "model, run or checkpoint of the same shape whose weights a new run begins with; all else begins anew"
+        None, "model, run or checkpoint of the same shape whose weights a new run begins with (see --init-state)"
+    )
+    init_state: Literal["none", "optimizer", "schedule", "all"] = opt(
+        "none",
+        "what a new run takes of the run of --init-from beside its weights: optimizer (its state), schedule (that, and the "
+        "number of the update) or all (also the position in the same data); what is not taken begins anew",
     )
     batch_tokens: int = opt(25000, "target tokens of an update, over all devices; 25000 in the paper", minimum=1)
     max_tokens: int | Literal["auto"] = opt(
@@ -233,6 +239,8 @@ class TrainOptions:
             except ValueError as error:
                 raise ValueError(f"--{name.replace('_', '-')} {error}") from None
         parse_stages(self.data_weights)
+        if self.init_state != "none" and self.init_from is None:
+            raise ValueError(f"--init-state {self.init_state}: needs the run to take it from (give --init-from RUN)")
         if self.best_by == "bleu" and "bleu" not in self.metrics:
             raise ValueError(
                 "--best-by bleu: BLEU is not among the metrics of a validation (leave --best-by out, or name loss)"

@@ -15,6 +15,7 @@ from nmt.signals import Signals
 from nmt.train.checkpointing import resume
 from nmt.train.divergence import divergence, roll_back
 from nmt.train.estimate import RunEstimate
+from nmt.train.initial import begin
 from nmt.train.options import AUTO, MIN_BLEU, Timer, TrainOptions
 from nmt.train.probe import choose_kernels
 from nmt.train.reporting import (
@@ -49,7 +50,8 @@ def train(options: TrainOptions, parts: Any) -> Run:
         run = Run(setup, parts)
         with closing(run.report):
             run.updater = replace(run.updater, watch=SignalWatch(run.world, signals))
-            resume(run)
+            if not resume(run):
+                begin(run)
             with recorded_end(run), saves_finished(run):
                 choose_kernels(run)
                 announce(run)

@@ -1,6 +1,7 @@
-"""`nmt train --init-from`: a new run begins with the weights of a trained model, and with nothing else of it."""
+"""`nmt train --init-from`: a new run begins with the weights of a trained model, and with no more state than asked for."""
 
 import json
+import math
 import shutil
 
 import pytest
@@ -68,6 +69,61 @@ def test_another_vocabulary_is_4_and_prepared_with_the_models_own_it_is_taken(da
     assert refused.code == 4 and f"nmt prepare --vocabulary {model}" in refused.err
     assert call(*prepare, f"--vocabulary={model}", f"--output={tmp_path / 'same'}").code == 0
     taken = call(*train_arguments(tmp_path / "same", tmp_path / "run", 1, *arguments))
+    assert taken.code == 0, taken.err
+
+
+def metrics(run):
+    """The records of a run without its cost, which is that of its own updates."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in row.items() if key != "eflop"} for row in rows]
+
+
+@pytest.mark.parametrize("ema", [0.0, 0.9])
+def test_a_run_that_begins_with_all_of_a_state_is_the_run_that_went_on(ema, data, tmp_path, call):
+    more = ("--valid-every=10u", *([f"--ema={ema}"] if ema else []))
+    assert call(*train_arguments(data, tmp_path / "whole", 20, *more)).code == 0
+    given = (f"--init-from={tmp_path / 'whole/checkpoints/update-10'}", "--init-state=all")
+    assert call(*train_arguments(data, tmp_path / "fork", 20, *more, *given)).code == 0
+    assert metrics(tmp_path / "fork") == [row for row in metrics(tmp_path / "whole") if row["update"] > 10]
+    for name in ("model", "training"):
+        whole, fork = (
+            load_file(tmp_path / run / f"checkpoints/update-20/{name}.safetensors") for run in ("whole", "fork")
+        )
+        assert whole.keys() == fork.keys()
+        assert all(whole[key].tobytes() == fork[key].tobytes() for key in whole)
+
+
+@pytest.mark.parametrize(("taken", "first"), [("none", 1), ("optimizer", 1), ("schedule", 11)])
+def test_what_is_not_taken_of_a_state_begins_anew(taken, first, data, trained, tmp_path, call):
+    checkpoint = trained / "checkpoints/update-10"
+    given = (f"--init-from={checkpoint}", f"--init-state={taken}", "--batch-tokens=300", "--save-every=1u")
+    assert call(*train_arguments(data, tmp_path / "run", first, *given)).code == 0
+    [row] = (row for row in metrics(tmp_path / "run") if "lr" in row)
+    assert row["update"] == first and math.isclose(row["lr"], 0.005 * first / 20) and row["epoch"] == 1
+    saved = load_file(tmp_path / f"run/checkpoints/update-{first}/training.safetensors")
+    assert saved["0.step"] == (1 if taken == "none" else 11)
+    position = json.loads((tmp_path / f"run/checkpoints/update-{first}/training.json").read_text())["progress"][
+        "position"
+    ]
+    assert position == {"epoch": 1, "pairs": position["pairs"]} and 0 < position["pairs"] < 150
+
+
+def test_a_state_that_is_not_there_or_does_not_fit_is_2_and_says_what_to_do(data, trained, tmp_path, call):
+    assert call("average", "--run", trained, "--last=1", "--output", tmp_path / "model").code == 0
+    write_corpus(tmp_path / "corpus", 50, 7)
+    prepare = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={tmp_path / 'corpus'}", "--quiet"]
+    assert call(*prepare, f"--vocabulary={trained}", f"--output={tmp_path / 'other'}").code == 0
+    given = f"--init-from={trained}"
+    for of_data, *more, message in [
+        (data, f"--init-from={tmp_path / 'model'}", "--init-state=optimizer", "is a model folder, without a state"),
+        (data, given, "--init-state=optimizer", "--optimizer=sgd", "(optimizer: adam -> sgd; give the same"),
+        (data, given, "--init-state=all", "--batch-tokens=300", "(batch_tokens: 400 -> 300; give the same"),
+        (tmp_path / "other", given, "--init-state=all", "on other data than"),
+        (data, "--init-state=all", "(give --init-from RUN)"),
+    ]:
+        refused = call(*train_arguments(of_data, tmp_path / "run", 50, *more))
+        assert refused.code == 2 and message in refused.err, refused.err
+    taken = call(*train_arguments(tmp_path / "other", tmp_path / "run", 45, given, "--init-state=schedule"))
     assert taken.code == 0, taken.err
 
 
