@@ -10,6 +10,7 @@ import os
 import re
 import select
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import fields, replace
@@ -34,6 +35,7 @@ from nmt.log import log
 from nmt.options import REQUIRED, as_dict
 from nmt.signals import Signals
 from nmt.symbols import SYMBOLS
+from nmt.text.extension import extended, given_entries
 from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline, Side, SideSettings, TextPreparer
 from nmt.text.sentencepiece_file import SPACE_MARK
 from nmt.text.steps import TOKENIZERS, TokenizerName, Truecaser, UnicodeForm, count_casings
@@ -44,7 +46,9 @@ STDIN_BLOCK_BYTES: Final = 1 << 20
 PIECES_SHARE: Final = 0.1  # of the lines, above which a text is one of pieces
 NOT_OF_THE_RESULT: Final = {"output", "workers", "overwrite", "json"}
 # At their defaults these change no hash of earlier prepared data.
-ADDED_LATER: Final = ("align", "column", "target_subword", "codes", "user_symbols", "train_tsv")
+ADDED_LATER: Final = (
+    "align", "column", "target_subword", "codes", "user_symbols", "train_tsv", "extend", "extend_with"
+)
 ALIGNMENT_COLUMN: Final = "alignment"
 SIDE_OPTIONS: Final = tuple(  # the options of both sides' text; right_to_left is of the target alone
     field.name for field in fields(SideSettings) if field.name not in ("language", "right_to_left")
@@ -85,6 +89,15 @@ class PrepareOptions(CorpusOptions):
         0, "every Nth training pair becomes a development set, 'held-out'; 0 is none (fairseq: 100)", minimum=0
     )
     vocabulary: str | None = opt(None, "a model, run or prepared data whose text pipeline is used; nothing is learnt")
+    extend: int = opt(
+        0,
+        "with --vocabulary: learn up to this many further entries of a vocabulary from the training text; its own keep their ids",
+        minimum=0,
+        maximum=MAX_VOCABULARY,
+    )
+    extend_with: str | None = opt(
+        None, "with --vocabulary: a file of words to be further entries, such as tags and names, one a line"
+    )
     subword: SubwordName = opt(
         "bpe",
         "bpe, unigram or char (characters), by sentencepiece; subword-nmt, by --codes; or none: words as they stand between "
@@ -173,6 +186,13 @@ class PrepareOptions(CorpusOptions):
             raise ValueError(f"--target-subword {self.target_subword}: needs --no-joint-vocabulary")
         if self.truecase and (self.tokenizer == "none" or self.lowercase):
             raise ValueError(f"--truecase needs words: give --tokenizer {REAL_TOKENIZERS}, and not --lowercase")
+        if (self.extend or self.extend_with) and self.vocabulary is None:
+            flag = "--extend" if self.extend else "--extend-with"
+            raise ValueError(f"{flag}: needs a vocabulary to add entries to (give --vocabulary MODEL)")
+        if self.extend and not self.names_training:
+            raise ValueError(
+                f"--extend {self.extend}: learns from training text, and none is named (give --train PREFIX)"
+            )
         if not self.names_training and not (self.vocabulary and self.names_evaluation):
             raise ValueError("nothing to prepare: give --train PREFIX, or --source FILE and --target FILE")
 
@@ -287,7 +307,8 @@ def _keep_stdin(path: Path, signals: Signals) -> None:
 def _pipeline(options: PrepareOptions, sets: Sequence[TextSet], signals: Signals) -> Pipeline:
     """The pipeline that was named, or one learnt from the training pairs."""
     if options.vocabulary is not None:
-        return _reused(options, options.vocabulary)
+        pipeline = _reused(options, options.vocabulary)
+        return _extended(options, pipeline, sets, signals) if options.extend or options.extend_with else pipeline
     train = sets[0]
     source, target = options.side(options.source_lang), options.for_target.side(options.target_lang)
     casings: list[Truecaser | None] = [None, None]
@@ -320,6 +341,27 @@ def _reused(options: PrepareOptions, name: str) -> Pipeline:
             f"--{given[0].replace('_', '-')} and --vocabulary: the text is treated as {quoted(name)} does it (leave one out)"
         )
     return pipeline
+
+
+def _extended(options: PrepareOptions, pipeline: Pipeline, sets: Sequence[TextSet], signals: Signals) -> Pipeline:
+    """The pipeline with more entries in its vocabularies, given or learnt from the training pairs."""
+    given = given_entries(Path(options.extend_with), pipeline) if options.extend_with else []
+    both = {0: pipeline.source, 1: pipeline.target}
+    vocabularies = []
+    for sides in [both] if pipeline.joint else [{number: side} for number, side in both.items()]:
+        counts: Counter[str] = Counter()
+        if options.extend:
+            task = TextTask({number: side.prepare for number, side in sides.items()}, options.on_bad_line)
+            with closing(in_order(CountTask(task, count_words), sets[0].chunks(), options.workers, signals)) as parts:
+                counts = sum_counts(parts)
+        old = next(iter(sides.values())).vocabulary
+        vocabularies.append(extended(old, given, counts, options.extend))
+        log.info(f"{quoted(options.vocabulary)}: {vocabularies[-1].size - old.size:,} entries added to {old.size:,}")
+    source, target = (
+        Side(side.settings, vocabulary, side.prepare.truecaser)
+        for side, vocabulary in ((pipeline.source, vocabularies[0]), (pipeline.target, vocabularies[-1]))
+    )
+    return Pipeline(source, target, pipeline.joint)
 
 
 def _learn_vocabulary(options: PrepareOptions, train: TextSet, task: TextTask, signals: Signals) -> Vocabulary:

@@ -13,6 +13,9 @@ from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
 
 PIECES: Final = 1  # fields of ModelProto
 TRAINER_SPEC: Final = 2
+NORMALIZER_SPEC: Final = 3
+ADD_DUMMY_PREFIX: Final = 3  # fields of NormalizerSpec
+REMOVE_EXTRA_WHITESPACES: Final = 4
 MODEL_TYPE: Final = 3  # a field of TrainerSpec
 UNIGRAM_MODEL, BPE_MODEL = 1, 2  # its values, besides words and characters
 ID_FIELDS: Final = {UNK: 40, BOS: 41, EOS: 42, PAD: 43}  # of TrainerSpec; five later: the name of the symbol
@@ -64,6 +67,19 @@ def with_pieces(model: bytes, pieces: Sequence[Piece], ids: Mapping[int, int]) -
     )
     written = b"".join(_bytes_field(PIECES, _encoded(piece)) for piece in pieces)
     return written + rest + _bytes_field(TRAINER_SPEC, symbols)
+
+
+def with_more_pieces(model: bytes, pieces: Sequence[Piece]) -> bytes:
+    """The same model with more pieces after its own: the fields of two messages, one after the other, are merged."""
+    return model + b"".join(_bytes_field(PIECES, _encoded(piece)) for piece in pieces)
+
+
+def without_prefix(model: bytes) -> bytes:
+    """The same model, but that a text is cut as it stands, without a space before it."""
+    fields = b"".join(
+        _varint(field << 3 | VARINT) + _varint(0) for field in (ADD_DUMMY_PREFIX, REMOVE_EXTRA_WHITESPACES)
+    )
+    return model + _bytes_field(NORMALIZER_SPEC, fields)
 
 
 def control_piece(token: int) -> Piece:

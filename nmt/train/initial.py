@@ -1,14 +1,25 @@
 """The beginning of a run with a trained model: its weights and, if asked for, the state of the training that made it."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Final
+
+import torch
+from torch import Tensor
 
 from nmt.artefact import Artefact
-from nmt.checkpoint import TRAINING_TENSORS, ModelFacts, put_weights, read_tensors, weights_of
+from nmt.checkpoint import TRAINING_TENSORS, ModelFacts, NoRandomWeights, put_weights, read_tensors, weights_of
 from nmt.errors import ArtefactError, UserError, quoted
+from nmt.models.base import Vocabularies
 from nmt.runs import TRAINING, WEIGHTS, find_model
+from nmt.text.extension import is_extension, parts_of_new_entries
 from nmt.text.pipeline import Pipeline
 from nmt.train.checkpointing import SavedState, changed_settings, listed, put_optimizer_state, trained_weights
 from nmt.train.run import Run
+
+GAIN: Final = "parametrizations.weight.original0"  # ending of the names of a weight that is a gain times a direction
+DIRECTION: Final = "parametrizations.weight.original1"
 
 
 def begin(run: Run) -> None:
@@ -22,8 +33,11 @@ def begin(run: Run) -> None:
     chosen = find_model(Path(run.options.init_from))
     folder = Path(run.world.gather(str(chosen).encode())[0].decode())  # the leader's choice: its run may go on
     artefact = Artefact(folder, "model", "checkpoint")
-    _check_same_model(run, artefact)
-    weights, taken = read_tensors(artefact.path(WEIGHTS)), run.options.init_state
+    old = _fitting_pipeline(run, artefact)
+    weights: Mapping[str, Tensor] = read_tensors(artefact.path(WEIGHTS))
+    taken = run.options.init_state
+    if old is not None:
+        weights = extended_weights(weights, run.facts, run.data.pipeline, old, folder)
     if taken == "none":
         put_weights(weights_of(run.model), weights, folder / WEIGHTS)
         if run.average is not None:
@@ -34,7 +48,7 @@ def begin(run: Run) -> None:
     tensors = read_tensors(artefact.path(TRAINING_TENSORS))
     trained = trained_weights(tensors)
     put_optimizer_state(run, tensors, state, folder / TRAINING_TENSORS)
-    put_weights(weights_of(run.model), weights | trained, folder)
+    put_weights(weights_of(run.model), {**weights, **trained}, folder)
     if run.average is not None:
         run.average.restart()
         put_weights(run.average.weights, {name: weights[name] for name in run.average.weights}, folder / WEIGHTS)
@@ -52,19 +66,76 @@ def begin(run: Run) -> None:
     )
 
 
-def _check_same_model(run: Run, artefact: Artefact) -> None:
-    """Raise ArtefactError unless a model has the architecture and the text pipeline of the run's."""
+def _fitting_pipeline(run: Run, artefact: Artefact) -> Pipeline | None:
+    """A model's text pipeline if that of the run extends it; None if they are the same.
+
+    Raises ArtefactError unless the model has the architecture of the run's, and a pipeline that fits.
+    """
     models, free = (ModelFacts.read(artefact), run.facts), run.model.training_options
     kinds = [{"model": facts.model, "weights": facts.weights} for facts in models]
     options = [{key: facts.options[key] for key in facts.options.keys() - free} for facts in models]
     if rows := changed_settings(*kinds) or changed_settings(*options):
         same = "give the same, or leave --init-from out"
         raise ArtefactError(f"{quoted(artefact.folder)}: is another model than this run's ({listed(rows)}; {same})")
-    if Pipeline.load(artefact).hash != run.data.pipeline.hash:
-        other = f"has another vocabulary or text pipeline than {quoted(run.options.data)}"
+    pipeline, data = Pipeline.load(artefact), quoted(run.options.data)
+    if pipeline.hash == run.data.pipeline.hash:
+        return None
+    if not is_extension(run.data.pipeline, pipeline):
         raise ArtefactError(
-            f"{quoted(artefact.folder)}: {other} (nmt prepare --vocabulary {quoted(artefact.folder)} makes data with its own)"
+            f"{quoted(artefact.folder)}: has another vocabulary or text pipeline than {data} (nmt prepare --vocabulary "
+            f"{quoted(artefact.folder)} makes data with its own, and --extend adds entries to it)"
         )
+    if (taken := run.options.init_state) != "none":
+        raise UserError(
+            f"--init-state {taken}: the vocabulary of {data} has new entries, without a state (leave it out)"
+        )
+    return pipeline
+
+
+def extended_weights(
+    weights: Mapping[str, Tensor], facts: ModelFacts, new: Pipeline, old: Pipeline, place: Path
+) -> Mapping[str, Tensor]:
+    """The weights of a model for an extended vocabulary. A new entry's row is the mean of those of its text's old tokens.
+
+    The rows are those of embeddings, of the output layer and of its bias. A weight that is a gain times a direction gets the
+    gain and the direction of the mean.
+    facts: of the model with the new vocabularies
+    Raises ArtefactError for a model with other weights that depend on the vocabulary.
+    """
+    parts = [
+        parts_of_new_entries(extended.vocabulary, side.vocabulary)
+        for extended, side in ((new.source, old.source), (new.target, old.target))
+    ]
+    with NoRandomWeights():
+        own = _shapes(facts, place)
+        source_alone = Vocabularies(new.source.size, new.target.size if new.joint else old.target.size, new.joint)
+        of_source = _shapes(replace(facts, vocabularies=asdict(source_alone)), place)
+    if weights.keys() != own.keys():
+        return weights  # which do not fit the model
+    result = dict(weights)
+    for name, tensor in weights.items():
+        if own[name] == tensor.shape:
+            continue
+        side = 0 if of_source[name] != tensor.shape else 1
+        if own[name] != (len(tensor) + len(parts[side]), *tensor.shape[1:]) or len(tensor) != old.sizes[side]:
+            how = "depends on the vocabulary in a way that cannot be extended"
+            raise ArtefactError(f"{quoted(place)}: '{quoted(name)}' {how} (nmt prepare --vocabulary without --extend)")
+        result[name] = torch.cat([tensor, _new_rows(name, weights, parts[side])])
+    return result
+
+
+def _shapes(facts: ModelFacts, place: Path) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in weights_of(facts.build(place)).items()}
+
+
+def _new_rows(name: str, weights: Mapping[str, Tensor], parts: Sequence[Sequence[int]]) -> Tensor:
+    """(N, ...) the rows of N new entries. parts: ids of the old rows of each"""
+    rows, layer = weights[name], name.removesuffix(GAIN).removesuffix(DIRECTION)
+    if layer != name:
+        direction = weights[layer + DIRECTION]
+        rows = weights[layer + GAIN] * direction / direction.norm(dim=1, keepdim=True)
+    means = torch.stack([rows[list(tokens)].mean(0) for tokens in parts])
+    return means.norm(dim=1, keepdim=True) if name.endswith(GAIN) else means
 
 
 def _fitting_state(run: Run, artefact: Artefact) -> SavedState:

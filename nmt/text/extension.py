@@ -1,0 +1,271 @@
+"""Extending a vocabulary by entries for new text. Known ids keep their meaning, and text without a new entry its ids.
+
+A given entry is a word. Learnt entries continue byte-pair encoding (Sennrich et al., 2016, algorithm 1) on words as the
+vocabulary cuts them: the most frequent character without an entry, or pair of neighbouring pieces, is the next entry.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import sentencepiece
+
+from nmt.errors import InputError, UserError, quoted
+from nmt.log import log
+from nmt.symbols import SYMBOLS, UNK
+from nmt.text.corpus import read_lines
+from nmt.text.pipeline import Pipeline
+from nmt.text.sentencepiece_file import (
+    BPE_MODEL,
+    NORMAL_PIECE,
+    SPACE_MARK,
+    UNIGRAM_MODEL,
+    USER_DEFINED_PIECE,
+    Piece,
+    model_type,
+    read_pieces,
+    with_more_pieces,
+    without_prefix,
+)
+from nmt.text.vocabulary import (
+    PIECE_MARK,
+    VOCABULARIES,
+    WORD_END,
+    CodesVocabulary,
+    SentencepieceVocabulary,
+    Vocabulary,
+    WordVocabulary,
+)
+
+MIN_COUNT: Final = 2  # of an entry in the new text: from one occurrence nothing is learnt
+
+NewEntry = tuple[str] | tuple[str, str]
+"""A new entry: a symbol that had none, or two symbols to be merged."""
+
+
+def given_entries(path: Path, pipeline: Pipeline) -> list[str]:
+    """The words of a file, one a line. Raises InputError for a line that text never gives as one word."""
+    lines = [(number, line) for number, line in enumerate(read_lines(path), 1) if line]
+    for number, word in lines:
+        prepared = {side.prepare([word])[0] for side in (pipeline.source, pipeline.target)}
+        if word not in prepared or len(word.replace(SPACE_MARK, " ").split(" ")) != 1:
+            shown = " or ".join(f"'{quoted(text)}'" for text in sorted(prepared))
+            raise InputError(
+                f"{quoted(path)}:{number}: '{quoted(word)}' cannot be an entry: the text steps of the model make {shown} of it "
+                "(give one word, as those steps leave it)"
+            )
+    return [word for _, word in lines]
+
+
+def extended(vocabulary: Vocabulary, given: Sequence[str], counts: Mapping[str, int], limit: int) -> Vocabulary:
+    """A vocabulary with more entries after its own.
+
+    given: words, as the TextPreparer gives them, to be an entry each; those that are one already are left out
+    counts: words of the new text, from which at most `limit` further entries are learnt
+    Raises UserError for a vocabulary or a word for which that is impossible.
+    """
+    new = [word for word in dict.fromkeys(given) if not _is_entry(vocabulary, word)]
+    if isinstance(vocabulary, WordVocabulary):
+        known = set(vocabulary.entries) | set(new)
+        unknown = {word: count for word, count in counts.items() if word and word not in known}
+        learnt = WordVocabulary.learn(unknown, limit + len(SYMBOLS), MIN_COUNT).entries
+        return WordVocabulary([*vocabulary.entries, *new, *learnt])
+    if isinstance(vocabulary, CodesVocabulary):
+        return _extended_codes(vocabulary, new, counts, limit)
+    if isinstance(vocabulary, SentencepieceVocabulary):
+        pieces = [Piece(SPACE_MARK + word, 0.0, USER_DEFINED_PIECE) for word in new]
+        with_given = SentencepieceVocabulary(with_more_pieces(vocabulary.to_bytes(), pieces))
+        for word in new:
+            if not _is_entry(with_given, word):
+                raise UserError(
+                    f"'{quoted(word)}' cannot be an entry: the sentencepiece model changes it (leave it out)"
+                )
+        return _extended_sentencepiece(with_given, counts, limit)
+    raise UserError(f"a vocabulary of type {type(vocabulary).__name__} cannot be extended")
+
+
+def _is_entry(vocabulary: Vocabulary, word: str) -> bool:
+    """Whether a word is an entry of its own."""
+    ids = vocabulary.encode_batch([word]).ids
+    return len(ids) == 1 and int(ids[0]) != UNK
+
+
+def _extended_codes(
+    vocabulary: CodesVocabulary, given: Sequence[str], counts: Mapping[str, int], limit: int
+) -> CodesVocabulary:
+    if given:
+        raise UserError(
+            f"'{quoted(given[0])}' cannot be an entry of a vocabulary of subword-nmt, whose merges make all entries (learn "
+            "entries instead, with --extend)"
+        )
+    if vocabulary.merges.ends_are_symbols:
+        raise UserError("its merges are of subword-nmt 0.1, and cannot be extended (learn them anew)")
+
+    def symbols(word: str) -> list[str]:
+        *first, last = vocabulary.merges.cut(word)
+        return [*(piece.removesuffix(PIECE_MARK) for piece in first), last + WORD_END]
+
+    names = [vocabulary.piece(token) for token in range(len(SYMBOLS), vocabulary.size)]
+    known = {name.removesuffix(PIECE_MARK) if name.endswith(PIECE_MARK) else name + WORD_END for name in names}
+    words = [(symbols(word), count) for word, count in counts.items() if word]
+    learnt = [entry for entry, _ in learn_entries(words, known, known, limit)]
+    lines = vocabulary.codes.removesuffix("\n").split("\n")
+    has_counts = len(lines[-1].split()) == 3
+    merges = [" ".join(entry) + (" 0" if has_counts else "") for entry in learnt if len(entry) == 2]
+    codes = vocabulary.codes.removesuffix("\n") + "".join(f"\n{merge}" for merge in merges) + "\n"
+    texts = ["".join(entry) for entry in learnt]
+    pieces = [text.removesuffix(WORD_END) if text.endswith(WORD_END) else text + PIECE_MARK for text in texts]
+    return CodesVocabulary(codes, [*names, *pieces])
+
+
+def _extended_sentencepiece(
+    vocabulary: SentencepieceVocabulary, counts: Mapping[str, int], limit: int
+) -> SentencepieceVocabulary:
+    """Merges of a BPE model come after all its own. In a unigram model an entry has the probability of its frequency."""
+    model = vocabulary.to_bytes()
+    kind, pieces = model_type(model), read_pieces(model)
+    normal = {piece.text: piece.score for piece in pieces if piece.kind == NORMAL_PIECE}
+    merged = Counter[str]()  # words between spaces, among which this mark counts
+    for word, count in counts.items():
+        for part in word.replace(SPACE_MARK, " ").split(" "):
+            merged[part] += count
+    cut = cut_words(model, list(filter(None, merged)))
+    words = [(symbols, merged[word]) for word, symbols in cut.items()]
+    joinable = set(normal) if kind in (BPE_MODEL, UNIGRAM_MODEL) else set()
+    learnt = learn_entries(words, joinable, {piece.text for piece in pieces}, limit)
+    lowest, highest = min(normal.values()), max(normal.values())
+    total = sum(len(symbols) * count for symbols, count in words)
+    more = []
+    for number, (entry, count) in enumerate(learnt, 1):
+        by_frequency = min(max(math.log(count / total), lowest), highest)
+        more.append(Piece("".join(entry), by_frequency if kind == UNIGRAM_MODEL else lowest - number, NORMAL_PIECE))
+    return SentencepieceVocabulary(with_more_pieces(model, more))
+
+
+def cut_words(model: bytes, words: Sequence[str]) -> dict[str, list[str]]:
+    """The texts of the pieces of each word; what has no entry, or is spelled in bytes, as characters."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    rows = zip(words, processor.encode(words, out_type=int), processor.encode(words, out_type=str), strict=True)
+    result = {}
+    for word, ids, pieces in rows:
+        symbols: list[str] = []
+        spelled = b""
+        for token, piece in zip(ids, pieces, strict=True):
+            if processor.is_byte(token):
+                spelled += bytes([int(piece[3:5], 16)])  # <0xE4>
+                continue
+            symbols += [*spelled.decode(errors="ignore"), *(piece if token == UNK else [piece])]
+            spelled = b""
+        result[word] = [*symbols, *spelled.decode(errors="ignore")]
+    return result
+
+
+def learn_entries(
+    words: Sequence[tuple[list[str], int]], joinable: Iterable[str], taken: Iterable[str], limit: int
+) -> list[tuple[NewEntry, int]]:
+    """The next entries of words, the most frequent first, each with its count; of equal counts the first by code points.
+
+    words: the symbols of each different word, and how often it occurs
+    joinable: symbols of which pairs may become an entry; taken: the symbols that have an entry
+    """
+    rows, joinable, taken = [list(symbols) for symbols, _ in words], set(joinable), set(taken)
+    counts, places = Counter[NewEntry](), defaultdict[NewEntry, set[int]](set)
+
+    def candidates(row: list[str]) -> list[NewEntry]:
+        pairs: list[NewEntry] = [
+            (left, right) for left, right in pairwise(row) if left in joinable and right in joinable
+        ]
+        return pairs + [(symbol,) for symbol in row if symbol not in taken]
+
+    for number, row in enumerate(rows):
+        for entry in candidates(row):
+            counts[entry] += words[number][1]
+            places[entry].add(number)
+    queue = [(-times, entry) for entry, times in counts.items()]  # some out of date
+    heapify(queue)
+    learnt: list[tuple[NewEntry, int]] = []
+    with log.progress("learning entries", limit, "entries") as bar:
+        while queue and len(learnt) < limit:
+            times, entry = heappop(queue)
+            text = "".join(entry)
+            if -times != counts[entry] or text in taken:
+                continue
+            if -times < MIN_COUNT:
+                break
+            learnt.append((entry, -times))
+            numbers, changes = sorted(places.pop(entry) | places.pop((text,), set())), Counter[NewEntry]()
+            for number in numbers:
+                for other in candidates(rows[number]):
+                    changes[other] -= words[number][1]
+            taken.add(text)
+            if joinable:
+                joinable.add(text)
+            for number in numbers:
+                rows[number] = _joined(rows[number], entry)
+                for other in candidates(rows[number]):
+                    changes[other] += words[number][1]
+                    places[other].add(number)
+            for other, change in changes.items():
+                if change:
+                    counts[other] += change
+                    heappush(queue, (-counts[other], other))
+            bar.advance()
+    return learnt
+
+
+def _joined(symbols: list[str], entry: NewEntry) -> list[str]:
+    """The symbols with each such pair joined, from the left."""
+    if len(entry) == 1:
+        return symbols
+    result: list[str] = []
+    last_is_new = False
+    for symbol in symbols:
+        if result and not last_is_new and (result[-1], symbol) == entry:
+            result[-1] += symbol
+            last_is_new = True
+        else:
+            result.append(symbol)
+            last_is_new = False
+    return result
+
+
+def is_extension(new: Pipeline, old: Pipeline) -> bool:
+    """Whether a pipeline is another one with more entries after those of its vocabularies."""
+    suffixes = tuple(kind.suffix for kind in VOCABULARIES.values())
+    ours, theirs = (
+        {name: None if name.endswith(suffixes) else content for name, content in pipeline.files().items()}
+        for pipeline in (new, old)
+    )
+    sides = (new.source.vocabulary, old.source.vocabulary), (new.target.vocabulary, old.target.vocabulary)
+    return ours == theirs and all(_begins_with(*side) for side in sides)
+
+
+def _begins_with(new: Vocabulary, old: Vocabulary) -> bool:
+    if isinstance(new, CodesVocabulary) and isinstance(old, CodesVocabulary):
+        names = [[each.piece(token) for token in range(old.size)] for each in (new, old) if each.size >= old.size]
+        return new.codes.startswith(old.codes.removesuffix("\n")) and len(names) == 2 and names[0] == names[1]
+    return new.to_bytes().startswith(old.to_bytes())
+
+
+def parts_of_new_entries(new: Vocabulary, old: Vocabulary) -> list[list[int]]:
+    """The ids of the old vocabulary for the text of each entry that a new one has beyond it; UNK for a word or character."""
+    tokens = range(old.size, new.size)
+    if isinstance(old, CodesVocabulary):
+        return [_ids_of_codes(old, new.piece(token)) for token in tokens]
+    if isinstance(old, SentencepieceVocabulary):
+        processor = sentencepiece.SentencePieceProcessor(model_proto=without_prefix(old.to_bytes()))
+        return [processor.encode(new.piece(token), out_type=int) for token in tokens]
+    return [[UNK] for _ in tokens]
+
+
+def _ids_of_codes(vocabulary: CodesVocabulary, piece: str) -> list[int]:
+    """The ids of a piece, which a word may go on after."""
+    if not piece.endswith(PIECE_MARK):
+        return [int(token) for token in vocabulary.encode_batch([piece]).ids]
+    # A last character that no merge knows keeps the end of the word away from the others.
+    ids = vocabulary.encode_batch([piece.removesuffix(PIECE_MARK) + "\0"]).ids
+    return [int(token) for token in ids[:-1]]
