@@ -138,10 +138,10 @@ class _LinearCrossEntropy(LossOfLogits):
     ) -> tuple[Tensor, Tensor]:
         size = weight.shape[0]
         gold_weight, spread = criterion.weights(size)
-        needs_gradient = any(ctx.needs_input_grad)
-        feature_gradient = torch.empty_like(features) if needs_gradient else None
-        weight_gradient = torch.zeros_like(weight) if needs_gradient else None
-        bias_gradient = torch.zeros_like(bias) if needs_gradient and bias is not None else None
+        of_features, of_weight, of_bias, *_ = ctx.needs_input_grad
+        feature_gradient = torch.empty_like(features) if of_features else None
+        weight_gradient = torch.zeros_like(weight) if of_weight else None
+        bias_gradient = torch.zeros_like(bias) if of_bias and bias is not None else None
         real, factors = (targets != PAD).float()[:, None], factors[:, None]  # N 1
         total = nll = torch.zeros((), device=features.device)
         rows = chunk_rows(features, size)
@@ -156,18 +156,21 @@ class _LinearCrossEntropy(LossOfLogits):
             loss = gold_weight * surprise - spread * log_probs.sum(-1, keepdim=True)
             total = total + (loss * scales).sum()  # autocast would round a dot product
             nll = nll + (surprise * counts).sum()
-            if feature_gradient is None or weight_gradient is None:
+            if not any(ctx.needs_input_grad):
                 continue
             gradient = log_probs.exp_()
             gradient.scatter_add_(1, gold, torch.full_like(surprise, -gold_weight))
             if clipped is not None:
                 gradient.masked_fill_(clipped, spread)  # which is subtracted below: no gradient
-            feature_gradient[start : start + rows] = product_back(gradient, weight)
-            add_product(weight_gradient, gradient, chunk * scales)
+            if feature_gradient is not None:
+                feature_gradient[start : start + rows] = product_back(gradient, weight)
+            if weight_gradient is not None:
+                add_product(weight_gradient, gradient, chunk * scales)
             if bias_gradient is not None:
                 bias_gradient += (gradient * scales).sum(0)
-        if feature_gradient is not None and weight_gradient is not None:
+        if feature_gradient is not None:
             feature_gradient.sub_(spread * weight.sum(0)).mul_(factors)
+        if weight_gradient is not None:
             weight_gradient.sub_(spread * (features * factors).sum(0))
         if bias_gradient is not None:
             bias_gradient.sub_(spread * factors.sum())

@@ -96,7 +96,10 @@ class _LinearRDrop(LossOfLogits):
     ) -> tuple[Tensor, Tensor, Tensor]:
         gold_weight, spread = criterion.weights(len(weight))
         factor, N = criterion.divergence_weight / 4, len(targets)
-        of_features, of_weight = torch.empty_like(features), torch.zeros_like(weight)
+        of_features, of_weight = (
+            torch.empty_like(features),
+            torch.zeros_like(weight) if ctx.needs_input_grad[1] else None,
+        )
         of_bias = None if bias is None else torch.zeros_like(bias)
         real, factors = (targets != PAD).float()[:, None], factors[:, None]  # N 1
         total = nll = divergence = torch.zeros((), device=features.device)
@@ -128,12 +131,14 @@ class _LinearRDrop(LossOfLogits):
                 if beyond is not None:
                     gradient.masked_fill_(beyond, spread / 2)  # which is subtracted below: no gradient
                 of_features[place] = product_back(gradient, weight).mul_(scales)
-                add_product(of_weight, gradient, features[place] * scales)
+                if of_weight is not None:
+                    add_product(of_weight, gradient, features[place] * scales)
                 if of_bias is not None:
                     of_bias += (gradient * scales).sum(0)
         both = factors.repeat(2, 1)
         of_features.sub_(spread / 2 * weight.sum(0) * both)
-        of_weight.sub_(spread / 2 * (features * both).sum(0))
+        if of_weight is not None:
+            of_weight.sub_(spread / 2 * (features * both).sum(0))
         if of_bias is not None:
             of_bias.sub_(spread * factors.sum())
         ctx.gradients = of_features, of_weight, of_bias

@@ -62,10 +62,13 @@ class ClippedLinear(nn.Module):
 def transpose_weights(model: nn.Module) -> None:
     """Store the weights of linear layers by input, not by output, so that a product of few rows reads memory in order.
 
-    Values and shapes stay. A weight that is tied to an embedding is stored twice. Trainable weights are left as they are.
+    Values and shapes stay. A weight that is tied to an embedding is stored twice. A model of which anything is trained is
+    left as it is.
     """
+    if any(parameter.requires_grad for parameter in model.parameters()):
+        return
     for layer in model.modules():
-        if isinstance(layer, Linear) and not layer.weight.requires_grad:
+        if isinstance(layer, Linear):
             layer.weight = nn.Parameter(layer.weight.detach().t().contiguous().t(), requires_grad=False)
 
 

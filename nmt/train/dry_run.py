@@ -17,7 +17,7 @@ from nmt.train.checkpointing import SavedState, check_same
 from nmt.train.initial import begin
 from nmt.train.options import TrainOptions, last_update
 from nmt.train.probe import choose_kernels
-from nmt.train.reporting import add_update, flops_of
+from nmt.train.reporting import add_update, flops_of, parameter_text
 from nmt.train.run import Run
 from nmt.train.setup import RunSetup
 from nmt.train.trainer import make_update
@@ -38,7 +38,8 @@ class DryRun:
         last = last_update(options, updates_per_epoch, done, seconds, 0.0)
         to_do = None if last is None else max(last - done, 0)
         self.model = run.facts.model
-        self.parameters = run.model.num_parameters()
+        self.parameters = sum(parameter.numel() for parameter in run.model.parameters())
+        self.trainable = run.model.num_parameters()
         self.device = f"{run.device.type} ({options.precision})"
         self.ranks = run.world.size
         self.pairs = len(run.data.train)
@@ -62,7 +63,7 @@ class DryRun:
 
     def lines(self) -> Iterator[str]:
         """The estimate as lines of text."""
-        yield f"{self.model}: {self.parameters:,} parameters on {self.ranks} x {self.device}"
+        yield f"{self.model}: {parameter_text(self.parameters, self.trainable)} on {self.ranks} x {self.device}"
         yield f"data: {self.pairs:,} pairs, {self.updates_per_epoch:,} updates an epoch"
         yield (
             f"an update: {self.target_tokens:,.0f} target tokens in {self.micro_batches:.1f} micro-batches a device, one or "

@@ -147,8 +147,9 @@ def _fitting_state(run: Run, artefact: Artefact) -> SavedState:
             f"{flag}: {folder} is a model folder, without a state (name a run or a checkpoint, or give none)"
         )
     state = SavedState.read(artefact)
-    same = ["optimizer", *(("batch_tokens", "seed") if options.init_state == "all" else ())]
-    rows = changed_settings(*({key: settings.get(key) for key in same} for settings in (state.settings, run.settings)))
+    same = ["optimizer", "freeze", *(("batch_tokens", "seed") if options.init_state == "all" else ())]
+    both = ({"freeze": [], **state.settings}, run.settings)
+    rows = changed_settings(*({key: settings.get(key) for key in same} for settings in both))
     if rows:
         raise UserError(
             f"{flag}: the settings of {folder} differ ({listed(rows)}; give the same, or take less of its state)"

@@ -25,6 +25,7 @@ MUST_STAY: Final = (
     "bleu_tokenize",
     "init_from",
     "init_state",
+    "freeze",
     "source_word_dropout",
     "target_word_dropout",
     "subword_sampling",
@@ -116,6 +117,9 @@ class TrainOptions:
         "none",
         "what a new run takes of the run of --init-from beside its weights: optimizer (its state), schedule (that, and the "
         "number of the update) or all (also the position in the same data); what is not taken begins anew",
+    )
+    freeze: tuple[str, ...] = opt(
+        (), "names of parameters that are not trained, as patterns: `encoder.*`, `*norm*`; a wrong one lists near names"
     )
     batch_tokens: int = opt(25000, "target tokens of an update, over all devices; 25000 in the paper", minimum=1)
     max_tokens: int | Literal["auto"] = opt(

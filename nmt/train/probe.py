@@ -87,7 +87,8 @@ def find_max_tokens(objective: nn.Module, loader: Loader, largest: int, precisio
     """
     weights, longest = list(objective.parameters()), loader.longest()
     memory = Memory(weights[0].device)
-    optimizer_bytes = OPTIMIZER_NUMBERS_PER_WEIGHT * sum(weight.numel() * weight.element_size() for weight in weights)
+    trained = sum(weight.numel() * weight.element_size() for weight in weights if weight.requires_grad)
+    optimizer_bytes = OPTIMIZER_NUMBERS_PER_WEIGHT * trained
     memory.watch()
     before = memory.peak()
     processes = 1 if memory.on_gpu else world.local_size

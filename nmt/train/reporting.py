@@ -153,9 +153,10 @@ def announce(run: Run) -> None:
     """Log what is trained, on which devices and data, and from which update on."""
     report, progress = run.report, run.progress
     name, ranks = run.facts.model, run.world.size
+    parameters = sum(parameter.numel() for parameter in run.model.parameters())
     devices = f"{ranks} x {run.device.type}" if ranks > 1 else f"{run.device}"
     report.line(
-        f"{name}: {run.model.num_parameters():,} parameters on {devices} ({run.options.precision}); "
+        f"{name}: {parameter_text(parameters, run.model.num_parameters())} on {devices} ({run.options.precision}); "
         f"{len(run.data.train):,} pairs, {run.loader.updates_per_epoch():,} updates an epoch"
     )
     for line in run.loader.mixture.lines() if run.loader.mixture else ():
@@ -177,6 +178,11 @@ def announce(run: Run) -> None:
         if run.end[0] in run.settings:  # the schedule depends on it
             how = f"--schedule {run.settings['schedule']} ends there: to train longer, begin anew in another --output"
         report.line(f"nothing to do: the run ended at update {progress.update} ({how})")
+
+
+def parameter_text(parameters: int, trainable: int) -> str:
+    """The number of a model's parameters, and of those that are trained if some are frozen."""
+    return f"{parameters:,} parameters" + (f", {trainable:,} of them trained," if trainable < parameters else "")
 
 
 def conclude(run: Run) -> None:

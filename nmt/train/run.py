@@ -23,10 +23,12 @@ from nmt.errors import ResourceError, UserError, quoted, unknown
 from nmt.models.base import FLOAT32_BYTES, Model, Vocabularies
 from nmt.nn.matmul import Matmul
 from nmt.optimizers.base import parameter_groups
+from nmt.options import as_dict
 from nmt.quantities import size
 from nmt.report.training import LogOnlyReport, NoReport, Report
 from nmt.runs import Checkpoints
 from nmt.schedules.base import Schedule
+from nmt.train.frozen import freeze
 from nmt.train.moving_average import MovingAverage, WeightAverage
 from nmt.train.options import AUTO, MUST_STAY, parse_stages
 from nmt.train.parallel import compile_layers, part_counts, recompute, spread
@@ -176,6 +178,7 @@ class Run:
         torch.manual_seed(options.seed)
         self.model = _build_model(parts, vocabularies, self.device, self.world.local_size).to(self.device)
         self._check_model(parts.by_kind["model"].name)
+        freeze(self.model, options.freeze)
         self._saved_names = set(self.model.state_dict())
         self.facts = ModelFacts.of(parts.by_kind["model"].name, parts.by_kind["model"].options, vocabularies)
         self.context = CriterionContext(pipeline, self.model)
@@ -199,8 +202,8 @@ class Run:
         self.updater = Updater(objective, self.optimizer, self.world, precision, options.clip_norm, counts)
         self.schedule: Schedule = parts.build("schedule", self.model.width, options.max_updates)
         must_stay = (*MUST_STAY, *getattr(self.schedule, "depends_on", ()))
-        self.settings: dict[str, Any] = {key: getattr(options, key) for key in must_stay}
-        self.settings["data_weights"] = list(options.data_weights)  # as JSON gives it back
+        values = as_dict(options)
+        self.settings: dict[str, Any] = {key: values[key] for key in must_stay}
         self.settings |= parts.as_dict("model", "criterion", "optimizer", "schedule")
         if self.validation is not None and self.validation.metrics:
             translating = TranslatorOptions(batch_tokens=options.valid_batch_tokens)

@@ -1,0 +1,148 @@
+"""`nmt train --freeze`: what a pattern names keeps its bits, and the rest is trained."""
+
+import json
+import shutil
+import tomllib
+
+import pytest
+import torch
+from conftest import train_arguments
+from safetensors.numpy import load_file
+from small_models import SMALL
+
+from nmt import registry
+from nmt.batch import dummy_batch
+from nmt.criteria.cross_entropy import CrossEntropy, _LinearCrossEntropy
+from nmt.criteria.options import CrossEntropyOptions
+from nmt.models.base import Vocabularies
+from nmt.nn.linear import transpose_weights
+from nmt.options import make
+from nmt.train.frozen import freeze
+
+DECAYED = ("--optimizer=adamw", "--weight-decay=0.5", "--ema=0.9", "--valid-every=10u", "--dropout=0")
+FROZEN = ("--freeze=encoder.*", "--freeze=*norm*")
+
+
+def bits(folder, name="model"):
+    return {key: array.tobytes() for key, array in load_file(folder / f"{name}.safetensors").items()}
+
+
+def is_frozen(name):
+    return name.startswith("encoder.") or "norm" in name
+
+
+@pytest.fixture(scope="module")
+def frozen_run(data, trained, tmp_path_factory, nmt):
+    """A run of 20 updates with a frozen encoder."""
+    output = tmp_path_factory.mktemp("frozen") / "run"
+    done = nmt(
+        *train_arguments(data, output, 20, *DECAYED, *FROZEN, f"--init-from={trained / 'checkpoints/update-40'}")
+    )
+    assert done.returncode == 0, done.stderr
+    return output
+
+
+def test_frozen_parameters_keep_their_bits_in_the_weights_and_in_their_average(frozen_run, trained):
+    before, after = (
+        bits(folder) for folder in (trained / "checkpoints/update-40", frozen_run / "checkpoints/update-20")
+    )
+    assert {name for name in before if before[name] == after[name]} == set(filter(is_frozen, before))
+    training = bits(frozen_run / "checkpoints/update-20", "training")
+    assert all(training[f"weights.{name}"] == before[name] for name in before if is_frozen(name))
+    states = {name for name in training if not name.startswith("weights.")}
+    assert len(states) == 3 * sum(not is_frozen(name) for name in before)
+
+
+def test_a_run_with_frozen_parameters_goes_on_bit_for_bit_and_keeps_its_patterns(frozen_run, data, tmp_path, call):
+    cut = shutil.copytree(frozen_run, tmp_path / "cut")
+    shutil.rmtree(cut / "checkpoints/update-20")
+    settings = tomllib.loads((cut / "settings.toml").read_text())
+    assert settings["freeze"] == ["encoder.*", "*norm*"]
+    assert call("train", "--config", cut / "settings.toml", f"--output={cut}", "--quiet").code == 0
+    assert bits(cut / "checkpoints/update-20", "training") == bits(frozen_run / "checkpoints/update-20", "training")
+    more = (*DECAYED, f"--init-from={settings['init_from']}", "--freeze=encoder.*")
+    changed = call(*train_arguments(data, cut, 30, *more))
+    assert changed.code == 2 and "freeze: ['encoder.*', '*norm*'] -> ['encoder.*']" in changed.err
+    state = (*DECAYED, f"--init-from={cut}", "--init-state=optimizer")
+    refused = call(*train_arguments(data, tmp_path / "other", 30, *state))
+    assert refused.code == 2 and "freeze: ['encoder.*', '*norm*'] -> []" in refused.err
+    assert call(*train_arguments(data, tmp_path / "other", 10, *state, *FROZEN)).code == 0
+
+
+@pytest.mark.parametrize("engine", ["ddp", "fsdp"])
+def test_ranks_keep_frozen_parameters_as_one_process_does(engine, frozen_run, data, trained, tmp_path, nmt):
+    more = (*DECAYED, *FROZEN, f"--init-from={trained / 'checkpoints/update-40'}", "--devices=2", f"--engine={engine}")
+    done = nmt(*train_arguments(data, tmp_path / "run", 20, *more))
+    assert done.returncode == 0, done.stderr
+    alone, ranks = (bits(folder / "checkpoints/update-20") for folder in (frozen_run, tmp_path / "run"))
+    assert all(ranks[name] == alone[name] for name in alone if is_frozen(name))
+    losses = [
+        [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines() if '"loss"' in line]
+        for run in (frozen_run, tmp_path / "run")
+    ]
+    assert losses[1][0] == pytest.approx(losses[0][0], rel=1e-5)
+
+
+def test_a_pattern_without_a_parameter_is_2_and_near_names_are_listed(data, tmp_path, call):
+    for pattern, message in [
+        ("--freeze=encodr.*", "unknown name for --freeze 'encodr.*' (did you mean 'encoder.*'"),
+        ("--freeze=qqqq", "(known: decoder.*, encoder.*, output.*, source_embedding.*, target_embedding.*)"),
+        ("--freeze=*", "--freeze *: leaves nothing to train"),
+    ]:
+        refused = call(*train_arguments(data, tmp_path / "run", 1, pattern))
+        assert refused.code == 2 and message in refused.err, refused.err
+        assert not (tmp_path / "run/checkpoints").exists()
+
+
+def test_a_dry_run_counts_what_is_trained(data, tmp_path, call):
+    dry = ["--dry-run", "--freeze=encoder.*"]
+    numbers = call(*train_arguments(data, tmp_path / "run", 5, *dry, "--json")).json
+    text = call(*train_arguments(data, tmp_path / "run", 5, *dry)).out
+    assert 0 < numbers["trainable"] < numbers["parameters"]
+    assert f"{numbers['parameters']:,} parameters, {numbers['trainable']:,} of them trained, on" in text
+
+
+def tiny():
+    model = registry.find("model", "transformer")
+    torch.manual_seed(1)
+    return model.cls(make(model.options, SMALL["transformer"]), Vocabularies(20, 20, True))
+
+
+def test_a_shared_table_is_frozen_under_any_of_its_names():
+    model = tiny()
+    freeze(model, ["output.weight"])
+    assert not model.source_embedding.weight.requires_grad and model.decoder[0].feed_forward.inner.weight.requires_grad
+
+
+def test_autograd_records_no_layer_below_which_nothing_is_trained():
+    model, recorded = tiny(), {}
+    freeze(model, ["source_embedding.*", "encoder.*"])
+    for name in ("encoder", "decoder"):
+        getattr(model, name)[0].register_forward_hook(lambda _, __, out, name=name: recorded.update({name: out[0]}))
+    model(dummy_batch(3, 5, 6))
+    assert {name: states.requires_grad for name, states in recorded.items()} == {"encoder": False, "decoder": True}
+
+
+@pytest.mark.parametrize("trained", [(True, False), (False, True)])
+def test_cross_entropy_computes_only_the_gradients_that_are_asked_for(trained):
+    torch.manual_seed(1)
+    values = torch.randn(6, 4), torch.randn(9, 4)
+    targets = torch.tensor([1, 2, 3, 4, 0, 5])
+    criterion = CrossEntropy(CrossEntropyOptions(), None)
+
+    def gradients(needed):
+        features, weight = (value.clone().requires_grad_(flag) for value, flag in zip(values, needed, strict=True))
+        total, _ = _LinearCrossEntropy.apply(features, weight, None, float("inf"), targets, criterion)
+        total.backward()
+        return features.grad, weight.grad
+
+    for one, both, flag in zip(gradients(trained), gradients((True, True)), trained, strict=True):
+        assert torch.equal(one, both) if flag else one is None
+
+
+def test_a_search_in_a_training_leaves_frozen_layers_as_they_are():
+    model = tiny()
+    freeze(model, ["encoder.*"])
+    before = {name: id(parameter) for name, parameter in model.named_parameters()}
+    transpose_weights(model)
+    assert {name: id(parameter) for name, parameter in model.named_parameters()} == before
