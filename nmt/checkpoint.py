@@ -1,7 +1,8 @@
 """Model folders and checkpoints: reading and writing weights, optimizer state and what builds the model again.
 
 A model folder holds `model.safetensors`, `options.json` and `pipeline/`; a checkpoint is a model folder with
-`training.safetensors` and `training.json` beside them. Nothing is pickled ("Files and folders" in docs/reference/contract.md).
+`training.safetensors` and `training.json` beside them. That of adapters has `adapter.safetensors` in place of the weights,
+and names the model that they belong to in `adapter.json`. Nothing is pickled ("Files and folders" in docs/reference/contract.md).
 """
 
 import contextlib
@@ -26,14 +27,16 @@ from nmt.errors import ArtefactError, DivergedError, ResourceError, UserError, e
 from nmt.files import to_json
 from nmt.log import log
 from nmt.models.base import Model, Vocabularies
+from nmt.nn.lora import merged
 from nmt.nn.quantized import empty_rounded, int8_available, quantize
 from nmt.options import as_dict
-from nmt.runs import WEIGHTS, find_model
+from nmt.runs import ADAPTER, WEIGHTS, find_model
 from nmt.signals import StopCheck
 from nmt.text.pipeline import Pipeline
 
 OPTIONS: Final = "options.json"
 TEMPERATURE: Final = "temperature"  # in the manifest of a model that is calibrated
+ADAPTER_BASE: Final = "adapter.json"
 TRAINING_TENSORS: Final = "training.safetensors"
 TRAINED_WEIGHTS: Final = "weights."  # prefix in that file: of a run with --ema, whose model has the averaged weights
 
@@ -107,6 +110,59 @@ class ModelFacts:
             return cast(Model, registry.build(part, Vocabularies(**self.vocabularies)))
         except (UserError, ValueError, RuntimeError, MemoryError) as error:
             raise ArtefactError(f"{quoted(folder)}: its model cannot be built: {quoted(error)}") from error
+
+
+@dataclass(frozen=True)
+class AdapterBase:
+    """The content of adapter.json: the model that an adapter is added to.
+
+    folder: where it was when the run began; sha256: of its weights
+    scale: of the product of the adapter's matrices, alpha / r
+    """
+
+    folder: str
+    sha256: str
+    scale: float
+
+    @classmethod
+    def of(cls, artefact: Artefact, scale: float) -> "AdapterBase":
+        """Raises UserError for a model that is an adapter itself."""
+        if ADAPTER in artefact.manifest["files"]:
+            merge = f"merge it first: nmt average --checkpoint {quoted(artefact.folder)}"
+            raise UserError(f"{quoted(artefact.folder)}: is an adapter, and cannot have another one ({merge})")
+        artefact.unchecked_path(WEIGHTS)  # raises where there is none
+        return cls(str(artefact.folder.absolute()), artefact.manifest["files"][WEIGHTS]["sha256"], scale)
+
+    @classmethod
+    def read(cls, artefact: Artefact) -> "AdapterBase":
+        content = artefact.json(ADAPTER_BASE)
+        with expecting("the base of an adapter", artefact.folder / ADAPTER_BASE):
+            return msgspec.convert(content, cls)
+
+    def weights(self, adapter: Path) -> dict[str, Tensor]:
+        """The weights of the model. adapter: whose it is. Raises ArtefactError if another model is there, or none."""
+        mend = f"put the model that {quoted(adapter)} was trained on there, or a link to it"
+        try:
+            artefact = Artefact(Path(self.folder), "model", "checkpoint")
+        except ArtefactError as error:
+            raise ArtefactError(f"{error} ({mend})") from None
+        found = artefact.manifest["files"].get(WEIGHTS, {}).get("sha256")
+        if found != self.sha256:
+            wrong = f"is another model than the adapter's: its sha256 is {quoted(found)}, expected {self.sha256}"
+            raise ArtefactError(f"{quoted(artefact.folder / WEIGHTS)}: {wrong} ({mend})")
+        return read_tensors(artefact.path(WEIGHTS))
+
+
+def read_weights(artefact: Artefact, mapped: bool = False) -> dict[str, Tensor]:
+    """The weights of a model folder or checkpoint; an adapter is added to those of its base. mapped: see read_tensors"""
+    if ADAPTER not in artefact.manifest["files"]:
+        return read_tensors(artefact.path(WEIGHTS), mapped)
+    base, path = AdapterBase.read(artefact), artefact.path(ADAPTER)
+    weights, adapter = base.weights(artefact.folder), read_tensors(path)
+    try:
+        return merged(weights, adapter, base.scale)
+    except (KeyError, RuntimeError) as error:
+        raise ArtefactError(f"{quoted(path)}: does not fit the model {quoted(base.folder)}: {quoted(error)}") from None
 
 
 @dataclass(frozen=True)
@@ -220,9 +276,13 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
             file.write(values.view(torch.uint8).numpy().data)
 
 
-def write_model(folder: Path, weights: Mapping[str, Tensor], facts: ModelFacts, pipeline: Pipeline) -> None:
-    """Write weights, options and pipeline into a folder that is being made."""
-    write_tensors(folder / WEIGHTS, weights)
+def write_model(
+    folder: Path, weights: Mapping[str, Tensor], facts: ModelFacts, pipeline: Pipeline, base: AdapterBase | None = None
+) -> None:
+    """Write weights, options and pipeline into a folder that is being made. base: of weights that are an adapter"""
+    write_tensors(folder / (ADAPTER if base else WEIGHTS), weights)
+    if base is not None:
+        (folder / ADAPTER_BASE).write_bytes(to_json(asdict(base)))
     (folder / OPTIONS).write_bytes(to_json(asdict(facts)))
     (folder / "pipeline").mkdir()
     pipeline.save(folder / "pipeline")
@@ -290,7 +350,7 @@ def load_model(folder: Path, device: torch.device) -> LoadedModel:
             raise ArtefactError(
                 f"{quoted(folder)}: the model was built for {facts.vocabularies}, its pipeline has {sizes}"
             )
-        weights = read_tensors(artefact.path(WEIGHTS), mapped=True)
+        weights = read_weights(artefact, mapped=True)
         held = sum(tensor.numel() for tensor in weights.values())
         too_large = ArtefactError(f"{quoted(folder / OPTIONS)}: describes a far larger model than {WEIGHTS} holds")
         with at_most(4 * held, too_large), NoRandomWeights():
@@ -357,11 +417,10 @@ def average_weights(folders: Sequence[Path], check: StopCheck) -> dict[str, Tens
     with log.progress("averaging", len(folders), "checkpoints") as bar:
         for folder in folders:
             check()
-            path = Artefact(folder, "model", "checkpoint").path(WEIGHTS)
-            weights = read_tensors(path)
+            weights = read_weights(Artefact(folder, "model", "checkpoint"))
             first = first or {name: torch.empty_like(tensor, device="meta") for name, tensor in weights.items()}
-            check_tensors(weights, first, path)
-            check_finite(weights, path)
+            check_tensors(weights, first, folder)
+            check_finite(weights, folder)
             for name, tensor in weights.items():
                 if not tensor.is_floating_point():
                     sums[name] = tensor

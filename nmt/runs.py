@@ -14,6 +14,7 @@ from nmt.files import read_json
 from nmt.log import log
 
 WEIGHTS: Final = "model.safetensors"
+ADAPTER: Final = "adapter.safetensors"  # in its place, of a run with --lora-rank
 TRAINING: Final = "training.json"
 CHECKPOINTS_FOLDER: Final = "checkpoints"
 PREFIX: Final = "update-"

@@ -94,13 +94,15 @@ def run(options: ExportOptions) -> None:
 
 
 def _export_int8(options: ExportOptions, loaded: "LoadedModel", output: Path) -> None:
+    from nmt.checkpoint import size_of, weights_of
     from nmt.export.int8 import export_int8
     from nmt.runs import WEIGHTS
     from nmt.signals import Signals
 
+    before = size_of(weights_of(loaded.model))
     with Signals() as signals:
         export_int8(loaded, output, signals.check)
-    before, after = ((folder / WEIGHTS).stat().st_size for folder in (loaded.folder, output))
+    after = (output / WEIGHTS).stat().st_size
     log.info(f"{output}: {options.model[0]} with weights of 8 bits, {size(after)} instead of {size(before)}")
 
 

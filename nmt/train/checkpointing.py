@@ -16,6 +16,7 @@ from nmt.artefact import Artefact, remove_leftovers
 from nmt.checkpoint import (
     TRAINED_WEIGHTS,
     TRAINING_TENSORS,
+    AdapterBase,
     create_optimizer_state,
     put_optimizer,
     put_weights,
@@ -24,7 +25,7 @@ from nmt.checkpoint import (
 from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.files import check_writable
 from nmt.options import options_of
-from nmt.runs import TRAINING, WEIGHTS, update_of
+from nmt.runs import ADAPTER, TRAINING, WEIGHTS, update_of
 from nmt.train.options import AUTO, TrainOptions
 from nmt.train.run import Progress, Run
 
@@ -97,7 +98,11 @@ def put_state(run: Run, checkpoint: Artefact, state: SavedState) -> None:
     tensors = read_tensors(checkpoint.path(TRAINING_TENSORS))
     trained = trained_weights(tensors) if run.average is not None else {}
     put_optimizer_state(run, tensors, state, checkpoint.folder / TRAINING_TENSORS)
-    put_weights(run.evaluated_weights(), read_tensors(checkpoint.path(WEIGHTS)), checkpoint.folder)
+    file = WEIGHTS
+    if run.lora_scale is not None:
+        file, run.adapter_base = ADAPTER, AdapterBase.read(checkpoint)
+        put_weights(run.base_weights(), run.adapter_base.weights(checkpoint.folder), run.adapter_base.folder)
+    put_weights(run.evaluated_weights(), read_tensors(checkpoint.path(file)), checkpoint.folder)
     if run.average is not None:
         put_weights(run.average.parameters, trained, checkpoint.folder / TRAINING_TENSORS)
     run.schedule.load_state_dict(state.schedule)
@@ -155,7 +160,7 @@ def choice_of_leader(run: Run, checkpoint: Artefact | None) -> Artefact | None:
 def check_same(run: Run, folder: Path, state: SavedState) -> None:
     """Raises UserError if options that change the mathematics differ from a checkpoint's, ArtefactError if the data does."""
     new = dict(run.settings)
-    old = _completed(state.settings, new)
+    old = completed_settings(state.settings, new)
     if new["best_by"] == AUTO:  # whatever the run was begun with
         new["best_by"] = old.get("best_by")
     models = [
@@ -176,7 +181,7 @@ def check_same(run: Run, folder: Path, state: SavedState) -> None:
         )
 
 
-def _completed(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+def completed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """Saved settings with the options that nmt has got since, at their defaults, which keep what was before."""
     options = options_of(TrainOptions)
     defaults = {option.name: [] if option.default == () else option.default for option in options}  # as JSON has them

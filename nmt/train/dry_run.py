@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from nmt.checkpoint import flat_optimizer, size_of, weights_of
+from nmt.checkpoint import flat_optimizer, size_of
 from nmt.data.batching import GROUPS_PER_UPDATE
 from nmt.data.loader import ahead
 from nmt.device import Memory
@@ -54,7 +54,7 @@ class DryRun:
         self.flops = window.flops / TIMED_UPDATES
         self.memory = memory  # peak of the updates
         self.free = free  # before them
-        self.checkpoint = size_of(tensors) + size_of(weights_of(run.model))  # bytes on disk
+        self.checkpoint = size_of(tensors) + size_of(run.evaluated_weights())  # bytes on disk
         if run.average is not None:
             self.checkpoint += size_of(run.average.weights)
         self.kept = options.keep_last + options.keep_best if options.keep_last else None  # checkpoints; None for all

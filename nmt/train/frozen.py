@@ -1,4 +1,4 @@
-"""Freezing parameters by patterns of their names: they get no gradient and no update, and the optimizer does not know them."""
+"""Training a part of a model: parameters are frozen by patterns of their names, or all are and layers get adapters."""
 
 from collections.abc import Collection, Iterator, Sequence
 from difflib import get_close_matches
@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 
 from nmt.errors import UserError, unknown
 from nmt.models.base import Model
+from nmt.nn.lora import adaptable, add_adapters
 
 
 def freeze(model: Model, patterns: Sequence[str]) -> None:
@@ -18,6 +19,23 @@ def freeze(model: Model, patterns: Sequence[str]) -> None:
         parameters[name].requires_grad_(False)
     if patterns and not model.num_parameters():
         raise UserError(f"--freeze {' '.join(patterns)}: leaves nothing to train (name fewer)")
+
+
+def adapt(model: Model, rank: int, scale: float, patterns: Sequence[str]) -> None:
+    """Freeze a model, and give adapters to the linear layers whose weights a pattern matches; to all but the output for none.
+
+    Raises UserError for a pattern that matches nothing, and for a model without such layers.
+    """
+    layers = adaptable(model)
+    outputs = {id(module) for module in model.output.modules()}
+    targets = [name for name, layer in layers.items() if id(layer) not in outputs]
+    if patterns:
+        targets = list(dict.fromkeys(matching(patterns, layers, "--lora-targets")))
+    if not targets:
+        raise UserError(
+            f"--lora-rank: {type(model).__name__} has no linear layers that can have adapters (give --freeze)"
+        )
+    add_adapters(model, [layers[name] for name in targets], rank, scale)
 
 
 def matching(patterns: Sequence[str], names: Collection[str], flag: str) -> Iterator[str]:

@@ -9,13 +9,29 @@ import torch
 from torch import Tensor
 
 from nmt.artefact import Artefact
-from nmt.checkpoint import TRAINING_TENSORS, ModelFacts, NoRandomWeights, put_weights, read_tensors, weights_of
+from nmt.checkpoint import (
+    TRAINING_TENSORS,
+    AdapterBase,
+    ModelFacts,
+    NoRandomWeights,
+    put_weights,
+    read_tensors,
+    read_weights,
+    weights_of,
+)
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.models.base import Vocabularies
-from nmt.runs import TRAINING, WEIGHTS, find_model
+from nmt.runs import TRAINING, find_model
 from nmt.text.extension import is_extension, parts_of_new_entries
 from nmt.text.pipeline import Pipeline
-from nmt.train.checkpointing import SavedState, changed_settings, listed, put_optimizer_state, trained_weights
+from nmt.train.checkpointing import (
+    SavedState,
+    changed_settings,
+    completed_settings,
+    listed,
+    put_optimizer_state,
+    trained_weights,
+)
 from nmt.train.run import Run
 
 GAIN: Final = "parametrizations.weight.original0"  # ending of the names of a weight that is a gain times a direction
@@ -34,12 +50,14 @@ def begin(run: Run) -> None:
     folder = Path(run.world.gather(str(chosen).encode())[0].decode())  # the leader's choice: its run may go on
     artefact = Artefact(folder, "model", "checkpoint")
     old = _fitting_pipeline(run, artefact)
-    weights: Mapping[str, Tensor] = read_tensors(artefact.path(WEIGHTS))
+    if run.lora_scale is not None:
+        run.adapter_base = AdapterBase.of(artefact, run.lora_scale)
+    weights: Mapping[str, Tensor] = read_weights(artefact)
     taken = run.options.init_state
     if old is not None:
         weights = extended_weights(weights, run.facts, run.data.pipeline, old, folder)
     if taken == "none":
-        put_weights(weights_of(run.model), weights, folder / WEIGHTS)
+        put_weights(run.base_weights(), weights, folder)
         if run.average is not None:
             run.average.restart()
         run.report.line(f"begins with the weights of {folder}")
@@ -51,7 +69,7 @@ def begin(run: Run) -> None:
     put_weights(weights_of(run.model), {**weights, **trained}, folder)
     if run.average is not None:
         run.average.restart()
-        put_weights(run.average.weights, {name: weights[name] for name in run.average.weights}, folder / WEIGHTS)
+        put_weights(run.average.weights, {name: weights[name] for name in run.average.weights}, folder)
     progress = run.progress
     if taken != "optimizer":
         progress.update = run.context.update = state.progress.update
@@ -84,6 +102,10 @@ def _fitting_pipeline(run: Run, artefact: Artefact) -> Pipeline | None:
         raise ArtefactError(
             f"{quoted(artefact.folder)}: has another vocabulary or text pipeline than {data} (nmt prepare --vocabulary "
             f"{quoted(artefact.folder)} makes data with its own, and --extend adds entries to it)"
+        )
+    if run.lora_scale is not None:
+        raise UserError(
+            f"--lora-rank: the vocabulary of {data} has new entries, which adapters cannot learn (leave it out)"
         )
     if (taken := run.options.init_state) != "none":
         raise UserError(
@@ -147,8 +169,8 @@ def _fitting_state(run: Run, artefact: Artefact) -> SavedState:
             f"{flag}: {folder} is a model folder, without a state (name a run or a checkpoint, or give none)"
         )
     state = SavedState.read(artefact)
-    same = ["optimizer", "freeze", *(("batch_tokens", "seed") if options.init_state == "all" else ())]
-    both = ({"freeze": [], **state.settings}, run.settings)
+    same = ["optimizer", "freeze", "lora_rank", *(("batch_tokens", "seed") if options.init_state == "all" else ())]
+    both = completed_settings(state.settings, run.settings), run.settings
     rows = changed_settings(*({key: settings.get(key) for key in same} for settings in both))
     if rows:
         raise UserError(

@@ -9,15 +9,16 @@ from nmt.dist import local_tensor
 
 
 class WeightAverage:
-    """An average of a model's parameters, in their number format, which the optimizer computes.
+    """An average of a model's trained parameters, in their number format, which the optimizer computes.
 
-    averaged: by parameter, from the optimizer; one without an entry, which is not trained, is its own average
+    averaged: by parameter, from the optimizer
     weights: the average by name of the parameter; the parameters themselves until the first update
     """
 
     def __init__(self, model: nn.Module, averaged: Mapping[nn.Parameter, Tensor]) -> None:
-        self.parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
-        self.weights = {name: averaged.get(p, self.parameters[name]) for name, p in model.named_parameters()}
+        trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        self.parameters = {name: parameter.detach() for name, parameter in trained.items()}
+        self.weights = {name: averaged[parameter] for name, parameter in trained.items()}
 
     @torch.no_grad()
     def restart(self) -> None:
@@ -38,7 +39,7 @@ class MovingAverage(WeightAverage):
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
-        super().__init__(model, {parameter: parameter.detach().clone() for parameter in model.parameters()})
+        super().__init__(model, {parameter: parameter.detach().clone() for parameter in model.parameters() if parameter.requires_grad})
         self.decay = decay
 
     @torch.no_grad()

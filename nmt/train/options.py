@@ -26,6 +26,9 @@ MUST_STAY: Final = (
     "init_from",
     "init_state",
     "freeze",
+    "lora_rank",
+    "lora_alpha",
+    "lora_targets",
     "source_word_dropout",
     "target_word_dropout",
     "subword_sampling",
@@ -120,6 +123,16 @@ class TrainOptions:
     )
     freeze: tuple[str, ...] = opt(
         (), "names of parameters that are not trained, as patterns: `encoder.*`, `*norm*`; a wrong one lists near names"
+    )
+    lora_rank: int = opt(
+        0,
+        "train adapters of this rank for the model of --init-from, and nothing else of it; 8 is usual, 0 is none",
+        minimum=0,
+    )
+    lora_alpha: float = opt(16.0, "the product of an adapter's matrices is multiplied by this, over the rank", above=0)
+    lora_targets: tuple[str, ...] = opt(
+        (),
+        "weights of linear layers that get adapters, as patterns: `*attention*`; by default all but the output layer's",
     )
     batch_tokens: int = opt(25000, "target tokens of an update, over all devices; 25000 in the paper", minimum=1)
     max_tokens: int | Literal["auto"] = opt(
@@ -245,6 +258,15 @@ class TrainOptions:
         parse_stages(self.data_weights)
         if self.init_state != "none" and self.init_from is None:
             raise ValueError(f"--init-state {self.init_state}: needs the run to take it from (give --init-from RUN)")
+        if self.lora_rank and self.init_from is None:
+            raise ValueError(f"--lora-rank {self.lora_rank}: adapters need a trained model (give --init-from MODEL)")
+        if self.lora_rank and (self.freeze or self.init_state != "none"):
+            flag = "--freeze" if self.freeze else "--init-state"
+            raise ValueError(
+                f"{flag} and --lora-rank: all is frozen but the adapters, which are new (leave {flag} out)"
+            )
+        if self.lora_targets and not self.lora_rank:
+            raise ValueError("--lora-targets: names layers for adapters (give --lora-rank)")
         if self.best_by == "bleu" and "bleu" not in self.metrics:
             raise ValueError(
                 "--best-by bleu: BLEU is not among the metrics of a validation (leave --best-by out, or name loss)"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, NamedTuple, cast
 import numpy as np
 import torch
 
-from nmt.checkpoint import ModelFacts, NoRandomWeights, at_most, weights_of
+from nmt.checkpoint import AdapterBase, ModelFacts, NoRandomWeights, at_most, weights_of
 from nmt.criteria.base import Criterion, CriterionContext
 from nmt.data.loader import Loader, Position, UpdateBatches, to_batch
 from nmt.data.mixture import Mixture
@@ -21,6 +21,7 @@ from nmt.device import Memory, keep_pages, use_threads
 from nmt.dist import full_tensor, is_sharded
 from nmt.errors import ResourceError, UserError, quoted, unknown
 from nmt.models.base import FLOAT32_BYTES, Model, Vocabularies
+from nmt.nn.lora import merged, plain_name
 from nmt.nn.matmul import Matmul
 from nmt.optimizers.base import parameter_groups
 from nmt.options import as_dict
@@ -28,7 +29,7 @@ from nmt.quantities import size
 from nmt.report.training import LogOnlyReport, NoReport, Report
 from nmt.runs import Checkpoints
 from nmt.schedules.base import Schedule
-from nmt.train.frozen import freeze
+from nmt.train.frozen import adapt, freeze
 from nmt.train.moving_average import MovingAverage, WeightAverage
 from nmt.train.options import AUTO, MUST_STAY, parse_stages
 from nmt.train.parallel import compile_layers, part_counts, recompute, spread
@@ -160,6 +161,7 @@ class Run:
 
     settings: the options that decide its mathematics, by key
     validation: None without a development set; average: None without `--ema` and an optimizer that averages
+    lora_scale: of the adapters; None without --lora-rank; adapter_base: the model that they are added to, once it is read
     saved: the progress in the newest checkpoint; failed_saves: in a row
     saving: the checkpoint that is being written; None if there is none
     minutes_before: minutes of training in earlier processes
@@ -178,8 +180,12 @@ class Run:
         torch.manual_seed(options.seed)
         self.model = _build_model(parts, vocabularies, self.device, self.world.local_size).to(self.device)
         self._check_model(parts.by_kind["model"].name)
-        freeze(self.model, options.freeze)
         self._saved_names = set(self.model.state_dict())
+        freeze(self.model, options.freeze)
+        self.lora_scale = options.lora_alpha / options.lora_rank if options.lora_rank else None
+        if self.lora_scale is not None:
+            adapt(self.model, options.lora_rank, self.lora_scale, options.lora_targets)
+        self.adapter_base: AdapterBase | None = None
         self.facts = ModelFacts.of(parts.by_kind["model"].name, parts.by_kind["model"].options, vocabularies)
         self.context = CriterionContext(pipeline, self.model)
         self.criterion: Criterion = parts.build("criterion", self.context)
@@ -308,14 +314,31 @@ class Run:
         return {name: buffer for name, buffer in self.model.named_buffers() if name in self._saved_names}
 
     def evaluated_weights(self) -> dict[str, torch.Tensor]:
-        """The weights that a checkpoint's model has and a validation measures, by name; an average, if there is one."""
-        return weights_of(self.model) | (self.average.weights if self.average is not None else {})
+        """The weights that a checkpoint has and a validation measures, by name; an average, if there is one.
+
+        With adapters they are those of the adapters, and buffers; the rest is in the model that they are added to.
+        """
+        weights = weights_of(self.model) | (self.average.weights if self.average is not None else {})
+        if self.lora_scale is None:
+            return weights
+        frozen = {name for name, parameter in self.model.named_parameters() if not parameter.requires_grad}
+        return {plain_name(name): weight for name, weight in weights.items() if name not in frozen}
+
+    def base_weights(self) -> dict[str, torch.Tensor]:
+        """The weights of the model without adapters, by its names."""
+        adapters = {name for name, parameter in self.model.named_parameters() if parameter.requires_grad}
+        left_out = adapters if self.lora_scale is not None else set()
+        return {plain_name(name): weight for name, weight in weights_of(self.model).items() if name not in left_out}
 
     def evaluated_model(self) -> Model:
         """The model with `evaluated_weights`, all on each rank: itself, or a temporary copy if averaged or sharded."""
         weights = self.evaluated_weights()
         if self.average is None and not any(map(is_sharded, weights.values())):
             return self.model
+        if self.lora_scale is not None:
+            both = self.base_weights(), weights
+            base, adapter = ({name: full_tensor(weight) for name, weight in each.items()} for each in both)
+            weights = merged(base, adapter, self.lora_scale)
         with NoRandomWeights():
             copy = self.facts.build(self.folder)
         copy = copy.to(self.device).train()

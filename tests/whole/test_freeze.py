@@ -48,7 +48,7 @@ def test_frozen_parameters_keep_their_bits_in_the_weights_and_in_their_average(f
     )
     assert {name for name in before if before[name] == after[name]} == set(filter(is_frozen, before))
     training = bits(frozen_run / "checkpoints/update-20", "training")
-    assert all(training[f"weights.{name}"] == before[name] for name in before if is_frozen(name))
+    assert {name for name in before if f"weights.{name}" in training} == set(before) - set(filter(is_frozen, before))
     states = {name for name in training if not name.startswith("weights.")}
     assert len(states) == 3 * sum(not is_frozen(name) for name in before)
 

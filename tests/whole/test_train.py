@@ -159,7 +159,16 @@ def test_a_flipped_byte_in_the_newest_checkpoint_falls_back_to_the_one_before(da
     assert_same_run(output, undisturbed, 20)
 
 
-LATER_OPTIONS = ("ffn", "experts", "relative_distance", "attention_window", "init_from", "init_state", "freeze")
+LATER_OPTIONS = (
+    "ffn",
+    "experts",
+    "relative_distance",
+    "attention_window",
+    "init_from",
+    "init_state",
+    "freeze",
+    "lora_rank",
+)
 
 
 def test_a_run_of_before_an_option_goes_on_bit_for_bit_and_is_translated_with(data, undisturbed, tmp_path, call):

@@ -1,0 +1,166 @@
+"""`nmt train --lora-rank`: adapters alone are trained and kept, and are added to the model that they belong to."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from conftest import train_arguments
+from safetensors.torch import load_file
+from small_models import SMALL, perturb
+
+from nmt import registry
+from nmt.batch import dummy_batch
+from nmt.checkpoint import load_model, weights_of
+from nmt.models.base import Vocabularies
+from nmt.nn.lora import merged, plain_name
+from nmt.options import make
+from nmt.train.frozen import adapt
+
+LORA = ("--lora-rank=4", "--valid-every=10u", "--dropout=0")
+
+
+@pytest.fixture(scope="module")
+def base(trained, tmp_path_factory):
+    return shutil.copytree(trained / "checkpoints/update-40", tmp_path_factory.mktemp("base") / "model")
+
+
+@pytest.fixture(scope="module")
+def adapted(data, base, tmp_path_factory, nmt):
+    """A run of 20 updates of adapters."""
+    output = tmp_path_factory.mktemp("lora") / "run"
+    done = nmt(*train_arguments(data, output, 20, *LORA, "--ema=0.9", f"--init-from={base}"))
+    assert done.returncode == 0, done.stderr
+    return output
+
+
+def weights(folder):
+    return weights_of(load_model(folder, torch.device("cpu")).model)
+
+
+def test_a_checkpoint_holds_adapters_alone_and_names_its_model(adapted, base):
+    folder = adapted / "checkpoints/update-20"
+    adapter, own = load_file(folder / "adapter.safetensors"), load_file(base / "model.safetensors")
+    assert not (folder / "model.safetensors").exists()
+    shapes = {name: tuple(tensor.shape) for name, tensor in adapter.items()}
+    layers = {name for name in own if own[name].ndim == 2 and not name.endswith("embedding.weight")} - {"output.weight"}
+    expected = {f"{name}.up": (len(own[name]), 4) for name in layers} | {
+        f"{name}.down": (4, own[name].shape[1]) for name in layers
+    }
+    assert shapes == expected
+    manifest = json.loads((base / "manifest.json").read_text())
+    named = json.loads((folder / "adapter.json").read_text())
+    assert named == {"folder": str(base), "sha256": manifest["files"]["model.safetensors"]["sha256"], "scale": 4.0}
+    training = load_file(folder / "training.safetensors")
+    assert sum(tensor.numel() for tensor in training.values()) < 4 * sum(tensor.numel() for tensor in adapter.values())
+    result = weights(adapted)
+    for name, tensor in own.items():
+        product = adapter[f"{name}.up"] @ adapter[f"{name}.down"] if name in layers else torch.zeros(())
+        torch.testing.assert_close(result[name], tensor + 4.0 * product)
+        assert torch.equal(result[name], tensor) == (name not in layers)
+
+
+def test_new_adapters_change_no_bit(data, base, tmp_path, call):
+    still = (*LORA, "--optimizer=sgd", "--lr=1e-30", f"--init-from={base}")
+    assert call(*train_arguments(data, tmp_path / "run", 1, *still)).code == 0
+    own, result = load_file(base / "model.safetensors"), weights(tmp_path / "run")
+    assert all(torch.equal(result[name], own[name]) for name in own)
+
+
+@pytest.mark.parametrize("name", sorted(set(registry.names("model")) - {"convs2s"}))
+def test_a_model_with_its_adapters_added_computes_what_they_compute(name):
+    """The layers of convs2s are gains times directions, and can have none."""
+    entry = registry.find("model", name)
+    torch.manual_seed(1)
+    model, plain = (
+        entry.cls(make(entry.options, SMALL.get(name, {})), Vocabularies(20, 20, True)).eval() for _ in range(2)
+    )
+    adapt(model, 3, 2.0, [])
+    perturb(model, 0.1)
+    named = {plain_name(key): tensor for key, tensor in weights_of(model).items()}
+    adapter = {key: named.pop(key) for key in list(named) if key.endswith((".up", ".down"))}
+    result = merged(named, adapter, 2.0)
+    for key, tensor in weights_of(plain).items():
+        tensor.copy_(result[key])
+    batch = dummy_batch(3, 5, 6)
+    with torch.no_grad():
+        outputs = [each.output(each(batch).features) for each in (plain, model)]
+    torch.testing.assert_close(*outputs, atol=1e-5, rtol=1e-4)
+    trained = {key for key, parameter in model.named_parameters() if parameter.requires_grad}
+    assert trained and all(key.endswith((".up", ".down")) for key in trained)
+
+
+def test_adapters_go_on_bit_for_bit_and_need_their_model(adapted, base, data, tmp_path, call):
+    cut = shutil.copytree(adapted, tmp_path / "cut")
+    shutil.rmtree(cut / "checkpoints/update-20")
+    given = (*LORA, "--ema=0.9", f"--init-from={base}")
+    assert call(*train_arguments(data, cut, 20, *given)).code == 0
+    for name in ("adapter", "training"):
+        file = f"checkpoints/update-20/{name}.safetensors"
+        assert (cut / file).read_bytes() == (adapted / file).read_bytes()
+    changed = call(*train_arguments(data, cut, 30, *given, "--lora-alpha=3"))
+    assert changed.code == 2 and "lora_alpha: 16.0 -> 3.0" in changed.err
+
+
+def test_adapters_are_translated_with_averaged_and_begun_from(adapted, base, data, tmp_path, call):
+    (tmp_path / "text").write_text("ban des kit\nlo mura\n")
+    assert call("average", "--run", adapted, "--last=1", "--output", tmp_path / "merged").code == 0
+    text = ("--input", tmp_path / "text", "--engine=own")
+    translations = [call("translate", "--model", model, *text) for model in (adapted, tmp_path / "merged")]
+    assert translations[0].code == 0 and translations[0].out == translations[1].out
+    assert call("average", "--run", adapted, "--last=2", "--output", tmp_path / "mean").code == 0
+    means = zip(*(weights(adapted / f"checkpoints/update-{update}").items() for update in (10, 20)), strict=True)
+    mean = weights(tmp_path / "mean")
+    assert all(torch.allclose(mean[name], (one + other) / 2) for (name, one), (_, other) in means)
+    exported = call("export", "--model", adapted, "--format=int8", "--output", tmp_path / "int8")
+    assert exported.code == 0, exported.err
+    still = ("--optimizer=sgd", "--lr=1e-30")
+    assert call(*train_arguments(data, tmp_path / "run", 1, *still, f"--init-from={adapted}")).code == 0
+    assert all(torch.equal(tensor, weights(adapted)[name]) for name, tensor in weights(tmp_path / "run").items())
+    again = call(*train_arguments(data, tmp_path / "other", 1, *LORA, f"--init-from={adapted}"))
+    assert again.code == 2 and "is an adapter, and cannot have another one (merge it first" in again.err
+
+
+def test_another_model_in_the_place_of_the_adapters_own_is_4(adapted, base, trained, tmp_path, call):
+    (tmp_path / "text").write_text("ban\n")
+    translate = ("translate", "--model", adapted, "--input", tmp_path / "text")
+    aside = base.rename(base.with_name("aside"))
+    try:
+        missing = call(*translate)
+        assert missing.code == 4 and f"put the model that {adapted}" in missing.err, missing.err
+        base.symlink_to(trained / "checkpoints/update-30")
+        other = call(*translate)
+        assert other.code == 4 and f"{base}/model.safetensors: is another model than the adapter's" in other.err, (
+            other.err
+        )
+        base.unlink()
+        base.symlink_to(aside)
+        assert call(*translate).code == 0
+    finally:
+        base.unlink(missing_ok=True)
+        aside.rename(base)
+
+
+@pytest.mark.parametrize("engine", ["ddp", "fsdp"])
+def test_ranks_train_the_adapters_that_one_process_trains(engine, adapted, base, data, tmp_path, nmt):
+    more = (*LORA, "--ema=0.9", f"--init-from={base}", "--devices=2", f"--engine={engine}")
+    done = nmt(*train_arguments(data, tmp_path / "run", 20, *more))
+    assert done.returncode == 0, done.stderr
+    rows = [(run / "metrics.jsonl").read_text().splitlines() for run in (adapted, tmp_path / "run")]
+    losses = [[row["loss"] for row in map(json.loads, each) if "loss" in row] for each in rows]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    files = [load_file(run / "checkpoints/update-20/adapter.safetensors") for run in (adapted, tmp_path / "run")]
+    assert files[0].keys() == files[1].keys()
+
+
+def test_what_adapters_cannot_do_is_refused(data, base, tmp_path, call):
+    given = f"--init-from={base}"
+    for more, message in [
+        (["--lora-rank=4"], "adapters need a trained model (give --init-from MODEL)"),
+        ([given, "--lora-rank=4", "--freeze=encoder.*"], "(leave --freeze out)"),
+        ([given, "--lora-rank=4", "--init-state=all"], "(leave --init-state out)"),
+        ([given, "--lora-targets=encoder.*"], "(give --lora-rank)"),
+        ([given, "--lora-rank=4", "--lora-targets=encodr.*"], "unknown name for --lora-targets 'encodr.*'"),
+    ]:
+        refused = call(*train_arguments(data, tmp_path / "run", 1, *more))
+        assert refused.code == 2 and message in refused.err, refused.err
