@@ -25,11 +25,16 @@ class ExportOptions:
         REQUIRED, "model folder, or run folder (its best checkpoint); one", aliases=("m", "path", "models")
     )
     output: str = opt(REQUIRED, "folder to write", aliases=("o",))
-    format: Literal["ctranslate2", "int8", "huggingface", "marian"] = opt(
+    format: Literal["ctranslate2", "model", "int8", "huggingface", "marian"] = opt(
         "ctranslate2",
-        "ctranslate2: for that engine, whose extra it needs; int8: a model folder with weights of 8 bits; huggingface: a "
-        "folder for transformers' MarianMTModel; marian: a model.npz, for models that were imported from it",
+        "ctranslate2: for that engine, whose extra it needs; model: a model folder, with fewer layers; int8: one with weights "
+        "of 8 bits; huggingface: a folder for transformers' MarianMTModel; marian: a model.npz, for models that were "
+        "imported from it",
     )
+    encoder_layers: int | None = opt(
+        None, "keep the first layers of the encoder only, of a model of --criterion in-place-distillation", minimum=1
+    )
+    decoder_layers: int | None = opt(None, "keep the first layers of the decoder only", minimum=1)
     quantization: Literal[
         "float32", "float16", "bfloat16", "int16", "int8", "int8_float32", "int8_float16", "int8_bfloat16"
     ] = opt("float32", "type of the stored weights, by CTranslate2's names")
@@ -54,6 +59,8 @@ class ExportOptions:
             raise ValueError(f"--model: {len(self.model)} are named, and an ensemble cannot be exported (name one)")
         if len(self.tune) not in (0, 2):
             raise ValueError(f"--tune: {len(self.tune)} files are named; must be two, SOURCE and REFERENCE")
+        if self.format == "model" and self.encoder_layers is self.decoder_layers is None:
+            raise ValueError("--format model: writes fewer layers (give --encoder-layers or --decoder-layers)")
         for field in fields(self) if self.format != "ctranslate2" else ():
             if field.name in CTRANSLATE2_OPTIONS and getattr(self, field.name) != field.default:
                 raise ValueError(
@@ -72,20 +79,28 @@ def run(options: ExportOptions) -> None:
     from nmt.artefact import check_output
     from nmt.checkpoint import load_model
     from nmt.device import use_threads
+    from nmt.export.depth import export_model, first_layers
+    from nmt.signals import Signals
     from nmt.translate.ctranslate2_engine import import_ctranslate2
 
     if options.format == "ctranslate2":
         import_ctranslate2()  # raises before any work
     use_threads(options.threads)
     output = Path(options.output)
-    check_output(output, "model" if options.format == "int8" else options.format, options.overwrite)
+    check_output(output, "model" if options.format in ("model", "int8") else options.format, options.overwrite)
     dev = _development_set(*options.tune) if options.tune else None
     loaded = load_model(Path(options.model[0]), torch.device("cpu"))
     if output.resolve() == loaded.folder.resolve():
         raise UserError(f"{quoted(output)}: is the model to export (name another --output)")
     if loaded.facts.weights == "int8":
         raise UserError(f"{quoted(loaded.folder)}: has weights of 8 bits already (export the model it was made of)")
-    if options.format == "int8":
+    if options.encoder_layers is not None or options.decoder_layers is not None:
+        loaded = first_layers(loaded, options.encoder_layers, options.decoder_layers)
+    if options.format == "model":
+        with Signals() as signals:
+            export_model(loaded, output, signals.check)
+        log.info(f"{output}: {options.model[0]} with {' + '.join(map(str, loaded.model.depths or ()))} layers")
+    elif options.format == "int8":
         _export_int8(options, loaded, output)
     elif options.format in ("huggingface", "marian"):
         _export_for_toolkit(options, loaded, output)

@@ -32,6 +32,15 @@ class RDropOptions(CrossEntropyOptions):
 
 
 @options_class
+class InPlaceDistillationOptions(RDropOptions):
+    divergence_weight: float = opt(
+        1.0, "weight of the divergence between the whole network and the shallower one", minimum=0
+    )
+    min_encoder_layers: int = opt(1, "layers of the shallowest encoder that is trained", minimum=1)
+    min_decoder_layers: int = opt(1, "layers of the shallowest decoder that is trained", minimum=1)
+
+
+@options_class
 class DistillationOptions(CrossEntropyOptions):
     teacher: tuple[str, ...] = opt(
         (), "models whose distributions the model learns, by the mean of their probabilities; of the data's vocabulary"

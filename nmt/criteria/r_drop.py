@@ -38,7 +38,7 @@ class RDrop(CrossEntropy):
         """
         if not model.training:
             return super().__call__(model, batch)
-        features, targets = model(batch.repeated(2)).features.flatten(0, 1), batch.target_output.flatten()
+        features, targets = self.passes(model, batch).flatten(0, 1), batch.target_output.flatten()
         given = targets, self.token_weights(model, batch)
         if (linear := linear_output(model.output)) is not None:
             total, nll, divergence = _LinearRDrop.apply(features, *linear, *given, self)  # type: ignore[no-untyped-call]
@@ -47,6 +47,11 @@ class RDrop(CrossEntropy):
         count = batch.num_target_tokens
         reported = {"nll": Term(nll.detach(), count), "divergence": Term(divergence.detach(), count)}
         return Loss({"loss": Term(total, count)}, reported)
+
+    def passes(self, model: Model, batch: Batch) -> Tensor:
+        """The features of the first pass and of the second, (2 B, T, D)."""
+        features: Tensor = model(batch.repeated(2)).features
+        return features
 
     def sums_in_chunks(
         self, output: nn.Module, features: Tensor, targets: Tensor, factors: Tensor

@@ -47,7 +47,14 @@ PIECES_SHARE: Final = 0.1  # of the lines, above which a text is one of pieces
 NOT_OF_THE_RESULT: Final = {"output", "workers", "overwrite", "json"}
 # At their defaults these change no hash of earlier prepared data.
 ADDED_LATER: Final = (
-    "align", "column", "target_subword", "codes", "user_symbols", "train_tsv", "extend", "extend_with"
+    "align",
+    "column",
+    "target_subword",
+    "codes",
+    "user_symbols",
+    "train_tsv",
+    "extend",
+    "extend_with",
 )
 ALIGNMENT_COLUMN: Final = "alignment"
 SIDE_OPTIONS: Final = tuple(  # the options of both sides' text; right_to_left is of the target alone

@@ -197,6 +197,7 @@ class Model(nn.Module, Scorer):
         shards all layers together
     alignment_layer: the layer of "cross" whose mean over heads, `State.attention`, aligns source and target best
     watched: whether the next pass has to give `Output.attention`
+    depths: layers of encoder and decoder, of which any first ones are a network too, see `sub_network`; None if they are not
     """
 
     output: nn.Module
@@ -208,6 +209,7 @@ class Model(nn.Module, Scorer):
     repeats_layers: bool = False
     alignment_layer: int = 0
     watched: bool = False
+    depths: tuple[int, int] | None = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -230,6 +232,15 @@ class Model(nn.Module, Scorer):
                 "the model has no attention weights to train (choose another model, or leave out --compile)"
             )
         return output
+
+    @contextmanager
+    def sub_network(self, encoder: int, decoder: int) -> Iterator[None]:
+        """Passes in this context are through the first layers of each stack alone. For a model that has `depths`."""
+        whole, self.depths = self.depths, (encoder, decoder)
+        try:
+            yield
+        finally:
+            self.depths = whole
 
     def prepared(self, output: Projection | None = None) -> Scorer:
         """The model as the Scorer of one search, with its weights looked up once; by default the model itself.

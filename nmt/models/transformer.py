@@ -52,6 +52,7 @@ class Transformer(Model):
         self.captured_steps: CapturedSteps | None = None
         self.alignment_layer = options.decoder_layers - 1  # benchmarks/alignment.py measured it (docs/measurements.md)
         o, self.options, self.width = options, options, options.d_model
+        self.depths: tuple[int, int] = (o.encoder_layers, o.decoder_layers)
         self.is_relative = o.positions == "relative"
         d_k, d_v = o.d_k or o.d_model // o.heads, o.d_v or o.d_model // o.heads
         pre_norm = o.norm_position == "pre"
@@ -108,13 +109,13 @@ class Transformer(Model):
     def encoder_layers(self) -> list[EncoderLayer]:
         """The layers in the order of a pass; a tied one as often as it is passed."""
         layers = cast(list[EncoderLayer], [*self.encoder])
-        return layers * (self.options.encoder_layers // len(layers))
+        return (layers * (self.options.encoder_layers // len(layers)))[: self.depths[0]]
 
     @property
     def decoder_layers(self) -> list[DecoderLayer]:
         """The layers in the order of a pass; a tied one as often as it is passed."""
         layers = cast(list[DecoderLayer], [*self.decoder])
-        return layers * (self.options.decoder_layers // len(layers))
+        return (layers * (self.options.decoder_layers // len(layers)))[: self.depths[1]]
 
     def _positions(self) -> nn.Module:
         if self.options.positions in ("relative", "rotary"):

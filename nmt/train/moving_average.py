@@ -39,7 +39,10 @@ class MovingAverage(WeightAverage):
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
-        super().__init__(model, {parameter: parameter.detach().clone() for parameter in model.parameters() if parameter.requires_grad})
+        super().__init__(
+            model,
+            {parameter: parameter.detach().clone() for parameter in model.parameters() if parameter.requires_grad},
+        )
         self.decay = decay
 
     @torch.no_grad()

@@ -80,7 +80,7 @@ def test_an_unknown_command_names_the_nearest(nmt):
 @pytest.mark.parametrize(
     ("given", "suggested"),
     [
-        ("tiny", "'transformer-tiny'"),
+        ("tiny", "'transformer-student-tiny' or 'transformer-tiny'"),
         ("iwslt", "'convs2s-iwslt' or 'transformer-iwslt'"),
         ("rnn", "'rnnsearch' or 'rnnsearch-small'"),
     ],

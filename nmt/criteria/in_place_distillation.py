@@ -1,0 +1,50 @@
+"""In-place distillation: one network is trained at all depths, and the whole one and a shallower one teach each other.
+
+After Miao et al. (2023), "Exploring All-In-One Knowledge Distillation Framework for Neural Machine Translation", with one
+student an update and the symmetric divergence of R-Drop.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nmt import UserError, register
+from nmt.batch import Batch
+from nmt.criteria.base import CriterionContext
+from nmt.criteria.options import InPlaceDistillationOptions
+from nmt.criteria.r_drop import RDrop
+from nmt.models.base import Model
+
+
+@register("criterion", "in-place-distillation", InPlaceDistillationOptions)
+class InPlaceDistillation(RDrop):
+    """R-Drop whose second pass is through the first layers alone, so that a model can be exported at any depth."""
+
+    def __init__(self, options: InPlaceDistillationOptions, context: CriterionContext) -> None:
+        super().__init__(options, context)
+        self.context, self.least = context, (options.min_encoder_layers, options.min_decoder_layers)
+
+    def passes(self, model: Model, batch: Batch) -> Tensor:
+        """See RDrop. The second pass is through a shallower network, another one at each update."""
+        depths = self._depths(model)
+        first = model(batch).features
+        with model.sub_network(*depths):
+            return torch.cat([first, model(batch).features])
+
+    def _depths(self, model: Model) -> tuple[int, int]:
+        """Layers of the shallower encoder and decoder: a function of the model's depths and the number of the update."""
+        if model.depths is None:
+            raise UserError(
+                "--criterion in-place-distillation: the model has no shallower networks in it (transformer has)"
+            )
+        if any(least > depth for least, depth in zip(self.least, model.depths, strict=True)):
+            flags = f"--min-encoder-layers {self.least[0]} --min-decoder-layers {self.least[1]}"
+            raise UserError(f"{flags}: the model has {model.depths[0]} and {model.depths[1]} layers (give fewer)")
+        choices = [
+            (encoder, decoder)
+            for encoder in range(self.least[0], model.depths[0] + 1)
+            for decoder in range(self.least[1], model.depths[1] + 1)
+            if (encoder, decoder) != model.depths
+        ]
+        random = np.random.Generator(np.random.Philox(self.context.update))
+        return choices[int(random.integers(len(choices)))] if choices else model.depths

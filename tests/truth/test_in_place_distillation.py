@@ -1,0 +1,75 @@
+"""In-place distillation against R-Drop's definition, and the networks that are in a network."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from gradients import OPTIONS, PIPELINE, VOCABULARIES, sentences, transformer
+
+from nmt import UserError, registry
+from nmt.checkpoint import LoadedModel, ModelFacts
+from nmt.criteria.base import CriterionContext
+from nmt.criteria.in_place_distillation import InPlaceDistillation
+from nmt.criteria.options import InPlaceDistillationOptions, RDropOptions
+from nmt.criteria.r_drop import RDrop
+from nmt.export.depth import first_layers
+
+DEEP = replace(OPTIONS, encoder_layers=3, decoder_layers=2, norm_position="pre")
+
+
+def criterion(update=1, **options):
+    return InPlaceDistillation(InPlaceDistillationOptions(**options), CriterionContext(PIPELINE, None, update))
+
+
+def shallow(model, encoder, decoder, options=DEEP):
+    loaded = LoadedModel(model, PIPELINE, ModelFacts.of("transformer", options, VOCABULARIES), "model")
+    return first_layers(loaded, encoder, decoder).model
+
+
+@pytest.mark.parametrize("depths", [(1, 1), (2, 1), (3, 1), (1, 2)])
+@pytest.mark.parametrize("more", [{}, {"tie_layers": "all"}, {"decoder_autoregression": "ssru"}])
+def test_a_sub_network_is_the_exported_model_of_its_first_layers(depths, more):
+    options = replace(DEEP, **more)
+    model, batch = transformer(options).eval(), sentences(4, 6)
+    with model.sub_network(*depths):
+        inside = model(batch).features
+    exported = shallow(model, *depths, options)
+    torch.testing.assert_close(inside, exported(batch).features, rtol=0, atol=0)
+    assert not torch.equal(inside, model(batch).features) and model.depths == (3, 2)
+    log_probs, _ = exported.step(batch.target_input[:, 0], exported.start(batch.source))
+    torch.testing.assert_close(log_probs, exported.log_probs(inside[:, 0]), rtol=1e-4, atol=1e-4)
+
+
+def test_the_loss_is_that_of_r_drop_with_the_shallower_network_as_second_pass():
+    model, batch = transformer(DEEP), sentences(4, 6)
+    loss = criterion(divergence_weight=2.0)
+    depths = loss._depths(model)
+    with model.sub_network(*depths):
+        second = model(batch).features
+    both = torch.cat([model(batch).features, second]).flatten(0, 1)
+    targets = batch.target_output.flatten()
+    r_drop = RDrop(RDropOptions(divergence_weight=2.0), CriterionContext(PIPELINE, None))
+    wanted = r_drop.sums_in_chunks(model.output, both, targets, r_drop.token_weights(model, batch))
+    found = loss(model, batch)
+    assert found.trained["loss"].total.item() == pytest.approx(wanted[0].item(), rel=1e-5)
+    assert found.reported["divergence"].total.item() == pytest.approx(wanted[2].item(), rel=1e-4) and wanted[2] > 0
+
+
+def test_updates_train_all_depths_and_the_same_ones_each_time():
+    model = transformer(DEEP)
+    drawn = [criterion(update)._depths(model) for update in range(300)]
+    assert set(drawn) == {(e, d) for e in (1, 2, 3) for d in (1, 2)} - {(3, 2)}
+    assert drawn == [criterion(update)._depths(model) for update in range(300)]
+    assert {criterion(update, min_encoder_layers=3)._depths(model) for update in range(9)} == {(3, 1)}
+    assert criterion(min_encoder_layers=3, min_decoder_layers=2)._depths(model) == (3, 2)
+
+
+def test_a_model_without_depths_and_depths_it_does_not_have_are_refused():
+    model, batch = transformer(DEEP), sentences(4, 6)
+    with pytest.raises(UserError, match="the model has 3 and 2 layers"):
+        criterion(min_decoder_layers=3)(model, batch)
+    with pytest.raises(UserError, match="--encoder-layers 4: model has 3"):
+        shallow(model, 4, None)
+    recurrent = registry.build(registry.choose("model", "rnnsearch", {"hidden_size": 8}), VOCABULARIES)
+    with pytest.raises(UserError, match="no shallower networks"):
+        criterion()(recurrent.train(), batch)

@@ -1,0 +1,48 @@
+"""A model trained at all depths, and exported at some."""
+
+import json
+
+import pytest
+from conftest import kill_after_update_10, train_arguments
+
+FLAGS = ("--criterion=in-place-distillation", "--encoder-layers=2", "--decoder-layers=2", "--seed=2")
+
+
+@pytest.fixture(scope="module")
+def deep(data, tmp_path_factory, nmt):
+    run = tmp_path_factory.mktemp("deep") / "run"
+    assert nmt(*train_arguments(data, run, 20, *FLAGS)).returncode == 0
+    return run
+
+
+def test_a_killed_run_goes_on_with_the_same_bytes(data, deep, tmp_path, call):
+    cut = tmp_path / "cut"
+    kill_after_update_10(train_arguments(data, cut, 100_000, *FLAGS), cut)
+    assert call(*train_arguments(data, cut, 20, *FLAGS)).code == 0
+    for file in ("metrics.jsonl", "checkpoints/update-20/model.safetensors"):
+        assert (cut / file).read_bytes() == (deep / file).read_bytes()
+
+
+def test_fewer_layers_are_a_model_that_translates(deep, tmp_path, call):
+    small = tmp_path / "small"
+    written = call(
+        "export", "--model", deep, "--format=model", "--encoder-layers=1", "--decoder-layers=1", "--output", small
+    )
+    assert written.code == 0, written.err
+    options = json.loads((small / "options.json").read_text())["options"]
+    assert (options["encoder_layers"], options["decoder_layers"]) == (1, 1)
+    (tmp_path / "text").write_text("one two\n")
+    translated = call("translate", "--model", small, "--input", tmp_path / "text")
+    assert translated.code == 0 and translated.out.count("\n") == 1
+    rounded = call("export", "--model", deep, "--format=int8", "--decoder-layers=1", "--output", tmp_path / "int8")
+    assert rounded.code == 0, rounded.err
+
+
+def test_depths_that_are_not_there_are_refused_and_nothing_is_written(deep, tmp_path, call):
+    for flags, message in (
+        (("--format=model",), "give --encoder-layers or --decoder-layers"),
+        (("--format=model", "--encoder-layers=3"), "has 2 (give fewer)"),
+    ):
+        refused = call("export", "--model", deep, *flags, "--output", tmp_path / "out")
+        assert refused.code == 2 and message in refused.err
+    assert not (tmp_path / "out").exists()
