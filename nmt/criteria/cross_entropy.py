@@ -74,6 +74,8 @@ class CrossEntropy(Criterion):
         real = targets != PAD
         nll = -log_probs.gather(1, targets[:, None]).squeeze(1)
         loss = gold_weight * nll - spread * log_probs.sum(-1)
+        if self.options.z_loss:
+            loss = loss + self.options.z_loss * logits.float().logsumexp(-1) ** 2
         return (loss * (real if factors is None else factors)).sum(), (nll * real).sum()
 
     def _in_chunks(
@@ -105,6 +107,11 @@ def chunk_rows(features: Tensor, size: int) -> int:
     return max(MIN_CHUNK_ROWS, CHUNK_LOGITS.get(features.device.type, CHUNK_LOGITS["cuda"]) // size)
 
 
+def log_normalizer(logits: Tensor, log_probs: Tensor) -> Tensor:
+    """log of the sum of exp of the logits: (n, 1). logits, log_probs: (n, V)"""
+    return logits[:, :1] - log_probs[:, :1]
+
+
 class LossOfLogits(torch.autograd.Function):
     """The base of losses that compute their gradients in the forward pass, one chunk of logits after the other.
 
@@ -118,10 +125,10 @@ class LossOfLogits(torch.autograd.Function):
 
 
 class _LinearCrossEntropy(LossOfLogits):
-    """The loss and its gradient in one pass over each chunk of logits: d loss / d logits = p - a [gold] - b.
+    """The loss and its gradient in one pass over each chunk of logits: d loss / d logits = p (1 + 2 z log Z) - a [gold] - b.
 
     limit: to which logits are clipped; beyond it they have no gradient
-    factors: see CrossEntropy.token_weights
+    factors: see CrossEntropy.token_weights; z: the option z_loss; Z: the sum of exp of the logits
     b is constant over a row, so that its share of the products is a product of sums, without a pass over the logits.
     """
 
@@ -154,11 +161,16 @@ class _LinearCrossEntropy(LossOfLogits):
             log_probs = torch.log_softmax(logits, dim=-1)
             surprise = -log_probs.gather(1, gold)  # n 1
             loss = gold_weight * surprise - spread * log_probs.sum(-1, keepdim=True)
+            normalizer = log_normalizer(logits, log_probs)
+            if criterion.options.z_loss:
+                loss = loss + criterion.options.z_loss * normalizer**2
             total = total + (loss * scales).sum()  # autocast would round a dot product
             nll = nll + (surprise * counts).sum()
             if not any(ctx.needs_input_grad):
                 continue
             gradient = log_probs.exp_()
+            if criterion.options.z_loss:
+                gradient.mul_(1 + 2 * criterion.options.z_loss * normalizer)
             gradient.scatter_add_(1, gold, torch.full_like(surprise, -gold_weight))
             if clipped is not None:
                 gradient.masked_fill_(clipped, spread)  # which is subtracted below: no gradient

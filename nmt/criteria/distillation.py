@@ -17,7 +17,7 @@ from nmt import UserError, register
 from nmt.batch import Batch
 from nmt.checkpoint import LoadedModel, load_model
 from nmt.criteria.base import CriterionContext, Loss, Term
-from nmt.criteria.cross_entropy import CrossEntropy, LossOfLogits, chunk_rows, linear_output
+from nmt.criteria.cross_entropy import CrossEntropy, LossOfLogits, chunk_rows, linear_output, log_normalizer
 from nmt.criteria.options import DistillationOptions
 from nmt.errors import quoted
 from nmt.models.base import Model
@@ -112,7 +112,7 @@ class _LinearDistillation(LossOfLogits):
 
     limit: to which logits are clipped; beyond it they have no gradient
     With p the student's distribution, p_T and q the tempered ones of student and teacher, the gradient of the logits is
-    (1 - w) (p - a [gold] - b) + w T (p_T - q). a, b: see CrossEntropy.weights
+    (1 - w) (p (1 + 2 z log Z) - a [gold] - b) + w T (p_T - q). a, b: see CrossEntropy.weights; z, Z: see _LinearCrossEntropy
     """
 
     @staticmethod
@@ -127,7 +127,7 @@ class _LinearDistillation(LossOfLogits):
         teacher: TeacherProbabilities,
     ) -> tuple[Tensor, Tensor, Tensor]:
         gold_weight, spread = criterion.weights(len(weight))
-        w, temperature = criterion.teacher_weight, criterion.temperature
+        w, temperature, z = criterion.teacher_weight, criterion.temperature, criterion.options.z_loss
         of_features, of_weight = torch.empty_like(features), torch.zeros_like(weight)
         of_bias = None if bias is None else torch.zeros_like(bias)
         real = (targets != PAD).float()[:, None]  # N 1
@@ -142,13 +142,14 @@ class _LinearDistillation(LossOfLogits):
             log_probs, wanted = logits.log_softmax(-1), teacher(part)
             tempered = log_probs if temperature == 1 else (logits / temperature).log_softmax(-1)
             surprise = -log_probs.gather(1, gold)  # n 1
-            cross_entropy = gold_weight * surprise - spread * log_probs.sum(-1, keepdim=True)
+            normalizer = log_normalizer(logits, log_probs)
+            cross_entropy = gold_weight * surprise - spread * log_probs.sum(-1, keepdim=True) + z * normalizer**2
             of_rows = -(wanted * tempered).sum(-1, keepdim=True) - entropy(wanted)[:, None]
             loss = (1 - w) * cross_entropy + w * temperature**2 * of_rows
             total, nll = total + (loss * counts).sum(), nll + (surprise * counts).sum()
             divergence = divergence + (of_rows * counts).sum()
             gradient = (tempered.exp() - wanted).mul_(w * temperature)
-            gradient.add_(log_probs.exp_().sub_(spread), alpha=1 - w)
+            gradient.add_(log_probs.exp_().mul_(1 + 2 * z * normalizer).sub_(spread), alpha=1 - w)
             gradient.scatter_add_(1, gold, torch.full_like(surprise, -(1 - w) * gold_weight))
             if clipped is not None:
                 gradient.masked_fill_(clipped, 0.0)

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from nmt import register
 from nmt.batch import Batch
 from nmt.criteria.base import CriterionContext, Loss, Term
-from nmt.criteria.cross_entropy import CrossEntropy, LossOfLogits, chunk_rows, linear_output
+from nmt.criteria.cross_entropy import CrossEntropy, LossOfLogits, chunk_rows, linear_output, log_normalizer
 from nmt.criteria.options import RDropOptions
 from nmt.models.base import Model
 from nmt.nn.matmul import add_product, product, product_back
@@ -85,7 +85,8 @@ class _LinearRDrop(LossOfLogits):
     limit: to which logits are clipped; beyond it they have no gradient
     factors: see CrossEntropy.token_weights
     With p, q the distributions, d = log p - log q and f = w / 4, the gradient of the first logits is
-    (p - a [gold] - b) / 2 + f (p (d - KL(p || q)) + p - q). a, b: see CrossEntropy.weights
+    (p (1 + 2 z log Z) - a [gold] - b) / 2 + f (p (d - KL(p || q)) + p - q). a, b: see CrossEntropy.weights; z, Z: see
+    _LinearCrossEntropy
     """
 
     @staticmethod
@@ -100,7 +101,7 @@ class _LinearRDrop(LossOfLogits):
         criterion: RDrop,
     ) -> tuple[Tensor, Tensor, Tensor]:
         gold_weight, spread = criterion.weights(len(weight))
-        factor, N = criterion.divergence_weight / 4, len(targets)
+        factor, z, N = criterion.divergence_weight / 4, criterion.options.z_loss, len(targets)
         of_features, of_weight = (
             torch.empty_like(features),
             torch.zeros_like(weight) if ctx.needs_input_grad[1] else None,
@@ -118,18 +119,20 @@ class _LinearRDrop(LossOfLogits):
                 clipped = [of_pass.abs() > limit for of_pass in logits]
                 logits = [of_pass.clamp_(-limit, limit) for of_pass in logits]
             log_probs = [torch.log_softmax(of_pass, -1) for of_pass in logits]
-            for of_pass in log_probs:
+            normalizers = [log_normalizer(*of_pass) for of_pass in zip(logits, log_probs, strict=True)]  # n 1
+            for of_pass, normalizer in zip(log_probs, normalizers, strict=True):
                 surprise = -of_pass.gather(1, gold)  # n 1
-                loss = gold_weight * surprise - spread * of_pass.sum(-1, keepdim=True)
+                loss = gold_weight * surprise - spread * of_pass.sum(-1, keepdim=True) + z * normalizer**2
                 total, nll = total + (loss * scales).sum() / 2, nll + (surprise * counts).sum() / 2
             difference = log_probs[0] - log_probs[1]
             p, q = (of_pass.exp_() for of_pass in log_probs)
             kl_pq, kl_qp = (p * difference).sum(-1, keepdim=True), -(q * difference).sum(-1, keepdim=True)
             total = total + factor * ((kl_pq + kl_qp) * scales).sum()
             divergence = divergence + ((kl_pq + kl_qp) * counts).sum()
+            first, second = (factor + 0.5 + z * normalizer for normalizer in normalizers)
             gradients = (
-                difference.sub(kl_pq).mul_(factor).add_(factor + 0.5).mul_(p).sub_(q, alpha=factor),
-                difference.neg_().sub_(kl_qp).mul_(factor).add_(factor + 0.5).mul_(q).sub_(p, alpha=factor),
+                difference.sub(kl_pq).mul_(factor).add_(first).mul_(p).sub_(q, alpha=factor),
+                difference.neg_().sub_(kl_qp).mul_(factor).add_(second).mul_(q).sub_(p, alpha=factor),
             )
             for place, gradient, beyond in zip(places, gradients, clipped, strict=True):
                 gradient.scatter_add_(1, gold, torch.full_like(scales, -gold_weight / 2))

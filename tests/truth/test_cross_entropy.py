@@ -34,8 +34,8 @@ class Given(Model):
         raise NotImplementedError
 
 
-def smoothed(eps: float, over: str = "others") -> CrossEntropy:
-    options = CrossEntropyOptions(label_smoothing=eps, smoothing_over=over)
+def smoothed(eps: float, over: str = "others", z_loss: float = 0.0) -> CrossEntropy:
+    options = CrossEntropyOptions(label_smoothing=eps, smoothing_over=over, z_loss=z_loss)
     return CrossEntropy(options, CriterionContext(None, None))
 
 
@@ -84,13 +84,14 @@ def test_no_model_can_be_below_the_floor_of_smoothing(over, floor):
     assert total.item() == pytest.approx(floor, abs=2e-4)
 
 
+@pytest.mark.parametrize("z_loss", [0.0, 0.1])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("kind", ["linear", "other"])
-def test_chunks_give_the_plain_loss_and_gradients(kind, bias, monkeypatch):
+def test_chunks_give_the_plain_loss_and_gradients(kind, bias, z_loss, monkeypatch):
     monkeypatch.setattr(cross_entropy, "chunk_rows", lambda features, size: 4)
     linear = nn.Linear(8, 11, bias=bias)
     model, batch = case(linear if kind == "linear" else nn.Sequential(linear, nn.Identity()))
-    criterion = smoothed(0.1)
+    criterion = smoothed(0.1, z_loss=z_loss)
     loss, nll_sum = sums_of(criterion, model, batch)
     (3.0 * loss).backward()
     gradients = [parameter.grad.clone() for parameter in model.parameters()]
@@ -101,6 +102,13 @@ def test_chunks_give_the_plain_loss_and_gradients(kind, bias, monkeypatch):
     torch.testing.assert_close(nll_sum, nll.detach())
     for found, parameter in zip(gradients, model.parameters(), strict=True):
         torch.testing.assert_close(found, parameter.grad, atol=1e-5, rtol=1e-5)
+
+
+def test_z_loss_is_the_squared_log_of_the_normalizer():
+    logits, targets = torch.randn(4, 9), torch.tensor([4, 5, 6, PAD])
+    with_z, without = (smoothed(0.1, z_loss=z).of_logits(logits, targets)[0] for z in (0.3, 0.0))
+    squares = logits.double().exp().sum(-1).log() ** 2
+    assert (with_z - without).item() == pytest.approx(0.3 * squares[:3].sum().item(), rel=1e-5)
 
 
 def test_the_logits_of_a_whole_batch_never_exist_at_once(monkeypatch):

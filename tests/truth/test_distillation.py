@@ -40,8 +40,10 @@ def by_definition(logits, targets, wanted, eps, weight, temperature):
 
 @pytest.mark.parametrize(("bias", "limit"), [(True, math.inf), (False, math.inf), (True, 0.8)])
 @pytest.mark.parametrize(("weight", "temperature"), [(0.0, 1.0), (0.3, 1.0), (1.0, 2.0)])
-@pytest.mark.parametrize("rows", [2, 100])
-def test_loss_and_gradient_are_those_of_the_definition(bias, limit, weight, temperature, rows, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("rows", "z_loss"), [(2, 0.0), (100, 0.1)])
+def test_loss_and_gradient_are_those_of_the_definition(
+    bias, limit, weight, temperature, rows, z_loss, tmp_path, monkeypatch
+):
     monkeypatch.setattr("nmt.criteria.distillation.chunk_rows", lambda *_: rows)
     save_teacher(tmp_path / "teacher")
     torch.manual_seed(1)
@@ -50,9 +52,12 @@ def test_loss_and_gradient_are_those_of_the_definition(bias, limit, weight, temp
     targets = torch.randint(4, V, (N,))
     targets[3] = PAD
     wanted = torch.randn(N, V).softmax(-1)
-    loss = criterion(tmp_path / "teacher", label_smoothing=0.1, teacher_weight=weight, temperature=temperature)
+    options = {"label_smoothing": 0.1, "teacher_weight": weight, "temperature": temperature, "z_loss": z_loss}
+    loss = criterion(tmp_path / "teacher", **options)
     tensors = [features, *output.parameters()]
     expected = by_definition(output(features), targets, wanted, 0.1, weight, temperature)
+    squares = output(features).double().logsumexp(-1) ** 2
+    expected = expected + (1 - weight) * z_loss * squares[targets != PAD].sum()
     slow = loss.sums_in_chunks(output, features, targets, wanted.__getitem__)
     fast = _LinearDistillation.apply(features, *linear_output(output), targets, loss, wanted.__getitem__)
     gradients = [torch.autograd.grad(total, tensors) for total in (expected, slow[0], fast[0])]

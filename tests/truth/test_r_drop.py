@@ -41,17 +41,19 @@ def by_definition(first, second, targets, eps, weight):
 
 @pytest.mark.parametrize(("bias", "limit"), [(True, math.inf), (False, math.inf), (True, 0.8)])
 @pytest.mark.parametrize("weight", [0.0, 5.0])
-@pytest.mark.parametrize("rows", [2, 100])
-def test_loss_and_gradient_are_those_of_the_definition(bias, limit, weight, rows, monkeypatch):
+@pytest.mark.parametrize(("rows", "z_loss"), [(2, 0.0), (100, 0.1)])
+def test_loss_and_gradient_are_those_of_the_definition(bias, limit, weight, rows, z_loss, monkeypatch):
     monkeypatch.setattr("nmt.criteria.r_drop.chunk_rows", lambda *_: rows)
     torch.manual_seed(1)
     linear, features = Linear(D, V, bias=bias), torch.randn(2 * N, D, requires_grad=True)
     output = ClippedLinear(linear, limit)
     targets = torch.randint(4, V, (N,))
     targets[3] = PAD
-    options = {"label_smoothing": 0.1, "divergence_weight": weight}
+    options = {"label_smoothing": 0.1, "divergence_weight": weight, "z_loss": z_loss}
     tensors = [features, *output.parameters()]
     wanted = by_definition(*output(features).chunk(2), targets, 0.1, weight)
+    for of_pass in output(features).double().chunk(2):
+        wanted = wanted + z_loss / 2 * (of_pass.logsumexp(-1) ** 2)[targets != PAD].sum()
     factors = (targets != PAD).float()
     slow = criterion(**options).sums_in_chunks(output, features, targets, factors)
     fast = _LinearRDrop.apply(features, *linear_output(output), targets, factors, criterion(**options))
