@@ -2,10 +2,11 @@
 
 from abc import abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from itertools import chain, count, repeat
+from itertools import accumulate, chain, count, pairwise, repeat
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self
 
 import msgspec
@@ -19,6 +20,7 @@ from nmt.text.sentencepiece_file import SPACE_MARK
 
 MAX_CACHED_WORDS: Final = 1 << 17
 MAX_CACHED_CHARACTERS: Final = 1 << 22  # of all cached words: what stands between two spaces may be as long as a line
+MIN_THREAD_WORDS: Final = 16  # sentencepiece starts a thread for a list, which takes as long as 16 words (22 us, Zen 3)
 PIECE_MARK: Final = "@@"  # of subword-nmt: the word goes on after this piece
 WORD_END: Final = "</w>"  # of subword-nmt, in its merges
 
@@ -42,8 +44,15 @@ class EncodedTexts:
 
     def rows(self) -> list[Numbers]:
         """The ids of each text."""
-        ends = np.cumsum(self.lengths, dtype=np.int64).tolist()
-        return [self.ids[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        return [self.ids[start:end] for start, end in self._ranges()]
+
+    def lists(self) -> list[list[int]]:
+        """The ids of each text, as integers of Python."""
+        ids = self.ids.tolist()
+        return [ids[start:end] for start, end in self._ranges()]
+
+    def _ranges(self) -> Iterator[tuple[int, int]]:
+        return pairwise(accumulate(self.lengths.tolist(), initial=0))
 
     def reversed(self) -> Self:
         """The same texts, the ids of each from its last to its first."""
@@ -163,18 +172,17 @@ class _WordCache:
         self.starts, self.lengths, self.unknown = (np.zeros(0, dtype=np.int64) for _ in range(3))
 
     def add(self, words: Sequence[str], ids_of_words: Sequence[Sequence[int]]) -> None:
-        if not words:
-            return
         lengths = np.fromiter(map(len, ids_of_words), dtype=np.int64, count=len(words))
         ids = np.fromiter(chain.from_iterable(ids_of_words), dtype=np.uint32)
         unknown = np.fromiter((ids.count(UNK) for ids in ids_of_words), dtype=np.int64, count=len(words))
         starts = len(self.ids) + np.cumsum(lengths) - lengths
         self.num_characters += sum(map(len, words))
-        self.rows.update(zip(words, range(len(self.rows), len(self.rows) + len(words)), strict=True))
         self.ids = np.concatenate([self.ids, ids])
         self.starts = np.concatenate([self.starts, starts])
         self.lengths = np.concatenate([self.lengths, lengths])
         self.unknown = np.concatenate([self.unknown, unknown])
+        # last, as other threads read meanwhile
+        self.rows.update(zip(words, range(len(self.rows), len(self.rows) + len(words)), strict=True))
 
 
 class _ByWord:
@@ -182,6 +190,7 @@ class _ByWord:
 
     def __init__(self) -> None:
         self._cache = _WordCache()
+        self._lock = Lock()  # of threads that add words to the cache
 
     def _prepare(self, text: str) -> str:
         return text
@@ -196,7 +205,10 @@ class _ByWord:
         number_of_word = np.fromiter(map(numbers.__getitem__, words), dtype=np.int64, count=len(words))
         cache = self._cache
         new = [word for word in numbers if word not in cache.rows]
-        cache.add(new, self._encode_words(new))
+        if new:
+            with self._lock:
+                new = [word for word in new if word not in cache.rows]  # another thread may have added some
+                cache.add(new, self._encode_words(new))
         rows = np.fromiter(map(cache.rows.__getitem__, numbers), dtype=np.int64, count=len(numbers))[number_of_word]
         lengths = cache.lengths[rows]
         ids = cache.ids[expand_ranges(cache.starts[rows], lengths)]
@@ -242,6 +254,8 @@ class SentencepieceVocabulary(_ByWord):
         return text.replace(SPACE_MARK, " ")
 
     def _encode_words(self, words: Sequence[str]) -> Sequence[Sequence[int]]:
+        if len(words) < MIN_THREAD_WORDS:
+            return [self._model.encode(word, out_type=int) for word in words]
         return self._model.encode(words, out_type=int, num_threads=1)  # type: ignore[no-any-return]
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -2,8 +2,10 @@
 
 import gzip
 import pickle
+import sys
 import unicodedata
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -198,7 +200,20 @@ def test_word_by_word_is_what_sentencepiece_gives_for_the_whole_line(subword):
         assert encoded.lengths.tolist() == [len(row) for row in whole]
         assert encoded.unknown.tolist() == [row.count(UNK) for row in whole]
         assert encoded.words.tolist() == [len(text.replace("▁", " ").split()) for text in texts]
-    assert side.vocabulary.encode_batch([]).rows() == []
+        assert encoded.lists() == whole
+    assert side.vocabulary.encode_batch([]).rows() == side.vocabulary.encode_batch([]).lists() == []
+
+
+def test_threads_that_meet_new_words_together_get_their_ids():
+    texts = [" ".join(f"{word}{i // 4}" for word in SENTENCES[i % 10].split()) for i in range(400)]
+    whole = pipeline_of("bpe", SENTENCES).source.encode_batch(texts).lists()
+    side, seconds = pipeline_of("bpe", SENTENCES).source, sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            assert list(threads.map(lambda text: side.encode_batch([text]).lists()[0], texts)) == whole
+    finally:
+        sys.setswitchinterval(seconds)
 
 
 def test_each_token_of_characters_is_one_and_a_space_stands_before_each_word():
