@@ -12,10 +12,11 @@ map.
 Each round runs each system once, one after the other, each in a process of its own that is asked through pipes: the
 first line, timed from the start of the process; a tenth of the text to warm up; all of it, for the speed; single
 sentences, for the latency. A system's figure is the median of its rounds, its ratio the median of the ratios within a
-round. nmt and CTranslate2 have as many workers as threads, of one thread each, so that a single sentence has one
-thread; eole, which has no workers, has them all. `nmt translate` is the command as a user types it, with the search
-that it has by default, but for the size of the beam. nmt-ctranslate2 is `--engine ctranslate2`, which takes no forced
-lengths: only trained models are translated with it.
+round. Processor time is that of all threads; beside other work it varies less than the clock. nmt and CTranslate2 have
+as many workers as threads, of one thread each, so that a single sentence has one thread; eole, which has no workers,
+has them all. `nmt translate` is the command as a user types it, with the search that it has by default, but for the
+size of the beam. nmt-ctranslate2 is `--engine ctranslate2`, which takes no forced lengths: only trained models are
+translated with it.
 """
 
 import argparse
@@ -60,6 +61,7 @@ SYSTEMS = (
     "ctranslate2 int8 + vmap",
 )
 REFERENCES = ("eole fp32", "ctranslate2 float32", "ctranslate2 int8")
+PROCESS_CLOCK = 2  # the clock of a process by its id, CPUCLOCK_SCHED in the system calls of Linux
 RANDOM_LENGTH = 15  # tokens, as in a caption
 
 
@@ -81,6 +83,7 @@ class Speed:
     """first: seconds from the start of the process to the first line; median, p99: milliseconds of one sentence alone
 
     sentences: a second; memory: bytes of its processes after the text, what they share counted once
+    processor, processor_alone: milliseconds of processor time for a sentence of the text, and for one alone
     """
 
     first: float
@@ -88,6 +91,8 @@ class Speed:
     median: float
     p99: float
     memory: float
+    processor: float
+    processor_alone: float
     lines: list[str]
 
 
@@ -135,11 +140,23 @@ def measured(system: System, lines: list[str], singles: int, threads: int) -> Sp
         ask(lines[:1])
         first = time.perf_counter() - began
         ask(lines[: max(1, len(lines) // 10)])
+        clock = [processor_seconds(pid)]
         seconds, found = ask(lines)
+        clock.append(processor_seconds(pid))
         memory = memory_of_tree(pid)
         each = sorted(1000 * ask([line])[0] for line in some(lines, singles)) or [0.0]
+        clock.append(processor_seconds(pid))
     p99 = each[int(0.99 * (len(each) - 1))]
-    return Speed(first, len(lines) / seconds, statistics.median(each), p99, memory, found)
+    processor, alone = 1000 * (clock[1] - clock[0]) / len(lines), 1000 * (clock[2] - clock[1]) / len(each)
+    return Speed(first, len(lines) / seconds, statistics.median(each), p99, memory, processor, alone, found)
+
+
+def processor_seconds(pid: int) -> float:
+    """Processor time of a process, its threads and its children so far."""
+    seconds = time.clock_gettime(~pid << 3 | PROCESS_CLOCK)
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        seconds += sum(processor_seconds(int(child)) for child in (task / "children").read_text().split())
+    return seconds
 
 
 def some(lines: list[str], most: int) -> list[str]:
@@ -229,7 +246,7 @@ def compare(given: argparse.Namespace, model: Model, beam: int) -> None:
         f"{given.threads} threads, {given.rounds} rounds in turn"
     )
     heads = ["system", "sentences/s (each round)", *(f"times {name}" for name in references), "BLEU"]
-    heads += ["one sentence alone: median, p99, ms", "to the first, s", "MB"]
+    heads += ["one sentence alone: median, p99, ms", "processor time: in the text, alone, ms", "to the first, s", "MB"]
     print("| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|")
     for name in called:
         ones = [found[name] for found in rounds]
@@ -238,6 +255,7 @@ def compare(given: argparse.Namespace, model: Model, beam: int) -> None:
             ratios = [found[name].sentences / found[reference].sentences for found in rounds]
             cells.append(f"{statistics.median(ratios):.2f}")
         cells += [bleu_of(ones[0].lines, given), f"{middle(ones, 'median'):.1f}, {middle(ones, 'p99'):.1f}"]
+        cells += [f"{middle(ones, 'processor'):.3f}, {middle(ones, 'processor_alone'):.3f}"]
         cells += [f"{middle(ones, 'first'):.2f}", f"{middle(ones, 'memory') / 1e6:,.0f}"]
         print("| " + " | ".join(cells) + " |", flush=True)
 

@@ -63,7 +63,7 @@ class Drawings:
 
     def _draw(self, translator: Translator, request: Request, translation: Translation) -> None:
         pipeline, engine, [line] = translator.pipeline, _own(translator), translator.encode([request])
-        source, target = line.source.tolist(), pipeline.target.in_reading_order(translation.candidates[0].tokens)
+        source, target = line.source, pipeline.target.in_reading_order(translation.candidates[0].tokens)
         if self._graphs_left:
             pieces = pipeline.source.piece, pipeline.target.piece
             device = device_of(engine.scorer)

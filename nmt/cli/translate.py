@@ -225,6 +225,8 @@ def _lead(options: TranslateOptions, parts: Parts, world: World) -> int:
 
 def _lead_document(options: TranslateOptions, parts: Parts, world: World) -> int:
     """Translate a document. Its output is opened when its whole content is known: after an error there is none."""
+    from msgspec import structs
+
     from nmt.documents.document import Languages, read_document, translate_units
     from nmt.documents.markers import from_xml, to_xml
     from nmt.translate.line_warnings import LineWarnings
@@ -252,7 +254,7 @@ def _lead_document(options: TranslateOptions, parts: Parts, world: World) -> int
                     requests = [Request(to_xml(text)) for text in texts[start : start + options.buffer_size]]
                     translations += line_translator.translate(requests, signals.check, bar)
             return [
-                replace(row, candidates=[replace(c, text=from_xml(c.text)) for c in row.candidates])
+                structs.replace(row, candidates=[structs.replace(c, text=from_xml(c.text)) for c in row.candidates])
                 for row in translations
             ]
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import msgspec
+
 
 @dataclass(frozen=True)
 class Constraints:
@@ -22,8 +24,7 @@ class Constraints:
         return len(self.prefix) + sum(map(len, self.phrases))
 
 
-@dataclass(frozen=True)
-class Hypothesis:
+class Hypothesis(msgspec.Struct, frozen=True):
     """A translation of a search.
 
     tokens: ids without BOS and EOS

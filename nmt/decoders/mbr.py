@@ -7,9 +7,9 @@ candidate is its expected utility: the weighted mean, over all candidates, of it
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec import structs
 from torch import Tensor
 
 from nmt import register, registry
@@ -58,6 +58,7 @@ class Mbr(Decoder):
         expected = (utilities if self._utility.higher_is_better else -utilities) @ (weights / weights.sum())
         expected = np.where(np.isfinite(log_probs), expected, -math.inf)
         ranked = [
-            replace(candidate, score=float(score)) for candidate, score in zip(distinct.values(), expected, strict=True)
+            structs.replace(candidate, score=float(score))
+            for candidate, score in zip(distinct.values(), expected, strict=True)
         ]
         return sorted(ranked, key=lambda candidate: -candidate.score)[: self.n_best]

@@ -70,7 +70,7 @@ class CTranslate2Model:
 
     def submit(self, sources: Sequence[Sequence[int]], **settings: Any) -> list[Any]:
         """Begin to translate a batch; `AsyncTranslationResult`s. sources: ids without EOS; settings: of `translate_batch`"""
-        rows = [[self._pieces[token] for token in source] for source in sources]
+        rows = [list(map(self._pieces.__getitem__, source)) for source in sources]
         results: list[Any] = self._translator.translate_batch(rows, max_input_length=0, asynchronous=True, **settings)
         return results
 
@@ -87,7 +87,7 @@ class CTranslate2Model:
 
     def tokens(self, pieces: Sequence[str]) -> list[int]:
         """The ids of target pieces."""
-        return [self._ids[piece] for piece in pieces]
+        return list(map(self._ids.__getitem__, pieces))
 
 
 def refusal(options: TranslatorOptions, part: Part, models: int) -> str:
@@ -183,9 +183,10 @@ class CTranslate2Engine(SearchEngine):
             lines, plain, results = waiting.popleft()
             check()
             outcomes, warning = self._outcomes(plain, results)
-            found = iter(outcomes)
-            merged = [None if _is_constrained(line) else next(found) for line in lines]
-            yield BatchOutcome(self._completed(lines, merged, check), warning)
+            if len(plain) < len(lines):
+                found = iter(outcomes)
+                outcomes = [None if _is_constrained(line) else next(found) for line in lines]
+            yield BatchOutcome(self._completed(lines, outcomes, check), warning)
 
     def without_scores(self) -> None:
         self._settings["return_scores"] = self._settings["beam_size"] > 1
@@ -201,13 +202,9 @@ class CTranslate2Engine(SearchEngine):
             return []
         lengths = {
             "min_decoding_length": min_length,
-            "max_decoding_length": max(self._limit(line) for line in lines) + 1,
+            "max_decoding_length": self.search_options.limit(max(len(line.source) for line in lines)) + 1,
         }
-        return self._model.submit([line.source.tolist() for line in lines], **lengths, **self._settings)
-
-    def _limit(self, line: EncodedLine) -> int:
-        limit: int = self.search_options.limit(len(line.source))
-        return limit
+        return self._model.submit([line.source for line in lines], **lengths, **self._settings)
 
     def _outcomes(
         self, lines: Sequence[EncodedLine], results: list[Any]
@@ -220,7 +217,7 @@ class CTranslate2Engine(SearchEngine):
             found = [self._hypotheses(result.result()) for result in begun]
             if self.search_options.min_length and self._settings["return_scores"]:
                 self._replace_empty(own, found)
-            return [self._candidates(*row) for row in zip(own, found, strict=True)]
+            return list(map(self._candidates, own, found))
 
         outcomes, warning = retry_split(work, len(lines)) if lines else ([], None)
         return outcomes, warning or ""
@@ -243,32 +240,33 @@ class CTranslate2Engine(SearchEngine):
 
     def _candidates(self, line: EncodedLine, hypotheses: Sequence[Hypothesis]) -> list[Candidate] | Failure | None:
         """The best hypothesis by our score; None where one is none that our search would have."""
+        limit = self.search_options.limit(len(line.source))
         if self._settings["beam_size"] == 1:
-            hypotheses = [self._ended(line, hypothesis) for hypothesis in hypotheses]
-        if self._own is not None and not all(self._is_allowed(line, hypothesis.tokens) for hypothesis in hypotheses):
+            hypotheses = [self._ended(line, hypothesis, limit) for hypothesis in hypotheses]
+        if self._own is not None and not all(self._is_allowed(hypothesis.tokens, limit) for hypothesis in hypotheses):
             return None
         best = max(hypotheses, key=lambda hypothesis: hypothesis.score)
         if self._settings["return_scores"] and not math.isfinite(best.score):
             return NOT_FINITE
         return [self._result_options.candidate(self.pipeline, line.text, line.source, best, None)]
 
-    def _ended(self, line: EncodedLine, hypothesis: Hypothesis) -> Hypothesis:
+    def _ended(self, line: EncodedLine, hypothesis: Hypothesis, limit: int) -> Hypothesis:
         """The only hypothesis of a line as our search ends it: at the greatest length, with the probability of the end there.
 
         That is the probability without a map of the vocabulary.
+        limit: that length, in tokens
         """
-        tokens = hypothesis.tokens[: self._limit(line)]
+        tokens = hypothesis.tokens[:limit]
         if len(tokens) == len(hypothesis.tokens) or PAD in tokens or BOS in tokens:
             return hypothesis
         if not self._settings["return_scores"]:
             return Hypothesis(tokens, math.nan, math.nan)
-        [log_probs] = self._model.log_probs([line.source.tolist()], [tokens])
+        [log_probs] = self._model.log_probs([line.source], [tokens])
         return self._scored(tokens, math.fsum(log_probs))
 
-    def _is_allowed(self, line: EncodedLine, tokens: Sequence[int]) -> bool:
+    def _is_allowed(self, tokens: Sequence[int], limit: int) -> bool:
         """Whether our search allows a hypothesis. CTranslate2 could too, but would give the other tokens more probability."""
-        shortest, longest = self.search_options.min_length, self._limit(line)
-        return shortest <= len(tokens) <= longest and PAD not in tokens and BOS not in tokens
+        return self.search_options.min_length <= len(tokens) <= limit and PAD not in tokens and BOS not in tokens
 
     def _hypotheses(self, result: Any, more_nats: float = 0.0) -> list[Hypothesis]:
         """The hypotheses of CTranslate2, whose scores are divided by its own length penalty, with our scores.
@@ -333,7 +331,7 @@ def _exponent(options: BeamOptions) -> float:
 
 
 def _is_constrained(line: EncodedLine) -> bool:
-    return bool(line.constraints.num_tokens or line.constraints.avoid)
+    return bool(line.constraints.prefix or line.constraints.phrases or line.constraints.avoid)
 
 
 def available_threads() -> int:

@@ -2,10 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import NamedTuple
 
 from nmt.decoders.hypothesis import Constraints
 from nmt.signals import StopCheck
@@ -17,13 +14,13 @@ class EncodedLine(NamedTuple):
     """A request as ids.
 
     text: the line, cut to the characters that are read
-    source: (S,) ids without EOS, in the model's order
+    source: ids without EOS, in the model's order
     constraints: the request's, as target ids
     is_cut: whether the line was too long
     """
 
     text: str
-    source: NDArray[Any]
+    source: list[int]
     constraints: Constraints
     is_cut: bool
 
@@ -31,7 +28,7 @@ class EncodedLine(NamedTuple):
     def warnings(self) -> dict[str, str]:
         """Warnings of a Translation about the line itself."""
         warnings = {"cut": f"cut to {len(self.source):,} tokens"} if self.is_cut else {}
-        if num_unknown := np.count_nonzero(self.source == UNK):
+        if num_unknown := self.source.count(UNK):
             warnings["unknown tokens"] = (
                 f"the model's vocabulary lacks {num_unknown:,} of its {len(self.source):,} tokens"
             )

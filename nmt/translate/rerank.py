@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec import structs
 
 from nmt.checkpoint import LoadedModel, load_model
 from nmt.decoders.base import Decoder
@@ -118,7 +119,7 @@ class Reranker:
         scored = []
         for candidate, row in zip(candidates, scores, strict=True):
             mean = sum(weight * score for weight, score in zip(self.weights, row, strict=True) if weight)
-            scored.append(replace(candidate, score=mean, scores=list(row)))
+            scored.append(structs.replace(candidate, score=mean, scores=list(row)))
         finite = (candidate for candidate in scored if math.isfinite(candidate.score))
         ordered = sorted(finite, key=lambda candidate: -candidate.score)
         return ordered[: self.n_best] or Failure("a model of --rerank gives no finite probability")

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -62,8 +63,7 @@ class PairScore:
     log_probs: list[float]
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """One translation of a line.
 
     tokens: target ids in reading order
@@ -79,14 +79,13 @@ class Candidate:
     tokens: list[int]
     log_prob: float
     score: float
-    word_scores: list[float] = field(default_factory=list)
-    weights: list[list[float]] = field(default_factory=list)
-    scores: list[float] = field(default_factory=list)
+    word_scores: list[float] = []
+    weights: list[list[float]] = []
+    scores: list[float] = []
     confidence: float | None = None
 
 
-@dataclass(frozen=True)
-class Translation:
+class Translation(msgspec.Struct, frozen=True):
     """The result of translating a line.
 
     candidates: best first; none for a line without tokens and for one that failed
@@ -96,9 +95,9 @@ class Translation:
         again; `broken`, its translation looks broken; `withheld`, its confidence is too low
     """
 
-    candidates: list[Candidate] = field(default_factory=list)
+    candidates: list[Candidate] = []
     error: str = ""
-    warnings: dict[str, str] = field(default_factory=dict)
+    warnings: dict[str, str] = {}
 
     @property
     def shown(self) -> list[Candidate]:
@@ -130,7 +129,7 @@ class ResultOptions:
         return self.word_scores or self.alignment or self.confidence or (self.dictionary is not None and UNK in tokens)
 
     def candidate(
-        self, pipeline: Pipeline, text: str, source: NDArray[Any], hypothesis: Hypothesis, forced: ForcedDecoding | None
+        self, pipeline: Pipeline, text: str, source: list[int], hypothesis: Hypothesis, forced: ForcedDecoding | None
     ) -> Candidate:
         """A hypothesis as text, with the requested details.
 
@@ -143,7 +142,7 @@ class ResultOptions:
         if forced is not None:
             order = [*target.in_reading_order(range(len(tokens))), len(tokens)]  # EOS last
             log_probs = [forced.log_probs[position] for position in order]
-            source_words = pipeline.source.word_of_tokens(source.tolist())
+            source_words = pipeline.source.word_of_tokens(source)
             target_words = target.word_of_tokens(tokens)
             attention = None if forced.weights is None else forced.weights[order]
             if attention is None and (self.alignment or self.dictionary is not None):

@@ -1,10 +1,10 @@
 """Search among the target tokens of a shortlist instead of the whole vocabulary: a smaller projection."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
+from msgspec import structs
 from torch import Tensor
 
 from nmt.data.shortlist import Shortlist
@@ -51,6 +51,6 @@ def search_shortlist(
     ]
     scorer = shortlist_scorer(model, torch.from_numpy(tokens).to(source.device))
     return [
-        [replace(hypothesis, tokens=tokens[hypothesis.tokens].tolist()) for hypothesis in hypotheses]
+        [structs.replace(hypothesis, tokens=tokens[hypothesis.tokens].tolist()) for hypothesis in hypotheses]
         for hypotheses in decoder.search(scorer, source, inner)
     ]

@@ -7,12 +7,12 @@ through a model together.
 
 import math
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import compress, pairwise
 from typing import Final, NamedTuple
 
-import msgspec
 import numpy as np
+from msgspec import structs
 
 from nmt.log import Bar
 from nmt.signals import StopCheck
@@ -71,7 +71,7 @@ def text_steps(request: Request, settings: TextSettings, pipeline: Pipeline) -> 
         return Translation(error=request.error)
     is_cut = (settings.split or settings.markup != "none") and len(request.text) > MAX_TEXT_CHARACTERS
     if is_cut:
-        request = msgspec.structs.replace(request, text=request.text[:MAX_TEXT_CHARACTERS])
+        request = structs.replace(request, text=request.text[:MAX_TEXT_CHARACTERS])
     is_constrained = bool(request.prefix or request.phrases)
     layout: list[str | Passage] = []
     for part in parse(request.text, settings.markup):
@@ -236,7 +236,7 @@ class _TextJob:
     def _request(self, passage: Passage) -> Request:
         terms = self.settings.glossary.phrases(passage.text) if self.settings.glossary else ()
         phrases = tuple(dict.fromkeys((*self.request.phrases, *terms)))
-        return msgspec.structs.replace(self.request, text=passage.text, phrases=phrases, others={})
+        return structs.replace(self.request, text=passage.text, phrases=phrases, others={})
 
     def _written(self, found: _PassageTranslation) -> Translation:
         """A translation with the tags of its passage."""
@@ -248,8 +248,8 @@ class _TextJob:
             text = escaped(candidate.text)
             if passage.is_marked:
                 text = projected(passage, candidate.text, self._unit_weights(passage, candidate))
-            candidates.append(replace(candidate, text=text, weights=[]))
-        return replace(translation, candidates=candidates)
+            candidates.append(structs.replace(candidate, text=text, weights=[]))
+        return structs.replace(translation, candidates=candidates)
 
     def _unit_weights(self, passage: Passage, candidate: Candidate) -> Weights:
         if not candidate.tokens:  # a copy of the text, or nothing
@@ -309,7 +309,7 @@ def _untranslated(passage: Passage) -> Translation:
 
 
 def _warned(translation: Translation, kind: str, message: str) -> Translation:
-    return replace(translation, warnings={**translation.warnings, kind: message})
+    return structs.replace(translation, warnings={**translation.warnings, kind: message})
 
 
 def _joined(parts: Sequence[str | Translation]) -> Translation:

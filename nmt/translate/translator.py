@@ -1,14 +1,11 @@
 """Translate lines of raw text by an engine, in batches sorted by length."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
-from nmt.data.batching import micro_batches
 from nmt.decoders.hypothesis import Constraints
 from nmt.errors import UserError, quoted
 from nmt.log import Bar, log
@@ -61,13 +58,9 @@ class Translator:
         parsed = [Request(request) if isinstance(request, str) else request for request in requests]
         lines = self.encode(parsed)
         reasons = [request.error or self._refusal(line) for request, line in zip(parsed, lines, strict=True)]
-        lengths = np.array(
-            [0 if reason else len(line.source) for line, reason in zip(lines, reasons, strict=True)], dtype=np.int64
-        )
-        order = np.argsort(-lengths, kind="stable")
-        order = order[lengths[order] > 0]
-        size = even_batch_tokens(int(lengths.sum()) + len(order), self.engine.batch_tokens, self.engine.replicas)
-        batches = [batch.tolist() for batch in micro_batches([order], lengths, lengths, size) if len(batch)]
+        lengths = {i: len(line.source) for i, line in enumerate(lines) if line.source and not reasons[i]}
+        size = even_batch_tokens(sum(lengths.values()) + len(lengths), self.engine.batch_tokens, self.engine.replicas)
+        batches = sorted_batches(lengths, size)
 
         outcomes: list[list[Candidate] | Failure] = [Failure(reason) if reason else [] for reason in reasons]
         warnings = [line.warnings for line in lines]
@@ -77,7 +70,7 @@ class Translator:
                 kinds["unknown tag"] = f"'{quoted(tag)}' is no tag of this model, and is read as text (it has {known})"
         work = self.engine.search([[lines[i] for i in batch] for batch in batches], check)
         with nullcontext(bar) if bar else log.progress("translating", len(lines), "lines") as bar:
-            bar.advance(len(lines) - len(order))
+            bar.advance(len(lines) - len(lengths))
             for batch, (batch_outcomes, warning) in zip(batches, work, strict=True):
                 for i, outcome in zip(batch, batch_outcomes, strict=True):
                     outcomes[i] = outcome
@@ -110,7 +103,7 @@ class Translator:
     def encode(self, requests: Sequence[Request]) -> list[EncodedLine]:
         """The ids and constraints of requests, as the model and the search read them."""
         texts = [request.text[: self.max_characters] for request in requests]
-        rows = self.pipeline.source.encode_batch(texts).rows()
+        rows = self.pipeline.source.encode_batch(texts).lists()
         return [
             EncodedLine(
                 text,
@@ -147,6 +140,8 @@ class Translator:
     def _refusal(self, line: EncodedLine) -> str:
         """The reason why the constraints of a line cannot be met; empty if they can."""
         constraints = line.constraints
+        if constraints is self._default_constraints:
+            return ""
         if constraints.num_tokens and not len(line.source):
             return "a line without words has no translation that could contain a prefix or phrases"
         if constraints.num_tokens > self.max_source_length:
@@ -159,6 +154,22 @@ class Translator:
             if any(f" {avoided} " in f" {phrase} " for avoided in constraints.avoid):
                 return f"the phrase '{quoted(phrase)}' is both requested and to be avoided"
         return ""
+
+
+def sorted_batches(lengths: Mapping[int, int], max_tokens: int) -> list[list[int]]:
+    """The numbers of lines in batches, the longest lines first; one line of more tokens is a batch of its own.
+
+    lengths: tokens of each line by its number, EOS not counted
+    max_tokens: of a batch, padding and EOS counted
+    """
+    order = sorted(lengths, key=lambda number: -lengths[number])
+    batches: list[list[int]] = []
+    start = 0
+    while start < len(order):
+        end = start + max(1, max_tokens // (lengths[order[start]] + 1))
+        batches.append(order[start:end])
+        start = end
+    return batches
 
 
 def even_batch_tokens(tokens: int, max_tokens: int, replicas: int) -> int:

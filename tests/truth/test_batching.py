@@ -10,6 +10,7 @@ import pytest
 from nmt.data.batching import PADDING_TO_JOIN, micro_batches, permuted, plan_part
 from nmt.data.loader import Loader, Position, ahead, owners
 from nmt.errors import ArtefactError
+from nmt.translate.translator import sorted_batches
 
 RANDOM = np.random.default_rng(5)
 TARGET = RANDOM.integers(1, 60, 5000)
@@ -55,6 +56,15 @@ def test_micro_batches_fit_the_device_and_keep_every_pair(max_tokens):
     for rows in cut:
         longest = int(max(SOURCE[rows].max(), TARGET[rows].max())) + 1
         assert len(rows) == 1 or len(rows) * longest <= max_tokens
+
+
+@pytest.mark.parametrize("max_tokens", [1, 7, 64, 1000])
+def test_batches_of_lines_are_micro_batches_from_long_to_short(max_tokens):
+    lengths = np.random.default_rng(3).integers(1, 30, size=100)
+    order = np.argsort(-lengths, kind="stable")
+    wanted = [batch.tolist() for batch in micro_batches([order], lengths, lengths, max_tokens)]
+    assert sorted_batches(dict(enumerate(lengths.tolist())), max_tokens) == wanted
+    assert sorted_batches({}, max_tokens) == []
 
 
 def test_small_groups_of_like_lengths_share_a_micro_batch():
