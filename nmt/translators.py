@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache, partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from nmt import registry
@@ -23,6 +24,7 @@ from nmt.translate.texts import TextSettings, TextTranslator
 from nmt.translate.translator import Translator
 
 if TYPE_CHECKING:  # torch is imported when it is used
+    from nmt.translate.open_own import LoadedScorer
     from nmt.translate.own_engine import OwnEngine
 
 PHRASES_DECODER: Final = "constrained-beam"
@@ -30,6 +32,23 @@ PHRASES_DECODER: Final = "constrained-beam"
 AGAIN_NO_REPEAT: Final = 4
 AGAIN_COVERAGE: Final = 0.2
 AGAIN_ALPHA: Final = 1.0
+
+
+class SharedModels:
+    """The models of our own engine that several translators share: each is loaded once, and stays as long as this does."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()  # threads of a server may open engines
+        self._loaded: dict[Any, LoadedScorer] = {}
+
+    def load(self, *arguments: Any) -> "LoadedScorer":
+        """See `load_scorer`."""
+        from nmt.translate.open_own import load_scorer
+
+        with self._lock:
+            if arguments not in self._loaded:
+                self._loaded[arguments] = load_scorer(*arguments)
+            return self._loaded[arguments]
 
 
 def load(
@@ -60,17 +79,22 @@ def load(
 
 
 def open_translator(
-    models: Sequence[str | Path], options: TranslatorOptions, part: Part, world: World | None = None
+    models: Sequence[str | Path],
+    options: TranslatorOptions,
+    part: Part,
+    world: World | None = None,
+    shared: SharedModels | None = None,
 ) -> Translator:
     """Load model folders, folders for CTranslate2 or runs, several as an ensemble, and build a Translator of them.
 
     part: the search
     world: the ranks that translate together; None: this process alone
+    shared: models that other translators use too; None: only the engines of this one share theirs
     Raises ArtefactError, and UserError for models that do not fit the precision, the engine or each other.
     """
-    settings = text_settings(options)
+    settings, shared = text_settings(options), shared or SharedModels()
     if settings == TextSettings():
-        return _open(models, options, part, part, world)
+        return _open(models, options, part, part, shared, world)
     if settings.glossary and part.name not in ("beam", PHRASES_DECODER):
         raise UserError(f"--glossary: needs --decoder beam or {PHRASES_DECODER}, and {part.name} is given")
     if settings.repair and any(_kind(find_model(Path(model))) == CTRANSLATE2_KIND for model in models):
@@ -83,9 +107,9 @@ def open_translator(
     if settings.needs_attention:
         own |= {"alignment": "soft", "raw_tokens": True}
     plain = TranslatorOptions(**own)
-    translator = _open(models, plain, part, of_own, world)
+    translator = _open(models, plain, part, of_own, shared, world)
     again = replace(plain, engine="own")
-    open_repair = cache(partial(_open, models, again, search_again(of_own), search_again(of_own)))
+    open_repair = cache(partial(_open, models, again, search_again(of_own), search_again(of_own), shared))
     return TextTranslator(translator.pipeline, translator.engine, plain, settings, open_repair)
 
 
@@ -117,7 +141,12 @@ def search_again(part: Part) -> Part:
 
 
 def _open(
-    models: Sequence[str | Path], options: TranslatorOptions, part: Part, of_own: Part, world: World | None = None
+    models: Sequence[str | Path],
+    options: TranslatorOptions,
+    part: Part,
+    of_own: Part,
+    shared: SharedModels,
+    world: World | None = None,
 ) -> Translator:
     """A translator of lines. part: the search; of_own: the same of our own engine, which may take phrases"""
     if options.model_weights and len(models) == 1:
@@ -137,7 +166,7 @@ def _open(
         return _by_ctranslate2(folders[0], options, part, None)
 
     def own() -> SearchEngine:
-        return _own_engine(folders, replace(options, replicas=1), of_own)
+        return _own_engine(folders, replace(options, replicas=1), of_own, shared)
 
     if not reason and options.engine == "auto" and kinds != ["model"]:
         reason = "a checkpoint is searched by our own engine (--engine ctranslate2 exports it)"
@@ -151,7 +180,7 @@ def _open(
                 raise
             reason = str(error)
     log.detail(f"engine own{f': CTranslate2 is not used: {reason}' if reason else ''}")
-    engine = _own_engine(folders, options, of_own, world)
+    engine = _own_engine(folders, options, of_own, shared, world)
     return Translator(engine.pipeline, engine, options)
 
 
@@ -181,8 +210,8 @@ def _export(model: Path, options: TranslatorOptions) -> Path:
 
 
 def _own_engine(
-    folders: Sequence[Path], options: TranslatorOptions, part: Part, world: World | None = None
+    folders: Sequence[Path], options: TranslatorOptions, part: Part, shared: SharedModels, world: World | None = None
 ) -> "OwnEngine":
     from nmt.translate.open_own import open_own_engine
 
-    return open_own_engine(folders, options, part, world)
+    return open_own_engine(folders, options, part, shared.load, world)

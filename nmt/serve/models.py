@@ -22,7 +22,7 @@ from nmt.serve.scheduler import ClosedError, NumberedTranslation, QueueFullError
 from nmt.text.pipeline import Pipeline
 from nmt.translate.ctranslate2_engine import CTRANSLATE2_KIND
 from nmt.translate.requests import Request
-from nmt.translators import open_translator, search_again, with_phrases
+from nmt.translators import SharedModels, open_translator, search_again, with_phrases
 
 _T = TypeVar("_T")
 
@@ -49,7 +49,7 @@ class Details(NamedTuple):
 
 
 class ServedModel:
-    """A model by name, and a queue for each kind of details that has been asked for.
+    """A model by name, and a queue for each kind of details that has been asked for. The queues share the weights.
 
     last_used: by time.monotonic
     """
@@ -61,6 +61,7 @@ class ServedModel:
         self.source_lang, self.target_lang = self.pipeline.source_lang, self.pipeline.target_lang
         self.last_used = 0.0
         self._schedulers: dict[Details, Scheduler] = {}
+        self._shared = SharedModels()
         self._loads: dict[Details, asyncio.Task[Scheduler]] = {}
         self._changing = asyncio.Lock()
 
@@ -88,7 +89,7 @@ class ServedModel:
 
     async def _load(self, details: Details) -> Scheduler:
         async with self._changing:
-            scheduler = self._schedulers[details] = await in_thread(partial(self._open, details))
+            scheduler = self._schedulers[details] = await in_thread(partial(self._open, details, self._shared))
         return scheduler
 
     def _end_load(self, details: Details, task: "asyncio.Task[Scheduler]") -> None:
@@ -99,7 +100,7 @@ class ServedModel:
         else:
             self._loads.pop(details, None)
 
-    def _open(self, details: Details) -> Scheduler:
+    def _open(self, details: Details, shared: SharedModels) -> Scheduler:
         options, part = self.options.of_translators, self.part
         if any(details):
             alignment = "soft" if details.alignment or details.tags else None
@@ -119,7 +120,7 @@ class ServedModel:
         if details.scores and hasattr(part.options, "n_best") and hasattr(part.options, "beam_size"):
             part = replace(part, options=replace(part.options, n_best=part.options.beam_size))
         began = time.monotonic()
-        translator = open_translator([self.path], options, part)
+        translator = open_translator([self.path], options, part, shared=shared)
         if not details.scores:
             translator.engine.without_scores()
         log.info(f"{self.name}: loaded in {time.monotonic() - began:.1f} s ({translator.engine.signature})")
@@ -128,9 +129,10 @@ class ServedModel:
     async def reload(self) -> None:
         """Open the model again for all details; the old ones translate until then, and stay where the new ones fail."""
         async with self._changing:
+            self._shared = SharedModels()
             for details, old in list(self._schedulers.items()):
                 try:
-                    self._schedulers[details] = await in_thread(partial(self._open, details))
+                    self._schedulers[details] = await in_thread(partial(self._open, details, self._shared))
                 except (UserError, OSError) as error:
                     log.warn(f"{self.name}: not loaded again, and the old one goes on: {error}")
                     continue
@@ -138,7 +140,7 @@ class ServedModel:
 
     async def unload(self) -> None:
         """Close all queues."""
-        schedulers, self._schedulers = list(self._schedulers.values()), {}
+        schedulers, self._schedulers, self._shared = list(self._schedulers.values()), {}, SharedModels()
         for scheduler in schedulers:
             await in_thread(scheduler.close)
 

@@ -38,28 +38,6 @@ class Service:
         for model in models.by_name.values():
             metrics.watch(model.name, partial(getattr, model, "waiting_lines"), partial(getattr, model, "is_loaded"))
 
-    async def stream(
-        self,
-        model: ServedModel,
-        requests: Sequence[Request],
-        details: Details = PLAIN,
-        max_batch_lines: int = STREAM_BATCH_LINES,
-    ) -> AsyncGenerator[NumberedTranslation, None]:
-        """The translations of requests, each of one line, with their numbers, as soon as they are there.
-
-        Close the iterator (`contextlib.aclosing`), which drops the lines that are not begun.
-        max_batch_lines: of these requests in a batch; fewer come sooner
-        """
-        self._check(requests)
-        num_lines, num_characters = (of.labels(model.name) for of in (self.metrics.lines, self.metrics.characters))
-        async with aclosing(self.models.translate(model, requests, details, max_batch_lines)) as translations:
-            async for number, translation in translations:
-                length = len(requests[number].text)
-                self.characters += length
-                num_lines.inc()
-                num_characters.inc(length)
-                yield number, translation
-
     async def stream_texts(
         self,
         model: ServedModel,
@@ -70,7 +48,8 @@ class Service:
     ) -> AsyncGenerator[NumberedTranslation, None]:
         """The translations of requests, each of any text, with their numbers, as soon as they are there.
 
-        Close the iterator, as that of `stream`.
+        Close the iterator (`contextlib.aclosing`), which drops the lines that are not begun.
+        max_batch_lines: of these requests in a batch; fewer come sooner
         """
         self._check(requests)
         has_phrases = details.phrases or settings.glossary is not None
@@ -106,17 +85,23 @@ class Service:
     async def _lines(
         self, model: ServedModel, requests: Sequence[Request], details: Details, max_batch_lines: int
     ) -> AsyncGenerator[NumberedTranslation, None]:
-        """`stream`; where repairs cannot be searched, their failure in place of each."""
-        sent: set[int] = set()
+        """The translations of requests, each of one line; where repairs cannot be searched, their failure in place of each."""
+        num_lines, num_characters = (of.labels(model.name) for of in (self.metrics.lines, self.metrics.characters))
+        left = set(range(len(requests)))
         try:
-            async with aclosing(self.stream(model, requests, details, max_batch_lines)) as translations:
+            self._check(requests)
+            async with aclosing(self.models.translate(model, requests, details, max_batch_lines)) as translations:
                 async for number, translation in translations:
-                    sent.add(number)
+                    left.remove(number)
+                    length = len(requests[number].text)
+                    self.characters += length
+                    num_lines.inc()
+                    num_characters.inc(length)
                     yield number, translation
         except ProblemError as error:
             if not details.repair:
                 raise
-            for number in set(range(len(requests))) - sent:
+            for number in left:
                 yield number, Translation(error=str(error))
 
     async def translate_texts(
@@ -143,7 +128,7 @@ class Service:
     async def stream_text(self, model: ServedModel, text: str) -> AsyncGenerator[str, None]:
         """The translations of a text's lines, in their order and with the line breaks.
 
-        Close the iterator, as that of `stream`. Raises ProblemError if a line cannot be translated.
+        Close the iterator, as that of `stream_texts`. Raises ProblemError if a line cannot be translated.
         """
         lines = text.split("\n")
         ready: dict[int, str] = {}

@@ -1,8 +1,9 @@
 """Load models, and open our own engine with them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -16,18 +17,31 @@ from nmt.models.base import Model
 from nmt.nn.linear import remove_weight_norm
 from nmt.nn.quantized import quantize
 from nmt.options import Part
-from nmt.translate.ensemble import Ensemble
+from nmt.text.pipeline import Pipeline
+from nmt.translate.ensemble import Ensemble, Mean
 from nmt.translate.options import MAX_DEFAULT_REPLICAS, TranslatorOptions
 from nmt.translate.own_engine import OwnEngine
 from nmt.translate.replicas import are_processes
 
 
+class LoadedScorer(NamedTuple):
+    """A model or an ensemble, ready for searches, and its text pipeline. temperature: None if it is not calibrated"""
+
+    pipeline: Pipeline
+    scorer: Model | Ensemble
+    temperature: float | None
+
+
+LoadScorer = Callable[[tuple[Path, ...], torch.device, str, tuple[float, ...], Mean], LoadedScorer]
+
+
 def open_own_engine(
-    models: Sequence[str | Path], options: TranslatorOptions, part: Part, world: World | None = None
+    models: Sequence[Path], options: TranslatorOptions, part: Part, load: LoadScorer, world: World | None = None
 ) -> OwnEngine:
     """Load model folders or runs, several as an ensemble, and build an engine of them.
 
     part: the search
+    load: `load_scorer`, or what keeps its results
     world: the ranks that translate together; None: this process alone
     Raises ArtefactError, and UserError for models that do not fit the precision or each other.
     """
@@ -37,17 +51,33 @@ def open_own_engine(
     threads = options.threads or torch.get_num_threads()
     replicas = options.replicas or (min(threads, MAX_DEFAULT_REPLICAS) if device.type == "cpu" else 1)
     use_threads(1 if replicas > 1 and are_processes(device.type) else max(1, threads // replicas))
-    if options.precision == "int8":
+    loaded = load(tuple(models), device, options.precision, options.model_weights, options.ensemble)
+    options = replace(options, replicas=replicas, threads=threads)
+    if options.min_confidence is not None and loaded.temperature is None:
+        kind = "an ensemble is not" if len(models) > 1 else "the model is not (nmt score --calibrate)"
+        log.info(f"{quoted(models[0])}: confidences are not calibrated: {kind}")
+    return OwnEngine(loaded.pipeline, loaded.scorer, options, registry.build(part), world, loaded.temperature or 1.0)
+
+
+def load_scorer(
+    models: tuple[Path, ...], device: torch.device, precision: str, weights: tuple[float, ...], mean: Mean
+) -> LoadedScorer:
+    """Load model folders or runs, several as an ensemble.
+
+    weights, mean: see Ensemble
+    Raises ArtefactError, and UserError for models that do not fit the precision or each other.
+    """
+    if precision == "int8":
         check_int8(device)
-    loaded = [load_model(Path(folder), device) for folder in models]
+    loaded = [load_model(folder, device) for folder in models]
     first, *others = loaded
     if not any(model.model.reads_source for model in loaded):
         message = "reads no source, and cannot translate alone (give it to --rerank, or as a further --model)"
         raise UserError(f"{quoted(first.folder)}: a {first.facts.model} {message}")
     for model in loaded:
-        if model.facts.weights == "int8" and options.precision not in ("fp32", "int8"):
+        if model.facts.weights == "int8" and precision not in ("fp32", "int8"):
             raise UserError(
-                f"--precision {options.precision}: {quoted(model.folder)} has 8-bit weights (leave --precision out)"
+                f"--precision {precision}: {quoted(model.folder)} has 8-bit weights (leave --precision out)"
             )
     for other in others:
         if other.pipeline.hash != first.pipeline.hash:
@@ -60,17 +90,12 @@ def open_own_engine(
     for model in loaded:
         model.model.requires_grad_(False)
         remove_weight_norm(model.model)
-        if options.precision == "int8":
+        if precision == "int8":
             quantize(model.model)
     scorer: Model | Ensemble = first.model
     if others:
         try:
-            scorer = Ensemble([model.model for model in loaded], options.model_weights, options.ensemble)
+            scorer = Ensemble([model.model for model in loaded], weights, mean)
         except ValueError as error:
             raise UserError(f"--model-weights: {error}") from None
-    options = replace(options, replicas=replicas, threads=threads)
-    temperature = None if others else first.temperature
-    if options.min_confidence is not None and temperature is None:
-        kind = "an ensemble is not" if others else "the model is not (nmt score --calibrate)"
-        log.info(f"{quoted(first.folder)}: confidences are not calibrated: {kind}")
-    return OwnEngine(first.pipeline, scorer, options, registry.build(part), world, temperature or 1.0)
+    return LoadedScorer(first.pipeline, scorer, None if others else first.temperature)

@@ -1,5 +1,6 @@
 """`nmt serve` as a program that clients talk to: protocols, limits, faults, signals."""
 
+import asyncio
 import base64
 import json
 import os
@@ -17,6 +18,12 @@ import pytest
 from conftest import ENVIRONMENT, NMT, WORDS, small_model
 from exchange import events_of
 from servers import Server, serving, wait_until
+
+from nmt import registry
+from nmt.serve.models import Details, ServedModel
+from nmt.serve.options import ServeOptions
+from nmt.translate import ctranslate2_engine, open_own
+from nmt.translate.requests import Request
 
 LINES = [" ".join(WORDS[i % len(WORDS)] for i in range(start, start + 2 + start % 4)) for start in range(12)]
 
@@ -363,6 +370,51 @@ def test_keys_and_rates_are_kept(folder, model, tmp_path):
         )
         assert server.ask("GET", "/health")[1] == {"status": "ok"}
         assert "secret" not in server.log.read_text()
+
+
+@pytest.mark.parametrize("engine", ["own", "ctranslate2"])
+def test_the_queues_of_a_model_share_its_weights(engine, model, expected, monkeypatch):
+    if engine == "ctranslate2":
+        pytest.importorskip("ctranslate2")
+    loads = {"load_model": 0, "CTranslate2Model": 0}
+
+    def count(module, name):
+        make = getattr(module, name)
+
+        def counted(*arguments):
+            loads[name] += 1
+            return make(*arguments)
+
+        monkeypatch.setattr(module, name, counted)
+
+    count(open_own, "load_model")
+    count(ctranslate2_engine, "CTranslate2Model")
+    options = ServeOptions(model=(str(model),), engine=engine, device="cpu", threads=1)
+    served = ServedModel("m", model, options, registry.choose("decoder", "beam"))
+    is_exported = int(engine == "ctranslate2")
+    queues = [Details(), Details(scores=True), Details(alignment=True), Details(phrases=True), Details(repair=True)]
+
+    async def answers(details, requests):
+        scheduler = await served.load(details)
+        by_number = dict([row async for row in scheduler.translate(requests)])
+        return [by_number[number].text for number in range(len(requests))]
+
+    async def check():
+        await served.load(Details())  # which makes the export, and checks it with models of its own
+        await served.unload()
+        loads.update(load_model=0, CTranslate2Model=0)
+        for details in queues:
+            texts = await answers(details, list(map(Request, LINES)))
+            assert details.repair or texts == list(expected.values())
+        [constrained] = await answers(Details(), [Request(LINES[3], prefix=WORDS[-1])])
+        assert constrained.split()[0] == WORDS[-1]
+        assert loads == {"load_model": 1, "CTranslate2Model": is_exported}
+        await served.reload()
+        assert await answers(queues[1], list(map(Request, LINES))) == list(expected.values())
+        assert loads == {"load_model": 2, "CTranslate2Model": 2 * is_exported}
+        await served.unload()
+
+    asyncio.run(check())
 
 
 def test_models_are_loaded_on_demand_and_unloaded_for_others_and_read_again(folder, model, tmp_path):

@@ -34,7 +34,7 @@ def server(folder, monkeypatch):
     """A service whose models are FakeTranslators: `opened` has them, `next` opens the next one."""
     made = SimpleNamespace(opened=[], next=lambda: FakeTranslator(batch_tokens=4096))
 
-    def open_fake(*_):
+    def open_fake(*_, **__):
         made.opened.append(made.next())
         return made.opened[-1]
 
