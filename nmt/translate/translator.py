@@ -76,7 +76,7 @@ class Translator:
                     outcomes[i] = outcome
                 if warning:
                     warnings[batch[0]]["retried"] = warning
-                for i in batch:
+                for i in batch if self.min_confidence is not None else ():
                     warnings[i] |= self._withholding(outcomes[i])
                 bar.advance(len(batch))
         return [
