@@ -125,8 +125,9 @@ class LossOfLogits(torch.autograd.Function):
 
 
 class _LinearCrossEntropy(LossOfLogits):
-    """The loss and its gradient in one pass over each chunk of logits: d loss / d logits = p (1 + 2 z log Z) - a [gold] - b.
+    """The loss and its gradient in one pass over each chunk of logits.
 
+    The gradient of the logits is p (1 + 2 z log Z) - a [gold] - b. a, b: see CrossEntropy.weights
     limit: to which logits are clipped; beyond it they have no gradient
     factors: see CrossEntropy.token_weights; z: the option z_loss; Z: the sum of exp of the logits
     b is constant over a row, so that its share of the products is a product of sums, without a pass over the logits.
