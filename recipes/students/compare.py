@@ -77,7 +77,7 @@ def measure(rows: list[Row], rounds: int, reference: list[str], tokenize: str) -
             row.speeds.append(json.loads(row.output.with_suffix(".json").read_text())["lines_per_second"])
     metric, measured = Bleu(BleuOptions(tokenize=tokenize)), [row for row in rows if row.speeds]
     for row in measured:
-        row.bleu = metric(row.output.read_text().splitlines(), reference, None).value
+        row.bleu = metric(row.output.read_text().splitlines(), [reference], None).value
     return measured
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import sacrebleu
 from conftest import small_disk
 from forks import forked_nmt
 from mirror_server import Server
@@ -551,6 +552,9 @@ def test_students_learn_from_a_teacher_and_are_compared_with_it(data: Path, trai
         *["ssru"] * 2,
     ]  # CTranslate2 has no SSRU
     assert rows[1][-1] == "1.00" and all(float(row[-2]) > 0 for row in rows[1:])
+    translations = (tmp_path / "work" / "test" / "teacher.0.txt").read_text().splitlines()
+    bleu = sacrebleu.corpus_bleu(translations, [(corpus / "dev.de").read_text().splitlines()], tokenize="none").score
+    assert float(rows[1][-3]) == pytest.approx(bleu, abs=0.01)
     assert (tmp_path / "work" / "students.svg").read_bytes().startswith(b"<?xml")
     taught = (tmp_path / "work" / "text" / "taught.de").read_text().splitlines()
     assert len(taught) == 300 and taught != (corpus / "train.de").read_text().splitlines()
