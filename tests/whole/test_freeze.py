@@ -17,6 +17,7 @@ from nmt.criteria.options import CrossEntropyOptions
 from nmt.models.base import Vocabularies
 from nmt.nn.linear import transpose_weights
 from nmt.options import make
+from nmt.symbols import PAD
 from nmt.train.frozen import freeze
 
 DECAYED = ("--optimizer=adamw", "--weight-decay=0.5", "--ema=0.9", "--valid-every=10u", "--dropout=0")
@@ -128,11 +129,11 @@ def test_cross_entropy_computes_only_the_gradients_that_are_asked_for(trained):
     torch.manual_seed(1)
     values = torch.randn(6, 4), torch.randn(9, 4)
     targets = torch.tensor([1, 2, 3, 4, 0, 5])
-    criterion = CrossEntropy(CrossEntropyOptions(), None)
+    criterion, real = CrossEntropy(CrossEntropyOptions(), None), (targets != PAD).float()
 
     def gradients(needed):
         features, weight = (value.clone().requires_grad_(flag) for value, flag in zip(values, needed, strict=True))
-        total, _ = _LinearCrossEntropy.apply(features, weight, None, float("inf"), targets, criterion)
+        total, _ = _LinearCrossEntropy.apply(features, weight, None, float("inf"), targets, real, criterion)
         total.backward()
         return features.grad, weight.grad
 
