@@ -22,6 +22,7 @@ from nmt.criteria.options import DistillationOptions
 from nmt.errors import quoted
 from nmt.models.base import Model
 from nmt.nn.matmul import add_product, product, product_back
+from nmt.runs import find_model
 from nmt.symbols import PAD
 
 TeacherProbabilities = Callable[[slice], Tensor]  # of some of the N positions: (n, V)
@@ -41,6 +42,9 @@ class Distillation(CrossEntropy):
             raise UserError("--criterion distillation: has no teacher (give --teacher MODEL)")
 
     def _load(self, folder: Path, context: CriterionContext) -> LoadedModel:
+        if (model := find_model(folder)) != folder:
+            mend = f"give {quoted(model)}, or a model of nmt average"
+            raise UserError(f"--teacher {quoted(folder)}: is a run, whose best checkpoint may change ({mend})")
         loaded = load_model(folder, torch.device("cpu"))
         if loaded.pipeline.hash != context.pipeline.hash:
             mend = f"nmt prepare --vocabulary {quoted(folder)}"

@@ -32,7 +32,8 @@ class GuidedAlignment(CrossEntropy):
         trained, reported = self.of_features(model, output.features, batch)
         assert output.attention is not None
         weights = output.attention.float()
-        total = -(alignment * weights.clamp_min(torch.finfo(weights.dtype).tiny).log()).sum()
+        of_tokens = -(alignment * weights.clamp_min(torch.finfo(weights.dtype).tiny).log()).sum(-1).flatten()  # N
+        total = (of_tokens * self.token_weights(model, batch)).sum()
         return Loss({**trained, "alignment": Term(self.weight * total, _num_aligned(alignment))}, reported)
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from nmt.criteria.base import CriterionContext, Loss, Term
 from nmt.criteria.cross_entropy import CrossEntropy, chunk_rows
 from nmt.criteria.options import UnlikelihoodOptions
 from nmt.models.base import Model
-from nmt.symbols import PAD, SYMBOLS
+from nmt.symbols import SYMBOLS
 
 
 @register("criterion", "unlikelihood", UnlikelihoodOptions)
@@ -34,32 +34,32 @@ class Unlikelihood(CrossEntropy):
         loss = self.of_features(model, features, batch)
         if not model.training:
             return loss
-        total = self.weight * self.unlikelihood(model, features, batch.target_output)
+        factors = self.token_weights(model, batch)
+        total = self.weight * self.unlikelihood(model, features, batch.target_output, factors)
         return Loss({**loss.trained, "unlikelihood": Term(total, batch.num_target_tokens)}, loss.reported)
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         """See Criterion."""
         return {**super().counts(batch), "unlikelihood": batch.num_target_tokens}
 
-    def unlikelihood(self, model: Model, features: Tensor, targets: Tensor) -> Tensor:
-        """() the sum over all positions, in nats, without the weight. features: (B, T, D); targets: (B, T)"""
+    def unlikelihood(self, model: Model, features: Tensor, targets: Tensor, factors: Tensor) -> Tensor:
+        """() the sum over all positions, in nats, without the weight.
+
+        features: (B, T, D); targets: (B, T); factors: (B * T,) see `token_weights`
+        """
         T, rows = targets.shape[1], chunk_rows(features, model.output(features[0, :1]).shape[-1])
         earlier = targets[:, None].expand(-1, T, -1).tril(-1)  # B T T: the tokens before each position, then PAD
         total = features.new_zeros((), dtype=torch.float32)
 
-        def of_chunk(chunk: Tensor, before: Tensor, gold: Tensor) -> Tensor:
+        def of_chunk(chunk: Tensor, before: Tensor, gold: Tensor, factors: Tensor) -> Tensor:
             log_probs = model.log_probs(chunk)  # n V
             candidates = torch.zeros_like(log_probs).scatter_(1, before, 1.0)
             candidates.scatter_(1, gold[:, None], 0.0)
             candidates[:, : len(SYMBOLS)] = 0
             others = torch.log1p(-log_probs.exp().clamp_max(1 - torch.finfo(log_probs.dtype).eps))
-            return -(candidates * others * (gold != PAD)[:, None]).sum()
+            return -(candidates * others * factors[:, None]).sum()
 
-        of_positions = (
-            features.flatten(0, 1).split(rows),
-            earlier.flatten(0, 1).split(rows),
-            targets.flatten().split(rows),
-        )
-        for chunk in zip(*of_positions, strict=True):
+        of_positions = features.flatten(0, 1), earlier.flatten(0, 1), targets.flatten(), factors
+        for chunk in zip(*(of.split(rows) for of in of_positions), strict=True):
             total = total + checkpoint(of_chunk, *chunk, use_reentrant=False)
         return total

@@ -7,11 +7,11 @@ capacity for.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -65,6 +65,11 @@ def recording() -> Iterator[list[Tensor]]:
         yield weights
     finally:
         _recorded.reset(token)
+
+
+def recompute_contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+    """The contexts of a layer's pass and of its recomputation, which has to choose the same kernels as the pass."""
+    return nullcontext(), nullcontext() if _recorded.get() is None else recording()
 
 
 def _record(weights: Tensor) -> None:

@@ -21,6 +21,7 @@ from nmt.device import allow_graphs
 from nmt.dist import World
 from nmt.errors import UserError
 from nmt.models.base import Model, Output, Term
+from nmt.nn.attention import recompute_contexts
 from nmt.nn.moe import mixtures_in
 
 Engine = Literal["ddp", "fsdp"]
@@ -108,7 +109,7 @@ def recompute(model: nn.Module) -> None:
 def _checkpointed(forward: Any, *inputs: Any, **named: Any) -> Any:
     if not torch.is_grad_enabled():
         return forward(*inputs, **named)
-    return checkpoint(forward, *inputs, use_reentrant=False, **named)
+    return checkpoint(forward, *inputs, use_reentrant=False, context_fn=recompute_contexts, **named)
 
 
 def compile_layers(model: nn.Module) -> None:

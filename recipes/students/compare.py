@@ -15,6 +15,7 @@ from pathlib import Path
 
 from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.pictures.figures import COLOURS, render_figure
+from nmt.text.corpus import read_lines
 
 WAYS = {  # of translating: flags of `nmt translate`
     "own engine, beam 5": "--engine own --beam-size 5",
@@ -77,7 +78,7 @@ def measure(rows: list[Row], rounds: int, reference: list[str], tokenize: str) -
             row.speeds.append(json.loads(row.output.with_suffix(".json").read_text())["lines_per_second"])
     metric, measured = Bleu(BleuOptions(tokenize=tokenize)), [row for row in rows if row.speeds]
     for row in measured:
-        row.bleu = metric(row.output.read_text().splitlines(), [reference], None).value
+        row.bleu = metric(read_lines(row.output), [reference], None).value
     return measured
 
 
@@ -120,7 +121,7 @@ def main() -> None:
     parser.add_argument("--plot", type=Path)
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
-    rows = measure(rows_of(given), given.rounds, given.reference.read_text().splitlines(), given.tokenize)
+    rows = measure(rows_of(given), given.rounds, read_lines(given.reference), given.tokenize)
     print_table(rows)
     if given.plot:
         plot(rows, given.plot)

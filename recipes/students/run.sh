@@ -22,7 +22,7 @@ mkdir -p "$work/text"
 
 step "$taught.$trg" "${nmt[@]}" translate --model "$TEACHER" --input "$TRAIN.$src" --output "$taught.$trg" \
     --beam-size 5 "${search[@]}"
-[[ -e $taught.$src ]] || cp "$TRAIN.$src" "$taught.$src"
+ln -sf "$(realpath "$TRAIN.$src")" "$taught.$src"
 step "$data" "${nmt[@]}" prepare --source-lang "$src" --target-lang "$trg" --vocabulary "$TEACHER" \
     --train "$taught" --valid "$VALID" --output "$data" "${prepare_flags[@]}"
 step "$work/shortlist" "${nmt[@]}" shortlist --data "$data" --output "$work/shortlist"

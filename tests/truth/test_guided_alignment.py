@@ -83,7 +83,8 @@ def test_attention_that_underflows_still_has_a_finite_loss_and_gradient():
     assert all(p.grad is None or bool(p.grad.isfinite().all()) for p in model.parameters())
 
 
-def test_recomputed_layers_have_the_same_gradient():
+def test_recomputed_layers_have_the_same_gradient(monkeypatch):
+    monkeypatch.setattr("nmt.nn.attention.MAX_PLAIN_SCORES", 0)  # fused kernels but where weights are recorded
     gradients = []
     for prepare in (lambda model: None, recompute):
         model = transformer()
@@ -93,6 +94,16 @@ def test_recomputed_layers_have_the_same_gradient():
         gradients.append([p.grad for p in model.parameters() if p.grad is not None])
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_weights_multiply_the_alignment_of_each_token():
+    model, batch = transformer(), batch_of(LINKS)
+    values = torch.zeros(batch.target_output.shape)
+    values[0, 3] = 2.0
+    weighted = replace(batch, columns={**batch.columns, "quality": Column(values, "target")})
+    total = criterion(model, alignment_weight=1.0, loss_weights="quality")(model, weighted).trained["alignment"].total
+    expected = -2 * model.watched_pass(batch).attention[0, 3, 1].log()
+    assert total.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_data_without_the_column_and_a_column_of_numbers_are_refused():

@@ -1,11 +1,13 @@
 """Unlikelihood against its definition (Welleck et al., 2020, equations 4 and 5) in float64."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from gradients import PIPELINE, sentences, transformer
 
+from nmt.batch import Column
 from nmt.criteria.base import CriterionContext
 from nmt.criteria.options import UnlikelihoodOptions
 from nmt.criteria.unlikelihood import Unlikelihood
@@ -48,6 +50,15 @@ def test_sum_and_gradient_are_those_of_the_definition(rows, monkeypatch):
     for one, other in zip(found, torch.autograd.grad(0.3 * wanted, parameters, allow_unused=True), strict=True):
         if one is not None:
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
+
+
+def test_weights_multiply_the_unlikelihood_of_each_pair():
+    model, batch = transformer(), batch_with_repetitions()
+    values = torch.tensor([0.0, 2.0, 0.0, 0.5, 0.0])
+    weighted = replace(batch, columns={"quality": Column(values, "pair")})
+    found = criterion(loss_weights="quality")(model, weighted).trained["unlikelihood"].total.item()
+    rows = [criterion()(model, batch.rows(slice(i, i + 1))).trained["unlikelihood"].total.item() for i in range(5)]
+    assert found == pytest.approx(sum(value * row for value, row in zip(values.tolist(), rows, strict=True)), rel=1e-4)
 
 
 def test_a_certain_repetition_has_a_finite_loss_and_gradient():

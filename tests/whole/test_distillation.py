@@ -7,7 +7,12 @@ from conftest import kill_after_update_10, train_arguments
 
 def test_a_killed_student_goes_on_with_the_same_bytes_and_agrees_more_than_without_a_teacher(data, tmp_path, call):
     assert call(*train_arguments(data, tmp_path / "teacher", 60)).code == 0
-    flags = ("--criterion=distillation", f"--teacher={tmp_path / 'teacher'}", "--teacher-weight=1", "--seed=2")
+    flags = (
+        "--criterion=distillation",
+        f"--teacher={tmp_path / 'teacher/checkpoints/update-60'}",
+        "--teacher-weight=1",
+        "--seed=2",
+    )
     cut, whole = tmp_path / "cut", tmp_path / "whole"
     kill_after_update_10(train_arguments(data, cut, 100_000, *flags), cut)
     for run in (cut, whole):
@@ -19,8 +24,10 @@ def test_a_killed_student_goes_on_with_the_same_bytes_and_agrees_more_than_witho
     assert divergences[-1] < divergences[0] / 2
 
 
-def test_no_teacher_and_prepared_data_as_teacher_are_refused(data, tmp_path, call):
+def test_no_teacher_a_run_and_prepared_data_are_refused(data, trained, tmp_path, call):
     refused = call(*train_arguments(data, tmp_path / "run", 10, "--criterion=distillation"))
     assert refused.code == 2 and "has no teacher" in refused.err
     refused = call(*train_arguments(data, tmp_path / "run", 10, "--criterion=distillation", f"--teacher={data}"))
     assert refused.code != 0 and refused.err.count("\n") == 1
+    refused = call(*train_arguments(data, tmp_path / "run", 10, "--criterion=distillation", f"--teacher={trained}"))
+    assert refused.code == 2 and "is a run, whose best checkpoint may change" in refused.err
