@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from itertools import accumulate, pairwise, repeat
+from itertools import accumulate, pairwise, repeat, takewhile
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -120,6 +120,11 @@ class TextPreparer:
         ends = {(symbol[0], symbol[-1]) for symbol in symbols if not symbol[0].isalnum()}
         word = next((word for word in text.split() if word not in symbols), "") if ends else ""
         return word if len(word) > 2 and (word[0], word[-1]) in ends else ""
+
+    def leading_symbols(self, text: str) -> str:
+        """The user symbols at the beginning of a raw text, with a space between them."""
+        symbols = self._settings.user_symbols
+        return " ".join(takewhile(symbols.__contains__, text.split())) if symbols else ""
 
     def _undone(self, text: str) -> str:
         return self._tokenizer.detokenize(text if self.truecaser is None else self.truecaser.undo(text))

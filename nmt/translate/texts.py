@@ -177,14 +177,19 @@ Search = Generator[Round, list[Translation], list[_PassageTranslation]]
 
 
 class _TextJob:
-    """The translation of the passages of a text."""
+    """The translation of the passages of a text.
+
+    tags: user symbols at its beginning, such as the target language, which hold for all passages without any
+    """
 
     def __init__(self, request: Request, settings: TextSettings, pipeline: Pipeline) -> None:
         self.request, self.settings, self.pipeline = request, settings, pipeline
         self.languages = pipeline.source_lang, pipeline.target_lang
+        self.tags = ""
 
     def translated(self, passages: Sequence[Passage]) -> Generator[Round, list[Translation], list[Translation]]:
         """The translation of each passage, as it is written."""
+        self.tags = self.pipeline.source.prepare.leading_symbols(passages[0].text) if passages else ""
         found = yield from self._search(passages)
         written = list(map(self._written, found))
         if not self.settings.repair:
@@ -236,7 +241,11 @@ class _TextJob:
     def _request(self, passage: Passage) -> Request:
         terms = self.settings.glossary.phrases(passage.text) if self.settings.glossary else ()
         phrases = tuple(dict.fromkeys((*self.request.phrases, *terms)))
-        return structs.replace(self.request, text=passage.text, phrases=phrases, others={})
+        text = " ".join(filter(None, (self._added_tags(passage), passage.text)))
+        return structs.replace(self.request, text=text, phrases=phrases, others={})
+
+    def _added_tags(self, passage: Passage) -> str:
+        return "" if self.pipeline.source.prepare.leading_symbols(passage.text) else self.tags
 
     def _written(self, found: _PassageTranslation) -> Translation:
         """A translation with the tags of its passage."""
@@ -259,6 +268,7 @@ class _TextJob:
         source_pieces = list(map(source.surface, source.encode(passage.text)))
         target_pieces = list(map(target.surface, candidate.tokens))
         weights = np.array(candidate.weights).reshape(len(target_pieces), -1)
+        weights = weights[:, len(source.encode(self._added_tags(passage))) :]
         return unit_weights(passage, candidate.text, source_pieces[: weights.shape[1]], target_pieces, weights)
 
     def _faults(self, found: _PassageTranslation) -> dict[str, str]:

@@ -15,6 +15,8 @@ from nmt.text.pipeline import Pipeline, Side, SideSettings, TextPreparer
 from nmt.text.segmentations import segmentations_of
 from nmt.text.steps import Truecaser
 from nmt.text.vocabulary import WordVocabulary
+from nmt.translate.requests import Request
+from nmt.translate.texts import TextSettings, text_steps
 
 TAGS = ("<2de>", "<FORMAL>", ">>fr<<", "tag,comma")
 WORDS = ["garden", "house", "river", "mountains", "teacher's", "Letters", "kitchen", "market"]
@@ -122,3 +124,17 @@ def test_a_tag_that_the_vocabulary_lacks_is_told_by_prepare_and_translate(tmp_pa
     assert refused.code == 2 and "'<2es>': is no user symbol of" in refused.err
     assert "(it has <2de>, <2fr>)" in refused.err
     assert call(*again, "--user-symbols=<2de>").code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("<2de> <formal> I am here. You are there.", ["<2de> <formal> I am here.", "<2de> <formal> You are there."]),
+        ("I am here. You are there.", ["I am here.", "You are there."]),
+    ],
+)
+def test_the_tags_of_a_text_hold_for_each_of_its_sentences(text, wanted):
+    settings = SideSettings("en", "nfc", False, False, "none", "none", user_symbols=("<2de>", "<2en>", "<formal>"))
+    side = Side(settings, WordVocabulary(["<2de>", "<2en>", "<formal>", "I"]))
+    steps = text_steps(Request(text), TextSettings(split=True), Pipeline(side, side, True))
+    assert [request.text for request in next(steps).requests] == wanted
