@@ -16,7 +16,7 @@ from nmt.cli.plot import line_charts
 from nmt.cli.tables import table_lines
 from nmt.cli.trials import MAX_TRIALS, Sweep, Trial, read_sweep
 from nmt.errors import UserError, quoted, unknown
-from nmt.files import write_file, write_output
+from nmt.files import read_bytes, write_file, write_output
 from nmt.locks import Lock
 from nmt.log import log
 from nmt.metrics.base import Metric
@@ -30,6 +30,7 @@ from nmt.train.options import TrainOptions
 TRANSLATION_FILE: Final = "translation.txt"
 SCORES_FILE: Final = "scores.json"
 BEST_FILE: Final = "best.toml"
+SWEPT_FILE: Final = "sweep.toml"  # a copy of the file of settings, by which the folder of a sweep is known
 MODEL_FOLDER: Final = "model"
 MAX_LISTED_TRIALS: Final = 20  # of a dry run
 
@@ -122,7 +123,9 @@ def run(options: SweepOptions) -> int:
     if options.dry_run:
         sys.stdout.writelines(f"{line}\n" for line in _dry_run(trials, jobs))
         return 0
+    _check_folder(folder)
     with Lock(folder), log.progress("sweeping", len(jobs), "runs") as bar:
+        write_file(folder / SWEPT_FILE, read_bytes(Path(options.file)))
         bar.advance(sum(job.is_done for job in jobs))
 
         def ended(job: Job) -> None:
@@ -142,6 +145,13 @@ def run(options: SweepOptions) -> int:
     if num_failed:
         log.warn(f"{num_failed:,} of {len(jobs):,} runs failed (the same command tries them again)")
     return 5 if num_failed else 0
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise UserError for a folder that has files and is not that of a sweep."""
+    names = [path.name for path in folder.iterdir() if path.name[0] != "."] if folder.is_dir() else []
+    if names and SWEPT_FILE not in names:
+        raise UserError(f"{quoted(folder)}: has files, and is not the folder of a sweep (name another --output)")
 
 
 def _check(options: SweepOptions, sweep: Sweep) -> None:
@@ -239,7 +249,10 @@ def sign_of(score: str) -> int:
 
 
 def ranked_rows(trials: Sequence[Trial], jobs: Sequence[Job], score: str) -> list[Row]:
-    """A row for each combination of values, by the mean of a score: the best first, those without it last."""
+    """A row for each combination of values, by the mean of a score: the best first, those without it last.
+
+    Equal ones are ordered by the loss of validations: a BLEU of 0 says nothing.
+    """
     rows: dict[str, Row] = {}
     for trial, job in zip(trials, jobs, strict=True):
         row = rows.setdefault(repr(trial.tried), Row())
@@ -247,9 +260,9 @@ def ranked_rows(trials: Sequence[Trial], jobs: Sequence[Job], score: str) -> lis
         row.jobs.append(job)
         row.scores += [scores_of(job)] if job.is_done else []
 
-    def rank(row: Row) -> float:
-        mean = row.mean(score)
-        return math.inf if mean is None else -sign_of(score) * mean
+    def rank(row: Row) -> tuple[float, float]:
+        mean, loss = row.mean(score), row.mean(f"{VALIDATION_PREFIX}loss")
+        return math.inf if mean is None else -sign_of(score) * mean, math.inf if loss is None else loss
 
     return sorted(rows.values(), key=rank)
 

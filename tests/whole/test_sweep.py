@@ -8,10 +8,13 @@ import subprocess
 import time
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import ENVIRONMENT, NMT, TINY, train_arguments, wait_for, write_corpus
 
+from nmt.cli import sweep
+from nmt.cli.trials import Trial
 from nmt.locks import holder_of
 
 SETTINGS = {flag.lstrip("-").replace("-", "_"): value for flag, value in (word.split("=") for word in TINY)}
@@ -149,3 +152,22 @@ def test_options_that_do_not_fit_the_file_are_refused(trained, data, tmp_path, t
     refused = call("sweep", write_sweep(file, data, 1, "devices = 2"), f"--output={tmp_path / 'out'}", "--jobs=2")
     assert refused.code == 2 and "each run has several devices" in refused.err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_with_other_files_is_refused_and_keeps_them(data, tmp_path, call):
+    file, output = write_sweep(tmp_path / "sweep.toml", data, 10, "lr = [0.005]"), tmp_path / "mine"
+    output.mkdir()
+    (output / "best.toml").write_text("mine")
+    refused = call("sweep", file, f"--output={output}", "--quiet")
+    assert refused.code == 2 and "has files, and is not the folder of a sweep" in refused.err
+    assert [path.name for path in output.iterdir()] == ["best.toml"] and (output / "best.toml").read_text() == "mine"
+
+
+def test_equal_scores_are_ordered_by_the_loss():
+    trials = [Trial({"lr": lr}, 1, {}) for lr in (1, 2, 3)]
+    rows = {1: (0.0, 6.8), 2: (0.0, 5.9), 3: (0.0, 6.1)}
+    jobs = [SimpleNamespace(is_done=True, scores={"bleu": rows[lr][0], "valid_loss": rows[lr][1]}) for lr in rows]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweep, "scores_of", lambda job: job.scores)
+        ranked = sweep.ranked_rows(trials, jobs, "bleu")
+    assert [row.trials[0].tried["lr"] for row in ranked] == [2, 3, 1]
