@@ -165,6 +165,11 @@ def read_weights(artefact: Artefact, mapped: bool = False) -> dict[str, Tensor]:
         raise ArtefactError(f"{quoted(path)}: does not fit the model {quoted(base.folder)}: {quoted(error)}") from None
 
 
+def weights_file(artefact: Artefact) -> Path:
+    """The file of a model folder or checkpoint that has its weights, or those of its adapters."""
+    return artefact.folder / (ADAPTER if ADAPTER in artefact.manifest["files"] else WEIGHTS)
+
+
 @dataclass(frozen=True)
 class LoadedModel:
     """A model read from a folder, in evaluation mode. temperature: of its calibration; None before it"""
@@ -357,7 +362,7 @@ def load_model(folder: Path, device: torch.device) -> LoadedModel:
             model = facts.build(folder)
         if facts.weights == "int8":
             quantize(model, empty_rounded)
-        take_weights(model, weights, folder / WEIGHTS)
+        take_weights(model, weights, weights_file(artefact))
         return LoadedModel(model.to(device).eval(), pipeline, facts, folder, _temperature(artefact))
 
 
@@ -417,10 +422,11 @@ def average_weights(folders: Sequence[Path], check: StopCheck) -> dict[str, Tens
     with log.progress("averaging", len(folders), "checkpoints") as bar:
         for folder in folders:
             check()
-            weights = read_weights(Artefact(folder, "model", "checkpoint"))
+            artefact = Artefact(folder, "model", "checkpoint")
+            weights, place = read_weights(artefact), weights_file(artefact)
             first = first or {name: torch.empty_like(tensor, device="meta") for name, tensor in weights.items()}
-            check_tensors(weights, first, folder)
-            check_finite(weights, folder)
+            check_tensors(weights, first, place)
+            check_finite(weights, place)
             for name, tensor in weights.items():
                 if not tensor.is_floating_point():
                     sums[name] = tensor

@@ -102,7 +102,7 @@ def put_state(run: Run, checkpoint: Artefact, state: SavedState) -> None:
     if run.lora_scale is not None:
         file, run.adapter_base = ADAPTER, AdapterBase.read(checkpoint)
         put_weights(run.base_weights(), run.adapter_base.weights(checkpoint.folder), run.adapter_base.folder)
-    put_weights(run.evaluated_weights(), read_tensors(checkpoint.path(file)), checkpoint.folder)
+    put_weights(run.evaluated_weights(), read_tensors(checkpoint.path(file)), checkpoint.folder / file)
     if run.average is not None:
         put_weights(run.average.parameters, trained, checkpoint.folder / TRAINING_TENSORS)
     run.schedule.load_state_dict(state.schedule)

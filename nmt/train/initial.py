@@ -17,6 +17,7 @@ from nmt.checkpoint import (
     put_weights,
     read_tensors,
     read_weights,
+    weights_file,
     weights_of,
 )
 from nmt.errors import ArtefactError, UserError, quoted
@@ -53,11 +54,12 @@ def begin(run: Run) -> None:
     if run.lora_scale is not None:
         run.adapter_base = AdapterBase.of(artefact, run.lora_scale)
     weights: Mapping[str, Tensor] = read_weights(artefact)
+    place = weights_file(artefact)
     taken = run.options.init_state
     if old is not None:
         weights = extended_weights(weights, run.facts, run.data.pipeline, old, folder)
     if taken == "none":
-        put_weights(run.base_weights(), weights, folder)
+        put_weights(run.base_weights(), weights, place)
         if run.average is not None:
             run.average.restart()
         run.report.line(f"begins with the weights of {folder}")
@@ -66,10 +68,10 @@ def begin(run: Run) -> None:
     tensors = read_tensors(artefact.path(TRAINING_TENSORS))
     trained = trained_weights(tensors)
     put_optimizer_state(run, tensors, state, folder / TRAINING_TENSORS)
-    put_weights(weights_of(run.model), {**weights, **trained}, folder)
+    put_weights(weights_of(run.model), {**weights, **trained}, place)
     if run.average is not None:
         run.average.restart()
-        put_weights(run.average.weights, {name: weights[name] for name in run.average.weights}, folder)
+        put_weights(run.average.weights, {name: weights[name] for name in run.average.weights}, place)
     progress = run.progress
     if taken != "optimizer":
         progress.update = run.context.update = state.progress.update
