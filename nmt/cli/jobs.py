@@ -31,6 +31,7 @@ class Step:
 
     arguments: of the command line
     settings: TOML for its --config; empty without one
+    inputs: sha256 of the files that it reads
     output: name of the file in the job's folder that gets stdout; None: the log
     with_slot: whether it takes the flags of its slot, such as --threads
     """
@@ -38,13 +39,14 @@ class Step:
     command: str
     arguments: Sequence[str]
     settings: str = ""
+    inputs: Sequence[str] = ()
     output: str | None = None
     with_slot: bool = True
 
     @property
     def identity(self) -> list[str]:
         """What decides its result: a step that was done with another identity is done again."""
-        return [self.command, *self.arguments, self.settings]
+        return [self.command, *self.arguments, self.settings, *self.inputs]
 
 
 class Job:

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from nmt import registry
+from nmt.artefact import MANIFEST
 from nmt.cli.command import Command, print_json
 from nmt.cli.jobs import Job, Step, run_jobs
 from nmt.cli.plot import line_charts
 from nmt.cli.tables import table_lines
 from nmt.cli.trials import MAX_TRIALS, Sweep, Trial, read_sweep
 from nmt.errors import UserError, quoted, unknown
-from nmt.files import read_bytes, write_file, write_output
+from nmt.files import read_bytes, sha256, write_file, write_output
 from nmt.locks import Lock
 from nmt.log import log
 from nmt.metrics.base import Metric
@@ -119,7 +120,8 @@ def run(options: SweepOptions) -> int:
             _check_score(options, sweep.options(trial).get("train"))
             bar.advance(options.seeds)
     folder = Path(options.output)
-    jobs = [Job(folder / trial.name, steps_of(trial, options)) for trial in trials]
+    texts = [_digest(Path(path)) for path in (options.source, *options.reference) if path is not None]
+    jobs = [Job(folder / trial.name, steps_of(trial, options, texts)) for trial in trials]
     if options.dry_run:
         sys.stdout.writelines(f"{line}\n" for line in _dry_run(trials, jobs))
         return 0
@@ -178,12 +180,20 @@ def _check_score(options: SweepOptions, training: TrainOptions | None) -> None:
         raise unknown("score", options.score_name, known)
 
 
-def steps_of(trial: Trial, options: SweepOptions) -> list[Step]:
-    """The commands of a trial: train, average, translate, evaluate."""
+def _digest(path: Path) -> str:
+    """The sha256 of a file, or of the manifest of a folder, which has those of its files; empty without, as for a pipe."""
+    path = path / MANIFEST if path.is_dir() else path
+    return sha256(path) if path.is_file() else ""
+
+
+def steps_of(trial: Trial, options: SweepOptions, texts: Sequence[str]) -> list[Step]:
+    """The commands of a trial: train, average, translate, evaluate. texts: sha256 of the source and of the references"""
     folder = Path(options.output) / trial.name
     steps, model = [], list[str]()
     if "train" in trial.settings:
-        steps.append(Step("train", [f"--output={folder}"], _toml(trial.settings["train"])))
+        training = trial.settings["train"]
+        data = _digest(Path(training["data"]))
+        steps.append(Step("train", [f"--output={folder}"], _toml(training), [data]))
         model = [f"--model={folder}"]
         if options.average is not None:
             model = [f"--model={folder / MODEL_FOLDER}"]
@@ -197,7 +207,7 @@ def steps_of(trial: Trial, options: SweepOptions) -> list[Step]:
     if options.source is not None:
         output = folder / TRANSLATION_FILE
         translate = [*model, f"--input={options.source}", f"--output={output}"]
-        steps.append(Step("translate", translate, _toml(trial.settings.get("translate", {}))))
+        steps.append(Step("translate", translate, _toml(trial.settings.get("translate", {})), texts[:1]))
         metrics = options.metric_names
         evaluate = [
             f"--hypothesis={output}",
@@ -208,7 +218,7 @@ def steps_of(trial: Trial, options: SweepOptions) -> list[Step]:
         ]
         if any(_metric(name).needs_sources for name in metrics):
             evaluate.append(f"--source={options.source}")
-        steps.append(Step("evaluate", evaluate, output=SCORES_FILE, with_slot=False))
+        steps.append(Step("evaluate", evaluate, inputs=texts, output=SCORES_FILE, with_slot=False))
     return steps
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import statistics
 import subprocess
@@ -13,8 +14,10 @@ from types import SimpleNamespace
 import pytest
 from conftest import ENVIRONMENT, NMT, TINY, train_arguments, wait_for, write_corpus
 
+from nmt.artefact import Artefact, set_fact
 from nmt.cli import sweep
 from nmt.cli.trials import Trial
+from nmt.data.shards import DATA_KIND
 from nmt.locks import holder_of
 
 SETTINGS = {flag.lstrip("-").replace("-", "_"): value for flag, value in (word.split("=") for word in TINY)}
@@ -138,6 +141,35 @@ def test_search_options_are_tuned_by_bleu_and_translate_takes_the_best(trained, 
     name = swept.json["settings"][0]["runs"][0]["run"]
     translated = call("translate", "--config", output / "best.toml", texts[0].partition("=")[2], "--quiet")
     assert translated.code == 0 and translated.out == (Path(name) / "translation.txt").read_text()
+
+
+def test_texts_that_have_grown_are_translated_and_scored_again(trained, tmp_path, texts, call):
+    file = tmp_path / "sweep.toml"
+    file.write_text(f'[translate]\nmodel = "{trained}"\nengine = "own"\nbeam_size = 1\n')
+    command = ["sweep", file, f"--output={tmp_path / 'out'}", *texts, "--json", "--quiet"]
+    source, reference = (Path(flag.partition("=")[2]) for flag in texts)
+    translation = tmp_path / "out/run/translation.txt"
+
+    def bleu() -> float:
+        return call(*command).json["settings"][0]["scores"]["bleu"]["mean"]
+
+    before = bleu()
+    reference.write_text("kis\n" * 20)
+    translated = translation.stat().st_mtime_ns
+    assert bleu() < before and translation.stat().st_mtime_ns == translated  # only scored again
+    source.write_text(source.read_text() + "ban kis\n")
+    reference.write_text(translation.read_text() + "BAN KIS\n")
+    assert bleu() > before and translation.read_text().count("\n") == 21
+
+
+def test_a_run_whose_data_was_prepared_again_is_not_done(data, tmp_path, call):
+    shutil.copytree(data, tmp_path / "data")
+    file = write_sweep(tmp_path / "sweep.toml", tmp_path / "data", 1, 'valid_every = "1u"')
+    command = ["sweep", file, f"--output={tmp_path / 'out'}", "--score=valid_loss"]
+    assert call(*command).code == 0
+    assert call(*command, "--dry-run").out.startswith("1 runs, 1 of them done\n")
+    set_fact(Artefact(tmp_path / "data", DATA_KIND), "made_of", "other texts")
+    assert call(*command, "--dry-run").out.startswith("1 runs\n")
 
 
 def test_options_that_do_not_fit_the_file_are_refused(trained, data, tmp_path, texts, call):
