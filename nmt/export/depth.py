@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+from nmt import registry
 from nmt.checkpoint import LoadedModel, NoRandomWeights, save_model, take_weights, weights_of
 from nmt.errors import UserError, one_line, quoted
 from nmt.log import log
@@ -10,9 +11,9 @@ from nmt.signals import StopCheck
 
 
 def first_layers(loaded: LoadedModel, encoder: int | None, decoder: int | None) -> LoadedModel:
-    """The model with its first layers alone; None keeps all of a stack.
+    """The model with its first layers alone, and not calibrated; None keeps all of a stack.
 
-    Raises UserError for a model without `depths`, and for more layers than it has.
+    Raises UserError for a model without `depths`, for more layers than it has, and for fewer than its options allow.
     """
     if (depths := loaded.model.depths) is None:
         raise UserError(
@@ -24,11 +25,19 @@ def first_layers(loaded: LoadedModel, encoder: int | None, decoder: int | None) 
             raise UserError(f"--{name.replace('_', '-')} {given}: {quoted(loaded.folder)} has {depth} (give fewer)")
         wanted[name] = given or depth
     facts = replace(loaded.facts, options={**loaded.facts.options, **wanted})
+    try:
+        registry.choose("model", facts.model, facts.options)
+    except UserError as error:
+        raise UserError(f"--encoder-layers, --decoder-layers: too few for {quoted(loaded.folder)}: {error}") from None
     with NoRandomWeights():
         model = facts.build(loaded.folder)
     weights = weights_of(loaded.model)
     take_weights(model, {name: weights[name] for name in weights_of(model)}, loaded.folder)
-    return replace(loaded, model=model.eval(), facts=facts)
+    if loaded.temperature is not None:
+        log.warn(
+            f"{quoted(loaded.folder)}: with fewer layers it is not calibrated (nmt score --calibrate fits it again)"
+        )
+    return replace(loaded, model=model.eval(), facts=facts, temperature=None)
 
 
 def export_model(loaded: LoadedModel, output: Path, check: StopCheck) -> None:

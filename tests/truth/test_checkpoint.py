@@ -195,6 +195,9 @@ def test_weights_of_8_bits_are_for_cpus_and_say_so(tmp_path):
     folder = small_model(tmp_path / "model", **SHAPES["tied"][1])
     export_int8(load_model(folder, CPU), tmp_path / "int8", lambda: None)
     assert Artefact(tmp_path / "int8", "model").manifest["made_of"] == str(folder)
+    assert load_model(tmp_path / "int8", CPU).temperature is None
+    export_int8(replace(load_model(folder, CPU), temperature=1.3), tmp_path / "calibrated", lambda: None)
+    assert load_model(tmp_path / "calibrated", CPU).temperature == 1.3
     with pytest.raises(UserError, match="for CPUs"):
         load_model(tmp_path / "int8", torch.device("cuda"))
 

@@ -40,6 +40,19 @@ def test_a_sub_network_is_the_exported_model_of_its_first_layers(depths, more):
     torch.testing.assert_close(log_probs, exported.log_probs(inside[:, 0]), rtol=1e-4, atol=1e-4)
 
 
+def test_fewer_layers_are_not_calibrated_which_is_told(capsys):
+    facts = ModelFacts.of("transformer", DEEP, VOCABULARIES)
+    loaded = LoadedModel(transformer(DEEP), PIPELINE, facts, "model", temperature=1.3)
+    assert first_layers(loaded, 1, 1).temperature is None
+    assert "nmt score --calibrate" in capsys.readouterr().err
+
+
+def test_fewer_layers_than_options_allow_are_refused():
+    options = replace(DEEP, ffn="moe", experts=2, active_experts=1)
+    with pytest.raises(UserError, match="too few for model: --expert-every 2: must be at most 1"):
+        shallow(transformer(options), 1, 2, options)
+
+
 def test_the_loss_is_that_of_r_drop_with_the_shallower_network_as_second_pass():
     model, batch = transformer(DEEP), sentences(4, 6)
     loss = criterion(divergence_weight=2.0)
