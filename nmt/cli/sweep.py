@@ -306,8 +306,9 @@ def _print(options: SweepOptions, sweep: Sweep, rows: Sequence[Row], best: Mappi
     right = range(len(sweep.tried), len(header) - 1)
     sys.stdout.writelines(f"{line}\n" for line in table_lines([header, *table], right))
     if best:
-        use = f"nmt {sweep.command} --config {Path(options.output) / BEST_FILE}"
-        sys.stdout.write(f"\n# the best settings, for: {quoted(use)}\n{_toml(best)}")
+        use = f"nmt {sweep.command} --config {quoted(Path(options.output) / BEST_FILE)}"
+        plugins = "".join(f" --plugin {quoted(plugin)}" for plugin in registry.loaded_plugins())
+        sys.stdout.write(f"\n# the best settings, for: {use}{plugins}\n{_toml(best)}")
 
 
 def _cell(row: Row, name: str) -> str:

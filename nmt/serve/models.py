@@ -127,16 +127,17 @@ class ServedModel:
         return Scheduler(translator, self.options.wait / 1000, self.options.max_waiting)
 
     async def reload(self) -> None:
-        """Open the model again for all details; the old ones translate until then, and stay where the new ones fail."""
+        """Open the model again for all details; the old ones translate until then, and all stay where a new one fails."""
         async with self._changing:
-            self._shared = SharedModels()
-            for details, old in list(self._schedulers.items()):
-                try:
-                    self._schedulers[details] = await in_thread(partial(self._open, details, self._shared))
-                except (UserError, OSError) as error:
-                    log.warn(f"{self.name}: not loaded again, and the old one goes on: {error}")
-                    continue
-                await in_thread(old.close)
+            unused, shared = dict[Details, Scheduler](), SharedModels()
+            try:
+                for details in list(self._schedulers):
+                    unused[details] = await in_thread(partial(self._open, details, shared))
+                self._schedulers, unused, self._shared = unused, self._schedulers, shared
+            except (UserError, OSError, MemoryError) as error:
+                log.warn(f"{self.name}: not loaded again, and the old one goes on: {error}")
+            for scheduler in unused.values():
+                await in_thread(scheduler.close)
 
     async def unload(self) -> None:
         """Close all queues."""

@@ -250,6 +250,31 @@ def test_a_model_that_is_read_again_translates_the_lines_that_are_left(server):
     run(server, work)
 
 
+def test_a_model_that_is_read_again_changes_for_all_details_or_for_none(server):
+    model, kinds = server.service.models.find(), [models.Details(), models.Details(scores=True)]
+
+    async def translators():
+        return [(await model.load(details)).translator for details in kinds]
+
+    def fail():
+        raise UserError("no such model")
+
+    async def work():
+        old = await translators()
+        new = FakeTranslator()
+        opened = iter([lambda: new, fail])
+        server.next = lambda: next(opened)()
+        shared = model._shared
+        await server.service.models.reload()
+        assert next(opened, None) is None and await translators() == old
+        assert model._shared is shared  # which a queue opened later takes its weights from
+        server.next = FakeTranslator
+        await server.service.models.reload()
+        assert not {*map(id, old)} & {*map(id, await translators())}
+
+    run(server, work)
+
+
 def test_a_connection_whose_client_reads_nothing_is_ended():
     uvicorn = pytest.importorskip("uvicorn")
     from uvicorn.server import ServerState

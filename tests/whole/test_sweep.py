@@ -141,6 +141,10 @@ def test_search_options_are_tuned_by_bleu_and_translate_takes_the_best(trained, 
     name = swept.json["settings"][0]["runs"][0]["run"]
     translated = call("translate", "--config", output / "best.toml", texts[0].partition("=")[2], "--quiet")
     assert translated.code == 0 and translated.out == (Path(name) / "translation.txt").read_text()
+    (tmp_path / "parts.py").write_text("")
+    table = call("sweep", file, f"--output={output}", *texts, f"--plugin={tmp_path / 'parts.py'}", "--quiet").out
+    use = f"nmt translate --config {output / 'best.toml'} --plugin {tmp_path / 'parts.py'}"
+    assert f"# the best settings, for: {use}\n" in table
 
 
 def test_texts_that_have_grown_are_translated_and_scored_again(trained, tmp_path, texts, call):
