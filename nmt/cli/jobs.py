@@ -107,12 +107,12 @@ def run_jobs(
     ended: called with each job that has no step left, or a step that failed
     Raises Interrupted after a stop signal, which is passed on; the same jobs then go on where they were.
     """
-    waiting, running, is_told = deque(job for job in jobs if not job.is_done), dict[int, Job](), False
+    waiting, running, is_stopping = deque(job for job in jobs if not job.is_done), dict[int, Job](), False
     with Signals(seconds=None) as signals:
         try:
             while waiting or running:
-                if signals.received and not is_told:
-                    is_told = True
+                if signals.received and not is_stopping:
+                    is_stopping = True
                     waiting.clear()
                     for job in running.values():
                         job.process.send_signal(signal.SIGTERM)
@@ -123,9 +123,9 @@ def run_jobs(
                         running[slot].start(flags, plugins)
                     elif slot in running and (code := running[slot].process.poll()) is not None:
                         running[slot].end(code)
-                        if not (code or running[slot].is_done or is_told):
+                        if not (code or running[slot].is_done or is_stopping):
                             running[slot].start(flags, plugins)
-                        elif (job := running.pop(slot)) and not is_told:
+                        elif (job := running.pop(slot)) and not is_stopping:
                             ended(job)
                 time.sleep(POLL_SECONDS)
         finally:

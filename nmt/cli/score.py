@@ -153,32 +153,36 @@ def _calibrate(options: ScoreOptions, loaded: "LoadedModel", signals: "Signals")
         sources += window[0]
         targets += window[1]
     settings = options.max_tokens, options.max_length, signals.check
-    both = calibrate(loaded.model, loaded.pipeline, sources, targets, *settings)
-    temperature = both[1].temperature
+    reliabilities = calibrate(loaded.model, loaded.pipeline, sources, targets, *settings)
+    temperature = reliabilities[1].temperature
     set_fact(Artefact(loaded.folder, "model"), TEMPERATURE, temperature)
     log.info(f"{quoted(loaded.folder)}: has the temperature {temperature:.4f} now, for nmt translate --min-confidence")
     if options.json:
-        print_json([{**vars(reliability), "ece": reliability.ece} for reliability in both])
+        print_json([{**vars(reliability), "ece": reliability.ece} for reliability in reliabilities])
         return
-    header = ["confidence", *["tokens", "confident", "right"] * len(both)]
+    header = ["confidence", *["tokens", "confident", "right"] * len(reliabilities)]
     right = range(1, len(header))
-    sys.stdout.writelines(f"{line}\n" for line in table_lines([header, *_reliability_rows(both)], right))
-    for it in both:
-        sys.stdout.write(f"temperature {it.temperature:.4f}: ECE {it.ece:.4f}, nll {it.nll:.4f} nats a token\n")
+    sys.stdout.writelines(f"{line}\n" for line in table_lines([header, *_reliability_rows(reliabilities)], right))
+    for reliability in reliabilities:
+        figures = f"ECE {reliability.ece:.4f}, nll {reliability.nll:.4f} nats a token"
+        sys.stdout.write(f"temperature {reliability.temperature:.4f}: {figures}\n")
 
 
-def _reliability_rows(both: "Sequence[Reliability]") -> list[list[str]]:
+def _reliability_rows(reliabilities: "Sequence[Reliability]") -> list[list[str]]:
     """For each bin of confidence, at each temperature: the tokens, and the means of confidence and accuracy."""
-    num_bins = len(both[0].counts)
+    num_bins = len(reliabilities[0].counts)
     rows = []
     for m, (low, high) in enumerate(pairwise(i / num_bins for i in range(num_bins + 1))):
         cells = [
             cell
-            for it in both
-            for count in [it.counts[m]]
+            for reliability in reliabilities
+            for count in [reliability.counts[m]]
             for cell in (
                 f"{count:,}",
-                *(f"{total[m] / count:.3f}" if count else "-" for total in (it.confidences, it.rights)),
+                *(
+                    f"{total[m] / count:.3f}" if count else "-"
+                    for total in (reliability.confidences, reliability.rights)
+                ),
             )
         ]
         rows.append([f"{low:.1f} to {high:.1f}", *cells])

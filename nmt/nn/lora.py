@@ -11,11 +11,10 @@ from typing import Final
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-BASE: Final = (
-    ".parametrizations.weight.original"  # endings of the names of parameters: W, which is `.weight` in the model
-)
-DOWN: Final = ".parametrizations.weight.0.down"  # A, `.weight.down` in an adapter
-UP: Final = ".parametrizations.weight.0.up"  # B, `.weight.up`
+# How torch's parametrization ends the name of each matrix. PLAIN_ENDINGS has the endings in model folders and adapters.
+BASE: Final = ".parametrizations.weight.original"  # W
+DOWN: Final = ".parametrizations.weight.0.down"  # A
+UP: Final = ".parametrizations.weight.0.up"  # B
 PLAIN_ENDINGS: Final = {BASE: ".weight", DOWN: ".weight.down", UP: ".weight.up"}
 
 

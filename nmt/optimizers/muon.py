@@ -36,8 +36,8 @@ class Muon(Uncompiled, torch.optim.Optimizer):
         self._optimizers: list[torch.optim.Optimizer] = []
         if matrices:
             decay, momentum = options.weight_decay, options.momentum
-            own = OfMatrices(matrices, UNSET_LR, decay, momentum, adjust_lr_fn="match_rms_adamw")
-            self._optimizers.append(own)
+            muon = OfMatrices(matrices, UNSET_LR, decay, momentum, adjust_lr_fn="match_rms_adamw")
+            self._optimizers.append(muon)
         if others:
             self._optimizers.append(AdamW(options, others))
         super().__init__([group for optimizer in self._optimizers for group in optimizer.param_groups], {})
@@ -67,7 +67,7 @@ def _split(parameters: Groups) -> tuple[Groups, Groups]:
     for group in parameters:
         is_matrix = group.get("matrices") or [parameter.ndim == 2 for parameter in group["params"]]
         for groups, chosen in zip(split, (True, False), strict=True):
-            own = [parameter for parameter, is_so in zip(group["params"], is_matrix, strict=True) if is_so == chosen]
-            if own:
-                groups.append({**group, "params": own, "matrices": [chosen] * len(own)})
+            part = [parameter for parameter, is_so in zip(group["params"], is_matrix, strict=True) if is_so == chosen]
+            if part:
+                groups.append({**group, "params": part, "matrices": [chosen] * len(part)})
     return split
