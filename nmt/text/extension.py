@@ -111,7 +111,7 @@ def _extended_codes(
 
     names = [vocabulary.piece(token) for token in range(len(SYMBOLS), vocabulary.size)]
     known = {name.removesuffix(PIECE_MARK) if name.endswith(PIECE_MARK) else name + WORD_END for name in names}
-    words = [(symbols(word), count) for word, count in counts.items() if word]
+    words = [(symbols(word), count) for word, count in counts.items() if word and word not in vocabulary.user_symbols]
     learnt = [entry for entry, _ in learn_entries(words, known, known, limit)]
     lines = vocabulary.codes.removesuffix("\n").split("\n")
     has_counts = len(lines[-1].split()) == 3
@@ -119,7 +119,7 @@ def _extended_codes(
     codes = vocabulary.codes.removesuffix("\n") + "".join(f"\n{merge}" for merge in merges) + "\n"
     texts = ["".join(entry) for entry in learnt]
     pieces = [text.removesuffix(WORD_END) if text.endswith(WORD_END) else text + PIECE_MARK for text in texts]
-    return CodesVocabulary(codes, [*names, *pieces])
+    return CodesVocabulary(codes, [*names, *pieces], vocabulary.user_symbols)
 
 
 def _extended_sentencepiece(
@@ -247,7 +247,9 @@ def is_extension(new: Pipeline, old: Pipeline) -> bool:
 def _begins_with(new: Vocabulary, old: Vocabulary) -> bool:
     if isinstance(new, CodesVocabulary) and isinstance(old, CodesVocabulary):
         names = [[each.piece(token) for token in range(old.size)] for each in (new, old) if each.size >= old.size]
-        return new.codes.startswith(old.codes.removesuffix("\n")) and len(names) == 2 and names[0] == names[1]
+        same_names = len(names) == 2 and names[0] == names[1]
+        same_symbols = new.user_symbols == old.user_symbols
+        return same_names and same_symbols and new.codes.startswith(old.codes.removesuffix("\n"))
     return new.to_bytes().startswith(old.to_bytes())
 
 

@@ -11,10 +11,11 @@ from nmt.artefact import Artefact
 from nmt.data.prepare import PrepareOptions, prepare
 from nmt.data.subword_sampling import SubwordSampler
 from nmt.symbols import UNK
+from nmt.text.extension import is_extension
 from nmt.text.pipeline import Pipeline, Side, SideSettings, TextPreparer
 from nmt.text.segmentations import segmentations_of
 from nmt.text.steps import Truecaser
-from nmt.text.vocabulary import WordVocabulary
+from nmt.text.vocabulary import CodesVocabulary, WordVocabulary
 from nmt.translate.requests import Request
 from nmt.translate.texts import TextSettings, text_steps
 
@@ -64,6 +65,30 @@ def test_a_tag_is_one_token_wherever_it_stands_and_comes_back(subword, steps, tm
     inside = side.encode("x<2de>y <2d <2de")
     assert not set(inside) & {token for [token] in ids.values()}
     assert pipeline.source.vocabulary.encode_batch(["<2de> river"]).words.tolist() == [2]
+
+
+@pytest.mark.parametrize("subword", KINDS)
+def test_an_extended_vocabulary_keeps_the_tags_whole(subword, tmp_path):
+    old = made(tmp_path, subword)
+    languages = {"source_lang": "en", "target_lang": "de"}
+    new_text = "<2de> <FORMAL> vexqua vexqua zo"
+    for language in ("en", "de"):
+        (tmp_path / f"new.{language}").write_text(3 * f"{new_text}\n")
+    train, output = (str(tmp_path / "new"),), str(tmp_path / "more")
+    prepare(PrepareOptions(**languages, output=output, train=train, vocabulary=str(tmp_path / "data"), extend=60))
+    new = Pipeline.load(Artefact(tmp_path / "more", "prepared-data"))
+    assert is_extension(new, old) and new.source.vocabulary.size > old.source.vocabulary.size
+    for tag in TAGS:
+        assert new.source.encode(tag) == old.source.encode(tag) and len(new.source.encode(tag)) == 1
+    pieces = [new.source.piece(token) for token in range(old.source.vocabulary.size, new.source.vocabulary.size)]
+    assert not {"2", "d", "F", "O"} & set("".join(pieces)), pieces  # of words that are not cut nothing is learnt
+
+
+def test_merges_with_other_user_symbols_are_no_extension():
+    settings = SideSettings("en", "none", False, False, "none", "subword-nmt")
+    old, new = (CodesVocabulary("#version: 0.2\na b\n", ["<2de>", "b"], symbols) for symbols in (["<2de>"], []))
+    of_both = [Pipeline(Side(settings, each), Side(settings, each), True) for each in (old, new)]
+    assert is_extension(of_both[0], of_both[0]) and not is_extension(of_both[1], of_both[0])
 
 
 @pytest.mark.parametrize("subword", ["bpe", "unigram", "subword-nmt"])
