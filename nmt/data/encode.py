@@ -35,6 +35,7 @@ class FilePair:
     """Two files that are translations of each other, line by line, and files of columns with a line for each pair.
 
     corpus: the name of the corpus that they are of, if they are training text
+    is_named: whether the user gave that name
     is_tsv: whether both are one file, which has the source, a tab and the target in a line
     label: the name of the source in messages, if it is not that of its file
     """
@@ -43,6 +44,7 @@ class FilePair:
     target: Path
     columns: tuple[Path, ...] = ()
     corpus: str = ""
+    is_named: bool = False
     is_tsv: bool = False
     label: str = ""
 

@@ -430,6 +430,6 @@ def _write_set(
     if training and not statistics.kept:
         dropped = ", ".join(f"{count:,} {reason}" for reason, count in statistics.dropped.items()) or "none dropped"
         raise InputError(f"{text_set.files[0].name}: no training pair is left ({dropped})")
-    corpora = statistics.corpora if training and len(statistics.corpora) > 1 else []
+    corpora = statistics.corpora_of(text_set) if training else []
     facts = SetFacts(text_set.kind, text_set.name, text_set.stem, writer.pairs, kinds, corpora)
     return facts, statistics.to_json(text_set)

@@ -212,20 +212,27 @@ def _corpus_name(name: str) -> str:
 
 def tsv_pair(text: str, stdin: Path) -> FilePair:
     """The file of a word of `--train-tsv`, NAME=FILE or FILE. stdin: the file with its content, for `-`"""
-    match = NAMED_PREFIX.fullmatch(text)
-    name, file = match.groups() if match else ("", text)
+    name, file = _split_name(text, text_exists(Path(text)))
     if file == "-":
-        return FilePair(stdin, stdin, corpus=name or "stdin", is_tsv=True, label="stdin")
-    if not text_exists(Path(file)):
+        return FilePair(stdin, stdin, corpus=name or "stdin", is_named=bool(name), is_tsv=True, label="stdin")
+    path = Path(file)
+    if not text_exists(path):
         raise UserError(f"--train-tsv {quoted(file)}: no such file")
-    return FilePair(Path(file), Path(file), corpus=name or _corpus_name(_set_name(file, "tsv")), is_tsv=True)
+    return FilePair(path, path, corpus=name or _corpus_name(_set_name(file, "tsv")), is_named=bool(name), is_tsv=True)
 
 
 def _of_corpus(text: str, source_lang: str, target_lang: str) -> FilePair:
     """The files of a word of `--train`, NAME=PREFIX or PREFIX."""
-    match = NAMED_PREFIX.fullmatch(text)
-    name, prefix = match.groups() if match else (_corpus_name(Path(text).name), text)
-    return replace(_of_prefix(prefix, source_lang, target_lang), corpus=name)
+    exists = any(_find_text(text, language) for language in (source_lang, target_lang))
+    name, prefix = _split_name(text, exists)
+    files = _of_prefix(prefix, source_lang, target_lang)
+    return replace(files, corpus=name or _corpus_name(Path(prefix).name), is_named=bool(name))
+
+
+def _split_name(text: str, exists: bool) -> tuple[str, str]:
+    """The name, "" without one, and the path of NAME=PATH or PATH. exists: whether the whole text is a path that exists"""
+    match = None if exists else NAMED_PREFIX.fullmatch(text)
+    return (match[1], match[2]) if match else ("", text)
 
 
 def _of_prefix(prefix: str, source_lang: str, target_lang: str) -> FilePair:
@@ -233,12 +240,17 @@ def _of_prefix(prefix: str, source_lang: str, target_lang: str) -> FilePair:
 
 
 def _of_language(prefix: str, language: str) -> Path:
-    plain, packed = Path(f"{prefix}.{language}"), Path(f"{prefix}.{language}.gz")
-    path = next((path for path in (plain, packed) if text_exists(path)), None)
+    path = _find_text(prefix, language)
     if path is None:
         several = "; several prefixes are several words" if "," in prefix else ""
-        raise UserError(f"{quoted(plain)}: no such file, nor the same name with .gz{several}")
+        raise UserError(f"{quoted(f'{prefix}.{language}')}: no such file, nor the same name with .gz{several}")
     return path
+
+
+def _find_text(prefix: str, language: str) -> Path | None:
+    """The file of a language, plain or compressed."""
+    paths = Path(f"{prefix}.{language}"), Path(f"{prefix}.{language}.gz")
+    return next((path for path in paths if text_exists(path)), None)
 
 
 def with_counts(text_set: TextSet, counts: dict[FilePair, int], signals: Signals) -> TextSet:
@@ -300,11 +312,16 @@ class SetStatistics:
         self.counts += [of.sum(axis=0, dtype=np.int64) for of in (encoded.lengths, encoded.words, encoded.unknown)]
         self.longest = np.maximum(self.longest, encoded.lengths.max(axis=0, initial=0).astype(np.int64))
 
+    def corpora_of(self, text_set: TextSet) -> list[tuple[str, int]]:
+        """The corpora to save: none where there is one, unless the user named it."""
+        is_named = any(pair.is_named for pair in text_set.files)
+        return self.corpora if is_named or len(self.corpora) > 1 else []
+
     def to_json(self, text_set: TextSet) -> dict[str, Any]:
         """The counts for report.json: read = kept + all of dropped."""
         columns: dict[str, Any] = {"columns": text_set.columns} if text_set.columns else {}
-        if len(self.corpora) > 1:
-            columns["corpora"] = self.corpora
+        if corpora := self.corpora_of(text_set):
+            columns["corpora"] = corpora
         return {
             "kind": text_set.kind,
             "name": text_set.name,

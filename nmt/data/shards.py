@@ -46,7 +46,7 @@ class SetFacts(msgspec.Struct, omit_defaults=True):
     """A set of pairs in data.json.
 
     stem: beginning of its files' names; columns: kind of each column by name
-    corpora: name and pairs of the corpora of training pairs, in their order; empty if there is one
+    corpora: name and pairs of the corpora of training pairs, in their order; empty if there is one without a given name
     """
 
     kind: Literal["train", "valid", "test"]

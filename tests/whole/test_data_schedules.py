@@ -1,5 +1,6 @@
 """`nmt train` with all that changes the data in the loop: the same bits after a kill, the same losses over ranks."""
 
+import gzip
 import json
 import subprocess
 from pathlib import Path
@@ -115,12 +116,37 @@ def test_noise_of_the_source_is_a_setting_of_the_run_and_refused_where_it_means_
     assert refused.code == 2 and "--case-noise: the data were prepared with --lowercase" in refused.err
 
 
-def test_one_corpus_may_have_several_files_and_data_of_one_corpus_are_as_before(corpora, tmp_path, call):
+def test_a_corpus_may_have_several_files_and_one_corpus_has_the_name_that_was_given(corpora, tmp_path, call):
     folder = corpora.parent
     prepare = ["prepare", "--source-lang=en", "--target-lang=de", "--vocab-size=70", "--quiet"]
     names = [f"--train=a={folder / 'talks'}", f"--train=b={folder / 'web'}", f"--train=a={folder / 'dev'}"]
     assert call(*prepare, *names, f"--output={tmp_path / 'three'}").code == 0
     assert PreparedData(tmp_path / "three").train.corpora == [("a", 60), ("b", 240), ("a", 20)]
-    assert call(*prepare, f"--train=x={folder / 'web'}", f"--output={tmp_path / 'one'}").code == 0
+    assert call(*prepare, f"--train=x={folder / 'web'}", f"--output={tmp_path / 'named'}").code == 0
+    assert PreparedData(tmp_path / "named").train.corpora == [("x", 240)]
+    [train] = json.loads((tmp_path / "named/report.json").read_text())["sets"]
+    assert train["corpora"] == [["x", 240]]
+    run = train_arguments(tmp_path / "named", tmp_path / "run", 1, "--data-weights=x=1", "--valid-metrics=none")
+    assert call(*run).code == 0
+    assert call(*prepare, f"--train={folder / 'web'}", f"--output={tmp_path / 'one'}").code == 0
     assert PreparedData(tmp_path / "one").train.corpora == [("train", 240)]
-    assert "corpora" not in (tmp_path / "one/data.json").read_text()
+    assert "corpora" not in (tmp_path / "one/data.json").read_text()  # the bytes of earlier versions
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_path_with_an_equals_sign_that_exists_is_not_a_name_and_a_path(packed, corpora, tmp_path, call, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    prepare = ["prepare", "--source-lang=en", "--target-lang=de", "--subword=none", "--quiet"]
+    write_corpus(Path("a=b"), 30, 1)
+    write_corpus(Path("b"), 20, 2)
+    columns = [Path(f"a=b.{language}").read_text().splitlines() for language in ("en", "de")]
+    Path("a=b.tsv").write_text("".join("\t".join(pair) + "\n" for pair in zip(*columns, strict=True)))
+    if packed:
+        for language in ("en", "de"):
+            Path(f"a=b.{language}.gz").write_bytes(gzip.compress(Path(f"a=b.{language}").read_bytes()))
+            Path(f"a=b.{language}").unlink()
+    assert call(*prepare, "--train", "a=b", "c=b", "n=a=b", "--train-tsv", "a=b.tsv", "t=a=b.tsv", "-o", "d").code == 0
+    assert PreparedData(tmp_path / "d").train.corpora == [("a_b", 30), ("c", 20), ("n", 30), ("a_b", 30), ("t", 30)]
+    next(tmp_path.glob("a=b.de*")).unlink()
+    told = call(*prepare, "--train", "a=b", "-o", "e")
+    assert told.code == 2 and "a=b.de: no such file" in told.err
