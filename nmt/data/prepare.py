@@ -113,7 +113,7 @@ class PrepareOptions(CorpusOptions):
     user_symbols: tuple[str, ...] = opt(
         (),
         'words that are never altered nor split, "<2de> <formal>": tags of languages or domains; each is an entry of the '
-        "vocabulary",
+        "vocabulary; sentencepiece also cuts one off the beginning of a longer word",
     )
     codes: tuple[str, ...] = opt(
         (), "with --subword subword-nmt: its file of merges, for both languages, or one for each, SOURCE and TARGET"

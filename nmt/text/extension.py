@@ -1,7 +1,8 @@
-"""Extending a vocabulary by entries for new text. Known ids keep their meaning, and text without a new entry its ids.
+"""Extending a vocabulary by entries for new text. Known ids keep their meaning. Text stays if no new entry applies.
 
-A given entry is a word. Learnt entries continue byte-pair encoding (Sennrich et al., 2016, algorithm 1) on words as the
-vocabulary cuts them: the most frequent character without an entry, or pair of neighbouring pieces, is the next entry.
+A given entry is a word; sentencepiece also cuts it off the beginning of longer words. Learnt entries continue byte-pair
+encoding (Sennrich et al., 2016, algorithm 1) on words as the vocabulary cuts them: the most frequent character without an
+entry, or pair of neighbouring pieces, is the next entry.
 """
 
 import math

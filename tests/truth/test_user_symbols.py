@@ -10,6 +10,7 @@ from conftest import train_arguments, write_corpus
 from nmt.artefact import Artefact
 from nmt.data.prepare import PrepareOptions, prepare
 from nmt.data.subword_sampling import SubwordSampler
+from nmt.options import options_of
 from nmt.symbols import UNK
 from nmt.text.extension import is_extension
 from nmt.text.pipeline import Pipeline, Side, SideSettings, TextPreparer
@@ -82,6 +83,14 @@ def test_an_extended_vocabulary_keeps_the_tags_whole(subword, tmp_path):
         assert new.source.encode(tag) == old.source.encode(tag) and len(new.source.encode(tag)) == 1
     pieces = [new.source.piece(token) for token in range(old.source.vocabulary.size, new.source.vocabulary.size)]
     assert not {"2", "d", "F", "O"} & set("".join(pieces)), pieces  # of words that are not cut nothing is learnt
+
+
+@pytest.mark.parametrize("subword", KINDS)
+def test_sentencepiece_alone_cuts_a_tag_off_a_longer_word_as_the_help_says(subword, tmp_path):
+    pieces = made(tmp_path, subword).source.pieces("tag,commas")
+    assert ("▁tag,comma" in pieces) == (subword in ("bpe", "unigram", "char"))
+    [option] = (option for option in options_of(PrepareOptions) if option.name == "user_symbols")
+    assert "sentencepiece also cuts one off the beginning of a longer word" in option.help
 
 
 def test_merges_with_other_user_symbols_are_no_extension():
