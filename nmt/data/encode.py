@@ -112,8 +112,8 @@ def _blocks(pair: FilePair) -> Iterator[list[list[bytes]]]:
     """The lines of all files, CHUNK_PAIRS at a time; InputError when one has more lines than another."""
     streams = [raw_lines(path) for path in pair.paths]
     if pair.is_tsv:
-        one, other = tee(_tsv_rows(pair))  # CHUNK_PAIRS apart at most
-        streams[:2] = [(source for source, _ in one), (target for _, target in other)]
+        rows, same_rows = tee(_tsv_rows(pair))  # CHUNK_PAIRS apart at most
+        streams[:2] = [(source for source, _ in rows), (target for _, target in same_rows)]
     while True:
         block = [list(islice(stream, CHUNK_PAIRS)) for stream in streams]
         if len(set(map(len, block))) > 1:
@@ -129,7 +129,8 @@ def _tsv_rows(pair: FilePair) -> Iterator[tuple[bytes, bytes]]:
     for number, raw in enumerate(raw_lines(pair.source), 1):
         sides = raw.removesuffix(b"\n").removesuffix(b"\r").split(b"\t")
         if len(sides) != 2:
-            message = f"{len(sides)} columns; must be 2, the source and the target with a tab between them"
+            columns = f"{len(sides)} column{'s' if len(sides) > 1 else ''}"
+            message = f"{columns}; must be 2, the source and the target with a tab between them"
             raise InputError(f"{pair.name}:{number}: {message} (mend the line)")
         yield sides[0] + b"\n", sides[1] + b"\n"
 

@@ -136,8 +136,8 @@ class Loader:
         source, target = (side[draws.numbers % len(self.corpus)] for side in lengths)
         if (updates := self.mixture.updates_left(start)) is not None:  # the part ends with the stage, or before it
             tokens = np.cumsum(target.astype(np.int64) + 1)
-            most = updates * GROUPS_PER_UPDATE * tokens_of_group(self.batch_tokens)
-            count = max(1, int(np.searchsorted(tokens, most, side="right")))
+            stage_tokens = updates * GROUPS_PER_UPDATE * tokens_of_group(self.batch_tokens)
+            count = max(1, int(np.searchsorted(tokens, stage_tokens, side="right")))
             draws, source, target = Draws(draws.numbers[:count], draws.corpora[:count]), source[:count], target[:count]
         random = np.random.Generator(np.random.Philox(key=[self.seed, epoch], counter=[0, 0, 0, start.pairs]))
         plan = plan_pairs(start.pairs, draws.numbers, source, target, self.batch_tokens, random)

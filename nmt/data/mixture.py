@@ -137,13 +137,13 @@ class Mixture:
         """The first `count` pairs of a part."""
         shares = self.shares[part.stage]
         used = np.flatnonzero(shares).tolist()
-        most = [min(count, math.ceil(count * shares[corpus]) + len(used) + 1) for corpus in used]
+        max_pairs = [min(count, math.ceil(count * shares[corpus]) + len(used) + 1) for corpus in used]
         due = [
             (part.drawn[corpus] + np.arange(number) + 0.5) / shares[corpus]
-            for corpus, number in zip(used, most, strict=True)
+            for corpus, number in zip(used, max_pairs, strict=True)
         ]
         order = np.argsort(np.concatenate(due), kind="stable")[:count]
-        corpora = np.repeat(used, most)[order]
+        corpora = np.repeat(used, max_pairs)[order]
         numbers = np.empty(count, dtype=np.int64)
         for corpus in used:
             own = np.flatnonzero(corpora == corpus)

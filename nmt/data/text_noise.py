@@ -104,8 +104,8 @@ def with_typo(text: str, number: int) -> str:
     if not places:
         return text
     kind, at = number % 3, places[number // 3 % len(places)]
-    one, other = text[at], text[at + 1]
-    return text[:at] + (other + one, other, one + one + other)[kind] + text[at + 2 :]
+    left, right = text[at], text[at + 1]
+    return text[:at] + (right + left, right, left + left + right)[kind] + text[at + 2 :]
 
 
 def _uniform(hashes: NDArray[np.uint64]) -> NDArray[np.float64]:

@@ -52,9 +52,9 @@ def test_corpora_of_tsv_files_have_names(tsv, tmp_path, nmt):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (b"a\tb\na b\n", ":2: 1 columns; must be 2"),
+        (b"a\tb\na b\n", ":2: 1 column; must be 2"),
         (b"a\tb\na\tb\tc\n", ":2: 3 columns; must be 2"),
-        (b"a\tb\n\n", ":2: 1 columns; must be 2"),
+        (b"a\tb\n\n", ":2: 1 column; must be 2"),
         (b"a\tb\na\tb\xff\n", ":2:4: not UTF-8"),
         (b"a\tb\na\xff\tb\n", ":2:2: not UTF-8"),
         (b"", ": has no lines"),
