@@ -125,7 +125,7 @@ def put_optimizer_state(run: Run, tensors: Mapping[str, Tensor], state: SavedSta
     """
     groups = run.optimizer.state_dict()["param_groups"]
     run.optimizer.load_state_dict({"state": {}, "param_groups": groups})  # as before the first update
-    if state.progress.update > state.progress.skipped:
+    if state.progress.update > state.progress.skipped or tensors or state.optimizer:  # or a run began with it
         create_optimizer_state(run.optimizer)
     put_optimizer(run.optimizer, tensors, state.optimizer, place)
 

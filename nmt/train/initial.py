@@ -75,6 +75,9 @@ def begin(run: Run) -> None:
     progress = run.progress
     if taken != "optimizer":
         progress.update = run.context.update = state.progress.update
+        progress.skipped, progress.rollbacks = state.progress.skipped, state.progress.rollbacks
+        if progress.scale is not None and state.progress.scale is not None:
+            progress.scale = state.progress.scale
         if state.settings.get("schedule") == run.settings["schedule"]:
             run.schedule.load_state_dict(state.schedule)
     if taken == "all":

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import CLIFF, train_arguments
+from safetensors.numpy import load_file
 
 from nmt.data.loader import Loader
 from nmt.runs import Checkpoints, update_of
@@ -106,6 +107,18 @@ def test_without_a_checkpoint_from_before_the_run_ends_with_7(data, tmp_path, ca
     diverged = call(*train_arguments(data, tmp_path / "run", 40, *ROLLBACK))
     assert diverged.code == 7
     assert "no checkpoint is from before" in diverged.err and "shorter --save-every" in diverged.err
+
+
+def test_a_run_with_an_optimizers_state_goes_on_from_a_checkpoint_of_skipped_updates_alone(
+    data, trained, tmp_path, call, poison
+):
+    given = (f"--init-from={trained / 'checkpoints/update-10'}", "--init-state=optimizer", "--save-every=1u")
+    poison(1, 2)
+    for updates in (2, 3):
+        done = call(*train_arguments(data, tmp_path / "run", updates, *given))
+        assert done.code == 0, done.err
+    before, after = (load_file(tmp_path / f"run/checkpoints/update-{number}/training.safetensors") for number in (2, 3))
+    assert (before["0.step"], after["0.step"]) == (10, 11)
 
 
 def test_noise_is_no_divergence_and_a_spike_is():

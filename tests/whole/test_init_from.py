@@ -5,7 +5,7 @@ import math
 import shutil
 
 import pytest
-from conftest import train_arguments, write_corpus
+from conftest import reseal, train_arguments, write_corpus
 from safetensors.numpy import load_file
 
 from nmt.runs import find_model
@@ -91,6 +91,24 @@ def test_a_run_that_begins_with_all_of_a_state_is_the_run_that_went_on(ema, data
         )
         assert whole.keys() == fork.keys()
         assert all(whole[key].tobytes() == fork[key].tobytes() for key in whole)
+
+
+def test_all_of_a_state_includes_skipped_updates_the_loss_scale_and_rollbacks(data, tmp_path, call):
+    whole, fork, more = tmp_path / "whole", tmp_path / "fork", ("--valid-every=10u", "--ema=0.99", "--precision=fp16")
+    assert call(*train_arguments(data, whole, 10, *more)).code == 0
+    state = json.loads((whole / "checkpoints/update-10/training.json").read_bytes())
+    of_state = {"skipped": 6, "scale": {"factor": 2.0**13, "good": 4}, "rollbacks": [{"at": 8, "to": 5}]}
+    state["progress"] |= of_state
+    reseal(whole / "checkpoints/update-10", "training.json", json.dumps(state).encode())
+    given = (f"--init-from={whole / 'checkpoints/update-10'}", "--init-state=all")
+    for output, begin in ((fork, given), (whole, ())):
+        assert call(*train_arguments(data, output, 20, *more, *begin)).code == 0
+    assert metrics(fork) == [row for row in metrics(whole) if row["update"] > 10]
+    assert weights(fork / "checkpoints/update-20") == weights(whole / "checkpoints/update-20")
+    progress = json.loads((fork / "checkpoints/update-20/training.json").read_bytes())["progress"]
+    assert {key: progress[key] for key in of_state} == of_state | {"scale": {"factor": 2.0**13, "good": 14}}
+    plain = call(*train_arguments(data, tmp_path / "plain", 11, "--ema=0.99", *given))  # which has no loss scale
+    assert plain.code == 0, plain.err
 
 
 @pytest.mark.parametrize(("taken", "first"), [("none", 1), ("optimizer", 1), ("schedule", 11)])
