@@ -43,7 +43,7 @@ class Stage(NamedTuple):
 class PartStart:
     """Where a part of the mixed data begins.
 
-    pairs: of its epoch before it; updates: of the run before it
+    pairs: of its epoch before it; updates: of the run before it, those that a rollback took back counted
     stage: its number, from 0
     earlier, drawn: pairs of each corpus drawn in earlier stages, and in this one
     """
@@ -82,8 +82,11 @@ class Mixture:
         self._sizes = np.array([int(own.sum()) for _, own in self._ranges], dtype=np.int64)
         self.size = int(self._sizes.sum())
         self.shares = [self._shares(stage) for stage in stages]  # (C,) of each stage
+
+    def first_part(self, updates: int = 0) -> PartStart:
+        """Where data of which nothing was read begins. updates: of the run before it"""
         nothing = (0,) * len(self.names)
-        self._first = PartStart(0, 0, 0, nothing, nothing)
+        return PartStart(0, updates, 0, nothing, nothing)
 
     def _shares(self, stage: Stage) -> NDArray[np.float64]:
         """(C,) the shares of the corpora in a stage."""
@@ -115,7 +118,7 @@ class Mixture:
 
         Raises ArtefactError for the place of other data.
         """
-        start = start or self._first
+        start = start or self.first_part()
         if {len(start.earlier), len(start.drawn)} != {len(self.names)} or start.stage >= len(self.stages):
             raise ArtefactError(
                 "the run's position does not fit this data: it is of other corpora (give the data that the run was trained on)"

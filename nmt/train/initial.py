@@ -20,6 +20,7 @@ from nmt.checkpoint import (
     weights_file,
     weights_of,
 )
+from nmt.data.loader import Position
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.models.base import Vocabularies
 from nmt.runs import TRAINING, find_model
@@ -37,6 +38,7 @@ from nmt.train.run import Run
 
 GAIN: Final = "parametrizations.weight.original0"  # ending of the names of a weight that is a gain times a direction
 DIRECTION: Final = "parametrizations.weight.original1"
+OF_POSITION: Final = ("batch_tokens", "data_weights", "seed")  # settings that give a position in the data its meaning
 
 
 def begin(run: Run) -> None:
@@ -82,6 +84,8 @@ def begin(run: Run) -> None:
             run.schedule.load_state_dict(state.schedule)
     if taken == "all":
         progress.position, progress.epoch = state.progress.position, state.progress.epoch
+    elif taken == "schedule" and run.loader.mixture is not None:
+        progress.position = Position(part=run.loader.mixture.first_part(progress.update))
     run.model.begin_update(progress.update)
     what = {"optimizer": "the optimizer", "schedule": "optimizer and schedule", "all": "optimizer, schedule and data"}
     run.report.line(
@@ -174,7 +178,7 @@ def _fitting_state(run: Run, artefact: Artefact) -> SavedState:
             f"{flag}: {folder} is a model folder, without a state (name a run or a checkpoint, or give none)"
         )
     state = SavedState.read(artefact)
-    same = ["optimizer", "freeze", "lora_rank", *(("batch_tokens", "seed") if options.init_state == "all" else ())]
+    same = ["optimizer", "freeze", "lora_rank", *(OF_POSITION if options.init_state == "all" else ())]
     both = completed_settings(state.settings, run.settings), run.settings
     rows = changed_settings(*({key: settings.get(key) for key in same} for settings in both))
     if rows:

@@ -171,7 +171,8 @@ class TrainOptions:
     data_weights: tuple[str, ...] = opt(
         (),
         "mix the corpora of the data (nmt prepare --train NAME=PREFIX): `news=2 web=1`, two of three pairs from news; "
-        "`temperature=5`, sizes to the power of 1/5; `news=1 until=20000u web=1`: stages, by updates (u) or epochs (e)",
+        "`temperature=5`, sizes to the power of 1/5; `news=1 until=20000u web=1`: stages, by updates of the run (u) or epochs "
+        "(e), which a rollback does not move",
     )
     clip_norm: float = opt(0.0, "largest 2-norm of the gradient; 0 does not clip, as the paper", minimum=0)
     subword_sampling: float = opt(

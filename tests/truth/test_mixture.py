@@ -55,6 +55,15 @@ def take(updates, count):
     return [pairs_of(update) for update in islice(updates, count)]
 
 
+def test_data_that_begins_late_in_a_run_begins_with_the_stage_of_the_update():
+    words = ("news=1 until=5u", "web=1 until=9u", "news=1 web=1")
+    whole, part = loader(*words), loader(*words).mixture.first_part(6)
+    late = list(islice(whole.updates(Position(part=part)), 4))
+    assert [update.after.part.stage for update in late] == [1, 1, 1, 2]
+    first, fresh = mixture(*words).part(part, 1), mixture(*words).first_part()
+    assert (first.stage, first.updates) == (1, 6) and mixture(*words).part(None, 1) == fresh
+
+
 @pytest.mark.parametrize("words", ["news=2 web=1", "news=1 web=0.37", "temperature=5", "news=3"])
 def test_after_any_number_of_pairs_each_corpus_has_had_its_share(words):
     mixed = mixture(words)

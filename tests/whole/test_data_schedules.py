@@ -49,6 +49,24 @@ def test_a_run_that_was_killed_goes_on_with_the_same_bytes_with_all_of_it_on(cor
     assert again.code == 0 and len(updates(whole)) == 41
 
 
+def test_stages_end_at_updates_of_the_run_that_the_state_is_of(corpora, tmp_path, call):
+    source, more = (
+        tmp_path / "source",
+        ("--save-every=1u", "--data-weights", "news=1 until=3u", "web=1 until=6u", "news=1"),
+    )
+    assert call(*train_arguments(corpora, source, 4, *more)).code == 0
+    given = [f"--init-from={source / 'checkpoints/update-4'}", "--init-state=schedule"]
+    assert call(*train_arguments(corpora, tmp_path / "run", 7, *more, *given)).code == 0
+    states = [
+        json.loads((tmp_path / f"run/checkpoints/update-{update}/training.json").read_bytes()) for update in (5, 6, 7)
+    ]
+    parts = [state["progress"]["position"]["part"] for state in states]
+    assert [(part["stage"], part["updates"]) for part in parts] == [(1, 4), (1, 6), (2, 6)]
+    other = call(*train_arguments(corpora, tmp_path / "other", 7, "--data-weights=web=1", given[0], "--init-state=all"))
+    assert other.code == 2 and "(data_weights: ['news=1 until=3u', " in other.err, other.err
+    assert "-> ['web=1']; give the same, or take less of its state)" in other.err
+
+
 def test_two_ranks_make_the_updates_of_one(corpora, tmp_path, call):
     flags = [*ALL, "--dropout=0"]  # whose draws are of the rank and the micro-batch
     assert call(*train_arguments(corpora, tmp_path / "one", 25, *flags)).code == 0
