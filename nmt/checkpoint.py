@@ -161,7 +161,7 @@ def read_weights(artefact: Artefact, mapped: bool = False) -> dict[str, Tensor]:
     weights, adapter = base.weights(artefact.folder), read_tensors(path)
     try:
         return merged(weights, adapter, base.scale)
-    except (KeyError, RuntimeError) as error:
+    except (ValueError, RuntimeError) as error:  # of torch, for other number formats
         raise ArtefactError(f"{quoted(path)}: does not fit the model {quoted(base.folder)}: {quoted(error)}") from None
 
 

@@ -60,15 +60,25 @@ def plain_name(name: str) -> str:
 
 
 def merged(weights: Mapping[str, Tensor], adapter: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
-    """The weights of a model with an adapter added, by the names of the model; KeyError for a weight that it lacks.
+    """The weights of a model with an adapter added, by the names of the model.
 
-    adapter: matrices, and buffers in place of the model's
+    adapter: matrices up (E, r) and down (r, D) of weights (E, D), and buffers in place of the model's
+    Raises ValueError for an adapter whose names or shapes do not fit the model.
     """
-    result = dict(weights)
-    for name, tensor in adapter.items():
-        if name.endswith(".weight.up"):
-            weight = name.removesuffix(".up")
-            result[weight] = weights[weight] + scale * (tensor @ adapter[f"{weight}.down"])
-        elif not name.endswith(".weight.down"):
-            result[name] = tensor
-    return result
+    ups, downs = (
+        {name.removesuffix(end): tensor for name, tensor in adapter.items() if name.endswith(f".weight{end}")}
+        for end in (".up", ".down")
+    )
+    buffers = {name: tensor for name, tensor in adapter.items() if not name.endswith((".weight.up", ".weight.down"))}
+    for name in sorted((ups.keys() | downs.keys() | buffers.keys()) - weights.keys()):
+        raise ValueError(f"the model has no '{name}'")
+    for name in sorted(ups.keys() ^ downs.keys()):
+        raise ValueError(f"'{name}' has one of the two matrices")
+    for name in ups:
+        weight, up, down = (tuple(tensor.shape) for tensor in (weights[name], ups[name], downs[name]))
+        if not (len(up) == len(down) == 2 and up[1] == down[0] and (up[0], down[1]) == weight):
+            raise ValueError(f"'{name}' is {weight} in the model, and its matrices {up} and {down}")
+    for name, tensor in buffers.items():
+        if tensor.shape != weights[name].shape:
+            raise ValueError(f"'{name}' is {tuple(tensor.shape)}, expected {tuple(weights[name].shape)}")
+    return {**weights, **buffers} | {name: weights[name] + scale * (up @ downs[name]) for name, up in ups.items()}

@@ -5,13 +5,14 @@ import shutil
 
 import pytest
 import torch
-from conftest import train_arguments
-from safetensors.torch import load_file
+from conftest import reseal, train_arguments
+from safetensors.torch import load_file, save
 from small_models import SMALL, perturb
 
 from nmt import registry
 from nmt.batch import dummy_batch
 from nmt.checkpoint import load_model, weights_of
+from nmt.errors import ArtefactError
 from nmt.models.base import Vocabularies
 from nmt.nn.lora import merged, plain_name
 from nmt.options import make
@@ -139,6 +140,38 @@ def test_another_model_in_the_place_of_the_adapters_own_is_4(adapted, base, trai
     finally:
         base.unlink(missing_ok=True)
         aside.rename(base)
+
+
+UP, DOWN = (f"encoder.0.feed_forward.inner.weight.{matrix}" for matrix in ("up", "down"))
+NORM = "encoder.0.feed_forward_residual.norm.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({UP: (1, 4)}, "(64, 32) in the model, and its matrices (1, 4) and (4, 32)"),  # a sum would repeat the row
+        ({DOWN: (4, 1)}, "(64, 32) in the model, and its matrices (64, 4) and (4, 1)"),
+        ({UP: (10**6, 1), DOWN: (1, 10**6)}, "its matrices (1000000, 1) and (1, 1000000)"),  # terabytes
+        ({UP: (64,)}, "its matrices (64,) and (4, 32)"),
+        ({UP: None}, "has one of the two matrices"),
+        ({DOWN: None}, "has one of the two matrices"),
+        ({f"{NORM}.up": (32, 4), f"{NORM}.down": (4, 32)}, "(32,) in the model, and its matrices"),
+        ({NORM: (1,)}, f"'{NORM}' is (1,), expected (32,)"),
+        ({"x": (1,)}, "the model has no 'x'"),
+    ],
+)
+def test_a_damaged_or_hostile_adapter_is_4_before_anything_is_computed(change, message, adapted, tmp_path):
+    model = shutil.copytree(adapted / "checkpoints/update-20", tmp_path / "model")
+    tensors = load_file(model / "adapter.safetensors")
+    for name, shape in change.items():
+        tensors.pop(name, None)
+        if shape is not None:
+            tensors[name] = torch.zeros(shape)
+    reseal(model, "adapter.safetensors", save(tensors))
+    with pytest.raises(ArtefactError) as refused:
+        load_model(model, torch.device("cpu"))
+    text = str(refused.value)
+    assert text.startswith(f"{model / 'adapter.safetensors'}: does not fit the model") and message in text, text
 
 
 @pytest.mark.parametrize("engine", ["ddp", "fsdp"])
