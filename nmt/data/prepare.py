@@ -200,6 +200,8 @@ class PrepareOptions(CorpusOptions):
             raise ValueError(
                 f"--extend {self.extend}: learns from training text, and none is named (give --train PREFIX)"
             )
+        if listed := next((symbol for symbol in self.symbols if "," in symbol.strip(",")), None):
+            raise ValueError(f"--user-symbols {quoted(listed)}: has a comma (put spaces between several)")
         if not self.names_training and not (self.vocabulary and self.names_evaluation):
             raise ValueError("nothing to prepare: give --train PREFIX, or --source FILE and --target FILE")
 
@@ -342,6 +344,7 @@ def _reused(options: PrepareOptions, name: str) -> Pipeline:
     for symbol in options.symbols:
         if symbol not in known:
             have = f"it has {', '.join(map(quoted, known))}" if known else "it has none"
+            have += "; --extend-with FILE adds entries"
             raise UserError(f"--user-symbols '{quoted(symbol)}': is no user symbol of {quoted(name)} ({have})")
     if given:
         raise UserError(

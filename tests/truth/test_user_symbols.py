@@ -172,3 +172,8 @@ def test_the_tags_of_a_text_hold_for_each_of_its_sentences(text, wanted):
     side = Side(settings, WordVocabulary(["<2de>", "<2en>", "<formal>", "I"]))
     steps = text_steps(Request(text), TextSettings(split=True), Pipeline(side, side, True))
     assert [request.text for request in next(steps).requests] == wanted
+
+
+def test_symbols_between_commas_are_refused():
+    with pytest.raises(ValueError, match="has a comma"):
+        PrepareOptions(source_lang="en", target_lang="de", train=("x",), output="y", user_symbols=("<2de>,<formal>",))
