@@ -200,8 +200,8 @@ class PrepareOptions(CorpusOptions):
             raise ValueError(
                 f"--extend {self.extend}: learns from training text, and none is named (give --train PREFIX)"
             )
-        if listed := next((symbol for symbol in self.symbols if "," in symbol.strip(",")), None):
-            raise ValueError(f"--user-symbols {quoted(listed)}: has a comma (put spaces between several)")
+        if listed := next((symbol for symbol in self.symbols if ">,<" in symbol), None):
+            raise ValueError(f"--user-symbols {quoted(listed)}: has a comma between tags (put spaces between several)")
         if not self.names_training and not (self.vocabulary and self.names_evaluation):
             raise ValueError("nothing to prepare: give --train PREFIX, or --source FILE and --target FILE")
 
