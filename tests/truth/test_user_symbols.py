@@ -156,7 +156,7 @@ def test_a_tag_that_the_vocabulary_lacks_is_told_by_prepare_and_translate(tmp_pa
     again = [*arguments[:-1], f"--vocabulary={tmp_path / 'run'}", f"--output={tmp_path / 'more'}"]
     refused = call(*again, "--user-symbols=<2es>")
     assert refused.code == 2 and "'<2es>': is no user symbol of" in refused.err
-    assert "(it has <2de>, <2fr>)" in refused.err
+    assert "(it has <2de>, <2fr>; --extend-with FILE adds entries)" in refused.err
     assert call(*again, "--user-symbols=<2de>").code == 0
 
 
