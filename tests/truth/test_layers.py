@@ -82,7 +82,9 @@ def test_short_sentences_are_attended_to_plainly_while_their_gradient_is_wanted(
     calls = []
     by_torch = functional.scaled_dot_product_attention
     monkeypatch.setattr(
-        nn_attention, "scaled_dot_product_attention", lambda *given: calls.append(1) or by_torch(*given)
+        nn_attention,
+        "scaled_dot_product_attention",
+        lambda *given, **named: calls.append(1) or by_torch(*given, **named),
     )
 
     def plainly(rows: int, columns: int) -> bool:
