@@ -42,6 +42,7 @@ def average(options: AverageOptions, parts: Any) -> tuple[list[str], dict[str, d
             if (
                 not tries_left
                 or options.run is None
+                or not Checkpoints(Path(options.run)).folder.exists()
                 or (folders and all((folder / MANIFEST).is_file() for folder in folders))
             ):
                 raise
@@ -93,7 +94,8 @@ def chosen(options: AverageOptions) -> list[Path]:
         return [Path(folder) for folder in options.checkpoint]
     checkpoints = Checkpoints(Path(options.run))
     if not checkpoints.folder.exists():
-        raise ArtefactError(f"{quoted(options.run)}: is not the folder of a run (nmt train); --checkpoint names others")
+        kind = "is not the folder of a run" if Path(options.run).exists() else "no such folder; must be that of a run"
+        raise ArtefactError(f"{quoted(options.run)}: {kind} (nmt train); --checkpoint names others")
     ranked = checkpoints.ranked() if options.best is not None else list(reversed(checkpoints.due()))
     if options.every_minutes:
         ranked = _apart(ranked, options.every_minutes)

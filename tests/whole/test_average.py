@@ -66,9 +66,8 @@ def test_why_there_are_fewer_checkpoints_than_asked_for_is_told(data, trained, t
     assert "the run keeps no more: nmt train --keep-last 2 and --keep-best 1" in told.err
     (tmp_path / "new/checkpoints").mkdir(parents=True)
     assert "the run has saved none yet" in call(*asked, tmp_path / "new", "--last=1").err
-    for other in (data, tmp_path / "none"):
-        refused = call(*asked, other, "--last=1")
-        assert refused.code == 4 and f"{other}: is not the folder of a run" in refused.err
+    refused = call(*asked, data, "--last=1")
+    assert refused.code == 4 and f"{data}: is not the folder of a run" in refused.err
 
 
 def test_average_takes_named_or_best_checkpoints_and_refuses_what_is_not_there(trained, tmp_path, call):
@@ -186,3 +185,9 @@ def test_scores_that_are_not_finite_are_null(data, broken, tmp_path, call):
     made = call("average", "--checkpoint", broken, "--output", tmp_path / "m", "--score", data, "--json")
     assert made.code == 0, made.err
     assert made.json["scores"] == {str(folder): {"loss": None, "ppl": None} for folder in (broken, tmp_path / "m")}
+
+
+def test_a_run_that_is_not_there_is_told_once(tmp_path, call):
+    refused = call("average", "--run", tmp_path / "none", "--last=5", "--output", tmp_path / "model")
+    assert refused.code == 4 and "no such folder; must be that of a run" in refused.err
+    assert refused.err.count("\n") == 1
