@@ -1,7 +1,7 @@
 """Cross entropy with label smoothing (Szegedy et al., 2016, section 7; "Attention Is All You Need", section 5.4)."""
 
 import math
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,19 @@ from nmt.symbols import PAD
 # Logits of a chunk, of which two copies exist: they fit a CPU's cache, and fill a GPU.
 CHUNK_LOGITS: Final = {"cpu": 2**22, "cuda": 2**26}
 MIN_CHUNK_ROWS: Final = 512  # each chunk adds to the whole gradient of the output's weights
+
+
+class Logits(NamedTuple):
+    """The logits of a chunk of positions, and what losses need of them.
+
+    values: (n, V) clipped; log_probs: (n, V) in nats; normalizer: (n, 1) log of the sum of exp of the logits
+    clipped: (n, V) which logits were clipped, and have no gradient; None without a limit
+    """
+
+    values: Tensor
+    log_probs: Tensor
+    normalizer: Tensor
+    clipped: Tensor | None
 
 
 @register("criterion", "cross-entropy", CrossEntropyOptions)
@@ -78,6 +91,15 @@ class CrossEntropy(Criterion):
             loss = loss + self.options.z_loss * logits.float().logsumexp(-1) ** 2
         return (loss * (real if factors is None else factors)).sum(), (nll * real).sum()
 
+    def of_rows(self, logits: Logits, gold: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss and the negative log-likelihood of each position of a chunk: (n, 1) each. gold: (n, 1)"""
+        gold_weight, spread = self.weights(logits.values.shape[-1])
+        nll = -logits.log_probs.gather(1, gold)
+        loss = gold_weight * nll - spread * logits.log_probs.sum(-1, keepdim=True)
+        if self.options.z_loss:
+            loss = loss + self.options.z_loss * logits.normalizer**2
+        return loss, nll
+
     def _in_chunks(
         self, output: nn.Module, features: Tensor, targets: Tensor, factors: Tensor
     ) -> tuple[Tensor, Tensor]:
@@ -107,9 +129,13 @@ def chunk_rows(features: Tensor, size: int) -> int:
     return max(MIN_CHUNK_ROWS, CHUNK_LOGITS.get(features.device.type, CHUNK_LOGITS["cuda"]) // size)
 
 
-def log_normalizer(logits: Tensor, log_probs: Tensor) -> Tensor:
-    """log of the sum of exp of the logits: (n, 1). logits, log_probs: (n, V)"""
-    return logits[:, :1] - log_probs[:, :1]
+def linear_logits(features: Tensor, weight: Tensor, bias: Tensor | None, limit: float) -> Logits:
+    """The logits of a linear output layer, see `linear_output`. features: (n, D)"""
+    values = product(features, weight, bias).float()  # n V
+    clipped = values.abs() > limit if limit < math.inf else None
+    values = values if clipped is None else values.clamp_(-limit, limit)
+    log_probs = torch.log_softmax(values, dim=-1)
+    return Logits(values, log_probs, values[:, :1] - log_probs[:, :1], clipped)
 
 
 class LossOfLogits(torch.autograd.Function):
@@ -156,25 +182,18 @@ class _LinearCrossEntropy(LossOfLogits):
         for start in range(0, len(features), rows):
             parts = features, targets[:, None], real, factors
             chunk, gold, counts, scales = (tensor[start : start + rows] for tensor in parts)
-            logits = product(chunk, weight, bias).float()  # n V
-            clipped = logits.abs() > limit if limit < math.inf else None
-            logits = logits if clipped is None else logits.clamp_(-limit, limit)
-            log_probs = torch.log_softmax(logits, dim=-1)
-            surprise = -log_probs.gather(1, gold)  # n 1
-            loss = gold_weight * surprise - spread * log_probs.sum(-1, keepdim=True)
-            normalizer = log_normalizer(logits, log_probs)
-            if criterion.options.z_loss:
-                loss = loss + criterion.options.z_loss * normalizer**2
+            logits = linear_logits(chunk, weight, bias, limit)
+            loss, surprise = criterion.of_rows(logits, gold)  # n 1
             total = total + (loss * scales).sum()  # autocast would round a dot product
             nll = nll + (surprise * counts).sum()
             if not any(ctx.needs_input_grad):
                 continue
-            gradient = log_probs.exp_()
+            gradient = logits.log_probs.exp_()
             if criterion.options.z_loss:
-                gradient.mul_(1 + 2 * criterion.options.z_loss * normalizer)
+                gradient.mul_(1 + 2 * criterion.options.z_loss * logits.normalizer)
             gradient.scatter_add_(1, gold, torch.full_like(surprise, -gold_weight))
-            if clipped is not None:
-                gradient.masked_fill_(clipped, spread)  # which is subtracted below: no gradient
+            if logits.clipped is not None:
+                gradient.masked_fill_(logits.clipped, spread)  # which is subtracted below: no gradient
             if feature_gradient is not None:
                 feature_gradient[start : start + rows] = product_back(gradient, weight)
             if weight_gradient is not None:

@@ -4,7 +4,6 @@ Kim and Rush (2016), "Sequence-Level Knowledge Distillation", section 3.1, with 
 Dimensions: N target positions of a batch, n of a chunk of them, V vocabulary, D width.
 """
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,11 @@ from nmt import UserError, register
 from nmt.batch import Batch
 from nmt.checkpoint import LoadedModel, load_model
 from nmt.criteria.base import CriterionContext, Loss, Term
-from nmt.criteria.cross_entropy import CrossEntropy, LossOfLogits, chunk_rows, linear_output, log_normalizer
+from nmt.criteria.cross_entropy import CrossEntropy, LossOfLogits, chunk_rows, linear_logits, linear_output
 from nmt.criteria.options import DistillationOptions
 from nmt.errors import quoted
 from nmt.models.base import Model
-from nmt.nn.matmul import add_product, product, product_back
+from nmt.nn.matmul import add_product, product_back
 from nmt.runs import find_model
 from nmt.symbols import PAD
 
@@ -140,23 +139,18 @@ class _LinearDistillation(LossOfLogits):
         for start in range(0, len(targets), rows):
             part = slice(start, start + rows)
             chunk, gold, counts = features[part], targets[part, None], real[part]
-            logits = product(chunk, weight, bias).float()  # n V
-            clipped = logits.abs() > limit if limit < math.inf else None
-            logits = logits if clipped is None else logits.clamp_(-limit, limit)
-            log_probs, wanted = logits.log_softmax(-1), teacher(part)
-            tempered = log_probs if temperature == 1 else (logits / temperature).log_softmax(-1)
-            surprise = -log_probs.gather(1, gold)  # n 1
-            normalizer = log_normalizer(logits, log_probs)
-            cross_entropy = gold_weight * surprise - spread * log_probs.sum(-1, keepdim=True) + z * normalizer**2
+            logits, wanted = linear_logits(chunk, weight, bias, limit), teacher(part)
+            cross_entropy, surprise = criterion.of_rows(logits, gold)  # n 1
+            tempered = logits.log_probs if temperature == 1 else (logits.values / temperature).log_softmax(-1)
             of_rows = -(wanted * tempered).sum(-1, keepdim=True) - entropy(wanted)[:, None]
             loss = (1 - w) * cross_entropy + w * temperature**2 * of_rows
             total, nll = total + (loss * counts).sum(), nll + (surprise * counts).sum()
             divergence = divergence + (of_rows * counts).sum()
             gradient = (tempered.exp() - wanted).mul_(w * temperature)
-            gradient.add_(log_probs.exp_().mul_(1 + 2 * z * normalizer).sub_(spread), alpha=1 - w)
+            gradient.add_(logits.log_probs.exp_().mul_(1 + 2 * z * logits.normalizer).sub_(spread), alpha=1 - w)
             gradient.scatter_add_(1, gold, torch.full_like(surprise, -(1 - w) * gold_weight))
-            if clipped is not None:
-                gradient.masked_fill_(clipped, 0.0)
+            if logits.clipped is not None:
+                gradient.masked_fill_(logits.clipped, 0.0)
             gradient.mul_(counts)
             of_features[part] = product_back(gradient, weight)
             add_product(of_weight, gradient, chunk)

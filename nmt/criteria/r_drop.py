@@ -3,7 +3,6 @@
 Dimensions: N target positions of a batch, V vocabulary, D width.
 """
 
-import math
 from typing import Any, ClassVar
 
 import torch
@@ -13,10 +12,10 @@ from torch.utils.checkpoint import checkpoint
 from nmt import register
 from nmt.batch import Batch
 from nmt.criteria.base import CriterionContext, Loss, Term
-from nmt.criteria.cross_entropy import CrossEntropy, LossOfLogits, chunk_rows, linear_output, log_normalizer
+from nmt.criteria.cross_entropy import CrossEntropy, LossOfLogits, chunk_rows, linear_logits, linear_output
 from nmt.criteria.options import RDropOptions
 from nmt.models.base import Model
-from nmt.nn.matmul import add_product, product, product_back
+from nmt.nn.matmul import add_product, product_back
 from nmt.symbols import PAD
 
 
@@ -113,31 +112,24 @@ class _LinearRDrop(LossOfLogits):
         for start in range(0, N, rows):
             gold, counts, scales = (tensor[start : start + rows] for tensor in (targets[:, None], real, factors))
             places = [slice(first + start, first + min(start + rows, N)) for first in (0, N)]  # of the two passes
-            logits = [product(features[place], weight, bias).float() for place in places]  # n V
-            clipped: list[Tensor | None] = [None, None]
-            if limit < math.inf:
-                clipped = [of_pass.abs() > limit for of_pass in logits]
-                logits = [of_pass.clamp_(-limit, limit) for of_pass in logits]
-            log_probs = [torch.log_softmax(of_pass, -1) for of_pass in logits]
-            normalizers = [log_normalizer(*of_pass) for of_pass in zip(logits, log_probs, strict=True)]  # n 1
-            for of_pass, normalizer in zip(log_probs, normalizers, strict=True):
-                surprise = -of_pass.gather(1, gold)  # n 1
-                loss = gold_weight * surprise - spread * of_pass.sum(-1, keepdim=True) + z * normalizer**2
+            logits = [linear_logits(features[place], weight, bias, limit) for place in places]
+            for of_pass in logits:
+                loss, surprise = criterion.of_rows(of_pass, gold)  # n 1
                 total, nll = total + (loss * scales).sum() / 2, nll + (surprise * counts).sum() / 2
-            difference = log_probs[0] - log_probs[1]
-            p, q = (of_pass.exp_() for of_pass in log_probs)
+            difference = logits[0].log_probs - logits[1].log_probs
+            p, q = (of_pass.log_probs.exp_() for of_pass in logits)
             kl_pq, kl_qp = (p * difference).sum(-1, keepdim=True), -(q * difference).sum(-1, keepdim=True)
             total = total + factor * ((kl_pq + kl_qp) * scales).sum()
             divergence = divergence + ((kl_pq + kl_qp) * counts).sum()
-            first, second = (factor + 0.5 + z * normalizer for normalizer in normalizers)
+            first, second = (factor + 0.5 + z * of_pass.normalizer for of_pass in logits)
             gradients = (
                 difference.sub(kl_pq).mul_(factor).add_(first).mul_(p).sub_(q, alpha=factor),
                 difference.neg_().sub_(kl_qp).mul_(factor).add_(second).mul_(q).sub_(p, alpha=factor),
             )
-            for place, gradient, beyond in zip(places, gradients, clipped, strict=True):
+            for place, gradient, of_pass in zip(places, gradients, logits, strict=True):
                 gradient.scatter_add_(1, gold, torch.full_like(scales, -gold_weight / 2))
-                if beyond is not None:
-                    gradient.masked_fill_(beyond, spread / 2)  # which is subtracted below: no gradient
+                if of_pass.clipped is not None:
+                    gradient.masked_fill_(of_pass.clipped, spread / 2)  # which is subtracted below: no gradient
                 of_features[place] = product_back(gradient, weight).mul_(scales)
                 if of_weight is not None:
                     add_product(of_weight, gradient, features[place] * scales)
