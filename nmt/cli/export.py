@@ -79,7 +79,8 @@ def run(options: ExportOptions) -> None:
     from nmt.artefact import check_output
     from nmt.checkpoint import load_model
     from nmt.device import use_threads
-    from nmt.export.depth import export_model, first_layers
+    from nmt.export.depth import first_layers
+    from nmt.export.model_folder import export_model
     from nmt.signals import Signals
     from nmt.translate.ctranslate2_engine import import_ctranslate2
 
@@ -97,7 +98,7 @@ def run(options: ExportOptions) -> None:
     if options.encoder_layers is not None or options.decoder_layers is not None:
         loaded = first_layers(loaded, options.encoder_layers, options.decoder_layers)
     if options.format == "model":
-        with Signals() as signals:
+        with Signals() as signals, log.progress("writing the model"):
             export_model(loaded, output, signals.check)
         log.info(f"{output}: {options.model[0]} with {' + '.join(map(str, loaded.model.depths or ()))} layers")
     elif options.format == "int8":

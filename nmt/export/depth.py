@@ -1,13 +1,11 @@
 """The first layers of a model as a model of their own, for one that was trained at all depths."""
 
 from dataclasses import replace
-from pathlib import Path
 
 from nmt import registry
-from nmt.checkpoint import LoadedModel, NoRandomWeights, save_model, take_weights, weights_of
-from nmt.errors import UserError, one_line, quoted
+from nmt.checkpoint import LoadedModel, NoRandomWeights, take_weights, weights_of
+from nmt.errors import UserError, quoted
 from nmt.log import log
-from nmt.signals import StopCheck
 
 
 def first_layers(loaded: LoadedModel, encoder: int | None, decoder: int | None) -> LoadedModel:
@@ -38,10 +36,3 @@ def first_layers(loaded: LoadedModel, encoder: int | None, decoder: int | None) 
             f"{quoted(loaded.folder)}: with fewer layers it is not calibrated (nmt score --calibrate fits it again)"
         )
     return replace(loaded, model=model.eval(), facts=facts, temperature=None)
-
-
-def export_model(loaded: LoadedModel, output: Path, check: StopCheck) -> None:
-    """Write a model folder, whole or not at all. check: called before the folder gets its name"""
-    with log.progress("writing the model"):
-        origin = {"made_of": one_line(str(loaded.folder))}
-        save_model(output, weights_of(loaded.model), loaded.facts, loaded.pipeline, origin, check)
