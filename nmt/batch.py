@@ -107,6 +107,37 @@ class Batch:
         noisy = None if self.noisy_target_input is None else change(self.noisy_target_input)
         return Batch(change(self.source), change(self.target), columns, noisy)
 
+    def sizes(self) -> tuple[object, ...]:
+        """The shape of each tensor, with the names of the columns."""
+        columns = (part for name, column in self.columns.items() for part in (name, column.values.shape))
+        return self.source.shape, self.target.shape, self.noisy_target_input is None, *columns
+
+    def copy_to(self, other: "Batch") -> None:
+        """Copy all numbers into a batch of the same sizes; from pinned memory without waiting."""
+        for values, place in zip(self._tensors(), other._tensors(), strict=True):
+            place.copy_(values, non_blocking=True)
+
+    def _tensors(self) -> list[Tensor]:
+        noisy = [] if self.noisy_target_input is None else [self.noisy_target_input]
+        return [self.source, self.target, *noisy, *(column.values for column in self.columns.values())]
+
+    def padded(self, rows: int, source: int, target: int) -> "Batch":
+        """The batch with further rows and positions, which count in no loss.
+
+        rows, source, target: B, S and T, at least those of the batch; links get as many positions as source and target
+        """
+        more = rows - len(self)
+        padded_source = _extended(self.source, rows, source, PAD)
+        if more:
+            padded_source[-more:, 0] = EOS  # no row is without a position to attend to
+        columns = {}
+        for name, column in self.columns.items():
+            length = {"pair": None, "target": target, "links": source + target}[column.kind]
+            fill = NO_LINK if column.kind == "links" else 0
+            columns[name] = Column(_extended(column.values, rows, length, fill), column.kind)
+        noisy = None if self.noisy_target_input is None else _extended(self.noisy_target_input, rows, target, PAD)
+        return Batch(padded_source, _extended(self.target, rows, target + 1, PAD), columns, noisy)
+
     def rows(self, rows: slice) -> "Batch":
         """Some of the pairs, without padding that none of them needs."""
         source, target = _trimmed(self.source[rows], PAD), _trimmed(self.target[rows], PAD)
@@ -128,6 +159,18 @@ class Batch:
         half = len(self) // 2
         halves = self.rows(slice(0, half)), self.rows(slice(half, len(self)))
         return [part for batch in halves for part in batch.split(max_tokens)]
+
+
+def _extended(values: Tensor, rows: int, length: int | None, fill: int) -> Tensor:
+    """values: (B, ...) or (B, L, ...), with rows, and with positions unless length is None, to these numbers"""
+    shape = list(values.shape)
+    shape[0] = rows
+    if length is not None:
+        length = shape[1] = max(length, shape[1])
+    extended = values.new_full(shape, fill)
+    place = extended[: len(values)]
+    (place if length is None else place[:, : values.shape[1]]).copy_(values)
+    return extended
 
 
 def _trimmed(values: Tensor, padding: int) -> Tensor:

@@ -83,11 +83,13 @@ class Criterion(ABC):
     part_name: the name it is registered by
     needs_trained_model: whether a run must begin with trained weights
     num_passes: forward passes of each pair in an update, by which its counted cost is multiplied
+    can_be_captured: whether its work depends on the sizes of a batch alone, so that a CUDA graph can repeat it
     """
 
     part_name: ClassVar[str] = "unregistered"
     needs_trained_model: ClassVar[bool] = False
     num_passes: ClassVar[int] = 1
+    can_be_captured: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, model: Model, batch: Batch) -> Loss:

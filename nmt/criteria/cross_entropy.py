@@ -1,7 +1,11 @@
 """Cross entropy with label smoothing (Szegedy et al., 2016, section 7; "Attention Is All You Need", section 5.4)."""
 
 import math
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any, ClassVar, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +42,8 @@ class Logits(NamedTuple):
 @register("criterion", "cross-entropy", CrossEntropyOptions)
 class CrossEntropy(Criterion):
     """Negative log-likelihood of the reference with label smoothing, summed over its tokens, in nats."""
+
+    can_be_captured: ClassVar[bool] = True
 
     def __init__(self, options: CrossEntropyOptions, context: CriterionContext) -> None:
         self.options = options
@@ -129,6 +135,11 @@ def chunk_rows(features: Tensor, size: int) -> int:
     return max(MIN_CHUNK_ROWS, CHUNK_LOGITS.get(features.device.type, CHUNK_LOGITS["cuda"]) // size)
 
 
+def chunks_of(count: int, rows: int) -> Iterator[slice]:
+    """Slices of `rows` positions of `count`."""
+    return (slice(start, min(start + rows, count)) for start in range(0, count, rows))
+
+
 def linear_logits(features: Tensor, weight: Tensor, bias: Tensor | None, limit: float) -> Logits:
     """The logits of a linear output layer, see `linear_output`. features: (n, D)"""
     values = product(features, weight, bias).float()  # n V
@@ -148,6 +159,42 @@ class LossOfLogits(torch.autograd.Function):
     def backward(ctx: Any, scale: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         scaled = [None if gradient is None else gradient * scale.to(gradient.dtype) for gradient in ctx.gradients]
         return (*scaled, *[None] * (len(ctx.needs_input_grad) - len(scaled)))
+
+
+@cache
+def _loss_kernels() -> ModuleType | None:
+    """nmt.nn.loss_kernels; None without Triton, which the builds of torch for NVIDIA's GPUs on Linux bring with them."""
+    try:
+        return import_module("nmt.nn.loss_kernels")
+    except ImportError:
+        return None
+
+
+def loss_kernels(features: Tensor) -> Any:
+    """Triton kernels for the losses of features on a GPU; None elsewhere."""
+    return _loss_kernels() if features.is_cuda and type(features) is Tensor else None
+
+
+class OutputGradients:
+    """The gradients of features, weight and bias of a linear output layer, summed over chunks of logits.
+
+    needed: of the three
+    """
+
+    def __init__(self, needed: Sequence[bool], features: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+        self._inputs, self._weight = features, weight
+        self.features = torch.empty_like(features) if needed[0] else None
+        self.weight = torch.zeros_like(weight) if needed[1] else None
+        self.bias = torch.zeros_like(bias) if needed[2] and bias is not None else None
+
+    def add(self, rows: slice, gradient: Tensor) -> None:
+        """gradient: (n, V) of the logits of these rows"""
+        if self.features is not None:
+            self.features[rows] = product_back(gradient, self._weight)
+        if self.weight is not None:
+            add_product(self.weight, gradient, self._inputs[rows])
+        if self.bias is not None:
+            self.bias += gradient.sum(0)
 
 
 class _LinearCrossEntropy(LossOfLogits):
@@ -172,6 +219,8 @@ class _LinearCrossEntropy(LossOfLogits):
     ) -> tuple[Tensor, Tensor]:
         size = weight.shape[0]
         gold_weight, spread = criterion.weights(size)
+        if (kernels := loss_kernels(features)) is not None:
+            return _by_kernels(ctx, kernels, features, weight, bias, limit, targets, factors, criterion)
         of_features, of_weight, of_bias, *_ = ctx.needs_input_grad
         feature_gradient = torch.empty_like(features) if of_features else None
         weight_gradient = torch.zeros_like(weight) if of_weight else None
@@ -209,3 +258,28 @@ class _LinearCrossEntropy(LossOfLogits):
         ctx.gradients = (feature_gradient, weight_gradient, bias_gradient)
         ctx.mark_non_differentiable(nll)
         return total, nll
+
+
+def _by_kernels(
+    ctx: Any,
+    kernels: Any,
+    features: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    limit: float,
+    targets: Tensor,
+    factors: Tensor,
+    criterion: CrossEntropy,
+) -> tuple[Tensor, Tensor]:
+    """`_LinearCrossEntropy.forward` by nmt.nn.loss_kernels."""
+    gradients = OutputGradients(ctx.needs_input_grad, features, weight, bias)
+    weights = kernels.LossWeights(*criterion.weights(len(weight)), criterion.options.z_loss, limit)
+    sums = torch.zeros(2, device=features.device)
+    for rows in chunks_of(len(features), chunk_rows(features, len(weight))):
+        logits = product(features[rows], weight, bias)
+        sums += torch.stack(kernels.cross_entropy(logits, targets[rows], factors[rows], weights)).sum(1)
+        gradients.add(rows, logits)
+    ctx.gradients = gradients.features, gradients.weight, gradients.bias
+    total, nll = sums.unbind()
+    ctx.mark_non_differentiable(nll)
+    return total, nll

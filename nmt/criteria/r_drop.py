@@ -12,10 +12,19 @@ from torch.utils.checkpoint import checkpoint
 from nmt import register
 from nmt.batch import Batch
 from nmt.criteria.base import CriterionContext, Loss, Term
-from nmt.criteria.cross_entropy import CrossEntropy, LossOfLogits, chunk_rows, linear_logits, linear_output
+from nmt.criteria.cross_entropy import (
+    CrossEntropy,
+    LossOfLogits,
+    OutputGradients,
+    chunk_rows,
+    chunks_of,
+    linear_logits,
+    linear_output,
+    loss_kernels,
+)
 from nmt.criteria.options import RDropOptions
 from nmt.models.base import Model
-from nmt.nn.matmul import add_product, product_back
+from nmt.nn.matmul import add_product, product, product_back
 from nmt.symbols import PAD
 
 
@@ -23,6 +32,7 @@ from nmt.symbols import PAD
 class RDrop(CrossEntropy):
     """Cross entropy of two passes with different dropout masks, and their divergence (R-Drop)."""
 
+    can_be_captured: ClassVar[bool] = True
     num_passes: ClassVar[int] = 2
 
     def __init__(self, options: RDropOptions, context: CriterionContext) -> None:
@@ -101,6 +111,8 @@ class _LinearRDrop(LossOfLogits):
     ) -> tuple[Tensor, Tensor, Tensor]:
         gold_weight, spread = criterion.weights(len(weight))
         factor, z, N = criterion.divergence_weight / 4, criterion.options.z_loss, len(targets)
+        if (kernels := loss_kernels(features)) is not None:
+            return _by_kernels(ctx, kernels, features, weight, bias, limit, targets, factors, criterion)
         of_features, of_weight = (
             torch.empty_like(features),
             torch.zeros_like(weight) if ctx.needs_input_grad[1] else None,
@@ -144,3 +156,31 @@ class _LinearRDrop(LossOfLogits):
         ctx.gradients = of_features, of_weight, of_bias
         ctx.mark_non_differentiable(nll, divergence)
         return total, nll, divergence
+
+
+def _by_kernels(
+    ctx: Any,
+    kernels: Any,
+    features: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    limit: float,
+    targets: Tensor,
+    factors: Tensor,
+    criterion: RDrop,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`_LinearRDrop.forward` by nmt.nn.loss_kernels."""
+    gradients, N = OutputGradients(ctx.needs_input_grad, features, weight, bias), len(targets)
+    weights = kernels.LossWeights(*criterion.weights(len(weight)), criterion.options.z_loss, limit)
+    sums = torch.zeros(3, device=features.device)
+    for first in chunks_of(N, chunk_rows(features, 2 * len(weight))):
+        second = slice(N + first.start, N + first.stop)
+        logits = product(features[first], weight, bias), product(features[second], weight, bias)
+        of_rows = kernels.r_drop(logits, targets[first], factors[first], weights, criterion.divergence_weight / 4)
+        sums += torch.stack(of_rows).sum(1)
+        for rows, gradient in zip((first, second), logits, strict=True):
+            gradients.add(rows, gradient)
+    ctx.gradients = gradients.features, gradients.weight, gradients.bias
+    total, nll, divergence = sums.unbind()
+    ctx.mark_non_differentiable(nll, divergence)
+    return total, nll, divergence

@@ -20,7 +20,7 @@ Indices = NDArray[np.int64]
 
 GROUPS_PER_UPDATE: Final = 4
 PART_PAIRS: Final = 1 << 20  # planned at once: a thousand of the paper's updates
-PADDING_TO_JOIN: Final = 32  # cells: less than the overhead of a micro-batch costs on a CPU
+PADDING_TO_JOIN: Final = {"cpu": 32, "cuda": 2048}  # cells that cost less than the overhead of a micro-batch
 FEISTEL_ROUNDS: Final = 4  # from three on the permutation is pseudorandom (Luby and Rackoff, 1988)
 
 
@@ -159,14 +159,15 @@ def mixed(numbers: NDArray[np.uint64], key: np.uint64 | NDArray[np.uint64]) -> N
 
 
 def micro_batches(
-    groups: list[Indices], source_lengths: Any, target_lengths: Any, max_tokens: int
+    groups: list[Indices], source_lengths: Any, target_lengths: Any, max_tokens: int, device: str = "cpu"
 ) -> Iterator[Indices]:
     """Divide groups of pairs into micro-batches of at most max_tokens cells. Small groups of nearly one length are joined.
 
     Cells are pairs times the tokens of the longest side among them, EOS counted; a single longer pair is a batch of its own.
+    device: the type of the device that computes them
     """
     if len(groups) > 1:
-        groups = _joined(groups, source_lengths, target_lengths, max_tokens)
+        groups = _joined(groups, source_lengths, target_lengths, max_tokens, PADDING_TO_JOIN[device])
     for group in groups:
         longest = np.maximum(source_lengths[group], target_lengths[group]) + 1
         start = width = 0
@@ -178,17 +179,19 @@ def micro_batches(
         yield group[start:]
 
 
-def _joined(groups: list[Indices], source_lengths: Any, target_lengths: Any, max_tokens: int) -> list[Indices]:
+def _joined(
+    groups: list[Indices], source_lengths: Any, target_lengths: Any, max_tokens: int, padding: int
+) -> list[Indices]:
     """Groups from short to long, joined with the next where the padding costs less than a micro-batch of its own.
 
-    groups: each of at least one pair
+    groups: each of at least one pair; padding: cells that two groups may need to be joined
     """
     widths = [1 + int(np.maximum(source_lengths[group], target_lengths[group]).max()) for group in groups]
     joined: list[Indices] = []
     last_width = 0
     for width, group in sorted(zip(widths, groups, strict=True), key=lambda row: row[0]):
         rows = len(joined[-1]) if joined else 0
-        fits = rows * (width - last_width) <= PADDING_TO_JOIN and (rows + len(group)) * width <= max_tokens
+        fits = rows * (width - last_width) <= padding and (rows + len(group)) * width <= max_tokens
         if joined and fits:
             joined[-1] = np.concatenate([joined[-1], group])
         else:

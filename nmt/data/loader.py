@@ -1,7 +1,7 @@
 """The loader: the micro-batches of each update as tensors, from any position of any epoch on."""
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -94,10 +94,11 @@ class Loader:
     batch_tokens: target tokens of an update, EOS counted
     max_tokens: cells of a micro-batch, padding counted; changes no result
     rank, ranks: the share of each update that this loader gives, and the number of shares
-    pinned: whether batches are in page-locked memory, from which a GPU copies while it computes
+    device: type of the device that computes; for a GPU batches are in page-locked memory, from which it copies while it computes
     noise: what is done to the pairs of a batch in an epoch
     sampling: changes words of the source and cuts all anew in each epoch; updates are planned by the tokens of the corpus
     mixture: the proportions of the corpora; an epoch has as many pairs as without, but not each pair once
+    shaped: gives batches the sizes that the device wants
     """
 
     corpus: Corpus
@@ -106,10 +107,11 @@ class Loader:
     seed: int
     rank: int = 0
     ranks: int = 1
-    pinned: bool = False
+    device: str = "cpu"
     noise: WordDropout = WordDropout()
     sampling: SubwordSampling | None = None
     mixture: Mixture | None = None
+    shaped: Callable[[Batch], Batch] = lambda batch: batch
 
     def updates(self, position: Position) -> Iterator[UpdateBatches]:
         """The updates from a position on; ArtefactError when no update begins there."""
@@ -184,7 +186,8 @@ class Loader:
         cuts = []
         for rank in range(self.ranks):
             shares = [group[of == rank] for group, of in zip(groups, owner, strict=True)]
-            cuts.append(list(micro_batches([share for share in shares if len(share)], *lengths, self.max_tokens)))
+            shares = [share for share in shares if len(share)]
+            cuts.append(list(micro_batches(shares, *lengths, self.max_tokens, self.device)))
         idle = max(map(len, cuts)) - len(cuts[self.rank])
         batches = [
             self.noise(
@@ -194,7 +197,8 @@ class Loader:
             )
             for of_batch in [*cuts[self.rank], *[rows[:1]] * idle]
         ]
-        if self.pinned:
+        batches = [self.shaped(batch) for batch in batches]
+        if self.device == "cuda":
             batches = [batch.pin() for batch in batches]
         return UpdateBatches(batches, idle, int(target.sum()), source, target, after, last)
 

@@ -197,6 +197,7 @@ class Model(nn.Module, Scorer):
         shards all layers together
     alignment_layer: the layer of "cross" whose mean over heads, `State.attention`, aligns source and target best
     watched: whether the next pass has to give `Output.attention`
+    can_be_captured: whether the work of a pass depends on the sizes of its batch alone, so that a CUDA graph can repeat it
     depths: layers of encoder and decoder, of which any first ones are a network too, see `sub_network`; None if they are not
     """
 
@@ -209,6 +210,7 @@ class Model(nn.Module, Scorer):
     repeats_layers: bool = False
     alignment_layer: int = 0
     watched: bool = False
+    can_be_captured: bool = False
     depths: tuple[int, int] | None = None
 
     def __init__(self) -> None:

@@ -60,6 +60,7 @@ class ResidualBlock(nn.Module):
 class ByteNet(Model):
     """ByteNet of Kalchbrenner et al.: dilated convolutions over characters, the decoder stacked on the encoder."""
 
+    can_be_captured = True
     reads_characters = True
 
     def __init__(self, options: ByteNetOptions, vocabularies: Vocabularies) -> None:

@@ -118,6 +118,8 @@ class AttentiveConvolutionLayer(ConvolutionLayer):
 class ConvS2S(Model):
     """ConvS2S of Gehring et al.: gated convolutions, and attention in each layer of the decoder."""
 
+    can_be_captured = True
+
     def __init__(self, options: ConvS2SOptions, vocabularies: Vocabularies) -> None:
         super().__init__()
         o, self.options, self.width = options, options, options.output_size

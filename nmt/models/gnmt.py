@@ -53,6 +53,7 @@ class Gnmt(Model):
             nn.init.uniform_(parameter, -o.init_range, o.init_range)
         self.embedding_scale = math.sqrt(D) if o.scale_embeddings else 1.0
         self.begin_update(1)
+        self.can_be_captured = o.clip_end is None
 
     def begin_update(self, number: int) -> None:
         """Anneal the clipping of training on a straight line (section 6). number: from 1"""

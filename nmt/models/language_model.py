@@ -26,6 +26,7 @@ from nmt.nn.positions import SinusoidalPositions
 class LanguageModel(Model):
     """A language model of the target side, to rank translations with: the source is not read."""
 
+    can_be_captured = True
     training_options = Model.training_options | {"importance_weight", "load_weight"}
     reads_source = False
 

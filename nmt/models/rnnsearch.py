@@ -25,6 +25,8 @@ from nmt.symbols import PAD
 class RnnSearch(Model):
     """RNNsearch of Bahdanau, Cho and Bengio: gated recurrent units in both directions, and the first attention."""
 
+    can_be_captured = True
+
     def __init__(self, options: RnnSearchOptions, vocabularies: Vocabularies) -> None:
         super().__init__()
         o, self.options = options, options

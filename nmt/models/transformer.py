@@ -95,6 +95,7 @@ class Transformer(Model):
         )
         self.decoder = nn.ModuleList(map(DecoderLayer, of_decoder.layers(decoder_layers, experts, o.expert_every)))
         self.auxiliary_losses = LOSS_NAMES[o.gates] if experts else ()
+        self.can_be_captured = not experts
         self.encoder_norm = shape.new_norm() if pre_norm else nn.Identity()
         self.decoder_norm = shape.new_norm() if pre_norm else nn.Identity()
         self.output = Linear(o.d_model, vocabularies.target, bias=o.output_bias)

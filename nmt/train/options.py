@@ -230,6 +230,11 @@ class TrainOptions:
     compile: bool = opt(
         False, "fuse each layer's kernels by torch.compile; needs a C++ compiler, and a minute at first"
     )
+    capture: bool = opt(
+        False,
+        "replay the gradient of a micro-batch as a CUDA graph, its sizes padded: several times as fast for small models on "
+        "one GPU",
+    )
     dry_run: bool = opt(False, "make a few updates, print what the run would take and cost, and keep nothing")
     device: str = opt("auto", "auto, cpu, cuda or cuda:N")
     devices: int = opt(
@@ -257,6 +262,9 @@ class TrainOptions:
             except ValueError as error:
                 raise ValueError(f"--{name.replace('_', '-')} {error}") from None
         parse_stages(self.data_weights)
+        for flag in ("compile", "activation_checkpointing"):
+            if self.capture and getattr(self, flag):
+                raise ValueError(f"--capture, --{flag.replace('_', '-')}: one of them at a time (leave the other out)")
         if self.init_state != "none" and self.init_from is None:
             raise ValueError(f"--init-state {self.init_state}: needs the run to take it from (give --init-from RUN)")
         if self.lora_rank and self.init_from is None:

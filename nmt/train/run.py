@@ -29,6 +29,7 @@ from nmt.quantities import size
 from nmt.report.training import LogOnlyReport, NoReport, Report
 from nmt.runs import Checkpoints
 from nmt.schedules.base import Schedule
+from nmt.train.captured import CapturedPasses, padded
 from nmt.train.frozen import adapt, freeze
 from nmt.train.moving_average import MovingAverage, WeightAverage
 from nmt.train.options import AUTO, MUST_STAY, parse_stages
@@ -206,6 +207,9 @@ class Run:
         self.average = self._new_average(parts.by_kind["optimizer"].name)
         counts = part_counts(self.model, self.criterion)
         self.updater = Updater(objective, self.optimizer, self.world, precision, options.clip_norm, counts)
+        if options.capture:
+            self._check_capture(parts.by_kind["model"].name)
+            self.updater = replace(self.updater, captured=CapturedPasses(objective, precision))
         self.schedule: Schedule = parts.build("schedule", self.model.width, options.max_updates)
         must_stay = (*MUST_STAY, *getattr(self.schedule, "depends_on", ()))
         values = as_dict(options)
@@ -217,7 +221,6 @@ class Run:
             translator = Translator(pipeline, engine, translating)
             self.validation = replace(self.validation, translator=translator)
         plan = (options.batch_tokens, 1, options.seed)  # `choose_kernels` sets the tokens of a micro-batch
-        pinned = self.device.type == "cuda"
         noise = WordDropout(options.source_word_dropout, options.target_word_dropout, options.seed)
         sampling = text_noise = None
         if options.case_noise or options.typo_noise:
@@ -228,7 +231,10 @@ class Run:
         if stages := parse_stages(options.data_weights):
             mixture = Mixture(train.corpora, stages, options.seed)
             self.settings["corpora"] = [[name, pairs] for name, pairs in train.corpora]
-        self.loader = Loader(train, *plan, self.world.rank, self.world.size, pinned, noise, sampling, mixture)
+        device = self.device.type
+        self.loader = Loader(train, *plan, self.world.rank, self.world.size, device, noise, sampling, mixture)
+        if options.capture:
+            self.loader.shaped = padded
         self.report: Report | NoReport = NoReport()
         if self.world.leads:
             self.report = (
@@ -250,6 +256,20 @@ class Run:
                 raise UserError(f"model {name} reads characters, {data} has --subword {kind} (prepare it with char)")
         if self.model.cost_is_measured:  # an error of the measurement comes before any work
             self.model.flops(*torch.ones(2, 1, dtype=torch.int64, device=self.device))
+
+    def _check_capture(self, model: str) -> None:
+        """Raise UserError where --capture cannot be."""
+        if self.device.type != "cuda":
+            raise UserError(f"--capture: CUDA graphs need a GPU, and this is {self.device} (leave it out)")
+        if self.world.size > 1:
+            raise UserError("--capture: only for one device yet (leave it out)")
+        if not self.model.can_be_captured:
+            raise UserError(f"--capture: the work of model {model} changes with the data or the update (leave it out)")
+        if not vars(type(self.criterion)).get("can_be_captured"):  # a subclass may do more
+            raise UserError(
+                f"--capture: not for --criterion {self.criterion.part_name}, whose work changes with the data or the update "
+                "(leave it out)"
+            )
 
     def _new_average(self, optimizer: str) -> WeightAverage | None:
         """The average of the weights that is validated and saved. Raises UserError for two of them."""

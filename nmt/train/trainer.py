@@ -158,7 +158,7 @@ def make_update(run: Run, data: UpdateBatches) -> Stats:
     try:
         stats = run.updater(data, seed, progress.limit.max_micro_batch_tokens, progress.scale)
     except UpdateGivenUp:
-        run.optimizer.zero_grad(set_to_none=True)
+        run.updater.clear_gradients()
         for name, buffer in run.saved_buffers().items():
             buffer.copy_(buffers[name])
         raise

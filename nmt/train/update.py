@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from nmt.batch import Batch
-from nmt.criteria.base import Loss
 from nmt.data.loader import UpdateBatches
 from nmt.device import Precision, autocast, release_memory
 from nmt.dist import World, full_tensor
@@ -18,6 +17,7 @@ from nmt.errors import ResourceError, UserError, is_out_of_memory
 from nmt.report.losses import LossSums
 from nmt.signals import Signals
 from nmt.symbols import PAD
+from nmt.train.captured import CapturedPasses, PartNames, padded, parts_of, values_of
 from nmt.train.parallel import gradients_shared, in_step
 
 MAX_SCALE: Final = 2.0**24
@@ -160,19 +160,17 @@ class _DeviceSums:
         self.sums: Tensor | None = None
         self.parts: tuple[tuple[str, ...], tuple[str, ...]] = (), ()
 
-    def add(self, loss: Loss, share: float) -> None:
-        """Add `share` times the totals and the reported counts. Raises UserError for other parts than announced."""
-        parts = tuple(loss.trained), tuple(loss.reported)
+    def add(self, parts: PartNames, values: Tensor, share: float) -> None:
+        """Add `share` times the values of a loss (`values_of`). Raises UserError for other parts than announced."""
         if self.sums is None:
-            if set(loss.trained) != set(self.names):
+            if set(parts[0]) != set(self.names):
                 counted = f"the counts of a batch are of {sorted(self.names)} (see `Criterion.counts`)"
-                raise UserError(f"the trained parts of the loss are {sorted(loss.trained)}, {counted}")
+                raise UserError(f"the trained parts of the loss are {sorted(parts[0])}, {counted}")
             self.parts = parts
             self.sums = torch.zeros(len(parts[0]) + 2 * len(parts[1]), dtype=torch.float64, device=self.device)
         elif parts != self.parts:
             raise UserError(f"the parts of the loss changed from {self.parts} to {parts} within an update")
-        totals = [term.total.detach() for term in (*loss.trained.values(), *loss.reported.values())]
-        self.sums += share * torch.stack([*totals, *(term.count for term in loss.reported.values())])
+        self.sums += share * values
 
     def read(self, counts: Mapping[str, float], gradient_norm: Tensor) -> tuple[LossSums, float]:
         """The sums and the norm (), read from the device at once. counts: of the trained parts"""
@@ -191,6 +189,7 @@ class Updater:
     clip_norm: the largest 2-norm of the gradient; 0 leaves it as it is
     counts: the counts of the trained parts of a batch; None for a single part `loss` over target tokens
     watch: gives an update up after a signal; the default knows of none
+    captured: computes the gradients of micro-batches from CUDA graphs; None computes them plainly
     """
 
     objective: nn.Module
@@ -200,6 +199,7 @@ class Updater:
     clip_norm: float
     counts: Callable[[Batch], Mapping[str, Tensor]] | None = None
     watch: SignalWatch = field(default_factory=lambda: SignalWatch(World(), Signals()))
+    captured: CapturedPasses | None = None
 
     def __call__(self, data: UpdateBatches, seed: int, max_micro_batch_tokens: int, scale: LossScale | None) -> Stats:
         """Make one update of the weights. Each part of the loss is divided once, by its count over all ranks.
@@ -223,13 +223,17 @@ class Updater:
         applied = math.isfinite(gradient_norm) and all(math.isfinite(losses.totals[name]) for name in losses.trained)
         if applied:
             self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.clear_gradients()
         if scale:
             scale.see(applied)
         sides = [side for batch in batches for side in (batch.source, batch.target_output)]
         real, cells = sum(int((side != PAD).sum()) for side in sides), sum(side.numel() for side in sides)
         self.watch.end(sum(batch.cells for batch in batches))
         return Stats(losses, data.tokens, real, cells, gradient_norm, applied, max_micro_batch_tokens)
+
+    def clear_gradients(self) -> None:
+        """Begin the gradients anew: at the same addresses, if graphs write them."""
+        self.optimizer.zero_grad(set_to_none=self.captured is None)
 
     def _counts(self, data: UpdateBatches) -> dict[str, float]:
         """The count of each trained part over the update, on all ranks."""
@@ -248,12 +252,14 @@ class Updater:
         first_idle = len(data.batches) - data.idle
         while True:
             counted = [part for batch in data.batches[:first_idle] for part in batch.split(max_micro_batch_tokens)]
+            if self.captured is not None:
+                counted = [padded(batch) for batch in counted]
             torch.manual_seed(seed)
             try:
                 return self._backward(counted, data.batches[first_idle:], factors), counted, max_micro_batch_tokens
             except _OutOfMemory as error:
                 max_micro_batch_tokens = self._smaller(error)
-            self.optimizer.zero_grad(set_to_none=True)
+            self.clear_gradients()
             release_memory()
 
     def _backward(self, counted: Sequence[Batch], idle: Sequence[Batch], factors: Mapping[str, float]) -> _DeviceSums:
@@ -268,11 +274,14 @@ class Updater:
             self.watch.check(sum(cells[:number]), sum(cells[number:]), together, left == 0)
             alone = True  # no other rank waits for this pass
             try:
+                if self.captured is not None:
+                    sums.add(*self.captured(batch, factors), share)
+                    continue
                 with gradients_shared(self.objective, last=left == 0):
                     with autocast(device, self.precision):
                         loss = self.objective(batch.to(device))
                     alone = self.world.size == 1 or left > 0
-                    sums.add(loss, share)
+                    sums.add(parts_of(loss), values_of(loss), share)
                     first, *others = (
                         term.total * (share * self.world.size * factors[name]) for name, term in loss.trained.items()
                     )

@@ -18,6 +18,7 @@ import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -112,6 +113,12 @@ class Allocation:
 
 world = World()
 local = threading.local()
+backward = SimpleNamespace()  # stream and graph of autograd's own thread: those of the thread that set them last
+
+
+def state() -> Any:
+    """Stream and graph of the current thread."""
+    return backward if isinstance(threading.current_thread(), threading._DummyThread) else local
 
 
 class Stream:
@@ -163,11 +170,11 @@ default_stream = Stream()
 
 
 def current_stream(*_: Any) -> Stream:
-    return getattr(local, "stream", default_stream)
+    return getattr(state(), "stream", default_stream)
 
 
 def set_stream(stream: Stream) -> None:
-    local.stream = stream
+    local.stream = backward.stream = stream
 
 
 @contextlib.contextmanager
@@ -219,7 +226,7 @@ class Graph:
         for function, contents, named, result in self.calls:
             for old, new in zip(_tensors(result), _tensors(function(*contents, **named)), strict=True):
                 if old.data_ptr() != new.data_ptr():
-                    old.copy_(new)
+                    old.view(new.shape).copy_(new)  # an operation in place may have changed its shape since
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:
@@ -248,25 +255,25 @@ def _content_of(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def capture(graph: Graph, *_: Any) -> Iterator[None]:
+def capture(graph: Graph, _: Any = None, stream: Stream | None = None, *__: Any) -> Iterator[None]:
     """`torch.cuda.graph`."""
     world.wait("capture")
-    local.graph = graph
+    local.graph = backward.graph = graph
     try:
         yield
     finally:
-        local.graph = None
+        local.graph = backward.graph = None
     graph.end()
 
 
 def forbid_while_captured(what: str) -> None:
-    if getattr(local, "graph", None) is not None:
+    if getattr(state(), "graph", None) is not None:
         raise RuntimeError(f"{what}: operation not permitted when stream is capturing (simulated)")
 
 
 def make(function: Any, contents: list[Any], named: dict[str, Any]) -> Any:
     """An operation on contents, which a graph that is captured remembers."""
-    graph: Graph | None = getattr(local, "graph", None)
+    graph: Graph | None = getattr(state(), "graph", None)
     return function(*contents, **named) if graph is None else graph.make(function, contents, named)
 
 

@@ -77,6 +77,7 @@ def test_the_losses_are_those_of_the_plain_way(flags, tolerance, plain, data, ca
         (["--max-tokens=auto"], 1e-4),
         (["--activation-checkpointing"], 1e-4),
         (["--compile"], 1e-4),
+        (["--capture"], 1e-4),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

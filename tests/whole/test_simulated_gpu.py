@@ -162,6 +162,24 @@ def test_each_model_trains_as_on_the_cpu_and_waits_once_an_update(model, gpu, on
         assert sum(waits.values()) == 1 or model in WAITS_FOR_ROUTES, waits
 
 
+CAPTURED = sorted({"bytenet", "convs2s", "gnmt", "language-model", "rnnsearch", "transformer"})
+REPEATED = ("--batch-tokens=60", "--log-every=1u")  # sizes come again, so that graphs are replayed
+
+
+@pytest.mark.parametrize("more", [[], ["--criterion=r-drop", "--source-word-dropout=0.1"]])
+@pytest.mark.parametrize("model", CAPTURED)
+def test_captured_passes_train_as_others_do(model, more, gpu, on_the_cpu, data_of, tmp_path):
+    asked = *on_the_cpu(model)[0], *more, *(["--clip-end=none"] if model == "gnmt" else []), "--clip-norm=1"
+    train(gpu, data_of(model), tmp_path / "plain", 16, "cuda", *asked, *REPEATED)
+    train(gpu, data_of(model), tmp_path / "captured", 4, "cuda", *asked, *REPEATED, "--capture")
+    found = train(gpu, data_of(model), tmp_path / "captured", 16, "cuda", *asked, *REPEATED, "--capture")
+    ours, wanted = ([line for line in records(tmp_path / name) if "loss" in line] for name in ("captured", "plain"))
+    assert found.operations["graph replay"] >= 2
+    for one, other in zip(ours, wanted, strict=True):
+        for name in ("loss", "gradient_norm"):
+            assert one[name] == pytest.approx(other[name], rel=1e-3, abs=1e-5), (one["update"], name)
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_each_model_trains_on_two_gpus_as_on_the_cpu(model, two_gpus, on_the_cpu, data_of, tmp_path):
     asked, run = on_the_cpu(model)

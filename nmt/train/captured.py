@@ -1,0 +1,126 @@
+"""The gradient of a micro-batch as a CUDA graph: one launch in place of thousands, which take longer than a small model's work.
+
+A graph reads and writes fixed addresses, and its sizes never change. So micro-batches are padded to sizes of a coarse grid, and
+the gradients stay where they are from one update to the next. Dropout draws in a replay what it draws in the pass itself.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from nmt.batch import Batch
+from nmt.criteria.base import Loss
+from nmt.device import Precision, autocast
+
+LENGTH_MULTIPLE: Final = 8
+MAX_GRAPHS: Final = 256
+
+PartNames = tuple[tuple[str, ...], tuple[str, ...]]  # of the trained and of the reported parts of a loss
+
+
+def rounded_rows(rows: int) -> int:
+    """The next number of rows of the grid: at most an eighth, or 7, more."""
+    step = max(8, 1 << max(rows.bit_length() - 4, 0))
+    return -(-rows // step) * step
+
+
+def padded(batch: Batch) -> Batch:
+    """The batch with sizes of the grid; the further rows and positions count in no loss."""
+    source, target = batch.source.shape[1], batch.target.shape[1] - 1
+    lengths = (-(-length // LENGTH_MULTIPLE) * LENGTH_MULTIPLE for length in (source, target))
+    return batch.padded(rounded_rows(len(batch)), *lengths)
+
+
+def parts_of(loss: Loss) -> PartNames:
+    """The names of the parts of a loss."""
+    return tuple(loss.trained), tuple(loss.reported)
+
+
+def values_of(loss: Loss) -> Tensor:
+    """The totals of the trained and the reported parts of a loss, then the counts of the reported: one float64 vector."""
+    terms = *loss.trained.values(), *loss.reported.values()
+    totals = [term.total.detach().double() for term in terms]
+    return torch.stack([*totals, *(term.count.double() for term in loss.reported.values())])
+
+
+@dataclass
+class _Pass:
+    """The pass of one shape. batch, factors: what it reads; values: what it writes; graph: None until it is captured"""
+
+    batch: Batch
+    factors: Tensor
+    parts: PartNames = ((), ())
+    values: Tensor | None = None
+    graph: Any = None
+
+
+class CapturedPasses:
+    """Computes gradients of padded micro-batches, from graphs where they exist.
+
+    objective: whose parameters' gradients are added to, see nmt.train.parallel; of one device
+    The first micro-batch of a shape is computed plainly, the second one is captured.
+    """
+
+    def __init__(self, objective: nn.Module, precision: Precision) -> None:
+        self.objective, self.precision = objective, precision
+        self.device = next(objective.parameters()).device
+        self._stream = torch.cuda.Stream(self.device)
+        self.forget()
+
+    def forget(self) -> None:
+        """Give the memory of all graphs back."""
+        self._passes: dict[tuple[Any, ...], _Pass] = {}  # the least recently used first
+        self._pool: Any = None
+
+    def __call__(self, batch: Batch, factors: Mapping[str, float]) -> tuple[PartNames, Tensor]:
+        """Add the gradient of a padded micro-batch to those of the parameters.
+
+        factors: of the trained parts of the loss, by name
+        returns: the names of the parts, and `values_of` the loss, until the next call
+        """
+        for parameter in self.objective.parameters():
+            if parameter.requires_grad and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)  # whose address stays
+        asked = torch.tensor(list(factors.values()), dtype=torch.float32).pin_memory()
+        key = (tuple(factors), *batch.sizes())
+        of_shape = self._passes.pop(key, None)
+        stream, before = self._stream, torch.cuda.current_stream(self.device)
+        stream.wait_stream(before)
+        try:
+            with torch.cuda.stream(stream):
+                if of_shape is None:
+                    of_shape = _Pass(batch.to(self.device), asked.to(self.device))
+                    of_shape.parts, of_shape.values = self._gradient(of_shape.batch, factors, of_shape.factors)
+                else:
+                    batch.copy_to(of_shape.batch)
+                    of_shape.factors.copy_(asked, non_blocking=True)
+                    self._replay(of_shape, factors)
+        except Exception:  # out of memory, perhaps, which is then needed for smaller batches
+            self.forget()
+            raise
+        before.wait_stream(stream)
+        if len(self._passes) == MAX_GRAPHS:
+            del self._passes[next(iter(self._passes))]
+        self._passes[key] = of_shape
+        assert of_shape.values is not None
+        return of_shape.parts, of_shape.values
+
+    def _replay(self, of_shape: _Pass, factors: Mapping[str, float]) -> None:
+        if of_shape.graph is None:
+            graph = torch.cuda.CUDAGraph()
+            # All that outlives a pass is the gradients, the batch and the values, which are read before the next pass.
+            with torch.cuda.graph(graph, self._pool, self._stream, "thread_local"):
+                of_shape.parts, of_shape.values = self._gradient(of_shape.batch, factors, of_shape.factors)
+            of_shape.graph, self._pool = graph, graph.pool()
+        of_shape.graph.replay()
+
+    def _gradient(self, batch: Batch, factors: Mapping[str, float], values: Tensor) -> tuple[PartNames, Tensor]:
+        """factors: whose names count; values: the same numbers on the device"""
+        with autocast(self.device, self.precision):
+            loss: Loss = self.objective(batch)
+        totals = torch.stack([loss.trained[name].total for name in factors if name in loss.trained])
+        (totals * values[: len(totals)]).sum().backward()
+        return parts_of(loss), values_of(loss)
