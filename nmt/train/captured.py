@@ -81,9 +81,11 @@ class CapturedPasses:
         factors: of the trained parts of the loss, by name
         returns: the names of the parts, and `values_of` the loss, until the next call
         """
-        for parameter in self.objective.parameters():
-            if parameter.requires_grad and parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)  # whose address stays
+        without = [p for p in self.objective.parameters() if p.requires_grad and p.grad is None]
+        if without:  # at the beginning, and after a rollback, from when on their addresses stay
+            self.forget()
+            for parameter in without:
+                parameter.grad = torch.zeros_like(parameter)
         asked = torch.tensor(list(factors.values()), dtype=torch.float32).pin_memory()
         key = (tuple(factors), *batch.sizes())
         of_shape = self._passes.pop(key, None)

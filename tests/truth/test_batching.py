@@ -74,7 +74,7 @@ def test_small_groups_of_like_lengths_share_a_micro_batch():
     # 2 pairs by 1 token, then 4 by 3, are padded; 6 by 21 would be too many
     assert short.tolist() == [0, 2, 3, 6, 1, 5] and long.tolist() == [4]
     assert [rows.tolist() for rows in micro_batches(groups, lengths, lengths, 39)] == [[0, 2, 3, 6], [1, 5], [4]]
-    assert PADDING_TO_JOIN >= 14
+    assert PADDING_TO_JOIN["cpu"] >= 14
 
 
 @pytest.mark.parametrize("batch_tokens", [128, 500, 4096])
@@ -86,7 +86,7 @@ def test_joined_groups_pad_little(batch_tokens):
             sum(len(rows) * (1 + int(np.maximum(SOURCE[rows], TARGET[rows]).max())) for rows in cut)
             for cut in (groups, list(micro_batches(groups, SOURCE, TARGET, 1 << 30)))
         ]
-        assert cells[1] - cells[0] <= PADDING_TO_JOIN * (len(groups) - 1)
+        assert cells[1] - cells[0] <= PADDING_TO_JOIN["cpu"] * (len(groups) - 1)
 
 
 def test_a_position_in_pairs_finds_its_update_again():

@@ -1,0 +1,65 @@
+"""The Triton kernels of losses against the plain sums and gradients: compiled on a GPU, else by Triton's interpreter."""
+
+import math
+import os
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from nmt.criteria import cross_entropy, r_drop
+from nmt.criteria.base import CriterionContext
+from nmt.criteria.options import CrossEntropyOptions, RDropOptions
+from nmt.nn.linear import ClippedLinear, Linear
+from nmt.symbols import PAD
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+if DEVICE == "cpu":
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # Triton reads it when it is imported
+kernels = pytest.importorskip("nmt.nn.loss_kernels")
+N, D, V = 9, 6, 45
+
+
+@pytest.fixture(autouse=True)
+def several_blocks(monkeypatch):
+    monkeypatch.setattr(kernels, "BLOCK", 16)
+
+
+def problem(passes, bias, limit):
+    torch.manual_seed(1)
+    with torch.device(DEVICE):
+        output = ClippedLinear(Linear(D, V, bias=bias), limit)
+        features = torch.randn(passes * N, D, requires_grad=True)
+        targets, factors = torch.randint(4, V, (N,)), 2 * torch.rand(N)
+    targets[3], factors[3], factors[5] = PAD, 0.0, 0.0  # a weight of 0 is no padding: it counts in nll
+    return features, cross_entropy.linear_output(output), targets, factors
+
+
+def assert_same(function, by_kernels, criterion, features, output, targets, factors):
+    """The sums and the gradients of a loss by kernels, against its plain ones."""
+    wanted = function.apply(features, *output, targets, factors, criterion)
+    tensors = [tensor for tensor in (features, *output[:2]) if tensor is not None]
+    gradients = torch.autograd.grad(wanted[0], tensors)
+    context = SimpleNamespace(needs_input_grad=[True] * 3, mark_non_differentiable=lambda *_: None)
+    with torch.no_grad():
+        found = by_kernels(context, kernels, features, *output, targets, factors, criterion)
+    assert [each.item() for each in found] == pytest.approx([each.item() for each in wanted], rel=1e-5)
+    ours = [gradient for gradient in context.gradients if gradient is not None]
+    torch.testing.assert_close(ours, list(gradients), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("bias", "limit"), [(True, math.inf), (False, math.inf), (True, 0.8)])
+@pytest.mark.parametrize(("rows", "z_loss"), [(4, 0.0), (100, 0.1)])
+def test_cross_entropy(rows, z_loss, bias, limit, monkeypatch):
+    monkeypatch.setattr(cross_entropy, "chunk_rows", lambda *_: rows)
+    criterion = cross_entropy.CrossEntropy(CrossEntropyOptions(z_loss=z_loss), CriterionContext(None, None))
+    functions = cross_entropy._LinearCrossEntropy, cross_entropy._by_kernels
+    assert_same(*functions, criterion, *problem(1, bias, limit))
+
+
+@pytest.mark.parametrize(("bias", "limit"), [(True, math.inf), (False, math.inf), (True, 0.8)])
+@pytest.mark.parametrize(("rows", "z_loss"), [(4, 0.0), (100, 0.1)])
+def test_r_drop(rows, z_loss, bias, limit, monkeypatch):
+    monkeypatch.setattr(r_drop, "chunk_rows", lambda *_: rows)
+    criterion = r_drop.RDrop(RDropOptions(z_loss=z_loss), CriterionContext(None, None))
+    assert_same(r_drop._LinearRDrop, r_drop._by_kernels, criterion, *problem(2, bias, limit))
