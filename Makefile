@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-layers bench-architectures bench-serve bench-markup faults fuzz soak docs recording format clean
+.PHONY: setup demo test check bench-prepare bench-train bench-steps bench-translate bench-alignment bench-growth bench-startup bench-systems bench-saving bench-scaling bench-layers bench-architectures bench-methods bench-serve bench-markup faults fuzz soak docs recording format clean
 
 setup: $(VENV)/ready
 
@@ -48,6 +48,10 @@ bench-translate: setup
 	    $(if $(TRAIN_SOURCE),--train-source $(TRAIN_SOURCE) --train-target $(TRAIN_TARGET)) \
 	    $(if $(SOURCE),--source $(SOURCE)) $(if $(REFERENCE),--reference $(REFERENCE)) \
 	    $(if $(BENCH),--bench $(BENCH)) $(if $(WORK),--work $(WORK)) $(FLAGS)
+
+# make bench-methods SOURCE=train.en TARGET=train.de [FLAGS="--rounds 5"]
+bench-methods: setup
+	$(BIN)/python benchmarks/methods.py --source $(SOURCE) --target $(TARGET) $(FLAGS)
 
 # make bench-serve MODEL=model SOURCE=test.en [FLAGS="--clients 1 8 64"]
 bench-serve: setup

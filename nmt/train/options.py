@@ -232,8 +232,8 @@ class TrainOptions:
     )
     capture: bool = opt(
         False,
-        "replay the gradient of a micro-batch as a CUDA graph, its sizes padded: several times as fast for small models on "
-        "one GPU",
+        "replay the gradient of a micro-batch as a CUDA graph, one launch in place of hundreds, its sizes padded; for small "
+        "models on one GPU",
     )
     dry_run: bool = opt(False, "make a few updates, print what the run would take and cost, and keep nothing")
     device: str = opt("auto", "auto, cpu, cuda or cuda:N")
