@@ -273,7 +273,7 @@ def _by_kernels(
 ) -> tuple[Tensor, Tensor]:
     """`_LinearCrossEntropy.forward` by nmt.nn.loss_kernels."""
     gradients = OutputGradients(ctx.needs_input_grad, features, weight, bias)
-    weights = kernels.LossWeights(*criterion.weights(len(weight)), criterion.options.z_loss, limit)
+    weights = kernels.LossWeights(PAD, *criterion.weights(len(weight)), criterion.options.z_loss, limit)
     sums = torch.zeros(2, device=features.device)
     for rows in chunks_of(len(features), chunk_rows(features, len(weight))):
         logits = product(features[rows], weight, bias)

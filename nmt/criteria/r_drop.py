@@ -171,7 +171,7 @@ def _by_kernels(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`_LinearRDrop.forward` by nmt.nn.loss_kernels."""
     gradients, N = OutputGradients(ctx.needs_input_grad, features, weight, bias), len(targets)
-    weights = kernels.LossWeights(*criterion.weights(len(weight)), criterion.options.z_loss, limit)
+    weights = kernels.LossWeights(PAD, *criterion.weights(len(weight)), criterion.options.z_loss, limit)
     sums = torch.zeros(3, device=features.device)
     for first in chunks_of(N, chunk_rows(features, 2 * len(weight))):
         second = slice(N + first.start, N + first.stop)

@@ -1,7 +1,7 @@
 """Triton kernels of the losses: each reads the logits of a position twice, and writes their gradient over them.
 
-The same sums as nmt.criteria computes with torch, whose dozens of passes over the logits take most of the time of a small
-model on a GPU. Dimensions: n positions, V vocabulary.
+The same sums as nmt.criteria computes with torch, in place of dozens of passes over the logits.
+Dimensions: n positions, V vocabulary.
 """
 
 from typing import Any, Final, NamedTuple
@@ -11,20 +11,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from nmt.symbols import PAD
-
-BLOCK: Final = 4096  # logits of a position that a program holds at once
+LOGITS_AT_ONCE: Final = 4096  # logits of a position that a program holds at once
 WARPS: Final = 8
-PADDING: Final = tl.constexpr(PAD)
 
 
 class LossWeights(NamedTuple):
     """What a loss multiplies.
 
+    padding: the target that stands for none, whose sums and gradients are 0
     gold, spread: see CrossEntropy.weights; z: of the squared log of the sum of exp
     limit: to which logits are clipped
     """
 
+    padding: int
     gold: float
     spread: float
     z: float
@@ -38,12 +37,12 @@ def _clipped(values, limit):  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _cross_entropy(  # type: ignore[no-untyped-def]
-    logits, targets, scales, losses, nlls, size, gold_weight, spread, z, limit, BLOCK: tl.constexpr
+    logits, targets, scales, losses, nlls, size, padding, gold_weight, spread, z, limit, BLOCK: tl.constexpr
 ):
     row = tl.program_id(0).to(tl.int64)
     first, columns = logits + row * size, tl.arange(0, BLOCK)
     scale, gold = tl.load(scales + row), tl.load(targets + row)
-    if gold == PADDING:
+    if gold == padding:
         for start in range(0, size, BLOCK):
             tl.store(first + start + columns, tl.zeros([BLOCK], tl.float32), mask=start + columns < size)
         tl.store(losses + row, 0.0)
@@ -75,12 +74,12 @@ def _cross_entropy(  # type: ignore[no-untyped-def]
 @triton.jit  # type: ignore[untyped-decorator]
 def _r_drop(  # type: ignore[no-untyped-def]
     logits_1, logits_2, targets, scales, losses, nlls, divergences,
-    size, gold_weight, spread, z, limit, factor, BLOCK: tl.constexpr,
+    size, padding, gold_weight, spread, z, limit, factor, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     first_1, first_2, columns = logits_1 + row * size, logits_2 + row * size, tl.arange(0, BLOCK)
     scale, gold = tl.load(scales + row), tl.load(targets + row)
-    if gold == PADDING:
+    if gold == padding:
         for start in range(0, size, BLOCK):
             inside = start + columns < size
             tl.store(first_1 + start + columns, tl.zeros([BLOCK], tl.float32), mask=inside)
@@ -134,11 +133,11 @@ def _r_drop(  # type: ignore[no-untyped-def]
 def cross_entropy(logits: Tensor, targets: Tensor, scales: Tensor, weights: LossWeights) -> tuple[Tensor, Tensor]:
     """(n,) the loss of each position, scaled, and its negative log-likelihood; the logits become their gradient.
 
-    logits: (n, V) contiguous; targets: (n,) int64; scales: (n,) float32, of the losses; of padding all are 0
+    logits: (n, V) contiguous; targets: (n,) int64; scales: (n,) float32, of the losses
     """
     losses, nlls = (torch.empty_like(scales) for _ in range(2))
     arguments: tuple[Any, ...] = (logits, targets, scales, losses, nlls, logits.shape[1], *weights)
-    _cross_entropy[(len(logits),)](*arguments, BLOCK=BLOCK, num_warps=WARPS)
+    _cross_entropy[(len(logits),)](*arguments, BLOCK=LOGITS_AT_ONCE, num_warps=WARPS)
     return losses, nlls
 
 
@@ -152,5 +151,5 @@ def r_drop(
     losses, nlls, divergences = (torch.empty_like(scales) for _ in range(3))
     sums = losses, nlls, divergences
     arguments: tuple[Any, ...] = (*logits, targets, scales, *sums, logits[0].shape[1], *weights, factor)
-    _r_drop[(len(targets),)](*arguments, BLOCK=BLOCK, num_warps=WARPS)
+    _r_drop[(len(targets),)](*arguments, BLOCK=LOGITS_AT_ONCE, num_warps=WARPS)
     return losses, nlls, divergences

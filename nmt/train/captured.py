@@ -16,7 +16,7 @@ from nmt.criteria.base import Loss
 from nmt.device import Precision, autocast
 
 LENGTH_MULTIPLE: Final = 8
-MAX_GRAPHS: Final = 256
+MAX_PASSES: Final = 256
 
 PartNames = tuple[tuple[str, ...], tuple[str, ...]]  # of the trained and of the reported parts of a loss
 
@@ -104,7 +104,7 @@ class CapturedPasses:
             self.forget()
             raise
         before.wait_stream(stream)
-        if len(self._passes) == MAX_GRAPHS:
+        if len(self._passes) == MAX_PASSES:
             del self._passes[next(iter(self._passes))]
         self._passes[key] = of_shape
         assert of_shape.values is not None

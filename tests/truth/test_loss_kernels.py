@@ -22,7 +22,7 @@ N, D, V = 9, 6, 45
 
 @pytest.fixture(autouse=True)
 def several_blocks(monkeypatch):
-    monkeypatch.setattr(kernels, "BLOCK", 16)
+    monkeypatch.setattr(kernels, "LOGITS_AT_ONCE", 16)
 
 
 def problem(passes, bias, limit):
