@@ -149,6 +149,16 @@ def report_validation(run: Run, result: ValidationResult, better: bool, sign: fl
     run.report.validation(progress.update, text, numbers, result.examples)
 
 
+def _doubts(run: Run) -> Iterator[str]:
+    """Settings that work together worse than they could."""
+    dropout = [value for name, value in run.settings.items() if name.endswith("dropout") and "word" not in name]
+    if run.criterion.part_name == "r-drop" and not any(dropout):
+        yield "--criterion r-drop: without dropout its two passes are the same, and their divergence is 0 (--dropout)"
+    optimizer, schedule = run.settings["optimizer"], run.settings["schedule"]
+    if hasattr(run.optimizer, "averaged") and schedule != "constant":
+        yield f"--optimizer {optimizer} needs no decay, and --schedule {schedule} has one (--schedule constant)"
+
+
 def announce(run: Run) -> None:
     """Log what is trained, on which devices and data, and from which update on."""
     report, progress = run.report, run.progress
@@ -165,6 +175,8 @@ def announce(run: Run) -> None:
         report.line(f"the cost of a pair is measured at a few lengths and interpolated: {name} has no flops of its own")
     if run.options.ema:
         report.line(f"--ema {run.options.ema:g}: validations and checkpoints take the moving average of the weights")
+    for line in _doubts(run):
+        report.line(line)
     if run.validation is None:
         report.line(
             "no development set: nothing tells which checkpoint is the best, and the newest is used (nmt prepare --valid)"

@@ -654,3 +654,20 @@ def test_tensorboard_gets_the_losses_and_the_validation(data, tmp_path, capfd):
     bleu = [line["valid_bleu"] for line in lines if "valid_bleu" in line]
     assert [event.step for event in events.Scalars("loss")] == [1, 10, 20]
     assert [event.value for event in events.Scalars("valid/bleu")] == pytest.approx(bleu, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("flags", "doubt"),
+    [
+        (["--criterion=r-drop", "--dropout=0", "--source-word-dropout=0.1"], "--criterion r-drop: without dropout"),
+        (["--criterion=r-drop", "--dropout=0.1"], None),
+        (["--optimizer=schedule-free", "--schedule=cosine"], "--optimizer schedule-free needs no decay"),
+        (["--optimizer=schedule-free", "--schedule=constant", "--lr=0.001"], None),
+    ],
+)
+def test_settings_that_do_not_fit_are_told(flags, doubt, data, call, tmp_path):
+    arguments = [word for word in train_arguments(data, tmp_path / "run", 2) if word != "--quiet"]
+    told = call(*arguments, "--warmup-updates=1", *flags)
+    assert told.code == 0, told.err
+    doubts = [text for text in ("without dropout", "needs no decay") if text in told.err]
+    assert len(doubts) == (doubt is not None) and (doubt or "") in told.err
