@@ -147,7 +147,9 @@ def on_the_cpu(gpu, data_of, tmp_path_factory):
     @functools.cache
     def run_of(model):
         no_dropout = () if model == "memory-network" else ("--dropout=0",)
-        asked, output = (f"--model={model}", *flags(SMALL.get(model, {})), *no_dropout), tmp_path_factory.mktemp("cpu")
+        alike = ("--max-tokens=90",) if model == "moe" else ()  # its balance depends on what shares a micro-batch
+        asked = (f"--model={model}", *flags(SMALL.get(model, {})), *no_dropout, *alike)
+        output = tmp_path_factory.mktemp("cpu")
         train(gpu, data_of(model), output / "run", 3, "cpu", *asked)
         return asked, output / "run"
 
