@@ -25,6 +25,7 @@ from conftest import small_disk
 from forks import forked_nmt
 from mirror_server import Server
 
+from nmt.data.shards import PreparedData
 from nmt.locks import Lock
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -564,3 +565,31 @@ def test_tatoeba_without_data_names_the_variable(tmp_path: Path) -> None:
     done = run("tatoeba-en-de", tmp_path, DATA="")
     assert done.returncode != 0
     assert "DATA" in done.stderr and "en-de" in done.stderr
+
+
+@pytest.mark.parametrize("given", ["nothing", "mono"])
+def test_back_translation_adds_sentences_whose_sources_a_model_writes(given: str, data: Path, tmp_path: Path) -> None:
+    corpus = data.parent
+    settings = {"TRAIN": f"{corpus / 'train'}", "VALID": f"{corpus / 'dev'}", "TEST": f"{corpus / 'dev'}"}
+    settings |= {"LAST": "2", "TOKENIZE": "none", "VOCAB_SIZE": "60", "PREPARE": "--character-coverage 0.99"}
+    written = (corpus / "train.de").read_text().splitlines()
+    if given == "mono":
+        written = written[:40]
+        (tmp_path / "mono.de").write_text("".join(f"{line}\n" for line in written))
+        settings |= {"MONO": f"{tmp_path / 'mono.de'}", "TAG": "<s/t>", "WEIGHTS": "pairs=2 back=1"}
+    flags = ["--max-updates", "3", "--save-every", "1u", "--d-model", "16", "--d-ff", "16", "--encoder-layers", "1"]
+    for _ in range(2):
+        done = run(
+            "back-translation", tmp_path, *flags, *["--decoder-layers", "1", "--batch-tokens", "200"], **settings
+        )
+        assert done.returncode == 0, done.stderr
+    assert "exists: skipped" in done.stderr and "BLEU" in done.stdout and "signature: " in done.stdout
+    text = tmp_path / "work" / "text"
+    sources = (text / "back.en").read_text().splitlines()
+    assert (text / "back.de").read_text().splitlines() == written and len(sources) == len(written)
+    tag = "<s/t>" if given == "mono" else "<BT>"
+    assert all(line.startswith(f"{tag} ") for line in sources)
+    prepared = PreparedData(tmp_path / "work" / "data")
+    assert [name for name, _ in prepared.train.corpora] == ["pairs", "back"]
+    ids = prepared.pipeline.source.encode(sources[0])
+    assert prepared.pipeline.source.decode(ids[:1]).strip() == tag
