@@ -178,23 +178,36 @@ def loss_kernels(features: Tensor) -> Any:
 class OutputGradients:
     """The gradients of features, weight and bias of a linear output layer, summed over chunks of logits.
 
-    needed: of the three
+    needed: of the three; features: (N, D); factors: (N,) of the losses
     """
 
-    def __init__(self, needed: Sequence[bool], features: Tensor, weight: Tensor, bias: Tensor | None) -> None:
-        self._inputs, self._weight = features, weight
+    def __init__(
+        self, needed: Sequence[bool], features: Tensor, weight: Tensor, bias: Tensor | None, factors: Tensor
+    ) -> None:
+        self._inputs, self._output, self._factors = features, weight, factors[:, None]
         self.features = torch.empty_like(features) if needed[0] else None
         self.weight = torch.zeros_like(weight) if needed[1] else None
         self.bias = torch.zeros_like(bias) if needed[2] and bias is not None else None
 
     def add(self, rows: slice, gradient: Tensor) -> None:
-        """gradient: (n, V) of the logits of these rows"""
+        """gradient: (n, V) of the logits of these rows, before the factors"""
+        scales = self._factors[rows]
         if self.features is not None:
-            self.features[rows] = product_back(gradient, self._weight)
+            self.features[rows] = product_back(gradient, self._output)
         if self.weight is not None:
-            add_product(self.weight, gradient, self._inputs[rows])
+            add_product(self.weight, gradient, self._inputs[rows] * scales)
         if self.bias is not None:
-            self.bias += gradient.sum(0)
+            self.bias += (gradient * scales).sum(0)
+
+    def finished(self, spread: float) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """The three gradients. spread: what is to be subtracted from the gradient of each logit, before the factors"""
+        if self.features is not None:
+            self.features.sub_(spread * self._output.sum(0)).mul_(self._factors)
+        if self.weight is not None:
+            self.weight.sub_(spread * (self._inputs * self._factors).sum(0))
+        if self.bias is not None:
+            self.bias.sub_(spread * self._factors.sum())
+        return self.features, self.weight, self.bias
 
 
 class _LinearCrossEntropy(LossOfLogits):
@@ -221,20 +234,15 @@ class _LinearCrossEntropy(LossOfLogits):
         gold_weight, spread = criterion.weights(size)
         if (kernels := loss_kernels(features)) is not None:
             return _by_kernels(ctx, kernels, features, weight, bias, limit, targets, factors, criterion)
-        of_features, of_weight, of_bias, *_ = ctx.needs_input_grad
-        feature_gradient = torch.empty_like(features) if of_features else None
-        weight_gradient = torch.zeros_like(weight) if of_weight else None
-        bias_gradient = torch.zeros_like(bias) if of_bias and bias is not None else None
+        gradients = OutputGradients(ctx.needs_input_grad, features, weight, bias, factors)
         real, factors = (targets != PAD).float()[:, None], factors[:, None]  # N 1
         total = nll = torch.zeros((), device=features.device)
-        rows = chunk_rows(features, size)
-        for start in range(0, len(features), rows):
-            parts = features, targets[:, None], real, factors
-            chunk, gold, counts, scales = (tensor[start : start + rows] for tensor in parts)
-            logits = linear_logits(chunk, weight, bias, limit)
+        for rows in chunks_of(len(features), chunk_rows(features, size)):
+            gold = targets[rows, None]
+            logits = linear_logits(features[rows], weight, bias, limit)
             loss, surprise = criterion.of_rows(logits, gold)  # n 1
-            total = total + (loss * scales).sum()  # autocast would round a dot product
-            nll = nll + (surprise * counts).sum()
+            total = total + (loss * factors[rows]).sum()  # autocast would round a dot product
+            nll = nll + (surprise * real[rows]).sum()
             if not any(ctx.needs_input_grad):
                 continue
             gradient = logits.log_probs.exp_()
@@ -242,20 +250,9 @@ class _LinearCrossEntropy(LossOfLogits):
                 gradient.mul_(1 + 2 * criterion.options.z_loss * logits.normalizer)
             gradient.scatter_add_(1, gold, torch.full_like(surprise, -gold_weight))
             if logits.clipped is not None:
-                gradient.masked_fill_(logits.clipped, spread)  # which is subtracted below: no gradient
-            if feature_gradient is not None:
-                feature_gradient[start : start + rows] = product_back(gradient, weight)
-            if weight_gradient is not None:
-                add_product(weight_gradient, gradient, chunk * scales)
-            if bias_gradient is not None:
-                bias_gradient += (gradient * scales).sum(0)
-        if feature_gradient is not None:
-            feature_gradient.sub_(spread * weight.sum(0)).mul_(factors)
-        if weight_gradient is not None:
-            weight_gradient.sub_(spread * (features * factors).sum(0))
-        if bias_gradient is not None:
-            bias_gradient.sub_(spread * factors.sum())
-        ctx.gradients = (feature_gradient, weight_gradient, bias_gradient)
+                gradient.masked_fill_(logits.clipped, spread)  # which is subtracted at the end: no gradient
+            gradients.add(rows, gradient)
+        ctx.gradients = gradients.finished(spread)
         ctx.mark_non_differentiable(nll)
         return total, nll
 
@@ -272,14 +269,15 @@ def _by_kernels(
     criterion: CrossEntropy,
 ) -> tuple[Tensor, Tensor]:
     """`_LinearCrossEntropy.forward` by nmt.nn.loss_kernels."""
-    gradients = OutputGradients(ctx.needs_input_grad, features, weight, bias)
-    weights = kernels.LossWeights(PAD, *criterion.weights(len(weight)), criterion.options.z_loss, limit)
+    gradients = OutputGradients(ctx.needs_input_grad, features, weight, bias, factors)
+    gold_weight, spread = criterion.weights(len(weight))
+    weights = kernels.LossWeights(PAD, gold_weight, spread, criterion.options.z_loss, limit)
     sums = torch.zeros(2, device=features.device)
     for rows in chunks_of(len(features), chunk_rows(features, len(weight))):
         logits = product(features[rows], weight, bias)
         sums += torch.stack(kernels.cross_entropy(logits, targets[rows], factors[rows], weights)).sum(1)
         gradients.add(rows, logits)
-    ctx.gradients = gradients.features, gradients.weight, gradients.bias
+    ctx.gradients = gradients.finished(spread)
     total, nll = sums.unbind()
     ctx.mark_non_differentiable(nll)
     return total, nll

@@ -24,7 +24,7 @@ from nmt.criteria.cross_entropy import (
 )
 from nmt.criteria.options import RDropOptions
 from nmt.models.base import Model
-from nmt.nn.matmul import add_product, product, product_back
+from nmt.nn.matmul import product
 from nmt.symbols import PAD
 
 
@@ -113,17 +113,12 @@ class _LinearRDrop(LossOfLogits):
         factor, z, N = criterion.divergence_weight / 4, criterion.options.z_loss, len(targets)
         if (kernels := loss_kernels(features)) is not None:
             return _by_kernels(ctx, kernels, features, weight, bias, limit, targets, factors, criterion)
-        of_features, of_weight = (
-            torch.empty_like(features),
-            torch.zeros_like(weight) if ctx.needs_input_grad[1] else None,
-        )
-        of_bias = None if bias is None else torch.zeros_like(bias)
+        both = OutputGradients(ctx.needs_input_grad, features, weight, bias, factors.repeat(2))
         real, factors = (targets != PAD).float()[:, None], factors[:, None]  # N 1
         total = nll = divergence = torch.zeros((), device=features.device)
-        rows = chunk_rows(features, 2 * len(weight))
-        for start in range(0, N, rows):
-            gold, counts, scales = (tensor[start : start + rows] for tensor in (targets[:, None], real, factors))
-            places = [slice(first + start, first + min(start + rows, N)) for first in (0, N)]  # of the two passes
+        for rows in chunks_of(N, chunk_rows(features, 2 * len(weight))):
+            gold, counts, scales = targets[rows, None], real[rows], factors[rows]
+            places = rows, slice(N + rows.start, N + rows.stop)  # of the two passes
             logits = [linear_logits(features[place], weight, bias, limit) for place in places]
             for of_pass in logits:
                 loss, surprise = criterion.of_rows(of_pass, gold)  # n 1
@@ -141,19 +136,9 @@ class _LinearRDrop(LossOfLogits):
             for place, gradient, of_pass in zip(places, gradients, logits, strict=True):
                 gradient.scatter_add_(1, gold, torch.full_like(scales, -gold_weight / 2))
                 if of_pass.clipped is not None:
-                    gradient.masked_fill_(of_pass.clipped, spread / 2)  # which is subtracted below: no gradient
-                of_features[place] = product_back(gradient, weight).mul_(scales)
-                if of_weight is not None:
-                    add_product(of_weight, gradient, features[place] * scales)
-                if of_bias is not None:
-                    of_bias += (gradient * scales).sum(0)
-        both = factors.repeat(2, 1)
-        of_features.sub_(spread / 2 * weight.sum(0) * both)
-        if of_weight is not None:
-            of_weight.sub_(spread / 2 * (features * both).sum(0))
-        if of_bias is not None:
-            of_bias.sub_(spread * factors.sum())
-        ctx.gradients = of_features, of_weight, of_bias
+                    gradient.masked_fill_(of_pass.clipped, spread / 2)  # which is subtracted at the end: no gradient
+                both.add(place, gradient)
+        ctx.gradients = both.finished(spread / 2)
         ctx.mark_non_differentiable(nll, divergence)
         return total, nll, divergence
 
@@ -170,8 +155,9 @@ def _by_kernels(
     criterion: RDrop,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`_LinearRDrop.forward` by nmt.nn.loss_kernels."""
-    gradients, N = OutputGradients(ctx.needs_input_grad, features, weight, bias), len(targets)
-    weights = kernels.LossWeights(PAD, *criterion.weights(len(weight)), criterion.options.z_loss, limit)
+    gradients, N = OutputGradients(ctx.needs_input_grad, features, weight, bias, factors.repeat(2)), len(targets)
+    gold_weight, spread = criterion.weights(len(weight))
+    weights = kernels.LossWeights(PAD, gold_weight, spread, criterion.options.z_loss, limit)
     sums = torch.zeros(3, device=features.device)
     for first in chunks_of(N, chunk_rows(features, 2 * len(weight))):
         second = slice(N + first.start, N + first.stop)
@@ -180,7 +166,7 @@ def _by_kernels(
         sums += torch.stack(of_rows).sum(1)
         for rows, gradient in zip((first, second), logits, strict=True):
             gradients.add(rows, gradient)
-    ctx.gradients = gradients.features, gradients.weight, gradients.bias
+    ctx.gradients = gradients.finished(spread / 2)
     total, nll, divergence = sums.unbind()
     ctx.mark_non_differentiable(nll, divergence)
     return total, nll, divergence

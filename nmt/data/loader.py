@@ -1,7 +1,7 @@
 """The loader: the micro-batches of each update as tensors, from any position of any epoch on."""
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -98,7 +98,6 @@ class Loader:
     noise: what is done to the pairs of a batch in an epoch
     sampling: changes words of the source and cuts all anew in each epoch; updates are planned by the tokens of the corpus
     mixture: the proportions of the corpora; an epoch has as many pairs as without, but not each pair once
-    shaped: gives batches the sizes that the device wants
     """
 
     corpus: Corpus
@@ -111,7 +110,6 @@ class Loader:
     noise: WordDropout = WordDropout()
     sampling: SubwordSampling | None = None
     mixture: Mixture | None = None
-    shaped: Callable[[Batch], Batch] = lambda batch: batch
 
     def updates(self, position: Position) -> Iterator[UpdateBatches]:
         """The updates from a position on; ArtefactError when no update begins there."""
@@ -197,7 +195,6 @@ class Loader:
             )
             for of_batch in [*cuts[self.rank], *[rows[:1]] * idle]
         ]
-        batches = [self.shaped(batch) for batch in batches]
         if self.device == "cuda":
             batches = [batch.pin() for batch in batches]
         return UpdateBatches(batches, idle, int(target.sum()), source, target, after, last)

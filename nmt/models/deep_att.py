@@ -56,6 +56,7 @@ def fast_forward(f: Tensor, h: Tensor) -> Tensor:
 class DeepAtt(Model):
     """Deep-Att of Zhou et al.: deep LSTMs with fast-forward connections, an encoder of two columns; Deep-ED by an option."""
 
+    can_be_captured = True
     training_options = Model.training_options | {"init_std", "recurrent_lr_factor"}
 
     def __init__(self, options: DeepAttOptions, vocabularies: Vocabularies) -> None:

@@ -29,6 +29,7 @@ NUM_LAYERS_WITHOUT_RESIDUAL: Final = 2  # of each stack: residual connections be
 class Gnmt(Model):
     """GNMT of Wu et al.: stacks of LSTM layers with residual connections, and attention queried by the first decoder layer."""
 
+    can_be_captured = True
     training_options = Model.training_options | {"clip_start", "clip_updates", "init_range"}
 
     def __init__(self, options: GnmtOptions, vocabularies: Vocabularies) -> None:

@@ -37,6 +37,7 @@ class LanguageModel(Model):
         self.attention = AttentionShape(o.d_model, o.heads, head_width, head_width)
         experts = expert_shape(o, o.d_model, o.d_ff, 0.0) if o.ffn == "moe" else None
         self.auxiliary_losses = LOSS_NAMES[o.gates] if experts else ()
+        self.can_be_captured = not experts
         shape = LayerShape(self.attention, o.d_ff, o.dropout, 0.0, pre_norm)
         self.embedding = nn.Embedding(vocabularies.target, o.d_model)
         nn.init.normal_(self.embedding.weight, std=o.d_model**-0.5)

@@ -44,6 +44,7 @@ from nmt.symbols import EOS, PAD
 class Transformer(Model):
     """The Transformer of "Attention Is All You Need": attention alone, in an encoder and a decoder."""
 
+    can_be_captured = True
     training_options = Model.training_options | {"importance_weight", "load_weight"}
 
     def __init__(self, options: TransformerOptions, vocabularies: Vocabularies) -> None:

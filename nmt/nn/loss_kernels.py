@@ -16,7 +16,7 @@ WARPS: Final = 8
 
 
 class LossWeights(NamedTuple):
-    """What a loss multiplies.
+    """Constants of a loss.
 
     padding: the target that stands for none, whose sums and gradients are 0
     gold, spread: see CrossEntropy.weights; z: of the squared log of the sum of exp
@@ -48,6 +48,8 @@ def _cross_entropy(  # type: ignore[no-untyped-def]
         tl.store(losses + row, 0.0)
         tl.store(nlls + row, 0.0)
     else:
+        # Before the loop, whose reductions are barriers: the gradient is written over it.
+        gold_logit = _clipped(tl.load(first + gold).to(tl.float32), limit)
         greatest, total, plain = -float("inf"), 0.0, 0.0  # of all logits; total: of exp(logit - greatest)
         for start in range(0, size, BLOCK):
             inside = start + columns < size
@@ -58,16 +60,16 @@ def _cross_entropy(  # type: ignore[no-untyped-def]
             greatest = tl.maximum(greatest, tl.max(values))
             total = total * tl.exp(before - greatest) + tl.sum(tl.exp(values - greatest))
         normalizer = greatest + tl.log(total)
-        nll = normalizer - _clipped(tl.load(first + gold).to(tl.float32), limit)
+        nll = normalizer - gold_logit
         loss = gold_weight * nll - spread * (plain - size * normalizer) + z * normalizer * normalizer
         tl.store(losses + row, loss * scale)
         tl.store(nlls + row, nll)
         for start in range(0, size, BLOCK):
             inside = start + columns < size
             values = tl.load(first + start + columns, mask=inside, other=0.0).to(tl.float32)
-            gradient = tl.exp(_clipped(values, limit) - normalizer) * (1.0 + 2.0 * z * normalizer) - spread
+            gradient = tl.exp(_clipped(values, limit) - normalizer) * (1.0 + 2.0 * z * normalizer)
             gradient = tl.where(start + columns == gold, gradient - gold_weight, gradient)
-            gradient = tl.where(tl.abs(values) > limit, 0.0, gradient * scale)
+            gradient = tl.where(tl.abs(values) > limit, spread, gradient)
             tl.store(first + start + columns, gradient, mask=inside)
 
 
@@ -88,6 +90,8 @@ def _r_drop(  # type: ignore[no-untyped-def]
         tl.store(nlls + row, 0.0)
         tl.store(divergences + row, 0.0)
     else:
+        gold_1 = _clipped(tl.load(first_1 + gold).to(tl.float32), limit)  # see _cross_entropy
+        gold_2 = _clipped(tl.load(first_2 + gold).to(tl.float32), limit)
         greatest_1, total_1, moved_1, plain_1 = -float("inf"), 0.0, 0.0, 0.0
         greatest_2, total_2, moved_2, plain_2 = -float("inf"), 0.0, 0.0, 0.0  # moved: sum of exp times the difference
         for start in range(0, size, BLOCK):
@@ -109,8 +113,7 @@ def _r_drop(  # type: ignore[no-untyped-def]
         normalizer_1, normalizer_2 = greatest_1 + tl.log(total_1), greatest_2 + tl.log(total_2)
         shift = normalizer_1 - normalizer_2
         kl_pq, kl_qp = moved_1 / total_1 - shift, shift - moved_2 / total_2
-        nll_1 = normalizer_1 - _clipped(tl.load(first_1 + gold).to(tl.float32), limit)
-        nll_2 = normalizer_2 - _clipped(tl.load(first_2 + gold).to(tl.float32), limit)
+        nll_1, nll_2 = normalizer_1 - gold_1, normalizer_2 - gold_2
         spread_loss = spread * (size * (normalizer_1 + normalizer_2) - plain_1 - plain_2)
         z_loss = z * (normalizer_1 * normalizer_1 + normalizer_2 * normalizer_2)
         loss = (gold_weight * (nll_1 + nll_2) + spread_loss + z_loss) / 2 + factor * (kl_pq + kl_qp)
@@ -123,15 +126,17 @@ def _r_drop(  # type: ignore[no-untyped-def]
             y = tl.load(first_2 + start + columns, mask=inside, other=0.0).to(tl.float32)
             log_p, log_q = _clipped(x, limit) - normalizer_1, _clipped(y, limit) - normalizer_2
             p, q, is_gold = tl.exp(log_p), tl.exp(log_q), start + columns == gold
-            constant = tl.where(is_gold, gold_weight + spread, spread) / 2
+            constant = tl.where(is_gold, gold_weight / 2, 0.0)
             of_x = p * (0.5 + z * normalizer_1) - constant + factor * (p * (log_p - log_q - kl_pq) + p - q)
             of_y = q * (0.5 + z * normalizer_2) - constant + factor * (q * (log_q - log_p - kl_qp) + q - p)
-            tl.store(first_1 + start + columns, tl.where(tl.abs(x) > limit, 0.0, of_x * scale), mask=inside)
-            tl.store(first_2 + start + columns, tl.where(tl.abs(y) > limit, 0.0, of_y * scale), mask=inside)
+            tl.store(first_1 + start + columns, tl.where(tl.abs(x) > limit, spread / 2, of_x), mask=inside)
+            tl.store(first_2 + start + columns, tl.where(tl.abs(y) > limit, spread / 2, of_y), mask=inside)
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, scales: Tensor, weights: LossWeights) -> tuple[Tensor, Tensor]:
-    """(n,) the loss of each position, scaled, and its negative log-likelihood; the logits become their gradient.
+    """(n,) the loss of each position, scaled, and its negative log-likelihood; the logits become their gradient, not scaled.
+
+    The gradient is without the share of the spread, which is the same for all words: OutputGradients subtracts it.
 
     logits: (n, V) contiguous; targets: (n,) int64; scales: (n,) float32, of the losses
     """
@@ -146,7 +151,9 @@ def r_drop(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(n,) the loss of each position, scaled, its negative log-likelihood and divergence; the logits become their gradients.
 
-    logits: (n, V) of each pass; factor: of the divergence; see `cross_entropy`
+    See `cross_entropy`.
+
+    logits: (n, V) of each pass; factor: of the divergence
     """
     losses, nlls, divergences = (torch.empty_like(scales) for _ in range(3))
     sums = losses, nlls, divergences

@@ -132,7 +132,7 @@ class RelativePositions(nn.Module):
         """
         T, n = queries.shape[2], min(self.distance, queries.shape[2])
         products = _product(queries * queries.shape[3] ** -0.5, self._nearest(self.keys, n).mT)  # B H T 2n+1
-        first, last = (products[..., [i]].expand(-1, -1, -1, T - n) for i in (0, -1))
+        first, last = (ends.expand(-1, -1, -1, T - n) for ends in (products[..., :1], products[..., -1:]))
         by_distance = torch.cat([first, products, last], -1)  # B H T 2T+1, of the distances -T ... T
         # Row i begins at distance -i: each row is read one place earlier than the one before it.
         skewed: Tensor = by_distance.flatten(2)[..., T:].unflatten(-1, (T, 2 * T))

@@ -264,7 +264,7 @@ class TrainOptions:
         parse_stages(self.data_weights)
         for flag in ("compile", "activation_checkpointing"):
             if self.capture and getattr(self, flag):
-                raise ValueError(f"--capture, --{flag.replace('_', '-')}: one of them at a time (leave the other out)")
+                raise ValueError(f"--capture: not with --{flag.replace('_', '-')} (leave one of them out)")
         if self.init_state != "none" and self.init_from is None:
             raise ValueError(f"--init-state {self.init_state}: needs the run to take it from (give --init-from RUN)")
         if self.lora_rank and self.init_from is None:

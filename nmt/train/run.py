@@ -29,7 +29,7 @@ from nmt.quantities import size
 from nmt.report.training import LogOnlyReport, NoReport, Report
 from nmt.runs import Checkpoints
 from nmt.schedules.base import Schedule
-from nmt.train.captured import CapturedPasses, padded
+from nmt.train.captured import CapturedPasses
 from nmt.train.frozen import adapt, freeze
 from nmt.train.moving_average import MovingAverage, WeightAverage
 from nmt.train.options import AUTO, MUST_STAY, parse_stages
@@ -233,8 +233,6 @@ class Run:
             self.settings["corpora"] = [[name, pairs] for name, pairs in train.corpora]
         device = self.device.type
         self.loader = Loader(train, *plan, self.world.rank, self.world.size, device, noise, sampling, mixture)
-        if options.capture:
-            self.loader.shaped = padded
         self.report: Report | NoReport = NoReport()
         if self.world.leads:
             self.report = (
@@ -258,18 +256,19 @@ class Run:
             self.model.flops(*torch.ones(2, 1, dtype=torch.int64, device=self.device))
 
     def _check_capture(self, model: str) -> None:
-        """Raise UserError where --capture cannot be."""
+        """Raise UserError if a run on this device, of this model and criterion, cannot be captured."""
         if self.device.type != "cuda":
             raise UserError(f"--capture: CUDA graphs need a GPU, and this is {self.device} (leave it out)")
         if self.world.size > 1:
             raise UserError("--capture: only for one device yet (leave it out)")
-        if not self.model.can_be_captured:
-            raise UserError(f"--capture: the work of model {model} changes with the data or the update (leave it out)")
-        if not vars(type(self.criterion)).get("can_be_captured"):  # a subclass may do more
-            raise UserError(
-                f"--capture: not for --criterion {self.criterion.part_name}, whose work changes with the data or the update "
-                "(leave it out)"
-            )
+        for flag, part in (
+            (f"--model {model}", self.model),
+            (f"--criterion {self.criterion.part_name}", self.criterion),
+        ):
+            declared = "can_be_captured" in vars(type(part))  # a subclass may do more
+            if not (declared and part.can_be_captured):
+                changes = "what it does changes with the data or the update"
+                raise UserError(f"--capture: not for {flag} with these options: {changes} (leave it out)")
 
     def _new_average(self, optimizer: str) -> WeightAverage | None:
         """The average of the weights that is validated and saved. Raises UserError for two of them."""

@@ -17,7 +17,7 @@ from nmt.errors import ResourceError, UserError, is_out_of_memory
 from nmt.report.losses import LossSums
 from nmt.signals import Signals
 from nmt.symbols import PAD
-from nmt.train.captured import CapturedPasses, PartNames, padded, parts_of, values_of
+from nmt.train.captured import CapturedPasses, PartNames, parts_of, values_of
 from nmt.train.parallel import gradients_shared, in_step
 
 MAX_SCALE: Final = 2.0**24
@@ -252,13 +252,12 @@ class Updater:
         first_idle = len(data.batches) - data.idle
         while True:
             counted = [part for batch in data.batches[:first_idle] for part in batch.split(max_micro_batch_tokens)]
-            if self.captured is not None:
-                counted = [padded(batch) for batch in counted]
             torch.manual_seed(seed)
             try:
                 return self._backward(counted, data.batches[first_idle:], factors), counted, max_micro_batch_tokens
             except _OutOfMemory as error:
-                max_micro_batch_tokens = self._smaller(error)
+                if self.captured is None or not self.captured.gave_memory_back():
+                    max_micro_batch_tokens = self._smaller(error)
             self.clear_gradients()
             release_memory()
 

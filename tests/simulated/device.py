@@ -192,10 +192,9 @@ class Graph:
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, list[Any], dict[str, Any], Any]] = []
-        self._before: dict[
-            int, tuple[torch.Tensor, torch.Tensor]
-        ] = {}  # what it reads and writes, and a copy, by address
-        self._made: dict[int, torch.Tensor] = {}  # by address
+        # By the address of their memory, which views share: what it reads and writes, with a copy; and what it makes.
+        self._before: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._made: dict[int, torch.Tensor] = {}
 
     def pool(self) -> None:
         """The memory that other graphs may share: there is no other."""
@@ -203,12 +202,14 @@ class Graph:
     def make(self, function: Any, contents: list[Any], named: dict[str, Any]) -> Any:
         """Make an operation for its shapes, and remember it."""
         for tensor in _tensors((contents, named)):
-            if tensor.data_ptr() not in self._made:
-                self._before.setdefault(tensor.data_ptr(), (tensor, tensor.clone()))
+            address = tensor.untyped_storage().data_ptr()
+            if address not in self._made and address not in self._before:
+                whole = tensor.new_empty(0).set_(tensor.untyped_storage())
+                self._before[address] = whole, whole.clone()
         result = function(*contents, **named)
         for tensor in _tensors(result):
-            if tensor.data_ptr() not in self._before:
-                self._made[tensor.data_ptr()] = tensor
+            if (address := tensor.untyped_storage().data_ptr()) not in self._before:
+                self._made[address] = tensor
         self.calls.append((function, contents, named, result))
         return result
 

@@ -58,7 +58,7 @@ def test_the_grid_of_sizes(rows):
     ("flags", "message"),
     [
         ([], "--capture: CUDA graphs need a GPU, and this is cpu (leave it out)"),
-        (["--compile"], "--capture, --compile: one of them at a time (leave the other out)"),
+        (["--compile"], "--capture: not with --compile (leave one of them out)"),
     ],
 )
 def test_what_cannot_be_captured_is_told(flags, message, data, tmp_path, call):

@@ -164,12 +164,27 @@ def test_each_model_trains_as_on_the_cpu_and_waits_once_an_update(model, gpu, on
         assert sum(waits.values()) == 1 or model in WAITS_FOR_ROUTES, waits
 
 
-CAPTURED = sorted({"bytenet", "convs2s", "gnmt", "language-model", "rnnsearch", "transformer"})
+CAPTURED = sorted({"bytenet", "convs2s", "deep-att", "gnmt", "language-model", "rnnsearch", "transformer"})
 REPEATED = ("--batch-tokens=60", "--log-every=1u")  # sizes come again, so that graphs are replayed
 
 
-@pytest.mark.parametrize("more", [[], ["--criterion=r-drop", "--source-word-dropout=0.1"]])
-@pytest.mark.parametrize("model", CAPTURED)
+VARIANTS = {  # of the transformer
+    "cut": ["--max-tokens=20"],
+    "relative": ["--positions=relative", "--attention-window=3"],
+    "rotary": ["--positions=rotary", "--kv-heads=1", "--norm-position=pre", "--norm=rms"],
+    "ssru": ["--decoder-autoregression=ssru", "--ffn=glu"],
+    "average": ["--decoder-autoregression=average-attention", "--tie-layers=all"],
+    "frozen": ["--freeze=encoder.*", "--ema=0.9"],
+}
+CASES = [
+    *((model, more) for model in CAPTURED for more in ([], ["--criterion=r-drop", "--source-word-dropout=0.1"])),
+    *(("transformer", more) for more in VARIANTS.values()),
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "more"), CASES, ids=lambda value: value if isinstance(value, str) else " ".join(value)
+)
 def test_captured_passes_train_as_others_do(model, more, gpu, on_the_cpu, data_of, tmp_path):
     asked = *on_the_cpu(model)[0], *more, *(["--clip-end=none"] if model == "gnmt" else []), "--clip-norm=1"
     train(gpu, data_of(model), tmp_path / "plain", 16, "cuda", *asked, *REPEATED)
@@ -180,6 +195,15 @@ def test_captured_passes_train_as_others_do(model, more, gpu, on_the_cpu, data_o
     for one, other in zip(ours, wanted, strict=True):
         for name in ("loss", "gradient_norm"):
             assert one[name] == pytest.approx(other[name], rel=1e-3, abs=1e-5), (one["update"], name)
+
+
+@pytest.mark.parametrize(
+    "more", [["--model=language-model", "--ffn=moe"], ["--model=moe"], ["--criterion=unlikelihood"]]
+)
+def test_what_changes_with_the_data_is_not_captured(more, gpu, data, tmp_path):
+    arguments = [f"--data={data}", f"--output={tmp_path / 'run'}", "--max-updates=3", "--device=cuda", "--capture"]
+    found = gpu("train", *arguments, *SETTINGS, *PERIODS, *more)
+    assert found.code == 2 and f"--capture: not for {more[0].replace('=', ' ')}" in found.err
 
 
 @pytest.mark.parametrize("model", MODELS)
