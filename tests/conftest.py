@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import interpreted  # noqa: F401
 import pytest
 from forks import forget_plugins
 

@@ -1,7 +1,6 @@
 """The Triton kernels of losses against the plain sums and gradients: compiled on a GPU, else by Triton's interpreter."""
 
 import math
-import os
 from types import SimpleNamespace
 
 import pytest
@@ -14,8 +13,6 @@ from nmt.nn.linear import ClippedLinear, Linear
 from nmt.symbols import PAD
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-if DEVICE == "cpu":
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # Triton reads it when it is imported
 kernels = pytest.importorskip("nmt.nn.loss_kernels")
 N, D, V = 9, 6, 45
 
