@@ -16,9 +16,8 @@ from nmt.batch import Batch
 from nmt.criteria.base import Loss
 from nmt.device import Precision, autocast
 
-LENGTH_MULTIPLE: Final = (
-    8  # Multi30k in updates of 4,096 tokens has 120 shapes, 39 % of whose cells are padding; 240 and 34 % by 4
-)
+# Multi30k in updates of 4,096 tokens has 120 shapes, 39 % of whose cells are padding; by a multiple of 4, 240 and 34 %.
+LENGTH_MULTIPLE: Final = 8
 MAX_PASSES: Final = 256
 
 PartNames = tuple[tuple[str, ...], tuple[str, ...]]  # of the trained and of the reported parts of a loss
