@@ -230,54 +230,32 @@ class _LinearCrossEntropy(LossOfLogits):
         factors: Tensor,
         criterion: CrossEntropy,
     ) -> tuple[Tensor, Tensor]:
-        size = weight.shape[0]
-        gold_weight, spread = criterion.weights(size)
-        if (kernels := loss_kernels(features)) is not None:
-            return _by_kernels(ctx, kernels, features, weight, bias, limit, targets, factors, criterion)
+        kernels, (gold_weight, spread) = loss_kernels(features), criterion.weights(len(weight))
         gradients = OutputGradients(ctx.needs_input_grad, features, weight, bias, factors)
-        real, factors = (targets != PAD).float()[:, None], factors[:, None]  # N 1
-        total = nll = torch.zeros((), device=features.device)
-        for rows in chunks_of(len(features), chunk_rows(features, size)):
-            gold = targets[rows, None]
+        sums = torch.zeros(2, device=features.device)
+        for rows in chunks_of(len(features), chunk_rows(features, len(weight))):
+            gold, scales = targets[rows], factors[rows]
+            if kernels is not None:
+                gradient = product(features[rows], weight, bias)  # the logits, until it is written over them
+                constants = kernels.LossWeights(PAD, gold_weight, spread, criterion.options.z_loss, limit)
+                sums += torch.stack(kernels.cross_entropy(gradient, gold, scales, constants)).sum(1)
+                gradients.add(rows, gradient)
+                continue
             logits = linear_logits(features[rows], weight, bias, limit)
-            loss, surprise = criterion.of_rows(logits, gold)  # n 1
-            total = total + (loss * factors[rows]).sum()  # autocast would round a dot product
-            nll = nll + (surprise * real[rows]).sum()
+            loss, surprise = criterion.of_rows(logits, gold[:, None])  # n 1
+            real = (gold != PAD).float()[:, None]
+            # Autocast would round dot products.
+            sums += torch.stack([(loss * scales[:, None]).sum(), (surprise * real).sum()])
             if not any(ctx.needs_input_grad):
                 continue
             gradient = logits.log_probs.exp_()
             if criterion.options.z_loss:
                 gradient.mul_(1 + 2 * criterion.options.z_loss * logits.normalizer)
-            gradient.scatter_add_(1, gold, torch.full_like(surprise, -gold_weight))
+            gradient.scatter_add_(1, gold[:, None], torch.full_like(surprise, -gold_weight))
             if logits.clipped is not None:
                 gradient.masked_fill_(logits.clipped, spread)  # which is subtracted at the end: no gradient
             gradients.add(rows, gradient)
         ctx.gradients = gradients.finished(spread)
+        total, nll = sums.unbind()
         ctx.mark_non_differentiable(nll)
         return total, nll
-
-
-def _by_kernels(
-    ctx: Any,
-    kernels: Any,
-    features: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    limit: float,
-    targets: Tensor,
-    factors: Tensor,
-    criterion: CrossEntropy,
-) -> tuple[Tensor, Tensor]:
-    """`_LinearCrossEntropy.forward` by nmt.nn.loss_kernels."""
-    gradients = OutputGradients(ctx.needs_input_grad, features, weight, bias, factors)
-    gold_weight, spread = criterion.weights(len(weight))
-    weights = kernels.LossWeights(PAD, gold_weight, spread, criterion.options.z_loss, limit)
-    sums = torch.zeros(2, device=features.device)
-    for rows in chunks_of(len(features), chunk_rows(features, len(weight))):
-        logits = product(features[rows], weight, bias)
-        sums += torch.stack(kernels.cross_entropy(logits, targets[rows], factors[rows], weights)).sum(1)
-        gradients.add(rows, logits)
-    ctx.gradients = gradients.finished(spread)
-    total, nll = sums.unbind()
-    ctx.mark_non_differentiable(nll)
-    return total, nll

@@ -109,29 +109,33 @@ class _LinearRDrop(LossOfLogits):
         factors: Tensor,
         criterion: RDrop,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        gold_weight, spread = criterion.weights(len(weight))
+        kernels, (gold_weight, spread) = loss_kernels(features), criterion.weights(len(weight))
         factor, z, N = criterion.divergence_weight / 4, criterion.options.z_loss, len(targets)
-        if (kernels := loss_kernels(features)) is not None:
-            return _by_kernels(ctx, kernels, features, weight, bias, limit, targets, factors, criterion)
         both = OutputGradients(ctx.needs_input_grad, features, weight, bias, factors.repeat(2))
-        real, factors = (targets != PAD).float()[:, None], factors[:, None]  # N 1
-        total = nll = divergence = torch.zeros((), device=features.device)
+        sums = torch.zeros(3, device=features.device)
         for rows in chunks_of(N, chunk_rows(features, 2 * len(weight))):
-            gold, counts, scales = targets[rows, None], real[rows], factors[rows]
+            gold, scales = targets[rows, None], factors[rows, None]
             places = rows, slice(N + rows.start, N + rows.stop)  # of the two passes
+            if kernels is not None:
+                first, second = (product(features[place], weight, bias) for place in places)
+                constants = kernels.LossWeights(PAD, gold_weight, spread, z, limit)
+                of_rows = kernels.r_drop((first, second), targets[rows], factors[rows], constants, factor)
+                sums += torch.stack(of_rows).sum(1)
+                both.add(places[0], first)
+                both.add(places[1], second)
+                continue
             logits = [linear_logits(features[place], weight, bias, limit) for place in places]
-            for of_pass in logits:
-                loss, surprise = criterion.of_rows(of_pass, gold)  # n 1
-                total, nll = total + (loss * scales).sum() / 2, nll + (surprise * counts).sum() / 2
+            losses, surprises = zip(*(criterion.of_rows(of_pass, gold) for of_pass in logits), strict=True)  # n 1 each
             difference = logits[0].log_probs - logits[1].log_probs
             p, q = (of_pass.log_probs.exp_() for of_pass in logits)
             kl_pq, kl_qp = (p * difference).sum(-1, keepdim=True), -(q * difference).sum(-1, keepdim=True)
-            total = total + factor * ((kl_pq + kl_qp) * scales).sum()
-            divergence = divergence + ((kl_pq + kl_qp) * counts).sum()
-            first, second = (factor + 0.5 + z * of_pass.normalizer for of_pass in logits)
+            loss, surprise = sum(losses) / 2 + factor * (kl_pq + kl_qp), sum(surprises) / 2
+            real = (gold != PAD).float()
+            sums += torch.stack([(loss * scales).sum(), (surprise * real).sum(), ((kl_pq + kl_qp) * real).sum()])
+            of_first, of_second = (factor + 0.5 + z * of_pass.normalizer for of_pass in logits)
             gradients = (
-                difference.sub(kl_pq).mul_(factor).add_(first).mul_(p).sub_(q, alpha=factor),
-                difference.neg_().sub_(kl_qp).mul_(factor).add_(second).mul_(q).sub_(p, alpha=factor),
+                difference.sub(kl_pq).mul_(factor).add_(of_first).mul_(p).sub_(q, alpha=factor),
+                difference.neg_().sub_(kl_qp).mul_(factor).add_(of_second).mul_(q).sub_(p, alpha=factor),
             )
             for place, gradient, of_pass in zip(places, gradients, logits, strict=True):
                 gradient.scatter_add_(1, gold, torch.full_like(scales, -gold_weight / 2))
@@ -139,34 +143,6 @@ class _LinearRDrop(LossOfLogits):
                     gradient.masked_fill_(of_pass.clipped, spread / 2)  # which is subtracted at the end: no gradient
                 both.add(place, gradient)
         ctx.gradients = both.finished(spread / 2)
+        total, nll, divergence = sums.unbind()
         ctx.mark_non_differentiable(nll, divergence)
         return total, nll, divergence
-
-
-def _by_kernels(
-    ctx: Any,
-    kernels: Any,
-    features: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    limit: float,
-    targets: Tensor,
-    factors: Tensor,
-    criterion: RDrop,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """`_LinearRDrop.forward` by nmt.nn.loss_kernels."""
-    gradients, N = OutputGradients(ctx.needs_input_grad, features, weight, bias, factors.repeat(2)), len(targets)
-    gold_weight, spread = criterion.weights(len(weight))
-    weights = kernels.LossWeights(PAD, gold_weight, spread, criterion.options.z_loss, limit)
-    sums = torch.zeros(3, device=features.device)
-    for first in chunks_of(N, chunk_rows(features, 2 * len(weight))):
-        second = slice(N + first.start, N + first.stop)
-        logits = product(features[first], weight, bias), product(features[second], weight, bias)
-        of_rows = kernels.r_drop(logits, targets[first], factors[first], weights, criterion.divergence_weight / 4)
-        sums += torch.stack(of_rows).sum(1)
-        for rows, gradient in zip((first, second), logits, strict=True):
-            gradients.add(rows, gradient)
-    ctx.gradients = gradients.finished(spread / 2)
-    total, nll, divergence = sums.unbind()
-    ctx.mark_non_differentiable(nll, divergence)
-    return total, nll, divergence

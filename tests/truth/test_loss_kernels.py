@@ -1,7 +1,6 @@
 """The Triton kernels of losses against the plain sums and gradients: compiled on a GPU, else by Triton's interpreter."""
 
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -32,17 +31,17 @@ def problem(passes, bias, limit):
     return features, cross_entropy.linear_output(output), targets, factors
 
 
-def assert_same(function, by_kernels, criterion, features, output, targets, factors):
+def assert_same(function, module, monkeypatch, criterion, features, output, targets, factors):
     """The sums and the gradients of a loss by kernels, against its plain ones."""
-    wanted = function.apply(features, *output, targets, factors, criterion)
     tensors = [tensor for tensor in (features, *output[:2]) if tensor is not None]
-    gradients = torch.autograd.grad(wanted[0], tensors)
-    context = SimpleNamespace(needs_input_grad=[True] * 3, mark_non_differentiable=lambda *_: None)
-    with torch.no_grad():
-        found = by_kernels(context, kernels, features, *output, targets, factors, criterion)
-    assert [each.item() for each in found] == pytest.approx([each.item() for each in wanted], rel=1e-5)
-    ours = [gradient for gradient in context.gradients if gradient is not None]
-    torch.testing.assert_close(ours, list(gradients), rtol=1e-4, atol=1e-5)
+    results = []
+    for chosen in (None, kernels):
+        monkeypatch.setattr(module, "loss_kernels", lambda _, chosen=chosen: chosen)
+        sums = function.apply(features, *output, targets, factors, criterion)
+        results.append(([each.item() for each in sums], torch.autograd.grad(sums[0], tensors)))
+    (wanted, gradients), (found, ours) = results
+    assert found == pytest.approx(wanted, rel=1e-5)
+    torch.testing.assert_close(ours, gradients, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("bias", "limit"), [(True, math.inf), (False, math.inf), (True, 0.8)])
@@ -50,8 +49,7 @@ def assert_same(function, by_kernels, criterion, features, output, targets, fact
 def test_cross_entropy(rows, z_loss, bias, limit, monkeypatch):
     monkeypatch.setattr(cross_entropy, "chunk_rows", lambda *_: rows)
     criterion = cross_entropy.CrossEntropy(CrossEntropyOptions(z_loss=z_loss), CriterionContext(None, None))
-    functions = cross_entropy._LinearCrossEntropy, cross_entropy._by_kernels
-    assert_same(*functions, criterion, *problem(1, bias, limit))
+    assert_same(cross_entropy._LinearCrossEntropy, cross_entropy, monkeypatch, criterion, *problem(1, bias, limit))
 
 
 @pytest.mark.parametrize(("bias", "limit"), [(True, math.inf), (False, math.inf), (True, 0.8)])
@@ -59,4 +57,4 @@ def test_cross_entropy(rows, z_loss, bias, limit, monkeypatch):
 def test_r_drop(rows, z_loss, bias, limit, monkeypatch):
     monkeypatch.setattr(r_drop, "chunk_rows", lambda *_: rows)
     criterion = r_drop.RDrop(RDropOptions(z_loss=z_loss), CriterionContext(None, None))
-    assert_same(r_drop._LinearRDrop, r_drop._by_kernels, criterion, *problem(2, bias, limit))
+    assert_same(r_drop._LinearRDrop, r_drop, monkeypatch, criterion, *problem(2, bias, limit))
