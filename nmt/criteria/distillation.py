@@ -16,11 +16,18 @@ from nmt import UserError, register
 from nmt.batch import Batch
 from nmt.checkpoint import LoadedModel, load_model
 from nmt.criteria.base import CriterionContext, Loss, Term
-from nmt.criteria.cross_entropy import CrossEntropy, LossOfLogits, chunk_rows, linear_logits, linear_output
+from nmt.criteria.cross_entropy import (
+    CrossEntropy,
+    LossOfLogits,
+    OutputGradients,
+    chunk_rows,
+    chunks_of,
+    linear_logits,
+    linear_output,
+)
 from nmt.criteria.options import DistillationOptions
 from nmt.errors import quoted
 from nmt.models.base import Model
-from nmt.nn.matmul import add_product, product_back
 from nmt.runs import find_model
 from nmt.symbols import PAD
 
@@ -131,15 +138,12 @@ class _LinearDistillation(LossOfLogits):
     ) -> tuple[Tensor, Tensor, Tensor]:
         gold_weight, spread = criterion.weights(len(weight))
         w, temperature, z = criterion.teacher_weight, criterion.temperature, criterion.options.z_loss
-        of_features, of_weight = torch.empty_like(features), torch.zeros_like(weight)
-        of_bias = None if bias is None else torch.zeros_like(bias)
-        real = (targets != PAD).float()[:, None]  # N 1
+        real = (targets != PAD).float()  # N
+        gradients = OutputGradients(ctx.needs_input_grad, features, weight, bias, real)
         total = nll = divergence = torch.zeros((), device=features.device)
-        rows = chunk_rows(features, 2 * len(weight))
-        for start in range(0, len(targets), rows):
-            part = slice(start, start + rows)
-            chunk, gold, counts = features[part], targets[part, None], real[part]
-            logits, wanted = linear_logits(chunk, weight, bias, limit), teacher(part)
+        for part in chunks_of(len(targets), chunk_rows(features, 2 * len(weight))):
+            gold, counts = targets[part, None], real[part, None]
+            logits, wanted = linear_logits(features[part], weight, bias, limit), teacher(part)
             cross_entropy, surprise = criterion.of_rows(logits, gold)  # n 1
             tempered = logits.log_probs if temperature == 1 else (logits.values / temperature).log_softmax(-1)
             of_rows = -(wanted * tempered).sum(-1, keepdim=True) - entropy(wanted)[:, None]
@@ -147,15 +151,11 @@ class _LinearDistillation(LossOfLogits):
             total, nll = total + (loss * counts).sum(), nll + (surprise * counts).sum()
             divergence = divergence + (of_rows * counts).sum()
             gradient = (tempered.exp() - wanted).mul_(w * temperature)
-            gradient.add_(logits.log_probs.exp_().mul_(1 + 2 * z * logits.normalizer).sub_(spread), alpha=1 - w)
+            gradient.add_(logits.log_probs.exp_().mul_(1 + 2 * z * logits.normalizer), alpha=1 - w)
             gradient.scatter_add_(1, gold, torch.full_like(surprise, -(1 - w) * gold_weight))
             if logits.clipped is not None:
-                gradient.masked_fill_(logits.clipped, 0.0)
-            gradient.mul_(counts)
-            of_features[part] = product_back(gradient, weight)
-            add_product(of_weight, gradient, chunk)
-            if of_bias is not None:
-                of_bias += gradient.sum(0)
-        ctx.gradients = of_features, of_weight, of_bias
+                gradient.masked_fill_(logits.clipped, (1 - w) * spread)  # which is subtracted at the end: no gradient
+            gradients.add(part, gradient)
+        ctx.gradients = gradients.finished((1 - w) * spread)
         ctx.mark_non_differentiable(nll, divergence)
         return total, nll, divergence
