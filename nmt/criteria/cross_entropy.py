@@ -256,6 +256,6 @@ class _LinearCrossEntropy(LossOfLogits):
                 gradient.masked_fill_(logits.clipped, spread)  # which is subtracted at the end: no gradient
             gradients.add(rows, gradient)
         ctx.gradients = gradients.finished(spread)
-        total, nll = sums.unbind()
+        total, nll = (each.clone() for each in sums)  # FSDP takes no views
         ctx.mark_non_differentiable(nll)
         return total, nll

@@ -143,6 +143,6 @@ class _LinearRDrop(LossOfLogits):
                     gradient.masked_fill_(of_pass.clipped, spread / 2)  # which is subtracted at the end: no gradient
                 both.add(place, gradient)
         ctx.gradients = both.finished(spread / 2)
-        total, nll, divergence = sums.unbind()
+        total, nll, divergence = (each.clone() for each in sums)  # FSDP takes no views
         ctx.mark_non_differentiable(nll, divergence)
         return total, nll, divergence
