@@ -3,7 +3,9 @@
 Forked processes have interpreters of their own and share the loaded weights, as long as nobody writes to them.
 """
 
+import gc
 import multiprocessing
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +23,11 @@ from nmt.signals import StopCheck
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+
+if hasattr(os, "register_at_fork"):
+    # A fork has copies of its parent's objects and not of its threads. It must not collect those that the parent has dropped:
+    # the end of a CTranslate2 model waits for its threads, for ever in a fork.
+    os.register_at_fork(after_in_child=gc.freeze)
 
 
 def are_processes(kind: str) -> bool:
