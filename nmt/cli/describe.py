@@ -82,6 +82,8 @@ def _model_of(folder: Path) -> tuple[str, registry.Entry, Mapping[str, Any]]:
     languages = f"{pipeline.source_lang} to {pipeline.target_lang}"
     entries = f"{pipeline.source.size:,} and {pipeline.target.size:,} {'shared ' if pipeline.joint else ''}entries"
     summary = f"{facts.model}, {languages}, weights in {facts.weights}, vocabularies of {entries}"
+    if pipeline.context:
+        summary += f", context of {pipeline.context}"
     if isinstance(averaged := artefact.manifest.get("averaged"), list):
         summary += f"; the mean of {quoted(', '.join(map(str, averaged)))}"
     elif update := artefact.manifest.get("update"):

@@ -103,6 +103,7 @@ class _PairScorer:
 
     def windows(self, target: str) -> "Iterator[tuple[list[str], list[PairScore | None]]]":
         """The target lines of each window with their scores; None where there is none, which a message names."""
+        from nmt.text.context import DocumentLines
         from nmt.translate.forced_decoding import score
         from nmt.translate.line_warnings import RateLimitedWarnings
         from nmt.translate.results import Failure
@@ -113,8 +114,10 @@ class _PairScorer:
         place = place_of(source) if target == options.target else place_of(target)
         settings, estimate = (options.max_tokens, options.max_length), LineEstimate(source)
         with log.progress("scoring", estimate.total, "pairs", shown=not is_typed(source, target)) as bar:
+            document = DocumentLines[str](self.loaded.pipeline.context)
             for sources, targets in pairs(source, target, WINDOW_LINES, estimate, check):
-                scores = score(self.loaded.model, self.loaded.pipeline, sources, targets, *settings, check, bar.advance)
+                model, pipeline = self.loaded.model, self.loaded.pipeline
+                scores = score(model, pipeline, sources, targets, *settings, check, bar.advance, document)
                 for number, pair in enumerate(scores, num_pairs + 1):
                     if isinstance(pair, Failure):
                         failures.add(f"{place}:{number}: no score: {pair.message}")

@@ -59,8 +59,8 @@ class TranslateOptions(TranslatorOptions, FileOptions):
     input_form: Literal["text", "prefix", "phrases", "json"] = opt(
         "text",
         "form of a line: text; text ||| beginning of its translation; text ||| phrase ||| phrase that it contains (with "
-        "--decoder constrained-beam); or a JSON object with source, target_prefix, constraints, avoid, whose other fields are "
-        "copied to the output",
+        "--decoder constrained-beam); or a JSON object with source, source_context, target_prefix, constraints, avoid, whose "
+        "other fields are copied to the output",
     )
     format: Literal["text", "po", "xliff", "srt", "tmx", "docx"] = opt(
         "text",
@@ -229,8 +229,9 @@ def _lead_document(options: TranslateOptions, parts: Parts, world: World) -> int
 
     from nmt.documents.document import Languages, read_document, translate_units
     from nmt.documents.markers import from_xml, to_xml
+    from nmt.text.context import DocumentLines
     from nmt.translate.line_warnings import LineWarnings
-    from nmt.translate.requests import Request
+    from nmt.translate.requests import Request, in_context
 
     name = options.input[0]
     for written in (options.output, options.stats or "-"):
@@ -249,10 +250,13 @@ def _lead_document(options: TranslateOptions, parts: Parts, world: World) -> int
 
         def translate(texts: list[str]) -> "list[Translation]":
             translations = []
+            requests = [Request(to_xml(text)) for text in texts]
+            if translator.context:
+                requests = in_context(requests, DocumentLines(translator.context))
             with log.progress("translating", len(texts), "texts") as bar:
                 for start in range(0, len(texts), options.buffer_size):
-                    requests = [Request(to_xml(text)) for text in texts[start : start + options.buffer_size]]
-                    translations += line_translator.translate(requests, signals.check, bar)
+                    window = requests[start : start + options.buffer_size]
+                    translations += line_translator.translate(window, signals.check, bar)
             return [
                 structs.replace(row, candidates=[structs.replace(c, text=from_xml(c.text)) for c in row.candidates])
                 for row in translations

@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress, islice, tee
+from itertools import chain, compress, islice, tee
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -16,10 +16,11 @@ from nmt.data.columns import READERS, ColumnItems, Sentences
 from nmt.data.row_files import Rows
 from nmt.errors import InputError, quoted
 from nmt.symbols import ColumnKind
+from nmt.text.context import DocumentLines, between, joined, with_contexts
 from nmt.text.corpus import bad_bytes, count_lines, decode_line, misaligned, raw_lines
 from nmt.text.pipeline import CHARACTERS_PER_TOKEN, Pipeline, TextPreparer
 from nmt.text.steps import NOT_TEXT_BUT_LF
-from nmt.text.vocabulary import Numbers
+from nmt.text.vocabulary import EncodedTexts, Numbers
 
 CHUNK_PAIRS: Final = 2000
 # A pair is counted under the first reason that holds for it; too many characters come first.
@@ -77,6 +78,7 @@ class Chunk:
     numbers: (N,) of the lines, counted from 1
     source, target: each line with its LF, the last may lack it
     columns: the lines of each column
+    before: with a context, the source lines of that of each line (nmt.text.context)
     """
 
     files: FilePair
@@ -84,27 +86,31 @@ class Chunk:
     source: list[bytes]
     target: list[bytes]
     columns: tuple[list[bytes], ...] = ()
+    before: Sequence[tuple[bytes, ...]] = ()
 
 
 Selection = Callable[[NDArray[np.int64]], NDArray[np.bool_]]
 
 
-def chunks(files: Sequence[FilePair], select: Selection | None = None) -> Iterator[Chunk]:
+def chunks(files: Sequence[FilePair], select: Selection | None = None, context: int = 0) -> Iterator[Chunk]:
     """The pairs of all files, in order. Raises InputError when two files differ in length.
 
     select: (N,) indices of pairs, counted from 0 over all files -> (N,) whether to take them
+    context: source lines of the context of a pair, at most
     """
     offset = 0  # pairs of the previous files
     for pair in files:
-        number = 1
+        number, document = 1, DocumentLines[bytes](context)
         for block in _blocks(pair):
             numbers = np.arange(number, number + len(block[0]))
             number += len(block[0])
+            before = list(map(document.before, block[0])) if context else []
             if select is not None:
                 taken = np.flatnonzero(select(offset + numbers - 1))
                 numbers, block = numbers[taken], [[lines[i] for i in taken] for lines in block]
+                before = [before[i] for i in taken] if context else []
             if len(numbers):
-                yield Chunk(pair, numbers, block[0], block[1], tuple(block[2:]))
+                yield Chunk(pair, numbers, block[0], block[1], tuple(block[2:]), before)
         offset += number - 1
 
 
@@ -289,7 +295,7 @@ class Encoded:
 
 @dataclass(frozen=True)
 class EncodeTask:
-    """Chunk -> ids and columns.
+    """Chunk -> ids and columns, the ids of the source with its context if the pipeline has one.
 
     lengths: the filter of training data; None keeps every pair and its raw text, for evaluation sets
     columns: the kind of each column of the chunks
@@ -309,7 +315,8 @@ class EncodeTask:
             used = used & (characters.max(1) <= self.lengths.max_characters)
             texts.source, texts.target = map(self.lengths.without_long, (texts.source, texts.target))
         prepared = self.pipeline.source.prepare(texts.source), self.pipeline.target.prepare(texts.target)
-        source = self.pipeline.source.encode_prepared(prepared[0])
+        before = self.pipeline.source.prepare(_context_texts(chunk.before))
+        source = self._with_contexts(before, prepared[0])
         target = self.pipeline.target.encode_prepared(prepared[1])
         sentences = Sentences(chunk.numbers, used, prepared, self.pipeline)
         columns = zip(self.columns, chunk.files.columns, chunk.columns, strict=True)
@@ -334,8 +341,23 @@ class EncodeTask:
         kept = reasons == KEPT
         encoded.keep(kept)
         if self.digests:
-            encoded.digests = _digests(compress(prepared[0], kept), compress(prepared[1], kept))
+            sources = map(str.__add__, before, prepared[0]) if before else prepared[0]
+            encoded.digests = _digests(compress(sources, kept), compress(prepared[1], kept))
         return encoded
+
+    def _with_contexts(self, before: list[str], prepared: list[str]) -> EncodedTexts:
+        """The ids of source lines, each with its context, if there are any."""
+        side, limits = self.pipeline.source, self.lengths or LengthFilter(max_length=0)
+        if not before:
+            return side.encode_prepared(prepared)
+        encoded = side.encode_prepared(between(limits.without_long(before), prepared))
+        return with_contexts(encoded, limits.max_length or math.inf)[0]
+
+
+def _context_texts(before: Sequence[tuple[bytes, ...]]) -> list[str]:
+    """The text of each context. before: the lines of each, of which any may be the first of a file"""
+    texts = {raw: decode_line(raw, first=True).text for raw in dict.fromkeys(chain.from_iterable(before))}
+    return [joined(map(texts.__getitem__, lines)) for lines in before]
 
 
 def _digests(sources: Iterable[str], targets: Iterable[str]) -> NDArray[np.uint64]:

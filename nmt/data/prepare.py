@@ -35,6 +35,7 @@ from nmt.log import log
 from nmt.options import REQUIRED, as_dict
 from nmt.signals import Signals
 from nmt.symbols import SYMBOLS
+from nmt.text.context import SEPARATOR
 from nmt.text.extension import extended, given_entries
 from nmt.text.pipeline import PIPELINE_FOLDER, Pipeline, Side, SideSettings, TextPreparer
 from nmt.text.sentencepiece_file import SPACE_MARK
@@ -55,10 +56,11 @@ ADDED_LATER: Final = (
     "train_tsv",
     "extend",
     "extend_with",
+    "context",
 )
 ALIGNMENT_COLUMN: Final = "alignment"
-SIDE_OPTIONS: Final = tuple(  # the options of both sides' text; right_to_left is of the target alone
-    field.name for field in fields(SideSettings) if field.name not in ("language", "right_to_left")
+SIDE_OPTIONS: Final = tuple(  # the options of both sides' text
+    field.name for field in fields(SideSettings) if field.name not in ("language", "right_to_left", "context")
 )
 TEXT_SETTINGS: Final = (  # options that --vocabulary decides
     *(name for name in SIDE_OPTIONS if name != "user_symbols"),
@@ -68,6 +70,7 @@ TEXT_SETTINGS: Final = (  # options that --vocabulary decides
 REAL_TOKENIZERS: Final = " or ".join(name for name in TOKENIZERS if name != "none")
 
 MAX_VOCABULARY: Final = 10_000_000
+MAX_CONTEXT: Final = 100  # sentences
 
 
 @options_class
@@ -159,6 +162,12 @@ class PrepareOptions(CorpusOptions):
         "(nmt translate --rerank); with --vocabulary too",
         aliases=("right-left",),
     )
+    context: int = opt(
+        0,
+        "sentences before a source line that are read with it, at most; a blank line ends a document; with --vocabulary too",
+        minimum=0,
+        maximum=MAX_CONTEXT,
+    )
     deduplicate: bool = opt(False, "leave out a training pair that equals an earlier one")
     on_bad_line: BadLine = opt(
         "error", "bytes that are not UTF-8: error, skip (the pair; evaluation sets replace) or replace (by U+FFFD)"
@@ -211,8 +220,9 @@ class PrepareOptions(CorpusOptions):
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """The user symbols, each once."""
-        return tuple(dict.fromkeys(" ".join(self.user_symbols).split()))
+        """The user symbols, each once, and that of a context."""
+        given = " ".join(self.user_symbols).split()
+        return tuple(dict.fromkeys([*given, SEPARATOR] if self.context else given))
 
     @property
     def for_target(self) -> "PrepareOptions":
@@ -264,6 +274,13 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
         pipeline = _pipeline(options, sets, signals)
         if options.right_to_left:
             pipeline = pipeline.right_to_left()
+        if options.context:
+            pipeline = pipeline.with_context(options.context)
+        sets = [replace(text_set, context=pipeline.context) for text_set in sets]
+        if pipeline.context and any(options.align or "links" in text_set.columns.values() for text_set in sets):
+            raise UserError(
+                "--context: a context has no links to its translation (leave --align and columns of links out)"
+            )
         (folder / PIPELINE_FOLDER).mkdir()
         pipeline.save(folder / PIPELINE_FOLDER)
         written = [_write_set(text_set, options, pipeline, folder, signals) for text_set in sets]
@@ -317,7 +334,8 @@ def _pipeline(options: PrepareOptions, sets: Sequence[TextSet], signals: Signals
     """The pipeline that was named, or one learnt from the training pairs."""
     if options.vocabulary is not None:
         pipeline = _reused(options, options.vocabulary)
-        return _extended(options, pipeline, sets, signals) if options.extend or options.extend_with else pipeline
+        extends = options.extend or options.extend_with or options.context
+        return _extended(options, pipeline, sets, signals) if extends else pipeline
     train = sets[0]
     source, target = options.side(options.source_lang), options.for_target.side(options.target_lang)
     casings: list[Truecaser | None] = [None, None]
@@ -342,7 +360,7 @@ def _reused(options: PrepareOptions, name: str) -> Pipeline:
     given = [key for key in TEXT_SETTINGS if getattr(options, key) != getattr(type(options), key)]
     known = pipeline.source.settings.user_symbols
     for symbol in options.symbols:
-        if symbol not in known:
+        if symbol not in known and symbol != SEPARATOR:
             have = f"it has {', '.join(map(quoted, known))}" if known else "it has none"
             have += "; --extend-with FILE adds entries"
             raise UserError(f"--user-symbols '{quoted(symbol)}': is no user symbol of {quoted(name)} ({have})")
@@ -356,6 +374,7 @@ def _reused(options: PrepareOptions, name: str) -> Pipeline:
 def _extended(options: PrepareOptions, pipeline: Pipeline, sets: Sequence[TextSet], signals: Signals) -> Pipeline:
     """The pipeline with more entries in its vocabularies, given or learnt from the training pairs."""
     given = given_entries(Path(options.extend_with), pipeline) if options.extend_with else []
+    given += [SEPARATOR] if options.context else []
     both = {0: pipeline.source, 1: pipeline.target}
     vocabularies = []
     for sides in [both] if pipeline.joint else [{number: side} for number, side in both.items()]:
@@ -366,7 +385,8 @@ def _extended(options: PrepareOptions, pipeline: Pipeline, sets: Sequence[TextSe
                 counts = sum_counts(parts)
         old = next(iter(sides.values())).vocabulary
         vocabularies.append(extended(old, given, counts, options.extend))
-        log.info(f"{quoted(options.vocabulary)}: {vocabularies[-1].size - old.size:,} entries added to {old.size:,}")
+        if added := vocabularies[-1].size - old.size:
+            log.info(f"{quoted(options.vocabulary)}: {added:,} entries added to {old.size:,}")
     source, target = (
         Side(side.settings, vocabulary, side.prepare.truecaser)
         for side, vocabulary in ((pipeline.source, vocabularies[0]), (pipeline.target, vocabularies[-1]))

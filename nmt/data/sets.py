@@ -101,6 +101,7 @@ class TextSet:
     hold_out: every such pair of the files belongs to the held-out set and not to the training set; 0 is none
     columns: the kind of each column of the files by name
     num_lines: lines of each side of the files
+    context: source lines of the context of a pair, at most
     """
 
     kind: Kind
@@ -109,6 +110,7 @@ class TextSet:
     hold_out: int = 0
     columns: dict[str, ColumnKind] = field(default_factory=dict)
     num_lines: int = 0
+    context: int = 0
 
     @property
     def num_pairs(self) -> int:
@@ -122,7 +124,8 @@ class TextSet:
 
     def chunks(self) -> Iterator[Chunk]:
         """All its pairs, with a progress bar."""
-        return _with_progress(chunks(self.files, self.holds if self.hold_out else None), self.stem, self.num_pairs)
+        pairs = chunks(self.files, self.holds if self.hold_out else None, self.context)
+        return _with_progress(pairs, self.stem, self.num_pairs)
 
     def sample(self, size: int, seed: int) -> Iterator[Chunk]:
         """`size` of its pairs, evenly spaced. seed: decides where the spacing begins"""

@@ -13,9 +13,10 @@ from nmt.serve.models import Details, Models, ServedModel, in_thread
 from nmt.serve.options import ServeOptions
 from nmt.serve.problems import ProblemError
 from nmt.serve.scheduler import NumberedTranslation
+from nmt.text.context import DocumentLines
 from nmt.text.corpus import visible_line
 from nmt.text.languages import base_language
-from nmt.translate.requests import Request
+from nmt.translate.requests import Request, in_context
 from nmt.translate.results import Translation
 from nmt.translate.texts import Round, TextSettings, advance, next_rounds, text_steps
 
@@ -54,6 +55,8 @@ class Service:
         self._check(requests)
         has_phrases = details.phrases or settings.glossary is not None
         details = details._replace(phrases=has_phrases, tags=settings.needs_attention)
+        if size := model.pipeline.context:
+            requests = in_context(requests, DocumentLines(size))
         texts = [text_steps(request, settings, model.pipeline) for request in requests]
         waiting: dict[int, Round] = {}
         is_plain = settings == TextSettings()

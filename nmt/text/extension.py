@@ -235,7 +235,8 @@ def _joined(symbols: list[str], entry: NewEntry) -> list[str]:
 
 
 def is_extension(new: Pipeline, old: Pipeline) -> bool:
-    """Whether a pipeline is another one with more entries after those of its vocabularies."""
+    """Whether a pipeline is another one with more entries after those of its vocabularies, and perhaps with a context."""
+    old = old.with_context(new.context) if new.context else old
     suffixes = tuple(kind.suffix for kind in VOCABULARIES.values())
     ours, theirs = (
         {name: None if name.endswith(suffixes) else content for name, content in pipeline.files().items()}

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from nmt.artefact import Artefact
 from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.files import to_json
+from nmt.text.context import SEPARATOR, between, joined, with_contexts
 from nmt.text.corpus import clean, is_invisible
 from nmt.text.sentencepiece_file import SPACE_MARK
 from nmt.text.steps import NOT_TEXT_BUT_LF, TOKENIZERS, UNICODE_FORMS, Truecaser, UnicodeForm
@@ -45,6 +48,7 @@ class SideSettings:
     tokenizer: a name in TOKENIZERS
     right_to_left: whether a model reads the tokens from the last to the first
     user_symbols: words that are never altered nor split, such as tags of languages
+    context: sentences before a line that are read with it, at most (nmt.text.context); of the source
     """
 
     language: str
@@ -56,6 +60,7 @@ class SideSettings:
     truecase: bool = False
     right_to_left: bool = False
     user_symbols: tuple[str, ...] = ()
+    context: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The saved settings, without fields at their default, so that a new field changes no hash of older pipelines."""
@@ -107,6 +112,11 @@ class TextPreparer:
 
         return MosesPunctNormalizer(lang=self._settings.language)
 
+    @cached_property
+    def tags(self) -> tuple[str, ...]:
+        """The user symbols that stand in texts, such as tags of languages."""
+        return tuple(symbol for symbol in self._settings.user_symbols if symbol != SEPARATOR)
+
     def undo(self, text: str) -> str:
         """The text before truecasing and tokenising; normalisation stays."""
         if self._symbols is None:
@@ -116,15 +126,14 @@ class TextPreparer:
 
     def unknown_tag(self, text: str) -> str:
         """A word at the beginning of a raw text that is written like the user symbols, `<...>`, but is none; else empty."""
-        symbols = self._settings.user_symbols
-        ends = {(symbol[0], symbol[-1]) for symbol in symbols if not symbol[0].isalnum()}
-        word = next((word for word in text.split() if word not in symbols), "") if ends else ""
+        tags = self.tags
+        ends = {(tag[0], tag[-1]) for tag in tags if not tag[0].isalnum()}
+        word = next((word for word in text.split() if word not in tags), "") if ends else ""
         return word if len(word) > 2 and (word[0], word[-1]) in ends else ""
 
-    def leading_symbols(self, text: str) -> str:
-        """The user symbols at the beginning of a raw text, with a space between them."""
-        symbols = self._settings.user_symbols
-        return " ".join(takewhile(symbols.__contains__, text.split())) if symbols else ""
+    def leading_tags(self, text: str) -> str:
+        """The tags at the beginning of a raw text, with a space between them."""
+        return " ".join(takewhile(self.tags.__contains__, text.split())) if self.tags else ""
 
     def _undone(self, text: str) -> str:
         return self._tokenizer.detokenize(text if self.truecaser is None else self.truecaser.undo(text))
@@ -154,6 +163,20 @@ class Side:
     def encode_batch(self, texts: Sequence[str]) -> EncodedTexts:
         """The ids of lines of raw text, without EOS."""
         return self.encode_prepared(self.prepare(texts))
+
+    def encode_in_context(
+        self, texts: Sequence[str], contexts: Sequence[Sequence[str]], max_length: int
+    ) -> tuple[EncodedTexts, NDArray[np.int64]]:
+        """The ids of lines of raw text with their contexts, without EOS, and (N,) tokens of the context of each.
+
+        contexts: the sentences before each line, of which the last are read, as many as the settings say
+        max_length: tokens of a line with its context; one that would have more is left without
+        """
+        size, limit = self.settings.context, CHARACTERS_PER_TOKEN * max_length
+        if not size or not any(contexts):
+            return self.encode_batch(texts), np.zeros(len(texts), np.int64)
+        before = [text if len(text := joined(lines[-size:])) <= limit else "" for lines in contexts]
+        return with_contexts(self.encode_batch(between(before, texts)), max_length)
 
     def encode_prepared(self, texts: Sequence[str]) -> EncodedTexts:
         """The ids of texts that the TextPreparer gave."""
@@ -211,18 +234,27 @@ class Pipeline:
 
     joint: whether they share one vocabulary, and so the meaning of ids
     sizes: entries of the source and the target vocabulary, control symbols counted
+    context: sentences before a source line that are read with it, at most
     """
 
     def __init__(self, source: Side, target: Side, joint: bool) -> None:
         self.source, self.target, self.joint = source, target, joint
         self.source_lang, self.target_lang = source.settings.language, target.settings.language
         self.sizes = source.size, target.size
+        self.context = source.settings.context
 
     def right_to_left(self) -> "Pipeline":
         """The same pipeline with the target read from the last token to the first."""
         settings = replace(self.target.settings, right_to_left=True)
         target = Side(settings, self.target.vocabulary, self.target.prepare.truecaser)
         return Pipeline(self.source, target, self.joint)
+
+    def with_context(self, size: int) -> "Pipeline":
+        """The same pipeline, whose vocabulary has the SEPARATOR, with a context of up to `size` sentences."""
+        settings = self.source.settings
+        symbols = tuple(dict.fromkeys([*settings.user_symbols, SEPARATOR]))
+        settings = replace(settings, user_symbols=symbols, context=size)
+        return Pipeline(Side(settings, self.source.vocabulary, self.source.prepare.truecaser), self.target, self.joint)
 
     @property
     def hash(self) -> str:

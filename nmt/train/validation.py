@@ -87,7 +87,7 @@ def validate(
             return ValidationResult(losses.means(), perplexity)
         engine = cast(OwnEngine, translator.engine)
         engine.scorer, engine.matmul = model, matmul.current()
-        own = world.share(dev.source_lines)
+        own = world.share(translator.parsed(dev.source_lines))
         outputs = merge_shares(_on_all_ranks(world, lambda: translator.texts(own, dev.name, check)[0]))
         sources, references, metrics = dev.source_lines, dev.target_lines, validation.metrics
         scores_of_ranks = _on_all_ranks(world, lambda: _scores(metrics, outputs, references, sources))

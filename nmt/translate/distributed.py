@@ -40,7 +40,7 @@ class SharedTranslator:
 
     def __init__(self, translator: Translator, world: World, seconds: float) -> None:
         self.translator, self.world, self.seconds = translator, world, seconds
-        self.max_characters = translator.max_characters
+        self.max_characters, self.context = translator.max_characters, translator.context
 
     def translate(self, requests: Sequence[Request], check: StopCheck, bar: Bar) -> list[Translation]:
         """See Translator. Raises ResourceError naming a rank that does not answer, Interrupted if one got a signal."""

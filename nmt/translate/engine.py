@@ -17,21 +17,22 @@ class EncodedLine(NamedTuple):
     source: ids without EOS, in the model's order
     constraints: the request's, as target ids
     is_cut: whether the line was too long
+    num_context: tokens of the source that are its context
     """
 
     text: str
     source: list[int]
     constraints: Constraints
     is_cut: bool
+    num_context: int = 0
 
     @property
     def warnings(self) -> dict[str, str]:
         """Warnings of a Translation about the line itself."""
-        warnings = {"cut": f"cut to {len(self.source):,} tokens"} if self.is_cut else {}
-        if num_unknown := self.source.count(UNK):
-            warnings["unknown tokens"] = (
-                f"the model's vocabulary lacks {num_unknown:,} of its {len(self.source):,} tokens"
-            )
+        own = self.source[self.num_context :]
+        warnings = {"cut": f"cut to {len(own):,} tokens"} if self.is_cut else {}
+        if num_unknown := own.count(UNK):
+            warnings["unknown tokens"] = f"the model's vocabulary lacks {num_unknown:,} of its {len(own):,} tokens"
         return warnings
 
 

@@ -21,6 +21,7 @@ from nmt.log import log
 from nmt.models.base import Model, Scorer, prepared_scorer
 from nmt.signals import StopCheck
 from nmt.symbols import BOS, EOS, PAD
+from nmt.text.context import DocumentLines, contexts
 from nmt.text.pipeline import Pipeline
 from nmt.translate.calibration import Reliability, fit_temperature
 from nmt.translate.results import NOT_FINITE, Failure, ForcedDecoding, PairScore
@@ -129,9 +130,14 @@ def calibrate(
     max_length: tokens of a line; a pair with a longer one is left out, and one with a blank line
     Raises InputError if no pair is left, UserError for a model without finite probabilities.
     """
-    sides = zip((pipeline.source, pipeline.target), (sources, targets), strict=True)
-    rows = [side.encode_batch(LengthFilter(max_length=max_length).without_long(lines)).rows() for side, lines in sides]
-    kept = [pair for pair in zip(*rows, strict=True) if min(map(len, pair)) > 0 and max(map(len, pair)) <= max_length]
+    limits, before = LengthFilter(max_length=max_length), list(contexts(sources, pipeline.context))
+    source, _ = pipeline.source.encode_in_context(limits.without_long(sources), before, max_length)
+    target = pipeline.target.encode_batch(limits.without_long(targets))
+    kept = [
+        pair
+        for pair in zip(source.rows(), target.rows(), strict=True)
+        if min(map(len, pair)) > 0 and max(map(len, pair)) <= max_length
+    ]
     source_ids, target_ids = [source for source, _ in kept], [target for _, target in kept]
     source_lengths, target_lengths = (
         np.array([len(row) for row in ids], dtype=np.int64) for ids in (source_ids, target_ids)
@@ -165,15 +171,18 @@ def score(
     max_length: int,
     check: StopCheck = lambda: None,
     advance: Callable[[int], None] = lambda count: None,
+    document: DocumentLines[str] | None = None,
 ) -> list[PairScore | Failure]:
     """The score of each pair of lines, in their order.
 
     A line without tokens is the sentence of EOS alone, on either side.
     max_tokens, check, advance: see `target_log_probs`; a pair that fails counts too
     max_length: tokens of a line; a pair with a longer one fails, and one that `LengthFilter` finds too long
+    document: the sources before these, to which they are added, for a model that reads a context; None, there are none
     """
-    limits = LengthFilter(max_length=max_length)
-    source = pipeline.source.encode_batch(limits.without_long(sources))
+    limits, document = LengthFilter(max_length=max_length), document or DocumentLines(pipeline.context)
+    before = list(map(document.before, sources))
+    source, _ = pipeline.source.encode_in_context(limits.without_long(sources), before, max_length)
     target = pipeline.target.encode_batch(limits.without_long(targets))
     source_ids, target_ids = source.rows(), target.rows()
     lengths = np.maximum(source.lengths, target.lengths)

@@ -132,8 +132,9 @@ class OwnEngine(SearchEngine):
             decodings = iter(force_decode(self.scorer, sources, targets, self.temperature) if pairs else ())
 
         def candidate(line: EncodedLine, hypothesis: Hypothesis) -> Candidate:
-            forced = next(decodings) if needs(hypothesis.tokens) else None
-            return self.result_options.candidate(self.pipeline, line.text, line.source, hypothesis, forced)
+            forced = next(decodings).without_context(line.num_context) if needs(hypothesis.tokens) else None
+            own = line.source[line.num_context :]
+            return self.result_options.candidate(self.pipeline, line.text, own, hypothesis, forced)
 
         return [[candidate(line, hypothesis) for hypothesis in row] or NOT_FINITE for line, row in found]
 

@@ -1,10 +1,13 @@
 """A line of input: the text to translate, and the constraints on its translation."""
 
+from collections.abc import Iterable
 from typing import Any, Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from nmt.errors import quoted
+from nmt.text.context import DocumentLines
 from nmt.text.corpus import clean, visible_line
 
 DIVIDER: Final = "|||"
@@ -18,6 +21,7 @@ class Request(msgspec.Struct, frozen=True):
     phrases: texts that it contains
     avoid: texts that it does not contain as whole words
     others: further fields of a JSON object, which are copied to the output
+    context: the sentences before it in its document; None, those of the requests before it (`in_context`)
     error: the reason why the line cannot be read
     """
 
@@ -27,6 +31,7 @@ class Request(msgspec.Struct, frozen=True):
     avoid: tuple[str, ...] = ()
     others: dict[str, Any] = {}
     error: str = ""
+    context: tuple[str, ...] | None = None
 
 
 class _Fields(msgspec.Struct):
@@ -37,6 +42,7 @@ class _Fields(msgspec.Struct):
     target_prefix: str = ""
     constraints: list[str] = []
     avoid: list[str] = []
+    source_context: list[str] | None = None
 
 
 MAX_LINE_BYTES: Final = 1 << 22  # of a line with more than a text
@@ -85,10 +91,18 @@ def _read_json(line: str) -> Request:
         limit = f" (a line has {MAX_LINE_BYTES >> 20} MiB at most)" if len(line) >= MAX_LINE_BYTES // 4 else ""
         return Request("", error=f"not JSON: {quoted(error)}{limit}")
     phrases, avoid = (tuple(filter(None, map(clean, texts))) for texts in (fields.constraints, fields.avoid))
-    return Request(visible_line(source), clean(fields.target_prefix), phrases, avoid, others)
+    before = fields.source_context
+    context = None if before is None else tuple(filter(None, map(visible_line, before)))
+    return Request(visible_line(source), clean(fields.target_prefix), phrases, avoid, others, context=context)
 
 
 def _is_nested(value: Any, levels: int) -> bool:
     """Whether lists and objects are nested deeper than a number of levels."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return levels < 0 or any(_is_nested(item, levels - 1) for item in inner if isinstance(item, dict | list))
+
+
+def in_context(requests: Iterable[Request], document: DocumentLines[str]) -> list[Request]:
+    """Consecutive requests with their contexts. document: the lines before them, to which they are added"""
+    before = [(request, document.before(request.text)) for request in requests]
+    return [replace(request, context=lines) if request.context is None else request for request, lines in before]

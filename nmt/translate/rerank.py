@@ -36,6 +36,10 @@ class RerankModel:
     def load(cls, folder: Path, device: torch.device, pipeline: Pipeline) -> "RerankModel":
         """Load a model that scores translations of a pipeline; UserError if its languages are others."""
         loaded = load_model(folder, device)
+        if loaded.pipeline.context:
+            raise UserError(
+                f"{quoted(folder)}: reads a line with those before it, and cannot rank (give a model without context)"
+            )
         source, target = pipeline.source_lang, pipeline.target_lang
         languages = loaded.pipeline.source_lang, loaded.pipeline.target_lang
         if not loaded.model.reads_source and languages[1] == target:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -42,6 +42,10 @@ class ForcedDecoding:
     log_probs: list[float]
     calibrated: list[float]
     weights: NDArray[np.float32] | None
+
+    def without_context(self, num_context: int) -> "ForcedDecoding":
+        """The same, but for the attention to the first source tokens."""
+        return self if self.weights is None else replace(self, weights=self.weights[:, num_context:])
 
     @property
     def confidence(self) -> float:

@@ -13,10 +13,11 @@ from typing import BinaryIO
 from nmt.errors import InputError, naming
 from nmt.log import Bar, log
 from nmt.signals import Signals
+from nmt.text.context import DocumentLines
 from nmt.text.corpus import bad_bytes, decode_line
 from nmt.translate.distributed import SharedTranslator
 from nmt.translate.line_warnings import NOT_UTF8, LineWarnings
-from nmt.translate.requests import MAX_LINE_BYTES, Form, Request, read_request
+from nmt.translate.requests import MAX_LINE_BYTES, Form, Request, in_context, read_request
 from nmt.translate.results import Translation
 from nmt.translate.translator import Translator
 from nmt.translate.windows import MAX_CHARACTER_BYTES, Source, growing, windows
@@ -72,7 +73,7 @@ def translate_stream(
     first_number: what `show` gets as the number of the first line
     returns: that number for a text that follows this one
     """
-    results = TranslationOutput(output)
+    results, document = TranslationOutput(output), DocumentLines[str](translator.context)
     sizes = growing(max_lines) if results.is_awaited else repeat(max_lines)
     max_bytes = MAX_CHARACTER_BYTES * (translator.max_characters + 1)  # more than the translator reads
     if form != "text":
@@ -89,6 +90,8 @@ def translate_stream(
 
         for first, lines in _decoded(windows(source, sizes, max_bytes, idle), warnings, strict):
             requests = [read_request(line, form) for line in lines]
+            if translator.context:
+                requests = in_context(requests, document)
             translations = translator.translate(requests, check, bar)
             warnings.add_translations(translations, first)
             rows = zip(requests, translations, strict=True)

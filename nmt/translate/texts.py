@@ -16,6 +16,7 @@ from msgspec import structs
 
 from nmt.log import Bar
 from nmt.signals import StopCheck
+from nmt.text.corpus import is_invisible
 from nmt.text.languages import base_language
 from nmt.text.markup import MarkupName, Passage, escaped, has_letters, parse, placeholders
 from nmt.text.pipeline import Pipeline
@@ -28,7 +29,7 @@ from nmt.translate.options import TranslatorOptions
 from nmt.translate.projection import Weights, projected, unit_weights
 from nmt.translate.requests import Request
 from nmt.translate.results import Candidate, Translation
-from nmt.translate.translator import Translator, check_lines
+from nmt.translate.translator import Translator
 
 MAX_TEXT_CHARACTERS: Final = 1 << 20  # of a line that is translated in sentences
 UNSPACED: Final = frozenset(("zh", "ja", "th", "lo", "km", "my", "yue"))  # languages without a space between sentences
@@ -73,19 +74,25 @@ def text_steps(request: Request, settings: TextSettings, pipeline: Pipeline) -> 
     if is_cut:
         request = structs.replace(request, text=request.text[:MAX_TEXT_CHARACTERS])
     is_constrained = bool(request.prefix or request.phrases)
-    layout: list[str | Passage] = []
-    for part in parse(request.text, settings.markup):
-        split = settings.split and not is_constrained
-        split |= settings.markup != "none" and isinstance(part, Passage) and len(part.text) > MAX_CHARACTERS
-        layout += _pieces(part, settings.markup, pipeline) if split and isinstance(part, Passage) else [part]
+    layout = _layout(request.text, settings, settings.split and not is_constrained, pipeline)
     passages = [part for part in layout if isinstance(part, Passage)]
     if is_constrained and len(passages) > 1:
         return Translation(error="a prefix or phrases need a text of one block (divide it at its tags)")
     work = _TextJob(request, settings, pipeline)
-    translations = iter((yield from work.translated(passages)))
+    translations = iter((yield from work.translated(passages, work.contexts(passages))))
     parts = [part if isinstance(part, str) else next(translations) for part in layout]
     whole = parts[0] if len(parts) == 1 and isinstance(parts[0], Translation) else _joined(parts)
     return _warned(whole, CUT, f"cut to {MAX_TEXT_CHARACTERS:,} characters") if is_cut else whole
+
+
+def _layout(text: str, settings: TextSettings, split: bool, pipeline: Pipeline) -> list[str | Passage]:
+    """The passages of a text that are translated each, and what stands between them. split: whether each is a sentence"""
+    layout: list[str | Passage] = []
+    for part in parse(text, settings.markup):
+        is_long = settings.markup != "none" and isinstance(part, Passage) and len(part.text) > MAX_CHARACTERS
+        cuts = (split or is_long) and isinstance(part, Passage)
+        layout += _pieces(part, settings.markup, pipeline) if cuts and isinstance(part, Passage) else [part]
+    return layout
 
 
 def advance(
@@ -146,8 +153,7 @@ class TextTranslator(Translator):
         self, requests: Sequence[Request | str], check: StopCheck = lambda: None, bar: Bar | None = None
     ) -> list[Translation]:
         """See Translator."""
-        check_lines("requests", requests, (str, Request))
-        texts = [Request(request) if isinstance(request, str) else request for request in requests]
+        texts = self.parsed(requests)
         rounds = together([text_steps(request, self.settings, self.pipeline) for request in texts])
         answer: list[Translation] | None = None
         try:
@@ -173,6 +179,7 @@ class _PassageTranslation(NamedTuple):
     translation: Translation
 
 
+Context = tuple[str, ...] | None
 Search = Generator[Round, list[Translation], list[_PassageTranslation]]
 
 
@@ -187,18 +194,36 @@ class _TextJob:
         self.languages = pipeline.source_lang, pipeline.target_lang
         self.tags = ""
 
-    def translated(self, passages: Sequence[Passage]) -> Generator[Round, list[Translation], list[Translation]]:
-        """The translation of each passage, as it is written."""
-        self.tags = self.pipeline.source.prepare.leading_symbols(passages[0].text) if passages else ""
-        found = yield from self._search(passages)
+    def contexts(self, passages: Sequence[Passage]) -> list[Context]:
+        """The context of each passage: the passages before it, and before them those of the request's own context."""
+        size = self.pipeline.context
+        if not size:
+            return [self.request.context] * len(passages)
+        settings = self.settings
+        layouts = [_layout(text, settings, settings.split, self.pipeline) for text in self.request.context or ()]
+        before = [part.text for layout in layouts for part in layout if isinstance(part, Passage)]
+        before = [text for text in before if not is_invisible(text)]
+        contexts: list[Context] = []
+        for passage in passages:
+            contexts.append(tuple(before[-size:]))
+            before += [] if is_invisible(passage.text) else [passage.text]
+        return contexts
+
+    def translated(
+        self, passages: Sequence[Passage], before: Sequence[Context]
+    ) -> Generator[Round, list[Translation], list[Translation]]:
+        """The translation of each passage, as it is written. before: their contexts"""
+        self.tags = self.pipeline.source.prepare.leading_tags(passages[0].text) if passages else ""
+        found = yield from self._search(passages, before)
         written = list(map(self._written, found))
         if not self.settings.repair:
             return written
         broken = {i: signs for i, row in enumerate(found) if (signs := self._faults(row))}
         is_constrained = self.request.prefix or self.request.phrases
         layouts = {i: [passages[i]] if is_constrained else _halves(passages[i], self.pipeline) for i in broken}
-        parts = [part for layout in layouts.values() for part in layout if isinstance(part, Passage)]
-        others = iter((yield from self._search(parts, is_repair=True)) if parts else ())
+        parts = [(part, before[i]) for i in layouts for part in layouts[i] if isinstance(part, Passage)]
+        again = [part for part, _ in parts], [context for _, context in parts]
+        others = iter((yield from self._search(*again, is_repair=True)) if parts else ())
         for i, signs in broken.items():
             own = [part if isinstance(part, str) else next(others) for part in layouts[i]]
             plain = _joined([part if isinstance(part, str) else part.translation for part in own])
@@ -213,9 +238,9 @@ class _TextJob:
                 written[i] = _warned(written[i], BROKEN, f"its translation looks broken: {message}")
         return written
 
-    def _search(self, passages: Sequence[Passage], is_repair: bool = False) -> Search:
+    def _search(self, passages: Sequence[Passage], before: Sequence[Context], is_repair: bool = False) -> Search:
         """The plain translation of each passage; where a placeholder got lost, of the passage without it."""
-        found = yield from self._plain(passages, is_repair)
+        found = yield from self._plain(passages, before, is_repair)
         if self.settings.markup == "none":
             return found
         hidden = {
@@ -223,29 +248,29 @@ class _TextJob:
             for i, (passage, answer) in enumerate(found)
             if answer.candidates and _loses(passage, answer.text)
         }
-        others = yield from self._plain(list(hidden.values()), is_repair)
+        others = yield from self._plain(list(hidden.values()), [before[i] for i in hidden], is_repair)
         for i, other in zip(hidden, others, strict=True):
             found[i] = other
         return found
 
-    def _plain(self, passages: Sequence[Passage], is_repair: bool) -> Search:
+    def _plain(self, passages: Sequence[Passage], before: Sequence[Context], is_repair: bool) -> Search:
         """The plain translation of each passage; between tags, one without words stays."""
         is_sent = [self.settings.markup == "none" or has_letters(passage.text) for passage in passages]
-        requests = list(map(self._request, compress(passages, is_sent)))
+        requests = list(map(self._request, compress(passages, is_sent), compress(before, is_sent)))
         answers = iter((yield Round(requests, is_repair)) if requests else ())
         return [
             _PassageTranslation(passage, next(answers) if sent else _untranslated(passage))
             for passage, sent in zip(passages, is_sent, strict=True)
         ]
 
-    def _request(self, passage: Passage) -> Request:
+    def _request(self, passage: Passage, context: Context) -> Request:
         terms = self.settings.glossary.phrases(passage.text) if self.settings.glossary else ()
         phrases = tuple(dict.fromkeys((*self.request.phrases, *terms)))
         text = " ".join(filter(None, (self._added_tags(passage), passage.text)))
-        return structs.replace(self.request, text=text, phrases=phrases, others={})
+        return structs.replace(self.request, text=text, phrases=phrases, others={}, context=context)
 
     def _added_tags(self, passage: Passage) -> str:
-        return "" if self.pipeline.source.prepare.leading_symbols(passage.text) else self.tags
+        return "" if self.pipeline.source.prepare.leading_tags(passage.text) else self.tags
 
     def _written(self, found: _PassageTranslation) -> Translation:
         """A translation with the tags of its passage."""

@@ -10,12 +10,13 @@ from nmt.decoders.hypothesis import Constraints
 from nmt.errors import UserError, quoted
 from nmt.log import Bar, log
 from nmt.signals import StopCheck
+from nmt.text.context import DocumentLines
 from nmt.text.corpus import read_lines
 from nmt.text.pipeline import CHARACTERS_PER_TOKEN, Pipeline
 from nmt.translate.engine import EncodedLine, SearchEngine
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.options import TranslatorOptions
-from nmt.translate.requests import Request
+from nmt.translate.requests import Request, in_context
 from nmt.translate.results import WITHHELD, Candidate, Failure, PairScore, Translation
 
 MIN_BATCH_SHARE: Final = 4  # a text is shared out in batches of at least this part of the batch size
@@ -42,6 +43,7 @@ class Translator:
         self.pipeline, self.engine = pipeline, engine
         self.max_source_length, self.min_confidence = options.max_source_length, options.min_confidence
         self.max_characters = CHARACTERS_PER_TOKEN * options.max_source_length  # of a line that are read
+        self.context = pipeline.context  # sentences before a line that are read with it, at most
         avoid = [line for line in read_lines(Path(options.avoid)) if line.strip()] if options.avoid else []
         if avoid and pipeline.target.settings.right_to_left:
             raise UserError("--avoid: the model writes from right to left, and cannot avoid texts (leave it out)")
@@ -54,10 +56,9 @@ class Translator:
 
         bar: of a longer text, which counts these lines too; None: they get one of their own
         """
-        check_lines("requests", requests, (str, Request))
-        parsed = [Request(request) if isinstance(request, str) else request for request in requests]
+        parsed = self.parsed(requests)
         lines = self.encode(parsed)
-        reasons = [request.error or self._refusal(line) for request, line in zip(parsed, lines, strict=True)]
+        reasons = [request.error or self._refusal(request, line) for request, line in zip(parsed, lines, strict=True)]
         lengths = {i: len(line.source) for i, line in enumerate(lines) if line.source and not reasons[i]}
         size = even_batch_tokens(sum(lengths.values()) + len(lengths), self.engine.batch_tokens, self.engine.replicas)
         batches = sorted_batches(lengths, size)
@@ -84,7 +85,13 @@ class Translator:
             for outcome, kinds in zip(outcomes, warnings, strict=True)
         ]
 
-    def texts(self, lines: Sequence[str], place: str, check: StopCheck) -> tuple[list[str], int]:
+    def parsed(self, requests: Sequence[Request | str]) -> list[Request]:
+        """Requests and lines, which follow each other in a document, as requests with their contexts."""
+        check_lines("requests", requests, (str, Request))
+        parsed = [Request(request) if isinstance(request, str) else request for request in requests]
+        return in_context(parsed, DocumentLines(self.context)) if self.context else parsed
+
+    def texts(self, lines: Sequence[str | Request], place: str, check: StopCheck) -> tuple[list[str], int]:
         """The translations of lines, empty where one failed, and how many did. place: of the lines, in warnings"""
         translations, warnings = self.translate(lines, check), LineWarnings(place, length_flag="")
         warnings.add_translations(translations)
@@ -103,15 +110,17 @@ class Translator:
     def encode(self, requests: Sequence[Request]) -> list[EncodedLine]:
         """The ids and constraints of requests, as the model and the search read them."""
         texts = [request.text[: self.max_characters] for request in requests]
-        rows = self.pipeline.source.encode_batch(texts).lists()
+        contexts = [request.context or () for request in requests]
+        encoded, num_context = self.pipeline.source.encode_in_context(texts, contexts, self.max_source_length)
         return [
             EncodedLine(
                 text,
                 row[: self.max_source_length],
                 self._constraints(request),
                 len(request.text) > self.max_characters or len(row) > self.max_source_length,
+                before,
             )
-            for request, text, row in zip(requests, texts, rows, strict=True)
+            for request, text, row, before in zip(requests, texts, encoded.lists(), num_context.tolist(), strict=True)
         ]
 
     def idle(self) -> None:
@@ -137,9 +146,11 @@ class Translator:
         """Texts to avoid, as they are before subword segmentation; those without a word are dropped."""
         return tuple(text for text in self.pipeline.target.prepare(avoid) if text.strip())
 
-    def _refusal(self, line: EncodedLine) -> str:
-        """The reason why the constraints of a line cannot be met; empty if they can."""
+    def _refusal(self, request: Request, line: EncodedLine) -> str:
+        """The reason why the context or the constraints of a line cannot be met; empty if they can."""
         constraints = line.constraints
+        if request.context and not self.context:
+            return "source_context: this model reads each line alone (it was prepared without --context)"
         if constraints is self._default_constraints:
             return ""
         if constraints.num_tokens and not len(line.source):

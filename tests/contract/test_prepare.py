@@ -732,15 +732,15 @@ def test_every_text_step_has_an_option_that_reaches_the_pipeline_and_not_beside_
     train = write(tmp_path / "t", sentences(60, 1), sentences(60, 2))
     values = {
         "normalization": "nfc", "normalize_punctuation": True, "lowercase": True, "tokenizer": "moses", "subword": "bpe",
-        "truecase": True, "right_to_left": True, "user_symbols": ["<2de>"],
+        "truecase": True, "right_to_left": True, "user_symbols": ["<2de>"], "context": 2,
     }  # fmt: skip
     given = {name: values[name], **({"tokenizer": "moses"} if name == "truecase" else {})}
     size = {"vocab_size": 60} if name == "subword" else {}
     prepare(options(tmp_path, train=(train,), **size, **given))
     saved = json.loads((tmp_path / "data/pipeline/pipeline.json").read_text())
-    assert saved["target"][name] == values[name]
+    assert saved["target"].get(name) == (None if name == "context" else values[name])
     assert saved["source"].get(name) == (None if name == "right_to_left" else values[name])
-    if name not in ("right_to_left", "user_symbols"):  # tags that the vocabulary has may be named
+    if name not in ("right_to_left", "context", "user_symbols"):  # tags that the vocabulary has may be named
         changed = "unigram" if name == "subword" else values[name]
         extra = {**given, name: changed}
         reused = PrepareOptions(

@@ -1,0 +1,70 @@
+"""Sentences before a line in its document, which a model reads with it (Tiedemann and Scherrer, 2017, "2-to-1").
+
+A model with a context of N sentences reads `a <sep> b <sep> c` to translate c, where a and b are the N lines before it, fewer
+at the beginning of a document. A blank line ends a document.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nmt.text.corpus import is_invisible
+from nmt.text.vocabulary import EncodedTexts, Numbers
+
+SEPARATOR: Final = "<sep>"  # a user symbol, after each sentence of the context
+
+TextLine = TypeVar("TextLine", str, bytes)
+
+
+class DocumentLines(Generic[TextLine]):
+    """The lines before each line of a text, as far as they are its context. size: their number, at most"""
+
+    def __init__(self, size: int) -> None:
+        self._lines: deque[TextLine] = deque(maxlen=size)
+
+    def before(self, line: TextLine) -> tuple[TextLine, ...]:
+        """The lines before the next line of the text, which is given; none before a blank one."""
+        if is_invisible(line.decode(errors="replace") if isinstance(line, bytes) else line):
+            self._lines.clear()
+            return ()
+        lines = tuple(self._lines)
+        self._lines.append(line)
+        return lines
+
+
+def contexts(lines: Iterable[str], size: int) -> Iterator[tuple[str, ...]]:
+    """The context of each line of a text. size: sentences of a context, at most"""
+    return map(DocumentLines[str](size).before, lines)
+
+
+def joined(sentences: Iterable[str]) -> str:
+    """The text of a context, whose separators stand at the ends of its sentences."""
+    return " ".join(f"{sentence} {SEPARATOR}" for sentence in sentences)
+
+
+def between(before: Sequence[str], lines: Sequence[str]) -> list[str]:
+    """The text of the context of each line, and the line, in turn. before: text of each context"""
+    return [text for pair in zip(before, lines, strict=True) for text in pair]
+
+
+def with_contexts(encoded: EncodedTexts, max_length: float) -> tuple[EncodedTexts, NDArray[np.int64]]:
+    """Lines with their contexts, and (N,) tokens of the context that each has.
+
+    encoded: of 2N texts, the context of each line and the line, in turn
+    max_length: tokens of a line with its context; one that would have more is left without, as is one without tokens
+    """
+    lengths = encoded.lengths.astype(np.int64).reshape(-1, 2)
+    fits = (lengths[:, 1] > 0) & (lengths.sum(1) <= max_length)
+    kept = np.stack([fits, np.ones_like(fits)], axis=1)
+
+    def total(counts: Numbers) -> Numbers:
+        sums: Numbers = (counts.reshape(-1, 2) * kept).sum(1).astype(np.uint32)
+        return sums
+
+    ids = encoded.ids[np.repeat(kept.reshape(-1), lengths.reshape(-1))]
+    counts = {name: total(getattr(encoded, name)) for name in ("lengths", "words", "unknown")}
+    return replace(encoded, ids=ids, **counts), lengths[:, 0] * fits

@@ -1,0 +1,64 @@
+"""Contexts: which lines they have, and that their tokens are those of the text with separators between its sentences."""
+
+import random
+
+import numpy as np
+import pytest
+from conftest import WORDS
+
+from nmt.data.learn import SubwordSettings, learn_subwords
+from nmt.text.context import SEPARATOR, DocumentLines, between, contexts, joined, with_contexts
+from nmt.text.pipeline import Side, SideSettings
+from nmt.text.vocabulary import WordVocabulary
+
+CHANCE = random.Random(4)
+LINES = [" ".join(CHANCE.choices(WORDS, k=CHANCE.randint(1, 7))) for _ in range(60)]
+
+
+def test_a_context_is_the_lines_before_in_the_same_document():
+    lines = ["a", "b", "c", " \u200b", "d", "e"]
+    expected = [(), ("a",), ("a", "b"), (), (), ("d",)]
+    assert list(contexts(lines, 2)) == expected
+    document = DocumentLines[bytes](2)
+    assert [document.before(line.encode()) for line in lines] == [tuple(map(str.encode, row)) for row in expected]
+    assert list(contexts(lines, 1))[2] == ("b",)
+
+
+def side(kind: str, size: int) -> Side:
+    settings = SideSettings("en", "nfkc", False, False, "none", kind, user_symbols=(SEPARATOR,), context=size)
+    if kind == "none":
+        return Side(settings, WordVocabulary([SEPARATOR, *WORDS[:-2]]))
+    return Side(
+        settings,
+        learn_subwords(iter(LINES), SubwordSettings(kind, 45 if kind != "char" else 30, 1.0, False, (SEPARATOR,))),
+    )
+
+
+@pytest.mark.parametrize("kind", ["none", "bpe", "unigram", "char"])
+def test_the_tokens_of_a_line_in_context_are_those_of_the_joined_text(kind):
+    part, size = side(kind, 2), 2
+    [separator] = part.encode(SEPARATOR)
+    assert part.piece(separator).removeprefix("\u2581") == SEPARATOR
+    before = list(contexts(LINES, size))
+    encoded, num_context = part.encode_in_context(LINES, before, 1000)
+    for line, lines, ids, count in zip(LINES, before, encoded.lists(), num_context.tolist(), strict=True):
+        assert ids == part.encode(f" {SEPARATOR} ".join([*lines, line]))
+        assert ids[count:] == part.encode(line) and ids[:count].count(separator) == len(lines)
+    whole = part.encode_batch([f" {SEPARATOR} ".join([*rows, line]) for rows, line in zip(before, LINES, strict=True)])
+    for name in ("ids", "lengths", "words", "unknown"):
+        assert np.array_equal(getattr(encoded, name), getattr(whole, name)), name
+
+
+def test_only_the_last_sentences_are_read_as_many_as_the_model_reads():
+    [ids] = side("none", 1).encode_in_context(["ban"], [("kit", "des")], 1000)[0].lists()
+    assert ids == side("none", 1).encode(f"des {SEPARATOR} ban")
+
+
+def test_a_line_that_is_too_long_with_its_context_stands_alone_and_a_blank_one_too():
+    part = side("none", 2)
+    lines, before = ["ban ban", "ban ban", ""], [("kit des",), ("kit des kit",), ("kit",)]
+    encoded, num_context = part.encode_in_context(lines, before, 5)
+    assert encoded.lists() == [part.encode(f"kit des {SEPARATOR} ban ban"), part.encode("ban ban"), []]
+    assert num_context.tolist() == [3, 0, 0] and encoded.words.tolist() == [5, 2, 0]
+    texts = between(list(map(joined, before)), lines)
+    assert with_contexts(part.encode_batch(texts), 6)[1].tolist() == [3, 4, 0]
