@@ -85,6 +85,22 @@ def test_a_pronoun_is_translated_by_the_sentence_before(call, corpus, model, eng
         assert done.code == 0 and done.out == (corpus / "valid.de").read_text(), more
 
 
+def test_ranks_share_out_lines_with_their_contexts(nmt, corpus, model):
+    done = nmt(
+        "translate", "--model", model, "--input", corpus / "valid.en", "--devices=2", "--device=cpu", "--engine=own"
+    )
+    assert done.returncode == 0 and done.stdout.decode() == (corpus / "valid.de").read_text(), done.stderr
+
+
+def test_a_file_begins_a_document_and_marks_of_byte_order_and_line_ends_count_for_nothing(call, model, tmp_path):
+    (tmp_path / "one").write_bytes(b"\xef\xbb\xbfthe lamp burns\r\nit falls\r\n")
+    (tmp_path / "two").write_bytes(b"it falls\n")
+    files = ["--input", tmp_path / "one", tmp_path / "two"]
+    [_, pronoun, alone] = call("translate", "--model", model, *files).out.splitlines()
+    assert pronoun == "sie faellt"
+    assert [alone] == call("translate", "--model", model, "--input", tmp_path / "two").out.splitlines()
+
+
 def source_ids(pairs: Corpus) -> list[list[int]]:
     return [row.tolist() for row in pairs.rows(np.arange(len(pairs)))[0]]
 
