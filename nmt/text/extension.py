@@ -98,12 +98,9 @@ def _is_entry(vocabulary: Vocabulary, word: str) -> bool:
 def _extended_codes(
     vocabulary: CodesVocabulary, given: Sequence[str], counts: Mapping[str, int], limit: int
 ) -> CodesVocabulary:
-    if given:
-        raise UserError(
-            f"'{quoted(given[0])}' cannot be an entry of a vocabulary of subword-nmt, whose merges make all entries (learn "
-            "entries instead, with --extend)"
-        )
-    if vocabulary.merges.ends_are_symbols:
+    if marked := next((word for word in given if word.endswith(PIECE_MARK)), ""):
+        raise UserError(f"'{quoted(marked)}' cannot be an entry: {PIECE_MARK} marks pieces of words (leave it out)")
+    if limit and vocabulary.merges.ends_are_symbols:
         raise UserError("its merges are of subword-nmt 0.1, and cannot be extended (learn them anew)")
 
     def symbols(word: str) -> list[str]:
@@ -111,8 +108,10 @@ def _extended_codes(
         return [*(piece.removesuffix(PIECE_MARK) for piece in first), last + WORD_END]
 
     names = [vocabulary.piece(token) for token in range(len(SYMBOLS), vocabulary.size)]
+    names += [word for word in given if word not in names]
+    user_symbols = (*vocabulary.user_symbols, *given)
     known = {name.removesuffix(PIECE_MARK) if name.endswith(PIECE_MARK) else name + WORD_END for name in names}
-    words = [(symbols(word), count) for word, count in counts.items() if word and word not in vocabulary.user_symbols]
+    words = [(symbols(word), count) for word, count in counts.items() if word and word not in user_symbols]
     learnt = [entry for entry, _ in learn_entries(words, known, known, limit)]
     lines = vocabulary.codes.removesuffix("\n").split("\n")
     has_counts = len(lines[-1].split()) == 3
@@ -120,7 +119,7 @@ def _extended_codes(
     codes = vocabulary.codes.removesuffix("\n") + "".join(f"\n{merge}" for merge in merges) + "\n"
     texts = ["".join(entry) for entry in learnt]
     pieces = [text.removesuffix(WORD_END) if text.endswith(WORD_END) else text + PIECE_MARK for text in texts]
-    return CodesVocabulary(codes, [*names, *pieces], vocabulary.user_symbols)
+    return CodesVocabulary(codes, [*names, *pieces], user_symbols)
 
 
 def _extended_sentencepiece(
@@ -250,7 +249,7 @@ def _begins_with(new: Vocabulary, old: Vocabulary) -> bool:
     if isinstance(new, CodesVocabulary) and isinstance(old, CodesVocabulary):
         names = [[each.piece(token) for token in range(old.size)] for each in (new, old) if each.size >= old.size]
         same_names = len(names) == 2 and names[0] == names[1]
-        same_symbols = new.user_symbols == old.user_symbols
+        same_symbols = new.user_symbols[: len(old.user_symbols)] == old.user_symbols
         return same_names and same_symbols and new.codes.startswith(old.codes.removesuffix("\n"))
     return new.to_bytes().startswith(old.to_bytes())
 

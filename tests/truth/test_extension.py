@@ -68,7 +68,7 @@ def test_old_ids_and_old_texts_stay_and_new_texts_come_back(kind):
     assert reread.encode_batch(NEW).ids.tolist() == after.ids.tolist()
 
 
-@pytest.mark.parametrize("kind", ["none", "bpe", "unigram", "char bytes"])
+@pytest.mark.parametrize("kind", ["none", "bpe", "unigram", "char bytes", "subword-nmt"])
 def test_a_given_word_is_one_entry_and_one_that_is_there_stays(kind):
     old = vocabulary(kind)
     words = ["<2fr>", "[0]", "<2fr>", "vexoma"]
@@ -80,9 +80,14 @@ def test_a_given_word_is_one_entry_and_one_that_is_there_stays(kind):
     assert extended(new, words, {}, 0).to_bytes() == new.to_bytes()
 
 
-def test_words_cannot_be_given_to_merges():
-    with pytest.raises(UserError, match="'<2fr>' cannot be an entry of a vocabulary of subword-nmt"):
-        extended(vocabulary("subword-nmt"), ["<2fr>"], {}, 0)
+def test_a_piece_of_merges_may_be_given_as_a_word_but_no_mark_of_a_piece():
+    old = vocabulary("subword-nmt")
+    words = sorted(set(" ".join(NEW).split()) - set(" ".join(OLD).split()))
+    new = extended(old, words, {}, 0)
+    assert new.encode_batch(words).lengths.tolist() == [1] * len(words)
+    assert old.encode_batch(OLD).ids.tolist() == new.encode_batch(OLD).ids.tolist()
+    with pytest.raises(UserError, match="'vex@@' cannot be an entry"):
+        extended(old, ["vex@@"], {}, 0)
 
 
 def naive_entries(words, joinable, taken, limit):

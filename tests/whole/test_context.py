@@ -241,10 +241,12 @@ def test_each_request_of_a_server_is_a_document(model, tmp_path):
         assert alone["translation"] == answer["translations"][3]["translation"]
 
 
-@pytest.mark.parametrize("kind", ["none", "bpe", "char"])
+@pytest.mark.parametrize("kind", ["none", "bpe", "char", "subword-nmt"])
 def test_a_model_without_a_context_is_given_one(call, corpus, tmp_path, kind):
-    size = 0 if kind == "none" else 40 if kind == "bpe" else 25
-    data = prepare(call, corpus, tmp_path / "data", f"--subword={kind}", f"--vocab-size={size}")
+    size = {"none": 0, "subword-nmt": 0, "bpe": 40, "char": 25}[kind]
+    (tmp_path / "codes").write_text("#version: 0.2\nt h\nth e</w>\n")
+    codes = [f"--codes={tmp_path / 'codes'}"] if kind == "subword-nmt" else []
+    data = prepare(call, corpus, tmp_path / "data", f"--subword={kind}", f"--vocab-size={size}", *codes)
     flags = [*MODEL, "--max-updates=4", "--quiet"]
     assert call("train", f"--data={data}", f"--output={tmp_path / 'run'}", *flags).code == 0
     sets = [f"--train={corpus / 'train'}", f"--valid={corpus / 'valid'}", f"--vocabulary={tmp_path / 'run'}"]
