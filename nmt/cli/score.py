@@ -114,7 +114,7 @@ class _PairScorer:
         place = place_of(source) if target == options.target else place_of(target)
         settings, estimate = (options.max_tokens, options.max_length), LineEstimate(source)
         with log.progress("scoring", estimate.total, "pairs", shown=not is_typed(source, target)) as bar:
-            document = DocumentLines[str](self.loaded.pipeline.context)
+            document = DocumentLines(self.loaded.pipeline.context)
             for sources, targets in pairs(source, target, WINDOW_LINES, estimate, check):
                 model, pipeline = self.loaded.model, self.loaded.pipeline
                 scores = score(model, pipeline, sources, targets, *settings, check, bar.advance, document)

@@ -250,9 +250,7 @@ def _lead_document(options: TranslateOptions, parts: Parts, world: World) -> int
 
         def translate(texts: list[str]) -> "list[Translation]":
             translations = []
-            requests = [Request(to_xml(text)) for text in texts]
-            if translator.context:
-                requests = in_context(requests, DocumentLines(translator.context))
+            requests = in_context([Request(to_xml(text)) for text in texts], DocumentLines(translator.context))
             with log.progress("translating", len(texts), "texts") as bar:
                 for start in range(0, len(texts), options.buffer_size):
                     window = requests[start : start + options.buffer_size]

@@ -120,7 +120,7 @@ class Reward(Criterion):
         """The reward of each candidate of a pair, higher is better: a hundredth of the metric, whose sign may change."""
         pipeline, count = self.context.pipeline, len(candidates)
         texts = [pipeline.target.decode(tokens) for tokens in candidates]
-        references, sources = [pipeline.target.decode(reference)] * count, [pipeline.source.decode(source)] * count
+        references, sources = [pipeline.target.decode(reference)] * count, [pipeline.source.decode_line(source)] * count
         scores = self.metric.sentence_scores(texts, [references], sources)
         return [(score if self.metric.higher_is_better else -score) / 100 for score in scores]
 

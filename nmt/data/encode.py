@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, compress, islice, tee
+from itertools import compress, islice, tee
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -16,7 +16,7 @@ from nmt.data.columns import READERS, ColumnItems, Sentences
 from nmt.data.row_files import Rows
 from nmt.errors import InputError, quoted
 from nmt.symbols import ColumnKind
-from nmt.text.context import DocumentLines, between, joined, with_contexts
+from nmt.text.context import DocumentLines, context_text, interleaved, with_contexts
 from nmt.text.corpus import bad_bytes, count_lines, decode_line, misaligned, raw_lines
 from nmt.text.pipeline import CHARACTERS_PER_TOKEN, Pipeline, TextPreparer
 from nmt.text.steps import NOT_TEXT_BUT_LF
@@ -78,7 +78,7 @@ class Chunk:
     numbers: (N,) of the lines, counted from 1
     source, target: each line with its LF, the last may lack it
     columns: the lines of each column
-    before: with a context, the source lines of that of each line (nmt.text.context)
+    contexts: with a context, that of each source line (nmt.text.context)
     """
 
     files: FilePair
@@ -86,7 +86,7 @@ class Chunk:
     source: list[bytes]
     target: list[bytes]
     columns: tuple[list[bytes], ...] = ()
-    before: Sequence[tuple[bytes, ...]] = ()
+    contexts: Sequence[tuple[str, ...]] = ()
 
 
 Selection = Callable[[NDArray[np.int64]], NDArray[np.bool_]]
@@ -96,21 +96,23 @@ def chunks(files: Sequence[FilePair], select: Selection | None = None, context: 
     """The pairs of all files, in order. Raises InputError when two files differ in length.
 
     select: (N,) indices of pairs, counted from 0 over all files -> (N,) whether to take them
-    context: source lines of the context of a pair, at most
+    context: sentences of the context of a source line, at most; with a selection there is none
     """
     offset = 0  # pairs of the previous files
     for pair in files:
-        number, document = 1, DocumentLines[bytes](context)
+        number, document = 1, DocumentLines(context)
         for block in _blocks(pair):
             numbers = np.arange(number, number + len(block[0]))
             number += len(block[0])
-            before = list(map(document.before, block[0])) if context else []
+            contexts = []
+            if context:
+                lines = [decode_line(raw, i == 1).text for i, raw in zip(numbers.tolist(), block[0], strict=True)]
+                contexts = list(map(document.context_of, lines))
             if select is not None:
                 taken = np.flatnonzero(select(offset + numbers - 1))
                 numbers, block = numbers[taken], [[lines[i] for i in taken] for lines in block]
-                before = [before[i] for i in taken] if context else []
             if len(numbers):
-                yield Chunk(pair, numbers, block[0], block[1], tuple(block[2:]), before)
+                yield Chunk(pair, numbers, block[0], block[1], tuple(block[2:]), contexts)
         offset += number - 1
 
 
@@ -315,8 +317,8 @@ class EncodeTask:
             used = used & (characters.max(1) <= self.lengths.max_characters)
             texts.source, texts.target = map(self.lengths.without_long, (texts.source, texts.target))
         prepared = self.pipeline.source.prepare(texts.source), self.pipeline.target.prepare(texts.target)
-        before = self.pipeline.source.prepare(_context_texts(chunk.before))
-        source = self._with_contexts(before, prepared[0])
+        contexts = self.pipeline.source.prepare(list(map(context_text, chunk.contexts)))
+        source, num_context = self._with_contexts(contexts, prepared[0])
         target = self.pipeline.target.encode_prepared(prepared[1])
         sentences = Sentences(chunk.numbers, used, prepared, self.pipeline)
         columns = zip(self.columns, chunk.files.columns, chunk.columns, strict=True)
@@ -335,29 +337,25 @@ class EncodeTask:
         )
         if self.lengths is None:
             return encoded
-        reasons = self.lengths.reasons(encoded.lengths, characters)
+        reasons = self.lengths.reasons(encoded.lengths - num_context, characters)
         reasons[~texts.good] = REASONS.index("bad bytes")
         encoded.dropped.update(REASONS[reason] for reason in reasons[reasons != KEPT].tolist())
         kept = reasons == KEPT
         encoded.keep(kept)
         if self.digests:
-            sources = map(str.__add__, before, prepared[0]) if before else prepared[0]
+            sources = map(str.__add__, contexts, prepared[0]) if contexts else prepared[0]
             encoded.digests = _digests(compress(sources, kept), compress(prepared[1], kept))
         return encoded
 
-    def _with_contexts(self, before: list[str], prepared: list[str]) -> EncodedTexts:
-        """The ids of source lines, each with its context, if there are any."""
+    def _with_contexts(self, contexts: list[str], prepared: list[str]) -> tuple[EncodedTexts, NDArray[np.int64]]:
+        """The ids of source lines, each with its context, if there are any, and (N, 2) tokens of a pair that are context."""
         side, limits = self.pipeline.source, self.lengths or LengthFilter(max_length=0)
-        if not before:
-            return side.encode_prepared(prepared)
-        encoded = side.encode_prepared(between(limits.without_long(before), prepared))
-        return with_contexts(encoded, limits.max_length or math.inf)[0]
-
-
-def _context_texts(before: Sequence[tuple[bytes, ...]]) -> list[str]:
-    """The text of each context. before: the lines of each, of which any may be the first of a file"""
-    texts = {raw: decode_line(raw, first=True).text for raw in dict.fromkeys(chain.from_iterable(before))}
-    return [joined(map(texts.__getitem__, lines)) for lines in before]
+        num_context = np.zeros((len(prepared), 2), np.int64)
+        if not contexts:
+            return side.encode_prepared(prepared), num_context
+        encoded = side.encode_prepared(interleaved(limits.without_long(contexts), prepared))
+        source, num_context[:, 0] = with_contexts(encoded, limits.max_length or math.inf)
+        return source, num_context
 
 
 def _digests(sources: Iterable[str], targets: Iterable[str]) -> NDArray[np.uint64]:

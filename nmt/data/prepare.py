@@ -271,16 +271,14 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
             _keep_stdin(stdin, signals)
         named = text_sets(options, options.hold_out, options.column, pairs)
         sets = [with_counts(text_set, counts, signals) for text_set in named]
+        _check_context(options, sets, options.context)
         pipeline = _pipeline(options, sets, signals)
         if options.right_to_left:
             pipeline = pipeline.right_to_left()
         if options.context:
             pipeline = pipeline.with_context(options.context)
         sets = [replace(text_set, context=pipeline.context) for text_set in sets]
-        if pipeline.context and any(options.align or "links" in text_set.columns.values() for text_set in sets):
-            raise UserError(
-                "--context: a context has no links to its translation (leave --align and columns of links out)"
-            )
+        _check_context(options, sets, pipeline.context)
         (folder / PIPELINE_FOLDER).mkdir()
         pipeline.save(folder / PIPELINE_FOLDER)
         written = [_write_set(text_set, options, pipeline, folder, signals) for text_set in sets]
@@ -302,6 +300,16 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
         (folder / REPORT_FILE).write_bytes(to_json(report))
         manifest["vocabulary"] = pipeline.hash
     return report
+
+
+def _check_context(options: PrepareOptions, sets: Sequence[TextSet], context: int) -> None:
+    """Raise UserError for options that have no meaning with a context. context: sentences, at most"""
+    if context and any(options.align or "links" in text_set.columns.values() for text_set in sets):
+        raise UserError("--context: a context has no links to its translation (leave --align and columns of links out)")
+    if context and options.hold_out:
+        raise UserError(
+            f"--hold-out {options.hold_out} and --context: held-out lines are no document (name a set with --valid)"
+        )
 
 
 def _align(folder: Path, train: SetFacts, pipeline: Pipeline, signals: Signals) -> None:
@@ -360,7 +368,7 @@ def _reused(options: PrepareOptions, name: str) -> Pipeline:
     given = [key for key in TEXT_SETTINGS if getattr(options, key) != getattr(type(options), key)]
     known = pipeline.source.settings.user_symbols
     for symbol in options.symbols:
-        if symbol not in known and symbol != SEPARATOR:
+        if symbol not in known and not (options.context and symbol == SEPARATOR):
             have = f"it has {', '.join(map(quoted, known))}" if known else "it has none"
             have += "; --extend-with FILE adds entries"
             raise UserError(f"--user-symbols '{quoted(symbol)}': is no user symbol of {quoted(name)} ({have})")
@@ -374,7 +382,6 @@ def _reused(options: PrepareOptions, name: str) -> Pipeline:
 def _extended(options: PrepareOptions, pipeline: Pipeline, sets: Sequence[TextSet], signals: Signals) -> Pipeline:
     """The pipeline with more entries in its vocabularies, given or learnt from the training pairs."""
     given = given_entries(Path(options.extend_with), pipeline) if options.extend_with else []
-    given += [SEPARATOR] if options.context else []
     both = {0: pipeline.source, 1: pipeline.target}
     vocabularies = []
     for sides in [both] if pipeline.joint else [{number: side} for number, side in both.items()]:
@@ -384,7 +391,8 @@ def _extended(options: PrepareOptions, pipeline: Pipeline, sets: Sequence[TextSe
             with closing(in_order(CountTask(task, count_words), sets[0].chunks(), options.workers, signals)) as parts:
                 counts = sum_counts(parts)
         old = next(iter(sides.values())).vocabulary
-        vocabularies.append(extended(old, given, counts, options.extend))
+        more = [SEPARATOR] if options.context and 0 in sides else []
+        vocabularies.append(extended(old, [*given, *more], counts, options.extend))
         if added := vocabularies[-1].size - old.size:
             log.info(f"{quoted(options.vocabulary)}: {added:,} entries added to {old.size:,}")
     source, target = (

@@ -53,7 +53,7 @@ class Decoder(ABC):
     def use_pipeline(self, pipeline: Pipeline) -> None:
         """Let the search read its tokens as text. pipeline: of the model that it searches"""
         target = pipeline.target
-        self.source_text = pipeline.source.decode
+        self.source_text = pipeline.source.decode_line
         self.target = Target(target.decode, lambda: [target.surface(token) for token in range(target.size)])
 
     def search(

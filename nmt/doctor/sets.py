@@ -41,7 +41,10 @@ def _decoded_rows(corpus: Corpus, pipeline: Pipeline) -> Iterator[tuple[bytes, b
     for first in range(0, len(corpus), CHUNK_PAIRS):
         rows = corpus.rows(np.arange(first, min(first + CHUNK_PAIRS, len(corpus))))
         for source, target in zip(*rows, strict=True):
-            yield pipeline.source.decode(source.tolist()).encode(), pipeline.target.decode(target.tolist()).encode()
+            yield (
+                pipeline.source.decode_line(source.tolist()).encode(),
+                pipeline.target.decode(target.tolist()).encode(),
+            )
 
 
 class PairSet:

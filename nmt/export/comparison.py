@@ -212,10 +212,11 @@ def tune_length_penalty(
     pipeline, decoder = loaded.pipeline, registry.build(registry.choose("decoder", "beam"))
     options = TranslatorOptions(batch_tokens=TUNING_BATCH_TOKENS, max_source_length=MAX_SOURCE_TOKENS)
     own = OwnEngine(pipeline, loaded.model, options, decoder)
-    translations, _ = Translator(pipeline, own, options).texts(dev.sources, dev.source, check)
+    translator = Translator(pipeline, own, options)
+    translations, _ = translator.texts(dev.sources, dev.source, check)
     bleu = Bleu(BleuOptions())
     ours = bleu(translations, [dev.references])
-    lines = [ids[:MAX_SOURCE_TOKENS].tolist() for ids in pipeline.source.encode_batch(dev.sources).rows()]
+    lines = [line.source for line in translator.encode(translator.parsed(dev.sources))]
     scores: dict[float, float] = {}
     likeness: dict[float, float] = {}
     with log.progress("tuning", len(PENALTIES), "length penalties") as bar:

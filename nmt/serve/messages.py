@@ -16,6 +16,10 @@ class Text(Struct, forbid_unknown_fields=True):
     prefix: Annotated[str, Meta(description="beginning of the translation")] = ""
     phrases: Annotated[list[str], Meta(description="texts that the translation contains")] = []
     avoid: Annotated[list[str], Meta(description="texts that the translation does not contain as whole words")] = []
+    context: Annotated[
+        list[str] | None,
+        Meta(description="the sentences before the line, for a model that reads them; without it the texts before it"),
+    ] = None
 
 
 class TranslateRequest(Struct, forbid_unknown_fields=True):

@@ -55,8 +55,7 @@ class Service:
         self._check(requests)
         has_phrases = details.phrases or settings.glossary is not None
         details = details._replace(phrases=has_phrases, tags=settings.needs_attention)
-        if size := model.pipeline.context:
-            requests = in_context(requests, DocumentLines(size))
+        requests = in_context(requests, DocumentLines(model.pipeline.context))
         texts = [text_steps(request, settings, model.pipeline) for request in requests]
         waiting: dict[int, Round] = {}
         is_plain = settings == TextSettings()
@@ -116,11 +115,16 @@ class Service:
         return [by_number[number] for number in range(len(requests))]
 
     async def translated(
-        self, model: ServedModel, texts: Sequence[str], settings: TextSettings = SENTENCES
+        self, model: ServedModel, texts: Sequence[str], settings: TextSettings = SENTENCES, context: str = ""
     ) -> list[str]:
-        """The translation of each text. Raises ProblemError if one cannot be translated."""
+        """The translation of each text. Raises ProblemError if one cannot be translated.
+
+        context: a text before each of them, for a model that reads one
+        """
         self.check_count(texts)
-        translations = await self.translate_texts(model, list(map(Request, texts)), settings)
+        of_each = (visible_line(context),) if model.pipeline.context and context else None
+        requests = [Request(text, context=of_each) for text in texts]
+        translations = await self.translate_texts(model, requests, settings)
         return list(map(self.text_of, translations))
 
     async def translated_lines(self, model: ServedModel, text: str) -> str:

@@ -7,7 +7,7 @@ at the beginning of a document. A blank line ends a document.
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,38 +17,36 @@ from nmt.text.vocabulary import EncodedTexts, Numbers
 
 SEPARATOR: Final = "<sep>"  # a user symbol, after each sentence of the context
 
-TextLine = TypeVar("TextLine", str, bytes)
 
-
-class DocumentLines(Generic[TextLine]):
-    """The lines before each line of a text, as far as they are its context. size: their number, at most"""
+class DocumentLines:
+    """The lines of a text so far, as far as they are the context of the next one. size: their number, at most"""
 
     def __init__(self, size: int) -> None:
-        self._lines: deque[TextLine] = deque(maxlen=size)
+        self.size, self._lines = size, deque[str](maxlen=size)
 
-    def before(self, line: TextLine) -> tuple[TextLine, ...]:
-        """The lines before the next line of the text, which is given; none before a blank one."""
-        if is_invisible(line.decode(errors="replace") if isinstance(line, bytes) else line):
+    def context_of(self, line: str) -> tuple[str, ...]:
+        """The context of the next line of the text, which is given; none of a blank one."""
+        if is_invisible(line):
             self._lines.clear()
             return ()
-        lines = tuple(self._lines)
+        context = tuple(self._lines)
         self._lines.append(line)
-        return lines
+        return context
 
 
 def contexts(lines: Iterable[str], size: int) -> Iterator[tuple[str, ...]]:
     """The context of each line of a text. size: sentences of a context, at most"""
-    return map(DocumentLines[str](size).before, lines)
+    return map(DocumentLines(size).context_of, lines)
 
 
-def joined(sentences: Iterable[str]) -> str:
+def context_text(sentences: Iterable[str]) -> str:
     """The text of a context, whose separators stand at the ends of its sentences."""
     return " ".join(f"{sentence} {SEPARATOR}" for sentence in sentences)
 
 
-def between(before: Sequence[str], lines: Sequence[str]) -> list[str]:
-    """The text of the context of each line, and the line, in turn. before: text of each context"""
-    return [text for pair in zip(before, lines, strict=True) for text in pair]
+def interleaved(context_texts: Sequence[str], lines: Sequence[str]) -> list[str]:
+    """The text of the context of each line, and the line, in turn."""
+    return [text for pair in zip(context_texts, lines, strict=True) for text in pair]
 
 
 def with_contexts(encoded: EncodedTexts, max_length: float) -> tuple[EncodedTexts, NDArray[np.int64]]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from nmt.artefact import Artefact
 from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.files import to_json
-from nmt.text.context import SEPARATOR, between, joined, with_contexts
+from nmt.text.context import SEPARATOR, context_text, interleaved, with_contexts
 from nmt.text.corpus import clean, is_invisible
 from nmt.text.sentencepiece_file import SPACE_MARK
 from nmt.text.steps import NOT_TEXT_BUT_LF, TOKENIZERS, UNICODE_FORMS, Truecaser, UnicodeForm
@@ -175,8 +175,8 @@ class Side:
         size, limit = self.settings.context, CHARACTERS_PER_TOKEN * max_length
         if not size or not any(contexts):
             return self.encode_batch(texts), np.zeros(len(texts), np.int64)
-        before = [text if len(text := joined(lines[-size:])) <= limit else "" for lines in contexts]
-        return with_contexts(self.encode_batch(between(before, texts)), max_length)
+        before = [text if len(text := context_text(lines[-size:])) <= limit else "" for lines in contexts]
+        return with_contexts(self.encode_batch(interleaved(before, texts)), max_length)
 
     def encode_prepared(self, texts: Sequence[str]) -> EncodedTexts:
         """The ids of texts that the TextPreparer gave."""
@@ -190,6 +190,13 @@ class Side:
     def decode(self, ids: Sequence[int]) -> str:
         """The raw text of ids, one line; of the control symbols only UNK has a text."""
         return self.restore(self.vocabulary.decode(self.in_reading_order(ids)))
+
+    def decode_line(self, ids: Sequence[int]) -> str:
+        """The raw text of ids without their context."""
+        if self.settings.context:
+            [separator] = self.encode(SEPARATOR)
+            ids = ids[len(ids) - list(reversed(ids)).index(separator) :] if separator in ids else ids
+        return self.decode(ids)
 
     def restore(self, prepared: str) -> str:
         """The raw text, one line, of a text as the TextPreparer gives it."""

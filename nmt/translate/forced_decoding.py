@@ -130,8 +130,8 @@ def calibrate(
     max_length: tokens of a line; a pair with a longer one is left out, and one with a blank line
     Raises InputError if no pair is left, UserError for a model without finite probabilities.
     """
-    limits, before = LengthFilter(max_length=max_length), list(contexts(sources, pipeline.context))
-    source, _ = pipeline.source.encode_in_context(limits.without_long(sources), before, max_length)
+    limits, of_sources = LengthFilter(max_length=max_length), list(contexts(sources, pipeline.context))
+    source, _ = pipeline.source.encode_in_context(limits.without_long(sources), of_sources, max_length)
     target = pipeline.target.encode_batch(limits.without_long(targets))
     kept = [
         pair
@@ -171,7 +171,7 @@ def score(
     max_length: int,
     check: StopCheck = lambda: None,
     advance: Callable[[int], None] = lambda count: None,
-    document: DocumentLines[str] | None = None,
+    document: DocumentLines | None = None,
 ) -> list[PairScore | Failure]:
     """The score of each pair of lines, in their order.
 
@@ -181,8 +181,8 @@ def score(
     document: the sources before these, to which they are added, for a model that reads a context; None, there are none
     """
     limits, document = LengthFilter(max_length=max_length), document or DocumentLines(pipeline.context)
-    before = list(map(document.before, sources))
-    source, _ = pipeline.source.encode_in_context(limits.without_long(sources), before, max_length)
+    of_sources = list(map(document.context_of, sources))
+    source, _ = pipeline.source.encode_in_context(limits.without_long(sources), of_sources, max_length)
     target = pipeline.target.encode_batch(limits.without_long(targets))
     source_ids, target_ids = source.rows(), target.rows()
     lengths = np.maximum(source.lengths, target.lengths)

@@ -1,6 +1,6 @@
 """A line of input: the text to translate, and the constraints on its translation."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -102,7 +102,15 @@ def _is_nested(value: Any, levels: int) -> bool:
     return levels < 0 or any(_is_nested(item, levels - 1) for item in inner if isinstance(item, dict | list))
 
 
-def in_context(requests: Iterable[Request], document: DocumentLines[str]) -> list[Request]:
-    """Consecutive requests with their contexts. document: the lines before them, to which they are added"""
-    before = [(request, document.before(request.text)) for request in requests]
-    return [replace(request, context=lines) if request.context is None else request for request, lines in before]
+def in_context(requests: Sequence[Request], document: DocumentLines) -> Sequence[Request]:
+    """Consecutive requests with their contexts; those that have one keep it, and those that cannot be read are skipped.
+
+    document: the lines before them, to which they are added
+    """
+    if not document.size:
+        return requests
+    contexts = [() if request.error else document.context_of(request.text) for request in requests]
+    return [
+        replace(request, context=context) if request.context is None else request
+        for request, context in zip(requests, contexts, strict=True)
+    ]

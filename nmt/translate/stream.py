@@ -73,7 +73,7 @@ def translate_stream(
     first_number: what `show` gets as the number of the first line
     returns: that number for a text that follows this one
     """
-    results, document = TranslationOutput(output), DocumentLines[str](translator.context)
+    results, document = TranslationOutput(output), DocumentLines(translator.context)
     sizes = growing(max_lines) if results.is_awaited else repeat(max_lines)
     max_bytes = MAX_CHARACTER_BYTES * (translator.max_characters + 1)  # more than the translator reads
     if form != "text":
@@ -89,9 +89,7 @@ def translate_stream(
             translator.idle()
 
         for first, lines in _decoded(windows(source, sizes, max_bytes, idle), warnings, strict):
-            requests = [read_request(line, form) for line in lines]
-            if translator.context:
-                requests = in_context(requests, document)
+            requests = in_context([read_request(line, form) for line in lines], document)
             translations = translator.translate(requests, check, bar)
             warnings.add_translations(translations, first)
             rows = zip(requests, translations, strict=True)

@@ -79,7 +79,7 @@ def text_steps(request: Request, settings: TextSettings, pipeline: Pipeline) -> 
     if is_constrained and len(passages) > 1:
         return Translation(error="a prefix or phrases need a text of one block (divide it at its tags)")
     work = _TextJob(request, settings, pipeline)
-    translations = iter((yield from work.translated(passages, work.contexts(passages))))
+    translations = iter((yield from work.translated(passages)))
     parts = [part if isinstance(part, str) else next(translations) for part in layout]
     whole = parts[0] if len(parts) == 1 and isinstance(parts[0], Translation) else _joined(parts)
     return _warned(whole, CUT, f"cut to {MAX_TEXT_CHARACTERS:,} characters") if is_cut else whole
@@ -89,9 +89,10 @@ def _layout(text: str, settings: TextSettings, split: bool, pipeline: Pipeline) 
     """The passages of a text that are translated each, and what stands between them. split: whether each is a sentence"""
     layout: list[str | Passage] = []
     for part in parse(text, settings.markup):
-        is_long = settings.markup != "none" and isinstance(part, Passage) and len(part.text) > MAX_CHARACTERS
-        cuts = (split or is_long) and isinstance(part, Passage)
-        layout += _pieces(part, settings.markup, pipeline) if cuts and isinstance(part, Passage) else [part]
+        if isinstance(part, Passage) and (split or (settings.markup != "none" and len(part.text) > MAX_CHARACTERS)):
+            layout += _pieces(part, settings.markup, pipeline)
+        else:
+            layout.append(part)
     return layout
 
 
@@ -179,7 +180,7 @@ class _PassageTranslation(NamedTuple):
     translation: Translation
 
 
-Context = tuple[str, ...] | None
+Context = tuple[str, ...]
 Search = Generator[Round, list[Translation], list[_PassageTranslation]]
 
 
@@ -194,36 +195,21 @@ class _TextJob:
         self.languages = pipeline.source_lang, pipeline.target_lang
         self.tags = ""
 
-    def contexts(self, passages: Sequence[Passage]) -> list[Context]:
-        """The context of each passage: the passages before it, and before them those of the request's own context."""
-        size = self.pipeline.context
-        if not size:
-            return [self.request.context] * len(passages)
-        settings = self.settings
-        layouts = [_layout(text, settings, settings.split, self.pipeline) for text in self.request.context or ()]
-        before = [part.text for layout in layouts for part in layout if isinstance(part, Passage)]
-        before = [text for text in before if not is_invisible(text)]
-        contexts: list[Context] = []
-        for passage in passages:
-            contexts.append(tuple(before[-size:]))
-            before += [] if is_invisible(passage.text) else [passage.text]
-        return contexts
-
-    def translated(
-        self, passages: Sequence[Passage], before: Sequence[Context]
-    ) -> Generator[Round, list[Translation], list[Translation]]:
-        """The translation of each passage, as it is written. before: their contexts"""
+    def translated(self, passages: Sequence[Passage]) -> Generator[Round, list[Translation], list[Translation]]:
+        """The translation of each passage, as it is written."""
         self.tags = self.pipeline.source.prepare.leading_tags(passages[0].text) if passages else ""
-        found = yield from self._search(passages, before)
+        contexts = self._contexts(passages, self._earlier())
+        found = yield from self._search(passages, contexts)
         written = list(map(self._written, found))
         if not self.settings.repair:
             return written
         broken = {i: signs for i, row in enumerate(found) if (signs := self._faults(row))}
         is_constrained = self.request.prefix or self.request.phrases
         layouts = {i: [passages[i]] if is_constrained else _halves(passages[i], self.pipeline) for i in broken}
-        parts = [(part, before[i]) for i in layouts for part in layouts[i] if isinstance(part, Passage)]
-        again = [part for part, _ in parts], [context for _, context in parts]
-        others = iter((yield from self._search(*again, is_repair=True)) if parts else ())
+        parts = {i: [part for part in layout if isinstance(part, Passage)] for i, layout in layouts.items()}
+        of_parts = [context for i, own in parts.items() for context in self._contexts(own, contexts[i])]
+        again = [part for own in parts.values() for part in own]
+        others = iter((yield from self._search(again, of_parts, is_repair=True)) if again else ())
         for i, signs in broken.items():
             own = [part if isinstance(part, str) else next(others) for part in layouts[i]]
             plain = _joined([part if isinstance(part, str) else part.translation for part in own])
@@ -238,9 +224,30 @@ class _TextJob:
                 written[i] = _warned(written[i], BROKEN, f"its translation looks broken: {message}")
         return written
 
-    def _search(self, passages: Sequence[Passage], before: Sequence[Context], is_repair: bool = False) -> Search:
+    def _earlier(self) -> Context:
+        """The sentences before the text: of the lines of its context, as they would be translated."""
+        if not self.pipeline.context:
+            return self.request.context or ()
+        sentences: list[str] = []
+        for line in self.request.context or ():
+            layout = _layout(line[:MAX_TEXT_CHARACTERS], self.settings, self.settings.split, self.pipeline)
+            texts = [part.text for part in layout if isinstance(part, Passage) and not is_invisible(part.text)]
+            tags = self.pipeline.source.prepare.leading_tags(texts[0]) if texts else ""
+            sentences += [self._tagged(text, tags) for text in texts]
+        return tuple(sentences)
+
+    def _contexts(self, passages: Sequence[Passage], earlier: Context) -> list[Context]:
+        """The context of each passage. earlier: the sentences before the first"""
+        size, sentences, contexts = self.pipeline.context, list(earlier), list[Context]()
+        for passage in passages:
+            contexts.append(tuple(sentences[-size:]))
+            if size and not is_invisible(passage.text):
+                sentences.append(self._tagged(passage.text, self.tags))
+        return contexts
+
+    def _search(self, passages: Sequence[Passage], contexts: Sequence[Context], is_repair: bool = False) -> Search:
         """The plain translation of each passage; where a placeholder got lost, of the passage without it."""
-        found = yield from self._plain(passages, before, is_repair)
+        found = yield from self._plain(passages, contexts, is_repair)
         if self.settings.markup == "none":
             return found
         hidden = {
@@ -248,15 +255,15 @@ class _TextJob:
             for i, (passage, answer) in enumerate(found)
             if answer.candidates and _loses(passage, answer.text)
         }
-        others = yield from self._plain(list(hidden.values()), [before[i] for i in hidden], is_repair)
+        others = yield from self._plain(list(hidden.values()), [contexts[i] for i in hidden], is_repair)
         for i, other in zip(hidden, others, strict=True):
             found[i] = other
         return found
 
-    def _plain(self, passages: Sequence[Passage], before: Sequence[Context], is_repair: bool) -> Search:
+    def _plain(self, passages: Sequence[Passage], contexts: Sequence[Context], is_repair: bool) -> Search:
         """The plain translation of each passage; between tags, one without words stays."""
         is_sent = [self.settings.markup == "none" or has_letters(passage.text) for passage in passages]
-        requests = list(map(self._request, compress(passages, is_sent), compress(before, is_sent)))
+        requests = list(map(self._request, compress(passages, is_sent), compress(contexts, is_sent)))
         answers = iter((yield Round(requests, is_repair)) if requests else ())
         return [
             _PassageTranslation(passage, next(answers) if sent else _untranslated(passage))
@@ -266,11 +273,12 @@ class _TextJob:
     def _request(self, passage: Passage, context: Context) -> Request:
         terms = self.settings.glossary.phrases(passage.text) if self.settings.glossary else ()
         phrases = tuple(dict.fromkeys((*self.request.phrases, *terms)))
-        text = " ".join(filter(None, (self._added_tags(passage), passage.text)))
+        text = self._tagged(passage.text, self.tags)
         return structs.replace(self.request, text=text, phrases=phrases, others={}, context=context)
 
-    def _added_tags(self, passage: Passage) -> str:
-        return "" if self.pipeline.source.prepare.leading_tags(passage.text) else self.tags
+    def _tagged(self, text: str, tags: str) -> str:
+        """A text that begins with tags, unless it has tags of its own."""
+        return text if not tags or self.pipeline.source.prepare.leading_tags(text) else f"{tags} {text}"
 
     def _written(self, found: _PassageTranslation) -> Translation:
         """A translation with the tags of its passage."""
@@ -293,7 +301,8 @@ class _TextJob:
         source_pieces = list(map(source.surface, source.encode(passage.text)))
         target_pieces = list(map(target.surface, candidate.tokens))
         weights = np.array(candidate.weights).reshape(len(target_pieces), -1)
-        weights = weights[:, len(source.encode(self._added_tags(passage))) :]
+        tags = self._tagged(passage.text, self.tags).removesuffix(passage.text)
+        weights = weights[:, len(source.encode(tags)) :]
         return unit_weights(passage, candidate.text, source_pieces[: weights.shape[1]], target_pieces, weights)
 
     def _faults(self, found: _PassageTranslation) -> dict[str, str]:

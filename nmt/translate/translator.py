@@ -67,7 +67,7 @@ class Translator:
         warnings = [line.warnings for line in lines]
         for line, kinds in zip(lines, warnings, strict=True):
             if tag := self.pipeline.source.prepare.unknown_tag(line.text):
-                known = ", ".join(map(quoted, self.pipeline.source.settings.user_symbols))
+                known = ", ".join(map(quoted, self.pipeline.source.prepare.tags))
                 kinds["unknown tag"] = f"'{quoted(tag)}' is no tag of this model, and is read as text (it has {known})"
         work = self.engine.search([[lines[i] for i in batch] for batch in batches], check)
         with nullcontext(bar) if bar else log.progress("translating", len(lines), "lines") as bar:
@@ -85,11 +85,11 @@ class Translator:
             for outcome, kinds in zip(outcomes, warnings, strict=True)
         ]
 
-    def parsed(self, requests: Sequence[Request | str]) -> list[Request]:
+    def parsed(self, requests: Sequence[Request | str]) -> Sequence[Request]:
         """Requests and lines, which follow each other in a document, as requests with their contexts."""
         check_lines("requests", requests, (str, Request))
         parsed = [Request(request) if isinstance(request, str) else request for request in requests]
-        return in_context(parsed, DocumentLines(self.context)) if self.context else parsed
+        return in_context(parsed, DocumentLines(self.context))
 
     def texts(self, lines: Sequence[str | Request], place: str, check: StopCheck) -> tuple[list[str], int]:
         """The translations of lines, empty where one failed, and how many did. place: of the lines, in warnings"""

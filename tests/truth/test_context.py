@@ -7,7 +7,7 @@ import pytest
 from conftest import WORDS
 
 from nmt.data.learn import SubwordSettings, learn_subwords
-from nmt.text.context import SEPARATOR, DocumentLines, between, contexts, joined, with_contexts
+from nmt.text.context import SEPARATOR, context_text, contexts, interleaved, with_contexts
 from nmt.text.pipeline import Side, SideSettings
 from nmt.text.vocabulary import WordVocabulary
 
@@ -19,8 +19,6 @@ def test_a_context_is_the_lines_before_in_the_same_document():
     lines = ["a", "b", "c", " \u200b", "d", "e"]
     expected = [(), ("a",), ("a", "b"), (), (), ("d",)]
     assert list(contexts(lines, 2)) == expected
-    document = DocumentLines[bytes](2)
-    assert [document.before(line.encode()) for line in lines] == [tuple(map(str.encode, row)) for row in expected]
     assert list(contexts(lines, 1))[2] == ("b",)
 
 
@@ -60,5 +58,12 @@ def test_a_line_that_is_too_long_with_its_context_stands_alone_and_a_blank_one_t
     encoded, num_context = part.encode_in_context(lines, before, 5)
     assert encoded.lists() == [part.encode(f"kit des {SEPARATOR} ban ban"), part.encode("ban ban"), []]
     assert num_context.tolist() == [3, 0, 0] and encoded.words.tolist() == [5, 2, 0]
-    texts = between(list(map(joined, before)), lines)
+    texts = interleaved(list(map(context_text, before)), lines)
     assert with_contexts(part.encode_batch(texts), 6)[1].tolist() == [3, 4, 0]
+
+
+def test_the_text_of_a_line_without_its_context():
+    part = side("bpe", 2)
+    encoded, _ = part.encode_in_context(LINES, list(contexts(LINES, 2)), 1000)
+    assert list(map(part.decode_line, encoded.lists())) == LINES
+    assert part.decode_line([]) == "" and part.decode_line(part.encode(f"ban {SEPARATOR}")) == ""

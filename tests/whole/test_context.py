@@ -3,24 +3,34 @@
 import json
 import random
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from conftest import ENVIRONMENT, NMT
 from servers import serving
 
+import nmt.cli.score
 import nmt.data.encode
+from nmt.artefact import Artefact
+from nmt.checkpoint import load_model
 from nmt.data.shards import Corpus, PreparedData
 from nmt.text.context import SEPARATOR
-from nmt.translate.ctranslate2_engine import CTranslate2Engine
+from nmt.text.pipeline import Pipeline, Side
+from nmt.translate.ctranslate2_engine import CTranslate2Engine, CTranslate2Model
+from nmt.translate.forced_decoding import force_decode
 from nmt.translate.own_engine import OwnEngine
+from nmt.translate.requests import Request
+from nmt.translate.results import Candidate, Translation
+from nmt.translate.texts import TextSettings, text_steps
 
 NOUNS = {"cat": ("katze", "sie"), "dog": ("hund", "er"), "lamp": ("lampe", "sie"), "tree": ("baum", "er")}
 VERBS = {"falls": "faellt", "sleeps": "schlaeft", "burns": "brennt"}
 MODEL = [
     "--encoder-layers=1", "--decoder-layers=1", "--d-model=32", "--d-ff=64", "--heads=2", "--dropout=0", "--norm-position=pre",
-    "--batch-tokens=300", "--schedule=constant", "--lr=0.005", "--threads=1", "--no-valid-bleu",
+    "--batch-tokens=300", "--schedule=constant", "--lr=0.005", "--threads=1",
 ]  # fmt: skip
 FLAGS = ["--source-lang=en", "--target-lang=de", "--quiet"]
 
@@ -67,7 +77,8 @@ def model(corpus, tmp_path_factory):
     commands = [
         ["prepare", *FLAGS, f"--train={corpus / 'train'}", f"--valid={corpus / 'valid'}", "--subword=none", "--vocab-size=0",
          "--context=1", f"--output={folder / 'data'}"],
-        ["train", f"--data={folder / 'data'}", f"--output={folder / 'run'}", *MODEL, "--max-updates=250", "--quiet"],
+        ["train", f"--data={folder / 'data'}", f"--output={folder / 'run'}", *MODEL, "--max-updates=250", "--quiet",
+         "--valid-metrics=chrf", "--valid-every=250u"],
         ["average", f"--run={folder / 'run'}", f"--output={folder / 'model'}", "--last=1", "--quiet"],
     ]  # fmt: skip
     for command in commands:
@@ -80,15 +91,24 @@ def model(corpus, tmp_path_factory):
 def test_a_pronoun_is_translated_by_the_sentence_before(call, corpus, model, engine):
     if engine == "ctranslate2":
         pytest.importorskip("ctranslate2")
-    for more in ([], ["--buffer-size=1"], ["--buffer-size=7", "--batch-tokens=30"]):
+    for more in (
+        [],
+        ["--buffer-size=1"],
+        ["--buffer-size=7", "--batch-tokens=30"],
+        ["--replicas=2", "--batch-tokens=30"],
+    ):
         done = call("translate", "--model", model, "--input", corpus / "valid.en", f"--engine={engine}", *more)
         assert done.code == 0 and done.out == (corpus / "valid.de").read_text(), more
 
 
 def test_ranks_share_out_lines_with_their_contexts(nmt, corpus, model):
-    done = nmt(
-        "translate", "--model", model, "--input", corpus / "valid.en", "--devices=2", "--device=cpu", "--engine=own"
-    )
+    flags = [
+        "--devices=2",
+        "--device=cpu",
+        "--engine=own",
+        "--buffer-size=4",
+    ]  # documents go over two ranks and windows
+    done = nmt("translate", "--model", model, "--input", corpus / "valid.en", *flags)
     assert done.returncode == 0 and done.stdout.decode() == (corpus / "valid.de").read_text(), done.stderr
 
 
@@ -135,12 +155,27 @@ def test_prepared_sources_have_the_lines_before_them(call, corpus, tmp_path, mon
             assert (tmp_path / other / name).read_bytes() == (whole / name).read_bytes(), (other, name)
 
 
-def test_held_out_pairs_have_the_training_pairs_before_them(call, corpus, tmp_path):
-    folder = prepare(call, corpus, tmp_path / "data", "--context=1", "--hold-out=2")
-    lines = (corpus / "train.en").read_text().split("\n")[:-1]
-    texts = expected(lines, 1)
-    assert sources(folder, "held-out") == texts[1::2]
-    assert sources(folder, "train") == [text for text in texts[::2] if text]
+def test_the_length_filter_counts_a_line_alone_and_what_it_leaves_out_is_context(call, tmp_path):
+    write(tmp_path / "train", [("a b", "A B"), ("c", "C C C"), ("d e f", "D E F"), ("g", "G")])
+    write(tmp_path / "valid", [("a", "A")])
+    folder = prepare(call, tmp_path, tmp_path / "data", "--context=1", "--max-ratio=2", "--min-length=1")
+    assert sources(folder, "train") == ["a b", "c <sep> d e f", "d e f <sep> g"]
+    folder = prepare(call, tmp_path, tmp_path / "long", "--context=1", "--min-length=2")
+    assert sources(folder, "train") == ["a b", "c <sep> d e f"]
+
+
+def test_each_file_begins_a_document_and_its_lines_are_those_of_translate(call, tmp_path):
+    write(tmp_path / "one", [("a", "A"), ("b", "B")])
+    write(tmp_path / "two", [("c", "C"), ("\x07", "X"), ("d", "D"), ("e", "E"), ("f", "F")])
+    content = (tmp_path / "two.en").read_bytes().replace(b"e\n", b"\xef\xbb\xbfe\r\n")
+    (tmp_path / "two.en").write_bytes(content)
+    done = call(
+        "prepare", *FLAGS, "--train", tmp_path / "one", tmp_path / "two", "--subword=none", "--vocab-size=0", "--context=1",
+        f"--output={tmp_path / 'data'}",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    lines = ["c", "", "d", "\ufeffe", "f"]
+    assert sources(tmp_path / "data", "train") == ["a", "a <sep> b", *[text for text in expected(lines, 1) if text]]
 
 
 def test_equal_pairs_with_other_contexts_are_no_duplicates(call, tmp_path):
@@ -198,11 +233,15 @@ def test_a_json_object_may_name_its_context(call, model, tmp_path):
         {"source": ""},
         {"source": "the lamp falls"},
         {"source": "it sleeps", "id": 3},
+        {"source": "the tree falls", "source_context": []},
+        {"sourc": "it sleeps"},
+        {"source": "it falls"},
     ]
     (tmp_path / "lines").write_text("".join(json.dumps(request) + "\n" for request in requests))
     done = call("translate", "--model", model, "--input", tmp_path / "lines", "--input-form=json")
     rows = [json.loads(line) for line in done.out.splitlines()]
-    assert [row["translation"] for row in rows] == ["sie brennt", "er brennt", "", "lampe faellt", "sie schlaeft"]
+    translations = ["sie brennt", "er brennt", "", "lampe faellt", "sie schlaeft", "baum faellt", "", "er faellt"]
+    assert [row["translation"] for row in rows] == translations
     assert rows[4]["id"] == 3 and "source_context" not in rows[0]
 
 
@@ -213,23 +252,47 @@ def test_a_model_without_a_context_refuses_one(call, trained, tmp_path):
     assert done.code == 5 and "reads each line alone" in rows[0]["error"] and "error" not in rows[1]
 
 
-def test_alignments_are_those_of_the_line(call, corpus, model):
-    done = call("translate", "--model", model, "--input", corpus / "valid.en", "--alignment=soft", "--json")
-    lines = (corpus / "valid.en").read_text().split("\n")
-    for line, row in zip(lines, map(json.loads, done.out.splitlines()), strict=False):
-        weights = row["candidates"][0]["alignment"] if line else []
-        assert {len(of_word) for of_word in weights} <= {len(line.split())}
+def test_alignments_are_those_of_the_line(call, model, tmp_path):
+    (tmp_path / "lines").write_text("the lamp burns\nit falls\n")
+    flags = ["--alignment=soft", "--json", "--engine=own"]
+    done = call("translate", "--model", model, "--input", tmp_path / "lines", *flags)
+    weights = json.loads(done.out.splitlines()[1])["candidates"][0]["alignment"]
+    loaded = load_model(model, torch.device("cpu"))
+    sides = loaded.pipeline.source, loaded.pipeline.target
+    texts = f"the lamp burns {SEPARATOR} it falls", "sie faellt"
+    [forced] = force_decode(loaded.model, *([side.encode(text)] for side, text in zip(sides, texts, strict=True)))
+    assert np.allclose(weights, forced.weights[:2, 4:6], atol=1e-4)
 
 
-def test_scores_and_scores_of_validation_are_those_of_the_context(call, corpus, model):
-    files = ["--source", corpus / "valid.en"]
-    right = call("score", "--model", model, *files, "--target", corpus / "valid.de", "--json")
-    log_probs = [json.loads(line)["log_prob"] for line in right.out.splitlines()]
-    assert min(log_probs[1::3]) > -2
-    evaluated = call(
-        "evaluate", "--model", model, *files, "--reference", corpus / "valid.de", "--metrics=chrf", "--json"
-    )
-    assert evaluated.json[0]["value"] == 100
+def test_scores_and_validation_are_those_of_the_context(call, corpus, model, monkeypatch, tmp_path):
+    monkeypatch.setattr(nmt.cli.score, "WINDOW_LINES", 4)
+    files = ["--source", corpus / "valid.en", "--target", corpus / "valid.de"]
+    rows = call("score", "--model", model, *files, "--json").out.splitlines()
+    assert min(json.loads(line)["log_prob"] for line in rows[1::3]) > -2
+    wrong = {"sie": "er", "er": "sie"}
+    lines = [line.split() for line in (corpus / "valid.de").read_text().split("\n")[:-1]]
+    others = [f"{wrong[words[0]]} {words[1]}" if words and words[0] in wrong else "" for words in lines]
+    (tmp_path / "wrong").write_text("".join(f"{line}\n" for line in others))
+    contrast = call("score", "--model", model, *files, "--contrast", tmp_path / "wrong", "--json").json
+    assert contrast["all"] == {"lines": 20, "right": 20, "accuracy": 1.0}
+    texts = ["--source", corpus / "valid.en", "--reference", corpus / "valid.de"]
+    assert call("evaluate", "--model", model, *texts, "--metrics=chrf", "--json").json[0]["value"] == 100
+    metrics = [json.loads(line) for line in (model.parent / "run/metrics.jsonl").read_text().splitlines()]
+    assert [row["valid_chrf"] for row in metrics if "valid_chrf" in row] == [100]
+
+
+def test_penalties_of_exports_are_tuned_in_context(call, corpus, model, monkeypatch, tmp_path):
+    pytest.importorskip("ctranslate2")
+    lengths, whole = set(), CTranslate2Model.translate
+
+    def translate(self, sources, **settings):
+        lengths.update(map(len, sources))
+        return whole(self, sources, **settings)
+
+    monkeypatch.setattr(CTranslate2Model, "translate", translate)
+    dev = ["--tune", corpus / "valid.en", corpus / "valid.de"]
+    done = call("export", "--model", model, "--format=ctranslate2", "--output", tmp_path / "out", *dev)
+    assert done.code == 0 and 6 in lengths, done.err
 
 
 def test_each_request_of_a_server_is_a_document(model, tmp_path):
@@ -239,6 +302,11 @@ def test_each_request_of_a_server_is_a_document(model, tmp_path):
         assert [row["translation"] for row in answer["translations"]][:2] == ["lampe brennt", "sie faellt"]
         [alone] = server.translate(text=["it falls"])["translations"]
         assert alone["translation"] == answer["translations"][3]["translation"]
+        for noun, pronoun in (("lamp", "sie"), ("tree", "er")):
+            [own] = server.translate(text=[{"text": "it falls", "context": [f"the {noun} burns"]}])["translations"]
+            fields = {"text": ["it falls"], "target_lang": "DE", "context": f"the {noun} burns"}
+            _, deepl, _ = server.ask("POST", "/v2/translate", fields)
+            assert own["translation"] == deepl["translations"][0]["text"] == f"{pronoun} faellt"
 
 
 @pytest.mark.parametrize("kind", ["none", "bpe", "char", "subword-nmt"])
@@ -266,8 +334,48 @@ def test_a_model_without_a_context_is_given_one(call, corpus, tmp_path, kind):
 
 def test_what_has_no_meaning_with_a_context_is_refused(call, corpus, model, trained, tmp_path):
     train = [*FLAGS, f"--train={corpus / 'train'}", f"--output={tmp_path / 'data'}"]
-    done = call("prepare", *train, "--context=1", "--align")
-    assert done.code == 2 and "--context" in done.err and "--align" in done.err and not (tmp_path / "data").exists()
+    (tmp_path / "links").write_text("0-0\n" * 1800)
+    flags = {"--align": "--align", f"--column=c:links={tmp_path / 'links'}": "links", "--hold-out=20": "--hold-out"}
+    for more in ("--context=1", f"--vocabulary={model}"):
+        for flag, named in flags.items():
+            done = call("prepare", *train, more, flag)
+            assert done.code == 2 and "--context" in done.err and named in done.err, (more, flag)
+            assert not (tmp_path / "data").exists()
     assert call("prepare", *train, "--context=-1").code == 2
     done = call("translate", f"--model={model}", f"--rerank={model}", "--input", corpus / "valid.en")
     assert done.code == 2 and "cannot rank" in done.err
+
+
+def rounds(text: str, context: tuple[str, ...], settings: TextSettings, pipeline: Pipeline) -> list[list[Request]]:
+    """The requests of each round of a text whose translations are all broken."""
+    steps, found = text_steps(Request(text, context=context), settings, pipeline), []
+    wanted = next(steps)
+    while True:
+        found.append(wanted.requests)
+        broken = [Translation([Candidate("ja " * 40, [5] * 40, -1.0, -1.0)]) for _ in wanted.requests]
+        try:
+            wanted = steps.send(broken)
+        except StopIteration:
+            return found
+
+
+def test_sentences_of_a_text_and_halves_that_are_repaired_have_those_before_them_with_their_tags(model):
+    pipeline = Pipeline.load(Artefact(model, "model"))
+    tagged = replace(pipeline.source.settings, user_symbols=("<2de>", SEPARATOR), context=2)
+    pipeline = Pipeline(Side(tagged, pipeline.source.vocabulary), pipeline.target, False)
+    text, context = "<2de> The cat falls. It burns. It sleeps.", ("<2de> A dog. It stands.", "One.")
+    [requests] = rounds(text, context, TextSettings(split=True), pipeline)
+    assert [request.text for request in requests] == ["<2de> The cat falls.", "<2de> It burns.", "<2de> It sleeps."]
+    assert [request.context for request in requests] == [
+        ("<2de> It stands.", "One."), ("One.", "<2de> The cat falls."), ("<2de> The cat falls.", "<2de> It burns."),
+    ]  # fmt: skip
+    first, second = rounds("The cat falls today. It burns.", ("One.",), TextSettings(repair=True), pipeline)
+    assert [request.context for request in first] == [("One.",)]
+    assert [request.text for request in second] == ["The cat falls today.", "It burns."]
+    assert [request.context for request in second] == [("One.",), ("One.", "The cat falls today.")]
+
+
+def test_doctor_reads_lines_without_their_contexts(call, corpus, model):
+    of_data = call("doctor", model.parent / "data").out
+    of_text = call("doctor", "--source-lang=en", "--target-lang=de", "--train", corpus / "train").out
+    assert all("source: 3,000 words" in out for out in (of_data, of_text)) and SEPARATOR not in of_data

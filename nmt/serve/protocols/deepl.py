@@ -42,7 +42,10 @@ def routes(service: Service) -> list[Route]:
         model = service.models.find(None, sources[0], target)
         if fields.get("split_sentences") == NO_NEWLINES:
             texts = [text.replace("\n", " ") for text in texts]
-        translated = await service.translated(model, texts, settings)
+        context = fields.get("context", "")
+        if not isinstance(context, str):
+            raise ProblemError(400, "Value for 'context' not supported.")
+        translated = await service.translated(model, texts, settings, context)
         rows = [
             {"detected_source_language": language.upper(), "text": translation, "billed_characters": len(text)}
             for language, text, translation in zip(sources, texts, translated, strict=True)

@@ -142,7 +142,9 @@ def _request(text: str | Text, keeps_lines: bool) -> Request:
     if isinstance(text, str):
         text = Text(text)
     phrases, avoid = (tuple(filter(None, map(clean, texts))) for texts in (text.phrases, text.avoid))
-    return Request(text.text if keeps_lines else visible_line(text.text), clean(text.prefix), phrases, avoid)
+    context = None if text.context is None else tuple(filter(None, map(visible_line, text.context)))
+    line = text.text if keeps_lines else visible_line(text.text)
+    return Request(line, clean(text.prefix), phrases, avoid, context=context)
 
 
 async def _events(
