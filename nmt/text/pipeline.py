@@ -175,8 +175,8 @@ class Side:
         size, limit = self.settings.context, CHARACTERS_PER_TOKEN * max_length
         if not size or not any(contexts):
             return self.encode_batch(texts), np.zeros(len(texts), np.int64)
-        before = [text if len(text := context_text(lines[-size:])) <= limit else "" for lines in contexts]
-        return with_contexts(self.encode_batch(interleaved(before, texts)), max_length)
+        of_lines = [text if len(text := context_text(lines[-size:])) <= limit else "" for lines in contexts]
+        return with_contexts(self.encode_batch(interleaved(of_lines, texts)), max_length)
 
     def encode_prepared(self, texts: Sequence[str]) -> EncodedTexts:
         """The ids of texts that the TextPreparer gave."""
