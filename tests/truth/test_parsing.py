@@ -134,10 +134,15 @@ class Writer:
 @pytest.mark.parametrize("seed", range(4))
 def test_the_search_among_trees_finds_trees_over_the_words_and_what_a_beam_finds_if_that_is_one(seed):
     pieces = [*SYMBOLS, *(f"{side}{label}" for label in ("S", "NP", "VP") for side in "()"), "XX", ".", ",", "-LRB-"]
+
+    def decode(row):
+        return " ".join("w" for token in row if token not in (EOS, PAD))
+
     side = SimpleNamespace(
         size=len(pieces),
         piece=pieces.__getitem__,
-        decode=lambda row: " ".join("w" for token in row if token not in (EOS, PAD)),
+        decode=decode,
+        decode_line=decode,
         surface=pieces.__getitem__,
     )
     options = BeamOptions(beam_size=3, max_len_a=0, max_len_b=1000)

@@ -140,7 +140,7 @@ def test_a_window_of_long_lines_is_full_before_it_fills_the_memory():
 class Counting:
     """Translates nothing, and notes how many lines it was asked for and how many were printed before."""
 
-    max_characters = 100
+    max_characters, context = 100, 0
 
     def __init__(self, reading):
         self.reading, self.asked, self.printed = reading, [], [0]
