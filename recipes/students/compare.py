@@ -91,15 +91,19 @@ def print_table(rows: list[Row]) -> None:
 
 
 def plot(rows: list[Row], path: Path) -> None:
-    """Draw the rows, a colour a model, with the speed on a logarithmic axis."""
+    """Draw the rows, a colour a model, with the speed on a logarithmic axis, and a line through those that no other beats."""
 
     def draw(figure) -> None:  # type: ignore[no-untyped-def]
         figure.set_size_inches(8, 4.5)
         axes = figure.subplots()
         for colour, model in zip(COLOURS, dict.fromkeys(row.model for row in rows), strict=False):
             own = sorted((row.speed, row.bleu) for row in rows if row.model == model)
-            axes.plot(*zip(*own, strict=True), "o-", color=colour, label=model)
+            best = [(speed, bleu) for i, (speed, bleu) in enumerate(own) if bleu >= max(row[1] for row in own[i:])]
+            axes.plot(*zip(*own, strict=True), "o", color=colour)
+            axes.plot(*zip(*best, strict=True), "-", color=colour, label=model)
         axes.set_xscale("log")
+        for axis_formatter in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+            axis_formatter(lambda speed, _: f"{speed:g}" if f"{speed:g}"[0] in "125" else "")
         axes.set_xlabel("sentences a second, one thread")
         axes.set_ylabel("BLEU")
         axes.legend()
