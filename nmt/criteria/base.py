@@ -27,6 +27,12 @@ class Loss(NamedTuple):
     trained: Mapping[str, Term]
     reported: Mapping[str, Term] = {}
 
+    @classmethod
+    def of_target_tokens(cls, batch: Batch, total: Tensor, **reported: Tensor) -> "Loss":
+        """A loss that is a mean over the target tokens of a batch. total: its sum; reported: further sums, by name"""
+        count = batch.num_target_tokens
+        return cls({"loss": Term(total, count)}, {name: Term(of.detach(), count) for name, of in reported.items()})
+
 
 @dataclass
 class CriterionContext:

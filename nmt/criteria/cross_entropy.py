@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from nmt import register
 from nmt.batch import Batch
-from nmt.criteria.base import Criterion, CriterionContext, Loss, Term
+from nmt.criteria.base import Criterion, CriterionContext, Loss
 from nmt.criteria.options import CrossEntropyOptions
 from nmt.errors import UserError, quoted
 from nmt.models.base import Model
@@ -60,8 +60,7 @@ class CrossEntropy(Criterion):
             total, nll = _LinearCrossEntropy.apply(features, *linear, targets, factors, self)  # type: ignore[no-untyped-call]
         else:
             total, nll = self._in_chunks(model.output, features, targets, factors)
-        count = batch.num_target_tokens
-        return Loss({"loss": Term(total, count)}, {"nll": Term(nll.detach(), count)})
+        return Loss.of_target_tokens(batch, total, nll=nll)
 
     def token_weights(self, model: Model, batch: Batch) -> Tensor:
         """(N,) the factor of the loss of each target position: 0 of padding, 1 of the others without `loss_weights`.

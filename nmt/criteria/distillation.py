@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from nmt import UserError, register
 from nmt.batch import Batch
 from nmt.checkpoint import LoadedModel, load_model
-from nmt.criteria.base import CriterionContext, Loss, Term
+from nmt.criteria.base import CriterionContext, Loss
 from nmt.criteria.cross_entropy import (
     CrossEntropy,
     LossOfLogits,
@@ -71,9 +71,7 @@ class Distillation(CrossEntropy):
         else:
             sums = self.sums_in_chunks(model.output, features, targets, teacher)
         total, nll, divergence = sums
-        count = batch.num_target_tokens
-        reported = {"nll": Term(nll.detach(), count), "divergence": Term(divergence.detach(), count)}
-        return Loss({"loss": Term(total, count)}, reported)
+        return Loss.of_target_tokens(batch, total, nll=nll, divergence=divergence)
 
     def _teacher(self, batch: Batch) -> TeacherProbabilities:
         """The mean of the teachers' probabilities of the batch, from which logits are computed when they are asked for."""

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from nmt import register
 from nmt.batch import Batch
-from nmt.criteria.base import CriterionContext, Loss, Term
+from nmt.criteria.base import CriterionContext, Loss
 from nmt.criteria.cross_entropy import (
     CrossEntropy,
     LossOfLogits,
@@ -53,9 +53,7 @@ class RDrop(CrossEntropy):
             total, nll, divergence = _LinearRDrop.apply(features, *linear, *given, self)  # type: ignore[no-untyped-call]
         else:
             total, nll, divergence = self.sums_in_chunks(model.output, features, *given)
-        count = batch.num_target_tokens
-        reported = {"nll": Term(nll.detach(), count), "divergence": Term(divergence.detach(), count)}
-        return Loss({"loss": Term(total, count)}, reported)
+        return Loss.of_target_tokens(batch, total, nll=nll, divergence=divergence)
 
     def passes(self, model: Model, batch: Batch) -> Tensor:
         """The features of the first pass and of the second, (2 B, T, D)."""
