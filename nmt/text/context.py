@@ -5,7 +5,7 @@ at the beginning of a document. A blank line ends a document.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -32,11 +32,6 @@ class DocumentLines:
         context = tuple(self._lines)
         self._lines.append(line)
         return context
-
-
-def contexts(lines: Iterable[str], size: int) -> Iterator[tuple[str, ...]]:
-    """The context of each line of a text. size: sentences of a context, at most"""
-    return map(DocumentLines(size).context_of, lines)
 
 
 def context_text(sentences: Iterable[str]) -> str:

@@ -194,9 +194,14 @@ class Side:
     def decode_line(self, ids: Sequence[int]) -> str:
         """The raw text of ids without their context."""
         if self.settings.context:
-            [separator] = self.encode(SEPARATOR)
-            ids = ids[len(ids) - list(reversed(ids)).index(separator) :] if separator in ids else ids
+            ends = [end for end, token in enumerate(ids, 1) if token == self._separator]
+            ids = ids[ends[-1] :] if ends else ids
         return self.decode(ids)
+
+    @cached_property
+    def _separator(self) -> int:
+        [token] = self.encode(SEPARATOR)
+        return token
 
     def restore(self, prepared: str) -> str:
         """The raw text, one line, of a text as the TextPreparer gives it."""

@@ -21,8 +21,9 @@ from nmt.log import log
 from nmt.models.base import Model, Scorer, prepared_scorer
 from nmt.signals import StopCheck
 from nmt.symbols import BOS, EOS, PAD
-from nmt.text.context import DocumentLines, contexts
+from nmt.text.context import DocumentLines
 from nmt.text.pipeline import Pipeline
+from nmt.text.vocabulary import EncodedTexts
 from nmt.translate.calibration import Reliability, fit_temperature
 from nmt.translate.results import NOT_FINITE, Failure, ForcedDecoding, PairScore
 
@@ -130,9 +131,8 @@ def calibrate(
     max_length: tokens of a line; a pair with a longer one is left out, and one with a blank line
     Raises InputError if no pair is left, UserError for a model without finite probabilities.
     """
-    limits, of_sources = LengthFilter(max_length=max_length), list(contexts(sources, pipeline.context))
-    source, _ = pipeline.source.encode_in_context(limits.without_long(sources), of_sources, max_length)
-    target = pipeline.target.encode_batch(limits.without_long(targets))
+    limits, document = LengthFilter(max_length=max_length), DocumentLines(pipeline.context)
+    source, target = _encoded(pipeline, sources, targets, limits, document)
     kept = [
         pair
         for pair in zip(source.rows(), target.rows(), strict=True)
@@ -162,6 +162,15 @@ def calibrate(
     return fit_temperature(positions)
 
 
+def _encoded(
+    pipeline: Pipeline, sources: Sequence[str], targets: Sequence[str], limits: LengthFilter, document: DocumentLines
+) -> tuple[EncodedTexts, EncodedTexts]:
+    """The ids of pairs of lines, the sources with their contexts; none of a line with too many characters."""
+    contexts = list(map(document.context_of, sources))
+    source, _ = pipeline.source.encode_in_context(limits.without_long(sources), contexts, limits.max_length)
+    return source, pipeline.target.encode_batch(limits.without_long(targets))
+
+
 def score(
     scorer: Scorer,
     pipeline: Pipeline,
@@ -181,9 +190,7 @@ def score(
     document: the sources before these, to which they are added, for a model that reads a context; None, there are none
     """
     limits, document = LengthFilter(max_length=max_length), document or DocumentLines(pipeline.context)
-    of_sources = list(map(document.context_of, sources))
-    source, _ = pipeline.source.encode_in_context(limits.without_long(sources), of_sources, max_length)
-    target = pipeline.target.encode_batch(limits.without_long(targets))
+    source, target = _encoded(pipeline, sources, targets, limits, document)
     source_ids, target_ids = source.rows(), target.rows()
     lengths = np.maximum(source.lengths, target.lengths)
     is_long = np.array([*map(max, map(len, sources), map(len, targets))], dtype=np.int64) > limits.max_characters

@@ -90,10 +90,17 @@ def _read_json(line: str) -> Request:
     except (ValueError, RecursionError) as error:
         limit = f" (a line has {MAX_LINE_BYTES >> 20} MiB at most)" if len(line) >= MAX_LINE_BYTES // 4 else ""
         return Request("", error=f"not JSON: {quoted(error)}{limit}")
-    phrases, avoid = (tuple(filter(None, map(clean, texts))) for texts in (fields.constraints, fields.avoid))
-    before = fields.source_context
-    context = None if before is None else tuple(filter(None, map(visible_line, before)))
-    return Request(visible_line(source), clean(fields.target_prefix), phrases, avoid, others, context=context)
+    constraints = fields.target_prefix, fields.constraints, fields.avoid
+    return replace(cleaned_request(visible_line(source), *constraints, fields.source_context), others=others)
+
+
+def cleaned_request(
+    text: str, prefix: str, phrases: Sequence[str], avoid: Sequence[str], context: Sequence[str] | None
+) -> Request:
+    """A request of the fields of a JSON object, of which those besides the text become one line each, without empty ones."""
+    lines, others = (tuple(filter(None, map(clean, texts))) for texts in (phrases, avoid))
+    sentences = None if context is None else tuple(filter(None, map(visible_line, context)))
+    return Request(text, clean(prefix), lines, others, context=sentences)
 
 
 def _is_nested(value: Any, levels: int) -> bool:

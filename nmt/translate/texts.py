@@ -278,7 +278,10 @@ class _TextJob:
 
     def _tagged(self, text: str, tags: str) -> str:
         """A text that begins with tags, unless it has tags of its own."""
-        return text if not tags or self.pipeline.source.prepare.leading_tags(text) else f"{tags} {text}"
+        return " ".join(filter(None, (self._added_tags(text, tags), text)))
+
+    def _added_tags(self, text: str, tags: str) -> str:
+        return "" if self.pipeline.source.prepare.leading_tags(text) else tags
 
     def _written(self, found: _PassageTranslation) -> Translation:
         """A translation with the tags of its passage."""
@@ -301,8 +304,7 @@ class _TextJob:
         source_pieces = list(map(source.surface, source.encode(passage.text)))
         target_pieces = list(map(target.surface, candidate.tokens))
         weights = np.array(candidate.weights).reshape(len(target_pieces), -1)
-        tags = self._tagged(passage.text, self.tags).removesuffix(passage.text)
-        weights = weights[:, len(source.encode(tags)) :]
+        weights = weights[:, len(source.encode(self._added_tags(passage.text, self.tags))) :]
         return unit_weights(passage, candidate.text, source_pieces[: weights.shape[1]], target_pieces, weights)
 
     def _faults(self, found: _PassageTranslation) -> dict[str, str]:

@@ -7,12 +7,16 @@ import pytest
 from conftest import WORDS
 
 from nmt.data.learn import SubwordSettings, learn_subwords
-from nmt.text.context import SEPARATOR, context_text, contexts, interleaved, with_contexts
+from nmt.text.context import SEPARATOR, DocumentLines, context_text, interleaved, with_contexts
 from nmt.text.pipeline import Side, SideSettings
 from nmt.text.vocabulary import WordVocabulary
 
 CHANCE = random.Random(4)
 LINES = [" ".join(CHANCE.choices(WORDS, k=CHANCE.randint(1, 7))) for _ in range(60)]
+
+
+def contexts(lines, size):
+    return map(DocumentLines(size).context_of, lines)
 
 
 def test_a_context_is_the_lines_before_in_the_same_document():

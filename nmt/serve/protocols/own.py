@@ -30,9 +30,9 @@ from nmt.serve.openapi import Operation, describe
 from nmt.serve.problems import ProblemError
 from nmt.serve.scheduler import NumberedTranslation
 from nmt.serve.service import Service
-from nmt.text.corpus import clean, visible_line
+from nmt.text.corpus import visible_line
 from nmt.translate.glossary import Glossary
-from nmt.translate.requests import Request
+from nmt.translate.requests import Request, cleaned_request
 from nmt.translate.results import Candidate, Translation
 from nmt.translate.texts import TextSettings
 
@@ -141,10 +141,8 @@ def _request(text: str | Text, keeps_lines: bool) -> Request:
     """A text as the search takes it. keeps_lines: whether line breaks in it stay; else they are spaces"""
     if isinstance(text, str):
         text = Text(text)
-    phrases, avoid = (tuple(filter(None, map(clean, texts))) for texts in (text.phrases, text.avoid))
-    context = None if text.context is None else tuple(filter(None, map(visible_line, text.context)))
     line = text.text if keeps_lines else visible_line(text.text)
-    return Request(line, clean(text.prefix), phrases, avoid, context=context)
+    return cleaned_request(line, text.prefix, text.phrases, text.avoid, text.context)
 
 
 async def _events(
