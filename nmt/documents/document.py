@@ -62,7 +62,7 @@ TranslateTexts = Callable[[list[str]], Sequence[Translation]]
 
 
 def read_document(path: Path, format: str) -> Document:
-    """Read a document of a format, which a file of this folder is named by.
+    """Read a document of a format, by `read` of the file of this folder with its name.
 
     Raises UserError if its library is missing, InputError if the document is damaged, ArtefactError if it is hostile.
     """

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from lxml import etree
 
 from nmt.documents.document import Languages, Unit, damaged
-from nmt.documents.markers import CLOSING, LiteralTag, Markers, has_words, split
+from nmt.documents.markers import CLOSING, MARKER, LiteralTag, Markers, has_words
 from nmt.documents.safe_xml import XML_SPACE, XmlFile
 from nmt.errors import ArtefactError
 
@@ -57,7 +57,7 @@ class Container(NamedTuple):
 
 
 class DocxDocument:
-    """A document of Word."""
+    """A document of Word. Raises InputError if it is damaged, ArtefactError if it is hostile."""
 
     is_text = False
 
@@ -68,15 +68,7 @@ class DocxDocument:
                 self._parts = dict(self._read_parts(archive))
                 if (name := archive.testzip()) is not None:
                     raise ValueError(f"its part {name} is damaged")
-        except (
-            zipfile.BadZipFile,
-            zlib.error,
-            EOFError,
-            OSError,
-            RuntimeError,
-            ValueError,
-            NotImplementedError,
-        ) as error:
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
             raise damaged(place, "DOCX", error) from None  # RuntimeError: it is encrypted
         if MAIN_PART not in self._parts:
             raise damaged(place, "DOCX", f"it has no {MAIN_PART}")
@@ -226,7 +218,7 @@ def _add_run(parent: Any, format: Format) -> Any:
 def _append(paragraph: Any, base: Format, text: str, markers: Markers) -> None:
     """Append a text with markers to a paragraph, as runs."""
     places: list[tuple[Any, Format, str]] = [(paragraph, base, "")]  # parent, format, and what closes the pair as text
-    for index, piece in enumerate(split(text)):
+    for index, piece in enumerate(MARKER.split(text)):
         parent, format, closing = places[-1]
         if index % 2 == 0:
             _append_runs(parent, format, piece)
@@ -264,6 +256,4 @@ def _append_runs(parent: Any, format: Format, text: str) -> None:
             written.set(XML_SPACE, "preserve")
 
 
-def read(content: bytes, place: str) -> DocxDocument:
-    """Read a document of Word. Raises InputError if it is damaged, ArtefactError if it is hostile."""
-    return DocxDocument(content, place)
+read = DocxDocument

@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 from nmt.errors import quoted
 from nmt.text.markup import PLACEHOLDER, escaped, has_letters
 
-MARKER: Final = re.compile(r'<g id="\d+">|</g>|<x id="\d+"/>')
+# One group, so that `split` gives literal text at even places, markers at odd ones.
+MARKER: Final = re.compile(r'(<g id="\d+">|</g>|<x id="\d+"/>)')
 CLOSING: Final = "</g>"
 WRITTEN_TAG: Final = re.compile(
     r"<(/?)([A-Za-z][\w:.-]*)(?:\s[^<>]*)?(/?)>|\{\\[^{}\s]*\}"
@@ -61,20 +62,21 @@ class Markers:
         return "".join(pieces) + text[end:]
 
     def original(self, marker: str) -> Any:
-        """The original that an opening or single marker stands for."""
-        return self.originals[int(marker.split('"')[1]) - 1]
+        """The original that an opening or single marker stands for; None for a number that none has."""
+        number = int(marker.split('"')[1])
+        return self.originals[number - 1] if 0 < number <= len(self.originals) else None
 
     def restore(self, text: str) -> str:
         """A text with its tags in place of their markers; elements of XML are left out."""
         pieces: list[str] = []
         closings: list[str] = []
-        for index, piece in enumerate(split(text)):
+        for index, piece in enumerate(MARKER.split(text)):
             if index % 2 == 0:
                 pieces.append(piece)
             elif piece == CLOSING:
                 pieces.append(closings.pop() if closings else "")
             else:
-                original = self.original(piece) if self._is_known(piece) else None
+                original = self.original(piece)
                 opened, closed = original if isinstance(original, LiteralTag) else ("", "")
                 pieces.append(opened)
                 closings += [closed] if piece.startswith("<g") else []
@@ -94,33 +96,19 @@ class Markers:
                 return "the translation closes a tag before it opens it"
         return ""
 
-    def _is_known(self, marker: str) -> bool:
-        return int(marker.split('"')[1]) <= len(self.originals)
-
     def _name(self, part: str) -> str:
-        if not MARKER.fullmatch(part) or part == CLOSING or not self._is_known(part):
-            return part
-        original = self.original(part)
+        original = self.original(part) if MARKER.fullmatch(part) and part != CLOSING else None
         return original.opening if isinstance(original, LiteralTag) else part
 
 
 def to_xml(text: str) -> str:
     """A text as XML with the markers as its tags."""
-    return "".join(piece if i % 2 else escaped(piece) for i, piece in enumerate(split(text)))
+    return "".join(piece if i % 2 else escaped(piece) for i, piece in enumerate(MARKER.split(text)))
 
 
 def from_xml(text: str) -> str:
     """The text that `to_xml` has made this XML of."""
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-
-
-def split(text: str) -> list[str]:
-    """The pieces of a text: literal text at even places, markers at odd ones."""
-    pieces, end = [], 0
-    for marker in MARKER.finditer(text):
-        pieces += [text[end : marker.start()], marker[0]]
-        end = marker.end()
-    return [*pieces, text[end:]]
 
 
 def _pair(tags: list[re.Match[str]]) -> dict[int, int]:
@@ -162,7 +150,7 @@ def has_words(text: str) -> bool:
 
 def peel(line: str) -> PeeledLine:
     """Take off single markers and spaces at the ends of a line, and pairs that enclose it or have one half outside it."""
-    pieces = split(line)
+    pieces = MARKER.split(line)
     partners = _marker_pairs(pieces)
     first, last = 0, len(pieces) - 1
     while first < last:
@@ -183,7 +171,7 @@ def peel(line: str) -> PeeledLine:
 
 
 def _marker_pairs(pieces: list[str]) -> dict[int, int]:
-    """The partner of each marker of a pair that is whole, by place among the pieces of `split`."""
+    """The partner of each marker of a pair that is whole, by place among the pieces of a text."""
     partners: dict[int, int] = {}
     opened: list[int] = []
     for index in range(1, len(pieces), 2):

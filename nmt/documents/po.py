@@ -27,7 +27,7 @@ MAX_PLURAL_FORMS: Final = 6  # of Arabic
 
 
 class PoDocument:
-    """A PO file, or a template (POT)."""
+    """A PO file, or a template (POT). Raises InputError if it is damaged, or not in the encoding that its header names."""
 
     is_text = True
 
@@ -176,6 +176,4 @@ def insert_accelerator(text: str, marker: str, key: str) -> str:
     return text[:place] + marker + text[place:]
 
 
-def read(content: bytes, place: str) -> PoDocument:
-    """Read a PO file. Raises InputError if it is damaged, or not in the encoding that its header names."""
-    return PoDocument(content, place)
+read = PoDocument

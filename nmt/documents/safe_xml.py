@@ -12,7 +12,7 @@ from xml.parsers import expat
 from lxml import etree
 
 from nmt.documents.document import damaged
-from nmt.documents.markers import CLOSING, LiteralTag, Markers, split
+from nmt.documents.markers import CLOSING, MARKER, LiteralTag, Markers
 from nmt.errors import ArtefactError
 
 MAX_DEPTH: Final = 200  # nested elements; lxml refuses 256
@@ -160,7 +160,7 @@ def set_inline_text(element: Any, text: str, markers: Markers) -> None:
     element.text = None
     open_elements: list[Any] = [element]
     closings: list[str | None] = []
-    for index, piece in enumerate(split(text)):
+    for index, piece in enumerate(MARKER.split(text)):
         if index % 2 == 0:
             _append_text(open_elements[-1], piece)
         elif piece == CLOSING:

@@ -26,23 +26,24 @@ from nmt.version import __version__
 TMX_PAIRS: Final = {"hi"}  # inline elements with text; the others hold codes of the original format
 
 
-class TmxDocument:
+class TmxDocument(XmlFile):
     """A translation memory."""
 
     is_text = True
 
     def __init__(self, content: bytes, place: str) -> None:
-        self._file, self._place = XmlFile(content, "TMX", place), place
-        if local_name(self._file.root) != "tmx":
-            raise damaged(place, "TMX", f"the root element is <{local_name(self._file.root)}>")
+        super().__init__(content, "TMX", place)
+        self._place = place
+        if local_name(self.root) != "tmx":
+            raise damaged(place, "TMX", f"the root element is <{local_name(self.root)}>")
 
     def units(self, languages: Languages, retranslate: bool) -> list[Unit]:
         """The units with a variant in the source language and none in the target language."""
-        header = child(self._file.root, "header")
+        header = child(self.root, "header")
         declared = "" if header is None else header.get("srclang", "")
         warn_of_language(self._place, "source", declared, languages.source)
         units = []
-        for element in self._file.root.iter("{*}tu"):
+        for element in self.root.iter("{*}tu"):
             variants = list(_variants(element))
             source = next((variant for code, variant in variants if is_language(code, [languages.source])), None)
             target = next((variant for code, variant in variants if is_language(code, [languages.target])), None)
@@ -56,10 +57,6 @@ class TmxDocument:
             units.append(Unit(segment.sourceline, text, write, markers))
         return units
 
-    def content(self) -> bytes:
-        """The document."""
-        return self._file.content()
-
     def _write(self, source: Any, target: Any, markers: Markers, language: str, translation: str) -> None:
         if target is None:
             segment = child(source, "seg")
@@ -70,7 +67,7 @@ class TmxDocument:
         target.set("creationtool", "nmt")
         target.set("creationtoolversion", __version__)
         set_inline_text(child(target, "seg"), translation, markers)
-        self._file.changed = True
+        self.changed = True
 
 
 def _variants(element: Any) -> Iterator[tuple[str, Any]]:
@@ -80,6 +77,4 @@ def _variants(element: Any) -> Iterator[tuple[str, Any]]:
             yield variant.get(XML_LANG) or variant.get("lang") or "", variant
 
 
-def read(content: bytes, place: str) -> TmxDocument:
-    """Read a translation memory."""
-    return TmxDocument(content, place)
+read = TmxDocument

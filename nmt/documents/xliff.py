@@ -31,14 +31,14 @@ XLIFF_PAIRS: Final = {"g", "mrk", "pc"}  # inline elements with text; the others
 UNTRANSLATED: Final = {"new", "needs-translation"}  # states of 1.2 of a target that is a copy of its source
 
 
-class XliffDocument:
+class XliffDocument(XmlFile):
     """A document of XLIFF."""
 
     is_text = True
 
     def __init__(self, content: bytes, place: str) -> None:
-        self._file, self._place = XmlFile(content, "XLIFF", place), place
-        root = self._file.root
+        super().__init__(content, "XLIFF", place)
+        root, self._place = self.root, place
         if local_name(root) != "xliff" or root.get("version", "")[:2] not in ("1.", "2."):
             raise damaged(
                 place, "XLIFF", f"the root element is <{local_name(root)} version='{root.get('version', '')}'>"
@@ -51,23 +51,19 @@ class XliffDocument:
             warn_of_language(self._place, "source", element.get(source), languages.source)
             warn_of_language(self._place, "target", element.get(target), languages.target)
         name = "trans-unit" if self._is_first else "segment"
-        found = [element for element in self._file.root.iter("{*}" + name) if self._is_open(element, retranslate)]
+        found = [element for element in self.root.iter("{*}" + name) if self._is_open(element, retranslate)]
         units = [unit for element in found for unit in self._units_of(element)]
         if units:
             self._declare_target(languages.target)
         return units
 
-    def content(self) -> bytes:
-        """The document."""
-        return self._file.content()
-
     def _language_attributes(self) -> Iterator[tuple[Any, str, str]]:
         """The elements that name the languages, each with the names of its attributes."""
         if self._is_first:
-            for element in children(self._file.root, "file"):
+            for element in children(self.root, "file"):
                 yield element, "source-language", "target-language"
         else:
-            yield self._file.root, "srcLang", "trgLang"
+            yield self.root, "srcLang", "trgLang"
 
     def _declare_target(self, language: str) -> None:
         for element, _, target in self._language_attributes():
@@ -115,7 +111,7 @@ class XliffDocument:
         else:
             element.set("state", "initial")
             element.attrib.pop("subState", None)
-        self._file.changed = True
+        self.changed = True
 
     def _suggest(self, element: Any, text: str, reason: str) -> None:
         """Add an alternative translation (1.2, section 2.4). reason: why it is none"""
@@ -126,7 +122,7 @@ class XliffDocument:
         target.set("state-qualifier", "mt-suggestion")
         target.set(XML_LANG, inherited(element, "target-language", ""))
         target.text = text
-        self._file.changed = True
+        self.changed = True
 
 
 def _segments(element: Any) -> list[Any]:
@@ -142,6 +138,4 @@ def _copy_content(source: Any, target: Any) -> None:
     target.extend(copy.deepcopy(inner) for inner in source)
 
 
-def read(content: bytes, place: str) -> XliffDocument:
-    """Read a document of XLIFF."""
-    return XliffDocument(content, place)
+read = XliffDocument
