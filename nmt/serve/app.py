@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nmt.serve.calls import json_response
-from nmt.serve.models import Models
 from nmt.serve.protocols import deepl, libretranslate, marian, openai, own, page
 from nmt.serve.service import PLAIN, Service
 
@@ -23,7 +22,8 @@ def application(service: Service) -> Starlette:
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         if service.options.preload:
-            await _preload(service.models)
+            for model in service.models.by_name.values():
+                await model.load(PLAIN)
         yield
         await service.models.close()
 
@@ -38,8 +38,3 @@ def application(service: Service) -> Starlette:
     return Starlette(
         routes=routes, middleware=middleware, lifespan=lifespan, exception_handlers={404: not_found, 405: not_found}
     )
-
-
-async def _preload(models: Models) -> None:
-    for model in models.by_name.values():
-        await model.load(PLAIN)

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -103,15 +103,10 @@ class Call:
 
 
 def _joined(pairs: list[tuple[str, str]]) -> Fields:
-    fields: Fields = {}
+    values: dict[str, list[str]] = {}
     for name, value in pairs:
-        if name not in fields:
-            fields[name] = value
-        elif isinstance(fields[name], list):
-            fields[name].append(value)
-        else:
-            fields[name] = [fields[name], value]
-    return fields
+        values.setdefault(name, []).append(value)
+    return {name: given[0] if len(given) == 1 else given for name, given in values.items()}
 
 
 class Gate:
@@ -145,33 +140,29 @@ class Gate:
             raise ProblemError(429, "too many requests", {"Retry-After": str(max(1, round(seconds)))})
 
 
-class Answerer:
-    """Turns handlers of protocols into endpoints."""
-
-    def __init__(self, options: ServeOptions, metrics: Metrics) -> None:
-        self.options, self.metrics, self.gate = options, metrics, Gate(options)
-
-    def endpoint(self, protocol: str, handler: Handler, shape: Shape, is_open: bool = False) -> "Endpoint":
-        """An endpoint for a route. shape: of errors; is_open: whether it needs no key"""
-        return Endpoint(self, protocol, handler, shape, is_open)
-
-
 @dataclass(frozen=True)
 class Endpoint:
-    """A handler as an ASGI application, with limits, keys, errors, the log and the metrics of a request."""
+    """A handler as an ASGI application, with limits, keys, errors, the log and the metrics of a request.
 
-    answerer: Answerer
+    protocol: name in the metrics
+    shape: of errors
+    is_open: whether it needs no key
+    """
+
+    options: ServeOptions
+    metrics: Metrics
+    gate: Gate
     protocol: str
     handler: Handler
     shape: Shape
-    is_open: bool
+    is_open: bool = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request, began = Request(scope, receive), time.monotonic()
         number = _request_id(request)
         answered, last_event = None, b""
         try:
-            async with asyncio.timeout(self.answerer.options.timeout):
+            async with asyncio.timeout(self.options.timeout):
                 answered = await self._handle(request)
                 if isinstance(answered, EventStream):
                     await _unless_gone(request, answered.send(send, number))
@@ -195,7 +186,7 @@ class Endpoint:
         call = Call(request.headers, list(request.query_params.multi_items()), await self._body(request))
         fields = await call.fields()
         if not self.is_open:
-            self.answerer.gate.check(call.key(fields), _client(request))
+            self.gate.check(call.key(fields), client_address(request))
         return await _unless_gone(request, self.handler(call, fields))
 
     def _problem(self, error: Exception, number: str) -> ProblemError:
@@ -205,22 +196,22 @@ class Endpoint:
         if isinstance(error, ClientGoneError | ClientDisconnect):
             return ProblemError(CLIENT_GONE, "the client has gone away")
         if isinstance(error, TimeoutError):
-            return ProblemError(504, f"the request took longer than {self.answerer.options.timeout:g} seconds")
+            return ProblemError(504, f"the request took longer than {self.options.timeout:g} seconds")
         log.error(f"request {number}: {type(error).__name__}: {one_line(str(error))}")
         return ProblemError(500, "the server failed (its log says how)")
 
     def _record(self, request: Request, number: str, status: int, began: float) -> None:
         """Count a request and write it to the log. began: by time.monotonic"""
-        seconds, metrics = time.monotonic() - began, self.answerer.metrics
-        metrics.requests.labels(self.protocol, str(status)).inc()
-        metrics.seconds.labels(self.protocol).observe(seconds)
-        if self.answerer.options.access_log:
+        seconds = time.monotonic() - began
+        self.metrics.requests.labels(self.protocol, str(status)).inc()
+        self.metrics.seconds.labels(self.protocol).observe(seconds)
+        if self.options.access_log:
             path = quoted(request.url.path)
-            log.info(f"{_client(request)} {number} {request.method} {path} {status} {1000 * seconds:.0f} ms")
+            log.info(f"{client_address(request)} {number} {request.method} {path} {status} {1000 * seconds:.0f} ms")
 
     async def _body(self, request: Request) -> bytes:
         """The body, of which no more than the limit is ever held. Raises ProblemError."""
-        limit = round(self.answerer.options.max_body * MIB)
+        limit = round(self.options.max_body * MIB)
         too_large = ProblemError(413, f"the body has more than {limit:,} bytes", {"Connection": "close"})
         length = request.headers.get("content-length", "")
         if length.isdecimal() and int(length) > limit:
@@ -239,19 +230,16 @@ def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | 
     return Response(msgspec.json.encode(content), status, headers, "application/json")
 
 
-def _client(request: Request) -> str:
-    """The address of the client."""
-    return request.client.host if request.client else "-"
+def client_address(connection: HTTPConnection) -> str:
+    """The address of the client, by which requests without a key are counted; `-` where there is none."""
+    return connection.client.host if connection.client else "-"
 
 
 def _request_id(request: Request) -> str:
     """The client's own number of the request, if it is a short word, or a new one."""
     given = request.headers.get("x-request-id", "")
-    return (
-        given
-        if 0 < len(given) <= 64 and given.isascii() and given.isprintable() and " " not in given
-        else uuid.uuid4().hex
-    )
+    is_word = given.isascii() and given.isprintable() and " " not in given
+    return given if is_word and 0 < len(given) <= 64 else uuid.uuid4().hex
 
 
 async def _unless_gone(request: Request, work: Awaitable[Any]) -> Any:

@@ -56,10 +56,6 @@ class _Job:
         """Give translations, or an error, to the client that waits; a thread does not wait for it."""
         self.loop.call_soon_threadsafe(self.done.put_nowait, done)
 
-    def of_batch(self) -> Sequence[Request]:
-        """The lines that the next batch may take."""
-        return self.requests[self.next : self.next + self.max_batch_lines]
-
 
 class Scheduler:
     """The queue of one Translator, and the threads that empty it.
@@ -188,7 +184,7 @@ class Scheduler:
         """Whether the waiting lines fill a batch."""
         characters = 0
         for job in self._jobs:
-            for request in job.of_batch():
+            for request in job.requests[job.next : job.next + job.max_batch_lines]:
                 characters += len(request.text) + MIN_CHARACTERS_PER_TOKEN
                 if characters >= self._batch_characters:
                     return True

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from nmt.doctor.languages import guess_language
-from nmt.serve.calls import Answerer
+from nmt.serve.calls import Endpoint, Gate
 from nmt.serve.metrics import Metrics
 from nmt.serve.models import Details, Models, ServedModel, in_thread
 from nmt.serve.options import ServeOptions
@@ -34,7 +34,8 @@ class Service:
 
     def __init__(self, options: ServeOptions, models: Models, metrics: Metrics) -> None:
         self.options, self.models, self.metrics = options, models, metrics
-        self.answerer = Answerer(options, metrics)
+        self.gate = Gate(options)
+        self.endpoint = partial(Endpoint, options, metrics, self.gate)
         self.characters = 0  # translated since the start
         for model in models.by_name.values():
             metrics.watch(model.name, partial(getattr, model, "waiting_lines"), partial(getattr, model, "is_loaded"))
@@ -129,7 +130,7 @@ class Service:
 
     async def translated_lines(self, model: ServedModel, text: str) -> str:
         """The translation of a text, each of whose lines is one sentence. Raises ProblemError."""
-        lines = list(map(_request, text.split("\n")))
+        lines = [Request(visible_line(line)) for line in text.split("\n")]
         return "\n".join(map(self.text_of, await self.translate_texts(model, lines, TextSettings())))
 
     async def stream_text(self, model: ServedModel, text: str) -> AsyncGenerator[str, None]:
@@ -176,8 +177,3 @@ class Service:
         guess = guess_language(text)
         found = next((language for language in known if guess is not None and base_language(language) == guess), None)
         return (found, GUESSED) if found else (known[0], ASSUMED)
-
-
-def _request(line: str) -> Request:
-    """A line as the search takes it."""
-    return Request(visible_line(line))

@@ -62,7 +62,7 @@ def routes(service: Service) -> list[Route]:
     async def usage(_: Call, __: Fields) -> dict[str, int]:
         return {"character_count": service.characters, "character_limit": NO_LIMIT}
 
-    endpoint = service.answerer.endpoint
+    endpoint = service.endpoint
     both = ["GET", "POST"]
     return [
         Route("/v2/translate", endpoint("deepl", translate, _shape), methods=both),

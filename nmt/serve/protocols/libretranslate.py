@@ -58,7 +58,7 @@ def routes(service: Service) -> list[Route]:
         all_codes = dict.fromkeys([*targets, *(code for of_source in targets.values() for code in of_source)])
         return [{"code": code, "name": language_name(code), "targets": targets.get(code, [])} for code in all_codes]
 
-    endpoint = service.answerer.endpoint
+    endpoint = service.endpoint
     both = ["GET", "POST"]
     return [
         Route("/translate", endpoint("libretranslate", translate, _shape), methods=both),

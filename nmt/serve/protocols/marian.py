@@ -5,6 +5,7 @@ import asyncio
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from nmt.serve.calls import client_address
 from nmt.serve.problems import ProblemError
 from nmt.serve.service import Service
 
@@ -18,11 +19,10 @@ def routes(service: Service) -> list[WebSocketRoute]:
         await socket.accept()
         try:
             query = socket.query_params
-            client = socket.client.host if socket.client else "-"
             model = service.models.find(query.get("model"), query.get("source"), query.get("target"))
             while True:
                 text = await socket.receive_text()
-                service.answerer.gate.check(query.get("api_key", ""), client)
+                service.gate.check(query.get("api_key", ""), client_address(socket))
                 body = text.removesuffix("\n")
                 async with asyncio.timeout(service.options.timeout):
                     translated = await service.translated_lines(model, body)

@@ -31,12 +31,9 @@ class Message(msgspec.Struct):
 
     @property
     def text(self) -> str:
-        parts = self.content if isinstance(self.content, list) else []
-        return (
-            self.content
-            if isinstance(self.content, str)
-            else "".join(part.text for part in parts if part.type == "text")
-        )
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content or () if part.type == "text")
 
 
 class Conversation(msgspec.Struct):
@@ -81,7 +78,7 @@ def routes(service: Service) -> list[Route]:
             "data": [{"id": name, "object": "model", "created": 0, "owned_by": "nmt"} for name in names],
         }
 
-    endpoint = service.answerer.endpoint
+    endpoint = service.endpoint
     return [
         Route("/v1/chat/completions", endpoint("openai", complete, _shape), methods=["POST"]),
         Route("/v1/models", endpoint("openai", models, _shape), methods=["GET"]),

@@ -123,7 +123,7 @@ def routes(service: Service) -> list[Route]:
     ]
     document = describe(operations, ErrorAnswer, service.options)
     return [
-        Route(o.path, service.answerer.endpoint(o.protocol, o.handler, error_shape, o.is_open), methods=[o.method])
+        Route(o.path, service.endpoint(o.protocol, o.handler, error_shape, o.is_open), methods=[o.method])
         for o in operations
     ]
 

@@ -32,6 +32,6 @@ def routes(service: Service) -> list[Route]:
         async def answer(_: Call, __: Fields) -> Response:
             return Response(content, media_type=kind, headers=PAGE_HEADERS)
 
-        return Route(path, service.answerer.endpoint("page", answer, error_shape, is_open=True), methods=["GET"])
+        return Route(path, service.endpoint("page", answer, error_shape, is_open=True), methods=["GET"])
 
     return [route(path, *file) for path, file in PAGE_FILES.items()] if service.options.page else []
