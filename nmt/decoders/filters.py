@@ -30,26 +30,20 @@ class Prefixes(NamedTuple):
     min_limit: int
 
 
-def token_limits(options: SearchOptions, source: Tensor, constraints: Sequence[Constraints]) -> list[int]:
-    """The most tokens of a translation of each row of source (B, S); prefix and phrases are allowed on top."""
-    lengths = ((source != PAD).sum(1) - 1).tolist()  # without EOS
-    return [
-        options.limit(length) + constraint.num_tokens for length, constraint in zip(lengths, constraints, strict=True)
-    ]
-
-
 class Filters:
     """All filters of a search, which write minus infinity into log_probs (N, V) where a token must not come next.
 
     constraints: of each source row
     target: the text of target tokens; needed if a request avoids texts
-    limits: see `token_limits`
+    limits: the most tokens of a translation of each source row; prefix and phrases are allowed on top
     """
 
     def __init__(
         self, options: SearchOptions, constraints: Sequence[Constraints], source: Tensor, target: Target | None
     ) -> None:
-        self.options, self.limits = options, token_limits(options, source, constraints)
+        lengths = ((source != PAD).sum(1) - 1).tolist()  # without EOS
+        rows = zip(lengths, constraints, strict=True)
+        self.options, self.limits = options, [options.limit(length) + row.num_tokens for length, row in rows]
         prefixes = [constraint.prefix for constraint in constraints]
         self._prefix_lengths = list(map(len, prefixes))
         self._prefix_tokens = torch.tensor(list(zip_longest(*prefixes, fillvalue=PAD)), device=source.device)  # P B

@@ -219,8 +219,7 @@ class CTranslate2Engine(SearchEngine):
                 self._replace_empty(own, found)
             return list(map(self._candidates, own, found))
 
-        outcomes, warning = retry_split(work, len(lines)) if lines else ([], None)
-        return outcomes, warning or ""
+        return retry_split(work, len(lines)) if lines else ([], "")
 
     def _replace_empty(self, lines: Sequence[EncodedLine], found: list[list[Hypothesis]]) -> None:
         """Search again, for a token at least, where a hypothesis is empty.
@@ -260,7 +259,7 @@ class CTranslate2Engine(SearchEngine):
         if len(tokens) == len(hypothesis.tokens) or PAD in tokens or BOS in tokens:
             return hypothesis
         if not self._settings["return_scores"]:
-            return Hypothesis(tokens, math.nan, math.nan)
+            return self._scored(tokens, math.nan)
         [log_probs] = self._model.log_probs([line.source], [tokens])
         return self._scored(tokens, math.fsum(log_probs))
 
@@ -273,13 +272,12 @@ class CTranslate2Engine(SearchEngine):
 
         more_nats: added to each log-probability
         """
-        if not self._settings["return_scores"]:
-            return [Hypothesis(self._model.tokens(pieces), math.nan, math.nan) for pieces in result.hypotheses]
-        hypotheses = []
-        for pieces, score in zip(result.hypotheses, result.scores, strict=True):
-            log_prob = score * (len(pieces) + 1) ** self._settings["length_penalty"] + more_nats
-            hypotheses.append(self._scored(self._model.tokens(pieces), log_prob))
-        return hypotheses
+        exponent = self._settings["length_penalty"]
+        scores = result.scores if self._settings["return_scores"] else [math.nan] * len(result.hypotheses)
+        return [
+            self._scored(self._model.tokens(pieces), score * (len(pieces) + 1) ** exponent + more_nats)
+            for pieces, score in zip(result.hypotheses, scores, strict=True)
+        ]
 
     def _scored(self, tokens: Sequence[int], log_prob: float) -> Hypothesis:
         """A hypothesis with our score. log_prob: nats, EOS counted"""
@@ -291,12 +289,11 @@ class CTranslate2Engine(SearchEngine):
         self, lines: Sequence[EncodedLine], outcomes: Sequence[list[Candidate] | Failure | None], check: StopCheck
     ) -> list[list[Candidate] | Failure]:
         """The outcomes of lines, those that are None from our own engine."""
-        left = [i for i, outcome in enumerate(outcomes) if outcome is None]
-        if left and self._own is None:
+        if self._own is None:
             refused = Failure("a folder for CTranslate2 takes no prefix, phrases or texts to avoid")
             return [refused if outcome is None else outcome for outcome in outcomes]
         found: dict[int, list[Candidate] | Failure] = {}
-        if left and self._own is not None:
+        if left := [i for i, outcome in enumerate(outcomes) if outcome is None]:
             searched = self._together(left, lines)
             [batch] = self._own().search([[lines[i] for i in searched]], check)
             found = dict(zip(searched, batch.lines, strict=True))

@@ -1,6 +1,5 @@
 """What shows, without a reference, that a translation is broken: it repeats itself, or a part of the text is missing."""
 
-import re
 import unicodedata
 from collections.abc import Sequence
 from itertools import groupby
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.text.sentences import sentences
+from nmt.translate.glossary import WORD_OR_SIGN
 
 MAX_REPEATED: Final = 8  # words of a group that comes again and again
 REPEATS: Final = {1: 4, 2: 3}  # times that a group of so many words comes in a row; longer groups as those of 2
@@ -20,7 +20,6 @@ WIDE_CHARACTER: Final = 3  # letters that a Chinese, Japanese or Korean characte
 NO_ATTENTION: Final = 0.15  # to a token, of all target tokens
 UNREAD_SHARE: Final = 0.4  # of the tokens, in a row, that got no attention
 MIN_UNREAD: Final = 6
-WORD_OR_MARK: Final = re.compile(r"\w+|[^\w\s]")
 
 
 def faults(
@@ -56,7 +55,7 @@ def _length(text: str) -> int:
 
 def _repetition(source: str, translation: str) -> tuple[Sequence[str], int] | None:
     """The group of words that comes in a row too often, and how often; None unless more often than in the source."""
-    of_source, words = WORD_OR_MARK.findall(source.casefold()), WORD_OR_MARK.findall(translation.casefold())
+    of_source, words = WORD_OR_SIGN.findall(source.casefold()), WORD_OR_SIGN.findall(translation.casefold())
     for size in range(1, MAX_REPEATED + 1):
         group, count = _longest_run(words, size)
         if count >= REPEATS[min(size, 2)] and count > _longest_run(of_source, size)[1]:

@@ -83,20 +83,21 @@ def target_log_probs(
     max_tokens: tokens of a batch, padding counted; a longer pair is a batch of its own
     advance: called after each batch with the number of its pairs
     """
-    source_lengths, target_lengths = (
-        np.array([len(row) for row in rows], dtype=np.int64) for rows in (sources, targets)
-    )
     results: list[list[float]] = [[]] * len(sources)
-    order = np.lexsort((source_lengths, target_lengths))
-    for indices in micro_batches([order], source_lengths, target_lengths, max_tokens):
-        if len(indices) == 0:
-            break
+    for batch in _batches(sources, targets, max_tokens):
         check()
-        rows = _batch_log_probs(scorer, [sources[i] for i in indices], [targets[i] for i in indices])
-        for i, log_probs in zip(indices.tolist(), rows, strict=True):
+        rows = _batch_log_probs(scorer, [sources[i] for i in batch], [targets[i] for i in batch])
+        for i, log_probs in zip(batch, rows, strict=True):
             results[i] = log_probs
-        advance(len(indices))
+        advance(len(batch))
     return results
+
+
+def _batches(sources: Sequence[Ids], targets: Sequence[Ids], max_tokens: int) -> list[list[int]]:
+    """The numbers of pairs in batches of similar lengths."""
+    of_source, of_target = (np.array([len(row) for row in rows], dtype=np.int64) for rows in (sources, targets))
+    batches = micro_batches([np.lexsort((of_source, of_target))], of_source, of_target, max_tokens)
+    return [batch.tolist() for batch in batches if len(batch)]
 
 
 def _batch_log_probs(scorer: Scorer, sources: list[Ids], targets: list[Ids]) -> list[list[float]]:
@@ -139,21 +140,14 @@ def calibrate(
         if min(map(len, pair)) > 0 and max(map(len, pair)) <= max_length
     ]
     source_ids, target_ids = [source for source, _ in kept], [target for _, target in kept]
-    source_lengths, target_lengths = (
-        np.array([len(row) for row in ids], dtype=np.int64) for ids in (source_ids, target_ids)
-    )
-    order = np.lexsort((source_lengths, target_lengths))
-    batches = [
-        batch.tolist() for batch in micro_batches([order], source_lengths, target_lengths, max_tokens) if len(batch)
-    ]
+    batches = _batches(source_ids, target_ids, max_tokens)
 
     def positions() -> Iterator[tuple[Tensor, Tensor]]:
         with log.progress("calibrating", len(kept), "pairs") as bar:
             for batch in batches:
                 check()
-                for log_probs, tokens in _positions(
-                    model, [source_ids[i] for i in batch], [target_ids[i] for i in batch]
-                ):
+                pairs = [source_ids[i] for i in batch], [target_ids[i] for i in batch]
+                for log_probs, tokens in _positions(model, *pairs):
                     if log_probs.isnan().any():
                         raise UserError("the model gives no finite probability, which no temperature can mend")
                     yield log_probs, tokens

@@ -105,7 +105,7 @@ class OwnEngine(SearchEngine):
             if self.reranker is not None:
                 outcomes, rerank_warning = self.reranker([line.text for line in lines], outcomes)
                 warning = warning or rerank_warning
-        return BatchOutcome(outcomes, warning or "")
+        return BatchOutcome(outcomes, warning)
 
     def _candidates(self, lines: list[EncodedLine]) -> list[list[Candidate] | Failure]:
         """The candidates of each line, best first; those whose details need it have been decoded by force."""

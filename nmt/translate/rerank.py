@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import torch
 from msgspec import structs
@@ -95,8 +94,8 @@ class Reranker:
 
     def __call__(
         self, texts: Sequence[str], outcomes: Sequence[list[Candidate] | Failure]
-    ) -> tuple[list[list[Candidate] | Failure], str | None]:
-        """The ordered candidates of each text, and a warning if the batch was retried.
+    ) -> tuple[list[list[Candidate] | Failure], str]:
+        """The ordered candidates of each text, and a warning if the batch was retried, else an empty text.
 
         A candidate without a finite score is dropped.
         """
@@ -131,7 +130,7 @@ class Reranker:
 
 def with_candidates(decoder: Decoder, num_candidates: int | None) -> Decoder:
     """The same search with more candidates a line, to be re-ranked. num_candidates: None is the beam size"""
-    options: Any = getattr(decoder, "options", None)
+    options = decoder.options
     count = max(decoder.n_best, num_candidates or getattr(options, "beam_size", 1))
     if not hasattr(options, "n_best") or count == 1:
         instead = "--rerank-candidates" if hasattr(options, "n_best") else "--decoder beam"

@@ -172,14 +172,14 @@ class ResultOptions:
 
 def retry_split(
     work: Callable[[slice], list[_Result | Failure]], num_lines: int
-) -> tuple[list[_Result | Failure], str | None]:
+) -> tuple[list[_Result | Failure], str]:
     """The results of `work` for all lines. A batch that fails is retried in halves, down to the single failing line.
 
     work: called with a slice of the lines; returns a result or a failure for each
-    returns: the outcome of each line, and a warning if the whole batch failed
+    returns: the outcome of each line, and a warning if the whole batch failed, else an empty text
     Raises UserError if `work` does: it is not the fault of a line.
     """
-    warning = None
+    warning = ""
 
     def attempt(start: int, end: int) -> list[_Result | Failure]:
         nonlocal warning
