@@ -90,7 +90,7 @@ def read_ctranslate2(folder: Path, files: TextFiles) -> ImportedModel:
             array_of(arrays, f"{side}/embeddings/weight", f"{side}/embeddings_0/weight")
             for side in ("encoder", "decoder")
         ]
-        sides, starts = [], []
+        sides = []
         for i, (side, language) in enumerate(zip(("source", "target"), languages, strict=True)):
             path = Path(files.vocabularies[-1 if i else 0]) if files.vocabularies else _beside(folder, side)
             ids = _vocabulary(path)
@@ -103,8 +103,8 @@ def read_ctranslate2(folder: Path, files: TextFiles) -> ImportedModel:
             sides.append(
                 ImportedSide.of(language, ids, len(ids), *ends, segmenters[-1 if i else 0], files.tokenizer, path)
             )
-            starts.append(ids[config.decoder_start_token or ""] if i else 0)
-        first = None if _flag(arrays, "decoder/start_from_zero_embedding", False) else tables[1][starts[1]]
+        start = ids[config.decoder_start_token or ""]  # of the target, the last side
+        first = None if arrays.get("decoder/start_from_zero_embedding", False) else tables[1][start]
         is_joint = same_vocabulary(*sides) and np.array_equal(tables[0], tables[1])
         options = _options(arrays, name, config, is_joint, file)
         weights = _weights(arrays, options, sides[0], sides[1], tables, first)
@@ -199,10 +199,6 @@ def _array(file: _File, version: int) -> tuple[str, Array]:
     return name, values.reshape(shape)
 
 
-def _flag(arrays: Mapping[str, Array], name: str, default: bool) -> bool:
-    return bool(arrays[name]) if name in arrays else default
-
-
 def _options(
     arrays: Mapping[str, Array], network: str, config: CTranslate2Config, is_joint: bool, file: Path
 ) -> TransformerOptions:
@@ -227,7 +223,7 @@ def _options(
         "d_model": width,
         "d_ff": len(arrays["encoder/layer_0/ffn/linear_0/weight"]),
         "heads": HEADS_BY_NAME.get(network, 0) if heads is None else float(heads),
-        "norm_position": "pre" if _flag(arrays, "encoder/pre_norm", True) else "post",
+        "norm_position": "pre" if arrays.get("encoder/pre_norm", True) else "post",
         "norm_epsilon": config.layer_norm_epsilon or CTRANSLATE2_EPSILON,
         "activation": CTRANSLATE2_ACTIVATIONS[activation],
         "positions": "learned",

@@ -24,6 +24,7 @@ from nmt.toolkits.layout import (
     network_options,
     read_layers,
     reading,
+    weight_and_bias,
 )
 from nmt.toolkits.pickled import TensorArrays, read_pickled
 from nmt.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, only_file, same_vocabulary
@@ -74,9 +75,9 @@ def read_fairseq(model: Path, files: TextFiles) -> ImportedModel:
     with reading("a Transformer of fairseq", file):
         tables = [array_of(arrays, f"{side}.embed_tokens.weight") for side in ("encoder", "decoder")]
         sides = []
-        for i, (path, language) in enumerate(zip((vocabularies[0], vocabularies[-1]), languages, strict=True)):
-            segmenter = segmenters[-1 if i else 0]
-            size, ids = len(tables[i]), _dictionary(path)
+        of_sides = (vocabularies[0], vocabularies[-1]), (segmenters[0], segmenters[-1]), languages, tables
+        for path, segmenter, language, table in zip(*of_sides, strict=True):
+            size, ids = len(table), _dictionary(path)
             if len(ids) + FAIRSEQ_SYMBOLS != size:
                 raise ValueError(f"{path.name} has {len(ids) + FAIRSEQ_SYMBOLS:,} entries, the model {size:,}")
             sides.append(
@@ -169,22 +170,19 @@ def _weights(
         prefix, _, name = path.rpartition(".")
         if f"{path}.weight" not in arrays and name.startswith(("q", "k", "v")):  # of earlier versions
             third = ("q_proj", "k_proj", "v_proj").index(name)
-            weight, bias = (
-                array_of(arrays, f"{prefix}.in_proj_weight"),
-                array_of(arrays, f"{prefix}.in_proj_bias", dims=1),
-            )
+            weight = array_of(arrays, f"{prefix}.in_proj_weight")
+            bias = array_of(arrays, f"{prefix}.in_proj_bias", dims=1)
             return np.split(weight, 3)[third], np.split(bias, 3)[third]
-        return array_of(arrays, f"{path}.weight"), array_of(arrays, f"{path}.bias", dims=1)
+        return weight_and_bias(arrays, path)
 
     def norm(place: Place) -> tuple[Array, Array]:
-        name = f"{place.side}.layers.{place.layer}.{TORCH_NORMS[place.part]}"
-        return array_of(arrays, f"{name}.weight", dims=1), array_of(arrays, f"{name}.bias", dims=1)
+        return weight_and_bias(arrays, f"{place.side}.layers.{place.layer}.{TORCH_NORMS[place.part]}", dims=1)
 
     weights = read_layers(options, linear, norm)
     for side in ("encoder", "decoder"):
         if options.norm_position == "pre":
-            for kind in ("weight", "bias"):
-                weights[f"{side}_norm.{kind}"] = array_of(arrays, f"{side}.layer_norm.{kind}", dims=1)
+            scale, bias = weight_and_bias(arrays, f"{side}.layer_norm", dims=1)
+            weights |= {f"{side}_norm.weight": scale, f"{side}_norm.bias": bias}
         name = {"encoder": "source", "decoder": "target"}[side]
         length = FIRST_POSITION + options.max_positions
         table = sinusoids(length, options.d_model, "t2t-sinusoidal").numpy()

@@ -28,14 +28,10 @@ from nmt.toolkits.layout import (
     read_layers,
     reading,
     reordered,
+    weight_and_bias,
 )
 from nmt.toolkits.pickled import TensorArrays, read_pickled
-from nmt.toolkits.transformer import (
-    ImportedModel,
-    ImportedSide,
-    TextFiles,
-    same_vocabulary,
-)
+from nmt.toolkits.transformer import ImportedModel, ImportedSide, TextFiles, same_vocabulary
 
 _T = TypeVar("_T")
 
@@ -90,24 +86,16 @@ def read_huggingface(folder: Path, files: TextFiles) -> ImportedModel:
     """
     if files.vocabularies or files.segmenters:
         raise UserError("--vocab and --segmenter: a folder of Hugging Face has its own (leave them out)")
-    config, tokenizer = (
-        _read(folder / HUGGINGFACE_CONFIG, MarianConfig),
-        _read(folder / TOKENIZER_CONFIG, TokenizerConfig),
-    )
+    config = _read(folder / HUGGINGFACE_CONFIG, MarianConfig)
+    tokenizer = _read(folder / TOKENIZER_CONFIG, TokenizerConfig)
     languages = files.named_languages(tokenizer.source_lang, tokenizer.target_lang)
     arrays = _read_weights(folder)
     with reading("a Marian model of Hugging Face", folder):
         tables = [array_of(arrays, f"model.{side}.embed_tokens.weight", "model.shared.weight") for side in STACKS]
+        vocabularies = VOCABULARY_FILES if tokenizer.separate_vocabs else VOCABULARY_FILES[:1] * 2
         sides = [
-            _side(
-                folder,
-                languages[i],
-                VOCABULARY_FILES[i and tokenizer.separate_vocabs],
-                SPM_FILES[i],
-                len(tables[i]),
-                files.tokenizer,
-            )
-            for i in (0, 1)
+            _side(folder, language, vocabulary, segmenter, len(table), files.tokenizer)
+            for language, vocabulary, segmenter, table in zip(languages, vocabularies, SPM_FILES, tables, strict=True)
         ]
         is_shared = np.array_equal(tables[0], tables[1]) and same_vocabulary(*sides)
         positions, order = _positions(arrays, tables[0].shape[1])
@@ -153,16 +141,10 @@ def _positions(arrays: Mapping[str, Array], width: int) -> tuple[str, Indices | 
     tables = [table for side in STACKS if (table := arrays.get(f"model.{side}.embed_positions.weight")) is not None]
     order = sines_before_cosines(width)
     for form, columns in (("sinusoidal", order), ("t2t-sinusoidal", None)):
-        if all(
-            np.allclose(table if columns is None else table[:, columns], _sinusoids(table, form)) for table in tables
-        ):
+        own = (table if columns is None else table[:, columns] for table in tables)
+        if all(np.allclose(table, sinusoids(len(table), table.shape[1], form).numpy()) for table in own):
             return form, columns
     return "learned", None
-
-
-def _sinusoids(table: Array, form: str) -> Array:
-    made: Array = sinusoids(len(table), table.shape[1], form).numpy()
-    return made
 
 
 def _options(config: MarianConfig, positions: str, is_shared: bool, folder: Path) -> TransformerOptions:
@@ -196,13 +178,12 @@ def _weights(
 
     def linear(place: Place) -> tuple[Array, Array]:
         name = f"model.{place.side}.layers.{place.layer}.{TORCH_LINEARS[place.part]}"
-        return reordered(
-            place.part, array_of(arrays, f"{name}.weight"), array_of(arrays, f"{name}.bias", dims=1), order
-        )
+        return reordered(place.part, *weight_and_bias(arrays, name), order)
 
     def norm(place: Place) -> tuple[Array, Array]:
         name = f"model.{place.side}.layers.{place.layer}.{TORCH_NORMS[place.part]}"
-        return array_of(arrays, f"{name}.weight", dims=1)[columns], array_of(arrays, f"{name}.bias", dims=1)[columns]
+        scale, bias = weight_and_bias(arrays, name, dims=1)
+        return scale[columns], bias[columns]
 
     weights = read_layers(options, linear, norm)
     if not 0 <= start < len(tables[1]):

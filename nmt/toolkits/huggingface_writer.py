@@ -82,14 +82,10 @@ def _tensors(loaded: LoadedModel, options: TransformerOptions) -> dict[str, Arra
         tensors[f"{name}.weight"], tensors[f"{name}.bias"] = scale[columns], bias[columns]
     source = weights["source_embedding.weight"][:, columns]
     target = weights.get("target_embedding.weight", weights["source_embedding.weight"])[:, columns]
-    tensors |= (
-        {"model.shared.weight": source}
-        if options.tie == "all"
-        else {
-            "model.encoder.embed_tokens.weight": source,
-            "model.decoder.embed_tokens.weight": target,
-        }
-    )
+    if options.tie == "all":
+        tensors["model.shared.weight"] = source
+    else:
+        tensors |= {"model.encoder.embed_tokens.weight": source, "model.decoder.embed_tokens.weight": target}
     if options.tie == "none":
         tensors["lm_head.weight"] = weights["output.weight"][:, columns]
     bias = weights.get("output.bias", np.zeros(loaded.pipeline.target.size, np.float32))

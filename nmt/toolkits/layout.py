@@ -119,6 +119,11 @@ def array_of(arrays: Mapping[str, Array], *names: str, dims: int = 2) -> Array:
     return array
 
 
+def weight_and_bias(arrays: Mapping[str, Array], name: str, dims: int = 2) -> tuple[Array, Array]:
+    """The arrays `NAME.weight` and `NAME.bias`, by `array_of`. dims: of the weight"""
+    return array_of(arrays, f"{name}.weight", dims=dims), array_of(arrays, f"{name}.bias", dims=1)
+
+
 def linears_of(options: TransformerOptions, weights: Mapping[str, Array]) -> Iterator[tuple[Place, Array, Array]]:
     """The weight (out, in) and the bias (out,) of each part of our weights; zeros where we have no bias."""
     for side, layer in _layers(options):

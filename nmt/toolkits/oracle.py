@@ -102,11 +102,7 @@ def _transformers_scores(imported: ImportedModel) -> Iterator[ScoredPair]:
 
 def _marian_scores(imported: ImportedModel) -> Iterator[ScoredPair]:
     """The translations of random sources, since pymarian scores no pairs; in a process of its own, which it may abort."""
-    chance, source_side, target_side = (
-        np.random.default_rng(COMPARISON_SEED),
-        imported.source.side,
-        imported.target.side,
-    )
+    chance, target_side = np.random.default_rng(COMPARISON_SEED), imported.target.side
     sources = [_random_tokens(imported.source, chance) for _ in range(COMPARED_PAIRS)]
     settings = {
         "models": imported.place,
@@ -121,7 +117,7 @@ def _marian_scores(imported: ImportedModel) -> Iterator[ScoredPair]:
         "cpu_threads": 1,
         "quiet": True,
     }
-    lines = [" ".join(map(source_side.piece, source)) for source in sources]
+    lines = [" ".join(map(imported.source.side.piece, source)) for source in sources]
     done = subprocess.run(
         [sys.executable, "-c", TRANSLATE_WITH_MARIAN],
         input=json.dumps([settings, lines]),
