@@ -90,9 +90,12 @@ def open_translator(
     part: the search
     world: the ranks that translate together; None: this process alone
     shared: models that other translators use too; None: only the engines of this one share theirs
-    Raises ArtefactError, and UserError for models that do not fit the precision, the engine or each other.
+    Raises ArtefactError, UserError for models that do not fit the precision, the engine or each other, and the errors of a
+    glossary's file.
     """
-    settings, shared = text_settings(options), shared or SharedModels()
+    glossary = Glossary.read(Path(options.glossary)) if options.glossary is not None else None
+    settings = TextSettings(options.split, options.markup, glossary, options.repair)
+    shared = shared or SharedModels()
     if settings == TextSettings():
         return _open(models, options, part, part, shared, world)
     if settings.glossary and part.name not in ("beam", PHRASES_DECODER):
@@ -111,12 +114,6 @@ def open_translator(
     again = replace(plain, engine="own")
     open_repair = cache(partial(_open, models, again, search_again(of_own), search_again(of_own), shared))
     return TextTranslator(translator.pipeline, translator.engine, plain, settings, open_repair)
-
-
-def text_settings(options: TranslatorOptions) -> TextSettings:
-    """What options want to be done to texts. Raises the errors of a glossary's file."""
-    glossary = Glossary.read(Path(options.glossary)) if options.glossary is not None else None
-    return TextSettings(options.split, options.markup, glossary, options.repair)
 
 
 def with_phrases(part: Part) -> Part:

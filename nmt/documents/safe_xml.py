@@ -155,8 +155,7 @@ def _is_protected(element: Any) -> bool:
 
 def set_inline_text(element: Any, text: str, markers: Markers) -> None:
     """Replace the content of an element by a text with markers, whose originals are copied."""
-    for inner in list(element):
-        element.remove(inner)
+    del element[:]
     element.text = None
     open_elements: list[Any] = [element]
     closings: list[str | None] = []

@@ -98,7 +98,8 @@ class XliffDocument(XmlFile):
             target = new_after(source, "target")
         segments = _segments(source) if local_name(source) == "seg-source" else []
         if segments:
-            _copy_content(source, target)
+            target.text = source.text
+            target[:] = copy.deepcopy(list(source))
             for segment, line in zip(_segments(target), translation.split("\n"), strict=True):
                 set_inline_text(segment, line, markers)
         else:
@@ -128,14 +129,6 @@ class XliffDocument(XmlFile):
 def _segments(element: Any) -> list[Any]:
     """The segments of a `seg-source`, or of a target that is a copy of one."""
     return [mark for mark in element.iter("{*}mrk") if mark.get("mtype") == "seg"]
-
-
-def _copy_content(source: Any, target: Any) -> None:
-    """Give a target the content of another element."""
-    for inner in list(target):
-        target.remove(inner)
-    target.text = source.text
-    target.extend(copy.deepcopy(inner) for inner in source)
 
 
 read = XliffDocument

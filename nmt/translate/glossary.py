@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -20,13 +19,13 @@ class Glossary:
     """
 
     def __init__(self, terms: Mapping[str, str]) -> None:
-        self._root = _Node()
+        # By words in any case: the terms as they are written, None for one in lower case, and their translations.
+        self._terms: dict[tuple[str, ...], list[tuple[list[str] | None, str]]] = {}
         for term, translation in terms.items():
             if words := WORD_OR_SIGN.findall(term):
-                node = self._root
-                for word in words:
-                    node = node.following.setdefault(word.casefold(), _Node())
-                node.terms.append((None if term.islower() else words, translation))
+                row = None if term.islower() else words, translation
+                self._terms.setdefault(tuple(map(str.casefold, words)), []).append(row)
+        self._lengths = sorted(set(map(len, self._terms)), reverse=True)
 
     @classmethod
     def read(cls, path: Path) -> "Glossary":
@@ -57,20 +56,9 @@ class Glossary:
 
     def _longest(self, words: Sequence[str]) -> tuple[int, str]:
         """The words of the longest term that a text begins with, and its translation; 0 without one."""
-        node, longest = self._root, (0, "")
-        for length, word in enumerate(words, 1):
-            if (following := node.following.get(word.casefold())) is None:
-                break
-            node = following
-            for written, translation in node.terms:
+        folded = tuple(map(str.casefold, words))
+        for length in self._lengths:
+            for written, translation in reversed(self._terms.get(folded[:length], ())):
                 if written is None or written == words[:length]:
-                    longest = length, translation
-        return longest
-
-
-@dataclass
-class _Node:
-    """The terms that begin with some words. terms: that end here, as they are written, None in any case; and translations"""
-
-    following: dict[str, "_Node"] = field(default_factory=dict)
-    terms: list[tuple[list[str] | None, str]] = field(default_factory=list)
+                    return length, translation
+        return 0, ""

@@ -119,18 +119,6 @@ def next_rounds(waiting: dict[int, Round]) -> tuple[bool, dict[int, Round]]:
     return is_repair, {number: waiting.pop(number) for number in numbers}
 
 
-def together(texts: Sequence[Steps]) -> Generator[Round, list[Translation], list[Translation]]:
-    """The translations of several texts, whose rounds are joined."""
-    waiting: dict[int, Round] = {}
-    results = [advance(text, None, waiting, number) for number, text in enumerate(texts)]
-    while waiting:
-        is_repair, now = next_rounds(waiting)
-        answers = iter((yield Round([request for step in now.values() for request in step.requests], is_repair)))
-        for number, step in now.items():
-            results[number] = advance(texts[number], [next(answers) for _ in step.requests], waiting, number)
-    return [result or Translation() for result in results]
-
-
 class TextTranslator(Translator):
     """A Translator of any texts.
 
@@ -153,24 +141,20 @@ class TextTranslator(Translator):
     def translate(
         self, requests: Sequence[Request | str], check: StopCheck = lambda: None, bar: Bar | None = None
     ) -> list[Translation]:
-        """See Translator."""
-        texts = self.parsed(requests)
-        rounds = together([text_steps(request, self.settings, self.pipeline) for request in texts])
-        answer: list[Translation] | None = None
-        try:
-            while True:
-                wanted, is_repair = next(rounds) if answer is None else rounds.send(answer)
-                hidden = Bar("translating")  # which counts texts, not their passages
-                answer = (
-                    self._open_repair().translate(wanted, check, hidden)
-                    if is_repair
-                    else super().translate(wanted, check, hidden)
-                )
-        except StopIteration as stop:
-            if bar is not None:
-                bar.advance(len(texts))
-            results: list[Translation] = stop.value
-            return results
+        """See Translator. The rounds of the texts are joined."""
+        texts = [text_steps(request, self.settings, self.pipeline) for request in self.parsed(requests)]
+        waiting: dict[int, Round] = {}
+        results = [advance(text, None, waiting, number) for number, text in enumerate(texts)]
+        while waiting:
+            is_repair, now = next_rounds(waiting)
+            passages = [request for step in now.values() for request in step.requests]
+            translate = self._open_repair().translate if is_repair else super().translate
+            answers = iter(translate(passages, check, Bar("translating")))  # the given bar counts texts, not passages
+            for number, step in now.items():
+                results[number] = advance(texts[number], [next(answers) for _ in step.requests], waiting, number)
+        if bar is not None:
+            bar.advance(len(texts))
+        return [result or Translation() for result in results]
 
 
 class _PassageTranslation(NamedTuple):

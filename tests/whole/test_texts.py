@@ -12,7 +12,7 @@ from nmt.errors import UserError
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.requests import Request
 from nmt.translate.results import Candidate, Translation
-from nmt.translate.texts import TextSettings, text_steps, together
+from nmt.translate.texts import TextSettings, text_steps
 from nmt.translators import load, search_again, with_phrases
 
 PARAGRAPH = "  Ban des kit.  Lora mus!\n\nBas den"
@@ -124,7 +124,7 @@ def work(trained):
     pipeline = load(trained).pipeline
 
     def call(text, settings, search):
-        rounds = together([text_steps(Request(text), settings, pipeline)])
+        rounds = text_steps(Request(text), settings, pipeline)
         seen = []
         wanted = next(rounds)
         while True:
@@ -135,8 +135,7 @@ def work(trained):
             try:
                 wanted = rounds.send(answers)
             except StopIteration as stop:
-                [translation] = stop.value
-                return translation, seen
+                return stop.value, seen
 
     return call
 
@@ -203,7 +202,7 @@ def test_a_placeholder_that_the_model_invents_stays(work):
 
 def test_a_constrained_text_is_repaired_as_a_whole(trained):
     request = Request("first part is here, and the second is there for a while", "x", ("y",))
-    rounds = together([text_steps(request, TextSettings(repair=True), load(trained).pipeline)])
+    rounds = text_steps(request, TextSettings(repair=True), load(trained).pipeline)
     next(rounds)
     again = rounds.send([Translation([Candidate("no", [], -1.0, -1.0)])])
     assert again.is_repair and [(r.text, r.prefix, r.phrases) for r in again.requests] == [(request.text, "x", ("y",))]
@@ -211,13 +210,13 @@ def test_a_constrained_text_is_repaired_as_a_whole(trained):
 
 def test_a_repair_with_the_same_hole_is_none(trained):
     weights = [[1.0] + [0.0] * 30] * 6
-    rounds = together([text_steps(Request(LONG), TextSettings(repair=True, markup="xml"), load(trained).pipeline)])
+    rounds = text_steps(Request(LONG), TextSettings(repair=True, markup="xml"), load(trained).pipeline)
     answer = [Translation([Candidate(LONG, [5] * 6, -1.0, -1.0, weights=weights)])]
     wanted = next(rounds)
     with pytest.raises(StopIteration) as stop:
         while True:
             wanted = rounds.send(answer * len(wanted.requests))
-    [translation] = stop.value.value
+    translation = stop.value.value
     assert list(translation.warnings) == ["broken"] and "got no attention" in translation.warnings["broken"]
 
 
