@@ -127,9 +127,7 @@ def _write_unit(
 
 def warn_of_language(place: str, noun: str, declared: str | None, model: str) -> None:
     """Warn if a document declares another language than that of the model. noun: source or target"""
-    if declared and is_language(declared, ["*all*", ""]):
-        return
-    if declared and not is_language(declared, [model]):
+    if declared and not is_language(declared, [model, "*all*", ""]):
         log.warn(f"{place}: its {noun} language is '{quoted(declared)}', and that of the model is '{quoted(model)}'")
 
 

@@ -24,7 +24,7 @@ from nmt.log import log
 from nmt.serve.events import ERROR_EVENT, EventStream, json_event
 from nmt.serve.metrics import Metrics
 from nmt.serve.options import ServeOptions
-from nmt.serve.problems import ClientGoneError, ProblemError
+from nmt.serve.problems import ProblemError
 
 MAX_FIELDS: Final = 10_000  # of a form
 MIB: Final = 1 << 20
@@ -193,7 +193,7 @@ class Endpoint:
         """An error as the client is told it. number: of the request, for the log"""
         if isinstance(error, ProblemError):
             return error
-        if isinstance(error, ClientGoneError | ClientDisconnect):
+        if isinstance(error, ClientDisconnect):
             return ProblemError(CLIENT_GONE, "the client has gone away")
         if isinstance(error, TimeoutError):
             return ProblemError(504, f"the request took longer than {self.options.timeout:g} seconds")
@@ -243,7 +243,7 @@ def _request_id(request: Request) -> str:
 
 
 async def _unless_gone(request: Request, work: Awaitable[Any]) -> Any:
-    """The result of some work, which is cancelled when the client goes away."""
+    """The result of some work, which is cancelled when the client goes away. Raises ClientDisconnect then."""
 
     async def gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -254,7 +254,7 @@ async def _unless_gone(request: Request, work: Awaitable[Any]) -> Any:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if tasks[0].done():
             return tasks[0].result()
-        raise ClientGoneError
+        raise ClientDisconnect
     finally:
         for task in tasks:
             task.cancel()

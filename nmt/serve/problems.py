@@ -16,10 +16,6 @@ class ProblemError(Exception):
         self.status, self.headers = status, headers
 
 
-class ClientGoneError(Exception):
-    """The client has closed its connection: nobody waits for the answer."""
-
-
 def busy(seconds: float) -> ProblemError:
     """The error of a full queue. seconds: after which there is room"""
     return ProblemError(

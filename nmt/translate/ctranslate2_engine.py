@@ -182,10 +182,9 @@ class CTranslate2Engine(SearchEngine):
                 return
             lines, plain, results = waiting.popleft()
             check()
-            outcomes, warning = self._outcomes(plain, results)
-            if len(plain) < len(lines):
-                found = iter(outcomes)
-                outcomes = [None if _is_constrained(line) else next(found) for line in lines]
+            of_plain, warning = self._outcomes(plain, results)
+            found = iter(of_plain)
+            outcomes = [None if _is_constrained(line) else next(found) for line in lines]
             yield BatchOutcome(self._completed(lines, outcomes, check), warning)
 
     def without_scores(self) -> None:

@@ -51,8 +51,7 @@ class LineWarnings:
 
     def __init__(self, place: str, length_flag: str = "--max-source-length") -> None:
         self.place, self._length_hint = place, f" ({length_flag})" if length_flag else ""
-        kinds = (NOT_UTF8, CUT, UNKNOWN_TAG, RETRIED, REPAIRED, BROKEN, LOST_MARKUP, WITHHELD)
-        self._kinds = {kind: RateLimitedWarnings(log.warn) for kind in kinds}
+        self._kinds = {kind: RateLimitedWarnings(log.warn) for kind in (*COUNTED, RETRIED)}
         self._kinds[UNKNOWN_TOKENS] = RateLimitedWarnings(log.warn, max_logged=1)
         self._kinds[NOT_TRANSLATED] = RateLimitedWarnings(log.error)
 
