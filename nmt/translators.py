@@ -118,9 +118,7 @@ def open_translator(
 
 def with_phrases(part: Part) -> Part:
     """The search that takes phrases, with the options of another as far as it has them."""
-    own = {field.name: getattr(part.options, field.name) for field in fields(part.options)}
-    known = {option.key for option in registry.options_within("decoder", PHRASES_DECODER, registry.choice_from({}))}
-    return registry.choose("decoder", PHRASES_DECODER, {key: own[key] for key in own if key in known})
+    return registry.choose("decoder", PHRASES_DECODER, vars(part.options))  # which leaves out those that it lacks
 
 
 def search_again(part: Part) -> Part:

@@ -51,10 +51,11 @@ class XliffDocument(XmlFile):
             warn_of_language(self._place, "source", element.get(source), languages.source)
             warn_of_language(self._place, "target", element.get(target), languages.target)
         name = "trans-unit" if self._is_first else "segment"
-        found = [element for element in self.root.iter("{*}" + name) if self._is_open(element, retranslate)]
-        units = [unit for element in found for unit in self._units_of(element)]
-        if units:
-            self._declare_target(languages.target)
+        elements = self.root.iter("{*}" + name)
+        units = [self._unit(element) for element in elements if self._is_open(element, retranslate)]
+        for element, _, target in self._language_attributes() if units else ():
+            if not element.get(target):
+                element.set(target, languages.target)
         return units
 
     def _language_attributes(self) -> Iterator[tuple[Any, str, str]]:
@@ -64,11 +65,6 @@ class XliffDocument(XmlFile):
                 yield element, "source-language", "target-language"
         else:
             yield self.root, "srcLang", "trgLang"
-
-    def _declare_target(self, language: str) -> None:
-        for element, _, target in self._language_attributes():
-            if not element.get(target):
-                element.set(target, language)
 
     def _is_open(self, element: Any, retranslate: bool) -> bool:
         """Whether a unit or segment is to be translated."""
@@ -81,7 +77,7 @@ class XliffDocument(XmlFile):
             return True
         return retranslate
 
-    def _units_of(self, element: Any) -> Iterator[Unit]:
+    def _unit(self, element: Any) -> Unit:
         """The unit of an element. The segments of a 1.2 unit that a tool has cut are its lines."""
         source, markers = child(element, "source"), Markers()
         cut = child(element, "seg-source")
@@ -90,7 +86,7 @@ class XliffDocument(XmlFile):
         texts = [inline_text(part, markers, XLIFF_PAIRS, keep_lines) for part in segments or [source]]
         write = partial(self._write, element, cut if segments else source, markers)
         suggest = partial(self._suggest, element) if self._is_first else None
-        yield Unit(source.sourceline, "\n".join(texts), write, markers, suggest)
+        return Unit(source.sourceline, "\n".join(texts), write, markers, suggest)
 
     def _write(self, element: Any, source: Any, markers: Markers, translation: str) -> None:
         target = child(element, "target")
