@@ -73,12 +73,11 @@ class Translator:
         with nullcontext(bar) if bar else log.progress("translating", len(lines), "lines") as bar:
             bar.advance(len(lines) - len(lengths))
             for batch, (batch_outcomes, warning) in zip(batches, work, strict=True):
-                for i, outcome in zip(batch, batch_outcomes, strict=True):
-                    outcomes[i] = outcome
                 if warning:
                     warnings[batch[0]]["retried"] = warning
-                for i in batch if self.min_confidence is not None else ():
-                    warnings[i] |= self._withholding(outcomes[i])
+                for i, outcome in zip(batch, batch_outcomes, strict=True):
+                    outcomes[i] = outcome
+                    warnings[i] |= self._withholding(outcome)
                 bar.advance(len(batch))
         return [
             Translation([], outcome.message, kinds) if isinstance(outcome, Failure) else Translation(outcome, "", kinds)
