@@ -47,8 +47,6 @@ class Unit:
 class Document(Protocol):
     """A document that was read whole."""
 
-    is_text: bool  # whether a terminal can show it
-
     def units(self, languages: Languages, retranslate: bool) -> list[Unit]:
         """The units to translate. retranslate: also those that have a translation, which is replaced"""
         ...

@@ -59,8 +59,6 @@ class Container(NamedTuple):
 class DocxDocument:
     """A document of Word. Raises InputError if it is damaged, ArtefactError if it is hostile."""
 
-    is_text = False
-
     def __init__(self, content: bytes, place: str) -> None:
         self._content, self._place = content, place
         try:

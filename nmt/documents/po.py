@@ -29,8 +29,6 @@ MAX_PLURAL_FORMS: Final = 6  # of Arabic
 class PoDocument:
     """A PO file, or a template (POT). Raises InputError if it is damaged, or not in the encoding that its header names."""
 
-    is_text = True
-
     def __init__(self, content: bytes, place: str) -> None:
         self._content, self._place, self._is_changed = content, place, False
         self._store = pypo.pofile()

@@ -22,8 +22,6 @@ class SrtDocument:
     cues: (first line, end) of the text of each cue
     """
 
-    is_text = True
-
     def __init__(self, lines: list[str], cues: list[tuple[int, int]]) -> None:
         self._cues = cues
         self._blocks = [[line] for line in lines]  # a translation stands at the first line of its cue

@@ -29,8 +29,6 @@ TMX_PAIRS: Final = {"hi"}  # inline elements with text; the others hold codes of
 class TmxDocument(XmlFile):
     """A translation memory."""
 
-    is_text = True
-
     def __init__(self, content: bytes, place: str) -> None:
         super().__init__(content, "TMX", place)
         self._place = place

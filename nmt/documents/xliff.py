@@ -34,8 +34,6 @@ UNTRANSLATED: Final = {"new", "needs-translation"}  # states of 1.2 of a target 
 class XliffDocument(XmlFile):
     """A document of XLIFF."""
 
-    is_text = True
-
     def __init__(self, content: bytes, place: str) -> None:
         super().__init__(content, "XLIFF", place)
         root, self._place = self.root, place
