@@ -113,22 +113,14 @@ def refusal(options: TranslatorOptions, part: Part, models: int) -> str:
     search = part.options
     if part.name not in ("beam", "greedy"):
         return f"--decoder {part.name} needs our own search"
-    if (
-        search.no_unk
-        or search.min_length > 1
-        or search.no_repeat_ngram
-        or search.limit(options.max_source_length) >= POSITIONS
-    ):
+    is_too_long = search.limit(options.max_source_length) >= POSITIONS
+    if search.no_unk or search.min_length > 1 or search.no_repeat_ngram or is_too_long:
         return "--no-unk, --min-length, --no-repeat-ngram and lengths beyond its positions need our own search"
-    if isinstance(search, BeamOptions) and (search.n_best > 1 or search.coverage_penalty or search.prune is not None):
-        return "--n-best, --coverage-penalty and --prune need our own search"
-    if (
-        isinstance(search, BeamOptions)
-        and search.beam_size > 1
-        and search.stop == "best"
-        and _exponent(search) > MAX_PENALTY_EXPONENT
-    ):
-        return "with --stop best a length penalty of more than about sqrt(n) needs our own search"
+    if isinstance(search, BeamOptions):
+        if search.n_best > 1 or search.coverage_penalty or search.prune is not None:
+            return "--n-best, --coverage-penalty and --prune need our own search"
+        if search.beam_size > 1 and search.stop == "best" and _exponent(search) > MAX_PENALTY_EXPONENT:
+            return "with --stop best a length penalty of more than about sqrt(n) needs our own search"
     return ""
 
 
