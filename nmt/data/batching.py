@@ -158,6 +158,11 @@ def mixed(numbers: NDArray[np.uint64], key: np.uint64 | NDArray[np.uint64]) -> N
     return mixed ^ (mixed >> np.uint64(33))
 
 
+def uniform(hashes: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Numbers from [0, 1)."""
+    return (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
 def micro_batches(
     groups: list[Indices], source_lengths: Any, target_lengths: Any, max_tokens: int, device: str = "cpu"
 ) -> Iterator[Indices]:

@@ -89,6 +89,12 @@ class Rows(NamedTuple):
         """The rows of the pairs that are kept. kept: (N,)"""
         return Rows(self.values[np.repeat(kept, self.lengths)], self.lengths[kept])
 
+    def take(self, rows: Indices) -> NDArray[Any]:
+        """The values of rows (N,), one after the other."""
+        starts = np.cumsum(self.lengths) - self.lengths
+        values: NDArray[Any] = self.values[expand_ranges(starts[rows], self.lengths[rows])]
+        return values
+
 
 class SetWriter:
     """Writes the pairs of one set as they come."""

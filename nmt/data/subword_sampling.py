@@ -5,7 +5,7 @@ nothing. The sampler of sentencepiece has a generator for all calls of a thread,
 the same. All words of an update are cut at once by numpy, which lets other threads work meanwhile.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.data.batching import Indices, hash_keys, mixed
+from nmt.data.batching import Indices, hash_keys, mixed, uniform
 from nmt.data.row_files import Rows, StoredColumn
 from nmt.data.shards import Corpus
 from nmt.data.text_noise import TextNoise
@@ -66,7 +66,7 @@ class SubwordSampling:
         source, target = self._side(0, draws, epoch), self._side(1, draws, epoch)
         pairs = draws % len(self._corpus.source_lengths)
         columns = {name: _ColumnOfPairs(column, pairs) for name, column in self._corpus.columns.items()}
-        return SampledPairs(source, target, columns)
+        return SampledPairs(source.take, target.take, source.lengths, target.lengths, columns)
 
     def _side(self, side: int, draws: Indices, epoch: int) -> Rows:
         """The tokens of the source (0) or the target (1) of pairs (N,)."""
@@ -94,27 +94,11 @@ class SubwordSampling:
 class SampledPairs:
     """Some pairs of a corpus, numbered from 0, with the interface of nmt.data.shards.Corpus."""
 
-    source: Rows
-    target: Rows
+    sources: Callable[[Indices], NDArray[Any]]
+    targets: Callable[[Indices], NDArray[Any]]
+    source_lengths: Indices
+    target_lengths: Indices
     columns: Mapping[str, "_ColumnOfPairs"]
-
-    @property
-    def source_lengths(self) -> NDArray[Any]:
-        """(N,) tokens without EOS."""
-        return self.source.lengths
-
-    @property
-    def target_lengths(self) -> NDArray[Any]:
-        """(N,) tokens without EOS."""
-        return self.target.lengths
-
-    def sources(self, indices: Indices) -> NDArray[Any]:
-        """The ids of pairs (N,), one pair after the other, without EOS."""
-        return _taken(self.source, indices)
-
-    def targets(self, indices: Indices) -> NDArray[Any]:
-        """The ids of pairs (N,), one pair after the other, without EOS."""
-        return _taken(self.target, indices)
 
 
 class _ColumnOfPairs:
@@ -125,12 +109,6 @@ class _ColumnOfPairs:
 
     def take(self, indices: Indices) -> Rows:
         return self._column.take(self._pairs[indices])
-
-
-def _taken(rows: Rows, indices: Indices) -> NDArray[Any]:
-    starts = np.cumsum(rows.lengths) - rows.lengths
-    values: NDArray[Any] = rows.values[expand_ranges(starts[indices], rows.lengths[indices])]
-    return values
 
 
 class SubwordSampler:
@@ -259,7 +237,7 @@ class _Draws:
         place, start = np.zeros(len(word), dtype=np.uint64), self.starts[word]
         for symbol in (begin, middle, end):
             place = (place << np.uint64(PLACE_BITS)) | (symbol - start).astype(np.uint64)
-        return (mixed(place, self.keys[word]) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return uniform(mixed(place, self.keys[word]))
 
 
 def _keys(pairs: Indices, seed: int, epoch: int, purpose: int, side: int) -> NDArray[np.uint64]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.data.batching import Indices, mixed
+from nmt.data.batching import Indices, mixed, uniform
 from nmt.data.row_files import Rows
 from nmt.errors import UserError
 from nmt.symbols import UNK
@@ -51,9 +51,9 @@ class TextNoise:
         sentence = np.searchsorted(ends, words, side="right")  # (W,)
         counts = np.diff(words, append=len(ids))  # (W,) tokens of each
         places = (words - (ends - lengths)[sentence]).astype(np.uint64) + np.uint64(1)  # 0 is that of the sentence
-        of_sentence = _uniform(mixed(np.zeros(len(keys), np.uint64), keys))[sentence]
+        of_sentence = uniform(mixed(np.zeros(len(keys), np.uint64), keys))[sentence]
         draws = mixed(places, keys[sentence])
-        typed = _uniform(draws) < self._typos
+        typed = uniform(draws) < self._typos
         changes = (typed | (of_sentence < self._case)) & ~np.logical_or.reduceat(self._stays[ids], words)
         changed = np.flatnonzero(changes)
         if not len(changed):
@@ -106,8 +106,3 @@ def with_typo(text: str, number: int) -> str:
     kind, at = number % 3, places[number // 3 % len(places)]
     left, right = text[at], text[at + 1]
     return text[:at] + (right + left, right, left + left + right)[kind] + text[at + 2 :]
-
-
-def _uniform(hashes: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Numbers from [0, 1)."""
-    return (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -121,9 +121,9 @@ def test_noise_is_of_the_source_alone_and_a_function_of_seed_epoch_and_pair():
     pipeline, corpus = Pipeline(side, side, True), corpus_of(side, TEXTS)
     noise = TextNoise(side, 0.2, 0.2)
     sampled = lambda draws, epoch, seed=1: SubwordSampling(corpus, pipeline, 0.0, seed, noise)(np.array(draws), epoch)  # noqa: E731
-    whole = sampled(range(100), 1)
-    assert np.array_equal(whole.target.values, corpus.targets(range(100)))
-    assert not np.array_equal(whole.source.values, corpus.sources(range(100)))
+    whole, all_pairs = sampled(range(100), 1), np.arange(100)
+    assert np.array_equal(whole.targets(all_pairs), corpus.targets(all_pairs))
+    assert not np.array_equal(whole.sources(all_pairs), corpus.sources(all_pairs))
     for draws in ([5], [99, 5, 17]):
         assert np.array_equal(sampled(draws, 1).sources(np.arange(len(draws))), whole.sources(np.array(draws)))
     for other in (
@@ -131,7 +131,7 @@ def test_noise_is_of_the_source_alone_and_a_function_of_seed_epoch_and_pair():
         sampled(range(100), 1, 2),
         sampled(range(400, 500), 1),
     ):  # drawn a second time
-        assert not np.array_equal(other.source.values, whole.source.values)
+        assert not np.array_equal(other.sources(all_pairs), whole.sources(all_pairs))
 
 
 def test_columns_of_links_and_case_that_is_undone_are_refused():
