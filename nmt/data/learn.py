@@ -12,9 +12,9 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -53,13 +53,14 @@ class SubwordSettings:
     user_symbols: tuple[str, ...] = ()
 
 
-def sum_counts(counts: Iterable[Counter[str]]) -> Counter[str]:
+def sum_counts(counts: Generator[Counter[str]]) -> Counter[str]:
     """The sum of the counts. Memory is bounded: beyond MAX_COUNTED_WORDS, words with a count of 1 are dropped."""
     total: Counter[str] = Counter()
-    for part in counts:
-        total.update(part)
-        if len(total) > MAX_COUNTED_WORDS:
-            total = Counter({word: count for word, count in total.items() if count > 1})
+    with closing(counts):
+        for part in counts:
+            total.update(part)
+            if len(total) > MAX_COUNTED_WORDS:
+                total = Counter({word: count for word, count in total.items() if count > 1})
     return total
 
 
@@ -79,7 +80,7 @@ def learn_apart(
     check = Heartbeat([process.pid], signals.check).check
     try:
         with suppress(BrokenPipeError):  # the process is lost, and has no answer
-            _write(process.stdin.fileno(), msgspec.json.encode(asdict(settings)) + b"\n", check)
+            _write(process.stdin.fileno(), msgspec.json.encode(settings) + b"\n", check)
             for lines in texts:
                 _write(process.stdin.fileno(), "".join(line + "\n" for line in lines).encode(), check)
         with log.progress(f"learning {settings.name}"):

@@ -350,8 +350,7 @@ def _pipeline(options: PrepareOptions, sets: Sequence[TextSet], signals: Signals
     for side, settings in enumerate((source, target) if options.truecase else ()):
         task = CountTask(TextTask({side: TextPreparer(settings)}, options.on_bad_line), count_casings)
         sample = train.sample(options.sample_size(train), options.seed)
-        with closing(in_order(task, sample, options.workers, signals)) as counts:
-            casings[side] = Truecaser.learn(sum_counts(counts))
+        casings[side] = Truecaser.learn(sum_counts(in_order(task, sample, options.workers, signals)))
     both = {0: TextPreparer(source, casings[0]), 1: TextPreparer(target, casings[1])}
     parts = [both] if options.joint_vocabulary else [{side: preparer} for side, preparer in both.items()]
     vocabularies = [
@@ -388,8 +387,7 @@ def _extended(options: PrepareOptions, pipeline: Pipeline, sets: Sequence[TextSe
         counts: Counter[str] = Counter()
         if options.extend:
             task = TextTask({number: side.prepare for number, side in sides.items()}, options.on_bad_line)
-            with closing(in_order(CountTask(task, count_words), sets[0].chunks(), options.workers, signals)) as parts:
-                counts = sum_counts(parts)
+            counts = sum_counts(in_order(CountTask(task, count_words), sets[0].chunks(), options.workers, signals))
         old = next(iter(sides.values())).vocabulary
         more = [SEPARATOR] if options.context and 0 in sides else []
         vocabularies.append(extended(old, [*given, *more], counts, options.extend))
@@ -404,14 +402,12 @@ def _extended(options: PrepareOptions, pipeline: Pipeline, sets: Sequence[TextSe
 
 def _learn_vocabulary(options: PrepareOptions, train: TextSet, task: TextTask, signals: Signals) -> Vocabulary:
     """A vocabulary of the text that `task` gives."""
-    if options.subword == "none":
-        with closing(in_order(CountTask(task, count_words), train.chunks(), options.workers, signals)) as counts:
-            size, least = options.vocab_size, options.min_frequency
-            return WordVocabulary.learn(sum_counts(counts), size, least, options.symbols)
-    if options.subword == "subword-nmt":
-        codes = _read_codes(Path(options.codes[0]))
-        with closing(in_order(CountTask(task, count_words), train.chunks(), options.workers, signals)) as counts:
-            return CodesVocabulary.learn(codes, sum_counts(counts), options.vocab_size, options.symbols)
+    if options.subword in ("none", "subword-nmt"):
+        codes = _read_codes(Path(options.codes[0])) if options.subword == "subword-nmt" else None
+        counts = sum_counts(in_order(CountTask(task, count_words), train.chunks(), options.workers, signals))
+        if codes is not None:
+            return CodesVocabulary.learn(codes, counts, options.vocab_size, options.symbols)
+        return WordVocabulary.learn(counts, options.vocab_size, options.min_frequency, options.symbols)
     limits = options.vocab_size, options.character_coverage, options.byte_fallback
     settings = SubwordSettings(options.subword, *limits, options.symbols)
     size = options.sample_size(train)
