@@ -16,6 +16,7 @@ from safetensors.numpy import save
 
 from nmt.data.batching import Indices
 from nmt.data.shards import Corpus
+from nmt.data.word_alignment import different
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.files import write_output
 from nmt.log import Bar, log
@@ -124,41 +125,35 @@ def _translation_model(
 ) -> tuple[Indices, Indices, NDArray[np.float64]]:
     """The keys source * V + target that occur, how often each target token does, and its probability given the source."""
     V = sizes[1]
-    counts, keys = _counts_and_keys(corpus, pairs, V, bar, check)
+    counts = np.zeros(V, np.int64)
+
+    def counted() -> Iterator[Indices]:
+        nonlocal counts
+        for cells, starts in _chunks(corpus, pairs, V, bar, check):
+            counts += np.bincount(cells[starts] % V, minlength=V)
+            yield cells
+
+    keys = different(counted())
     probabilities = np.ones(len(keys))
     for _ in range(rounds):
         expected = np.zeros(len(keys))
-        for indices in _chunks(corpus, pairs):
-            check()
-            cells, starts = _cells(corpus, indices, V)
+        for cells, starts in _chunks(corpus, pairs, V, bar, check):
             places = np.searchsorted(keys, cells)
             shares = probabilities[places]
             lengths = np.diff(starts, append=len(shares))
             shares = shares / np.repeat(np.add.reduceat(shares, starts), lengths)
             expected += np.bincount(places, shares, len(keys))
-            bar.advance(len(indices))
         probabilities = expected / np.bincount(keys // V, expected, sizes[0])[keys // V]
     return keys, counts, probabilities
 
 
-def _counts_and_keys(corpus: Corpus, pairs: Indices, V: int, bar: Bar, check: StopCheck) -> tuple[Indices, Indices]:
-    """(V,) how often each target token occurs, and the different keys of all cells, sorted."""
-    counts, keys = np.zeros(V, np.int64), np.zeros(0, np.int64)
-    waiting: list[Indices] = []
-    for indices in _chunks(corpus, pairs):
-        check()
-        counts += np.bincount(corpus.targets(indices), minlength=V)
-        waiting.append(np.unique(_cells(corpus, indices, V)[0]))
-        if sum(map(len, waiting)) > len(keys):
-            keys, waiting = np.unique(np.concatenate([keys, *waiting])), []
-        bar.advance(len(indices))
-    return counts, np.unique(np.concatenate([keys, *waiting]))
-
-
-def _chunks(corpus: Corpus, pairs: Indices) -> Iterator[Indices]:
-    """Pairs of about CHUNK_CELLS cells together."""
+def _chunks(corpus: Corpus, pairs: Indices, V: int, bar: Bar, check: StopCheck) -> Iterator[tuple[Indices, Indices]]:
+    """What `_cells` gives of pairs with about CHUNK_CELLS cells together."""
     cells = (corpus.source_lengths[pairs].astype(np.int64) + 1) * corpus.target_lengths[pairs]
-    yield from np.split(pairs, np.flatnonzero(np.diff(np.cumsum(cells) // CHUNK_CELLS)) + 1)
+    for indices in np.split(pairs, np.flatnonzero(np.diff(np.cumsum(cells) // CHUNK_CELLS)) + 1):
+        check()
+        yield _cells(corpus, indices, V)
+        bar.advance(len(indices))
 
 
 def _cells(corpus: Corpus, indices: Indices, V: int) -> tuple[Indices, Indices]:

@@ -6,7 +6,7 @@ source token with a target token of its pair.
 Dimensions: N pairs, C cells of some pairs, K different cells of all pairs.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,6 +28,16 @@ TENSION: Final = 4.0  # lambda of Dyer et al., to which their estimates come nea
 NULL_SHARE: Final = 0.08  # p_0 of Dyer et al.: tokens that translate nothing
 MIN_PROBABILITY: Final = 1e-9  # of a cell that the learnt pairs do not have
 MIN_AGREEMENT: Final = 0.25  # product of both posteriors of a link
+
+
+def different(arrays: Iterable[Indices]) -> Indices:
+    """The different numbers in many arrays, sorted. Memory is for two or three times as many."""
+    numbers, waiting = np.zeros(0, np.int64), list[Indices]()
+    for array in arrays:
+        waiting.append(np.unique(array))
+        if sum(map(len, waiting)) > len(numbers):
+            numbers, waiting = np.unique(np.concatenate([numbers, *waiting])), []
+    return np.unique(np.concatenate([numbers, *waiting]))
 
 
 @dataclass(frozen=True)
@@ -124,7 +134,7 @@ class AlignmentModel:
         N = len(pairs.lengths)
         learnt = np.unique(np.linspace(0, N - 1, min(N, MAX_LEARNT_PAIRS)).astype(np.int64))
         with log.progress("learning alignments", len(learnt) * (1 + ROUNDS), "pairs") as bar:
-            self.keys = self._different_keys(learnt, bar)
+            self.keys = different(cells.keys for cells in self.chunks(learnt, bar))
             frequencies = [
                 np.bincount(ids, minlength=size) / max(len(ids), 1)
                 for ids, size in zip((pairs.source, pairs.target), sizes, strict=True)
@@ -136,12 +146,13 @@ class AlignmentModel:
             for _ in range(ROUNDS):
                 self._learn(learnt, bar)
 
-    def chunks(self, indices: Indices) -> Iterator[Cells]:
+    def chunks(self, indices: Indices, bar: Bar) -> Iterator[Cells]:
         """The cells of pairs (n,), about MAX_CHUNK_CELLS together."""
         counts = self.pairs.lengths[indices].astype(np.int64).prod(1)
         for chunk in np.split(indices, np.flatnonzero(np.diff(np.cumsum(counts) // MAX_CHUNK_CELLS)) + 1):
             self._check()
             yield Cells.of(self.pairs, self._starts, chunk, self.size)
+            bar.advance(len(chunk))
 
     def agreement(self, cells: Cells) -> Floats:
         """(C,) the product of both directions' posteriors."""
@@ -153,28 +164,18 @@ class AlignmentModel:
         ]
         return both[0] * both[1]
 
-    def _different_keys(self, indices: Indices, bar: Bar) -> Indices:
-        keys, waiting = np.zeros(0, np.int64), list[Indices]()
-        for cells in self.chunks(indices):
-            waiting.append(np.unique(cells.keys))
-            if sum(map(len, waiting)) > len(keys):
-                keys, waiting = np.unique(np.concatenate([keys, *waiting])), []
-            bar.advance(len(cells.counts))
-        return np.unique(np.concatenate([keys, *waiting]))
-
     def _learn(self, indices: Indices, bar: Bar) -> None:
         """One round: the links that both directions expect, and the model that makes them most likely."""
         expected = np.zeros(len(self.keys))
-        for cells in self.chunks(indices):
+        for cells in self.chunks(indices, bar):
             expected += np.bincount(np.searchsorted(self.keys, cells.keys), self.agreement(cells), len(self.keys))
-            bar.advance(len(cells.counts))
         for direction in (self.to_target, self.to_source):
             direction.maximise(self.keys, expected)
 
     def links(self) -> Iterator[Rows]:
         """The links of all pairs, as a column of links: (links, 2) source and target positions."""
         with log.progress("aligning", len(self.pairs.lengths), "pairs") as bar:
-            for cells in self.chunks(np.arange(len(self.pairs.lengths))):
+            for cells in self.chunks(np.arange(len(self.pairs.lengths)), bar):
                 linked = self.agreement(cells) > MIN_AGREEMENT
                 target = cells.positions[:, 1]
                 if self.pairs.target_reversed:
@@ -184,4 +185,3 @@ class AlignmentModel:
                     np.repeat(np.arange(len(cells.counts)), cells.counts)[linked], minlength=len(cells.counts)
                 )
                 yield Rows(values, counts.astype(LENGTH))
-                bar.advance(len(cells.counts))

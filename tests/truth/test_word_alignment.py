@@ -8,6 +8,7 @@ import pytest
 
 from nmt.data import word_alignment
 from nmt.data.word_alignment import MIN_AGREEMENT, NULL_SHARE, TENSION, AlignmentModel, PairIds
+from nmt.log import Bar
 
 V = 12
 
@@ -76,7 +77,7 @@ PAIRS = [([4, 5, 6], [7, 8]), ([4, 5], [8, 7, 9]), ([6, 6, 4, 5], [9, 9, 7, 8]),
 
 def test_posteriors_are_those_of_the_definition():
     model = AlignmentModel(pairs_of(PAIRS), (V, V), lambda: None)
-    [cells] = model.chunks(np.arange(len(PAIRS)))
+    [cells] = model.chunks(np.arange(len(PAIRS)), Bar("aligning"))
     wanted = by_definition(PAIRS, word_alignment.ROUNDS)
     values = [
         pair[i, j]
