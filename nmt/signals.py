@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from threading import Lock, Thread, current_thread, main_thread
 from types import FrameType
 from typing import Any, Final, Self
@@ -39,6 +39,7 @@ class Signals:
     a plug-in that blocks. Files and folders are complete or have their temporary names then.
 
     seconds: that time; None is no such thread
+    held: locked by a block whose end the process waits for: a checkpoint is being written
     """
 
     def __init__(self, seconds: float | None = END_SECONDS) -> None:
@@ -48,7 +49,7 @@ class Signals:
         self._previous: dict[int, Any] = {}  # handlers
         self._previous_wakeup = -1
         self._pipe: tuple[int, int] | None = None  # a byte for each signal, at once and even within a call of C
-        self._holding = Lock()
+        self.held = Lock()
 
     @property
     def received(self) -> int | None:
@@ -88,12 +89,6 @@ class Signals:
         if (number := self.received) is not None:
             raise Interrupted(number)
 
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """A block, of one thread at a time, whose end the process waits for: a checkpoint is being written."""
-        with self._holding:
-            yield
-
     def _end_late(self, pipe: int, seconds: float) -> None:
         """End the process some time after the first signal, unless the work looks for it before. pipe: see `_pipe`"""
         number = 0
@@ -105,7 +100,7 @@ class Signals:
             deadline = time.monotonic() + seconds
             while time.monotonic() < deadline and not self._is_seen:
                 time.sleep(POLL_SECONDS)
-            with self._holding:
+            with self.held:
                 if not self._is_seen:
                     name = signal.Signals(number).name
                     message = f"nmt: error: ended by {name}: the work did not stop within {seconds:.0f} s\n"

@@ -102,7 +102,7 @@ def _begin(run: Run, progress: dict[str, Any]) -> Saving:
 
     def work() -> None:
         try:
-            with run.updater.watch.signals.held():
+            with run.updater.watch.signals.held:
                 _write(*arguments)
         except BaseException as error:
             errors.append(error)

@@ -45,7 +45,7 @@ def test_a_signal_after_the_first_is_quiet():
 
 
 def test_a_block_that_is_held_is_completed_first():
-    work = "with signals.held():\n        time.sleep(1.5)\n        print('saved', flush=True)\n    time.sleep(50)"
+    work = "with signals.held:\n        time.sleep(1.5)\n        print('saved', flush=True)\n    time.sleep(50)"
     done = ended(f"with Signals() as signals:\n    {SEND}\n    {work}\n")
     assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "saved\n")
 
