@@ -83,7 +83,7 @@ def check_output(folder: Path, kind: str, overwrite: bool) -> None:
 def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | None = None) -> Iterator[Path]:
     """A temporary folder to fill, which becomes the artefact `final` when the block ends without an error.
 
-    kind: prepared-data, checkpoint, model or ctranslate2
+    kind: of KIND_NAMES
     facts: further entries of the manifest, read when the block ends
     needed: bytes of its large files, if known: without room for them nothing is begun
 
@@ -349,18 +349,18 @@ def _read_manifest(folder: Path, kinds: tuple[str, ...]) -> dict[str, Any]:
         state += " (several models: --model A --model B)" if ":" in folder.name and not folder.exists() else ""
         raise ArtefactError(f"{quoted(folder)}: {state}; must be the folder of {expected}")
     _refuse_link(folder / MANIFEST)
-    manifest = read_json(folder / MANIFEST)
-    version = manifest.get("format") if isinstance(manifest, dict) else None
+    content = read_json(folder / MANIFEST)
+    manifest: dict[str, Any] = content if isinstance(content, dict) else {}
+    version, kind = manifest.get("format"), manifest.get("kind")
     if isinstance(version, int) and version > FORMAT_VERSION:  # its other entries may have other meanings
         raise _other_format(folder, version)
-    if isinstance(manifest, dict) and manifest.get("kind") in kinds and not _is_file_table(manifest.get("files")):
+    if kind not in kinds:
+        name = KIND_NAMES.get(str(kind), quoted(kind))
+        raise ArtefactError(f"{quoted(folder)}: is the folder of {name}; must be that of {expected}")
+    if not _is_file_table(manifest.get("files")):
         raise ArtefactError(
             f"{quoted(folder / MANIFEST)}: damaged: `files` must be a table of names with size and sha256 ({REPAIR})"
         )
-    if not isinstance(manifest, dict) or manifest.get("kind") not in kinds:
-        kind = manifest.get("kind") if isinstance(manifest, dict) else None
-        name = KIND_NAMES.get(str(kind), quoted(kind))
-        raise ArtefactError(f"{quoted(folder)}: is the folder of {name}; must be that of {expected}")
     if version != FORMAT_VERSION:
         raise _other_format(folder, version)
     return manifest
