@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Any, Final
 
 from typer.core import TyperCommand
@@ -19,12 +20,12 @@ from typer.exceptions import TyperException
 
 from nmt import registry
 from nmt.cli.parameters import FLAG, LETTER, OF_FLAG, Flag, flags_of, name_of, spread_values, typer_parameters
-from nmt.cli.settings import HELP, Layer, OptionTable, Settings, choice_by, option_table, settings_file
+from nmt.cli.settings import HELP, Layer, OptionTable, Settings, choice_by, file_layer, option_table
 from nmt.cli.unknown_words import name_of_peers, stray_word, unknown_flag
 from nmt.errors import UserError
 from nmt.files import json_text
 from nmt.log import log
-from nmt.options import COMMAND_LINE, Option, Part, as_dict, make, opt, options_class, options_of
+from nmt.options import COMMAND_LINE, Option, Part, as_dict, make, opt, options_class, options_of, read_toml
 
 DEFAULTS: Final = {
     "model": "transformer",
@@ -228,7 +229,7 @@ class ShellCommand(TyperCommand):
         values, _ = self._parse(ctx, options, flags_of(options))
         for plugin in values.get("plugin", ()):
             registry.load_plugin(plugin)
-        files = [settings_file(path) for path in values.get("config", ())]
+        files = [file_layer(path, read_toml(Path(path))) for path in values.get("config", ())]
         preset = command.preset(files, values.get("preset"))
         layers, chosen = [*([preset] if preset else []), *files], None
         while True:  # a part may hold parts, whose names further flags choose

@@ -39,10 +39,11 @@ class ContrastCounts:
 
     def add(self, name: str, lines: Sequence[str], scores: Sequence[float | None]) -> None:
         """Add a file of wrong translations with their scores. A blank line is none; a tie and a missing score are wrong."""
-        pairs: dict[int, bool] = {}
-        for i, (line, score, reference) in enumerate(zip(lines, scores, self._references, strict=True)):
-            if line.strip():
-                pairs[i] = reference is not None and score is not None and reference > score
+        pairs = {
+            i: reference is not None and score is not None and reference > score
+            for i, (line, score, reference) in enumerate(zip(lines, scores, self._references, strict=True))
+            if line.strip()
+        }
         for i, is_right in pairs.items():
             self._is_right[i] = self._is_right.get(i, True) and is_right
         self._of_files[name] = len(pairs), sum(pairs.values())
@@ -65,7 +66,7 @@ class ContrastCounts:
             }
             for kind, group in self.counts().items()
         }
-        return {"all": dicts["all"][ALL], "categories": dicts["categories"], "files": dicts["files"]}
+        return {**dicts, "all": dicts["all"][ALL]}
 
     def rows(self) -> list[list[str]]:
         """A table: all lines, each category, and each of several files."""

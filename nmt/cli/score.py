@@ -176,19 +176,11 @@ def _reliability_rows(reliabilities: "Sequence[Reliability]") -> list[list[str]]
     num_bins = len(reliabilities[0].counts)
     rows = []
     for m, (low, high) in enumerate(pairwise(i / num_bins for i in range(num_bins + 1))):
-        cells = [
-            cell
-            for reliability in reliabilities
-            for count in [reliability.counts[m]]
-            for cell in (
-                f"{count:,}",
-                *(
-                    f"{total[m] / count:.3f}" if count else "-"
-                    for total in (reliability.confidences, reliability.rights)
-                ),
-            )
-        ]
-        rows.append([f"{low:.1f} to {high:.1f}", *cells])
+        row = [f"{low:.1f} to {high:.1f}"]
+        for reliability in reliabilities:
+            count, totals = reliability.counts[m], (reliability.confidences[m], reliability.rights[m])
+            row += [f"{count:,}", *(f"{total / count:.3f}" if count else "-" for total in totals)]
+        rows.append(row)
     return rows
 
 

@@ -4,13 +4,12 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from nmt import registry
 from nmt.cli.parameters import Flag, flags_of
 from nmt.errors import UserError, quoted, unknown
-from nmt.options import REQUIRED, Option, read_toml, to_toml, toml_line
+from nmt.options import REQUIRED, Option, to_toml, toml_line
 
 HELP: Final = ("--help", "-h")
 # A settings file is read after these. A plug-in runs code, so only a person may name it (docs/reference/contract.md).
@@ -26,11 +25,6 @@ class Layer(NamedTuple):
 
     origin: str
     values: Mapping[str, Any]
-
-
-def settings_file(path: str) -> Layer:
-    """The values of a settings file; UserError for a key that is a flag only."""
-    return file_layer(path, read_toml(Path(path)))
 
 
 def file_layer(path: str, values: Mapping[str, Any]) -> Layer:
