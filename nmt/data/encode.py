@@ -89,34 +89,11 @@ class Chunk:
     contexts: Sequence[tuple[str, ...]] = ()
 
 
+BlockReader = Callable[[FilePair], Iterator[list[list[bytes]]]]
 Selection = Callable[[NDArray[np.int64]], NDArray[np.bool_]]
 
 
-def chunks(files: Sequence[FilePair], select: Selection | None = None, context: int = 0) -> Iterator[Chunk]:
-    """The pairs of all files, in order. Raises InputError when two files differ in length.
-
-    select: (N,) indices of pairs, counted from 0 over all files -> (N,) whether to take them
-    context: sentences of the context of a source line, at most; with a selection there is none
-    """
-    offset = 0  # pairs of the previous files
-    for pair in files:
-        number, document = 1, DocumentLines(context)
-        for block in _blocks(pair):
-            numbers = np.arange(number, number + len(block[0]))
-            number += len(block[0])
-            contexts = []
-            if context:
-                lines = [decode_line(raw, i == 1).text for i, raw in zip(numbers.tolist(), block[0], strict=True)]
-                contexts = list(map(document.context_of, lines))
-            if select is not None:
-                taken = np.flatnonzero(select(offset + numbers - 1))
-                numbers, block = numbers[taken], [[lines[i] for i in taken] for lines in block]
-            if len(numbers):
-                yield Chunk(pair, numbers, block[0], block[1], tuple(block[2:]), contexts)
-        offset += number - 1
-
-
-def _blocks(pair: FilePair) -> Iterator[list[list[bytes]]]:
+def aligned_blocks(pair: FilePair) -> Iterator[list[list[bytes]]]:
     """The lines of all files, CHUNK_PAIRS at a time; InputError when one has more lines than another."""
     streams = [raw_lines(path) for path in pair.paths]
     if pair.is_tsv:
@@ -141,6 +118,33 @@ def _tsv_rows(pair: FilePair) -> Iterator[tuple[bytes, bytes]]:
             message = f"{columns}; must be 2, the source and the target with a tab between them"
             raise InputError(f"{pair.name}:{number}: {message} (mend the line)")
         yield sides[0] + b"\n", sides[1] + b"\n"
+
+
+def chunks(
+    files: Sequence[FilePair], select: Selection | None = None, context: int = 0, blocks: BlockReader = aligned_blocks
+) -> Iterator[Chunk]:
+    """The pairs of all files, in order.
+
+    select: (N,) indices of pairs, counted from 0 over all files -> (N,) whether to take them
+    context: sentences of the context of a source line, at most; with a selection there is none
+    blocks: the lines of the source and of the target of a pair of files, CHUNK_PAIRS at a time
+    """
+    offset = 0  # pairs of the previous files
+    for pair in files:
+        number, document = 1, DocumentLines(context)
+        for block in blocks(pair):
+            numbers = np.arange(number, number + len(block[0]))
+            number += len(block[0])
+            contexts = []
+            if context:
+                lines = [decode_line(raw, i == 1).text for i, raw in zip(numbers.tolist(), block[0], strict=True)]
+                contexts = list(map(document.context_of, lines))
+            if select is not None:
+                taken = np.flatnonzero(select(offset + numbers - 1))
+                numbers, block = numbers[taken], [[lines[i] for i in taken] for lines in block]
+            if len(numbers):
+                yield Chunk(pair, numbers, block[0], block[1], tuple(block[2:]), contexts)
+        offset += number - 1
 
 
 @dataclass

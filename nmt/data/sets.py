@@ -134,7 +134,7 @@ class TextSet:
 
         def select(i: Indices) -> NDArray[np.bool_]:
             place = i - i // self.hold_out if self.hold_out else i  # among the training pairs
-            return (((place + 1) * size + phase) // total > (place * size + phase) // total) & self.holds(i)
+            return evenly_spaced(place, size, total, phase) & self.holds(i)
 
         return _with_progress(chunks(self.files, select), f"sample of {self.stem}", size)
 
@@ -142,6 +142,11 @@ class TextSet:
     def stem(self) -> str:
         """What the names of its files in prepared data begin with."""
         return self.name if self.kind == "train" else f"{self.kind}.{self.name}"
+
+
+def evenly_spaced(places: Indices, size: int, total: int, phase: int = 0) -> NDArray[np.bool_]:
+    """(N,) whether places are among `size` of `total` at equal distances. phase: moves them, below total"""
+    return np.asarray(((places + 1) * size + phase) // total > (places * size + phase) // total)
 
 
 def _with_progress(stream: Iterator[Chunk], name: str, total: int) -> Iterator[Chunk]:

@@ -22,7 +22,7 @@ from nmt.data.workers import in_order
 from nmt.doctor.examine import ExaminedPairs, ExaminePairs
 from nmt.doctor.findings import CHECKS, SEVERITIES, Example, Finding, FindingCounts
 from nmt.doctor.repeats import TrainingOverlap, first_row_of_key
-from nmt.doctor.sets import CorpusPart, PairSet
+from nmt.doctor.sets import PairSet
 from nmt.errors import expecting, quoted
 from nmt.log import log
 from nmt.options import opt, options_class
@@ -147,18 +147,18 @@ def _open(options: DoctorOptions) -> tuple[list[PairSet], tuple[str, str], Pipel
     languages, pipeline = options.languages, None
     if options.vocabulary is not None:
         pipeline = named_pipeline(Path(options.vocabulary), languages)
-    sets = [PairSet(text.kind, text.name, list(map(CorpusPart, text.files))) for text in text_sets(options)]
+    sets = [PairSet(text.kind, text.name, text.files) for text in text_sets(options)]
     return sets, languages, pipeline, []
 
 
 def _prepared_sets(folder: Path, prepared: PreparedData) -> list[PairSet]:
-    train = CorpusPart(FilePair(folder / "train", folder / "train"), (prepared.train, prepared.pipeline))
-    sets = [PairSet("train", "train", [train])] if len(prepared.train) else []
+    names, train = [FilePair(folder / "train", folder / "train")], (prepared.train, prepared.pipeline)
+    sets = [PairSet("train", "train", names, train)] if len(prepared.train) else []
     kinds: tuple[Kind, Kind] = ("valid", "test")
     for kind in kinds:
         for name in getattr(prepared, kind):
             source, target = (prepared.artefact.path(f"{kind}.{name}.{side}.txt") for side in SIDES)
-            sets.append(PairSet(kind, name, [CorpusPart(FilePair(source, target))]))
+            sets.append(PairSet(kind, name, [FilePair(source, target)]))
     return sets
 
 
