@@ -83,12 +83,6 @@ def part(
     return dataclasses.field(default=Part(kind, default, values=values or {}), metadata=metadata)
 
 
-def check_bounds(options: Any) -> None:
-    """Raise ValueError for the first option of an options object that is outside its bounds."""
-    for option in options_of(type(options)):
-        option.check(getattr(options, option.name))
-
-
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field,))
 def options_class(cls: type[T]) -> type[T]:
     """Class decorator: a frozen dataclass with keyword arguments whose bounds are checked when an object is made.
@@ -99,7 +93,8 @@ def options_class(cls: type[T]) -> type[T]:
 
     def post_init(self: Any) -> None:
         if type(self).__dict__.get("__post_init__") is post_init:  # not a call by super()
-            check_bounds(self)
+            for option in options_of(type(self)):
+                option.check(getattr(self, option.name))
         if own_or_inherited is not None:
             own_or_inherited(self)
 
@@ -275,9 +270,7 @@ def make(cls: type[T], values: Mapping[str, Any]) -> T:
         elif option.default is REQUIRED:
             raise UserError(f"{option.label} is missing: {option.help}")
     try:
-        made = cls(**own)
-        check_bounds(made)  # also of a plain dataclass
-        return made
+        return cls(**own)
     except ValueError as error:
         raise UserError(str(error)) from None
 
