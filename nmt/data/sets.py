@@ -309,11 +309,9 @@ class SetStatistics:
     def add(self, encoded: Encoded) -> None:
         self.read += encoded.read
         self.kept += len(encoded.lengths)
-        name, before = self.corpora.pop() if self.corpora else (encoded.corpus, 0)
-        if name != encoded.corpus:
-            self.corpora.append((name, before))
-            name, before = encoded.corpus, 0
-        self.corpora.append((name, before + len(encoded.lengths)))
+        if not self.corpora or self.corpora[-1][0] != encoded.corpus:
+            self.corpora.append((encoded.corpus, 0))
+        self.corpora[-1] = encoded.corpus, self.corpora[-1][1] + len(encoded.lengths)
         self.num_replaced += encoded.num_replaced
         self.num_empty += int((encoded.lengths == 0).any(axis=1).sum())
         self.dropped.update(encoded.dropped)
