@@ -30,7 +30,7 @@ from nmt.models.base import Model, Vocabularies
 from nmt.nn.lora import merged
 from nmt.nn.quantized import empty_rounded, int8_available, quantize
 from nmt.options import as_dict
-from nmt.runs import ADAPTER, WEIGHTS, find_model
+from nmt.runs import ADAPTER, WEIGHTS, find_model, weights_file
 from nmt.signals import StopCheck
 from nmt.text.pipeline import Pipeline
 
@@ -163,11 +163,6 @@ def read_weights(artefact: Artefact, mapped: bool = False) -> dict[str, Tensor]:
         return merged(weights, adapter, base.scale)
     except (ValueError, RuntimeError) as error:  # of torch, for other number formats
         raise ArtefactError(f"{quoted(path)}: does not fit the model {quoted(base.folder)}: {quoted(error)}") from None
-
-
-def weights_file(artefact: Artefact) -> Path:
-    """The file of a model folder or checkpoint that has its weights, or those of its adapters."""
-    return artefact.folder / (ADAPTER if ADAPTER in artefact.manifest["files"] else WEIGHTS)
 
 
 @dataclass(frozen=True)

@@ -131,6 +131,11 @@ def _state(folder: Path) -> dict[str, Any]:
         return {}
 
 
+def weights_file(artefact: Artefact) -> Path:
+    """The file of a model folder or checkpoint that has its weights, or those of its adapters."""
+    return artefact.folder / (ADAPTER if ADAPTER in artefact.manifest["files"] else WEIGHTS)
+
+
 def update_of(folder: Path) -> int:
     """The update number in a checkpoint's name."""
     return int(folder.name[len(PREFIX) :])

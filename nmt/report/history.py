@@ -15,7 +15,7 @@ from nmt.errors import ArtefactError, UserError, expecting, naming, quoted
 from nmt.files import read_bytes
 from nmt.options import read_toml
 from nmt.report.status import METRICS_FILE, VALIDATION_PREFIX
-from nmt.runs import ADAPTER, WEIGHTS, Checkpoints
+from nmt.runs import Checkpoints, weights_file
 
 _Saved = TypeVar("_Saved")
 
@@ -186,7 +186,7 @@ def _languages(checkpoint: Artefact) -> str:
 
 def _parameters(checkpoint: Artefact) -> int:
     """The number of weights, by the header of their file; of an adapter its own."""
-    path = checkpoint.folder / (ADAPTER if ADAPTER in checkpoint.manifest["files"] else WEIGHTS)
+    path = weights_file(checkpoint)
     try:
         with naming(path), safe_open(path, framework="numpy") as file:
             names: list[str] = file.keys()

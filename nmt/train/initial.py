@@ -17,13 +17,12 @@ from nmt.checkpoint import (
     put_weights,
     read_tensors,
     read_weights,
-    weights_file,
     weights_of,
 )
 from nmt.data.loader import Position
 from nmt.errors import ArtefactError, UserError, quoted
 from nmt.models.base import Vocabularies
-from nmt.runs import TRAINING, find_model
+from nmt.runs import TRAINING, find_model, weights_file
 from nmt.text.extension import is_extension, parts_of_new_entries
 from nmt.text.pipeline import Pipeline
 from nmt.train.checkpointing import (
