@@ -4,7 +4,6 @@ What is changed is a pure function of (seed, epoch, pair, place in the sentence)
 nothing.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -63,27 +62,6 @@ class TextNoise:
             self._changed(ids[words[word] : words[word] + counts[word]], of_sentence[word], typed[word], number)
             for word, number in zip(changed.tolist(), more, strict=True)
         ]
-        return self._replaced(ids, words, counts, sentence, changed, texts, lengths, longest)
-
-    def _changed(self, tokens: NDArray[Any], of_sentence: float, typed: bool, number: int) -> str:
-        """The text of a word with its noise. of_sentence: the draw for its casing; number: for its typing error"""
-        text = self._vocabulary.decode(tokens.tolist())
-        if of_sentence < self._case:
-            text = text.upper() if of_sentence < self._case / 2 else text[:1].upper() + text[1:]
-        return with_typo(text, number) if typed else text
-
-    def _replaced(
-        self,
-        ids: NDArray[Any],
-        words: Indices,
-        counts: Indices,
-        sentence: Indices,
-        changed: Indices,
-        texts: Sequence[str],
-        lengths: Indices,
-        longest: int,
-    ) -> Rows:
-        """All tokens, with those of the texts in place of the changed words."""
         encoded = self._vocabulary.encode_batch(texts)
         starts_of_texts = len(ids) + np.cumsum(encoded.lengths, dtype=np.int64) - encoded.lengths
         good = (encoded.unknown == 0) & (encoded.lengths > 0) & (encoded.words == 1)
@@ -93,6 +71,13 @@ class TextNoise:
         starts, sizes = np.where(too_long, words, starts), np.where(too_long, counts, sizes)
         tokens = np.concatenate([ids.astype(np.uint32), encoded.ids])[expand_ranges(starts, sizes)]
         return Rows(tokens, np.bincount(sentence, sizes, len(lengths)).astype(np.int64))
+
+    def _changed(self, tokens: NDArray[Any], of_sentence: float, typed: bool, number: int) -> str:
+        """The text of a word with its noise. of_sentence: the draw for its casing; number: for its typing error"""
+        text = self._vocabulary.decode(tokens.tolist())
+        if of_sentence < self._case:
+            text = text.upper() if of_sentence < self._case / 2 else text[:1].upper() + text[1:]
+        return with_typo(text, number) if typed else text
 
 
 def with_typo(text: str, number: int) -> str:
