@@ -2,8 +2,8 @@
 
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +15,7 @@ from nmt.files import json_text, write_output
 from nmt.log import log
 from nmt.options import opt, options_class
 from nmt.pictures.page import html_page, html_table
-from nmt.report.history import History, SavedScore, TranslationStats, read_bleu, read_run, read_stats
+from nmt.report.history import History, read_bleu, read_run, read_stats
 from nmt.report.table2 import EN_DE, EN_FR, SUSTAINED_TFLOPS, TABLE_2, estimate
 
 COST_LEGEND: Final = (
@@ -63,9 +63,10 @@ def run(options: ReportOptions) -> None:
             bar.advance()
     scores = {run: read_bleu(path) for run, path in _files(options, "--scores", options.scores)}
     stats = {run: read_stats(path) for run, path in _files(options, "--stats", options.stats)}
+    runs = [replace(run, score=scores.get(run.folder), stats=stats.get(run.folder)) for run in runs]
     tflops = None if options.device_tflops is None else _tflops(options.device_tflops)
-    table = report_table(runs, scores, stats, options.test_set, tflops)
-    sys.stdout.write(_json(runs, scores, stats, tflops) if options.json else table.as_text())
+    table = report_table(runs, options.test_set, tflops)
+    sys.stdout.write(_json(runs, tflops) if options.json else table.as_text())
     if options.html is not None:
         write_output(Path(options.html), report_page(table).encode())
         log.info(f"{options.html}: the table")
@@ -85,21 +86,16 @@ def _tflops(text: str) -> float:
     return tflops
 
 
-def _files(options: ReportOptions, flag: str, values: Sequence[str]) -> Iterator[tuple[str, Path]]:
+def _files(options: ReportOptions, flag: str, values: Sequence[str]) -> Iterator[tuple[Path, Path]]:
     """The folder of the run and the file of each RUN=FILE."""
     for text in values:
         run = next((run for run in options.runs if text.startswith(f"{run}=")), None)
         if run is None:
             raise UserError(f"{flag} {quoted(text)}: must be RUN=FILE, with a RUN written as in RUNS")
-        yield str(Path(run)), Path(text[len(run) + 1 :])
+        yield Path(run), Path(text[len(run) + 1 :])
 
 
-def _json(
-    runs: Sequence[History],
-    scores: Mapping[str, SavedScore],
-    stats: Mapping[str, TranslationStats],
-    tflops: float | None,
-) -> str:
+def _json(runs: Sequence[History], tflops: float | None) -> str:
     """The published systems and the runs; costs in FLOPs unless their name says EFLOP."""
     published = [
         {
@@ -112,14 +108,11 @@ def _json(
         }
         for row in TABLE_2
     ]
-    measured = [_run_json(run, scores.get(str(run.folder)), stats.get(str(run.folder)), tflops) for run in runs]
-    return json_text({"published": published, "runs": measured})
+    return json_text({"published": published, "runs": [_run_json(run, tflops) for run in runs]})
 
 
-def _run_json(
-    run: History, score: SavedScore | None, stats: TranslationStats | None, tflops: float | None
-) -> dict[str, Any]:
-    best = run.best_bleu
+def _run_json(run: History, tflops: float | None) -> dict[str, Any]:
+    best, score = run.best_bleu, run.score
     return {
         "run": str(run.folder),
         **{name: getattr(run, name) for name in ("pair", "model", "preset", "parameters")},
@@ -136,7 +129,7 @@ def _run_json(
         "target_tokens": run.target_tokens,
         "flops_per_token": run.flops_per_token,
         "tokens_per_second": run.tokens_per_second,
-        "sentences_per_second": None if stats is None else stats.lines_per_second,
+        "sentences_per_second": None if run.stats is None else run.stats.lines_per_second,
         "estimate": estimated_cost(run, tflops),
     }
 
@@ -166,16 +159,9 @@ def estimated_cost(run: History, tflops: float | None) -> float | None:
     return None if tflops is None else estimate(run.newest.ranks, tflops, 60 * run.newest.minutes)
 
 
-def report_table(
-    runs: Sequence[History],
-    scores: Mapping[str, SavedScore],
-    stats: Mapping[str, TranslationStats],
-    test_set: str | None,
-    tflops: float | None,
-) -> ReportTable:
+def report_table(runs: Sequence[History], test_set: str | None, tflops: float | None) -> ReportTable:
     """The table with its notes.
 
-    scores, stats: by the folder of the run
     test_set: of the runs, if it is not the paper's
     tflops: 10^12 operations a second that a device of the runs sustains, if given
     """
@@ -189,7 +175,7 @@ def report_table(
         rows.append((system.system, cells, system.counted))
     for run in runs:
         label = f"{quoted(run.folder)}: {run.preset or quoted(run.model)}, {run.parameters / 1e6:.1f}M"
-        cell = _bleu(run, scores.get(str(run.folder))), estimated_cost(run, tflops)
+        cell = _bleu(run), estimated_cost(run, tflops)
         rows.append((label, {columns[run.folder]: cell}, None if run.eflop is None else run.eflop * 1e18))
     names = [*published, *sorted(set(columns.values()) - set(published))]
     costs = [name for name in names if any(cells.get(name, ("", None))[1] is not None for _, cells, _ in rows)]
@@ -203,22 +189,21 @@ def report_table(
         ]
         for system, cells, counted in rows
     ]
-    speeds = [_speeds(run, stats.get(str(run.folder))) for run in runs]
-    return ReportTable(header, texts, len(TABLE_2), speeds, _notes(runs, scores, tflops))
+    return ReportTable(header, texts, len(TABLE_2), list(map(_speeds, runs)), _notes(runs, tflops))
 
 
-def _speeds(run: History, stats: TranslationStats | None) -> list[str]:
+def _speeds(run: History) -> list[str]:
     """The row of a run below SPEED_HEADER."""
     millions = [
         None if number is None else number / 1e6 for number in (run.parameters, run.flops_per_token, run.target_tokens)
     ]
-    numbers = *millions, run.tokens_per_second, None if stats is None else stats.lines_per_second
+    numbers = *millions, run.tokens_per_second, None if run.stats is None else run.stats.lines_per_second
     return [quoted(run.folder), *("-" if number is None else f"{number:,.1f}" for number in numbers)]
 
 
-def _bleu(run: History, score: SavedScore | None) -> str:
-    if score is not None:
-        return f"{score.value:.2f}"
+def _bleu(run: History) -> str:
+    if run.score is not None:
+        return f"{run.score.value:.2f}"
     return "-" if run.best_bleu is None else f"{run.best_bleu.values['valid_bleu']:.2f}*"
 
 
@@ -227,18 +212,18 @@ def _power(flops: float | None) -> str:
     return "-" if flops is None else f"{flops:.1e}".replace("e+", "e")
 
 
-def _notes(runs: Sequence[History], scores: Mapping[str, SavedScore], tflops: float | None) -> list[str]:
+def _notes(runs: Sequence[History], tflops: float | None) -> list[str]:
     notes = [COST_LEGEND]
-    if any(str(run.folder) not in scores and run.best_bleu is not None for run in runs):
+    if any(run.score is None and run.best_bleu is not None for run in runs):
         notes.append(VALIDATION_LEGEND)
     if runs:
         notes.append(SPEED_LEGEND)
     if runs and tflops is None:
         notes.append("cost of the runs: give --device-tflops, what one of their devices sustains.")
-    return [*notes, *(f"{quoted(run.folder)}: {_note(run, scores.get(str(run.folder)))}" for run in runs)]
+    return [*notes, *(f"{quoted(run.folder)}: {_note(run)}" for run in runs)]
 
 
-def _note(run: History, score: SavedScore | None) -> str:
+def _note(run: History) -> str:
     """How long a run was trained, at what cost, and the origin of its BLEU."""
     newest = run.newest
     spent = f"{newest.minutes:,.1f} minutes on {newest.ranks} device{'s' if newest.ranks > 1 else ''}"
@@ -250,8 +235,8 @@ def _note(run: History, score: SavedScore | None) -> str:
         parts.append("its metrics.jsonl has no cost yet: older updates are counted when the run goes on")
     if run.tflops is not None:
         parts.append(f"{run.tflops:.3g} TFLOP/s sustained, validation included")
-    if score is not None:
-        parts.append(f"BLEU ({score.metric}): {quoted(score.signature)}")
+    if run.score is not None:
+        parts.append(f"BLEU ({run.score.metric}): {quoted(run.score.signature)}")
     elif run.best_bleu is not None:
         parts.append(f"BLEU of validation at update {run.best_bleu.update:,}")
     return "; ".join(parts)

@@ -61,6 +61,21 @@ class CheckpointFacts(msgspec.Struct):
     cost_is_measured: bool = False
 
 
+class SavedScore(msgspec.Struct):
+    """A row of `nmt evaluate --json`."""
+
+    metric: str
+    value: float
+    signature: str
+    system: str = ""
+
+
+class TranslationStats(msgspec.Struct):
+    """What is used of the file of `nmt translate --stats`. lines_per_second: without the start and reading the model"""
+
+    lines_per_second: float
+
+
 @dataclass(frozen=True)
 class History:
     """A run so far.
@@ -73,6 +88,7 @@ class History:
     updates: a record an update
     validations: a record a validation, with the cost of the update before it
     newest: facts of the newest checkpoint
+    score: BLEU of a test set; stats: of a translation; None where the user has named none
     """
 
     folder: Path
@@ -83,6 +99,8 @@ class History:
     updates: Sequence[Record]
     validations: Sequence[Record]
     newest: CheckpointFacts
+    score: SavedScore | None = None
+    stats: TranslationStats | None = None
 
     @property
     def eflop(self) -> float | None:
@@ -204,24 +222,9 @@ def _preset(settings: dict[str, Any]) -> str | None:
     return None
 
 
-class TranslationStats(msgspec.Struct):
-    """What is used of the file of `nmt translate --stats`. lines_per_second: without the start and reading the model"""
-
-    lines_per_second: float
-
-
 def read_stats(path: Path) -> TranslationStats:
     """The statistics of a translation. Raises UserError if the file cannot be read, ArtefactError if it holds others."""
     return _read(path, TranslationStats, "nmt translate --stats")
-
-
-class SavedScore(msgspec.Struct):
-    """A row of `nmt evaluate --json`."""
-
-    metric: str
-    value: float
-    signature: str
-    system: str = ""
 
 
 def read_scores(path: Path) -> list[SavedScore]:
