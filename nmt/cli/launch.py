@@ -25,14 +25,16 @@ REPORTED_CODES: Final = range(1, 8)  # exit codes of a rank that has printed its
 STOPPED_CODES: Final = (0, *(128 + number for number in STOP_SIGNALS))
 
 
-def launch(devices: int, arguments: Sequence[str], after: str) -> int:
+def launch(devices: int, device: str, threads: int | None, arguments: Sequence[str], after: str) -> int:
     """Run `nmt ARGUMENTS` in `devices` processes, and return the exit code. This process only waits.
 
+    device, threads: as given; without `--threads`, ranks on CPUs share the threads
     after: advice in the message about a lost rank
 
     Stop signals are passed on, also to ranks that are stopped. Nothing listens outside the loopback address.
-    Raises ResourceError with the number of a lost rank.
+    Raises ResourceError with the number of a lost rank, and UserError for more ranks than GPUs.
     """
+    arguments = [*arguments, *_flags_of_each(devices, device, threads)]
     ranks: list[Popen[bytes]] = []
     with Signals(seconds=None) as signals:
         try:
@@ -118,8 +120,8 @@ def _distance_from_cause(code: int) -> int:
     return 3 if code == -signal.SIGTERM else 0 if code < 0 else 2 if code == ResourceError.code else 1
 
 
-def flags_of_each(devices: int, device: str, threads: int | None) -> list[str]:
-    """Further flags of each rank, such as `--threads`. Raises UserError for more ranks than GPUs."""
+def _flags_of_each(devices: int, device: str, threads: int | None) -> list[str]:
+    """Further flags of each rank, such as `--threads`."""
     chosen = choose_device(device)
     if chosen.type == "cuda":
         if ":" in device or devices > torch.cuda.device_count():

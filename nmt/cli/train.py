@@ -10,7 +10,7 @@ from nmt.train.options import TrainOptions
 
 def run(options: TrainOptions, parts: Parts) -> int:
     """Train a model on prepared data; an existing run is continued, bit for bit."""
-    from nmt.cli.launch import flags_of_each, launch  # these import torch
+    from nmt.cli.launch import launch  # these import torch
     from nmt.train.dry_run import dry_run_of
     from nmt.train.setup import open_data
     from nmt.train.trainer import train
@@ -18,10 +18,8 @@ def run(options: TrainOptions, parts: Parts) -> int:
     world = World.from_environment()
     if options.devices > 1 and world.size == 1:
         open_data(options)  # errors of the data are printed once
-        rank_flags = flags_of_each(options.devices, options.device, options.threads)
-        return launch(
-            options.devices, ["train", *parts.argv, *rank_flags], "the same command goes on from the newest checkpoint"
-        )
+        after = "the same command goes on from the newest checkpoint"
+        return launch(options.devices, options.device, options.threads, ["train", *parts.argv], after)
     log.quiet |= not world.leads
     if options.dry_run:
         estimate = dry_run_of(options, parts)

@@ -148,10 +148,10 @@ def run(options: TranslateOptions, parts: Parts) -> int:
     """
     world = World.from_environment()
     if options.devices > 1 and world.size == 1:
-        from nmt.cli.launch import flags_of_each, launch
+        from nmt.cli.launch import launch
 
-        rank_flags = flags_of_each(options.devices, options.device, options.threads)
-        return launch(options.devices, ["translate", *parts.argv, *rank_flags], "what was printed is whole lines")
+        after = "what was printed is whole lines"
+        return launch(options.devices, options.device, options.threads, ["translate", *parts.argv], after)
     log.quiet |= not world.leads
     with world.joined("cpu", options.timeout):  # ranks exchange text
         if world.leads:
