@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
 from nmt.errors import UserError, quoted
 from nmt.symbols import BOS, EOS, PAD, UNK, ColumnKind
@@ -109,8 +110,7 @@ class Batch:
 
     def sizes(self) -> tuple[object, ...]:
         """The shape of each tensor, with the names of the columns."""
-        columns = (part for name, column in self.columns.items() for part in (name, column.values.shape))
-        return self.source.shape, self.target.shape, self.noisy_target_input is None, *columns
+        return *(values.shape for values in self._tensors()), *self.columns
 
     def copy_to(self, other: "Batch") -> None:
         """Copy all numbers into a batch of the same sizes; from pinned memory without waiting."""
@@ -163,14 +163,10 @@ class Batch:
 
 def _extended(values: Tensor, rows: int, length: int | None, fill: int) -> Tensor:
     """values: (B, ...) or (B, L, ...), with rows, and with positions unless length is None, to these numbers"""
-    shape = list(values.shape)
-    shape[0] = rows
+    more = [0, rows - len(values)]  # before and after, from the last dimension to the first
     if length is not None:
-        length = shape[1] = max(length, shape[1])
-    extended = values.new_full(shape, fill)
-    place = extended[: len(values)]
-    (place if length is None else place[:, : values.shape[1]]).copy_(values)
-    return extended
+        more = [0, max(0, length - values.shape[1]), *more]
+    return pad(values, [0] * (2 * values.dim() - len(more)) + more, value=fill)
 
 
 def _trimmed(values: Tensor, padding: int) -> Tensor:
