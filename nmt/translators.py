@@ -160,8 +160,10 @@ def _open(
             raise UserError(f"{quoted(folders[0])}: is a folder for CTranslate2: {reason}")
         return _by_ctranslate2(folders[0], options, part, None)
 
-    def own() -> SearchEngine:
-        return _own_engine(folders, replace(options, replicas=1), of_own, shared)
+    def own(settings: TranslatorOptions) -> "OwnEngine":
+        from nmt.translate.open_own import open_own_engine
+
+        return open_own_engine(folders, settings, of_own, shared.load, world)
 
     if not reason and options.engine == "auto" and kinds != ["model"]:
         reason = "a checkpoint is searched by our own engine (--engine ctranslate2 exports it)"
@@ -169,13 +171,14 @@ def _open(
         raise UserError(f"--engine ctranslate2: {reason} (leave it out)")
     if options.engine != "own" and not reason:
         try:
-            return _by_ctranslate2(_export(folders[0], options), options, part, own, of_own.name == PHRASES_DECODER)
+            one, takes_phrases = partial(own, replace(options, replicas=1)), of_own.name == PHRASES_DECODER
+            return _by_ctranslate2(_export(folders[0], options), options, part, one, takes_phrases)
         except UserError as error:
             if options.engine == "ctranslate2":
                 raise
             reason = str(error)
     log.detail(f"engine own{f': CTranslate2 is not used: {reason}' if reason else ''}")
-    engine = _own_engine(folders, options, of_own, shared, world)
+    engine = own(options)
     return Translator(engine.pipeline, engine, options)
 
 
@@ -202,11 +205,3 @@ def _export(model: Path, options: TranslatorOptions) -> Path:
 
     quantization = "int8" if options.precision == "int8" else "float32"
     return cached_export(model, quantization, options.shortlist, options.threads)
-
-
-def _own_engine(
-    folders: Sequence[Path], options: TranslatorOptions, part: Part, shared: SharedModels, world: World | None = None
-) -> "OwnEngine":
-    from nmt.translate.open_own import open_own_engine
-
-    return open_own_engine(folders, options, part, shared.load, world)
