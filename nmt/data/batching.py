@@ -130,6 +130,12 @@ def hash_keys(seed: int, epoch: int, purpose: int, side: int, count: int) -> NDA
     return random.integers(1 << 63, size=count, dtype=np.uint64)
 
 
+def hashed(numbers: NDArray[np.integer[Any]], seed: int, epoch: int, purpose: int, side: int) -> NDArray[np.uint64]:
+    """Hashes of numbers by two keys of `hash_keys`."""
+    keys = hash_keys(seed, epoch, purpose, side, 2)
+    return mixed(mixed(numbers.astype(np.uint64), keys[0]), keys[1])
+
+
 def permuted(positions: Indices, size: int, keys: NDArray[np.uint64]) -> Indices:
     """The images of positions under a pseudorandom permutation of range(size), without a table of all images.
 

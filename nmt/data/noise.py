@@ -6,11 +6,10 @@ from typing import Final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from nmt.batch import Batch
-from nmt.data.batching import Indices, hash_keys, mixed
+from nmt.data.batching import Indices, hashed
 from nmt.symbols import BOS, EOS, PAD, UNK
 
 POSITION_BITS: Final = 20
@@ -40,14 +39,8 @@ class WordDropout:
 
     def _dropped(self, tokens: Tensor, pairs: Indices, probability: float, epoch: int, side: int) -> Tensor:
         """tokens: (B, L)"""
-        draws = _uniform(pairs, tokens.shape[1], self.seed, epoch, side)
+        positions = np.arange(tokens.shape[1], dtype=np.uint64)
+        places = (pairs.astype(np.uint64)[:, None] << np.uint64(POSITION_BITS)) | positions
+        draws = hashed(places, self.seed, epoch, 2, side) / 2.0**64
         stays = (tokens == PAD) | (tokens == BOS) | (tokens == EOS)
         return torch.where(stays | torch.from_numpy(draws >= probability), tokens, UNK)
-
-
-def _uniform(pairs: Indices, length: int, seed: int, epoch: int, side: int) -> NDArray[np.float64]:
-    """(B, length) numbers from [0, 1), by a hash of the arguments and the position."""
-    keys = hash_keys(seed, epoch, 2, side, 2)
-    places = (pairs.astype(np.uint64)[:, None] << np.uint64(POSITION_BITS)) | np.arange(length, dtype=np.uint64)
-    draws: NDArray[np.float64] = mixed(mixed(places, keys[0]), keys[1]) / 2.0**64
-    return draws

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from nmt.data.batching import Indices, hash_keys, mixed, uniform
+from nmt.data.batching import Indices, hashed, mixed, uniform
 from nmt.data.row_files import Rows, StoredColumn
 from nmt.data.shards import Corpus
 from nmt.data.text_noise import TextNoise
@@ -84,10 +84,10 @@ class SubwordSampling:
     def _read(self, ids: NDArray[Any], lengths: Indices, draws: Indices, epoch: int, side: int) -> Rows:
         """The tokens of sentences with their noise and cut anew. ids: of all of them, in the order of the text"""
         if side == 0 and self._noise is not None:
-            ids, lengths = self._noise(ids, lengths, _keys(draws, self._seed, epoch, 5, side), self._longest)
+            ids, lengths = self._noise(ids, lengths, hashed(draws, self._seed, epoch, 5, side), self._longest)
         if self._samplers is None:
             return Rows(ids, lengths)
-        return self._samplers[side](ids, lengths, _keys(draws, self._seed, epoch, 3, side), self._longest)
+        return self._samplers[side](ids, lengths, hashed(draws, self._seed, epoch, 3, side), self._longest)
 
 
 @dataclass(frozen=True)
@@ -238,12 +238,6 @@ class _Draws:
         for symbol in (begin, middle, end):
             place = (place << np.uint64(PLACE_BITS)) | (symbol - start).astype(np.uint64)
         return uniform(mixed(place, self.keys[word]))
-
-
-def _keys(pairs: Indices, seed: int, epoch: int, purpose: int, side: int) -> NDArray[np.uint64]:
-    """(N,) a key of each sentence. purpose: see `hash_keys`"""
-    keys = hash_keys(seed, epoch, purpose, side, 2)
-    return mixed(mixed(pairs.astype(np.uint64), keys[0]), keys[1])
 
 
 class _RaggedTable:

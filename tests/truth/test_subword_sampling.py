@@ -10,10 +10,11 @@ import pytest
 import sentencepiece
 
 from nmt.data import subword_sampling
+from nmt.data.batching import hashed
 from nmt.data.learn import SubwordSettings, learn_subwords
 from nmt.data.loader import Loader, Position, grouped_anew
 from nmt.data.noise import WordDropout
-from nmt.data.subword_sampling import SubwordSampler, SubwordSampling, _keys
+from nmt.data.subword_sampling import SubwordSampler, SubwordSampling
 from nmt.errors import UserError
 from nmt.symbols import EOS, PAD, UNK
 from nmt.text.pipeline import Pipeline, Side, SideSettings
@@ -51,7 +52,7 @@ def cut(vocabulary, texts, rate, seed=1, epoch=1, longest=NO_LIMIT) -> list[list
     """The tokens of each text when its words are cut anew."""
     encoded = vocabulary.encode_batch(texts)
     sampler = SubwordSampler(segmentations_of(vocabulary, rate), rate)
-    keys = _keys(np.arange(len(texts)), seed, epoch, 3, 0)
+    keys = hashed(np.arange(len(texts)), seed, epoch, 3, 0)
     tokens, lengths = sampler(encoded.ids, encoded.lengths.astype(np.int64), keys, longest)
     return [row.tolist() for row in np.split(tokens, np.cumsum(lengths)[:-1])]
 
@@ -202,11 +203,11 @@ def test_a_sentence_is_cut_alike_in_any_company_and_otherwise_in_another_epoch_s
     sampler = SubwordSampler(segmentations_of(vocabulary, 0.3), 0.3)
     some = np.array([31, 4, 4, 17])
     whole = cut(vocabulary, texts, 0.3)
-    tokens, found = sampler(np.concatenate([ids[i] for i in some]), lengths[some], _keys(some, 1, 1, 3, 0), NO_LIMIT)
+    tokens, found = sampler(np.concatenate([ids[i] for i in some]), lengths[some], hashed(some, 1, 1, 3, 0), NO_LIMIT)
     assert np.split(tokens, np.cumsum(found)[:-1])[2].tolist() == whole[4]
     assert tokens.tolist() == list(itertools.chain.from_iterable(whole[i] for i in some))
     assert cut(vocabulary, texts, 0.3, epoch=2) != whole != cut(vocabulary, texts, 0.3, seed=2)
-    other, _ = sampler(encoded.ids, lengths, _keys(np.arange(len(texts)), 1, 1, 3, 1), NO_LIMIT)
+    other, _ = sampler(encoded.ids, lengths, hashed(np.arange(len(texts)), 1, 1, 3, 1), NO_LIMIT)
     assert other.tolist() != list(itertools.chain.from_iterable(whole))
 
 
@@ -224,7 +225,7 @@ def test_what_is_known_of_words_is_forgotten_when_it_is_too_much(bpe, monkeypatc
     encoded = bpe.encode_batch(texts)
     sampler, lengths = SubwordSampler(segmentations_of(bpe, 0.2), 0.2), encoded.lengths.astype(np.int64)
     for _ in range(3):
-        tokens, _ = sampler(encoded.ids, lengths, _keys(np.arange(len(texts)), 1, 1, 3, 0), NO_LIMIT)
+        tokens, _ = sampler(encoded.ids, lengths, hashed(np.arange(len(texts)), 1, 1, 3, 0), NO_LIMIT)
         assert tokens.tolist() == list(itertools.chain.from_iterable(kept))
 
 
