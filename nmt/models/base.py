@@ -270,9 +270,11 @@ class Model(nn.Module, Scorer):
     def attentions(self, batch: Batch) -> dict[str, Tensor]:
         """Attention weights (L, B, H, queries, keys) by kind, for given sources and targets.
 
-        Kinds are "encoder", "decoder" and "cross"; a kind that the model does not have is absent.
+        Kinds are "encoder", "decoder" and "cross"; a kind that the model does not have is absent. By default `cross` is
+        `Output.attention`, if the model gives it, as one layer of one head.
         """
-        return {}
+        attention = self(batch).attention
+        return {} if attention is None else {"cross": attention[None, :, None]}
 
     def log_probs(self, features: Tensor, output: Projection | None = None) -> Tensor:
         """features (..., D) -> log-probabilities (..., V) in nats, float32. output: in place of `self.output`"""

@@ -133,15 +133,6 @@ class DeepAtt(Model):
             features = features + self._dropout(self.read_out_word(words))
         return features
 
-    def attentions(self, batch: Batch) -> dict[str, Tensor]:
-        """See Model: one layer of one head; Deep-ED has none."""
-        if not isinstance(self.first, AttentiveLstm):
-            return {}
-        memory = self._encode(batch.source)
-        gates = self.first.inputs(self.target_embedding(batch.target_input.t()))
-        _, weights = self.first(gates, memory["keys"], memory["values"], memory["mask"])
-        return {"cross": weights[None, :, None]}
-
     def _encode(self, source: Tensor) -> dict[str, Tensor]:
         """source: (B, S) -> keys and values of each sentence with its mask; for Deep-ED its context (B, 4 H)."""
         padding = (source == PAD).t()  # S B

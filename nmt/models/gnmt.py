@@ -71,17 +71,13 @@ class Gnmt(Model):
         """See Model. Only the first decoder layer runs token by token with attention."""
         memory = self._encode(batch.source)
         words = self._embed(batch.target_input.t())  # T B D
-        states, weights = self._attend(words, memory)
+        gates = self.first.inputs(words)  # T B 4D
+        states, weights = self.first(gates, memory["keys"], memory["values"], memory["mask"], self.clip)  # T B D, B T S
         contexts = (weights.to(states.dtype) @ memory["memory"]).transpose(0, 1)  # T B M
         for i, layer in enumerate(self.decoder, 1):
             inputs = torch.cat([self._dropout(states), contexts], -1)  # contexts had their dropout in the memory
             states = self._add(layer(inputs, clip=self.clip), states, i)
         return Output(self._features(states, contexts, words).transpose(0, 1), {}, attention=weights)
-
-    def attentions(self, batch: Batch) -> dict[str, Tensor]:
-        """See Model: one layer of one head."""
-        _, weights = self._attend(self._embed(batch.target_input.t()), self._encode(batch.source))
-        return {"cross": weights[None, :, None]}
 
     def _encode(self, source: Tensor) -> dict[str, Tensor]:
         """source: (B, S) -> the top layer's outputs of each sentence, and their products for attention and gates."""
@@ -99,12 +95,6 @@ class Gnmt(Model):
     def _embed(self, tokens: Tensor) -> Tensor:
         """Target tokens: (...) -> (..., D)"""
         return self._dropout(self.target_embedding(tokens) * self.embedding_scale)
-
-    def _attend(self, words: Tensor, memory: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """words: (T, B, D) -> the first layer's outputs (T, B, D), and the attention weights (B, T, S)."""
-        gates = self.first.inputs(words)  # T B 4D
-        states, weights = self.first(gates, memory["keys"], memory["values"], memory["mask"], self.clip)
-        return states, weights
 
     def _features(self, states: Tensor, contexts: Tensor, words: Tensor) -> Tensor:
         """What the output layer reads. states: (..., D) of the top layer; contexts: (..., M), words: (..., D), after dropout"""

@@ -54,16 +54,6 @@ class Moe(Model):
 
     def forward(self, batch: Batch) -> Output:
         """See Model; only the attentive layer's recurrence waits for the attention."""
-        features, balances, weights = self._read(batch)
-        return Output.of_layers(features, balances, batch.num_target_tokens)._replace(attention=weights)
-
-    def attentions(self, batch: Batch) -> dict[str, Tensor]:
-        """See Model: one layer of one head."""
-        _, _, weights = self._read(batch)
-        return {"cross": weights[None, :, None]}
-
-    def _read(self, batch: Batch) -> tuple[Tensor, list[Balance], Tensor]:
-        """The features (B, T, D), the balance of both mixtures, and the attention weights (B, T, S)."""
         memory, encoder_balance = self._encode(batch.source)
         states = self._dropout(self.target_embedding(batch.target_input.t()))  # T B D
         gates = self.attentive_lstm.inputs(states)
@@ -71,7 +61,8 @@ class Moe(Model):
         states = states + self._dropout(outputs)
         states, balance = self._mix(1, states, predicting_positions(batch.target_input.t()))
         states = (states + self._dropout(self.decoder_lstm(states))).transpose(0, 1)  # B T D
-        return self._features(states, weights, memory), [encoder_balance, balance], weights
+        features, balances = self._features(states, weights, memory), [encoder_balance, balance]
+        return Output.of_layers(features, balances, batch.num_target_tokens)._replace(attention=weights)
 
     def _features(self, states: Tensor, weights: Tensor, memory: dict[str, Tensor]) -> Tensor:
         """What the output layer reads. states: (B, T, D) of the top; weights: (B, T, S); memory: of _encode"""

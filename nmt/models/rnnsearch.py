@@ -59,12 +59,6 @@ class RnnSearch(Model):
         states, weights = self._unroll(tokens[0], *memory)
         return Output(self._features(tokens[1], states, weights, memory[1]), {}, attention=weights)
 
-    def attentions(self, batch: Batch) -> dict[str, Tensor]:
-        """See Model: one layer of one head."""
-        tokens, _ = self._read(batch.target_input)
-        _, weights = self._unroll(tokens, *self._encode(batch.source))
-        return {"cross": weights[None, :, None]}
-
     def _unroll(self, tokens: Tensor, state: Tensor, memory: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Run the GRU over tokens (B, T, 3 H): the state before each (B, T, H), and the attention weights (B, T, S)."""
         states, weights = [], []
