@@ -5,7 +5,6 @@ Where the paper is silent, the reference code decides: initialisation, epsilon o
 
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache, partial
 from typing import cast
@@ -135,9 +134,7 @@ class Transformer(Model):
         tokens = predicting_positions(batch.target_input) if self.auxiliary_losses else None
         attention = None
         for i, layer in enumerate(self.decoder_layers):
-            watched = self.watched and i == self.alignment_layer
-            recorder: AbstractContextManager[list[Tensor]] = recording() if watched else nullcontext([])
-            with recorder as weights:
+            with recording(self.watched and i == self.alignment_layer) as weights:
                 states, balance = layer(states, memory, mask, tokens)
             attention = weights[-1].mean(1) if weights else attention  # of the memory, mean over heads: B T S
             balances.append(balance)
@@ -241,8 +238,7 @@ class Transformer(Model):
             bias = bias.scatter_(1, ancestors, 0.0).view(B, 1, -1, state.num_entries)  # B 1 W E
             bias = grouped_bias(bias, (B, shape.heads), shape.groups)  # BG H/G*W E
             caches: dict[str, Tensor] = {}
-            recorder: AbstractContextManager[list[Tensor]] = recording() if state.watched else nullcontext([])
-            with recorder as weights:
+            with recording(state.watched) as weights:
                 for i, layer in enumerate(recording_layers() if state.watched else layers):
                     keys_values = memory[f"{i}.keys"], memory[f"{i}.values"]
                     memory_keys_values = memory[f"{i}.memory_keys"], memory[f"{i}.memory_values"]
@@ -268,8 +264,7 @@ class Transformer(Model):
         memory, cells = state.sentences, {}
         padding_bias = memory["padding_bias"].flatten(0, 1)  # BG 1 S
         states = self.embed(self.target_embedding(tokens), self.target_positions(state.length, 1))  # N D
-        recorder: AbstractContextManager[list[Tensor]] = recording() if state.watched else nullcontext([])
-        with recorder as weights:
+        with recording(state.watched) as weights:
             for i, layer in enumerate(recording_layers() if state.watched else layers):
                 of_memory = (memory[f"{i}.memory_keys"], memory[f"{i}.memory_values"]), padding_bias
                 states, (cells[f"{i}.cell"],) = layer(

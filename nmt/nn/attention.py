@@ -57,10 +57,10 @@ class AttentionShape:
 
 
 @contextmanager
-def recording() -> Iterator[list[Tensor]]:
-    """Record the weights of every attention computed in this context, (B, H, T, S) each, in order."""
+def recording(is_wanted: bool = True) -> Iterator[list[Tensor]]:
+    """Record the weights of every attention computed in this context, (B, H, T, S) each, in order; none if not wanted."""
     weights: list[Tensor] = []
-    token = _recorded.set(weights)
+    token = _recorded.set(weights if is_wanted else _recorded.get())
     try:
         yield weights
     finally:
