@@ -36,16 +36,12 @@ def padded(batch: Batch) -> Batch:
     return batch.padded(rounded_rows(len(batch)), *lengths)
 
 
-def parts_of(loss: Loss) -> PartNames:
-    """The names of the parts of a loss."""
-    return tuple(loss.trained), tuple(loss.reported)
-
-
-def values_of(loss: Loss) -> Tensor:
-    """The totals of the trained and the reported parts of a loss, then the counts of the reported: one float64 vector."""
+def flattened(loss: Loss) -> tuple[PartNames, Tensor]:
+    """The names of the parts of a loss, and one float64 vector: the totals of all parts, then the counts of the reported."""
     terms = *loss.trained.values(), *loss.reported.values()
     totals = [term.total.detach().double() for term in terms]
-    return torch.stack([*totals, *(term.count.double() for term in loss.reported.values())])
+    values = torch.stack([*totals, *(term.count.double() for term in loss.reported.values())])
+    return (tuple(loss.trained), tuple(loss.reported)), values
 
 
 @dataclass
@@ -88,7 +84,7 @@ class CapturedPasses:
         """Add the gradient of a micro-batch to those of the parameters.
 
         batch: on the CPU, not padded; factors: of the trained parts of the loss, by name
-        returns: the names of the parts, and `values_of` the loss, until the next call
+        returns: the loss as `flattened` gives it, until the next call
         """
         self._keep_addresses()
         batch = padded(batch).pin()
@@ -144,4 +140,4 @@ class CapturedPasses:
             loss: Loss = self.objective(batch)
         totals = torch.stack([loss.trained[name].total for name in factors if name in loss.trained])
         (totals * values[: len(totals)]).sum().backward()
-        return parts_of(loss), values_of(loss)
+        return flattened(loss)

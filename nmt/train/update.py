@@ -17,7 +17,7 @@ from nmt.errors import ResourceError, UserError, is_out_of_memory
 from nmt.report.losses import LossSums
 from nmt.signals import Signals
 from nmt.symbols import PAD
-from nmt.train.captured import CapturedPasses, PartNames, parts_of, values_of
+from nmt.train.captured import CapturedPasses, PartNames, flattened
 from nmt.train.parallel import gradients_shared, in_step
 
 MAX_SCALE: Final = 2.0**24
@@ -158,10 +158,10 @@ class _DeviceSums:
     def __init__(self, names: Sequence[str], device: torch.device) -> None:
         self.names, self.device = names, device
         self.sums: Tensor | None = None
-        self.parts: tuple[tuple[str, ...], tuple[str, ...]] = (), ()
+        self.parts: PartNames = (), ()
 
     def add(self, parts: PartNames, values: Tensor, share: float) -> None:
-        """Add `share` times the values of a loss (`values_of`). Raises UserError for other parts than announced."""
+        """Add `share` times the values of a `flattened` loss. Raises UserError for other parts than announced."""
         if self.sums is None:
             if set(parts[0]) != set(self.names):
                 counted = f"the counts of a batch are of {sorted(self.names)} (see `Criterion.counts`)"
@@ -280,7 +280,7 @@ class Updater:
                     with autocast(device, self.precision):
                         loss = self.objective(batch.to(device))
                     alone = self.world.size == 1 or left > 0
-                    sums.add(parts_of(loss), values_of(loss), share)
+                    sums.add(*flattened(loss), share)
                     first, *others = (
                         term.total * (share * self.world.size * factors[name]) for name, term in loss.trained.items()
                     )
