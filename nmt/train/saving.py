@@ -91,33 +91,32 @@ def saves_finished(run: Run) -> Iterator[None]:
 
 def _begin(run: Run, progress: dict[str, Any]) -> Saving:
     """Copy the state, and have the leader's thread write it."""
-    arguments = _copy(run)
-    errors: list[BaseException] = []
+    path, facts, state, weights, tensors = _copy(run)
+    unwritten = Saving(progress, None, [])
     if not run.world.leads:
-        return Saving(progress, None, errors)
-    try:
-        arguments = *arguments, run.report.offset()
-    except ResourceError as error:
-        return Saving(progress, None, [error])
+        return unwritten
 
     def work() -> None:
         try:
             with run.updater.watch.signals.held:
-                _write(*arguments)
+                _write(run, path, facts, state, weights, tensors)
         except BaseException as error:
-            errors.append(error)
+            unwritten.errors.append(error)
 
     thread = Thread(target=work, name="saver", daemon=True)
     try:
+        state["metrics_offset"] = run.report.offset()
         thread.start()
+        return unwritten._replace(thread=thread)
+    except ResourceError as error:
+        unwritten.errors.append(error)
     except RuntimeError:  # no memory for its stack, or too many threads
         work()
-        return Saving(progress, None, errors)
-    return Saving(progress, thread, errors)
+    return unwritten
 
 
-def _copy(run: Run) -> tuple[Any, ...]:
-    """The arguments of `_write` but the last: what updates would change is copied. Shards are gathered from all ranks."""
+def _copy(run: Run) -> tuple[Path, dict[str, Any], dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
+    """The arguments of `_write`: what updates would change is copied. Shards are gathered from all ranks."""
     tensors, plain = flat_optimizer(run.optimizer)
     if run.average is not None:
         tensors |= {f"{TRAINED_WEIGHTS}{name}": weight for name, weight in run.average.parameters.items()}
@@ -145,7 +144,7 @@ def _copy(run: Run) -> tuple[Any, ...]:
         "data": run.data.fingerprint,
         "vocabulary": run.data.pipeline.hash,
     }
-    return run, run.checkpoints.path(run.progress.update), facts, asdict(state), weights, tensors
+    return run.checkpoints.path(run.progress.update), facts, asdict(state), weights, tensors
 
 
 def _write(
@@ -155,7 +154,6 @@ def _write(
     state: dict[str, Any],
     weights: dict[str, Tensor],
     tensors: dict[str, Tensor],
-    metrics_offset: int,
 ) -> None:
     """Write a checkpoint, and delete those that are not to be kept; nothing of `run` that an update changes is read."""
     refuse_not_finite(weights, path)
@@ -165,7 +163,7 @@ def _write(
     with new_folder(path, "checkpoint", facts, size_of(weights) + size_of(tensors)) as folder:
         write_model(folder, weights, run.facts, run.data.pipeline, run.adapter_base)
         write_tensors(folder / TRAINING_TENSORS, tensors)
-        (folder / TRAINING).write_bytes(to_json({**state, "metrics_offset": metrics_offset}))
+        (folder / TRAINING).write_bytes(to_json(state))
     run.checkpoints.prune(run.options.keep_last, run.options.keep_best)
 
 
