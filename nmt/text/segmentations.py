@@ -6,7 +6,7 @@ A word is given by the tokens that `nmt prepare` cut it into. Its symbols are it
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
@@ -110,18 +110,30 @@ class MergeSegmentations(Segmentations):
         return [step for _, *step in sorted(found)], []  # type: ignore[misc]
 
 
-class SentencepieceMerges(MergeSegmentations):
+class PieceSegmentations(Segmentations):
+    """The base of those of sentencepiece. _pieces: the id and the score of each piece that text can give, by its text"""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        normal = ((token, piece) for token, piece in enumerate(pieces) if piece.kind == NORMAL_PIECE)
+        self._pieces = {piece.text: (token, piece.score) for token, piece in normal if WHOLE not in piece.text}
+        texts = [WHOLE] * len(pieces)
+        for text, (token, _) in self._pieces.items():
+            texts[token] = text
+        begins = np.array([piece.text.startswith(SPACE_MARK) for piece in pieces])
+        super().__init__(texts, begins, np.zeros(len(pieces), dtype=bool))
+
+    def _token(self, word: str, begin: int, end: int) -> int:
+        return self._pieces.get(word[begin:end], (NO_TOKEN, 0.0))[0]
+
+
+class SentencepieceMerges(PieceSegmentations, MergeSegmentations):
     """Of a BPE model of sentencepiece: two symbols merge if both together are a piece; the piece of the highest score first."""
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         """Raises UserError for pieces that text is not to give."""
-        super().__init__(*_of_pieces(pieces))
+        super().__init__(pieces)
         if any(piece.kind == UNUSED_PIECE and not piece.text.startswith(UNUSED_NAME) for piece in pieces):
             raise UserError("its sentencepiece model has pieces that are not used (leave --subword-sampling out)")
-        self._pieces = _normal(pieces)
-
-    def _token(self, word: str, begin: int, end: int) -> int:
-        return self._pieces.get(word[begin:end], (NO_TOKEN, 0.0))[0]
 
     def _is_merged(self, word: str, begin: int, end: int) -> bool:
         return word[begin:end] in self._pieces
@@ -166,7 +178,7 @@ class CodesMerges(MergeSegmentations):
         return self._ranks.get((word[begin:middle], self._part(word, middle, end)))
 
 
-class UnigramSegmentations(Segmentations):
+class UnigramSegmentations(PieceSegmentations):
     """Of a unigram model: a step is a piece, from begin to end, and its share is cumulative over the pieces of the same end.
 
     The share of a piece is the probability that it is the last one, of all ways to cut the word up to its end, where the
@@ -174,11 +186,8 @@ class UnigramSegmentations(Segmentations):
     """
 
     def __init__(self, pieces: Sequence[Piece], alpha: float) -> None:
-        super().__init__(*_of_pieces(pieces))
-        self._pieces, self._alpha = _normal(pieces), alpha
-
-    def _token(self, word: str, begin: int, end: int) -> int:
-        return self._pieces.get(word[begin:end], (NO_TOKEN, 0.0))[0]
+        super().__init__(pieces)
+        self._alpha = alpha
 
     def _steps(self, word: str, alone: Sequence[int]) -> tuple[list[tuple[int, int, int, int]], list[float]]:
         steps: list[tuple[int, int, int, int]] = []
@@ -199,21 +208,6 @@ class UnigramSegmentations(Segmentations):
             steps += begins
             shares += [share / total for share in accumulate(weights)][:-1] + [1.0] * bool(begins)
         return steps, shares
-
-
-def _normal(pieces: Sequence[Piece]) -> Mapping[str, tuple[int, float]]:
-    """The id and the score of each piece that text can give, by its text."""
-    normal = ((token, piece) for token, piece in enumerate(pieces) if piece.kind == NORMAL_PIECE)
-    return {piece.text: (token, piece.score) for token, piece in normal if WHOLE not in piece.text}
-
-
-def _of_pieces(pieces: Sequence[Piece]) -> tuple[list[str], NDArray[np.bool_], NDArray[np.bool_]]:
-    """The arguments of Segmentations for the pieces of sentencepiece."""
-    normal = _normal(pieces)
-    texts = [piece.text if piece.text in normal and normal[piece.text][0] == token else WHOLE
-             for token, piece in enumerate(pieces)]  # fmt: skip
-    begins = np.array([piece.text.startswith(SPACE_MARK) for piece in pieces])
-    return texts, begins, np.zeros(len(pieces), dtype=bool)
 
 
 def segmentations_of(vocabulary: Vocabulary, alpha: float) -> Segmentations:
