@@ -202,23 +202,29 @@ class _Piece(NamedTuple):
 
 def _pieces(text: str, markup: MarkupName) -> Iterator[_Piece]:
     """The tags of a text and what stands between them. An element that is not to be translated is a marker."""
-    start, hidden = 0, _Hidden()
+    start, hidden, names = 0, "", list[str]()  # of an element that is not to be translated: its text, and open elements
     for found, end in _tags(text):
         between, raw, start = text[start : found.start()], text[found.start() : end], end
         kind, name = _kind(found, markup), found["name"] or ""
         name = name.lower() if markup == "html" else name
-        if hidden.names:
-            if hidden.add(between + raw, kind, name):
-                yield _Piece("marker", hidden.taken())
-            continue
-        if between:
+        if names:
+            hidden += between
+        elif between:
             yield _Piece("text", between)
-        if kind == "open" and _is_hidden(name, found["attributes"], markup):
-            hidden.add(raw, kind, name)
-        else:
+        if not names and not (kind == "open" and _is_hidden(name, found["attributes"], markup)):
             yield _Piece("block" if markup == "html" and BLOCK.fullmatch(name) else kind, raw, name)
-    if hidden.names:
-        yield _Piece("marker", hidden.taken())
+            continue
+        hidden += raw
+        if kind == "open":
+            names.append(name)
+        elif kind == "close" and name in names:
+            while names.pop() != name:
+                pass
+        if not names:
+            yield _Piece("marker", hidden)
+            hidden = ""
+    if hidden:
+        yield _Piece("marker", hidden)
     if start < len(text):
         yield _Piece("text", text[start:])
 
@@ -240,29 +246,6 @@ def _tags(text: str) -> Iterator[tuple[re.Match[str], int]]:
 def _is_hidden(name: str, attributes: str, markup: MarkupName) -> bool:
     """Whether an element is not to be translated."""
     return bool(KEPT_AS_IT_IS.search(attributes) or (markup == "html" and NO_TEXT.fullmatch(name)))
-
-
-class _Hidden:
-    """An element that is not to be translated, while it is being read. names: of the elements that are open, itself first"""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self._raw = ""
-
-    def add(self, raw: str, kind: str, name: str) -> bool:
-        """Add a tag and what stands before it; whether it ends the element."""
-        self._raw += raw
-        if kind == "open":
-            self.names.append(name)
-        elif kind == "close" and name in self.names:
-            while self.names.pop() != name:
-                pass
-        return not self.names
-
-    def taken(self) -> str:
-        """All of it, which is forgotten."""
-        raw, self._raw, self.names = self._raw, "", []
-        return raw
 
 
 def _kind(found: re.Match[str], markup: MarkupName) -> str:
