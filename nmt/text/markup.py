@@ -8,7 +8,8 @@ import html
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final, Literal, NamedTuple
 
 MarkupName = Literal["none", "html", "xml"]
@@ -159,14 +160,14 @@ def parse(text: str, markup: MarkupName) -> list[str | Passage]:
     """The passages of a text, and as they are written the tags between them."""
     if markup == "none":
         return [Passage(text)]
-    block, parts = _Block(markup), list[str | Passage]()
+    block, parts = list[_Piece](), list[str | Passage]()
     for piece in _pieces(text, markup):
         if piece.kind == "block":
-            parts += [block.ended(), piece.raw]
-            block = _Block(markup)
+            parts += [_passage(block, markup), piece.raw]
+            block = []
         else:
-            block.add(piece)
-    parts.append(block.ended())
+            block.append(piece)
+    parts.append(_passage(block, markup))
     return [piece for part in parts for piece in ([part] if isinstance(part, str) else _trimmed(part)) if piece]
 
 
@@ -257,99 +258,55 @@ def _kind(found: re.Match[str], markup: MarkupName) -> str:
     return "marker" if is_single else "open"
 
 
-class _Text(NamedTuple):
-    """raw: as it is written; plain: as a reader reads it, with characters in place of entities"""
+def _passage(pieces: Sequence[_Piece], markup: MarkupName) -> str | Passage:
+    """The passage of the pieces between two blocks; text as it is written if there is nothing to translate.
 
-    raw: str
-    plain: str
-
-
-@dataclass
-class _Node:
-    """An element, while it is being read.
-
-    close: "" while its end is missing
-    children: texts, elements, and markers as they are written
-    has_words: whether anything in it is to be translated
+    A tag without its end, or without its beginning, is a marker; so is an element without words.
     """
-
-    open: str
-    name: str
-    close: str = ""
-    children: list["_Text | _Node | str"] = field(default_factory=list)
-    has_words: bool = False
-
-    def add(self, child: "_Text | _Node | str") -> None:
-        self.children.append(child)
-        if isinstance(child, _Text):
-            self.has_words |= bool(child.plain.strip())
-        elif isinstance(child, _Node):
-            self.has_words |= child.has_words
-
-
-class _Block:
-    """A passage that is being read: a tree of elements."""
-
-    def __init__(self, markup: MarkupName) -> None:
-        self._entity = HTML_ENTITY if markup == "html" else XML_ENTITY
-        self._open = [_Node("", "")]
-        self._text = ""
-        self._elements: list[Element] = []
-        self._markers: list[tuple[int, str, int]] = []
-
-    def add(self, piece: _Piece) -> None:
-        if piece.kind == "text":
-            plain = self._entity.sub(lambda found: html.unescape(found[0]), piece.raw)
-            self._open[-1].add(_Text(piece.raw, plain))
-        elif piece.kind == "open" and len(self._open) <= MAX_NESTED_ELEMENTS:
-            self._open.append(_Node(piece.raw, piece.name))
-        elif piece.kind == "close" and any(node.name == piece.name for node in self._open[1:]):
-            while self._open[-1].name != piece.name:
-                self._give_up()
-            node = self._open.pop()
-            node.close = piece.raw
-            self._open[-1].add(node)
+    entity = HTML_ENTITY if markup == "html" else XML_ENTITY
+    plain = [
+        entity.sub(lambda found: html.unescape(found[0]), piece.raw) if piece.kind == "text" else "" for piece in pieces
+    ]
+    words = list(accumulate((bool(part.strip()) for part in plain), initial=0))  # texts with words before each piece
+    if not words[-1]:
+        return _raw(pieces)
+    ends = _ends(pieces)
+    closing = set(ends.values())
+    text, elements, markers = "", list[Element](), list[tuple[int, str, int]]()
+    inside, place = [NO_ELEMENT], 0  # the numbers of the elements around a place
+    while place < len(pieces):
+        end = ends.get(place, place)
+        if pieces[place].kind == "text":
+            text += plain[place]
+        elif words[end] > words[place]:
+            inside.append(len(elements))
+            elements.append(Element(len(text), len(text), pieces[place].raw, pieces[end].raw))
+        elif place in closing:
+            number = inside.pop()
+            elements[number] = elements[number]._replace(end=len(text))
         else:
-            self._open[-1].add(piece.raw)
-
-    def ended(self) -> str | Passage:
-        """The passage; text as it is written if there is nothing to translate."""
-        while len(self._open) > 1:
-            self._give_up()
-        root = self._open[0]
-        if not root.has_words:
-            return _raw(root)
-        for child in root.children:
-            self._flatten(child, NO_ELEMENT)
-        markers = tuple(_marker(self._text, *marker) for marker in self._markers)
-        return Passage(self._text, tuple(self._elements), markers)
-
-    def _give_up(self) -> None:
-        """Keep the tag of an element without an end where it stands."""
-        node = self._open.pop()
-        for child in (node.open, *node.children):
-            self._open[-1].add(child)
-
-    def _flatten(self, node: _Text | _Node | str, inside: int) -> None:
-        """Append a node to the plain text. inside: number of the element around it"""
-        start = len(self._text)
-        if isinstance(node, _Text):
-            self._text += node.plain
-        elif isinstance(node, _Node) and node.has_words:
-            number = len(self._elements)
-            self._elements.append(Element(start, start, node.open, node.close))
-            for child in node.children:
-                self._flatten(child, number)
-            self._elements[number] = self._elements[number]._replace(end=len(self._text))
-        else:
-            self._markers.append((start, _raw(node), inside))
+            markers.append((len(text), _raw(pieces[place : end + 1]), inside[-1]))
+            place = end
+        place += 1
+    return Passage(text, tuple(elements), tuple(_marker(text, *marker) for marker in markers))
 
 
-def _raw(node: _Text | _Node | str) -> str:
-    """A node as it is written."""
-    if isinstance(node, _Node):
-        return node.open + "".join(map(_raw, node.children)) + node.close
-    return node.raw if isinstance(node, _Text) else node
+def _ends(pieces: Sequence[_Piece]) -> dict[int, int]:
+    """The place of the second tag of each element by that of its first. Elements that it leaves open inside have none."""
+    opened: list[int] = []
+    ends: dict[int, int] = {}
+    for place, piece in enumerate(pieces):
+        if piece.kind == "open" and len(opened) < MAX_NESTED_ELEMENTS:
+            opened.append(place)
+        elif piece.kind == "close" and any(pieces[start].name == piece.name for start in opened):
+            while pieces[start := opened.pop()].name != piece.name:
+                pass
+            ends[start] = place
+    return ends
+
+
+def _raw(pieces: Sequence[_Piece]) -> str:
+    return "".join(piece.raw for piece in pieces)
 
 
 def _marker(text: str, position: int, raw: str, inside: int) -> Marker:
