@@ -368,22 +368,22 @@ class Merges:
     def _merged(self, symbols: list[str]) -> list[str]:
         """The symbols after all merges: in each round the first pair that is there, wherever it is, from the left."""
         after, before = list(range(1, len(symbols) + 1)), list(range(-1, len(symbols) - 1))
-        places: dict[int, list[int]] = {}  # of the left symbols of pairs, by rank; some are out of date
-        ranks: list[int] = []  # of `places`, a heap
+        queue: list[
+            tuple[int, int]
+        ] = []  # a heap of the rank of each pair and the place of its left symbol; some are out of date
 
         def note(left: int) -> None:
             if left >= 0 and after[left] < len(symbols):
                 rank = self.ranks.get((symbols[left], symbols[after[left]]))
                 if rank is not None:
-                    if rank not in places:
-                        heappush(ranks, rank)
-                    places.setdefault(rank, []).append(left)
+                    heappush(queue, (rank, left))
 
         for left in range(len(symbols) - 1):
             note(left)
-        while ranks:
-            rank, merged = heappop(ranks), []
-            for left in sorted(places.pop(rank)):
+        while queue:
+            rank, merged = queue[0][0], []
+            while queue and queue[0][0] == rank:
+                left = heappop(queue)[1]
                 right = after[left]
                 if right < len(symbols) and (symbols[left], symbols[right]) == self._pairs[rank]:
                     symbols[left], symbols[right] = symbols[left] + symbols[right], ""
