@@ -85,12 +85,8 @@ class MergeSegmentations(Segmentations):
     """Of byte-pair encoding: a step merges the symbols from begin to middle and from middle to end. The first is made first."""
 
     @abstractmethod
-    def _rank(self, word: str, begin: int, middle: int, end: int) -> float | None:
-        """The rank of a merge, lower is earlier; None if there is no such merge."""
-
-    @abstractmethod
-    def _is_merged(self, word: str, begin: int, end: int) -> bool:
-        """Whether there is a merge whose result is this part of a word."""
+    def _merges(self, word: str, begin: int, end: int) -> Sequence[tuple[float, int]]:
+        """The rank, lower is earlier, and the middle of each merge whose result is this part of a word."""
 
     def _steps(self, word: str, alone: Sequence[int]) -> tuple[list[tuple[int, int, int, int]], list[float]]:
         found: list[tuple[float, int, int, int, int]] = []
@@ -98,15 +94,10 @@ class MergeSegmentations(Segmentations):
         for length in range(2, min(len(word), self._longest) + 1):
             for begin in range(len(word) - length + 1):
                 end = begin + length
-                if not self._is_merged(word, begin, end):
-                    continue
-                token = self._token(word, begin, end)
-                for middle in range(begin + 1, end):
+                for rank, middle in self._merges(word, begin, end):
                     if (begin, middle) in reached and (middle, end) in reached:
-                        rank = self._rank(word, begin, middle, end)
-                        if rank is not None:
-                            found.append((rank, begin, middle, end, token))
-                            reached.add((begin, end))
+                        found.append((rank, begin, middle, end, self._token(word, begin, end)))
+                        reached.add((begin, end))
         return [step for _, *step in sorted(found)], []  # type: ignore[misc]
 
 
@@ -135,11 +126,9 @@ class SentencepieceMerges(PieceSegmentations, MergeSegmentations):
         if any(piece.kind == UNUSED_PIECE and not piece.text.startswith(UNUSED_NAME) for piece in pieces):
             raise UserError("its sentencepiece model has pieces that are not used (leave --subword-sampling out)")
 
-    def _is_merged(self, word: str, begin: int, end: int) -> bool:
-        return word[begin:end] in self._pieces
-
-    def _rank(self, word: str, begin: int, middle: int, end: int) -> float | None:
-        return -self._pieces[word[begin:end]][1]
+    def _merges(self, word: str, begin: int, end: int) -> Sequence[tuple[float, int]]:
+        piece = self._pieces.get(word[begin:end])
+        return [] if piece is None else [(-piece[1], middle) for middle in range(begin + 1, end)]
 
 
 class CodesMerges(MergeSegmentations):
@@ -171,11 +160,11 @@ class CodesMerges(MergeSegmentations):
     def _token(self, word: str, begin: int, end: int) -> int:
         return self._ids.get(word[begin:end] + (PIECE_MARK if end < len(word) else ""), NO_TOKEN)
 
-    def _is_merged(self, word: str, begin: int, end: int) -> bool:
-        return self._part(word, begin, end) in self._results
-
-    def _rank(self, word: str, begin: int, middle: int, end: int) -> float | None:
-        return self._ranks.get((word[begin:middle], self._part(word, middle, end)))
+    def _merges(self, word: str, begin: int, end: int) -> Sequence[tuple[float, int]]:
+        if self._part(word, begin, end) not in self._results:
+            return []
+        pairs = [(middle, (word[begin:middle], self._part(word, middle, end))) for middle in range(begin + 1, end)]
+        return [(self._ranks[pair], middle) for middle, pair in pairs if pair in self._ranks]
 
 
 class UnigramSegmentations(PieceSegmentations):
