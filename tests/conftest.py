@@ -17,11 +17,18 @@ from typing import Any, NamedTuple
 import interpreted  # noqa: F401
 import pytest
 from forks import forget_plugins
+from hypothesis import HealthCheck, settings
 
 from nmt import registry
 from nmt.cli.main import run
 from nmt.log import log
 from nmt.runs import Checkpoints
+
+# No clock decides about a test, and the same inputs are tried in each run.
+settings.register_profile(
+    "exact", derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+)
+settings.load_profile("exact")
 
 NMT = [sys.executable, "-c", "from nmt.cli.main import main; main()"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}

@@ -4,9 +4,7 @@
 # TEACHER: a model folder. TRAIN, VALID, TEST: prefixes of raw text, PREFIX.en and PREFIX.de.
 # Variables: WORK (folder of all output), NMT, PYTHON (with nmt installed), SOURCE_LANG and TARGET_LANG (en, de), STUDENTS
 # (names of the .toml files beside this one), LAST (checkpoints to average), ROUNDS (of the timing, in turn), TOKENIZE (of
-# BLEU), PREPARE (more flags of nmt prepare), SEARCH (more flags of all searches), SPLICED (number of sentences that splice.py
-# makes of the training text, for the teacher to translate too), REFERENCES (yes: the references are training text too),
-# VOCABULARY (a model folder with that of the students; by default the teacher's).
+# BLEU), PREPARE (more flags of nmt prepare), SEARCH (more flags of all searches).
 # Flags go to nmt train: `TEACHER=model TRAIN=text/train VALID=text/val TEST=text/test run.sh --threads 1`.
 # A step whose output exists is skipped; training continues where it stopped.
 set -euo pipefail

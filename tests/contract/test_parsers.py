@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 from fuzz.parsers import PARSERS
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 ODD: Final = (  # in place of any value of a JSON file, as JSON
@@ -55,7 +55,7 @@ def test_odd_values_and_keys_of_a_json_file_are_refused_or_harmless(name):
 
 
 @pytest.mark.parametrize("name", PARSERS)
-@settings(max_examples=30, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30)
 @given(drawn=st.data())
 def test_a_part_of_a_file_may_be_anything(name, drawn):
     example = drawn.draw(st.sampled_from(PARSERS[name].examples()))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scorers import RandomScorer, random_sources
@@ -35,9 +35,7 @@ from nmt.train.run import LossWatch, MicroBatchLimit, Progress, Rollback
 from nmt.train.update import LossScale
 from nmt.translate.windows import windows
 
-many = settings(
-    max_examples=60, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-)
+many = settings(max_examples=60)
 BYTES = st.one_of(
     st.binary(max_size=12), st.sampled_from([b"\r", b"\xef\xbb\xbf", b"\xe2\x80\xa8", b"\x0b", b"\x85", b""])
 )
