@@ -4,7 +4,8 @@
 # TEACHER: a model folder. TRAIN, VALID, TEST: prefixes of raw text, PREFIX.en and PREFIX.de.
 # Variables: WORK (folder of all output), NMT, PYTHON (with nmt installed), SOURCE_LANG and TARGET_LANG (en, de), STUDENTS
 # (names of the .toml files beside this one), LAST (checkpoints to average), ROUNDS (of the timing, in turn), TOKENIZE (of
-# BLEU), PREPARE (more flags of nmt prepare), SEARCH (more flags of all searches).
+# BLEU), PREPARE (more flags of nmt prepare), SEARCH (more flags of all searches), SPLICED and JOINED (lines of new text, by
+# new_text.py, that the teacher translates too; 0), VOCABULARY (a model with that of the students; the teacher; none: learn one).
 # Flags go to nmt train: `TEACHER=model TRAIN=text/train VALID=text/val TEST=text/test run.sh --threads 1`.
 # A step whose output exists is skipped; training continues where it stopped.
 set -euo pipefail
@@ -20,11 +21,38 @@ src=${SOURCE_LANG:-en} trg=${TARGET_LANG:-de}
 taught=$work/text/taught data=$work/data
 mkdir -p "$work/text"
 
-step "$taught.$trg" "${nmt[@]}" translate --model "$TEACHER" --input "$TRAIN.$src" --output "$taught.$trg" \
-    --beam-size 5 "${search[@]}"
+# teach TEXT: the teacher translates TEXT.$src.
+teach() {
+    step "$1.$trg" "${nmt[@]}" translate --model "$TEACHER" --input "$1.$src" --output "$1.$trg" --beam-size 5 "${search[@]}"
+}
+# parts OUTPUT COMMAND...: text of the parts of the training text, by new_text.py.
+parts() {
+    local output=$1
+    shift
+    step "$output" "$python" "$here/new_text.py" "$@" --output "$output"
+}
+
 ln -sf "$(realpath "$TRAIN.$src")" "$taught.$src"
-step "$data" "${nmt[@]}" prepare --source-lang "$src" --target-lang "$trg" --vocabulary "$TEACHER" \
-    --train "$taught" --valid "$VALID" --output "$data" "${prepare_flags[@]}"
+teach "$taught"
+texts=("$taught")
+if ((${SPLICED:-0})); then
+    spliced=$work/text/spliced
+    parts "$spliced.$src" splice --input "$TRAIN.$src" --count "$SPLICED"
+    teach "$spliced"
+    texts+=("$spliced")
+fi
+if ((${JOINED:-0})); then
+    phrases=$work/text/phrases joined=$work/text/joined
+    parts "$phrases.$src" phrases --input "$TRAIN.$src"
+    teach "$phrases"
+    parts "$joined.$src" join --source "$phrases.$src" --target "$phrases.$trg" --count "$JOINED" --side source
+    parts "$joined.$trg" join --source "$phrases.$src" --target "$phrases.$trg" --count "$JOINED" --side target
+    texts+=("$joined")
+fi
+vocabulary=(--vocabulary "${VOCABULARY:-$TEACHER}")
+[[ ${VOCABULARY:-} != none ]] || vocabulary=()
+step "$data" "${nmt[@]}" prepare --source-lang "$src" --target-lang "$trg" "${vocabulary[@]}" \
+    "${texts[@]/#/--train=}" --valid "$VALID" --output "$data" "${prepare_flags[@]}"
 step "$work/shortlist" "${nmt[@]}" shortlist --data "$data" --output "$work/shortlist"
 models=("teacher=$TEACHER")
 for student in "${students[@]}"; do

@@ -31,6 +31,7 @@ from nmt.locks import Lock
 RECIPES = Path(__file__).parents[2] / "recipes"
 sys.path.insert(0, str(RECIPES))
 import fetch as program  # noqa: E402
+from students import new_text  # noqa: E402
 
 TINY = ["--encoder-layers", "1", "--decoder-layers", "1", "--d-model", "16", "--d-ff", "16", "--heads", "2"]
 TEXT = "".join(f"line {i} of a text\n" for i in range(500)).encode()
@@ -515,43 +516,28 @@ def test_the_parsing_recipe_takes_a_treebank_without_a_test_set(tmp_path: Path) 
     assert len((tmp_path / "work" / "paper" / "dev.trees").read_text().splitlines()) == 2
 
 
-def test_students_learn_from_a_teacher_and_are_compared_with_it(data: Path, trained: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def of_students(data: Path, trained: Path, tmp_path: Path) -> dict[str, str]:
+    """The variables of the recipe of students."""
     average = [*shlex.split(forked_nmt()), "average", "--run", trained, "--last", "1", "--output", tmp_path / "teacher"]
     assert subprocess.run(average).returncode == 0
     corpus = data.parent
-    settings = {"TRAIN": f"{corpus / 'train'}", "VALID": f"{corpus / 'dev'}", "TEST": f"{corpus / 'dev'}"}
-    settings |= {
-        "TEACHER": str(tmp_path / "teacher"),
-        "STUDENTS": "tiny ssru",
-        "ROUNDS": "2",
-        "LAST": "2",
-        "TOKENIZE": "none",
-    }
-    flags = [
-        "--max-updates",
-        "3",
-        "--warmup-updates",
-        "1",
-        "--save-every",
-        "1u",
-        "--d-model",
-        "16",
-        "--d-ff",
-        "16",
-        "--encoder-layers",
-        "1",
-    ]
+    texts = {"TRAIN": f"{corpus / 'train'}", "VALID": f"{corpus / 'dev'}", "TEST": f"{corpus / 'dev'}"}
+    return {**texts, "TEACHER": str(tmp_path / "teacher"), "LAST": "2", "TOKENIZE": "none"}
+
+
+def test_students_learn_from_a_teacher_and_are_compared_with_it(
+    data: Path, of_students: dict[str, str], tmp_path: Path
+) -> None:
+    corpus = data.parent
+    flags = "--max-updates 3 --warmup-updates 1 --save-every 1u --d-model 16 --d-ff 16 --encoder-layers 1"
     for _ in range(2):
-        done = run("students", tmp_path, *flags, **settings)
+        done = run("students", tmp_path, *flags.split(), **of_students, STUDENTS="tiny ssru", ROUNDS="2")
         assert done.returncode == 0, done.stderr
     assert "exists: skipped" in done.stderr
     rows = [line.split() for line in done.stdout.splitlines()]
-    assert [row[0] for row in rows] == [
-        "model",
-        *["teacher"] * 7,
-        *["tiny"] * 7,
-        *["ssru"] * 2,
-    ]  # CTranslate2 has no SSRU
+    models = ["model", *["teacher"] * 7, *["tiny"] * 7, *["ssru"] * 2]  # CTranslate2 has no SSRU
+    assert [row[0] for row in rows] == models
     assert rows[1][-1] == "1.00" and all(float(row[-2]) > 0 for row in rows[1:])
     translations = (tmp_path / "work" / "test" / "teacher.0.txt").read_text().splitlines()
     bleu = sacrebleu.corpus_bleu(translations, [(corpus / "dev.de").read_text().splitlines()], tokenize="none").score
@@ -559,6 +545,35 @@ def test_students_learn_from_a_teacher_and_are_compared_with_it(data: Path, trai
     assert (tmp_path / "work" / "students.svg").read_bytes().startswith(b"<?xml")
     taught = (tmp_path / "work" / "text" / "taught.de").read_text().splitlines()
     assert len(taught) == 300 and taught != (corpus / "train.de").read_text().splitlines()
+
+
+def test_a_student_of_characters_learns_from_new_text(data: Path, of_students: dict[str, str], tmp_path: Path) -> None:
+    settings = {"VOCABULARY": "none", "PREPARE": "--subword char --max-length 500", "SPLICED": "40", "JOINED": "50"}
+    flags = "--max-updates 3 --warmup-updates 1 --save-every 1u --hidden-size 8 --encoder-layers 1 --decoder-layers 1"
+    done = run("students", tmp_path, *flags.split(), **of_students, **settings, STUDENTS="bytenet", ROUNDS="1")
+    assert done.returncode == 0, done.stderr
+    assert {"teacher", "bytenet"} <= {line.split()[0] for line in done.stdout.splitlines()}
+    text, facts = tmp_path / "work" / "text", json.loads((tmp_path / "work" / "data" / "report.json").read_text())
+    assert [name for name, _ in facts["sets"][0]["corpora"]] == ["taught", "spliced", "joined"]
+    known, new = (path.read_text().splitlines() for path in (data.parent / "train.en", text / "spliced.en"))
+    assert len(new) == len(set(new)) == 40 and not set(known) & set(new)
+    assert len((text / "joined.en").read_text().splitlines()) == 50
+
+
+def test_parts_of_sentences_are_joined_where_both_have_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(new_text, "FREQUENT", 2)  # a and in
+    first, second = ["a", "man", "in", "a", "red", "shirt", "."], ["two", "dogs", "run", "in", "the", "snow", "."]
+    assert new_text.spliced([first, second], 9, random.Random(1)) == ["a man in the snow ."]
+    assert new_text.phrases([first, second, first]) == ["a man", "in a red shirt .", "two dogs run", "in the snow ."]
+    pairs = [("a man", "ein mann"), ("in the snow", "im schnee")]
+    for source, target in new_text.joined(pairs, 20, random.Random(1)):
+        assert target == source.replace("a man", "ein mann").replace("in the snow", "im schnee")
+    assert (
+        new_text.without_mark("a man", "ein mann .") == "ein mann" and new_text.without_mark("a .", "ein .") == "ein ."
+    )
+    assert new_text.is_usable("in a city", "in der stadt") and not new_text.is_usable(
+        "a city", "in der stadt in der stadt"
+    )
 
 
 def test_tatoeba_without_data_names_the_variable(tmp_path: Path) -> None:
