@@ -83,7 +83,7 @@ def check_output(folder: Path, kind: str, overwrite: bool) -> None:
 def new_folder(final: Path, kind: str, facts: Mapping[str, Any], needed: int | None = None) -> Iterator[Path]:
     """A temporary folder to fill, which becomes the artefact `final` when the block ends without an error.
 
-    kind: of KIND_NAMES
+    kind: a key of KIND_NAMES
     facts: further entries of the manifest, read when the block ends
     needed: bytes of its large files, if known: without room for them nothing is begun
 

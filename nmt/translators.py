@@ -171,8 +171,8 @@ def _open(
         raise UserError(f"--engine ctranslate2: {reason} (leave it out)")
     if options.engine != "own" and not reason:
         try:
-            one, takes_phrases = partial(own, replace(options, replicas=1)), of_own.name == PHRASES_DECODER
-            return _by_ctranslate2(_export(folders[0], options), options, part, one, takes_phrases)
+            open_own, takes_phrases = partial(own, replace(options, replicas=1)), of_own.name == PHRASES_DECODER
+            return _by_ctranslate2(_export(folders[0], options), options, part, open_own, takes_phrases)
         except UserError as error:
             if options.engine == "ctranslate2":
                 raise

@@ -131,7 +131,7 @@ def hash_keys(seed: int, epoch: int, purpose: int, side: int, count: int) -> NDA
 
 
 def hashed(numbers: NDArray[np.integer[Any]], seed: int, epoch: int, purpose: int, side: int) -> NDArray[np.uint64]:
-    """Hashes of numbers by two keys of `hash_keys`."""
+    """Hashes of numbers by two keys of `hash_keys`: (...) -> (...) uint64"""
     keys = hash_keys(seed, epoch, purpose, side, 2)
     return mixed(mixed(numbers.astype(np.uint64), keys[0]), keys[1])
 
@@ -165,7 +165,7 @@ def mixed(numbers: NDArray[np.uint64], key: np.uint64 | NDArray[np.uint64]) -> N
 
 
 def uniform(hashes: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Numbers from [0, 1)."""
+    """Numbers in [0, 1) of hashes: (...) -> (...) float64"""
     return (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

@@ -123,7 +123,7 @@ def _tsv_rows(pair: FilePair) -> Iterator[tuple[bytes, bytes]]:
 def chunks(
     files: Sequence[FilePair], select: Selection | None = None, context: int = 0, blocks: BlockReader = aligned_blocks
 ) -> Iterator[Chunk]:
-    """The pairs of all files, in order.
+    """The pairs of all files, in order. By default raises InputError when two files differ in length.
 
     select: (N,) indices of pairs, counted from 0 over all files -> (N,) whether to take them
     context: sentences of the context of a source line, at most; with a selection there is none

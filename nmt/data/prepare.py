@@ -281,10 +281,11 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
         _check_context(options, sets, pipeline.context)
         (folder / PIPELINE_FOLDER).mkdir()
         pipeline.save(folder / PIPELINE_FOLDER)
-        short_first = sorted(
-            sets, key=lambda text_set: text_set.kind == "train"
-        )  # faults of evaluation sets are told soon
-        rows = {text_set.stem: _write_set(text_set, options, pipeline, folder, signals) for text_set in short_first}
+        # Faults of evaluation sets are told before training text is encoded.
+        evaluation_first = sorted(sets, key=lambda text_set: text_set.kind == "train")
+        rows = {
+            text_set.stem: _write_set(text_set, options, pipeline, folder, signals) for text_set in evaluation_first
+        }
         written = [rows[text_set.stem] for text_set in sets]
         facts = [row for row, _ in written]
         if options.align:

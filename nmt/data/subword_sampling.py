@@ -92,7 +92,11 @@ class SubwordSampling:
 
 @dataclass(frozen=True)
 class SampledPairs:
-    """Some pairs of a corpus, numbered from 0, with the interface of nmt.data.shards.Corpus."""
+    """Some pairs of a corpus, numbered from 0, with the interface of nmt.data.shards.Corpus.
+
+    sources, targets: (N,) numbers of pairs -> their ids, one pair after the other, without EOS
+    source_lengths, target_lengths: (pairs,) tokens without EOS
+    """
 
     sources: Callable[[Indices], NDArray[Any]]
     targets: Callable[[Indices], NDArray[Any]]

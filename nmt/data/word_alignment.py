@@ -31,7 +31,7 @@ MIN_AGREEMENT: Final = 0.25  # product of both posteriors of a link
 
 
 def different(arrays: Iterable[Indices]) -> Indices:
-    """The different numbers in many arrays, sorted. Memory is for two or three times as many."""
+    """The different numbers in many arrays, sorted. It holds two to three times as many at most, and one array."""
     numbers, waiting = np.zeros(0, np.int64), list[Indices]()
     for array in arrays:
         waiting.append(np.unique(array))

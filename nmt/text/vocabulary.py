@@ -368,9 +368,8 @@ class Merges:
     def _merged(self, symbols: list[str]) -> list[str]:
         """The symbols after all merges: in each round the first pair that is there, wherever it is, from the left."""
         after, before = list(range(1, len(symbols) + 1)), list(range(-1, len(symbols) - 1))
-        queue: list[
-            tuple[int, int]
-        ] = []  # a heap of the rank of each pair and the place of its left symbol; some are out of date
+        # a heap of the rank of each pair and the place of its left symbol; some are out of date
+        queue: list[tuple[int, int]] = []
 
         def note(left: int) -> None:
             if left >= 0 and after[left] < len(symbols):

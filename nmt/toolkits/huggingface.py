@@ -141,8 +141,8 @@ def _positions(arrays: Mapping[str, Array], width: int) -> tuple[str, Indices | 
     tables = [table for side in STACKS if (table := arrays.get(f"model.{side}.embed_positions.weight")) is not None]
     order = sines_before_cosines(width)
     for form, columns in (("sinusoidal", order), ("t2t-sinusoidal", None)):
-        own = (table if columns is None else table[:, columns] for table in tables)
-        if all(np.allclose(table, sinusoids(len(table), table.shape[1], form).numpy()) for table in own):
+        reordered = (table if columns is None else table[:, columns] for table in tables)
+        if all(np.allclose(table, sinusoids(len(table), table.shape[1], form).numpy()) for table in reordered):
             return form, columns
     return "learned", None
 

@@ -92,27 +92,27 @@ def saves_finished(run: Run) -> Iterator[None]:
 def _begin(run: Run, progress: dict[str, Any]) -> Saving:
     """Copy the state, and have the leader's thread write it."""
     path, facts, state, weights, tensors = _copy(run)
-    unwritten = Saving(progress, None, [])
+    saving = Saving(progress, None, [])
     if not run.world.leads:
-        return unwritten
+        return saving
 
     def work() -> None:
         try:
             with run.updater.watch.signals.held:
                 _write(run, path, facts, state, weights, tensors)
         except BaseException as error:
-            unwritten.errors.append(error)
+            saving.errors.append(error)
 
     thread = Thread(target=work, name="saver", daemon=True)
     try:
         state["metrics_offset"] = run.report.offset()
         thread.start()
-        return unwritten._replace(thread=thread)
+        return saving._replace(thread=thread)
     except ResourceError as error:
-        unwritten.errors.append(error)
+        saving.errors.append(error)
     except RuntimeError:  # no memory for its stack, or too many threads
         work()
-    return unwritten
+    return saving
 
 
 def _copy(run: Run) -> tuple[Path, dict[str, Any], dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:

@@ -57,7 +57,7 @@ class Glossary:
     def _longest(self, words: Sequence[str]) -> tuple[int, str]:
         """The words of the longest term that a text begins with, and its translation; 0 without one."""
         folded = tuple(map(str.casefold, words))
-        for length in self._lengths:
+        for length in (length for length in self._lengths if length <= len(words)):
             for written, translation in reversed(self._terms.get(folded[:length], ())):
                 if written is None or written == words[:length]:
                     return length, translation

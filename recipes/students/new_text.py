@@ -4,7 +4,8 @@
     new_text.py phrases --input train.en --output phrases.en
     new_text.py join --source phrases.en --target phrases.de --side source --output joined.en --count 150000
 
-splice: "a man in a red shirt ." and "two dogs run in the snow ." both have "in", and give "a man in the snow .".
+splice: "a man in a red shirt ." and "two dogs run in the snow ." both have "in", and give "a man in the snow .". Sentences are
+cut at frequent words only, and a new sentence is not longer than both that it comes from.
 phrases: sentences are cut before frequent words, of which a phrase is "in a red shirt"; each different phrase once.
 join: phrases (--side source) or their translations (--side target), several in a line, so that no line can be guessed from
 its beginning.
@@ -13,38 +14,40 @@ Words stand between spaces. The same text, count and seed give the same output.
 
 import argparse
 import random
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from nmt.errors import InputError, UserError
 from nmt.files import write_output
-from nmt.text.corpus import read_lines
+from nmt.text.corpus import misaligned, read_lines
 
 Sentence = list[str]  # words
 
-FREQUENT = 20  # words at which a text is cut
-LEAST = 2  # words of a part
-LONGEST = 7  # words of a phrase
-MOST_JOINED = 5  # phrases in a line
-DRAWS = 10  # for each new sentence, at most
+NUM_CUT_WORDS = 20  # the most frequent words of a text, at which it is cut
+MIN_PART_WORDS = 2
+MAX_PHRASE_WORDS = 7
+MAX_JOINED_PHRASES = 5  # in a line
+DRAWS_PER_SENTENCE = 10  # at most, for a new sentence
 
 
 def frequent_words(sentences: list[Sentence]) -> set[str]:
     """The words with a letter that a text has most often."""
     counts = Counter(word for words in sentences for word in words if any(map(str.isalpha, word)))
-    return {word for word, _ in counts.most_common(FREQUENT)}
+    return {word for word, _ in counts.most_common(NUM_CUT_WORDS)}
 
 
 def spliced(sentences: list[Sentence], count: int, draws: random.Random) -> list[str]:
     """`count` new sentences, none twice and none of the text; fewer if draws do not find so many."""
     shared, places = frequent_words(sentences), defaultdict[str, list[tuple[Sentence, int]]](list)
     for words in sentences:
-        for place in range(LEAST, len(words) - LEAST):
+        for place in range(MIN_PART_WORDS, len(words) - MIN_PART_WORDS):
             if words[place] in shared:
                 places[words[place]].append((words, place))
     first_places = [place for of_word in places.values() for place in of_word]
     known, new = {" ".join(words) for words in sentences}, dict[str, None]()
-    for _ in range(DRAWS * count if first_places else 0):
+    for _ in range(DRAWS_PER_SENTENCE * count if first_places else 0):
         (first, end) = draws.choice(first_places)
         second, start = draws.choice(places[first[end]])
         words = first[:end] + second[start:]
@@ -61,16 +64,16 @@ def phrases(sentences: list[Sentence]) -> list[str]:
     for words in sentences:
         cuts = [0]
         for place, word in enumerate(words):
-            if word in shared and place - cuts[-1] >= LEAST:
+            if word in shared and place - cuts[-1] >= MIN_PART_WORDS:
                 cuts.append(place)
         for start, end in zip(cuts, [*cuts[1:], len(words)], strict=True):
-            if LEAST <= end - start <= LONGEST:
+            if MIN_PART_WORDS <= end - start <= MAX_PHRASE_WORDS:
                 counts[" ".join(words[start:end])] += 1
     return [phrase for phrase, _ in counts.most_common()]
 
 
 def is_usable(source: str, target: str) -> bool:
-    """Whether a phrase has been translated, and not repeated or continued to a sentence."""
+    """Whether the translation of a phrase has about its length, and no more than one word twice."""
     words = target.split()
     repeats = len(words) - len(set(words))
     return bool(words) and repeats < 2 and len(source) / 2 <= len(target) + 4 and len(target) <= 2 * len(source) + 6
@@ -87,14 +90,17 @@ def without_mark(source: str, target: str) -> str:
 def joined(pairs: list[tuple[str, str]], count: int, draws: random.Random) -> Iterator[tuple[str, str]]:
     """`count` lines of two phrases or more, and their translations."""
     for _ in range(count if pairs else 0):
-        sources, targets = zip(*draws.choices(pairs, k=draws.randint(2, MOST_JOINED)), strict=True)
+        sources, targets = zip(*draws.choices(pairs, k=draws.randint(2, MAX_JOINED_PHRASES)), strict=True)
         yield " ".join(sources), " ".join(targets)
 
 
 def new_lines(given: argparse.Namespace) -> Iterable[str]:
+    """The lines that the command line asks for. Raises InputError if phrases and translations differ in number."""
     if given.part == "join":
-        texts = zip(read_lines(given.source), read_lines(given.target), strict=True)
-        pairs = [(source, without_mark(source, target)) for source, target in texts]
+        sources, targets = read_lines(given.source), read_lines(given.target)
+        if len(sources) != len(targets):
+            raise misaligned(given.source, given.target, len(sources), len(targets))
+        pairs = [(source, without_mark(source, target)) for source, target in zip(sources, targets, strict=True)]
         lines = joined([pair for pair in pairs if is_usable(*pair)], given.count, random.Random(given.seed))
         return (line[given.side == "target"] for line in lines)
     sentences = [line.split() for line in read_lines(given.input)]
@@ -117,7 +123,14 @@ def main() -> None:
             part.add_argument("--count", type=int, required=True)
             part.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    write_output(given.output, "".join(f"{line}\n" for line in new_lines(given)).encode())
+    try:
+        lines = list(new_lines(given))
+        if not lines:
+            raise InputError("the text has no parts to join")
+        write_output(given.output, "".join(f"{line}\n" for line in lines).encode())
+    except UserError as error:
+        print(f"new_text.py: error: {error}", file=sys.stderr)
+        raise SystemExit(error.code) from None
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
 # Variables: WORK (folder of all output), NMT, PYTHON (with nmt installed), SOURCE_LANG and TARGET_LANG (en, de), STUDENTS
 # (names of the .toml files beside this one), LAST (checkpoints to average), ROUNDS (of the timing, in turn), TOKENIZE (of
 # BLEU), PREPARE (more flags of nmt prepare), SEARCH (more flags of all searches), SPLICED and JOINED (lines of new text, by
-# new_text.py, that the teacher translates too; 0), VOCABULARY (a model with that of the students; the teacher; none: learn one).
+# new_text.py, that the teacher translates too; 0), VOCABULARY (the model whose vocabulary the students use; the teacher by
+# default; none: learn a vocabulary). With other text or another vocabulary WORK must be another folder.
 # Flags go to nmt train: `TEACHER=model TRAIN=text/train VALID=text/val TEST=text/test run.sh --threads 1`.
 # A step whose output exists is skipped; training continues where it stopped.
 set -euo pipefail
@@ -35,13 +36,13 @@ parts() {
 ln -sf "$(realpath "$TRAIN.$src")" "$taught.$src"
 teach "$taught"
 texts=("$taught")
-if ((${SPLICED:-0})); then
+if [[ ${SPLICED:-0} != 0 ]]; then
     spliced=$work/text/spliced
     parts "$spliced.$src" splice --input "$TRAIN.$src" --count "$SPLICED"
     teach "$spliced"
     texts+=("$spliced")
 fi
-if ((${JOINED:-0})); then
+if [[ ${JOINED:-0} != 0 ]]; then
     phrases=$work/text/phrases joined=$work/text/joined
     parts "$phrases.$src" phrases --input "$TRAIN.$src"
     teach "$phrases"

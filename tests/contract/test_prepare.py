@@ -417,11 +417,7 @@ def test_bad_bytes_are_skipped_or_replaced_when_asked_for(tmp_path, policy, kept
         ({"train": ("blank",), "subword": "bpe", "vocab_size": 50}, 3, r"blank\.en: there is no text to learn"),
         ({"train": ("invisible",)}, 3, "no training pair is left .4 empty."),
         ({"train": ("one",), "valid": ("utf-16",)}, 3, r"utf-16\.en:1:1: UTF-16, not UTF-8"),
-        (
-            {"train": ("blank",), "valid": ("utf-16",)},
-            3,
-            r"utf-16\.en:1:1: UTF-16, not UTF-8",
-        ),  # before it reads training text
+        ({"train": ("blank",), "valid": ("utf-16",)}, 3, r"utf-16\.en:1:1: UTF-16, not UTF-8"),  # told first
         ({"train": ("utf-32",)}, 3, r"utf-32\.en:1:1: UTF-32, not UTF-8 .*`iconv -f utf-32"),
         ({"train": ("utf-16",), "on_bad_line": "skip"}, 3, r"utf-16\.en:1:1: UTF-16, not UTF-8"),
         ({"train": ("one",), "subword": "bpe", "vocab_size": 6}, 2, "at least --vocab-size"),

@@ -54,6 +54,8 @@ def test_terms_are_found_as_whole_words_the_longest_first(tmp_path):
     assert Glossary({"New York": "N", "york": "Y", "": "x"}).phrases("in new york or New York") == ("Y", "N")
     assert len(Glossary({f"term {i}": "x" for i in range(50000)}).phrases("term 7 " * 10000)) == 1
     assert terms.phrases("Acme Corp. uses C++ and BANK and bank") == ("Acme Corp.", "C++", "Ufer")
+    assert Glossary({"river bank": "F", "neural machine translation": "N", "it": ""}).phrases("use it") == ("it",)
+    assert Glossary({"a " * 60: "x", "it": "y", "bank": "z"}).phrases("it bank") == ("y", "z")
     assert terms.phrases("") == Glossary({}).phrases("bank") == ()
 
 

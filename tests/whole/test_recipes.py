@@ -561,7 +561,7 @@ def test_a_student_of_characters_learns_from_new_text(data: Path, of_students: d
 
 
 def test_parts_of_sentences_are_joined_where_both_have_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(new_text, "FREQUENT", 2)  # a and in
+    monkeypatch.setattr(new_text, "NUM_CUT_WORDS", 2)  # a and in
     first, second = ["a", "man", "in", "a", "red", "shirt", "."], ["two", "dogs", "run", "in", "the", "snow", "."]
     assert new_text.spliced([first, second], 9, random.Random(1)) == ["a man in the snow ."]
     assert new_text.phrases([first, second, first]) == ["a man", "in a red shirt .", "two dogs run", "in the snow ."]
