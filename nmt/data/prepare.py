@@ -172,7 +172,7 @@ class PrepareOptions(CorpusOptions):
     on_bad_line: BadLine = opt(
         "error", "bytes that are not UTF-8: error, skip (the pair; evaluation sets replace) or replace (by U+FFFD)"
     )
-    seed: int = opt(1, "seed of the choice of the pairs that subwords are learnt from")
+    seed: int = opt(1, "seed of the choice of the pairs that subwords are learnt from", minimum=0)
     overwrite: bool = opt(False, "replace prepared data that is there")
 
     def __post_init__(self) -> None:
@@ -426,7 +426,7 @@ def _learn_vocabulary(options: PrepareOptions, train: TextSet, task: TextTask, s
 
 def _read_codes(path: Path) -> str:
     with expecting("merges of subword-nmt", path):
-        codes = read_bytes(path).decode()
+        codes = read_bytes(path).decode("utf-8-sig")  # a BOM would hide the version in the first line
         Merges(codes)
     return codes
 

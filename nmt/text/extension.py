@@ -9,7 +9,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import pairwise
+from itertools import compress, pairwise
 from pathlib import Path
 from typing import Final
 
@@ -69,7 +69,7 @@ def extended(vocabulary: Vocabulary, given: Sequence[str], counts: Mapping[str, 
     counts: words of the new text, from which at most `limit` further entries are learnt
     Raises UserError for a vocabulary or a word for which that is impossible.
     """
-    new = [word for word in dict.fromkeys(given) if not _is_entry(vocabulary, word)]
+    new = _without_entry(vocabulary, list(dict.fromkeys(given)))
     if isinstance(vocabulary, WordVocabulary):
         known = set(vocabulary.entries) | set(new)
         unknown = {word: count for word, count in counts.items() if word and word not in known}
@@ -80,19 +80,18 @@ def extended(vocabulary: Vocabulary, given: Sequence[str], counts: Mapping[str, 
     if isinstance(vocabulary, SentencepieceVocabulary):
         pieces = [Piece(SPACE_MARK + word, 0.0, USER_DEFINED_PIECE) for word in new]
         with_given = SentencepieceVocabulary(with_more_pieces(vocabulary.to_bytes(), pieces))
-        for word in new:
-            if not _is_entry(with_given, word):
-                raise UserError(
-                    f"'{quoted(word)}' cannot be an entry: the sentencepiece model changes it (leave it out)"
-                )
+        if changed := _without_entry(with_given, new):
+            raise UserError(
+                f"'{quoted(changed[0])}' cannot be an entry: the sentencepiece model changes it (leave it out)"
+            )
         return _extended_sentencepiece(with_given, counts, limit)
     raise UserError(f"a vocabulary of type {type(vocabulary).__name__} cannot be extended")
 
 
-def _is_entry(vocabulary: Vocabulary, word: str) -> bool:
-    """Whether a word is an entry of its own."""
-    ids = vocabulary.encode_batch([word]).ids
-    return len(ids) == 1 and int(ids[0]) != UNK
+def _without_entry(vocabulary: Vocabulary, words: Sequence[str]) -> list[str]:
+    """The words that are no entry of their own."""
+    encoded = vocabulary.encode_batch(words)
+    return list(compress(words, (encoded.lengths != 1) | (encoded.unknown > 0)))
 
 
 def _extended_codes(
@@ -108,10 +107,12 @@ def _extended_codes(
         return [*(piece.removesuffix(PIECE_MARK) for piece in first), last + WORD_END]
 
     names = [vocabulary.piece(token) for token in range(len(SYMBOLS), vocabulary.size)]
-    names += [word for word in given if word not in names]
+    named = set(names)
+    names += [word for word in given if word not in named]
     user_symbols = (*vocabulary.user_symbols, *given)
+    uncut = frozenset(user_symbols)
     known = {name.removesuffix(PIECE_MARK) if name.endswith(PIECE_MARK) else name + WORD_END for name in names}
-    words = [(symbols(word), count) for word, count in counts.items() if word and word not in user_symbols]
+    words = [(symbols(word), count) for word, count in counts.items() if word and word not in uncut]
     learnt = [entry for entry, _ in learn_entries(words, known, known, limit)]
     lines = vocabulary.codes.removesuffix("\n").split("\n")
     has_counts = len(lines[-1].split()) == 3

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.errors import UserError, expecting
+from nmt.symbols import SYMBOLS
 from nmt.text.sentencepiece_file import (
     BPE_MODEL,
     NORMAL_PIECE,
@@ -144,12 +145,12 @@ class CodesMerges(MergeSegmentations):
             )
         pieces = [vocabulary.piece(token) for token in range(vocabulary.size)]
         goes_on = np.array([piece.endswith(PIECE_MARK) for piece in pieces])
-        texts = [
-            WHOLE if piece in vocabulary.user_symbols else piece.removesuffix(PIECE_MARK) or WHOLE for piece in pieces
-        ]
-        texts[:4] = [WHOLE] * 4
-        super().__init__(texts, np.zeros(len(pieces), dtype=bool), ~goes_on & (np.arange(len(pieces)) > 3))
-        self._ids = {piece: token for token, piece in enumerate(pieces) if token > 3}
+        symbols = frozenset(vocabulary.user_symbols)
+        texts = [WHOLE if piece in symbols else piece.removesuffix(PIECE_MARK) or WHOLE for piece in pieces]
+        texts[: len(SYMBOLS)] = [WHOLE] * len(SYMBOLS)
+        ends = ~goes_on & (np.arange(len(pieces)) >= len(SYMBOLS))
+        super().__init__(texts, np.zeros(len(pieces), dtype=bool), ends)
+        self._ids = {piece: token for token, piece in enumerate(pieces) if token >= len(SYMBOLS)}
         self._ranks = merges.ranks
         self._results = {left + right for left, right in self._ranks}
         self._longest = max(map(len, self._results), default=0)  # not all of them have an entry

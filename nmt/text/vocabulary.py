@@ -128,7 +128,8 @@ class WordVocabulary:
         vocab_size: entries, the control and user symbols counted; 0 for all words
         min_frequency: count of a word, at least
         """
-        words = (word for word, count in counts.items() if count >= min_frequency and word not in user_symbols)
+        symbols = frozenset(user_symbols)
+        words = (word for word, count in counts.items() if count >= min_frequency and word not in symbols)
         frequent = [*user_symbols, *sorted(words, key=lambda word: (-counts[word], word))]
         return cls(frequent[: max(len(user_symbols), vocab_size - len(SYMBOLS))] if vocab_size else frequent)
 
@@ -285,15 +286,15 @@ class CodesVocabulary(_ByWord):
         super().__init__()
         self.codes, self._words, self.user_symbols = codes, WordVocabulary(pieces), tuple(user_symbols)
         self.size, self.piece = self._words.size, self._words.piece
-        self.merges = Merges(codes)
+        self.merges, self._uncut = Merges(codes), frozenset(user_symbols)
         self._ids = {piece: token for token, piece in enumerate(pieces, len(SYMBOLS))}
 
     @classmethod
     def learn(cls, codes: str, words: Mapping[str, int], vocab_size: int, user_symbols: Sequence[str] = ()) -> Self:
         """The most frequent pieces of counted words. vocab_size: as of WordVocabulary"""
-        merges, counts = Merges(codes), Counter[str]()
+        without_pieces, counts = cls(codes, (), user_symbols), Counter[str]()
         for word, number in words.items():
-            for piece in () if word in user_symbols else merges.cut(word):
+            for piece in without_pieces.cut(word):
                 counts[piece] += number
         return cls(codes, WordVocabulary.learn(counts, vocab_size, 1, user_symbols).entries, user_symbols)
 
@@ -311,10 +312,11 @@ class CodesVocabulary(_ByWord):
         return CodesVocabulary, (self.codes, self._words.entries, self.user_symbols)
 
     def _encode_words(self, words: Sequence[str]) -> Sequence[Sequence[int]]:
-        return [
-            [self._ids.get(piece, UNK) for piece in ([word] if word in self.user_symbols else self.merges.cut(word))]
-            for word in words
-        ]
+        return [[self._ids.get(piece, UNK) for piece in self.cut(word)] for word in words]
+
+    def cut(self, word: str) -> list[str]:
+        """The pieces of a word."""
+        return [word] if word in self._uncut else self.merges.cut(word)
 
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(map(self.surface, ids)).rstrip(" ")
@@ -351,7 +353,8 @@ class Merges:
             pairs = [pair[:2] for pair in pairs]
         self.ends_are_symbols = not has_counts and lines[0].split() not in (["#version:", "0.2"],)
         if wrong := next((pair for pair in pairs if len(pair) != 2), None):
-            raise ValueError(f"'{' '.join(wrong)}' is not a pair of symbols")
+            number = 1 + [line.strip("\r ") for line in lines].index(" ".join(wrong))
+            raise ValueError(f"line {number}: '{' '.join(wrong)}' is not a pair of symbols")
         self._pairs = pairs
         self.ranks = {pair: rank for rank, pair in reversed(list(enumerate(pairs)))}
 

@@ -96,7 +96,7 @@ class ImportedSide:
             rows = [-1, -1, eos, unk, *words.values()]
             if segmenter is None:
                 return cls._of(side("none", WordVocabulary(list(words))), rows, unk)
-            return cls._of(side("subword-nmt", CodesVocabulary(segmenter.decode(), list(words))), rows, unk)
+            return cls._of(side("subword-nmt", CodesVocabulary(segmenter.decode("utf-8-sig"), list(words))), rows, unk)
 
     @classmethod
     def _of(cls, side: Side, rows: Sequence[int], unk: int) -> "ImportedSide":

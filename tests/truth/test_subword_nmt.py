@@ -9,6 +9,8 @@ from itertools import pairwise
 import pytest
 
 from nmt.data.shards import PreparedData
+from nmt.text.extension import extended
+from nmt.text.segmentations import segmentations_of
 from nmt.text.vocabulary import CodesVocabulary, Merges
 
 TEXT = ["the dog sees two men .", "a man sees the dog .", "two women eat .", "wandering men eat the food", "aaaa aa a"]
@@ -97,7 +99,7 @@ def test_a_merge_of_an_end_of_its_own_belongs_to_the_first_version():
     assert Merges("#version: 0.2\na b\n").cut("abab") == ["ab@@", "a@@", "b"]
     assert Merges("a b 70\nab</w> x 3\nb a</w> 2\n").cut("aba") == ["ab@@", "a"]  # of fastBPE
     assert Merges("b a</w> 2\na b 1\n").cut("aba") == ["a@@", "ba"]
-    with pytest.raises(ValueError, match="'a b c' is not a pair"):
+    with pytest.raises(ValueError, match="line 3: 'a b c' is not a pair"):
         Merges("#version: 0.2\na b\na b c\n")
 
 
@@ -141,6 +143,36 @@ def test_prepared_data_of_merges_train_and_translate(tmp_path, call):
     )
     apart = ["--no-joint-vocabulary", "--codes", tmp_path / "codes", "--codes", tmp_path / "codes"]
     assert call(*base, *apart, f"--output={tmp_path / 'apart'}").code == 0
+
+
+def test_a_byte_order_mark_does_not_hide_the_version_of_merges(tmp_path, call):
+    for language in ("en", "de"):
+        (tmp_path / f"t.{language}").write_text("abab ab\n")
+    (tmp_path / "codes").write_bytes(b"\xef\xbb\xbf#version: 0.2\r\na b</w>\r\n")
+    base = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={tmp_path / 't'}", "--subword=subword-nmt"]
+    result = call(*base, "--codes", tmp_path / "codes", f"--output={tmp_path / 'data'}", "--vocab-size=0")
+    assert result.code == 0, result.err
+    assert PreparedData(tmp_path / "data").pipeline.source.pieces("abab ab") == ["a@@", "b@@", "ab", "ab"]
+
+
+class CountedWord(str):
+    """A word that counts how often it is compared."""
+
+    num_comparisons = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        CountedWord.num_comparisons += 1
+        return str.__eq__(self, other)
+
+
+def test_words_are_not_compared_with_each_user_symbol():
+    symbols, words = [CountedWord(f"<{i}>") for i in range(200)], Counter(f"word{i}" for i in range(200))
+    vocabulary = CodesVocabulary.learn(CODES, words, 0, symbols)
+    vocabulary.encode_batch([" ".join(words)])
+    segmentations_of(vocabulary, 0.1)
+    extended(vocabulary, [CountedWord(f"term{i}") for i in range(200)], words, 1)
+    assert CountedWord.num_comparisons < 20 * 200
 
 
 def test_merges_that_do_not_fit_are_errors(tmp_path, call):
