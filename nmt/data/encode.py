@@ -65,7 +65,7 @@ class FilePair:
         for path, count in zip(self.columns, counts[2:], strict=True):
             if count != counts[0]:
                 return InputError(
-                    f"{quoted(path)} has {count:,} lines, {quoted(self.source)} has {counts[0]:,}; a column needs a line "
+                    f"{quoted(path)} has {count:,} lines, {self.name} has {counts[0]:,}; a column needs a line "
                     "for each pair"
                 )
         return None

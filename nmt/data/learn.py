@@ -29,6 +29,7 @@ from nmt.text.sentencepiece_file import SPACE_MARK
 from nmt.text.vocabulary import SentencepieceVocabulary
 
 MAX_COUNTED_WORDS: Final = 5_000_000
+KEPT_SHARE: Final = 0.9  # of them, at most, when the rarest are dropped
 LEARNT, REFUSED, WITHOUT_TEXT = b"M", b"E", b"I"
 # sentencepiece cuts its control pieces out of the text it learns from. Their names in the model begin with a control
 # character, which no cleaned text holds.
@@ -54,14 +55,23 @@ class SubwordSettings:
 
 
 def sum_counts(counts: Generator[Counter[str]]) -> Counter[str]:
-    """The sum of the counts. Memory is bounded: beyond MAX_COUNTED_WORDS, words with a count of 1 are dropped."""
+    """The sum of the counts. Memory is bounded: beyond MAX_COUNTED_WORDS words, the rarest are dropped."""
     total: Counter[str] = Counter()
     with closing(counts):
         for part in counts:
             total.update(part)
             if len(total) > MAX_COUNTED_WORDS:
-                total = Counter({word: count for word, count in total.items() if count > 1})
+                total = _without_rare(total)
     return total
+
+
+def _without_rare(counts: Counter[str]) -> Counter[str]:
+    """The most frequent of too many words, so few that it is long before all are looked at again."""
+    least = 1
+    while len(counts) > KEPT_SHARE * MAX_COUNTED_WORDS:
+        least += 1
+        counts = Counter({word: count for word, count in counts.items() if count >= least})
+    return counts
 
 
 def learn_apart(
@@ -176,6 +186,10 @@ def _learning_error(message: str, settings: SubwordSettings) -> UserError:
         return UserError(
             f"--vocab-size {settings.vocab_size} is too small: the text has {sizes[2]} characters and control symbols "
             f"(at least --vocab-size {sizes[2]}, or lower --character-coverage)"
+        )
+    if "(vocab_size) >= (0)" in message:  # characters are the entries that are left
+        return UserError(
+            f"--vocab-size {settings.vocab_size} is too small for control and user symbols, and bytes (give a larger one)"
         )
     if "!sentences_.empty()" in message:
         return InputError(

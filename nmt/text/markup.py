@@ -216,7 +216,7 @@ def _pieces(text: str, markup: MarkupName) -> Iterator[_Piece]:
             yield _Piece("block" if markup == "html" and BLOCK.fullmatch(name) else kind, raw, name)
             continue
         hidden += raw
-        if kind == "open":
+        if kind == "open" and len(names) < MAX_NESTED_ELEMENTS:
             names.append(name)
         elif kind == "close" and name in names:
             while names.pop() != name:

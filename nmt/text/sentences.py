@@ -96,4 +96,6 @@ def _divided(text: str, start: int, end: int) -> Iterator[Span]:
         places = [*DIVISION.finditer(text, start + 1, limit)] or [*SPACE.finditer(text, start + 1, limit)]
         yield start, places[-1].start() if places else limit
         start = places[-1].end() if places else limit
+        if space := SPACE.match(text, start):  # that goes on beyond the limit
+            start = space.end()
     yield start, end

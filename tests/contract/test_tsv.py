@@ -70,6 +70,18 @@ def test_a_line_that_is_no_pair_is_told_with_file_and_line(lines, message, is_pi
     assert [path.name for path in tmp_path.iterdir()] == ["bad.tsv"]
 
 
+def test_stdin_has_its_name_in_an_error_about_the_lines_of_a_column(tmp_path, nmt):
+    (tmp_path / "w").write_text("1\n")
+    told = nmt(
+        *LANGUAGES,
+        "--train-tsv=-",
+        f"--column=w={tmp_path / 'w'}",
+        f"--output={tmp_path / 'data'}",
+        input=b"a\tb\na\tb\n",
+    )
+    assert told.returncode == 3 and f"{tmp_path / 'w'} has 1 lines, stdin has 2;" in told.stderr.decode()
+
+
 def test_waiting_for_stdin_ends_at_a_signal_and_leaves_nothing(tmp_path):
     process = subprocess.Popen(
         [*NMT, *LANGUAGES, "--train-tsv=-", f"--output={tmp_path / 'data'}"], stdin=subprocess.PIPE, env=ENVIRONMENT

@@ -99,6 +99,9 @@ def test_hostile_tags_are_read_in_bounded_time_and_depth():
     deep = "<a>" * 3000 + "x" + "</b>" * 3000 + "</a>" * 3000
     [passage] = parse(deep, "xml")
     assert passage.text == "x" and len(passage.elements) == MAX_NESTED_ELEMENTS and copied(passage).count("<") == 9000
+    hidden = "<code>" * (MAX_NESTED_ELEMENTS + 50) + "<a>" * 3000 + "</b>" * 3000 + "</code>" * MAX_NESTED_ELEMENTS
+    [passage] = parse(f"x {hidden}</code> y", "html")  # the last tag is no longer in what is hidden
+    assert passage.text == "x  y" and [marker.raw for marker in passage.markers] == [hidden, "</code>"]
 
 
 def weights(pairs: dict[int, list[int]], shape: tuple[int, int]) -> np.ndarray:

@@ -57,6 +57,7 @@ def test_a_long_sentence_is_divided_at_punctuation_else_at_spaces_else_anywhere(
         assert max(map(len, parts)) <= MAX_CHARACTERS and len(parts) < 2 + 2 * len(text) / MAX_CHARACTERS
     assert all(part.endswith(",") for part in split("one two three, " * 500, "en"))
     assert "".join(split("x" * 3000, "en")) == "x" * 3000
+    assert split("x" + " " * 3500 + "y, z", "en") == ["x", "y, z"]
 
 
 def test_clauses_have_a_length_at_least():

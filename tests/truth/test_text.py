@@ -4,6 +4,7 @@ import gzip
 import pickle
 import sys
 import unicodedata
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,8 +16,9 @@ import sentencepiece
 from sacremoses import MosesTruecaser
 
 from nmt.artefact import Artefact, new_folder
+from nmt.data import learn
 from nmt.data.encode import KEPT, REASONS, LengthFilter
-from nmt.data.learn import SubwordSettings, learn_subwords
+from nmt.data.learn import SubwordSettings, learn_subwords, sum_counts
 from nmt.data.prepare import PrepareOptions
 from nmt.errors import ArtefactError, InputError, UserError
 from nmt.options import options_of
@@ -248,6 +250,20 @@ def test_a_vocabulary_too_small_for_the_characters_is_refused_with_the_size_that
         pipeline_of("bpe", SENTENCES, vocab_size=20)
     enough = int(str(caught.value).split("at least --vocab-size ")[1].split(",")[0])
     assert pipeline_of("bpe", SENTENCES, vocab_size=enough).source.size == enough
+
+    with pytest.raises(UserError, match="--vocab-size 99 is too small for control and user symbols, and bytes"):
+        pipeline_of("char", SENTENCES, vocab_size=99, byte_fallback=True)
+
+
+def test_counts_beyond_the_limit_lose_the_rarest_words_and_room_is_left(monkeypatch):
+    monkeypatch.setattr(learn, "MAX_COUNTED_WORDS", 100)
+    singles, pairs, often = ([f"{kind}{i}" for i in range(95)] for kind in "abc")
+    for parts, kept in (
+        ([singles], singles),
+        ([singles, often[:50] * 2], often[:50] * 2),
+        ([often[:50] * 3, pairs * 2], often[:50] * 3),
+    ):
+        assert sum_counts(Counter(words) for words in parts) == Counter(kept)
 
 
 @pytest.mark.parametrize("subword", ["bpe", "unigram"])
