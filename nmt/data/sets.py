@@ -23,6 +23,7 @@ from nmt.text.archive import text_exists
 from nmt.text.corpus import count_lines, text_name
 
 HELD_OUT: Final = "held-out"
+STORAGE: Final = ("", ".gz")  # endings of the files of a prefix, after the language
 NAMED_PREFIX: Final = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)  # of --train
 
 Kind = Literal["train", "valid", "test"]
@@ -220,7 +221,7 @@ def _corpus_name(name: str) -> str:
 
 def tsv_pair(text: str, stdin: Path) -> FilePair:
     """The file of a word of `--train-tsv`, NAME=FILE or FILE. stdin: the file with its content, for `-`"""
-    name, file = _split_name(text, text_exists(Path(text)))
+    name, file = _split_name(text, [""])
     if file == "-":
         return FilePair(stdin, stdin, corpus=name or "stdin", is_named=bool(name), is_tsv=True, label="stdin")
     path = Path(file)
@@ -231,16 +232,18 @@ def tsv_pair(text: str, stdin: Path) -> FilePair:
 
 def _of_corpus(text: str, source_lang: str, target_lang: str) -> FilePair:
     """The files of a word of `--train`, NAME=PREFIX or PREFIX."""
-    exists = any(_find_text(text, language) for language in (source_lang, target_lang))
-    name, prefix = _split_name(text, exists)
+    endings = [f".{language}{storage}" for language in (source_lang, target_lang) for storage in STORAGE]
+    name, prefix = _split_name(text, endings)
     files = _of_prefix(prefix, source_lang, target_lang)
     return replace(files, corpus=name or _corpus_name(Path(prefix).name), is_named=bool(name))
 
 
-def _split_name(text: str, exists: bool) -> tuple[str, str]:
-    """The name, "" without one, and the path of NAME=PATH or PATH. exists: whether the whole text is a path that exists"""
-    match = None if exists else NAMED_PREFIX.fullmatch(text)
-    return (match[1], match[2]) if match else ("", text)
+def _split_name(text: str, endings: Sequence[str]) -> tuple[str, str]:
+    """The name, "" without one, and the path of NAME=PATH or PATH, which a file has with one of these endings."""
+    match = NAMED_PREFIX.fullmatch(text)
+    if match is None or any(text_exists(Path(f"{text}{ending}")) for ending in endings):
+        return "", text
+    return match[1], match[2]
 
 
 def _of_prefix(prefix: str, source_lang: str, target_lang: str) -> FilePair:
@@ -257,7 +260,7 @@ def _of_language(prefix: str, language: str) -> Path:
 
 def _find_text(prefix: str, language: str) -> Path | None:
     """The file of a language, plain or compressed."""
-    paths = Path(f"{prefix}.{language}"), Path(f"{prefix}.{language}.gz")
+    paths = (Path(f"{prefix}.{language}{storage}") for storage in STORAGE)
     return next((path for path in paths if text_exists(path)), None)
 
 

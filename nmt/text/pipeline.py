@@ -236,7 +236,7 @@ class Side:
 
     def words(self, prepared: str) -> list[str]:
         """The words between spaces of a text that the TextPreparer gave, as `word_of_tokens` numbers them."""
-        if VOCABULARIES[self.settings.subword] is SentencepieceVocabulary:  # which takes this character for a space
+        if isinstance(self.vocabulary, SentencepieceVocabulary):  # which takes this character for a space
             prepared = prepared.replace(SPACE_MARK, " ")
         return [word for word in prepared.split(" ") if word]
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
+from nmt.files import write_output
+
 MAX_DEPTH = 7  # below it, only the first rule of a symbol is used: none of these leads back to its symbol
 
 # Rules of a symbol, each with its weight. The label is the part of the symbol before a hyphen.
@@ -108,9 +110,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     given.output.mkdir(parents=True, exist_ok=True)
     trees = treebank(given.seed)
-    for name in ("test", "dev", "train"):
+    for name in ("test", "dev", "train"):  # the recipe makes all again unless the last is there
         lines = "".join(f"{next(trees)}\n" for _ in range(getattr(given, name)))
-        (given.output / f"{name}.trees").write_text(lines, encoding="utf-8")
+        write_output(given.output / f"{name}.trees", lines.encode())
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ paper) settings=(--preset transformer-parsing --config "$here/paper.toml") vocab
 esac
 trees=${TREES:-$work/trees} published='91.3/92.7 WSJ'
 if [[ -z ${TREES:-} ]]; then
-    step "$trees" "$python" "$here/grammar.py" --train "${TRAIN:-8000}" --test "${TEST:-500}" --output "$trees"
+    step "$trees/train.trees" "$python" "$here/grammar.py" --train "${TRAIN:-8000}" --test "${TEST:-500}" --output "$trees"
     settings+=(--config "$here/grammar.toml") vocabulary=300 published=none
 fi
 

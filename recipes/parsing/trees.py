@@ -8,14 +8,15 @@ its part-of-speech tag or `XX`. The root TOP is left out.
 """
 
 import argparse
-import gzip
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 
+from nmt.files import write_output
 from nmt.metrics.bracket_f1 import DELETED, read_tree
+from nmt.text.corpus import text_lines
 
 PART = re.compile(
     r"\s*(?:\(\s*([^\s()]+)\s+([^\s()]+)\s*\)|\(\s*([^\s()]*)|(\)))\s*"
@@ -78,28 +79,20 @@ def restore(words: Sequence[str], tokens: Sequence[str]) -> str:
     return f"(TOP{''.join(parts)})"
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a text file, plain or in gzip, without LF."""
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
-        yield from (line.decode().rstrip("\r\n") for line in lines)
-
-
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Write a file that appears when it is whole."""
-    partial = path.with_name(f"{path.name}.partial")
-    partial.parent.mkdir(parents=True, exist_ok=True)
-    partial.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
-    partial.rename(path)
+    write_output(path, "".join(f"{line}\n" for line in lines).encode())
 
 
 def linearise_file(trees: Path, prefix: str, tags: bool) -> None:
     """Write the words, linearised trees and their links. A line that is no Penn tree is named, and left out."""
     pairs = []
-    for number, line in enumerate(read_lines(trees), 1):
+    for number, line in enumerate(text_lines(trees), 1):
         try:
             pairs.append(linearise(line, tags))
         except ValueError as error:
             print(f"{trees}:{number}: left out: {error}", file=sys.stderr)
+    Path(prefix).parent.mkdir(parents=True, exist_ok=True)
     write_lines(Path(f"{prefix}.words"), (" ".join(words) for words, _ in pairs))
     write_lines(Path(f"{prefix}.align"), (next_words(tokens) for _, tokens in pairs))
     write_lines(Path(f"{prefix}.tree"), (" ".join(tokens) for _, tokens in pairs))
@@ -107,7 +100,7 @@ def linearise_file(trees: Path, prefix: str, tags: bool) -> None:
 
 def restored(words: Path, linearised: Path) -> Iterator[str]:
     """The Penn trees of two files, an empty line where a linearised tree is none."""
-    for line, tokens in zip(read_lines(words), read_lines(linearised), strict=True):
+    for line, tokens in zip(text_lines(words), text_lines(linearised), strict=True):
         try:
             yield restore(line.split(" "), tokens.split())
         except ValueError:

@@ -82,7 +82,7 @@ def is_usable(source: str, target: str) -> bool:
 def without_mark(source: str, target: str) -> str:
     """A translation without the punctuation that its model puts at the end of a sentence."""
     words = target.split()
-    if words and not any(map(str.isalnum, words[-1])) and words[-1] != source.split()[-1]:
+    if words and not any(map(str.isalnum, words[-1])) and words[-1:] != source.split()[-1:]:
         words.pop()
     return " ".join(words)
 

@@ -19,6 +19,7 @@ import pytest
 from conftest import reseal, small_disk, wait_for
 
 from nmt.artefact import MANIFEST, Artefact, new_folder
+from nmt.data import sets
 from nmt.data.duplicates import find_repeated
 from nmt.data.encode import Chunk, FilePair, decode
 from nmt.data.prepare import PrepareOptions, prepare
@@ -29,6 +30,7 @@ from nmt.errors import ArtefactError, InputError, ResourceError, UserError
 from nmt.files import to_json
 from nmt.signals import Signals
 from nmt.symbols import UNK
+from nmt.text.archive import text_exists
 from nmt.text.corpus import read_lines
 from nmt.text.pipeline import Pipeline, SideSettings
 
@@ -319,7 +321,7 @@ def test_truecased_data_gives_its_capitals_back_and_needs_words(tmp_path):
             options(tmp_path, train=(train,), **wrong)
 
 
-def test_texts_in_an_archive_are_prepared_as_those_beside_it(tmp_path):
+def test_texts_in_an_archive_are_prepared_as_those_beside_it(tmp_path, monkeypatch):
     train, dev = corpus(tmp_path / "train", 60), corpus(tmp_path / "dev", 20, 2)
     (tmp_path / "dev.en.sgm").write_text(as_sgm((tmp_path / "dev.en").read_text().splitlines(), "src"))
     (tmp_path / "dev.de.sgm").write_text(as_sgm((tmp_path / "dev.de").read_text().splitlines(), "ref"))
@@ -330,7 +332,10 @@ def test_texts_in_an_archive_are_prepared_as_those_beside_it(tmp_path):
     prepare(options(tmp_path, output=str(tmp_path / "plain"), train=(train,), valid=(dev,)))
     inside = archive / "texts"
     sides = {"valid_source": (str(inside / "dev.en.sgm"),), "valid_target": (str(inside / "dev.de.sgm"),)}
+    searched: list[Path] = []
+    monkeypatch.setattr(sets, "text_exists", lambda path: (searched.append(path), text_exists(path))[1])
     prepare(options(tmp_path, output=str(tmp_path / "packed"), train=(str(inside / "train"),), **sides))
+    assert searched == [inside / "train.en", inside / "train.de"]  # each time a large archive is read
     plain, packed = hashes(tmp_path / "plain"), hashes(tmp_path / "packed")
     assert plain.pop("report.json") != packed.pop("report.json")
     assert plain == packed
