@@ -61,6 +61,8 @@ class CorpusOptions:
     def __post_init__(self) -> None:
         if self.max_ratio and not self.max_ratio >= 1:
             raise ValueError(f"--max-ratio {self.max_ratio}: must be at least 1, or 0 for any")
+        if 0 < self.max_length < self.min_length:
+            raise ValueError(f"--min-length {self.min_length}: must not be above --max-length {self.max_length}")
         sides = [f"{prefix}{side}" for prefix in ("", "valid_", "test_") for side in ("source", "target")]
         for name in ("train", "valid", "test", *sides):
             if "-" in getattr(self, name):

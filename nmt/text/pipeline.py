@@ -226,7 +226,10 @@ class Side:
         return pieces
 
     def word_of_tokens(self, tokens: Sequence[int]) -> list[int]:
-        """The number of the word that each token belongs to: words are divided by the spaces that tokens bring."""
+        """The number of the word that each token of a translation belongs to, as the spaces divide its text.
+
+        In a text to encode an unknown token may be a part of a word: see `word_of_text_tokens`.
+        """
         texts = list(map(self.surface, tokens))
         # A space alone is the beginning of the word whose first character is the next token.
         begins = (
@@ -234,8 +237,13 @@ class Side:
         )
         return list(accumulate(begins, initial=0))[: len(texts)]
 
+    def word_of_text_tokens(self, words: Sequence[str]) -> list[int]:
+        """The number of the word that each token of a text belongs to, also of unknown tokens. words: of the text"""
+        lengths = self.encode_prepared(words).lengths  # a word has the same tokens wherever it stands
+        return [number for number, length in enumerate(lengths.tolist()) for _ in range(length)]
+
     def words(self, prepared: str) -> list[str]:
-        """The words between spaces of a text that the TextPreparer gave, as `word_of_tokens` numbers them."""
+        """The words between spaces of a text that the TextPreparer gave."""
         if isinstance(self.vocabulary, SentencepieceVocabulary):  # which takes this character for a space
             prepared = prepared.replace(SPACE_MARK, " ")
         return [word for word in prepared.split(" ") if word]

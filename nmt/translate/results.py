@@ -146,7 +146,8 @@ class ResultOptions:
         if forced is not None:
             order = [*target.in_reading_order(range(len(tokens))), len(tokens)]  # EOS last
             log_probs = [forced.log_probs[position] for position in order]
-            source_words = pipeline.source.word_of_tokens(source)
+            words = pipeline.source.words(pipeline.source.prepare([text])[0])
+            source_words = pipeline.source.word_of_text_tokens(words)[: len(source)]
             target_words = target.word_of_tokens(tokens)
             attention = None if forced.weights is None else forced.weights[order]
             if attention is None and (self.alignment or self.dictionary is not None):
@@ -154,9 +155,8 @@ class ResultOptions:
                     "--alignment, --replace-unk: the model has no attention, which they need (leave them out)"
                 )
             if self.dictionary is not None and UNK in tokens and attention is not None:
-                words = pipeline.source.words(pipeline.source.prepare([text])[0])
                 numbers = word_weights(attention, source_words, range(len(tokens))).argmax(1)
-                aligned = [words[min(number, len(words) - 1)] for number in numbers.tolist()]
+                aligned = [words[number] for number in numbers.tolist()]
                 translation = replaced_unknown(target, tokens, aligned, self.dictionary)
             if self.raw_tokens:
                 source_words, target_words = list(range(len(source))), list(range(len(tokens)))

@@ -453,6 +453,7 @@ def test_what_cannot_be_prepared_is_told_and_leaves_nothing(tmp_path, monkeypatc
         {"train": ("t",), "workers": 0},
         {"train": ("t",), "max_ratio": 0.5},
         {"train": ("t",), "seed": -1},
+        {"train": ("t",), "min_length": 9, "max_length": 8},
         {"train": ("t",), "subword": "bpe", "vocab_size": 0},
         {"train": ("t",), "character_coverage": 0.0},
         {"train": ("t",), "target_subword": "bpe", "vocab_size": 50},

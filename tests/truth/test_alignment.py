@@ -13,20 +13,47 @@ from torch.nn.functional import cross_entropy
 
 from nmt import registry
 from nmt.batch import Batch
+from nmt.data.learn import SubwordSettings, learn_subwords
+from nmt.decoders.hypothesis import Hypothesis
 from nmt.errors import InputError
 from nmt.models.base import Vocabularies
 from nmt.symbols import BOS, EOS, UNK
-from nmt.text.pipeline import Side
+from nmt.text.pipeline import Pipeline, Side, SideSettings
+from nmt.text.vocabulary import CodesVocabulary, WordVocabulary
 from nmt.translate.alignment import hard_alignment, pharaoh, threshold_alignment, word_weights
 from nmt.translate.forced_decoding import force_decode
+from nmt.translate.options import TranslatorOptions
+from nmt.translate.results import ForcedDecoding, ResultOptions
 
 benchmark = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "alignment.py")))
 
 
-@pytest.mark.parametrize(("subword", "words"), [("none", ["a\u2581b", "\u2581"]), ("bpe", ["a", "b"])])
-def test_words_are_divided_as_the_vocabulary_divides_them(subword, words):
-    side = SimpleNamespace(settings=SimpleNamespace(subword=subword))
-    assert Side.words(side, "a\u2581b  \u2581") == words
+def side_of(vocabulary, subword):
+    return Side(SideSettings("en", "none", False, False, "none", subword), vocabulary)
+
+
+def test_words_are_divided_as_the_vocabulary_divides_them():
+    learnt = learn_subwords(iter(["a b"]), SubwordSettings("bpe", 20, 1.0, False))
+    for subword, vocabulary, words in (
+        ("none", WordVocabulary([]), ["a\u2581b", "\u2581"]),
+        ("bpe", learnt, ["a", "b"]),
+    ):
+        assert side_of(vocabulary, subword).words("a\u2581b  \u2581") == words
+
+
+def test_an_unknown_token_within_a_source_word_moves_no_alignment():
+    codes = CodesVocabulary("#version: 0.2\na b</w>\n", ["a@@", "ab", "c", "b"])
+    side = side_of(codes, "subword-nmt")
+    source = side.encode("a\u732bb c ab")
+    assert [side.piece(token) for token in source] == ["a@@", "<unk>", "b", "c", "ab"]
+    weights = np.eye(6)[[3, 4, 0, 5]]  # of c, <unk>, ab and EOS
+    tokens = [codes.encode_batch([word]).ids[0] for word in ("c", "x", "ab")]
+    forced = ForcedDecoding([0.0] * 4, [0.0] * 4, weights.astype(np.float32))
+    options = ResultOptions(TranslatorOptions(alignment="hard", replace_unk=True))
+    pipeline = Pipeline(side, side, joint=True)
+    found = options.candidate(pipeline, "a\u732bb c ab", source, Hypothesis(tokens, 0.0, 0.0), forced)
+    assert found.text == "c ab ab"
+    assert hard_alignment(np.array(found.weights)) == [(1, 0), (2, 1), (0, 2)]
 
 
 def gold(sure, possible):
