@@ -53,7 +53,7 @@ class Pins:
         self._pins: dict[str, Pin] = {}
         text = path.read_bytes().decode(errors="replace") if path.exists() else ""
         for number, line in enumerate(text.split("\n"), 1):
-            fields = line.split()
+            fields = line.strip().split(maxsplit=2)
             if fields and (len(fields) != 3 or len(fields[0]) != 64 or not fields[1].isdigit()):
                 raise UserError(f"{quoted(path)}:{number}: '{quoted(line)}'; wanted: sha256  size  name")
             if fields:

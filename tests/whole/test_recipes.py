@@ -114,6 +114,13 @@ def test_an_existing_file_is_not_fetched_again(server, fetch):
     assert server.requests == [("/data/large", None)]
 
 
+def test_a_name_with_spaces_is_read_back_from_the_lock(mirror, tmp_path, fetch):
+    (mirror / "data" / "in two  words").write_bytes(TEXT)
+    for _ in range(2):
+        assert fetch(mirror, "data/in two  words") == 0
+    assert (tmp_path / "to" / "in two  words").read_bytes() == TEXT
+
+
 def test_a_server_that_stops_in_the_middle_is_asked_for_the_rest(server, tmp_path, fetch):
     server.cuts = [1_000_000, 500_000]
     assert fetch(server.address, "data/large") == 0
