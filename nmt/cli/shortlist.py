@@ -48,6 +48,8 @@ def run(options: ShortlistOptions) -> None:
     if dictionary is not None and output.resolve() == dictionary.resolve():
         raise UserError(f"{quoted(output)}: is named by --output and by --dictionary (name two files)")
     data = PreparedData(Path(options.data))
+    if not len(data.train):
+        raise UserError(f"{quoted(options.data)}: has no training pairs (nmt prepare --train)")
     sizes, sides = data.pipeline.sizes, (data.pipeline.source, data.pipeline.target)
     if dictionary is not None and any(side.settings.subword != "none" for side in sides):
         raise UserError("--dictionary: the data have subwords, not words (nmt prepare --subword none makes such data)")

@@ -508,7 +508,7 @@ def test_another_order_of_training_pairs_is_another_fingerprint_and_other_valid_
     assert prints[0] == prints[1] != prints[2]
 
 
-def test_a_named_vocabulary_is_used_as_it_is(tmp_path):
+def test_a_named_vocabulary_is_used_as_it_is(tmp_path, call):
     train, other = corpus(tmp_path / "train", 300), write(tmp_path / "other", ["Ａ unseen"], ["the garden"])
     prepare(options(tmp_path, train=(train,), subword="bpe", vocab_size=100, lowercase=True))
     reused = PrepareOptions(
@@ -522,6 +522,8 @@ def test_a_named_vocabulary_is_used_as_it_is(tmp_path):
     first, second = PreparedData(tmp_path / "data"), PreparedData(tmp_path / "more")
     assert second.pipeline.hash == first.pipeline.hash
     assert len(second.train) == 0
+    learnt = call("shortlist", f"--data={tmp_path / 'more'}", f"--output={tmp_path / 'shortlist'}")
+    assert learnt.code == 2 and "more: has no training pairs" in learnt.err and not (tmp_path / "shortlist").exists()
     assert second.test["other"].corpus.targets(np.array([0])).tolist() == first.pipeline.target.encode("The Garden")
     with pytest.raises(UserError, match="--lowercase and --vocabulary"):
         prepare(replace(reused, lowercase=True, overwrite=True))
