@@ -88,8 +88,9 @@ def open_data(options: TrainOptions) -> tuple[PreparedData, Validation | None]:
 def try_criterion(
     model: Model, criterion: Criterion, pairs: Batch, validation: Validation | None, precision: Precision
 ) -> Set[str]:
-    """Try the criterion on training pairs and a development pair, without gradient; return the names of its parts.
+    """Try the criterion on training pairs and a development pair, without gradient; return the scores that it gives.
 
+    They are the parts that are trained and `nll`, of which less is better, as a validation computes them.
     Weights, buffers and random state stay as they were. Raises UserError for a column that a set does not have, and for
     counts that are not those of `Criterion.counts`.
     """
@@ -107,7 +108,7 @@ def try_criterion(
         if validation is not None:
             model.eval()
             try:
-                objective(to_batch(validation.dev.corpus, next(validation.dev.batches(1))).to(device))
+                loss = objective(to_batch(validation.dev.corpus, next(validation.dev.batches(1))).to(device))
             except MissingColumnError as error:
                 column, name = quoted(error.name), quoted(validation.dev.name)
                 mend = f'test `"{column}" in batch` in the criterion, or use nmt prepare --hold-out'
@@ -116,4 +117,4 @@ def try_criterion(
                 model.train()
     for buffer, value in zip(model.buffers(), buffers, strict=True):
         buffer.copy_(value)
-    return {*loss.trained, *loss.reported}
+    return loss.trained.keys() | (loss.reported.keys() & {"nll"})

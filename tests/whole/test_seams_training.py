@@ -372,6 +372,11 @@ def test_metrics_of_a_validation_are_chosen_by_name_and_one_decides(data, tmp_pa
     assert state["progress"]["score"] == -validation["valid_ter"]  # lower is better
     unknown = call(*train_arguments(data, tmp_path / "other", 20, "--best-by=lukc"))
     assert unknown.code == 2 and "lukc" in unknown.err and "loss" in unknown.err
+    for criterion in ("r-drop", "cross-entropy"):  # validations have no divergence
+        reported = call(
+            *train_arguments(data, tmp_path / "other", 20, f"--criterion={criterion}", "--best-by=divergence")
+        )
+        assert reported.code == 2 and "divergence" in reported.err and "nll" in reported.err
     missing = call(*train_arguments(data, tmp_path / "other", 20, "--valid-metrics=chrf", "--best-by=bleu"))
     assert missing.code == 2 and "--best-by bleu" in missing.err
 
