@@ -26,6 +26,7 @@ from nmt.pictures.figures import Curve, LineChart, check_matplotlib
 from nmt.pictures.page import html_page, html_table
 from nmt.report.history import read_records, read_scores
 from nmt.report.status import VALIDATION_PREFIX
+from nmt.runs import find_model
 from nmt.train.options import TrainOptions
 
 TRANSLATION_FILE: Final = "translation.txt"
@@ -207,7 +208,10 @@ def steps_of(trial: Trial, options: SweepOptions, texts: Sequence[str]) -> list[
     if options.source is not None:
         output = folder / TRANSLATION_FILE
         translate = [*model, f"--input={options.source}", f"--output={output}"]
-        steps.append(Step("translate", translate, _toml(trial.settings.get("translate", {})), texts[:1]))
+        search = trial.settings.get("translate", {})
+        given = search.get("model", [])  # none beside [train], whose step is done again with other data
+        models = [_digest(find_model(Path(name))) for name in ([given] if isinstance(given, str) else given)]
+        steps.append(Step("translate", translate, _toml(search), [*texts[:1], *models]))
         metrics = options.metric_names
         evaluate = [
             f"--hypothesis={output}",
