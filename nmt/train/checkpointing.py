@@ -125,8 +125,13 @@ def put_optimizer_state(run: Run, tensors: Mapping[str, Tensor], state: SavedSta
     """
     groups = run.optimizer.state_dict()["param_groups"]
     run.optimizer.load_state_dict({"state": {}, "param_groups": groups})  # as before the first update
-    if state.progress.update > state.progress.skipped or tensors or state.optimizer:  # or a run began with it
-        create_optimizer_state(run.optimizer)
+    parameters = [parameter for group in run.optimizer.param_groups for parameter in group["params"]]
+    saved = {
+        key.partition(".")[0] for key in (*tensors, *state.optimizer)
+    }  # numbers; one without a gradient has no state
+    if saved or state.progress.update > state.progress.skipped:
+        with_state = [parameter for number, parameter in enumerate(parameters) if str(number) in saved]
+        create_optimizer_state(run.optimizer, with_state or parameters)
     put_optimizer(run.optimizer, tensors, state.optimizer, place)
 
 

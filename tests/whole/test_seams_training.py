@@ -186,6 +186,41 @@ def test_a_frozen_module_keeps_its_bits_and_a_group_moves_by_its_factor(data, tm
         assert torch.equal(tensor, weights[1][name]) == name.startswith("encoder.")
 
 
+UNUSED = '''
+"""A Transformer with weights of which one is not used, and one from update 13 on."""
+import torch
+from torch import nn
+from nmt import register
+from nmt.models.transformer import Transformer, TransformerOptions
+
+@register("model", "unused", TransformerOptions)
+class Unused(Transformer):
+    """A Transformer."""
+    def __init__(self, options, vocabularies):
+        super().__init__(options, vocabularies)
+        self.number, self.never, self.late = 0, nn.Parameter(torch.zeros(3)), nn.Parameter(torch.ones(1))
+    def begin_update(self, number):
+        self.number = number
+    def forward(self, batch):
+        output = super().forward(batch)
+        return output._replace(features=output.features * self.late) if self.number > 12 else output
+'''
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "muon", "schedule-free"])
+def test_a_run_with_weights_that_have_no_gradient_goes_on_bit_for_bit(optimizer, data, tmp_path, call):
+    (tmp_path / "unused.py").write_text(UNUSED)
+    more = (f"--plugin={tmp_path / 'unused.py'}", "--model=unused", f"--optimizer={optimizer}", "--no-valid-bleu")
+    more += ("--valid-every=10u",)
+    assert call(*train_arguments(data, tmp_path / "whole", 20, *more)).code == 0
+    for updates in (10, 20):
+        went_on = call(*train_arguments(data, tmp_path / "run", updates, *more))
+        assert went_on.code == 0, went_on.err
+    whole, run = (tmp_path / name / "checkpoints/update-20/training.safetensors" for name in ("whole", "run"))
+    assert whole.read_bytes() == run.read_bytes()
+    assert (tmp_path / "whole/metrics.jsonl").read_bytes() == (tmp_path / "run/metrics.jsonl").read_bytes()
+
+
 def test_a_parameter_outside_all_groups_is_an_error_with_its_name():
     class Forgetful(Transformer):
         def parameter_groups(self):
