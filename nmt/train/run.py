@@ -211,7 +211,7 @@ class Run:
             self._check_capture(parts.by_kind["model"].name)
             self.updater = replace(self.updater, captured=CapturedPasses(objective, precision))
         self.schedule: Schedule = parts.build("schedule", self.model.width, options.max_updates)
-        must_stay = (*MUST_STAY, *getattr(self.schedule, "depends_on", ()))
+        must_stay = (*MUST_STAY, *self.schedule.depends_on)
         values = as_dict(options)
         self.settings: dict[str, Any] = {key: values[key] for key in must_stay}
         self.settings |= parts.as_dict("model", "criterion", "optimizer", "schedule")
@@ -318,8 +318,7 @@ class Run:
             done = {"max_updates": progress.update, "max_epochs": self.epochs, "max_minutes": self.seconds / 60}
             name = max(done, key=lambda name: done[name] / (getattr(options, name) or math.inf))
             return name, f"--{name.replace('_', '-')} {getattr(options, name)} is reached"
-        end: tuple[str, str] | None = getattr(self.schedule, "end", None)
-        return end
+        return self.schedule.end
 
     def agree(self, signal: int | None) -> int | None:
         """Set the clock, and return the signal that any rank received: all ranks stop, save and log at the same update."""
