@@ -220,19 +220,9 @@ class Run:
             engine = OwnEngine(pipeline, self.model, translating, parts.build("decoder"))
             translator = Translator(pipeline, engine, translating)
             self.validation = replace(self.validation, translator=translator)
-        plan = (options.batch_tokens, 1, options.seed)  # `choose_kernels` sets the tokens of a micro-batch
-        noise = WordDropout(options.source_word_dropout, options.target_word_dropout, options.seed)
-        sampling = text_noise = None
-        if options.case_noise or options.typo_noise:
-            text_noise = TextNoise(pipeline.source, options.case_noise, options.typo_noise)
-        if options.subword_sampling or text_noise:
-            sampling = SubwordSampling(train, pipeline, options.subword_sampling, options.seed, text_noise)
-        mixture = None
-        if stages := parse_stages(options.data_weights):
-            mixture = Mixture(train.corpora, stages, options.seed)
+        self.loader = _new_loader(setup)
+        if self.loader.mixture is not None:
             self.settings["corpora"] = [[name, pairs] for name, pairs in train.corpora]
-        device = self.device.type
-        self.loader = Loader(train, *plan, self.world.rank, self.world.size, device, noise, sampling, mixture)
         self.report: Report | NoReport = NoReport()
         if self.world.leads:
             self.report = (
@@ -364,6 +354,21 @@ class Run:
             tensor.copy_(full_tensor(weights[name]))
         copy.begin_update(self.progress.update)
         return copy
+
+
+def _new_loader(setup: RunSetup) -> Loader:
+    """The updates of this rank; `choose_kernels` sets the tokens of a micro-batch."""
+    options, train, pipeline, world = setup.options, setup.data.train, setup.data.pipeline, setup.world
+    noise = WordDropout(options.source_word_dropout, options.target_word_dropout, options.seed)
+    sampling = text_noise = None
+    if options.case_noise or options.typo_noise:
+        text_noise = TextNoise(pipeline.source, options.case_noise, options.typo_noise)
+    if options.subword_sampling or text_noise:
+        sampling = SubwordSampling(train, pipeline, options.subword_sampling, options.seed, text_noise)
+    stages = parse_stages(options.data_weights)
+    mixture = Mixture(train.corpora, stages, options.seed) if stages else None
+    plan = options.batch_tokens, 1, options.seed
+    return Loader(train, *plan, world.rank, world.size, setup.device.type, noise, sampling, mixture)
 
 
 def _build_model(parts: Any, vocabularies: Vocabularies, device: torch.device, processes: int) -> Model:
