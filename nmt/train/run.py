@@ -181,7 +181,6 @@ class Run:
         torch.manual_seed(options.seed)
         self.model = _build_model(parts, vocabularies, self.device, self.world.local_size).to(self.device)
         self._check_model(parts.by_kind["model"].name)
-        self._saved_names = set(self.model.state_dict())
         freeze(self.model, options.freeze)
         self.lora_scale = options.lora_alpha / options.lora_rank if options.lora_rank else None
         if self.lora_scale is not None:
@@ -316,10 +315,6 @@ class Run:
         agreed = self.world.agree(time.monotonic() - self.started, signal, limit.max_micro_batch_tokens)
         self.seconds, signal, limit.max_micro_batch_tokens = agreed
         return signal
-
-    def saved_buffers(self) -> dict[str, torch.Tensor]:
-        """The model's persistent buffers by name: what a forward pass may change of a checkpoint."""
-        return {name: buffer for name, buffer in self.model.named_buffers() if name in self._saved_names}
 
     def evaluated_weights(self) -> dict[str, torch.Tensor]:
         """The weights that a checkpoint has and a validation measures, by name; an average, if there is one.

@@ -20,7 +20,7 @@ from nmt.errors import UserError, quoted, unknown
 from nmt.models.base import Model
 from nmt.nn import matmul
 from nmt.train.options import TrainOptions, parse_stages
-from nmt.train.parallel import Objective
+from nmt.train.parallel import Objective, copied_buffers, put_buffers
 from nmt.train.validation import Validation
 
 
@@ -94,8 +94,7 @@ def try_criterion(
     Weights, buffers and random state stay as they were. Raises UserError for a column that a set does not have, and for
     counts that are not those of `Criterion.counts`.
     """
-    device, objective = pairs.source.device, Objective(model, criterion)
-    buffers = [buffer.clone() for buffer in model.buffers()]
+    device, objective, buffers = pairs.source.device, Objective(model, criterion), copied_buffers(model)
     forked = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(forked), torch.no_grad(), autocast(device, precision):
         loss: Loss = objective(pairs)
@@ -115,6 +114,5 @@ def try_criterion(
                 raise UserError(f"development set '{name}' has no column '{column}' ({mend})") from None
             finally:
                 model.train()
-    for buffer, value in zip(model.buffers(), buffers, strict=True):
-        buffer.copy_(value)
+    put_buffers(model, buffers)
     return loss.trained.keys() | (loss.reported.keys() & {"nll"})

@@ -13,7 +13,7 @@ from gradients import OPTIONS, VOCABULARIES, assert_close, data_of, gradient, se
 from safetensors.torch import load_file
 
 from nmt import registry
-from nmt.batch import Batch, Column
+from nmt.batch import Batch, Column, dummy_batch
 from nmt.criteria.base import CriterionContext
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
 from nmt.data.loader import to_batch
@@ -21,6 +21,7 @@ from nmt.data.shards import PreparedData
 from nmt.errors import UserError
 from nmt.models.base import ParameterGroup, Vocabularies
 from nmt.models.transformer import Transformer, TransformerOptions
+from nmt.nn.positions import INITIAL_POSITIONS
 from nmt.optimizers.base import parameter_groups
 from nmt.options import make
 from nmt.train.options import TrainOptions
@@ -454,6 +455,8 @@ def test_the_trial_of_the_criterion_changes_neither_random_state_nor_buffers(dat
     pairs = to_batch(prepared.train, np.arange(2))
     assert try_criterion(model, criterion, pairs, Validation(dev), "fp32") == {"loss", "nll"}
     assert torch.equal(torch.get_rng_state(), before) and model.calls == 0 and model.training
+    longer = dummy_batch(2, INITIAL_POSITIONS + 1, INITIAL_POSITIONS + 1, {})  # for which the table of positions grows
+    assert try_criterion(model, criterion, longer, None, "fp32") == {"loss", "nll"}
 
 
 def test_best_by_adds_its_metric_and_the_tokenizer_is_of_bleu_alone(data, tmp_path):
