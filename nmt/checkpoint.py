@@ -379,11 +379,11 @@ def flat_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor],
     return tensors, {key: value for key, value in flat.items() if key not in tensors}
 
 
-def create_optimizer_state(optimizer: torch.optim.Optimizer) -> None:
-    """Make an optimizer create its state by a step; the caller overwrites state and weights."""
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            parameter.grad = torch.zeros_like(parameter)
+def create_optimizer_state(optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor]) -> None:
+    """Make an optimizer create its state of some parameters by a step; the caller overwrites state and weights."""
+    optimizer.zero_grad(set_to_none=True)
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
 

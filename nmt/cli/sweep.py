@@ -26,9 +26,11 @@ from nmt.pictures.figures import Curve, LineChart, check_matplotlib
 from nmt.pictures.page import html_page, html_table
 from nmt.report.history import read_records, read_scores
 from nmt.report.status import VALIDATION_PREFIX
+from nmt.runs import find_model
 from nmt.train.options import TrainOptions
 
 TRANSLATION_FILE: Final = "translation.txt"
+TRANSLATION_INPUTS: Final = ("model", "rerank", "shortlist", "glossary", "avoid", "unk_dictionary")
 SCORES_FILE: Final = "scores.json"
 BEST_FILE: Final = "best.toml"
 SWEPT_FILE: Final = "sweep.toml"  # a copy of the file of settings, by which the folder of a sweep is known
@@ -186,6 +188,13 @@ def _digest(path: Path) -> str:
     return sha256(path) if path.is_file() else ""
 
 
+def _digests_of(search: Mapping[str, Any]) -> list[str]:
+    """The digests of the models and files that settings of nmt translate name."""
+    given = (search.get(name, ()) for name in TRANSLATION_INPUTS)
+    paths = [path for value in given for path in ([value] if isinstance(value, str) else value)]
+    return [_digest(find_model(Path(path))) for path in paths]
+
+
 def steps_of(trial: Trial, options: SweepOptions, texts: Sequence[str]) -> list[Step]:
     """The commands of a trial: train, average, translate, evaluate. texts: sha256 of the source and of the references"""
     folder = Path(options.output) / trial.name
@@ -207,7 +216,8 @@ def steps_of(trial: Trial, options: SweepOptions, texts: Sequence[str]) -> list[
     if options.source is not None:
         output = folder / TRANSLATION_FILE
         translate = [*model, f"--input={options.source}", f"--output={output}"]
-        steps.append(Step("translate", translate, _toml(trial.settings.get("translate", {})), texts[:1]))
+        search = trial.settings.get("translate", {})
+        steps.append(Step("translate", translate, _toml(search), [*texts[:1], *_digests_of(search)]))
         metrics = options.metric_names
         evaluate = [
             f"--hypothesis={output}",

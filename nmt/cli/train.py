@@ -35,7 +35,7 @@ def run(options: TrainOptions, parts: Parts) -> int:
         state = {
             "update": done.progress.update,
             "epochs": done.progress.position.epoch - 1,
-            "best": str(best),
+            "best": None if best is None else str(best),
             "best_by": done.progress.judged_by,
             "score": None if best is None else done.checkpoints.score(best),
             "skipped": done.progress.skipped,

@@ -36,7 +36,7 @@ class Schedule:
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the state that state_dict returned."""
+        """Restore the state that state_dict returned. Raises ValueError for another one."""
 
 
 def warmup_factor(update: int, warmup_updates: int) -> float:

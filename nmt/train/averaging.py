@@ -34,17 +34,11 @@ def average(options: AverageOptions, parts: Any) -> tuple[list[str], dict[str, d
     use_threads(options.threads)
     check_output(Path(options.output), "model", options.overwrite)
     for tries_left in reversed(range(MAX_TRIES)):
-        folders: list[Path] = []
+        present = [] if options.run is None else Checkpoints(Path(options.run)).all()
         try:
-            folders = chosen(options)
-            return _average_folders(options, parts, folders)
+            return _average_folders(options, parts, chosen(options))
         except (ArtefactError, FileNotFoundError):
-            if (
-                not tries_left
-                or options.run is None
-                or not Checkpoints(Path(options.run)).folder.exists()
-                or (folders and all((folder / MANIFEST).is_file() for folder in folders))
-            ):
+            if not tries_left or all((folder / MANIFEST).is_file() for folder in present):
                 raise
             log.info(f"{quoted(options.run)}: the run has deleted a checkpoint meanwhile; choosing again")
     raise AssertionError("the last try returns or raises")

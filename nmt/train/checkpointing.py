@@ -105,9 +105,9 @@ def put_state(run: Run, checkpoint: Artefact, state: SavedState) -> None:
     put_weights(run.evaluated_weights(), read_tensors(checkpoint.path(file)), checkpoint.folder / file)
     if run.average is not None:
         put_weights(run.average.parameters, trained, checkpoint.folder / TRAINING_TENSORS)
-    run.schedule.load_state_dict(state.schedule)
+    put_schedule_state(run, state, checkpoint.folder / TRAINING)
     run.progress, run.saved = state.progress, asdict(state.progress)
-    run.settings["best_by"] = state.settings["best_by"]
+    run.settings["best_by"] = state.settings.get("best_by", AUTO)
     run.context.update = run.progress.update
     run.model.begin_update(run.progress.update)
 
@@ -125,9 +125,23 @@ def put_optimizer_state(run: Run, tensors: Mapping[str, Tensor], state: SavedSta
     """
     groups = run.optimizer.state_dict()["param_groups"]
     run.optimizer.load_state_dict({"state": {}, "param_groups": groups})  # as before the first update
-    if state.progress.update > state.progress.skipped or tensors or state.optimizer:  # or a run began with it
-        create_optimizer_state(run.optimizer)
+    parameters = [parameter for group in run.optimizer.param_groups for parameter in group["params"]]
+    saved = {
+        key.partition(".")[0] for key in (*tensors, *state.optimizer)
+    }  # numbers; one without a gradient has no state
+    if saved or state.progress.update > state.progress.skipped:
+        with_state = [parameter for number, parameter in enumerate(parameters) if str(number) in saved]
+        create_optimizer_state(run.optimizer, with_state or parameters)
     put_optimizer(run.optimizer, tensors, state.optimizer, place)
+
+
+def put_schedule_state(run: Run, state: SavedState, place: Path) -> None:
+    """Replace the schedule's state by that of a checkpoint. place: of the state
+
+    Raises ArtefactError for the state of another schedule.
+    """
+    with expecting("a state of this schedule", place):
+        run.schedule.load_state_dict(state.schedule)
 
 
 def _newest_checkpoint(run: Run) -> Artefact | None:

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
+from nmt import registry
 from nmt.artefact import Artefact
 from nmt.checkpoint import (
     TRAINING_TENSORS,
@@ -31,6 +32,7 @@ from nmt.train.checkpointing import (
     completed_settings,
     listed,
     put_optimizer_state,
+    put_schedule_state,
     trained_weights,
 )
 from nmt.train.run import Run
@@ -79,8 +81,8 @@ def begin(run: Run) -> None:
         progress.skipped, progress.rollbacks = state.progress.skipped, state.progress.rollbacks
         if progress.scale is not None and state.progress.scale is not None:
             progress.scale = state.progress.scale
-        if state.settings.get("schedule") == run.settings["schedule"]:
-            run.schedule.load_state_dict(state.schedule)
+        if _has_same_schedule(state.settings, run.settings):
+            put_schedule_state(run, state, folder / TRAINING)
     if taken == "all":
         progress.position, progress.epoch = state.progress.position, state.progress.epoch
     elif taken == "schedule" and run.loader.mixture is not None:
@@ -90,6 +92,15 @@ def begin(run: Run) -> None:
     run.report.line(
         f"begins with the weights of {folder}, and the state of {what[taken]} after update {state.progress.update}"
     )
+
+
+def _has_same_schedule(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether the schedules of two runs are the same, with the same options, by their settings."""
+    if old.get("schedule") != new["schedule"]:
+        return False
+    defaults = registry.completed("schedule", new["schedule"], {}).items()
+    chosen = [[each.get(f"schedule.{key}", each.get(key, default)) for key, default in defaults] for each in (old, new)]
+    return chosen[0] == chosen[1]
 
 
 def _fitting_pipeline(run: Run, artefact: Artefact) -> Pipeline | None:

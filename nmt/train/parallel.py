@@ -83,6 +83,25 @@ def sum_of_trained(loss: Loss) -> Tensor:
     return torch.stack([term.total for term in loss.trained.values()]).sum()
 
 
+def saved_buffers(module: nn.Module) -> list[Tensor]:
+    """The buffers that a checkpoint has, which a pass may change: others may be replaced by larger ones."""
+    parts = ((part, part._non_persistent_buffers_set) for part in module.modules())
+    return [
+        buffer for part, left_out in parts for name, buffer in part.named_buffers(recurse=False) if name not in left_out
+    ]
+
+
+def copied_buffers(module: nn.Module) -> list[Tensor]:
+    """Copies of `saved_buffers`, which `put_buffers` puts back after passes that are not to count."""
+    return [buffer.clone() for buffer in saved_buffers(module)]
+
+
+def put_buffers(module: nn.Module, copies: Sequence[Tensor]) -> None:
+    """Undo what passes have changed in buffers. copies: from `copied_buffers`, before those passes"""
+    for buffer, value in zip(saved_buffers(module), copies, strict=True):
+        buffer.copy_(value)
+
+
 def part_counts(model: Model, criterion: Criterion) -> Callable[[Batch], dict[str, Tensor]] | None:
     """A function from a batch to the counts of its trained parts; None if the only part is `loss` over target tokens."""
     simple_model = type(model).extra_counts is Model.extra_counts and not model.auxiliary_losses
@@ -149,8 +168,10 @@ def spread(model: Model, criterion: Criterion, world: World, engine: Engine, bat
         wrapped = DistributedDataParallel(objective, gradient_as_bucket_view=True, **no_buffers)
     # The first pass decides which module is FSDP's root, and after it DDP rebuilds its buckets of gradients. Sums over the
     # first buckets have another order: a continued run would differ in its last bits.
+    buffers = copied_buffers(wrapped)
     (0 * sum_of_trained(wrapped(batch))).backward()
     wrapped.zero_grad(set_to_none=True)
+    put_buffers(wrapped, buffers)
     return wrapped
 
 

@@ -11,7 +11,7 @@ from nmt.device import CAST_TO, Memory, Precision, autocast, release_memory
 from nmt.dist import World
 from nmt.errors import ResourceError, UserError, is_out_of_memory
 from nmt.nn import matmul
-from nmt.train.parallel import gradients_shared, in_step, sum_of_trained
+from nmt.train.parallel import copied_buffers, gradients_shared, in_step, put_buffers, sum_of_trained
 from nmt.train.run import Run
 
 MIN_PROBE_TOKENS: Final = 512
@@ -122,6 +122,7 @@ def _sizes(longest: int, largest: int) -> Iterator[int]:
 def _peak(objective: nn.Module, memory: Memory, batch: Batch, precision: Precision) -> int:
     """Peak bytes of a gradient of this batch; OUT_OF_MEMORY_BYTES when memory runs out."""
     memory.watch()
+    buffers = copied_buffers(objective)
     try:
         with gradients_shared(objective, last=in_step(objective)):  # FSDP frees only gradients that it has reduced
             with autocast(memory.device, precision):
@@ -136,4 +137,5 @@ def _peak(objective: nn.Module, memory: Memory, batch: Batch, precision: Precisi
         return OUT_OF_MEMORY_BYTES
     finally:
         objective.zero_grad(set_to_none=True)
+        put_buffers(objective, buffers)
         release_memory()

@@ -18,6 +18,7 @@ from nmt.models.base import Model
 from nmt.options import as_dict, toml_line
 from nmt.report.saved_status import EndReason
 from nmt.report.status import LOSS_TEXT_PARTS, LogWindow, RunStatus, loss_text
+from nmt.schedules.base import Schedule
 from nmt.train.options import AUTO, MIN_BLEU, Timer, last_update
 from nmt.train.run import Run
 from nmt.train.update import Stats
@@ -157,6 +158,8 @@ def _doubts(run: Run) -> Iterator[str]:
     optimizer, schedule = run.settings["optimizer"], run.settings["schedule"]
     if hasattr(run.optimizer, "averaged") and schedule != "constant":
         yield f"--optimizer {optimizer} needs no decay, and --schedule {schedule} has one (--schedule constant)"
+    if run.validation is None and type(run.schedule).see is not Schedule.see:
+        yield f"--schedule {schedule}: looks at validations, and there are none (nmt prepare --valid)"
 
 
 def announce(run: Run) -> None:

@@ -181,7 +181,6 @@ class Run:
         torch.manual_seed(options.seed)
         self.model = _build_model(parts, vocabularies, self.device, self.world.local_size).to(self.device)
         self._check_model(parts.by_kind["model"].name)
-        self._saved_names = set(self.model.state_dict())
         freeze(self.model, options.freeze)
         self.lora_scale = options.lora_alpha / options.lora_rank if options.lora_rank else None
         if self.lora_scale is not None:
@@ -211,7 +210,7 @@ class Run:
             self._check_capture(parts.by_kind["model"].name)
             self.updater = replace(self.updater, captured=CapturedPasses(objective, precision))
         self.schedule: Schedule = parts.build("schedule", self.model.width, options.max_updates)
-        must_stay = (*MUST_STAY, *getattr(self.schedule, "depends_on", ()))
+        must_stay = (*MUST_STAY, *self.schedule.depends_on)
         values = as_dict(options)
         self.settings: dict[str, Any] = {key: values[key] for key in must_stay}
         self.settings |= parts.as_dict("model", "criterion", "optimizer", "schedule")
@@ -220,19 +219,9 @@ class Run:
             engine = OwnEngine(pipeline, self.model, translating, parts.build("decoder"))
             translator = Translator(pipeline, engine, translating)
             self.validation = replace(self.validation, translator=translator)
-        plan = (options.batch_tokens, 1, options.seed)  # `choose_kernels` sets the tokens of a micro-batch
-        noise = WordDropout(options.source_word_dropout, options.target_word_dropout, options.seed)
-        sampling = text_noise = None
-        if options.case_noise or options.typo_noise:
-            text_noise = TextNoise(pipeline.source, options.case_noise, options.typo_noise)
-        if options.subword_sampling or text_noise:
-            sampling = SubwordSampling(train, pipeline, options.subword_sampling, options.seed, text_noise)
-        mixture = None
-        if stages := parse_stages(options.data_weights):
-            mixture = Mixture(train.corpora, stages, options.seed)
+        self.loader = _new_loader(setup)
+        if self.loader.mixture is not None:
             self.settings["corpora"] = [[name, pairs] for name, pairs in train.corpora]
-        device = self.device.type
-        self.loader = Loader(train, *plan, self.world.rank, self.world.size, device, noise, sampling, mixture)
         self.report: Report | NoReport = NoReport()
         if self.world.leads:
             self.report = (
@@ -318,8 +307,7 @@ class Run:
             done = {"max_updates": progress.update, "max_epochs": self.epochs, "max_minutes": self.seconds / 60}
             name = max(done, key=lambda name: done[name] / (getattr(options, name) or math.inf))
             return name, f"--{name.replace('_', '-')} {getattr(options, name)} is reached"
-        end: tuple[str, str] | None = getattr(self.schedule, "end", None)
-        return end
+        return self.schedule.end
 
     def agree(self, signal: int | None) -> int | None:
         """Set the clock, and return the signal that any rank received: all ranks stop, save and log at the same update."""
@@ -327,10 +315,6 @@ class Run:
         agreed = self.world.agree(time.monotonic() - self.started, signal, limit.max_micro_batch_tokens)
         self.seconds, signal, limit.max_micro_batch_tokens = agreed
         return signal
-
-    def saved_buffers(self) -> dict[str, torch.Tensor]:
-        """The model's persistent buffers by name: what a forward pass may change of a checkpoint."""
-        return {name: buffer for name, buffer in self.model.named_buffers() if name in self._saved_names}
 
     def evaluated_weights(self) -> dict[str, torch.Tensor]:
         """The weights that a checkpoint has and a validation measures, by name; an average, if there is one.
@@ -365,6 +349,21 @@ class Run:
             tensor.copy_(full_tensor(weights[name]))
         copy.begin_update(self.progress.update)
         return copy
+
+
+def _new_loader(setup: RunSetup) -> Loader:
+    """The updates of this rank; `choose_kernels` sets the tokens of a micro-batch."""
+    options, train, pipeline, world = setup.options, setup.data.train, setup.data.pipeline, setup.world
+    noise = WordDropout(options.source_word_dropout, options.target_word_dropout, options.seed)
+    sampling = text_noise = None
+    if options.case_noise or options.typo_noise:
+        text_noise = TextNoise(pipeline.source, options.case_noise, options.typo_noise)
+    if options.subword_sampling or text_noise:
+        sampling = SubwordSampling(train, pipeline, options.subword_sampling, options.seed, text_noise)
+    stages = parse_stages(options.data_weights)
+    mixture = Mixture(train.corpora, stages, options.seed) if stages else None
+    plan = options.batch_tokens, 1, options.seed
+    return Loader(train, *plan, world.rank, world.size, setup.device.type, noise, sampling, mixture)
 
 
 def _build_model(parts: Any, vocabularies: Vocabularies, device: torch.device, processes: int) -> Model:

@@ -20,7 +20,7 @@ from nmt.errors import UserError, quoted, unknown
 from nmt.models.base import Model
 from nmt.nn import matmul
 from nmt.train.options import TrainOptions, parse_stages
-from nmt.train.parallel import Objective
+from nmt.train.parallel import Objective, copied_buffers, put_buffers
 from nmt.train.validation import Validation
 
 
@@ -88,13 +88,13 @@ def open_data(options: TrainOptions) -> tuple[PreparedData, Validation | None]:
 def try_criterion(
     model: Model, criterion: Criterion, pairs: Batch, validation: Validation | None, precision: Precision
 ) -> Set[str]:
-    """Try the criterion on training pairs and a development pair, without gradient; return the names of its parts.
+    """Try the criterion on training pairs and a development pair, without gradient; return the scores that it gives.
 
+    They are the parts that are trained and `nll`, of which less is better, as a validation computes them.
     Weights, buffers and random state stay as they were. Raises UserError for a column that a set does not have, and for
     counts that are not those of `Criterion.counts`.
     """
-    device, objective = pairs.source.device, Objective(model, criterion)
-    buffers = [buffer.clone() for buffer in model.buffers()]
+    device, objective, buffers = pairs.source.device, Objective(model, criterion), copied_buffers(model)
     forked = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(forked), torch.no_grad(), autocast(device, precision):
         loss: Loss = objective(pairs)
@@ -107,13 +107,12 @@ def try_criterion(
         if validation is not None:
             model.eval()
             try:
-                objective(to_batch(validation.dev.corpus, next(validation.dev.batches(1))).to(device))
+                loss = objective(to_batch(validation.dev.corpus, next(validation.dev.batches(1))).to(device))
             except MissingColumnError as error:
                 column, name = quoted(error.name), quoted(validation.dev.name)
                 mend = f'test `"{column}" in batch` in the criterion, or use nmt prepare --hold-out'
                 raise UserError(f"development set '{name}' has no column '{column}' ({mend})") from None
             finally:
                 model.train()
-    for buffer, value in zip(model.buffers(), buffers, strict=True):
-        buffer.copy_(value)
-    return {*loss.trained, *loss.reported}
+    put_buffers(model, buffers)
+    return loss.trained.keys() | (loss.reported.keys() & {"nll"})

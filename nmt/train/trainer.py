@@ -150,18 +150,12 @@ def make_update(run: Run, data: UpdateBatches) -> Stats:
     learning_rate = run.learning_rate(number)
     for group in run.optimizer.param_groups:
         group["lr"] = learning_rate * group["lr_factor"]
-    buffers = {name: buffer.clone() for name, buffer in run.saved_buffers().items()}
     run.context.update = number
     run.model.begin_update(number)
     digest = sha256(f"{run.options.seed} {number} {run.world.rank}".encode()).digest()
     seed = int.from_bytes(digest[:8], "little", signed=True)  # of dropout, say: no random state outlives an update
     try:
         stats = run.updater(data, seed, progress.limit.max_micro_batch_tokens, progress.scale)
-    except UpdateGivenUp:
-        run.updater.clear_gradients()
-        for name, buffer in run.saved_buffers().items():
-            buffer.copy_(buffers[name])
-        raise
     except PairTooLongError as error:
         tokens = error.batch.source[0].tolist()
         text = quoted(run.data.pipeline.source.decode(tokens))

@@ -18,7 +18,7 @@ from nmt.report.losses import LossSums
 from nmt.signals import Signals
 from nmt.symbols import PAD
 from nmt.train.captured import CapturedPasses, PartNames, flattened
-from nmt.train.parallel import gradients_shared, in_step
+from nmt.train.parallel import copied_buffers, gradients_shared, in_step, put_buffers
 
 MAX_SCALE: Final = 2.0**24
 SCALE_GROWTH_UPDATES: Final = 2000  # without overflow
@@ -75,7 +75,7 @@ class Stats:
 
 
 class UpdateGivenUp(Exception):
-    """An update was not finished because of a signal; the weights are those before it."""
+    """An update was not finished because of a signal; weights and buffers are those before it."""
 
 
 class SignalWatch:
@@ -249,17 +249,25 @@ class Updater:
         self, data: UpdateBatches, seed: int, max_micro_batch_tokens: int, factors: Mapping[str, float]
     ) -> tuple[_DeviceSums, list[Batch], int]:
         """Compute the gradient: (sums of the parts of the loss, micro-batches that count, tokens that a micro-batch may have)."""
-        first_idle = len(data.batches) - data.idle
+        first_idle, buffers = len(data.batches) - data.idle, copied_buffers(self.objective)
         while True:
             counted = [part for batch in data.batches[:first_idle] for part in batch.split(max_micro_batch_tokens)]
             torch.manual_seed(seed)
             try:
                 return self._backward(counted, data.batches[first_idle:], factors), counted, max_micro_batch_tokens
+            except UpdateGivenUp:
+                self._undo(buffers)
+                raise
             except _OutOfMemory as error:
                 if self.captured is None or not self.captured.gave_memory_back():
                     max_micro_batch_tokens = self._smaller(error)
-            self.clear_gradients()
+            self._undo(buffers)
             release_memory()
+
+    def _undo(self, buffers: Sequence[Tensor]) -> None:
+        """Undo what the passes of an update have changed. buffers: copies from before them"""
+        self.clear_gradients()
+        put_buffers(self.objective, buffers)
 
     def _backward(self, counted: Sequence[Batch], idle: Sequence[Batch], factors: Mapping[str, float]) -> _DeviceSums:
         """Sum the gradients of micro-batches; idle ones do not count."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from gradients import NO_LIMIT, TooSmall, objective_of
+from gradients import NO_LIMIT, Counting, TooSmall, objective_of
 
 from nmt.data.batching import micro_batches
 from nmt.data.loader import Loader, Position
@@ -48,10 +48,10 @@ def test_the_largest_micro_batch_is_that_of_the_plan(batch_tokens):
 @pytest.mark.parametrize(("max_micro_batch_tokens", "found"), [(10**6, None), (1100, 1024), (600, 512)])
 def test_max_tokens_auto_is_the_largest_of_the_plan_or_the_largest_that_fits(max_micro_batch_tokens, found):
     made = loader(5000)
-    small = TooSmall(objective_of(), max_micro_batch_tokens, True)
+    small = Counting(objective_of(), max_micro_batch_tokens, True)
     wanted = found or made.largest_micro_batch()
     assert find_max_tokens(small, made, made.largest_micro_batch(), "fp32", World()) == wanted
-    assert all(parameter.grad is None for parameter in small.parameters())
+    assert all(parameter.grad is None for parameter in small.parameters()) and small.passes == 0
 
 
 @pytest.mark.parametrize(("free", "found"), [(1_000_000, 512), (1_900_000, 1024), (4_000_000, 2048)])

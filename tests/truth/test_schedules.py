@@ -6,7 +6,7 @@ import math
 import pytest
 
 from nmt import registry
-from nmt.errors import ArtefactError, UserError
+from nmt.errors import UserError
 
 ALL = registry.names("schedule")
 UPDATES = [1, 2, 99, 100, 101, 500, 999, 1000, 2000]
@@ -147,6 +147,6 @@ def test_a_schedule_taken_up_from_its_state_goes_on_as_if_never_stopped(name):
         assert [second(update) for update in UPDATES] == [whole(update) for update in UPDATES]
 
 
-def test_a_damaged_state_of_plateau_is_an_artefact_error():
-    with pytest.raises(ArtefactError, match="plateau"):
+def test_a_damaged_state_of_plateau_is_a_value_error():
+    with pytest.raises(ValueError, match="best"):
         build("plateau").load_state_dict({"best": "low", "since": 0, "falls": 0})

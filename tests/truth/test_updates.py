@@ -8,6 +8,7 @@ from gradients import (
     NO_LIMIT,
     OPTIONS,
     VOCABULARIES,
+    Counting,
     Recorder,
     TooSmall,
     assert_close,
@@ -52,6 +53,14 @@ def test_where_memory_runs_out_the_update_is_made_of_smaller_batches_with_the_sa
     small.tried.clear()
     gradient(small, data, stats.max_micro_batch_tokens)
     assert max(small.tried) <= 40  # what is known is not tried again
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_passes_that_are_made_again_leave_nothing_in_the_buffers(behind):
+    data, counting = data_of(sentences(12, 9), sentences(4, 5)), Counting(objective_of(), 40, behind)
+    stats, _ = gradient(counting, data)
+    passes = sum(len(batch.split(stats.max_micro_batch_tokens)) for batch in data.batches)
+    assert counting.passes == passes < len(counting.tried)
 
 
 def test_what_is_drawn_depends_on_the_cut_and_not_on_what_was_tried_before():

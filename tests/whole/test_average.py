@@ -122,7 +122,7 @@ def test_checkpoints_minutes_apart_are_counted_from_the_newest(tmp_path, call):
     make_checkpoints(tmp_path, {6: (None, "x")})
     asked = ["average", "--run", tmp_path, "--last=2", "--every-minutes=9", "--output", tmp_path / "m"]
     refused = call(*asked)
-    assert refused.code == 4 and "minutes: x" in refused.err
+    assert refused.code == 4 and "minutes: x" in refused.err and refused.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -191,3 +191,21 @@ def test_a_run_that_is_not_there_is_told_once(tmp_path, call):
     refused = call("average", "--run", tmp_path / "none", "--last=5", "--output", tmp_path / "model")
     assert refused.code == 4 and "no such folder; must be that of a run" in refused.err
     assert refused.err.count("\n") == 1
+
+
+def test_a_checkpoint_that_a_run_deletes_meanwhile_is_replaced_by_another(trained, tmp_path, call, monkeypatch):
+    shutil.copytree(trained, tmp_path / "run")
+    common_model, oldest = nmt.train.averaging._common_model, Checkpoints(tmp_path / "run").all()[0]
+
+    def after_it_was_deleted(folders, output):
+        shutil.rmtree(oldest, ignore_errors=True)
+        return common_model(folders, output)
+
+    monkeypatch.setattr(nmt.train.averaging, "_common_model", after_it_was_deleted)
+    count = len(Checkpoints(trained).due())
+    average = ["average", f"--run={tmp_path / 'run'}", f"--output={tmp_path / 'm'}", "--json"]
+    refused = call(*average, f"--last={count}")  # there are no others
+    assert refused.code == 2 and "the run has deleted a checkpoint meanwhile; choosing again" in refused.err
+    shutil.copytree(trained / "checkpoints" / oldest.name, oldest)
+    newest = Checkpoints(tmp_path / "run").all()[1:]
+    assert call(*average, f"--last={count - 1}").json["averaged"] == list(map(str, newest))

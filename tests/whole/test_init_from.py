@@ -160,3 +160,33 @@ def test_a_model_that_is_none_or_damaged_is_4_and_leaves_no_checkpoint(fault, da
     assert refused.code == 4 and str(given) in refused.err and refused.err.count("\n") == 1, refused.err
     assert not list(tmp_path.glob("run/checkpoints/*"))
     assert call(*train_arguments(data, tmp_path / "run", 1, f"--init-from={given}", "--dry-run")).code == 4
+
+
+@pytest.mark.parametrize(("lr", "expected"), [(0.005, 0.0025), (0.004, 0.004)])
+def test_the_state_of_a_schedule_is_taken_with_the_same_options_alone(lr, expected, data, trained, tmp_path, call):
+    first, plateau = tmp_path / "first", ("--schedule=plateau", "--warmup-updates=0", "--no-valid-bleu")
+    assert call(*train_arguments(data, first, 10, *plateau, "--valid-every=1u")).code == 0
+    state = json.loads((first / "checkpoints/update-10/training.json").read_bytes())
+    state["schedule"] |= {"falls": 1}
+    reseal(first / "checkpoints/update-10", "training.json", json.dumps(state).encode())
+    given = (*plateau, f"--lr={lr}", f"--init-from={first / 'checkpoints/update-10'}", "--init-state=schedule")
+    assert call(*train_arguments(data, tmp_path / "run", 11, *given)).code == 0
+    assert metrics(tmp_path / "run")[0]["lr"] == expected
+
+
+def test_a_state_that_is_none_of_the_schedule_is_4_with_its_file(data, tmp_path, call):
+    first, plateau = tmp_path / "first", ("--schedule=plateau", "--no-valid-bleu")
+    assert call(*train_arguments(data, first, 10, *plateau)).code == 0
+    checkpoint = first / "checkpoints/update-10"
+    state = json.loads((checkpoint / "training.json").read_bytes())
+    reseal(checkpoint, "training.json", json.dumps({**state, "schedule": {"falls": "many"}}).encode())
+    given = (f"--init-from={checkpoint}", "--init-state=schedule")
+    for output, begin in ((first, ()), (tmp_path / "run", given)):
+        refused = call(*train_arguments(data, output, 20, *plateau, *begin))
+        assert refused.code == 4 and f"{checkpoint}/training.json: not a state of this schedule" in refused.err
+
+
+def test_a_run_with_nothing_to_do_has_no_best_checkpoint(data, trained, tmp_path, call):
+    given = (f"--init-from={trained / 'checkpoints/update-10'}", "--init-state=all", "--json")
+    ended = call(*train_arguments(data, tmp_path / "run", 10, *given))
+    assert ended.code == 0 and json.loads(ended.out)["best"] is None

@@ -13,7 +13,7 @@ from gradients import OPTIONS, VOCABULARIES, assert_close, data_of, gradient, se
 from safetensors.torch import load_file
 
 from nmt import registry
-from nmt.batch import Batch, Column
+from nmt.batch import Batch, Column, dummy_batch
 from nmt.criteria.base import CriterionContext
 from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
 from nmt.data.loader import to_batch
@@ -21,6 +21,7 @@ from nmt.data.shards import PreparedData
 from nmt.errors import UserError
 from nmt.models.base import ParameterGroup, Vocabularies
 from nmt.models.transformer import Transformer, TransformerOptions
+from nmt.nn.positions import INITIAL_POSITIONS
 from nmt.optimizers.base import parameter_groups
 from nmt.options import make
 from nmt.train.options import TrainOptions
@@ -184,6 +185,41 @@ def test_a_frozen_module_keeps_its_bits_and_a_group_moves_by_its_factor(data, tm
     later = load_file(tmp_path / "run1/checkpoints/update-3/model.safetensors")
     for name, tensor in later.items():
         assert torch.equal(tensor, weights[1][name]) == name.startswith("encoder.")
+
+
+UNUSED = '''
+"""A Transformer with weights of which one is not used, and one from update 13 on."""
+import torch
+from torch import nn
+from nmt import register
+from nmt.models.transformer import Transformer, TransformerOptions
+
+@register("model", "unused", TransformerOptions)
+class Unused(Transformer):
+    """A Transformer."""
+    def __init__(self, options, vocabularies):
+        super().__init__(options, vocabularies)
+        self.number, self.never, self.late = 0, nn.Parameter(torch.zeros(3)), nn.Parameter(torch.ones(1))
+    def begin_update(self, number):
+        self.number = number
+    def forward(self, batch):
+        output = super().forward(batch)
+        return output._replace(features=output.features * self.late) if self.number > 12 else output
+'''
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "muon", "schedule-free"])
+def test_a_run_with_weights_that_have_no_gradient_goes_on_bit_for_bit(optimizer, data, tmp_path, call):
+    (tmp_path / "unused.py").write_text(UNUSED)
+    more = (f"--plugin={tmp_path / 'unused.py'}", "--model=unused", f"--optimizer={optimizer}", "--no-valid-bleu")
+    more += ("--valid-every=10u",)
+    assert call(*train_arguments(data, tmp_path / "whole", 20, *more)).code == 0
+    for updates in (10, 20):
+        went_on = call(*train_arguments(data, tmp_path / "run", updates, *more))
+        assert went_on.code == 0, went_on.err
+    whole, run = (tmp_path / name / "checkpoints/update-20/training.safetensors" for name in ("whole", "run"))
+    assert whole.read_bytes() == run.read_bytes()
+    assert (tmp_path / "whole/metrics.jsonl").read_bytes() == (tmp_path / "run/metrics.jsonl").read_bytes()
 
 
 def test_a_parameter_outside_all_groups_is_an_error_with_its_name():
@@ -372,6 +408,11 @@ def test_metrics_of_a_validation_are_chosen_by_name_and_one_decides(data, tmp_pa
     assert state["progress"]["score"] == -validation["valid_ter"]  # lower is better
     unknown = call(*train_arguments(data, tmp_path / "other", 20, "--best-by=lukc"))
     assert unknown.code == 2 and "lukc" in unknown.err and "loss" in unknown.err
+    for criterion in ("r-drop", "cross-entropy"):  # validations have no divergence
+        reported = call(
+            *train_arguments(data, tmp_path / "other", 20, f"--criterion={criterion}", "--best-by=divergence")
+        )
+        assert reported.code == 2 and "divergence" in reported.err and "nll" in reported.err
     missing = call(*train_arguments(data, tmp_path / "other", 20, "--valid-metrics=chrf", "--best-by=bleu"))
     assert missing.code == 2 and "--best-by bleu" in missing.err
 
@@ -414,6 +455,8 @@ def test_the_trial_of_the_criterion_changes_neither_random_state_nor_buffers(dat
     pairs = to_batch(prepared.train, np.arange(2))
     assert try_criterion(model, criterion, pairs, Validation(dev), "fp32") == {"loss", "nll"}
     assert torch.equal(torch.get_rng_state(), before) and model.calls == 0 and model.training
+    longer = dummy_batch(2, INITIAL_POSITIONS + 1, INITIAL_POSITIONS + 1, {})  # for which the table of positions grows
+    assert try_criterion(model, criterion, longer, None, "fp32") == {"loss", "nll"}
 
 
 def test_best_by_adds_its_metric_and_the_tokenizer_is_of_bleu_alone(data, tmp_path):

@@ -19,6 +19,7 @@ from nmt.cli import sweep
 from nmt.cli.trials import Trial
 from nmt.data.shards import DATA_KIND
 from nmt.locks import holder_of
+from nmt.runs import Checkpoints
 
 SETTINGS = {flag.lstrip("-").replace("-", "_"): value for flag, value in (word.split("=") for word in TINY)}
 
@@ -164,6 +165,25 @@ def test_texts_that_have_grown_are_translated_and_scored_again(trained, tmp_path
     source.write_text(source.read_text() + "ban kis\n")
     reference.write_text(translation.read_text() + "BAN KIS\n")
     assert bleu() > before and translation.read_text().count("\n") == 21
+
+
+def test_a_model_that_was_replaced_is_translated_with_again(trained, tmp_path, texts, call):
+    file, checkpoints = tmp_path / "sweep.toml", [f"--checkpoint={path}" for path in Checkpoints(trained).all()]
+    average = ["average", f"--output={tmp_path / 'model'}", "--overwrite", "--quiet"]
+    file.write_text(
+        f'[translate]\nmodel = "{tmp_path / "model"}"\nengine = "own"\nbeam_size = 1\navoid = "{tmp_path / "avoid"}"\n'
+    )
+    (tmp_path / "avoid").write_text("")
+    sweep = ["sweep", file, f"--output={tmp_path / 'out'}", *texts, "--json", "--quiet"]
+    translations = []
+    for checkpoint in (checkpoints[0], checkpoints[-1]):
+        assert call(*average, checkpoint).code == 0 and call(*sweep).code == 0
+        translations.append((tmp_path / "out/run/translation.txt").read_text())
+    source, search = texts[0].partition("=")[2], [f"--model={tmp_path / 'model'}", "--engine=own", "--beam-size=1"]
+    assert translations[0] != translations[1] == call("translate", *search, source, "--quiet").out
+    assert call(*sweep, "--dry-run").out.startswith("1 runs, 1 of them done\n")
+    (tmp_path / "avoid").write_text("LOS\n")
+    assert call(*sweep, "--dry-run").out.startswith("1 runs\n")
 
 
 def test_a_run_whose_data_was_prepared_again_is_not_done(data, tmp_path, call):

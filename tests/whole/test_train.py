@@ -663,11 +663,20 @@ def test_tensorboard_gets_the_losses_and_the_validation(data, tmp_path, capfd):
         (["--criterion=r-drop", "--dropout=0.1"], None),
         (["--optimizer=schedule-free", "--schedule=cosine"], "--optimizer schedule-free needs no decay"),
         (["--optimizer=schedule-free", "--schedule=constant", "--lr=0.001"], None),
+        (["--schedule=plateau"], None),
     ],
 )
 def test_settings_that_do_not_fit_are_told(flags, doubt, data, call, tmp_path):
     arguments = [word for word in train_arguments(data, tmp_path / "run", 2) if word != "--quiet"]
     told = call(*arguments, "--warmup-updates=1", *flags)
     assert told.code == 0, told.err
-    doubts = [text for text in ("without dropout", "needs no decay") if text in told.err]
+    doubts = [text for text in ("without dropout", "needs no decay", "looks at validations") if text in told.err]
     assert len(doubts) == (doubt is not None) and (doubt or "") in told.err
+
+
+def test_a_schedule_that_looks_at_validations_is_told_that_there_are_none(tmp_path, call):
+    write_corpus(tmp_path / "train", 60, 1)
+    prepare = ["prepare", "--source-lang=en", "--target-lang=de", "--subword=none", f"--train={tmp_path / 'train'}"]
+    assert call(*prepare, f"--output={tmp_path / 'data'}", "--quiet").code == 0
+    told = call(*train_arguments(tmp_path / "data", tmp_path / "run", 2, "--schedule=plateau", "--no-quiet"))
+    assert told.code == 0 and "--schedule plateau: looks at validations, and there are none" in told.err
