@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import math
 import time
 import uuid
 from collections import OrderedDict
@@ -132,12 +133,13 @@ class Gate:
         who, now = (key if self._keys else client), time.monotonic()
         left, since = self._tokens.pop(who, (float(self._limit), now))
         left = min(self._limit, left + (now - since) * self._limit / SECONDS_A_MINUTE)
-        self._tokens[who] = max(0.0, left - 1), now
+        is_allowed = left >= 1
+        self._tokens[who] = left - is_allowed, now
         while len(self._tokens) > MAX_REMEMBERED_CLIENTS:
             self._tokens.popitem(last=False)
-        if left < 1:
+        if not is_allowed:
             seconds = (1 - left) * SECONDS_A_MINUTE / self._limit
-            raise ProblemError(429, "too many requests", {"Retry-After": str(max(1, round(seconds)))})
+            raise ProblemError(429, "too many requests", {"Retry-After": str(math.ceil(seconds))})
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from nmt.artefact import Artefact
-from nmt.errors import UserError, one_line, quoted
+from nmt.errors import ResourceError, UserError, one_line, quoted
 from nmt.log import log
 from nmt.options import Part
 from nmt.runs import find_model
@@ -51,6 +51,7 @@ class Details(NamedTuple):
 class ServedModel:
     """A model by name, and a queue for each kind of details that has been asked for. The queues share the weights.
 
+    pipeline: of the model that was loaded last, or will be loaded first
     last_used: by time.monotonic
     """
 
@@ -58,12 +59,19 @@ class ServedModel:
         """Read the text pipeline, without the network. Raises ArtefactError."""
         self.name, self.path, self.options, self.part = name, path, options, part
         self.pipeline = Pipeline.load(Artefact(find_model(path), "model", "checkpoint", CTRANSLATE2_KIND))
-        self.source_lang, self.target_lang = self.pipeline.source_lang, self.pipeline.target_lang
         self.last_used = 0.0
         self._schedulers: dict[Details, Scheduler] = {}
         self._shared = SharedModels()
         self._loads: dict[Details, asyncio.Task[Scheduler]] = {}
         self._changing = asyncio.Lock()
+
+    @property
+    def source_lang(self) -> str:
+        return self.pipeline.source_lang
+
+    @property
+    def target_lang(self) -> str:
+        return self.pipeline.target_lang
 
     @property
     def is_loaded(self) -> bool:
@@ -90,6 +98,7 @@ class ServedModel:
     async def _load(self, details: Details) -> Scheduler:
         async with self._changing:
             scheduler = self._schedulers[details] = await in_thread(partial(self._open, details, self._shared))
+            self.pipeline = scheduler.translator.pipeline
         return scheduler
 
     def _end_load(self, details: Details, task: "asyncio.Task[Scheduler]") -> None:
@@ -134,6 +143,8 @@ class ServedModel:
                 for details in list(self._schedulers):
                     unused[details] = await in_thread(partial(self._open, details, shared))
                 self._schedulers, unused, self._shared = unused, self._schedulers, shared
+                for scheduler in self._schedulers.values():
+                    self.pipeline = scheduler.translator.pipeline
             except (UserError, OSError, MemoryError) as error:
                 log.warn(f"{self.name}: not loaded again, and the old one goes on: {error}")
             for scheduler in unused.values():
@@ -201,6 +212,10 @@ class Models:
             except ClosedError as error:
                 if attempt == 2:  # it was read again or unloaded meanwhile, twice
                     raise busy(1) from error
+            except ResourceError as error:
+                raise ProblemError(
+                    503, "the search failed for lack of resources (the server's log says how)"
+                ) from error
             except UserError as error:
                 raise ProblemError(400, str(error)) from error
 

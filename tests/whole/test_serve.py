@@ -20,8 +20,11 @@ from exchange import events_of
 from servers import Server, serving, wait_until
 
 from nmt import registry
+from nmt.serve import calls
 from nmt.serve.models import Details, ServedModel
 from nmt.serve.options import ServeOptions
+from nmt.serve.problems import ProblemError
+from nmt.serve.protocols import deepl
 from nmt.translate import ctranslate2_engine, open_own
 from nmt.translate.requests import Request
 
@@ -370,6 +373,34 @@ def test_keys_and_rates_are_kept(folder, model, tmp_path):
         )
         assert server.ask("GET", "/health")[1] == {"status": "ok"}
         assert "secret" not in server.log.read_text()
+
+
+def test_a_client_that_asks_too_often_gets_all_the_same_what_it_may(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(calls.time, "monotonic", lambda: now)
+    gate, allowed = calls.Gate(ServeOptions(model=("m",), requests_per_minute=60)), 0
+    for tenth in range(600):  # ten a second, of which one may pass, after the 60 of the beginning
+        now = tenth / 10
+        try:
+            gate.check("", "client")
+            allowed += 1
+        except ProblemError as error:
+            assert error.status == 429 and error.headers["Retry-After"] == "1"
+    assert 115 <= allowed <= 120
+    slow = calls.Gate(ServeOptions(model=("m",), requests_per_minute=1))
+    slow.check("", "client")
+    now += 18.6
+    with pytest.raises(ProblemError) as refused:
+        slow.check("", "client")
+    now += int(refused.value.headers["Retry-After"])
+    slow.check("", "client")
+
+
+@pytest.mark.parametrize(
+    ("given", "found"), [("PT-BR", "pt_BR"), ("PT", "pt-PT"), ("DE-AT", "de"), ("FR-CA", "fr"), ("", None)]
+)
+def test_deepls_codes_are_those_of_the_models_with_their_regions(given, found):
+    assert deepl._code({"target_lang": given}, "target_lang", ["pt-PT", "pt_BR", "de"]) == found
 
 
 @pytest.mark.parametrize("engine", ["own", "ctranslate2"])
