@@ -125,7 +125,7 @@ class ServedModel:
         if details.phrases:
             part = with_phrases(part)
         if details.repair:
-            part = search_again(part)
+            part = search_again(part, [self.path])
         if details.scores and hasattr(part.options, "n_best") and hasattr(part.options, "beam_size"):
             part = replace(part, options=replace(part.options, n_best=part.options.beam_size))
         began = time.monotonic()

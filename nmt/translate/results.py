@@ -128,6 +128,14 @@ class ResultOptions:
         if options.replace_unk:
             self.dictionary = read_dictionary(Path(options.unk_dictionary)) if options.unk_dictionary else {}
 
+    def attention_error(self) -> UserError | None:
+        """The error for details of a model without attention; None if they need none."""
+        if not self.alignment and self.dictionary is None:
+            return None
+        return UserError(
+            "--alignment, --replace-unk, --markup and --format: the model has no attention, which they need (leave them out)"
+        )
+
     def needs_forced_decoding(self, tokens: Sequence[int]) -> bool:
         """Whether the details of a translation come from a forced decoding of it."""
         return self.word_scores or self.alignment or self.confidence or (self.dictionary is not None and UNK in tokens)
@@ -149,10 +157,8 @@ class ResultOptions:
             source_words = pipeline.source.word_of_tokens(source)
             target_words = target.word_of_tokens(tokens)
             attention = None if forced.weights is None else forced.weights[order]
-            if attention is None and (self.alignment or self.dictionary is not None):
-                raise UserError(
-                    "--alignment, --replace-unk: the model has no attention, which they need (leave them out)"
-                )
+            if attention is None and (error := self.attention_error()) is not None:
+                raise error
             if self.dictionary is not None and UNK in tokens and attention is not None:
                 words = pipeline.source.words(pipeline.source.prepare([text])[0])
                 numbers = word_weights(attention, source_words, range(len(tokens))).argmax(1)
