@@ -8,7 +8,8 @@ from nmt.translate.results import WITHHELD, Translation
 
 MAX_LOGGED: Final = 10  # messages of one kind
 NOT_UTF8: Final = "not UTF-8"
-CUT: Final = "cut"
+CUT: Final = "cut"  # a line of more tokens than the model reads
+CUT_TEXT: Final = "cut text"  # of more characters than are divided into sentences
 UNKNOWN_TOKENS: Final = "unknown tokens"
 UNKNOWN_TAG: Final = "unknown tag"
 RETRIED: Final = "retried"
@@ -19,6 +20,7 @@ LOST_MARKUP: Final = "left untranslated"  # units of a document, whose translati
 COUNTED: Final = {  # kinds whose lines are counted at the end, each with what is said of them
     NOT_UTF8: NOT_UTF8,
     CUT: CUT,
+    CUT_TEXT: "of too many characters",
     UNKNOWN_TOKENS: f"with {UNKNOWN_TOKENS}",
     UNKNOWN_TAG: f"with an {UNKNOWN_TAG}",
     NOT_TRANSLATED: NOT_TRANSLATED,

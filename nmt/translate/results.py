@@ -94,9 +94,10 @@ class Translation(msgspec.Struct, frozen=True):
 
     candidates: best first; none for a line without tokens and for one that failed
     error: the reason of a failure; empty without one
-    warnings: messages by kind: `cut`, the line was too long; `unknown tokens`, the vocabulary lacks tokens of it; `unknown tag`,
-        it begins with a tag that the model lacks; `retried`, its batch failed and was halved; `repaired`, it was translated
-        again; `broken`, its translation looks broken; `withheld`, its confidence is too low
+    warnings: messages by kind: `cut`, the line was too long; `cut text`, so was a text of several sentences; `unknown tokens`,
+        the vocabulary lacks tokens of it; `unknown tag`, it begins with a tag that the model lacks; `retried`, its batch
+        failed and was halved; `repaired`, it was translated again; `broken`, its translation looks broken; `withheld`, its
+        confidence is too low
     """
 
     candidates: list[Candidate] = []

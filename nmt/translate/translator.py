@@ -90,11 +90,11 @@ class Translator:
         parsed = [Request(request) if isinstance(request, str) else request for request in requests]
         return in_context(parsed, DocumentLines(self.context))
 
-    def texts(self, lines: Sequence[str | Request], place: str, check: StopCheck) -> tuple[list[str], int]:
-        """The translations of lines, empty where one failed, and how many did. place: of the lines, in warnings"""
-        translations, warnings = self.translate(lines, check), LineWarnings(place, length_flag="")
+    def texts(self, lines: Sequence[str | Request], warnings: LineWarnings, check: StopCheck) -> list[str]:
+        """The translations of lines, empty where one failed. warnings: receives those about the lines"""
+        translations = self.translate(lines, check)
         warnings.add_translations(translations)
-        return [translation.text for translation in translations], warnings.num_failed
+        return [translation.text for translation in translations]
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], check: StopCheck = lambda: None

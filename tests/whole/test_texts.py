@@ -10,6 +10,7 @@ from conftest import WORDS, small_model
 from nmt import registry
 from nmt.cli.main import run
 from nmt.errors import UserError
+from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.requests import Request
 from nmt.translate.results import Candidate, Translation
@@ -237,10 +238,15 @@ def test_a_repair_with_the_same_hole_is_none(trained):
     assert list(translation.warnings) == ["broken"] and "got no attention" in translation.warnings["broken"]
 
 
-def test_a_line_that_is_too_long_is_cut_and_named(work):
+def test_a_line_that_is_too_long_is_cut_and_named_without_an_option_that_does_not_help(work, capfd):
     translation, _ = work("ban " * 300_000, TextSettings(split=True), lambda text, again: text)
-    assert translation.warnings == {"cut": "cut to 1,048,576 characters"}
+    assert translation.warnings == {"cut text": "cut to 1,048,576 characters"}
     assert len(translation.text.split()) == (1 << 20) // 4
+    warnings = LineWarnings("book")
+    warnings.add_translations([translation])
+    warnings.log_counts()
+    messages = capfd.readouterr().err
+    assert "book:1: cut to 1,048,576 characters\n" in messages and "book: lines: 1 of too many characters" in messages
 
 
 def test_characters_that_end_a_line_never_do(translate):

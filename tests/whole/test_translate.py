@@ -717,6 +717,17 @@ def test_settings_of_the_output_that_make_no_sense_are_2(translate, flags):
     assert translate(b"ban\n", *flags)[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--beam-graph=x.html", "--glossary=x"], "--beam-graph: needs one device and a search without"),
+        (["--input=-", "--input=a", "--input=-"], "- is given twice"),
+    ],
+)
+def test_what_would_draw_another_search_or_read_stdin_twice_is_refused(trained, capfd, flags, told):
+    assert run(["translate", f"--model={trained}", *flags]) == 2 and told in capfd.readouterr().err
+
+
 def test_an_object_stands_on_one_line_for_every_reader(translate):
     code, output = translate(b'{"text": "ban", "id": "a\\u2028b\\u0085c\\u009bd"}\n', "--input-form=json")
     [line] = output.decode().splitlines()
