@@ -139,7 +139,7 @@ def test_avoiding_leaves_everything_else_its_place():
 def test_the_automaton_finds_what_a_regular_expression_finds():
     chance = np.random.default_rng(4)
     forbidden = ["ab a", "aba", "? ?", "bb"]
-    automaton = Automaton(forbidden, Target(str, lambda: TEXTS).characters)
+    automaton = Automaton(forbidden, Target(str, lambda: TEXTS).spelling)
     met = 0
     for _ in range(500):
         tokens = [*chance.integers(UNK, V, 6).tolist(), EOS]
@@ -152,6 +152,17 @@ def test_the_automaton_finds_what_a_regular_expression_finds():
         assert caught == wanted, text
         met += wanted
     assert 20 < met < 480
+
+
+def test_texts_of_each_line_take_no_table_of_the_vocabulary_each():
+    """A batch has an automaton for each line that has texts of its own."""
+    spelling = Target(str, lambda: [f" word{number}" for number in range(5000)]).spelling
+    automaton = Automaton(("word17", "another"), spelling)
+    arrays = [value for value in vars(automaton).values() if isinstance(value, np.ndarray)]
+    assert any(array is spelling.numbers for array in arrays)
+    assert sum(array.nbytes for array in arrays if array is not spelling.numbers) < 5000
+    after = automaton.after(automaton.start)
+    assert automaton.is_forbidden(int(after[17])) and not automaton.is_forbidden(int(after[170]))
 
 
 PHRASES = [((4, 5),), ((6,), (4, 4)), ((5, 6, 4), (5, 6)), ((UNK, 6), (6, UNK)), ((4, 5), (4, 6)), ()]
