@@ -164,9 +164,7 @@ class Models:
         """Raises UserError for two models of one name."""
         self.options, self.by_name = options, dict[str, ServedModel]()
         for given in options.model:
-            name, equals, path = given.partition("=")
-            folder = Path(path if equals else given)
-            name = name if equals else folder.resolve().name
+            name, folder = _named(given)
             if name in self.by_name:
                 raise UserError(f"--model {quoted(given)}: another model has this name (give NAME=FOLDER)")
             self.by_name[name] = ServedModel(name, folder, options, part)
@@ -240,6 +238,14 @@ class Models:
     async def close(self) -> None:
         """Unload all models."""
         await asyncio.gather(*(model.unload() for model in self.by_name.values()))
+
+
+def _named(given: str) -> tuple[str, Path]:
+    """The name and the folder of `NAME=FOLDER` or `FOLDER`. A folder may have `=` in its own name, as those of a sweep do."""
+    name, equals, path = given.partition("=")
+    if equals and not Path(given).exists():
+        return name, Path(path)
+    return Path(given).resolve().name, Path(given)
 
 
 async def in_thread(work: Callable[[], _T]) -> _T:

@@ -21,7 +21,7 @@ from servers import Server, serving, wait_until
 
 from nmt import registry
 from nmt.serve import calls
-from nmt.serve.models import Details, ServedModel
+from nmt.serve.models import Details, Models, ServedModel
 from nmt.serve.options import ServeOptions
 from nmt.serve.problems import ProblemError
 from nmt.serve.protocols import deepl
@@ -401,6 +401,13 @@ def test_a_client_that_asks_too_often_gets_all_the_same_what_it_may(monkeypatch)
 )
 def test_deepls_codes_are_those_of_the_models_with_their_regions(given, found):
     assert deepl._code({"target_lang": given}, "target_lang", ["pt-PT", "pt_BR", "de"]) == found
+
+
+def test_a_model_of_a_sweep_has_an_equals_sign_in_its_name(model, tmp_path, monkeypatch):
+    shutil.copytree(model, tmp_path / "lr=0.1,seed=1")
+    monkeypatch.chdir(tmp_path)
+    for given, name in (("lr=0.1,seed=1", "lr=0.1,seed=1"), ("x=lr=0.1,seed=1", "x")):
+        assert list(Models(ServeOptions(model=(given,)), registry.choose("decoder", "beam")).by_name) == [name]
 
 
 @pytest.mark.parametrize("engine", ["own", "ctranslate2"])
