@@ -1,7 +1,8 @@
-"""What sentences wish of their translations, and the searches beside plain beams, against their definitions."""
+"""Constraints on translations, and the searches beside plain beams, against their definitions."""
 
 import itertools
 import math
+import random
 import re
 
 import numpy as np
@@ -163,6 +164,21 @@ def test_texts_of_each_line_take_no_table_of_the_vocabulary_each():
     assert sum(array.nbytes for array in arrays if array is not spelling.numbers) < 5000
     after = automaton.after(automaton.start)
     assert automaton.is_forbidden(int(after[17])) and not automaton.is_forbidden(int(after[170]))
+
+
+def test_phrases_are_met_where_they_are_contained_also_if_they_share_tokens():
+    chance, met = random.Random(5), 0
+    for _ in range(500):
+        phrases = [tuple(chance.choices((4, 5, 6), k=chance.randint(1, 4))) for _ in range(3)]
+        tokens = tuple(chance.choices((4, 5, 6), k=10))
+        progress = begin = PhraseProgress.towards(phrases)
+        for token in tokens:
+            progress = progress.after(token)
+        contained = {p for p in begin.unmet if any(tokens[i : i + len(p)] == p for i in range(len(tokens)))}
+        assert progress.unmet == begin.unmet - contained
+        assert not progress.begun or tokens[-len(progress.begun) :] == progress.begun
+        met += len(contained)
+    assert met > 300
 
 
 PHRASES = [((4, 5),), ((6,), (4, 4)), ((5, 6, 4), (5, 6)), ((UNK, 6), (6, UNK)), ((4, 5), (4, 6)), ()]
