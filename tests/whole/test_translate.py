@@ -532,6 +532,17 @@ def test_absurd_numbers_are_refused_at_once_with_their_limit(flag, trained, call
     assert refused.code == 2 and f"{name} {value}: must be at least" in refused.err and "at most" in refused.err
 
 
+def test_texts_to_avoid_have_a_limit(translate, tmp_path, capsys):
+    lines = [{"source": "ban", "avoid": ["x" * length, "y"]} for length in (4999, 5000)]
+    code, output = translate("".join(f"{json.dumps(line)}\n" for line in lines).encode(), "--input-form=json")
+    first, second = map(json.loads, output.splitlines())
+    assert code == 5 and "error" not in first
+    assert second["error"] == "texts to avoid of 5,001 characters (at most 5,000)"
+    (tmp_path / "avoid").write_text(f"mus\n{'x' * 5001}\n")
+    assert translate(b"ban\n", f"--avoid={tmp_path / 'avoid'}")[0] == 3
+    assert "avoid:2: 5,001 characters; a text to avoid has at most 5,000" in capsys.readouterr().err
+
+
 def test_no_translation_contains_words_to_avoid(translate, tmp_path):
     content = corpus(40)
     _, plain = translate(content)
