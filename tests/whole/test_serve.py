@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 from contextlib import ExitStack, suppress
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
 from conftest import ENVIRONMENT, NMT, WORDS, small_model
@@ -226,6 +226,11 @@ def test_marians_web_socket_answers_lines_with_lines(server, expected):
     with web_socket(server.port, "/translate?model=nope") as connection:
         opcode, content = receive_frame(connection)
         assert opcode == 8 and b"not known" in content
+    with web_socket(server.port, f"/translate?model={quote('字' * 90)}") as connection:
+        assert receive_frame(connection) == (8, (1008).to_bytes(2) + f"model '{'字' * 38}".encode())
+    with web_socket(server.port) as connection:
+        connection.sendall(bytes([0x82, 0x81, 0, 0, 0, 0]) + b"x")  # a binary message
+        assert receive_frame(connection) == (8, (1008).to_bytes(2) + b"a message must be text")
 
 
 def test_the_page_is_whole_and_fetches_nothing_from_elsewhere(server):

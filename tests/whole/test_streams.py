@@ -286,6 +286,27 @@ def test_a_model_that_is_read_again_changes_for_all_details_or_for_none(server):
     run(server, work)
 
 
+def test_an_error_closes_a_web_socket_and_is_told_in_the_log_without_a_traceback(server, capfd):
+    hold(server).error = RuntimeError("broken")
+    sent = []
+
+    async def work():
+        received = iter([{"type": "websocket.connect"}, {"type": "websocket.receive", "text": "line"}])
+
+        async def receive():
+            return next(received)
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {"type": "websocket", "path": "/translate", "query_string": b"", "headers": [], "client": ("::1", 1)}
+        await server.application(scope, receive, send)
+
+    run(server, work)
+    assert (sent[-1]["type"], sent[-1]["code"]) == ("websocket.close", 1011) and "its log" in sent[-1]["reason"]
+    assert "nmt: error: web socket: RuntimeError: broken\n" in capfd.readouterr().err
+
+
 def test_a_model_that_is_read_again_with_another_pipeline_has_its_contexts(server):
     model, seen = server.service.models.find(), []
 
