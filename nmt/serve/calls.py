@@ -171,7 +171,7 @@ class Endpoint:
                     response = Response()  # of the status that the stream had
                 else:
                     response = answered if isinstance(answered, Response) else json_response(answered)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:  # the server cancels what takes too long while it ends
             problem = self._problem(error, number)
             content = self.shape(problem.status, str(problem))
             response = json_response(content, problem.status, problem.headers)
@@ -191,12 +191,14 @@ class Endpoint:
             self.gate.check(call.key(fields), client_address(request))
         return await _unless_gone(request, self.handler(call, fields))
 
-    def _problem(self, error: Exception, number: str) -> ProblemError:
+    def _problem(self, error: BaseException, number: str) -> ProblemError:
         """An error as the client is told it. number: of the request, for the log"""
         if isinstance(error, ProblemError):
             return error
         if isinstance(error, ClientDisconnect):
             return ProblemError(CLIENT_GONE, "the client has gone away")
+        if isinstance(error, asyncio.CancelledError):
+            return ProblemError(503, "the server ends")
         if isinstance(error, TimeoutError):
             return ProblemError(504, f"the request took longer than {self.options.timeout:g} seconds")
         log.error(f"request {number}: {type(error).__name__}: {one_line(str(error))}")

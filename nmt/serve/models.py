@@ -153,8 +153,7 @@ class ServedModel:
     async def unload(self) -> None:
         """Close all queues."""
         schedulers, self._schedulers, self._shared = list(self._schedulers.values()), {}, SharedModels()
-        for scheduler in schedulers:
-            await in_thread(scheduler.close)
+        await asyncio.gather(*(in_thread(scheduler.close) for scheduler in schedulers))
 
 
 class Models:

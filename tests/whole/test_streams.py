@@ -286,6 +286,21 @@ def test_a_model_that_is_read_again_changes_for_all_details_or_for_none(server):
     run(server, work)
 
 
+def test_a_request_that_the_server_cancels_while_it_ends_is_told_so(server, capfd):
+    hold(server, "line")
+
+    async def work():
+        exchange = ask(server, False, text="line")
+        await until(lambda: server.opened and server.opened[0].batches)
+        exchange.task.cancel()
+        assert (await exchange.head())[0] == 503
+        assert json.loads(await exchange.body())["error"] == {"status": 503, "message": "the server ends"}
+        await exchange.task
+
+    run(server, work)
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_an_error_closes_a_web_socket_and_is_told_in_the_log_without_a_traceback(server, capfd):
     hold(server).error = RuntimeError("broken")
     sent = []

@@ -13,7 +13,7 @@ from nmt.serve.problems import ProblemError
 from nmt.serve.service import Service
 
 # Reasons to close, of RFC 6455 and its registry.
-POLICY_VIOLATION, INTERNAL_ERROR, TRY_AGAIN_LATER = 1008, 1011, 1013
+GOING_AWAY, POLICY_VIOLATION, INTERNAL_ERROR, TRY_AGAIN_LATER = 1001, 1008, 1011, 1013
 MAX_REASON_BYTES: Final = 123
 
 
@@ -38,15 +38,17 @@ def routes(service: Service) -> list[WebSocketRoute]:
                 await socket.send_text(translated + text[len(body) :])
         except WebSocketDisconnect:
             return
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             code, reason = _closing(error)
             await socket.close(code, reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore"))
 
     return [WebSocketRoute("/translate", talk)]
 
 
-def _closing(error: Exception) -> tuple[int, str]:
+def _closing(error: BaseException) -> tuple[int, str]:
     """The code and the reason with which an error closes a web socket."""
+    if isinstance(error, asyncio.CancelledError):
+        return GOING_AWAY, "the server ends"
     if isinstance(error, TimeoutError):
         return TRY_AGAIN_LATER, "the translation took too long"
     if isinstance(error, ProblemError):
