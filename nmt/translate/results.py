@@ -27,7 +27,16 @@ class Failure:
     message: str
 
 
-WITHHELD: Final = "withheld"
+# Kinds of warnings of a Translation.
+CUT: Final = "cut"  # the line has more tokens than are read
+CUT_TEXT: Final = "cut text"  # the text has more characters than are divided into sentences
+UNKNOWN_TOKENS: Final = "unknown tokens"  # the vocabulary lacks tokens of the line
+UNKNOWN_TAG: Final = "unknown tag"  # the line begins with a tag that the model lacks
+RETRIED: Final = "retried"  # its batch failed and was halved; at the first line of the batch
+REPAIRED: Final = "repaired"  # it was translated again
+BROKEN: Final = "broken"  # its translation looks broken
+WITHHELD: Final = "withheld"  # its confidence is too low
+
 NOT_FINITE: Final = Failure("the model gives no finite probability")
 
 
@@ -94,10 +103,7 @@ class Translation(msgspec.Struct, frozen=True):
 
     candidates: best first; none for a line without tokens and for one that failed
     error: the reason of a failure; empty without one
-    warnings: messages by kind: `cut`, the line was too long; `cut text`, so was a text of several sentences; `unknown tokens`,
-        the vocabulary lacks tokens of it; `unknown tag`, it begins with a tag that the model lacks; `retried`, its batch
-        failed and was halved; `repaired`, it was translated again; `broken`, its translation looks broken; `withheld`, its
-        confidence is too low
+    warnings: messages by kind, from CUT to WITHHELD
     """
 
     candidates: list[Candidate] = []

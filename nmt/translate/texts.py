@@ -24,11 +24,10 @@ from nmt.text.sentences import MAX_CHARACTERS, Span, clauses, sentences
 from nmt.translate.engine import SearchEngine
 from nmt.translate.faults import faults
 from nmt.translate.glossary import Glossary
-from nmt.translate.line_warnings import BROKEN, CUT_TEXT, REPAIRED
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.projection import Weights, projected, unit_weights
 from nmt.translate.requests import Request
-from nmt.translate.results import Candidate, Translation
+from nmt.translate.results import BROKEN, CUT_TEXT, REPAIRED, Candidate, Translation
 from nmt.translate.translator import Translator
 
 MAX_TEXT_CHARACTERS: Final = 1 << 20  # of a line that is translated in sentences

@@ -17,7 +17,7 @@ from nmt.translate.engine import EncodedLine, SearchEngine
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.requests import Request, in_context
-from nmt.translate.results import WITHHELD, Candidate, Failure, PairScore, Translation
+from nmt.translate.results import RETRIED, UNKNOWN_TAG, WITHHELD, Candidate, Failure, PairScore, Translation
 
 MAX_AVOIDED_CHARACTERS: Final = 5000  # of a request: the memory for them grows with their square
 MIN_BATCH_SHARE: Final = 4  # a text is shared out in batches of at least this part of the batch size
@@ -69,13 +69,13 @@ class Translator:
         for line, kinds in zip(lines, warnings, strict=True):
             if tag := self.pipeline.source.prepare.unknown_tag(line.text):
                 known = ", ".join(map(quoted, self.pipeline.source.prepare.tags))
-                kinds["unknown tag"] = f"'{quoted(tag)}' is no tag of this model, and is read as text (it has {known})"
+                kinds[UNKNOWN_TAG] = f"'{quoted(tag)}' is no tag of this model, and is read as text (it has {known})"
         work = self.engine.search([[lines[i] for i in batch] for batch in batches], check)
         with nullcontext(bar) if bar else log.progress("translating", len(lines), "lines") as bar:
             bar.advance(len(lines) - len(lengths))
             for batch, (batch_outcomes, warning) in zip(batches, work, strict=True):
                 if warning:
-                    warnings[batch[0]]["retried"] = warning
+                    warnings[batch[0]][RETRIED] = warning
                 for i, outcome in zip(batch, batch_outcomes, strict=True):
                     outcomes[i] = outcome
                     warnings[i] |= self._withholding(outcome)
