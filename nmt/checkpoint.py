@@ -93,6 +93,10 @@ class ModelFacts:
             raise ArtefactError(f"{quoted(artefact.folder)}: {found} (use the nmt that wrote it)")
         return replace(facts, options=registry.completed("model", facts.model, facts.options))
 
+    @property
+    def model_class(self) -> type[Model]:
+        return cast(type[Model], registry.find("model", self.model).cls)
+
     def build(self, folder: Path) -> Model:
         """Build the network with fresh weights. Raises ArtefactError for options or sizes that it cannot have."""
         sizes = {"source": int, "target": int, "joint": bool}

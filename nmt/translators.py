@@ -111,9 +111,13 @@ def open_translator(
         own |= {"alignment": "soft", "raw_tokens": True}
     plain = TranslatorOptions(**own)
     translator = _open(models, plain, part, of_own, shared, world)
-    again = replace(plain, engine="own")
-    open_repair = cache(partial(_open, models, again, search_again(of_own), search_again(of_own), shared))
-    return TextTranslator(translator.pipeline, translator.engine, plain, settings, open_repair)
+    again = replace(plain, engine="own", capture=False)  # which a coverage penalty does not go with
+
+    def open_repair() -> Translator:
+        search = search_again(of_own, models)
+        return _open(models, again, search, search, shared)
+
+    return TextTranslator(translator.pipeline, translator.engine, plain, settings, cache(open_repair))
 
 
 def with_phrases(part: Part) -> Part:
@@ -121,18 +125,29 @@ def with_phrases(part: Part) -> Part:
     return registry.choose("decoder", PHRASES_DECODER, vars(part.options))  # which leaves out those that it lacks
 
 
-def search_again(part: Part) -> Part:
-    """The search for what came out broken: a beam without repetitions that looks for longer translations."""
+def search_again(part: Part, models: Sequence[str | Path]) -> Part:
+    """The search for what came out broken: a beam without repetitions that looks for longer translations.
+
+    models: that it searches with; a coverage penalty needs the attention of one. Imports torch
+    """
     if not isinstance(part.options, BeamOptions):
         part = registry.choose("decoder", "beam")
     options = part.options
     more: dict[str, Any] = {
         "beam_size": 2 * options.beam_size,
         "no_repeat_ngram": options.no_repeat_ngram or AGAIN_NO_REPEAT,
-        "coverage_penalty": options.coverage_penalty or AGAIN_COVERAGE,
+        "coverage_penalty": options.coverage_penalty or (AGAIN_COVERAGE if _has_attention(models) else 0.0),
         "alpha": max(options.alpha, AGAIN_ALPHA),
     }
     return replace(part, options=replace(options, **more))
+
+
+def _has_attention(models: Sequence[str | Path]) -> bool:
+    """Whether one of the models has attention."""
+    from nmt.checkpoint import ModelFacts
+
+    artefacts = [Artefact(find_model(Path(model)), "model", "checkpoint") for model in models]
+    return any(ModelFacts.read(artefact).model_class.has_attention for artefact in artefacts)
 
 
 def _open(

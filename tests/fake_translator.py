@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
+from nmt.text.pipeline import Pipeline
 from nmt.translate.requests import Request
 from nmt.translate.results import Candidate, Translation
 
@@ -16,6 +17,7 @@ class FakeTranslator:
     gate: each batch waits until it is open
     held: by a text; its batch waits until this event is set
     error: what a batch raises that is not held; None without one
+    pipeline: of the model; None where nobody asks for it
     """
 
     def __init__(self, batch_tokens: int = 20, replicas: int = 1) -> None:
@@ -25,6 +27,7 @@ class FakeTranslator:
         self.batches: list[list[str]] = []
         self.gate, self.held = threading.Event(), dict[str, threading.Event]()
         self.error: Exception | None = None
+        self.pipeline: Pipeline | None = None
         self.gate.set()
 
     def translate(self, requests: Sequence[Request]) -> list[Translation]:

@@ -125,7 +125,7 @@ def run(options: EvaluateOptions, parts: Parts) -> int:
     _print_scores(options, metrics, [translated], references, source.lines)
     if translated.num_failed:
         message = f"{translated.num_failed:,} of {len(source.lines):,} lines not translated: scored as empty lines"
-        log.warn(f"{source.name}: {message}")
+        log.warn(f"{quoted(source.name)}: {message}")
     return 5 if translated.num_failed else 0
 
 
@@ -206,7 +206,9 @@ def _warn_of_newstest2014(names: Sequence[str], num_lines: int) -> None:
 
 def _translate(options: EvaluateOptions, parts: Parts, model: str, source: System) -> System:
     """Translate the source lines with a model."""
+    from nmt.translate.line_warnings import LineWarnings
     from nmt.translate.options import TranslatorOptions
+    from nmt.translate.windows import place_of
     from nmt.translators import open_translator
 
     settings = TranslatorOptions(
@@ -218,9 +220,11 @@ def _translate(options: EvaluateOptions, parts: Parts, model: str, source: Syste
     if options.paper:
         check_language(options.target_lang or language)
     log.detail(f"{model}: {translator.engine.signature} on {translator.engine.device}")
+    warnings = LineWarnings(place_of(source.name), length_flag="")
     with Signals() as signals:
-        lines, num_failed = translator.texts(source.lines, source.name, signals.check)
-    return System(model, lines, translator.engine.signature, language, num_failed)
+        lines = translator.texts(source.lines, warnings, signals.check)
+    warnings.log_counts()
+    return System(model, lines, translator.engine.signature, language, warnings.num_failed)
 
 
 def _print_scores(

@@ -17,11 +17,12 @@ def run(options: ServeOptions, parts: Parts) -> None:
     try:
         from nmt.serve.models import LOADER
         from nmt.serve.run import run_server
+        from nmt.serve.scheduler import TRANSLATOR
     except ImportError as error:
         raise UserError(f"the packages of the server are not installed (pip install -e '.[serve]'): {error}") from None
     number = run_server(options, parts.by_kind["decoder"])
-    if any(thread.name == LOADER for thread in threading.enumerate()):
-        os._exit(128 + number)  # a thread that loads a model would abort the program while it ends
+    if any(thread.name in (LOADER, TRANSLATOR) for thread in threading.enumerate()):
+        os._exit(128 + number)  # a thread that loads or searches would hold up the end of the program, or abort it
     if number:
         raise Interrupted(number)
 

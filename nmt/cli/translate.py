@@ -98,9 +98,12 @@ class TranslateOptions(TranslatorOptions, FileOptions):
             raise ValueError(
                 f"--attention: is drawn on one device, and --devices is {self.devices} (leave one of them out)"
             )
-        if self.beam_graph is not None and (self.devices > 1 or self.shortlist is not None):
+        if self.beam_graph is not None and (
+            self.devices > 1 or self.shortlist is not None or self.glossary is not None
+        ):
             raise ValueError(
-                "--beam-graph: needs one device and a search without --shortlist (leave --devices and --shortlist out)"
+                "--beam-graph: needs one device and a search without --shortlist and --glossary (leave --devices, --shortlist "
+                "and --glossary out)"
             )
         if self.is_drawn and (self.split or self.repair or self.markup != "none"):
             raise ValueError("--attention, --beam-graph: draw whole lines (leave --split, --markup and --repair out)")
@@ -109,6 +112,8 @@ class TranslateOptions(TranslatorOptions, FileOptions):
         elif self.retranslate:
             raise ValueError("--retranslate: is of documents (give --format too, or leave it out)")
         written = [(name, getattr(self, name)) for name in WRITTEN]
+        if self.input.count(STDIN_NAME) > 1:
+            raise ValueError("- is given twice, but stdin is one text (name a file for one of them)")
         read = (("input", STDIN if file == "-" else file) for file in self.input or ("-",))
         if self.is_drawn and self.engine == "ctranslate2":
             raise ValueError("--attention, --beam-graph: are drawn by our own engine (leave --engine out)")

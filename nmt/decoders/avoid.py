@@ -2,12 +2,12 @@
 
 An automaton over characters (Aho and Corasick, 1975) reads the text that each token adds to the translation. In each of its
 states, every token that would complete a forbidden text gets minus infinity.
-Dimensions: N hypotheses, t tokens of each, V vocabulary, C characters of the longest token.
+Dimensions: N hypotheses, t tokens of each, V vocabulary, C characters of the longest token, U different characters.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
@@ -16,8 +16,19 @@ from torch import Tensor
 
 from nmt.symbols import EOS
 
-CACHED_AUTOMATA: Final = 4  # each holds a table of all tokens' characters
+CACHED_AUTOMATA: Final = 4
 CACHED_TRANSITION_BYTES: Final = 1 << 25  # of an automaton's states, each with its transitions by all tokens
+
+
+class Spelling(NamedTuple):
+    """The texts that tokens add to a translation; all automata of a vocabulary share them.
+
+    characters: (U,) code points, sorted, the first is 0
+    numbers: (V, C) the number among them of each character of a token, 0 after its end
+    """
+
+    characters: NDArray[np.int32]
+    numbers: NDArray[np.int32]
 
 
 class Target:
@@ -30,39 +41,38 @@ class Target:
 
     def __init__(self, decode: Callable[[Sequence[int]], str], texts: Callable[[], Sequence[str]]) -> None:
         self.decode, self._texts = decode, texts
-        self.automaton = lru_cache(CACHED_AUTOMATA)(lambda avoided: Automaton(avoided, self.characters))
+        self.automaton = lru_cache(CACHED_AUTOMATA)(lambda avoided: Automaton(avoided, self.spelling))
 
     @cached_property
-    def characters(self) -> NDArray[np.int32]:
-        """(V, C) code points of the text that each token adds to a translation, 0 after its end."""
+    def spelling(self) -> Spelling:
         texts = [
             " " if token == EOS else text for token, text in enumerate(self._texts())
         ]  # EOS ends a word as a space does
-        characters = np.zeros((len(texts), max(map(len, texts))), np.int32)
-        for row, text in zip(characters, texts, strict=True):
+        points = np.zeros((len(texts), max(map(len, texts))), np.int32)
+        for row, text in zip(points, texts, strict=True):
             row[: len(text)] = list(map(ord, text))
-        return characters
+        characters = np.union1d(points, np.int32(0))
+        return Spelling(characters, np.searchsorted(characters, points).astype(np.int32))
 
 
 class Automaton:
     """A finite automaton that recognises forbidden texts in a sequence of tokens.
 
     Its states are the beginnings of the texts, each text between two spaces, and `matched`, once a text is complete.
-    characters: (V, C) code points of each token's text, 0 after its end
     """
 
-    def __init__(self, texts: Sequence[str], characters: NDArray[np.int32]) -> None:
+    def __init__(self, texts: Sequence[str], spelling: Spelling) -> None:
         patterns = [f" {' '.join(text.split())} " for text in texts]
         beginnings = sorted({pattern[:n] for pattern in patterns for n in range(len(pattern))}, key=len)
         self.matched = len(beginnings)
         alphabet = sorted({ord(character) for pattern in patterns for character in pattern})
-        # V C numbers of the characters in the alphabet; any other character has the number after the last
-        self._symbols = np.searchsorted(alphabet, characters)
-        self._symbols[~np.isin(characters, alphabet)] = len(alphabet)
-        self._is_character = characters != 0  # V C
+        self._numbers = spelling.numbers
+        # U numbers of the characters in the alphabet; any other character has the number after the last
+        self._symbols = np.searchsorted(alphabet, spelling.characters)
+        self._symbols[~np.isin(spelling.characters, alphabet)] = len(alphabet)
         symbols = {chr(character): number for number, character in enumerate(alphabet)}
         self._transitions = self._built(beginnings, patterns, symbols)
-        cached_states = max(1, CACHED_TRANSITION_BYTES // (4 * len(self._symbols)))
+        cached_states = max(1, CACHED_TRANSITION_BYTES // (4 * len(self._numbers)))
         self.after = lru_cache(cached_states)(self._after)
         self.start = beginnings.index(" ")
         self._allows_word_end = self._transitions[:, np.searchsorted(alphabet, ord(" "))] != self.matched
@@ -93,9 +103,9 @@ class Automaton:
 
     def _after(self, state: int) -> NDArray[np.int32]:
         """The state after each token of the vocabulary: (V,)"""
-        states = np.full(len(self._symbols), state, np.int32)
-        for symbols, is_character in zip(self._symbols.T, self._is_character.T, strict=True):
-            states = np.where(is_character, self._transitions[states, symbols], states)
+        states = np.full(len(self._numbers), state, np.int32)
+        for numbers in self._numbers.T:
+            states = np.where(numbers, self._transitions[states, self._symbols[numbers]], states)
         return states
 
     def is_forbidden(self, state: int) -> bool:

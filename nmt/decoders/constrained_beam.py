@@ -32,7 +32,7 @@ class PhraseProgress:
     """How far a hypothesis has met its phrases.
 
     unmet: phrases that it does not contain yet
-    begun: its last tokens, as far as they begin an unmet phrase
+    begun: its last tokens, as many as begin an unmet phrase
     """
 
     unmet: frozenset[Phrase]
@@ -55,13 +55,12 @@ class PhraseProgress:
         return {phrase[n] for phrase in self.unmet if phrase[:n] == self.begun}
 
     def after(self, token: int) -> "PhraseProgress":
-        """The progress with one more token; an interrupted phrase has to be begun again."""
-        for begun in ((*self.begun, token), (token,)):
-            if begun in self.unmet:
-                return PhraseProgress(self.unmet - {begun})
-            if any(phrase[: len(begun)] == begun for phrase in self.unmet):
-                return PhraseProgress(self.unmet, begun)
-        return PhraseProgress(self.unmet)
+        """The progress with one more token. Phrases may share tokens: the end of one, or of what was begun, may begin another."""
+        tokens = (*self.begun, token)
+        ends = [tokens[start:] for start in range(len(tokens))]  # the longest first
+        unmet = self.unmet.difference(ends)
+        begun = next((end for end in ends if any(phrase[: len(end)] == end for phrase in unmet)), ())
+        return PhraseProgress(unmet, begun)
 
 
 def _contains(phrase: Phrase, part: Phrase) -> bool:

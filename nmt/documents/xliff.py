@@ -82,11 +82,12 @@ class XliffDocument(XmlFile):
         segments = [] if cut is None else _segments(cut)
         keep_lines = inherited(source, XML_SPACE, "default") == "preserve" and not segments
         texts = [inline_text(part, markers, XLIFF_PAIRS, keep_lines) for part in segments or [source]]
-        write = partial(self._write, element, cut if segments else source, markers)
+        write = partial(self._write, element, source if cut is None else cut, markers)
         suggest = partial(self._suggest, element) if self._is_first else None
         return Unit(source.sourceline, "\n".join(texts), write, markers, suggest)
 
     def _write(self, element: Any, source: Any, markers: Markers, translation: str) -> None:
+        """Write a target. source: the `seg-source` if there is one, after which it stands"""
         target = child(element, "target")
         if target is None:
             target = new_after(source, "target")

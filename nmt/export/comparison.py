@@ -20,6 +20,7 @@ from nmt.symbols import BOS, EOS, PAD, SYMBOLS
 from nmt.text.pipeline import Pipeline
 from nmt.translate.ctranslate2_engine import CTranslate2Model
 from nmt.translate.forced_decoding import target_log_probs
+from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.own_engine import OwnEngine
 from nmt.translate.translator import Translator
@@ -213,7 +214,7 @@ def tune_length_penalty(
     options = TranslatorOptions(batch_tokens=TUNING_BATCH_TOKENS, max_source_length=MAX_SOURCE_TOKENS)
     own = OwnEngine(pipeline, loaded.model, options, decoder)
     translator = Translator(pipeline, own, options)
-    translations, _ = translator.texts(dev.sources, dev.source, check)
+    translations = translator.texts(dev.sources, LineWarnings(dev.source, length_flag=""), check)
     bleu = Bleu(BleuOptions())
     ours = bleu(translations, [dev.references])
     lines = [line.source for line in translator.encode(translator.parsed(dev.sources))]

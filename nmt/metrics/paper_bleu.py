@@ -15,6 +15,7 @@ from nmt.errors import unknown
 from nmt.metrics.base import Lines, Metric, References, Score
 from nmt.metrics.bleu import Bleu, BleuOptions
 from nmt.metrics.sacrebleu import corpus_score
+from nmt.text.corpus import text_name
 from nmt.text.steps import TOKENIZERS
 
 COMPOUND_LANGUAGES: Final = ("de",)  # the published BLEU of these languages is that of split compounds
@@ -49,8 +50,8 @@ def check_language(name: str) -> None:
 
 
 def language_of(path: str) -> str | None:
-    """The language that a file name ends in, as in ref.de or ref.de.gz; None if it ends in none."""
-    ending = Path(path.removesuffix(".gz")).suffix.removeprefix(".")
+    """The language that a file name ends in, as in ref.de, ref.de.xz or ref.de.sgm; None if it ends in none."""
+    ending = Path(text_name(Path(path))).suffix.removeprefix(".")
     return ending if ending in _languages() else None
 
 

@@ -191,6 +191,7 @@ class Model(nn.Module, Scorer):
     width: D, which some schedules need
     auxiliary_losses: names of auxiliary losses that count target tokens
     reads_source: whether the prediction depends on the source; a language model's does not
+    has_attention: whether a watched step gives the attention to the source positions
     training_options: names of options that only training reads, which may change where a run begins with trained weights
     reads_characters: whether tokens have to be characters, which training checks
     repeats_layers: whether a pass calls a layer several times, or as often as the lengths of its batch say; FSDP then
@@ -205,6 +206,7 @@ class Model(nn.Module, Scorer):
     width: int
     auxiliary_losses: Sequence[str] = ()
     reads_source: ClassVar[bool] = True
+    has_attention: ClassVar[bool] = True
     training_options: ClassVar[frozenset[str]] = frozenset({"dropout", "attention_dropout", "activation_dropout"})
     reads_characters: ClassVar[bool] = False
     repeats_layers: bool = False

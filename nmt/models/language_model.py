@@ -29,6 +29,7 @@ class LanguageModel(Model):
     can_be_captured = True
     training_options = Model.training_options | {"importance_weight", "load_weight"}
     reads_source = False
+    has_attention = False
 
     def __init__(self, options: LanguageModelOptions, vocabularies: Vocabularies) -> None:
         super().__init__()

@@ -30,6 +30,7 @@ class MemoryNetwork(Model):
     """
 
     reads_source = False
+    has_attention = False
 
     def __init__(self, options: MemoryNetworkOptions, vocabularies: Vocabularies) -> None:
         super().__init__()

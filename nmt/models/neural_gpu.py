@@ -55,6 +55,7 @@ class NeuralGpu(Model):
     """Extended Neural GPU of Kaiser and Bengio: convolutions change the whole memory at every step, without attention."""
 
     repeats_layers = True
+    has_attention = False
 
     def __init__(self, options: NeuralGpuOptions, vocabularies: Vocabularies) -> None:
         super().__init__()

@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import math
 import time
 import uuid
 from collections import OrderedDict
@@ -132,12 +133,13 @@ class Gate:
         who, now = (key if self._keys else client), time.monotonic()
         left, since = self._tokens.pop(who, (float(self._limit), now))
         left = min(self._limit, left + (now - since) * self._limit / SECONDS_A_MINUTE)
-        self._tokens[who] = max(0.0, left - 1), now
+        is_allowed = left >= 1
+        self._tokens[who] = left - is_allowed, now
         while len(self._tokens) > MAX_REMEMBERED_CLIENTS:
             self._tokens.popitem(last=False)
-        if left < 1:
+        if not is_allowed:
             seconds = (1 - left) * SECONDS_A_MINUTE / self._limit
-            raise ProblemError(429, "too many requests", {"Retry-After": str(max(1, round(seconds)))})
+            raise ProblemError(429, "too many requests", {"Retry-After": str(math.ceil(seconds))})
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,7 @@ class Endpoint:
                     response = Response()  # of the status that the stream had
                 else:
                     response = answered if isinstance(answered, Response) else json_response(answered)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:  # the server cancels what takes too long while it ends
             problem = self._problem(error, number)
             content = self.shape(problem.status, str(problem))
             response = json_response(content, problem.status, problem.headers)
@@ -189,12 +191,14 @@ class Endpoint:
             self.gate.check(call.key(fields), client_address(request))
         return await _unless_gone(request, self.handler(call, fields))
 
-    def _problem(self, error: Exception, number: str) -> ProblemError:
+    def _problem(self, error: BaseException, number: str) -> ProblemError:
         """An error as the client is told it. number: of the request, for the log"""
         if isinstance(error, ProblemError):
             return error
         if isinstance(error, ClientDisconnect):
             return ProblemError(CLIENT_GONE, "the client has gone away")
+        if isinstance(error, asyncio.CancelledError):
+            return ProblemError(503, "the server ends")
         if isinstance(error, TimeoutError):
             return ProblemError(504, f"the request took longer than {self.options.timeout:g} seconds")
         log.error(f"request {number}: {type(error).__name__}: {one_line(str(error))}")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from nmt.artefact import Artefact
-from nmt.errors import UserError, one_line, quoted
+from nmt.errors import ResourceError, UserError, one_line, quoted
 from nmt.log import log
 from nmt.options import Part
 from nmt.runs import find_model
@@ -51,6 +51,7 @@ class Details(NamedTuple):
 class ServedModel:
     """A model by name, and a queue for each kind of details that has been asked for. The queues share the weights.
 
+    pipeline: of the model that was loaded last, or will be loaded first
     last_used: by time.monotonic
     """
 
@@ -58,12 +59,19 @@ class ServedModel:
         """Read the text pipeline, without the network. Raises ArtefactError."""
         self.name, self.path, self.options, self.part = name, path, options, part
         self.pipeline = Pipeline.load(Artefact(find_model(path), "model", "checkpoint", CTRANSLATE2_KIND))
-        self.source_lang, self.target_lang = self.pipeline.source_lang, self.pipeline.target_lang
         self.last_used = 0.0
         self._schedulers: dict[Details, Scheduler] = {}
         self._shared = SharedModels()
         self._loads: dict[Details, asyncio.Task[Scheduler]] = {}
         self._changing = asyncio.Lock()
+
+    @property
+    def source_lang(self) -> str:
+        return self.pipeline.source_lang
+
+    @property
+    def target_lang(self) -> str:
+        return self.pipeline.target_lang
 
     @property
     def is_loaded(self) -> bool:
@@ -90,6 +98,7 @@ class ServedModel:
     async def _load(self, details: Details) -> Scheduler:
         async with self._changing:
             scheduler = self._schedulers[details] = await in_thread(partial(self._open, details, self._shared))
+            self.pipeline = scheduler.translator.pipeline
         return scheduler
 
     def _end_load(self, details: Details, task: "asyncio.Task[Scheduler]") -> None:
@@ -116,7 +125,7 @@ class ServedModel:
         if details.phrases:
             part = with_phrases(part)
         if details.repair:
-            part = search_again(part)
+            part = search_again(part, [self.path])
         if details.scores and hasattr(part.options, "n_best") and hasattr(part.options, "beam_size"):
             part = replace(part, options=replace(part.options, n_best=part.options.beam_size))
         began = time.monotonic()
@@ -134,6 +143,8 @@ class ServedModel:
                 for details in list(self._schedulers):
                     unused[details] = await in_thread(partial(self._open, details, shared))
                 self._schedulers, unused, self._shared = unused, self._schedulers, shared
+                for scheduler in self._schedulers.values():
+                    self.pipeline = scheduler.translator.pipeline
             except (UserError, OSError, MemoryError) as error:
                 log.warn(f"{self.name}: not loaded again, and the old one goes on: {error}")
             for scheduler in unused.values():
@@ -142,8 +153,7 @@ class ServedModel:
     async def unload(self) -> None:
         """Close all queues."""
         schedulers, self._schedulers, self._shared = list(self._schedulers.values()), {}, SharedModels()
-        for scheduler in schedulers:
-            await in_thread(scheduler.close)
+        await asyncio.gather(*(in_thread(scheduler.close) for scheduler in schedulers))
 
 
 class Models:
@@ -153,9 +163,7 @@ class Models:
         """Raises UserError for two models of one name."""
         self.options, self.by_name = options, dict[str, ServedModel]()
         for given in options.model:
-            name, equals, path = given.partition("=")
-            folder = Path(path if equals else given)
-            name = name if equals else folder.resolve().name
+            name, folder = _named(given)
             if name in self.by_name:
                 raise UserError(f"--model {quoted(given)}: another model has this name (give NAME=FOLDER)")
             self.by_name[name] = ServedModel(name, folder, options, part)
@@ -201,6 +209,10 @@ class Models:
             except ClosedError as error:
                 if attempt == 2:  # it was read again or unloaded meanwhile, twice
                     raise busy(1) from error
+            except ResourceError as error:
+                raise ProblemError(
+                    503, "the search failed for lack of resources (the server's log says how)"
+                ) from error
             except UserError as error:
                 raise ProblemError(400, str(error)) from error
 
@@ -225,6 +237,14 @@ class Models:
     async def close(self) -> None:
         """Unload all models."""
         await asyncio.gather(*(model.unload() for model in self.by_name.values()))
+
+
+def _named(given: str) -> tuple[str, Path]:
+    """The name and the folder of `NAME=FOLDER` or `FOLDER`. A folder may have `=` in its own name, as those of a sweep do."""
+    name, equals, path = given.partition("=")
+    if equals and not Path(given).exists():
+        return name, Path(path)
+    return Path(given).resolve().name, Path(given)
 
 
 async def in_thread(work: Callable[[], _T]) -> _T:

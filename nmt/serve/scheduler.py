@@ -19,7 +19,8 @@ from nmt.translate.results import Translation
 from nmt.translate.translator import Translator
 
 MIN_CHARACTERS_PER_TOKEN: Final = 3  # of the estimate by which batches are cut, lower than text has
-JOIN_SECONDS: Final = 10.0  # that a thread gets to end
+JOIN_SECONDS: Final = 5.0  # that the threads get to end, together
+TRANSLATOR: Final = "translator"  # name of the threads
 
 NumberedTranslation = tuple[int, Translation]
 """The number of a request among those that were given together, and its translation."""
@@ -73,8 +74,7 @@ class Scheduler:
         self._is_closed = False
         self._seconds_a_line = 0.01  # of one thread, a moving average
         self._threads = [
-            threading.Thread(target=self._work, name=f"translator {i}", daemon=True)
-            for i in range(translator.engine.replicas)
+            threading.Thread(target=self._work, name=TRANSLATOR, daemon=True) for _ in range(translator.engine.replicas)
         ]
         for thread in self._threads:
             thread.start()
@@ -110,8 +110,12 @@ class Scheduler:
         finally:
             self._drop(job)
 
-    def close(self, wait: bool = True) -> None:
-        """End the threads; jobs that are not finished get a ClosedError. wait: for the batches that are being translated"""
+    def close(self) -> None:
+        """End the threads, after the batches that they have begun, for which this waits JOIN_SECONDS at most.
+
+        Jobs whose lines wait get a ClosedError.
+        """
+        end = time.monotonic() + JOIN_SECONDS
         with self._changed:
             self._is_closed = True
             jobs, self.waiting_lines = list(self._jobs), 0
@@ -119,8 +123,8 @@ class Scheduler:
             self._changed.notify_all()
         for job in jobs:
             job.report(ClosedError())
-        for thread in self._threads if wait else ():
-            thread.join(JOIN_SECONDS)
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()))
 
     def _drop(self, job: _Job) -> None:
         """Forget the lines of a job that no thread has taken."""

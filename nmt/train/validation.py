@@ -20,6 +20,7 @@ from nmt.nn import matmul
 from nmt.report.losses import LossSums
 from nmt.signals import StopCheck
 from nmt.train.parallel import Objective
+from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.own_engine import OwnEngine
 from nmt.translate.translator import Translator
 
@@ -88,7 +89,8 @@ def validate(
         engine = cast(OwnEngine, translator.engine)
         engine.scorer, engine.matmul = model, matmul.current()
         own = world.share(translator.parsed(dev.source_lines))
-        outputs = merge_shares(_on_all_ranks(world, lambda: translator.texts(own, dev.name, check)[0]))
+        warnings = LineWarnings(dev.name, length_flag="")
+        outputs = merge_shares(_on_all_ranks(world, lambda: translator.texts(own, warnings, check)))
         sources, references, metrics = dev.source_lines, dev.target_lines, validation.metrics
         scores_of_ranks = _on_all_ranks(world, lambda: _scores(metrics, outputs, references, sources))
         scores = {name: Score(*values) for name, values in scores_of_ranks[0].items()}

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from nmt.decoders.hypothesis import Constraints
 from nmt.signals import StopCheck
 from nmt.symbols import UNK
-from nmt.translate.results import Candidate, Failure, PairScore
+from nmt.translate.results import CUT, UNKNOWN_TOKENS, Candidate, Failure, PairScore
 
 
 class EncodedLine(NamedTuple):
@@ -30,9 +30,9 @@ class EncodedLine(NamedTuple):
     def warnings(self) -> dict[str, str]:
         """Warnings of a Translation about the line itself."""
         own = self.source[self.num_context :]
-        warnings = {"cut": f"cut to {len(own):,} tokens"} if self.is_cut else {}
+        warnings = {CUT: f"cut to {len(own):,} tokens"} if self.is_cut else {}
         if num_unknown := own.count(UNK):
-            warnings["unknown tokens"] = f"the model's vocabulary lacks {num_unknown:,} of its {len(own):,} tokens"
+            warnings[UNKNOWN_TOKENS] = f"the model's vocabulary lacks {num_unknown:,} of its {len(own):,} tokens"
         return warnings
 
 

@@ -48,6 +48,10 @@ class Ensemble(nn.Module):
         self.weights = normalize_weights(weights, len(models))
         self._scorers = list(cast(Sequence[Scorer], models))
 
+    @property
+    def has_attention(self) -> bool:
+        return any(cast(Model, model).has_attention for model in self.models)
+
     def prepared(self) -> "Ensemble":
         """See prepared_scorer: the ensemble of the prepared models."""
         ensemble = copy(self)

@@ -15,16 +15,16 @@ WORD_OR_SIGN: Final = re.compile(r"\w+|[^\w\s]")
 class Glossary:
     """Translations by term. A term in lower case is found in any case, any other as it is written; whole words only.
 
-    terms: an empty translation stands for the term as the text has it
+    terms: an empty translation stands for the term as the text has it; one of more than MAX_TERM_WORDS is not found
     """
 
     def __init__(self, terms: Mapping[str, str]) -> None:
-        # By words in any case: the terms as they are written, None for one in lower case, and their translations.
-        self._terms: dict[tuple[str, ...], list[tuple[list[str] | None, str]]] = {}
+        # By words in any case: the translations by the words as they are written, None for a term in lower case.
+        self._terms: dict[tuple[str, ...], dict[tuple[str, ...] | None, str]] = {}
         for term, translation in terms.items():
-            if words := WORD_OR_SIGN.findall(term):
-                row = None if term.islower() else words, translation
-                self._terms.setdefault(tuple(map(str.casefold, words)), []).append(row)
+            if words := tuple(WORD_OR_SIGN.findall(term)):
+                of_words = self._terms.setdefault(tuple(map(str.casefold, words)), {})
+                of_words[None if term.islower() else words] = translation
         self._lengths = sorted(set(map(len, self._terms)), reverse=True)
 
     @classmethod
@@ -38,6 +38,10 @@ class Glossary:
             if not term or len(texts) != 1:
                 raise InputError(
                     f"{quoted(path)}:{number}: {len(texts) + 1} columns; must be a term and its translation, divided by a tab"
+                )
+            if (num_words := len(WORD_OR_SIGN.findall(term))) > MAX_TERM_WORDS:
+                raise InputError(
+                    f"{quoted(path)}:{number}: a term of {num_words:,} words; at most {MAX_TERM_WORDS} are found in a text"
                 )
             if terms.setdefault(term, texts[0]) != texts[0]:
                 raise InputError(f"{quoted(path)}:{number}: a second translation of '{quoted(term)}'")
@@ -58,7 +62,8 @@ class Glossary:
         """The words of the longest term that a text begins with, and its translation; 0 without one."""
         folded = tuple(map(str.casefold, words))
         for length in (length for length in self._lengths if length <= len(words)):
-            for written, translation in reversed(self._terms.get(folded[:length], ())):
-                if written is None or written == words[:length]:
-                    return length, translation
+            translations = self._terms.get(folded[:length], {})
+            for written in (tuple(words[:length]), None):
+                if written in translations:
+                    return length, translations[written]
         return 0, ""

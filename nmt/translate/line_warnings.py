@@ -4,21 +4,26 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from nmt.log import log
-from nmt.translate.results import WITHHELD, Translation
+from nmt.translate.results import (
+    BROKEN,
+    CUT,
+    CUT_TEXT,
+    REPAIRED,
+    RETRIED,
+    UNKNOWN_TAG,
+    UNKNOWN_TOKENS,
+    WITHHELD,
+    Translation,
+)
 
 MAX_LOGGED: Final = 10  # messages of one kind
 NOT_UTF8: Final = "not UTF-8"
-CUT: Final = "cut"
-UNKNOWN_TOKENS: Final = "unknown tokens"
-UNKNOWN_TAG: Final = "unknown tag"
-RETRIED: Final = "retried"
-REPAIRED: Final = "repaired"
-BROKEN: Final = "broken"
 NOT_TRANSLATED: Final = "not translated"
 LOST_MARKUP: Final = "left untranslated"  # units of a document, whose translation lacks a tag or a placeholder
 COUNTED: Final = {  # kinds whose lines are counted at the end, each with what is said of them
     NOT_UTF8: NOT_UTF8,
     CUT: CUT,
+    CUT_TEXT: "of too many characters",
     UNKNOWN_TOKENS: f"with {UNKNOWN_TOKENS}",
     UNKNOWN_TAG: f"with an {UNKNOWN_TAG}",
     NOT_TRANSLATED: NOT_TRANSLATED,

@@ -88,6 +88,8 @@ class OwnEngine(SearchEngine):
         self._replicas = Replicas(self._search_batch, self.replicas, device, threads, self._prepare_weights)
 
     def search(self, batches: Sequence[list[EncodedLine]], check: StopCheck) -> Iterator[BatchOutcome]:
+        if not self.scorer.has_attention and (error := self.result_options.attention_error()) is not None:
+            raise error  # now, and not at the first unknown word
         return self._replicas.in_order(batches, check)
 
     def score(self, sources: Sequence[str], targets: Sequence[str], check: StopCheck) -> list[PairScore | Failure]:

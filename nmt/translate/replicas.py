@@ -6,13 +6,16 @@ Forked processes have interpreters of their own and share the loaded weights, as
 import gc
 import multiprocessing
 import os
+import stat
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from functools import cache, partial
-from typing import Any, Generic, TypeVar
+from threading import Lock
+from typing import Any, Final, Generic, TypeVar
 
 import torch
 
@@ -20,6 +23,8 @@ from nmt.data.workers import Heartbeat, become_worker, kill_workers, run_task, w
 from nmt.device import use_threads
 from nmt.errors import ResourceError
 from nmt.signals import StopCheck
+
+STDERR_DESCRIPTOR: Final = 2  # it and those below may be sockets of a supervisor
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -55,6 +60,7 @@ class Replicas(Generic[_Item, _Result]):
         self.number, self._threads, self._device = number, threads, device
         self._work, self._prepare = work, cache(prepare)
         self._pool: Executor | None = None
+        self._lock = Lock()  # of the pool: threads of a server search side by side
         self._num_items = 0
 
     def in_order(self, items: Sequence[_Item], check: StopCheck) -> Iterator[_Result]:
@@ -71,15 +77,15 @@ class Replicas(Generic[_Item, _Result]):
                 check()
                 yield self._work(item)
             return
-        if self._pool is None:
-            self._pool = self._start_pool()
+        with self._lock:
+            pool = self._pool = self._pool or self._start_pool()
         work: Callable[[_Item], _Result] = run_task if are_processes(self._device.type) else self._work
-        check_all, complete = Heartbeat(self._pool, check).check, False
+        check_all, complete = Heartbeat(pool, check).check, False
         try:
             with warnings.catch_warnings():
                 # Python warns of threads in a process that forks; ours hold no lock that a replica takes
                 warnings.simplefilter("ignore", DeprecationWarning)
-                futures = [self._pool.submit(work, item) for item in items]
+                futures = [pool.submit(work, item) for item in items]
             for future in futures:
                 yield wait_for_result(future, check_all)
             complete = True
@@ -90,8 +96,9 @@ class Replicas(Generic[_Item, _Result]):
             ) from None
         finally:
             if not complete:
-                kill_workers(self._pool)
-                self._pool = None
+                with self._lock:
+                    self._pool = None if self._pool is pool else self._pool
+                kill_workers(pool)
 
     def _start_pool(self) -> Executor:
         if not are_processes(self._device.type):
@@ -109,5 +116,15 @@ def _use_own_stream(device: torch.device) -> None:
 
 
 def _become_replica(work: Callable[[Any], Any], threads: int) -> None:
+    _close_sockets()
     become_worker(work)
     use_threads(threads)
+
+
+def _close_sockets() -> None:
+    """Close the sockets of a server that was forked: a connection ends when every process has closed it."""
+    for name in os.listdir("/proc/self/fd"):
+        descriptor = int(name)
+        with suppress(OSError):  # the descriptor of the list itself, which is closed by now
+            if descriptor > STDERR_DESCRIPTOR and stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                os.close(descriptor)

@@ -27,7 +27,16 @@ class Failure:
     message: str
 
 
-WITHHELD: Final = "withheld"
+# Kinds of warnings of a Translation.
+CUT: Final = "cut"  # the line has more tokens than are read
+CUT_TEXT: Final = "cut text"  # the text has more characters than are divided into sentences
+UNKNOWN_TOKENS: Final = "unknown tokens"  # the vocabulary lacks tokens of the line
+UNKNOWN_TAG: Final = "unknown tag"  # the line begins with a tag that the model lacks
+RETRIED: Final = "retried"  # its batch failed and was halved; at the first line of the batch
+REPAIRED: Final = "repaired"  # it was translated again
+BROKEN: Final = "broken"  # its translation looks broken
+WITHHELD: Final = "withheld"  # its confidence is too low
+
 NOT_FINITE: Final = Failure("the model gives no finite probability")
 
 
@@ -94,9 +103,7 @@ class Translation(msgspec.Struct, frozen=True):
 
     candidates: best first; none for a line without tokens and for one that failed
     error: the reason of a failure; empty without one
-    warnings: messages by kind: `cut`, the line was too long; `unknown tokens`, the vocabulary lacks tokens of it; `unknown tag`,
-        it begins with a tag that the model lacks; `retried`, its batch failed and was halved; `repaired`, it was translated
-        again; `broken`, its translation looks broken; `withheld`, its confidence is too low
+    warnings: messages by kind, from CUT to WITHHELD
     """
 
     candidates: list[Candidate] = []
@@ -128,6 +135,14 @@ class ResultOptions:
         if options.replace_unk:
             self.dictionary = read_dictionary(Path(options.unk_dictionary)) if options.unk_dictionary else {}
 
+    def attention_error(self) -> UserError | None:
+        """The error for details of a model without attention; None if they need none."""
+        if not self.alignment and self.dictionary is None:
+            return None
+        return UserError(
+            "--alignment, --replace-unk, --markup and --format: the model has no attention, which they need (leave them out)"
+        )
+
     def needs_forced_decoding(self, tokens: Sequence[int]) -> bool:
         """Whether the details of a translation come from a forced decoding of it."""
         return self.word_scores or self.alignment or self.confidence or (self.dictionary is not None and UNK in tokens)
@@ -150,10 +165,8 @@ class ResultOptions:
             source_words = pipeline.source.word_of_text_tokens(words)[: len(source)]
             target_words = target.word_of_tokens(tokens)
             attention = None if forced.weights is None else forced.weights[order]
-            if attention is None and (self.alignment or self.dictionary is not None):
-                raise UserError(
-                    "--alignment, --replace-unk: the model has no attention, which they need (leave them out)"
-                )
+            if attention is None and (error := self.attention_error()) is not None:
+                raise error
             if self.dictionary is not None and UNK in tokens and attention is not None:
                 numbers = word_weights(attention, source_words, range(len(tokens))).argmax(1)
                 aligned = [words[number] for number in numbers.tolist()]

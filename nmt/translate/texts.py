@@ -24,11 +24,10 @@ from nmt.text.sentences import MAX_CHARACTERS, Span, clauses, sentences
 from nmt.translate.engine import SearchEngine
 from nmt.translate.faults import faults
 from nmt.translate.glossary import Glossary
-from nmt.translate.line_warnings import BROKEN, CUT, REPAIRED
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.projection import Weights, projected, unit_weights
 from nmt.translate.requests import Request
-from nmt.translate.results import Candidate, Translation
+from nmt.translate.results import BROKEN, CUT_TEXT, REPAIRED, Candidate, Translation
 from nmt.translate.translator import Translator
 
 MAX_TEXT_CHARACTERS: Final = 1 << 20  # of a line that is translated in sentences
@@ -82,7 +81,7 @@ def text_steps(request: Request, settings: TextSettings, pipeline: Pipeline) -> 
     translations = iter((yield from work.translated(passages)))
     parts = [part if isinstance(part, str) else next(translations) for part in layout]
     whole = parts[0] if len(parts) == 1 and isinstance(parts[0], Translation) else _joined(parts)
-    return _warned(whole, CUT, f"cut to {MAX_TEXT_CHARACTERS:,} characters") if is_cut else whole
+    return _warned(whole, CUT_TEXT, f"cut to {MAX_TEXT_CHARACTERS:,} characters") if is_cut else whole
 
 
 def _layout(text: str, settings: TextSettings, split: bool, pipeline: Pipeline) -> list[str | Passage]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from nmt.decoders.hypothesis import Constraints
-from nmt.errors import UserError, quoted
+from nmt.errors import InputError, UserError, quoted
 from nmt.log import Bar, log
 from nmt.signals import StopCheck
 from nmt.text.context import DocumentLines
@@ -17,8 +17,9 @@ from nmt.translate.engine import EncodedLine, SearchEngine
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.requests import Request, in_context
-from nmt.translate.results import WITHHELD, Candidate, Failure, PairScore, Translation
+from nmt.translate.results import RETRIED, UNKNOWN_TAG, WITHHELD, Candidate, Failure, PairScore, Translation
 
+MAX_AVOIDED_CHARACTERS: Final = 5000  # of a request: the memory for them grows with their square
 MIN_BATCH_SHARE: Final = 4  # a text is shared out in batches of at least this part of the batch size
 
 
@@ -44,7 +45,7 @@ class Translator:
         self.max_source_length, self.min_confidence = options.max_source_length, options.min_confidence
         self.max_characters = CHARACTERS_PER_TOKEN * options.max_source_length  # of a line that are read
         self.context = pipeline.context  # sentences before a line that are read with it, at most
-        avoid = [line for line in read_lines(Path(options.avoid)) if line.strip()] if options.avoid else []
+        avoid = _read_avoided(options.avoid) if options.avoid else []
         if avoid and pipeline.target.settings.right_to_left:
             raise UserError("--avoid: the model writes from right to left, and cannot avoid texts (leave it out)")
         self._default_constraints = Constraints(avoid=self._prepared(avoid))
@@ -68,13 +69,13 @@ class Translator:
         for line, kinds in zip(lines, warnings, strict=True):
             if tag := self.pipeline.source.prepare.unknown_tag(line.text):
                 known = ", ".join(map(quoted, self.pipeline.source.prepare.tags))
-                kinds["unknown tag"] = f"'{quoted(tag)}' is no tag of this model, and is read as text (it has {known})"
+                kinds[UNKNOWN_TAG] = f"'{quoted(tag)}' is no tag of this model, and is read as text (it has {known})"
         work = self.engine.search([[lines[i] for i in batch] for batch in batches], check)
         with nullcontext(bar) if bar else log.progress("translating", len(lines), "lines") as bar:
             bar.advance(len(lines) - len(lengths))
             for batch, (batch_outcomes, warning) in zip(batches, work, strict=True):
                 if warning:
-                    warnings[batch[0]]["retried"] = warning
+                    warnings[batch[0]][RETRIED] = warning
                 for i, outcome in zip(batch, batch_outcomes, strict=True):
                     outcomes[i] = outcome
                     warnings[i] |= self._withholding(outcome)
@@ -90,11 +91,11 @@ class Translator:
         parsed = [Request(request) if isinstance(request, str) else request for request in requests]
         return in_context(parsed, DocumentLines(self.context))
 
-    def texts(self, lines: Sequence[str | Request], place: str, check: StopCheck) -> tuple[list[str], int]:
-        """The translations of lines, empty where one failed, and how many did. place: of the lines, in warnings"""
-        translations, warnings = self.translate(lines, check), LineWarnings(place, length_flag="")
+    def texts(self, lines: Sequence[str | Request], warnings: LineWarnings, check: StopCheck) -> list[str]:
+        """The translations of lines, empty where one failed. warnings: receives those about the lines"""
+        translations = self.translate(lines, check)
         warnings.add_translations(translations)
-        return [translation.text for translation in translations], warnings.num_failed
+        return [translation.text for translation in translations]
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], check: StopCheck = lambda: None
@@ -158,12 +159,24 @@ class Translator:
             return f"{constraints.num_tokens:,} tokens of prefix and phrases (at most --max-source-length)"
         if (constraints.prefix or constraints.avoid) and self.pipeline.target.settings.right_to_left:
             return "the model writes from right to left: it takes no prefix, and no texts to avoid"
+        if (length := sum(map(len, request.avoid))) > MAX_AVOIDED_CHARACTERS:
+            return f"texts to avoid of {length:,} characters (at most {MAX_AVOIDED_CHARACTERS:,})"
         if constraints.phrases and not self.engine.takes_phrases:
             return "phrases need a search that takes them (give --decoder constrained-beam)"
         for phrase in map(self.pipeline.target.decode, constraints.phrases if constraints.avoid else ()):
             if any(f" {avoided} " in f" {phrase} " for avoided in constraints.avoid):
                 return f"the phrase '{quoted(phrase)}' is both requested and to be avoided"
         return ""
+
+
+def _read_avoided(path: str) -> list[str]:
+    """The texts of a file of `--avoid`, without blank lines. Raises InputError for a line that is too long."""
+    lines = read_lines(Path(path))
+    for number, line in enumerate(lines, 1):
+        if len(line) > MAX_AVOIDED_CHARACTERS:
+            limit = f"a text to avoid has at most {MAX_AVOIDED_CHARACTERS:,} characters"
+            raise InputError(f"{quoted(path)}:{number}: {len(line):,} characters; {limit} (one text a line)")
+    return [line for line in lines if line.strip()]
 
 
 def sorted_batches(lengths: Mapping[int, int], max_tokens: int) -> list[list[int]]:

@@ -290,6 +290,7 @@ def test_where_it_looks_is_told_word_by_word_as_for_the_whole_sentence(name):
         same(weights.sum(-1), torch.ones(weights.shape[:-1]))
         if keys == "source":
             assert weights.masked_select(batch.source[:, None, None] == PAD).count_nonzero() == 0
+    assert model.has_attention == ("cross" in found)
     state = model.start(batch.source)
     state.watched = True
     for position, tokens in enumerate(batch.target_input.unbind(1)):

@@ -2,6 +2,8 @@
 
 import gc
 import os
+import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -39,3 +41,43 @@ def test_a_fork_does_not_collect_what_its_parent_dropped(tmp_path):
         gc.enable()
     gc.collect()
     assert path.read_text() == f"{os.getpid()}\n"
+
+
+@pytest.mark.skipif(not are_processes("cpu"), reason="replicas are threads here")
+def test_a_connection_of_a_server_ends_when_it_closes_it_while_its_forks_live():
+    with_forks = Replicas(collect, 2, torch.device("cpu"), 1, lambda: None)
+    ours, of_client = socket.socketpair()
+    assert os.getpid() not in set(with_forks.in_order([1, 2, 3, 4], lambda: None))
+    ours.close()
+    with of_client:
+        of_client.settimeout(5)
+        assert of_client.recv(1) == b""
+    assert len(list(with_forks.in_order([1, 2, 3, 4], lambda: None))) == 4
+
+
+@pytest.mark.skipif(not are_processes("cpu"), reason="replicas are threads here")
+def test_threads_that_search_side_by_side_share_one_pool():
+    with_forks = Replicas(collect, 2, torch.device("cpu"), 1, lambda: None)
+    start, pools = with_forks._start_pool, []
+    both_wait = threading.Barrier(2, timeout=5)
+
+    def start_slowly():
+        pools.append(start())
+        if len(pools) == 1:
+            both_wait.wait()  # the other thread is about to ask for a pool
+        return pools[-1]
+
+    with_forks._start_pool = start_slowly
+    results = [None, None]
+
+    def search(number):
+        if number:
+            both_wait.wait()
+        results[number] = set(with_forks.in_order([1, 2, 3, 4], lambda: None))
+
+    threads = [threading.Thread(target=search, args=[number]) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert len(pools) == 1 and all(results)

@@ -56,6 +56,8 @@ def test_terms_are_found_as_whole_words_the_longest_first(tmp_path):
     assert terms.phrases("Acme Corp. uses C++ and BANK and bank") == ("Acme Corp.", "C++", "Ufer")
     assert Glossary({"river bank": "F", "neural machine translation": "N", "it": ""}).phrases("use it") == ("it",)
     assert Glossary({"a " * 60: "x", "it": "y", "bank": "z"}).phrases("it bank") == ("y", "z")
+    for both in ({"IT": "EDV", "it": "es"}, {"it": "es", "IT": "EDV"}):  # what is written wins in any order
+        assert Glossary(both).phrases("IT or It") == ("EDV", "es")
     assert terms.phrases("") == Glossary({}).phrases("bank") == ()
 
 
@@ -66,6 +68,7 @@ def test_terms_are_found_as_whole_words_the_longest_first(tmp_path):
         ("a\tb\tc\n", "terms.tsv:1: 3 columns"),
         ("\tb\n", "terms.tsv:1: 2 columns"),
         ("a\tb\na\tc\n", "terms.tsv:2: a second translation of 'a'"),
+        ("b\tc\n" + "a " * 51 + "\tb\n", "terms.tsv:2: a term of 51 words; at most 50"),
     ],
 )
 def test_a_line_that_is_no_term_is_named(tmp_path, text, message):

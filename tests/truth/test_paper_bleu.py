@@ -246,6 +246,7 @@ def test_the_papers_bleu_of_real_outputs_is_that_of_its_definition(language, sys
 def test_a_language_is_read_from_the_ending_of_a_file_and_an_unknown_one_is_refused():
     names = ["ref.de", "/a.fr/ref.de.gz", "x.y.fr", "de", "ref.txt", "ref.gz", "ref.DE", ".de", "ref.de/x"]
     assert [language_of(name) for name in names] == ["de", "de", "fr", None, None, None, None, None, None]
+    assert {language_of(f"ref.de{ending}") for ending in (".bz2", ".xz", ".sgm", ".sgm.gz")} == {"de"}
     check_language("cs")
     with pytest.raises(UserError, match="target language of the Moses tokeniser 'german'"):
         check_language("german")

@@ -2,11 +2,12 @@
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
 import pytest
 from fake_translator import FakeTranslator, until
 
-from nmt.serve.scheduler import ClosedError, QueueFullError, Scheduler
+from nmt.serve.scheduler import JOIN_SECONDS, ClosedError, QueueFullError, Scheduler
 from nmt.translate.requests import Request
 
 
@@ -169,6 +170,24 @@ def test_an_error_is_told_to_those_whose_lines_it_met(scheduler, fake):
     asyncio.run(work())
 
 
+def test_closing_waits_for_all_threads_together(monkeypatch):
+    held = Scheduler(FakeTranslator(replicas=3), 0.0, 100)
+    threads, now, waits = held._threads, 0.0, []
+
+    def join(seconds):
+        nonlocal now
+        waits.append(seconds)
+        now += seconds
+
+    held._threads = [SimpleNamespace(join=join) for _ in threads]
+    monkeypatch.setattr("nmt.serve.scheduler.time", SimpleNamespace(monotonic=lambda: now))
+    held.close()
+    assert waits == [JOIN_SECONDS, 0.0, 0.0]
+    for thread in threads:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in threads)
+
+
 def test_a_closed_queue_ends_those_who_wait_but_not_what_is_begun(scheduler, fake):
     async def work():
         fake.gate.clear()
@@ -176,7 +195,7 @@ def test_a_closed_queue_ends_those_who_wait_but_not_what_is_begun(scheduler, fak
         await until(lambda: fake.batches)
         waiting = asyncio.ensure_future(translated(scheduler, of("waiting")))
         await until(lambda: scheduler.waiting_lines)
-        scheduler.close(wait=False)
+        closing = asyncio.ensure_future(asyncio.to_thread(scheduler.close))
         with pytest.raises(ClosedError):
             await waiting
         with pytest.raises(ClosedError):
@@ -184,5 +203,6 @@ def test_a_closed_queue_ends_those_who_wait_but_not_what_is_begun(scheduler, fak
         fake.gate.set()
         [found] = await begun
         assert found.text == "BEGUN"
+        await closing
 
     asyncio.run(work())

@@ -1,7 +1,8 @@
-"""What sentences wish of their translations, and the searches beside plain beams, against their definitions."""
+"""Constraints on translations, and the searches beside plain beams, against their definitions."""
 
 import itertools
 import math
+import random
 import re
 
 import numpy as np
@@ -139,7 +140,7 @@ def test_avoiding_leaves_everything_else_its_place():
 def test_the_automaton_finds_what_a_regular_expression_finds():
     chance = np.random.default_rng(4)
     forbidden = ["ab a", "aba", "? ?", "bb"]
-    automaton = Automaton(forbidden, Target(str, lambda: TEXTS).characters)
+    automaton = Automaton(forbidden, Target(str, lambda: TEXTS).spelling)
     met = 0
     for _ in range(500):
         tokens = [*chance.integers(UNK, V, 6).tolist(), EOS]
@@ -152,6 +153,32 @@ def test_the_automaton_finds_what_a_regular_expression_finds():
         assert caught == wanted, text
         met += wanted
     assert 20 < met < 480
+
+
+def test_texts_of_each_line_take_no_table_of_the_vocabulary_each():
+    """A batch has an automaton for each line that has texts of its own."""
+    spelling = Target(str, lambda: [f" word{number}" for number in range(5000)]).spelling
+    automaton = Automaton(("word17", "another"), spelling)
+    arrays = [value for value in vars(automaton).values() if isinstance(value, np.ndarray)]
+    assert any(array is spelling.numbers for array in arrays)
+    assert sum(array.nbytes for array in arrays if array is not spelling.numbers) < 5000
+    after = automaton.after(automaton.start)
+    assert automaton.is_forbidden(int(after[17])) and not automaton.is_forbidden(int(after[170]))
+
+
+def test_phrases_are_met_where_they_are_contained_also_if_they_share_tokens():
+    chance, met = random.Random(5), 0
+    for _ in range(500):
+        phrases = [tuple(chance.choices((4, 5, 6), k=chance.randint(1, 4))) for _ in range(3)]
+        tokens = tuple(chance.choices((4, 5, 6), k=10))
+        progress = begin = PhraseProgress.towards(phrases)
+        for token in tokens:
+            progress = progress.after(token)
+        contained = {p for p in begin.unmet if any(tokens[i : i + len(p)] == p for i in range(len(tokens)))}
+        assert progress.unmet == begin.unmet - contained
+        assert not progress.begun or tokens[-len(progress.begun) :] == progress.begun
+        met += len(contained)
+    assert met > 300
 
 
 PHRASES = [((4, 5),), ((6,), (4, 4)), ((5, 6, 4), (5, 6)), ((UNK, 6), (6, UNK)), ((4, 5), (4, 6)), ()]

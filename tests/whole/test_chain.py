@@ -79,6 +79,16 @@ def test_a_line_that_evaluate_cuts_names_no_flag_that_it_does_not_have(trained, 
     assert made.code == 0 and "cut to 1,024 tokens\n" in made.err and "--max-source-length" not in made.err
 
 
+def test_lines_that_evaluate_counts_and_does_not_name_are_told_at_the_end(trained, tmp_path, call):
+    (tmp_path / "a\nb").write_text("ban unheard\n" * 3 + "ban\n")
+    made = call("evaluate", "--model", trained, "--source", tmp_path / "a\nb", "--reference", tmp_path / "a\nb")
+    first, last = made.err.splitlines()
+    assert first.endswith(
+        "a\\nb:1: the model's vocabulary lacks 1 of its 2 tokens (more such lines are counted, not named)"
+    )
+    assert last.endswith("a\\nb: lines: 3 with unknown tokens")
+
+
 def test_evaluate_refuses_before_it_translates_what_could_not_be_scored(corpus, tmp_path, call):
     source, reference = corpus.with_suffix(".en"), corpus.with_suffix(".de")
     (tmp_path / "short").write_text("".join(reference.read_text().splitlines(keepends=True)[:-1]))

@@ -257,6 +257,14 @@ def test_only_targets_and_what_belongs_to_them_change(name, newline, tmp_path):
     assert content.decode() == replaced(text, changes).replace("\n", newline)
 
 
+def test_a_target_stands_after_the_segmented_source_also_if_that_has_no_segment(tmp_path):
+    unit = "<trans-unit id='1'><source>One.</source><seg-source>One.</seg-source></trans-unit>"
+    head = "<xliff version='1.2'><file source-language='en' target-language='de'><body>"
+    (tmp_path / "document").write_text(f"{head}{unit}</body></file></xliff>")
+    content, _ = translated(tmp_path / "document", "xliff")
+    assert re.findall(r"<(source|seg-source|target)\b", content.decode()) == ["source", "seg-source", "target"]
+
+
 @pytest.mark.parametrize("name", ["po", "xliff", "xliff2", "tmx"])
 def test_a_translated_document_stays_byte_for_byte(name, tmp_path):
     path = tmp_path / "document"

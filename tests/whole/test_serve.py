@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 from contextlib import ExitStack, suppress
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
 from conftest import ENVIRONMENT, NMT, WORDS, small_model
@@ -20,8 +20,11 @@ from exchange import events_of
 from servers import Server, serving, wait_until
 
 from nmt import registry
-from nmt.serve.models import Details, ServedModel
+from nmt.serve import calls
+from nmt.serve.models import Details, Models, ServedModel
 from nmt.serve.options import ServeOptions
+from nmt.serve.problems import ProblemError
+from nmt.serve.protocols import deepl
 from nmt.translate import ctranslate2_engine, open_own
 from nmt.translate.requests import Request
 
@@ -223,6 +226,11 @@ def test_marians_web_socket_answers_lines_with_lines(server, expected):
     with web_socket(server.port, "/translate?model=nope") as connection:
         opcode, content = receive_frame(connection)
         assert opcode == 8 and b"not known" in content
+    with web_socket(server.port, f"/translate?model={quote('字' * 90)}") as connection:
+        assert receive_frame(connection) == (8, (1008).to_bytes(2) + f"model '{'字' * 38}".encode())
+    with web_socket(server.port) as connection:
+        connection.sendall(bytes([0x82, 0x81, 0, 0, 0, 0]) + b"x")  # a binary message
+        assert receive_frame(connection) == (8, (1008).to_bytes(2) + b"a message must be text")
 
 
 def test_the_page_is_whole_and_fetches_nothing_from_elsewhere(server):
@@ -370,6 +378,41 @@ def test_keys_and_rates_are_kept(folder, model, tmp_path):
         )
         assert server.ask("GET", "/health")[1] == {"status": "ok"}
         assert "secret" not in server.log.read_text()
+
+
+def test_a_client_that_asks_too_often_gets_all_the_same_what_it_may(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(calls.time, "monotonic", lambda: now)
+    gate, allowed = calls.Gate(ServeOptions(model=("m",), requests_per_minute=60)), 0
+    for tenth in range(600):  # ten a second, of which one may pass, after the 60 of the beginning
+        now = tenth / 10
+        try:
+            gate.check("", "client")
+            allowed += 1
+        except ProblemError as error:
+            assert error.status == 429 and error.headers["Retry-After"] == "1"
+    assert 115 <= allowed <= 120
+    slow = calls.Gate(ServeOptions(model=("m",), requests_per_minute=1))
+    slow.check("", "client")
+    now += 18.6
+    with pytest.raises(ProblemError) as refused:
+        slow.check("", "client")
+    now += int(refused.value.headers["Retry-After"])
+    slow.check("", "client")
+
+
+@pytest.mark.parametrize(
+    ("given", "found"), [("PT-BR", "pt_BR"), ("PT", "pt-PT"), ("DE-AT", "de"), ("FR-CA", "fr"), ("", None)]
+)
+def test_deepls_codes_are_those_of_the_models_with_their_regions(given, found):
+    assert deepl._code({"target_lang": given}, "target_lang", ["pt-PT", "pt_BR", "de"]) == found
+
+
+def test_a_model_of_a_sweep_has_an_equals_sign_in_its_name(model, tmp_path, monkeypatch):
+    shutil.copytree(model, tmp_path / "lr=0.1,seed=1")
+    monkeypatch.chdir(tmp_path)
+    for given, name in (("lr=0.1,seed=1", "lr=0.1,seed=1"), ("x=lr=0.1,seed=1", "x")):
+        assert list(Models(ServeOptions(model=(given,)), registry.choose("decoder", "beam")).by_name) == [name]
 
 
 @pytest.mark.parametrize("engine", ["own", "ctranslate2"])

@@ -11,12 +11,14 @@ from exchange import Exchange, events_of
 from fake_translator import FakeTranslator, until
 
 from nmt import registry
-from nmt.errors import UserError
+from nmt.artefact import Artefact
+from nmt.errors import ResourceError, UserError
 from nmt.serve import models
 from nmt.serve.app import application
 from nmt.serve.metrics import Metrics
 from nmt.serve.options import ServeOptions
 from nmt.serve.service import STREAM_BATCH_LINES, Service
+from nmt.text.pipeline import Pipeline
 
 COUNT = 2 * STREAM_BATCH_LINES + 8
 LINES = [f"line {i}" for i in range(COUNT)]
@@ -33,9 +35,11 @@ def folder(tmp_path_factory):
 def server(folder, monkeypatch):
     """A service whose models are FakeTranslators: `opened` has them, `next` opens the next one."""
     made = SimpleNamespace(opened=[], next=lambda: FakeTranslator(batch_tokens=4096))
+    pipeline = Pipeline.load(Artefact(folder, "model"))
 
     def open_fake(*_, **__):
         made.opened.append(made.next())
+        made.opened[-1].pipeline = made.opened[-1].pipeline or pipeline
         return made.opened[-1]
 
     monkeypatch.setattr(models, "open_translator", open_fake)
@@ -181,7 +185,14 @@ def test_a_client_that_goes_away_drops_the_lines_that_are_not_begun(server, path
     assert 'status="499"} 1.0' in server.service.metrics.text().decode()
 
 
-@pytest.mark.parametrize(("error", "status"), [(RuntimeError("broken"), 500), (UserError("no attention"), 400)])
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (RuntimeError("broken"), 500),
+        (UserError("no attention"), 400),
+        (ResourceError("a search process was lost"), 503),
+    ],
+)
 @pytest.mark.parametrize("path", [OWN, OPENAI])
 def test_an_error_is_an_event_of_the_shape_that_an_answer_has(server, path, error, status):
     fake = hold(server, LINES[STREAM_BATCH_LINES])
@@ -273,6 +284,57 @@ def test_a_model_that_is_read_again_changes_for_all_details_or_for_none(server):
         assert not {*map(id, old)} & {*map(id, await translators())}
 
     run(server, work)
+
+
+def test_a_request_that_the_server_cancels_while_it_ends_is_told_so(server, capfd):
+    hold(server, "line")
+
+    async def work():
+        exchange = ask(server, False, text="line")
+        await until(lambda: server.opened and server.opened[0].batches)
+        exchange.task.cancel()
+        assert (await exchange.head())[0] == 503
+        assert json.loads(await exchange.body())["error"] == {"status": 503, "message": "the server ends"}
+        await exchange.task
+
+    run(server, work)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_an_error_closes_a_web_socket_and_is_told_in_the_log_without_a_traceback(server, capfd):
+    hold(server).error = RuntimeError("broken")
+    sent = []
+
+    async def work():
+        received = iter([{"type": "websocket.connect"}, {"type": "websocket.receive", "text": "line"}])
+
+        async def receive():
+            return next(received)
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {"type": "websocket", "path": "/translate", "query_string": b"", "headers": [], "client": ("::1", 1)}
+        await server.application(scope, receive, send)
+
+    run(server, work)
+    assert (sent[-1]["type"], sent[-1]["code"]) == ("websocket.close", 1011) and "its log" in sent[-1]["reason"]
+    assert "nmt: error: web socket: RuntimeError: broken\n" in capfd.readouterr().err
+
+
+def test_a_model_that_is_read_again_with_another_pipeline_has_its_contexts(server):
+    model, seen = server.service.models.find(), []
+
+    async def work():
+        await model.load(models.Details())
+        new = hold(server)
+        new.pipeline, translate = model.pipeline.with_context(1), new.translate
+        new.translate = lambda requests: seen.extend(request.context for request in requests) or translate(requests)
+        await server.service.models.reload()
+        assert (await ask(server, False, text=["a", "b"]).head())[0] == 200
+
+    run(server, work)
+    assert seen == [(), ("a",)]
 
 
 def test_a_connection_whose_client_reads_nothing_is_ended():

@@ -5,10 +5,12 @@ import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
+from conftest import WORDS, small_model
 
 from nmt import registry
 from nmt.cli.main import run
 from nmt.errors import UserError
+from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.options import TranslatorOptions
 from nmt.translate.requests import Request
 from nmt.translate.results import Candidate, Translation
@@ -183,14 +185,30 @@ def test_texts_of_one_call_are_translated_together(trained):
     assert batches == [7]
 
 
-def test_the_searches_for_phrases_and_for_broken_translations_keep_the_options_of_the_first():
+def test_the_searches_for_phrases_and_for_broken_translations_keep_the_options_of_the_first(trained):
     beam = registry.choose("decoder", "beam", {"beam_size": 6, "alpha": 1.5, "max_len_a": 2.0})
-    again = search_again(beam).options
+    again = search_again(beam, [trained]).options
     assert (again.beam_size, again.alpha, again.max_len_a, again.no_repeat_ngram) == (12, 1.5, 2.0, 4)
     phrases = with_phrases(beam)
     assert phrases.name == "constrained-beam" and phrases.options.beam_size == 6
-    assert search_again(registry.choose("decoder", "greedy")).name == "beam"
-    assert search_again(phrases).name == "constrained-beam"
+    assert search_again(registry.choose("decoder", "greedy"), [trained]).name == "beam"
+    assert search_again(phrases, [trained]).name == "constrained-beam"
+
+
+def test_a_model_without_attention_repairs_and_refuses_at_once_what_needs_attention(tmp_path):
+    model = small_model(tmp_path / "m", "neural-gpu", hidden_size=8)
+    line = " ".join(2 * WORDS[:12])
+
+    def translated(**options):
+        short = {"max_len_a": 0, "max_len_b": 5}  # so that most of the text is missing
+        given = TranslatorOptions(replicas=1, threads=1, engine="own", **options)
+        return load(model, options=given, decoder_options=short).translate([line])
+
+    [translation] = translated(repair=True)
+    assert translation.text and not translation.error and {"repaired", "broken"} & set(translation.warnings)
+    for needed in ({"markup": "xml"}, {"alignment": "hard"}, {"replace_unk": True}):  # the model knows all these words
+        with pytest.raises(UserError, match="--markup and --format: the model has no attention"):
+            translated(**needed)
 
 
 def test_a_placeholder_that_the_model_invents_stays(work):
@@ -220,10 +238,15 @@ def test_a_repair_with_the_same_hole_is_none(trained):
     assert list(translation.warnings) == ["broken"] and "got no attention" in translation.warnings["broken"]
 
 
-def test_a_line_that_is_too_long_is_cut_and_named(work):
+def test_a_line_that_is_too_long_is_cut_and_named_without_an_option_that_does_not_help(work, capfd):
     translation, _ = work("ban " * 300_000, TextSettings(split=True), lambda text, again: text)
-    assert translation.warnings == {"cut": "cut to 1,048,576 characters"}
+    assert translation.warnings == {"cut text": "cut to 1,048,576 characters"}
     assert len(translation.text.split()) == (1 << 20) // 4
+    warnings = LineWarnings("book")
+    warnings.add_translations([translation])
+    warnings.log_counts()
+    messages = capfd.readouterr().err
+    assert "book:1: cut to 1,048,576 characters\n" in messages and "book: lines: 1 of too many characters" in messages
 
 
 def test_characters_that_end_a_line_never_do(translate):

@@ -532,6 +532,17 @@ def test_absurd_numbers_are_refused_at_once_with_their_limit(flag, trained, call
     assert refused.code == 2 and f"{name} {value}: must be at least" in refused.err and "at most" in refused.err
 
 
+def test_texts_to_avoid_have_a_limit(translate, tmp_path, capsys):
+    lines = [{"source": "ban", "avoid": ["x" * length, "y"]} for length in (4999, 5000)]
+    code, output = translate("".join(f"{json.dumps(line)}\n" for line in lines).encode(), "--input-form=json")
+    first, second = map(json.loads, output.splitlines())
+    assert code == 5 and "error" not in first
+    assert second["error"] == "texts to avoid of 5,001 characters (at most 5,000)"
+    (tmp_path / "avoid").write_text(f"mus\n{'x' * 5001}\n")
+    assert translate(b"ban\n", f"--avoid={tmp_path / 'avoid'}")[0] == 3
+    assert "avoid:2: 5,001 characters; a text to avoid has at most 5,000" in capsys.readouterr().err
+
+
 def test_no_translation_contains_words_to_avoid(translate, tmp_path):
     content = corpus(40)
     _, plain = translate(content)
@@ -715,6 +726,17 @@ def test_a_model_with_itself_translates_as_it_does_alone_and_one_of_another_voca
 )
 def test_settings_of_the_output_that_make_no_sense_are_2(translate, flags):
     assert translate(b"ban\n", *flags)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--beam-graph=x.html", "--glossary=x"], "--beam-graph: needs one device and a search without"),
+        (["--input=-", "--input=a", "--input=-"], "- is given twice"),
+    ],
+)
+def test_what_would_draw_another_search_or_read_stdin_twice_is_refused(trained, capfd, flags, told):
+    assert run(["translate", f"--model={trained}", *flags]) == 2 and told in capfd.readouterr().err
 
 
 def test_an_object_stands_on_one_line_for_every_reader(translate):

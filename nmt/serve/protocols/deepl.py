@@ -1,5 +1,6 @@
 """DeepL's protocol, version 2 (https://developers.deepl.com/docs): texts in JSON or a form."""
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from starlette.routing import Route
@@ -35,10 +36,12 @@ def routes(service: Service) -> list[Route]:
             if fields.get(name):
                 raise ProblemError(400, f"Value for '{name}' not supported.")
         settings = _settings(fields)
-        target, source = (_code(fields.get(name)) for name in ("target_lang", "source_lang"))
+        targets = known_languages(service.models)
+        source = _code(fields, "source_lang", targets)
+        sources = [source or service.detect(text)[0] for text in texts]
+        target = _code(fields, "target_lang", targets.get(sources[0], ()))
         if target is None:
             raise ProblemError(400, "Value for 'target_lang' not supported.")
-        sources = [source or service.detect(text)[0] for text in texts]
         model = service.models.find(None, sources[0], target)
         if fields.get("split_sentences") == NO_NEWLINES:
             texts = [text.replace("\n", " ") for text in texts]
@@ -81,10 +84,17 @@ def _settings(fields: Fields) -> TextSettings:
     return TextSettings(split=split not in ("0", 0), markup=TAGS[tags])
 
 
-def _code(language: object) -> str | None:
-    """A language as our models have it: `EN-US` is `en`."""
+def _code(fields: Fields, name: str, known: Iterable[str]) -> str | None:
+    """The language of a field as the models have it: `PT-BR` is `pt-BR`, or else `pt`; None for a field without one.
+
+    known: the codes of the models
+    """
+    language = fields.get(name)
     if language is None or language == "":
         return None
     if not isinstance(language, str):
-        raise ProblemError(400, "Value for 'target_lang' not supported.")
-    return base_language(language)
+        raise ProblemError(400, f"Value for '{name}' not supported.")
+    base = base_language(language)
+    alike = [code for code in known if base_language(code) == base]
+    same = [code for code in alike if code.lower().replace("_", "-") == language.lower()]
+    return next(iter([*same, *alike]), base)
