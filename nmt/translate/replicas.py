@@ -123,7 +123,7 @@ def _become_replica(work: Callable[[Any], Any], threads: int) -> None:
 
 def _close_sockets() -> None:
     """Close the sockets of a server that was forked: a connection ends when every process has closed it."""
-    for name in os.listdir("/proc/self/fd"):
+    for name in os.listdir("/dev/fd"):
         descriptor = int(name)
         with suppress(OSError):  # the descriptor of the list itself, which is closed by now
             if descriptor > STDERR_DESCRIPTOR and stat.S_ISSOCK(os.fstat(descriptor).st_mode):
