@@ -161,16 +161,20 @@ class ResultOptions:
         if forced is not None:
             order = [*target.in_reading_order(range(len(tokens))), len(tokens)]  # EOS last
             log_probs = [forced.log_probs[position] for position in order]
-            words = pipeline.source.words(pipeline.source.prepare([text])[0])
-            source_words = pipeline.source.word_of_text_tokens(words)[: len(source)]
             target_words = target.word_of_tokens(tokens)
             attention = None if forced.weights is None else forced.weights[order]
             if attention is None and (error := self.attention_error()) is not None:
                 raise error
-            if self.dictionary is not None and UNK in tokens and attention is not None:
+            dictionary = self.dictionary if UNK in tokens else None
+            words, source_words = list[str](), list(range(len(source)))
+            needs_words = dictionary is not None or (self.alignment and not self.raw_tokens)
+            if attention is not None and needs_words:  # otherwise the text is not cut once more
+                words = pipeline.source.words(pipeline.source.prepare([text])[0])
+                source_words = pipeline.source.word_of_text_tokens(words)[: len(source)]
+            if dictionary is not None and attention is not None:
                 numbers = word_weights(attention, source_words, range(len(tokens))).argmax(1)
                 aligned = [words[number] for number in numbers.tolist()]
-                translation = replaced_unknown(target, tokens, aligned, self.dictionary)
+                translation = replaced_unknown(target, tokens, aligned, dictionary)
             if self.raw_tokens:
                 source_words, target_words = list(range(len(source))), list(range(len(tokens)))
             if self.word_scores:
