@@ -200,6 +200,8 @@ class Model(nn.Module, Scorer):
     watched: whether the next pass has to give `Output.attention`
     can_be_captured: whether the work of a pass depends on the sizes of its batch alone, so that a CUDA graph can repeat it
     depths: layers of encoder and decoder, of which any first ones are a network too, see `sub_network`; None if they are not
+    residual_outputs: patterns of the names of weights that end the branch of a residual connection. A layer in which these
+        are zero changes nothing, so that one can be added to a trained model; none if that is not so
     """
 
     output: nn.Module
@@ -214,6 +216,7 @@ class Model(nn.Module, Scorer):
     watched: bool = False
     can_be_captured: bool = False
     depths: tuple[int, int] | None = None
+    residual_outputs: Sequence[str] = ()
 
     def __init__(self) -> None:
         super().__init__()

@@ -63,6 +63,7 @@ class ByteNet(Model):
     can_be_captured = True
     reads_characters = True
     has_attention = False
+    residual_outputs = ("*.expand.*",)
 
     def __init__(self, options: ByteNetOptions, vocabularies: Vocabularies) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ from nmt.models.experts import expert_shape, predicting_positions
 from nmt.models.options import LanguageModelOptions
 from nmt.nn.attention import AttentionShape
 from nmt.nn.cost import linear_flops
-from nmt.nn.layers import EPSILON, CausalLayer, LayerShape
+from nmt.nn.layers import EPSILON, RESIDUAL_OUTPUTS, CausalLayer, LayerShape
 from nmt.nn.linear import Linear, Projection
 from nmt.nn.moe import LOSS_NAMES, Balance
 from nmt.nn.positions import SinusoidalPositions
@@ -39,6 +39,7 @@ class LanguageModel(Model):
         experts = expert_shape(o, o.d_model, o.d_ff, 0.0) if o.ffn == "moe" else None
         self.auxiliary_losses = LOSS_NAMES[o.gates] if experts else ()
         self.can_be_captured = not experts
+        self.residual_outputs = RESIDUAL_OUTPUTS if pre_norm else ()
         shape = LayerShape(self.attention, o.d_ff, o.dropout, 0.0, pre_norm)
         self.embedding = nn.Embedding(vocabularies.target, o.d_model)
         nn.init.normal_(self.embedding.weight, std=o.d_model**-0.5)

@@ -31,7 +31,7 @@ from nmt.models.options import TransformerOptions
 from nmt.nn.attention import AttentionShape, SelfAttention, grouped_bias, recording
 from nmt.nn.captured import STATE_COPIES, CapturedSteps
 from nmt.nn.cost import linear_flops
-from nmt.nn.layers import DecoderLayer, EncoderLayer, LayerShape, LayerStep
+from nmt.nn.layers import RESIDUAL_OUTPUTS, DecoderLayer, EncoderLayer, LayerShape, LayerStep
 from nmt.nn.linear import Linear, Projection
 from nmt.nn.moe import LOSS_NAMES, Balance, mixtures_in
 from nmt.nn.positions import LearnedPositions, NoPositions, RelativeShape, SinusoidalPositions, rotations
@@ -90,6 +90,8 @@ class Transformer(Model):
         decoder_layers = 1 if o.tie_layers in ("decoder", "all") else o.decoder_layers
         self.encoder = nn.ModuleList(map(EncoderLayer, shape.layers(encoder_layers, experts, o.expert_every)))
         self.keeps_cells = o.decoder_autoregression != "self-attention"
+        if pre_norm and not self.keeps_cells and not self.repeats_layers:
+            self.residual_outputs = RESIDUAL_OUTPUTS
         of_decoder = replace(
             shape, attention=replace(attention, kv_heads=o.kv_heads), autoregression=o.decoder_autoregression
         )

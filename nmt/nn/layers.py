@@ -19,6 +19,7 @@ from nmt.nn.moe import Balance, ExpertShape, MixtureOfExperts
 from nmt.nn.ssru import SimplerRecurrence
 
 EPSILON: Final = 1e-6  # of layer normalisation, as in the reference code
+RESIDUAL_OUTPUTS: Final = ("*_attention.output.*", "*.feed_forward.outer*")  # weights that end the sub-layers
 
 
 class RMSNorm(nn.RMSNorm):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,11 +40,12 @@ from nmt.train.run import Run
 
 GAIN: Final = "parametrizations.weight.original0"  # ending of the names of a weight that is a gain times a direction
 DIRECTION: Final = "parametrizations.weight.original1"
+DEPTHS: Final = ("encoder_layers", "decoder_layers", "layers")  # options that count layers
 OF_POSITION: Final = ("batch_tokens", "data_weights", "seed")  # settings that give a position in the data its meaning
 
 
 def begin(run: Run) -> None:
-    """Begin a run with what `--init-from` and `--init-state` name, if they are given.
+    """Begin a run with what `--init-from`, `--init-state` and `--deepen` name, if they are given.
 
     Raises ArtefactError for a damaged folder, and for a model of another architecture or vocabulary; UserError for a state
     that the folder does not have or that does not fit the run.
@@ -62,10 +64,12 @@ def begin(run: Run) -> None:
     if old is not None:
         weights = extended_weights(weights, run.facts, run.data.pipeline, old, folder)
     if taken == "none":
-        put_weights(run.base_weights(), weights, place)
+        own = deepened_weights(run, artefact) if run.options.deepen else run.base_weights()
+        put_weights(own, weights, place)
         if run.average is not None:
             run.average.restart()
-        run.report.line(f"begins with the weights of {folder}")
+        further = "; the further layers change nothing at first" if run.options.deepen else ""
+        run.report.line(f"begins with the weights of {folder}{further}")
         return
     state = _fitting_state(run, artefact)
     tensors = read_tensors(artefact.path(TRAINING_TENSORS))
@@ -109,6 +113,8 @@ def _fitting_pipeline(run: Run, artefact: Artefact) -> Pipeline | None:
     Raises ArtefactError unless the model has the architecture of the run's, and a pipeline that fits.
     """
     models, free = (ModelFacts.read(artefact), run.facts), run.model.training_options
+    if run.options.deepen:
+        free = free.union(DEPTHS)
     kinds = [{"model": facts.model, "weights": facts.weights} for facts in models]
     options = [{key: facts.options[key] for key in facts.options.keys() - free} for facts in models]
     if rows := changed_settings(*kinds) or changed_settings(*options):
@@ -133,6 +139,31 @@ def _fitting_pipeline(run: Run, artefact: Artefact) -> Pipeline | None:
     return pipeline
 
 
+def deepened_weights(run: Run, artefact: Artefact) -> dict[str, Tensor]:
+    """The weights of a run that a model with fewer layers has too. The further layers end in zeros from then on.
+
+    x + f(x) is x where f ends in zeros, so that the run's network gives the outputs of the model, to the bit.
+    Raises UserError if the model does not have fewer layers, or a layer of zeros is more than nothing in the run's network.
+    """
+    if not run.model.residual_outputs:
+        raise UserError(
+            f"--deepen: no layer changes nothing in this run's model, {run.facts.model} (a Transformer needs "
+            "--norm-position pre, self-attention and layers that are not tied)"
+        )
+    old = ModelFacts.read(artefact)
+    numbers = [[facts.options[key] for key in DEPTHS if key in facts.options] for facts in (old, run.facts)]
+    if numbers[0] == numbers[1] or any(before > now for before, now in zip(*numbers, strict=True)):
+        how = "give more layers, or leave it out"
+        raise UserError(f"--deepen: {quoted(artefact.folder)} does not have fewer layers than this run's model ({how})")
+    own = run.base_weights()
+    with NoRandomWeights():
+        kept = _shapes(old, artefact.folder).keys()
+    for name in own.keys() - kept:
+        if any(fnmatchcase(name, pattern) for pattern in run.model.residual_outputs):
+            own[name].zero_()
+    return {name: own[name] for name in kept}
+
+
 def extended_weights(
     weights: Mapping[str, Tensor], facts: ModelFacts, new: Pipeline, old: Pipeline, place: Path
 ) -> Mapping[str, Tensor]:
@@ -151,7 +182,7 @@ def extended_weights(
         own = _shapes(facts, place)
         source_alone = Vocabularies(new.source.size, new.target.size if new.joint else old.target.size, new.joint)
         of_source = _shapes(replace(facts, vocabularies=asdict(source_alone)), place)
-    if weights.keys() != own.keys():
+    if not weights.keys() <= own.keys():
         return weights  # which do not fit the model
     result = dict(weights)
     for name, tensor in weights.items():

@@ -25,6 +25,7 @@ MUST_STAY: Final = (
     "bleu_tokenize",
     "init_from",
     "init_state",
+    "deepen",
     "freeze",
     "lora_rank",
     "lora_alpha",
@@ -120,6 +121,11 @@ class TrainOptions:
         "none",
         "what a new run takes of the run of --init-from beside its weights: optimizer (its state), schedule (that, and the "
         "number of the update) or all (also the position in the same data); what is not taken begins anew",
+    )
+    deepen: bool = opt(
+        False,
+        "the model of --init-from has fewer layers; further ones follow its own, and change nothing at first "
+        "(a Transformer with --norm-position pre, a language model with it, ByteNet)",
     )
     freeze: tuple[str, ...] = opt(
         (), "names of parameters that are not trained, as patterns: `encoder.*`, `*norm*`; a wrong one lists near names"
@@ -273,6 +279,11 @@ class TrainOptions:
             flag = "--freeze" if self.freeze else "--init-state"
             raise ValueError(
                 f"{flag} and --lora-rank: all is frozen but the adapters, which are new (leave {flag} out)"
+            )
+        if self.deepen and (self.init_from is None or self.lora_rank or self.init_state != "none"):
+            raise ValueError(
+                "--deepen: adds layers to the weights of another model (give --init-from MODEL, and leave out --init-state "
+                "and --lora-rank)"
             )
         if self.lora_targets and not self.lora_rank:
             raise ValueError("--lora-targets: names layers for adapters (give --lora-rank)")

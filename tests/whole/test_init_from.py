@@ -5,9 +5,12 @@ import math
 import shutil
 
 import pytest
+import torch
 from conftest import reseal, train_arguments, write_corpus
 from safetensors.numpy import load_file
 
+from nmt.batch import dummy_batch
+from nmt.checkpoint import load_model, weights_of
 from nmt.runs import find_model
 
 STILL = ("--optimizer=sgd", "--lr=1e-30")  # an update that changes no weight
@@ -190,3 +193,76 @@ def test_a_run_with_nothing_to_do_has_no_best_checkpoint(data, trained, tmp_path
     given = (f"--init-from={trained / 'checkpoints/update-10'}", "--init-state=all", "--json")
     ended = call(*train_arguments(data, tmp_path / "run", 10, *given))
     assert ended.code == 0 and json.loads(ended.out)["best"] is None
+
+
+DEEPER = {
+    "transformer": ("--norm-position=pre", "--encoder-layers=3", "--decoder-layers=2"),
+    "transformer of experts": (
+        "--norm-position=pre",
+        "--ffn=moe",
+        "--experts=2",
+        "--expert-every=1",
+        "--encoder-layers=3",
+        "--decoder-layers=2",
+    ),
+    "language-model": ("--layers=3", "--norm-position=pre"),
+    "bytenet": ("--encoder-layers=3", "--decoder-layers=2", "--max-dilation=2"),
+}
+SHORT = ("--threads=1", "--batch-tokens=200", "--schedule=inverse-sqrt", "--lr=0.005")
+SIZES = {
+    "language-model": ("--heads=2", "--d-model=32", "--d-ff=64", "--valid-metrics=none"),
+    "bytenet": ("--hidden-size=16",),
+}
+SHALLOW = {
+    "--encoder-layers=3": "--encoder-layers=1",
+    "--decoder-layers=2": "--decoder-layers=1",
+    "--layers=3": "--layers=1",
+}
+
+
+@pytest.mark.parametrize("name", DEEPER)
+def test_a_deepened_model_gives_the_outputs_of_the_model_to_the_bit_and_its_new_layers_learn(name, tmp_path, call):
+    write_corpus(tmp_path / "corpus", 60, 7)
+    prepare = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={tmp_path / 'corpus'}", "--quiet"]
+    prepare += [f"--valid={tmp_path / 'corpus'}", f"--output={tmp_path / 'data'}"]
+    assert call(*prepare, f"--subword={'char' if name == 'bytenet' else 'none'}").code == 0
+
+    def train(output, depth, updates, *more):
+        model = name.split()[0]
+        sizes = SIZES.get(model, ("--heads=2", "--d-model=32", "--d-ff=64"))
+        given = (*SHORT, f"--max-updates={updates}", "--quiet", *more)
+        paths = (f"--data={tmp_path / 'data'}", f"--output={tmp_path / output}", f"--model={model}")
+        return call("train", *paths, *sizes, *depth, *given)
+
+    shallow = [SHALLOW.get(option, option) for option in DEEPER[name]]
+    assert train("first", shallow, 5).code == 0
+    begun = train("same", DEEPER[name], 1, *STILL, "--deepen", f"--init-from={tmp_path / 'first'}", "--no-quiet")
+    assert begun.code == 0 and "; the further layers change nothing at first" in begun.err, begun.err
+    first, same = (load_model(find_model(tmp_path / run), torch.device("cpu")).model for run in ("first", "same"))
+    assert len(weights_of(same)) > len(weights_of(first))
+    batch = dummy_batch(3, 7, 5)
+    with torch.no_grad():
+        expected, found = (model.output(model(batch).features) for model in (first.eval(), same.eval()))
+    assert torch.equal(found, expected)
+    learnt = train("learnt", DEEPER[name], 3, "--deepen", f"--init-from={tmp_path / 'first'}")
+    assert learnt.code == 0, learnt.err
+    after = weights_of(load_model(find_model(tmp_path / "learnt"), torch.device("cpu")).model)
+    unchanged = [key for key, weight in weights_of(same).items() if torch.equal(weight, after[key])]
+    assert not unchanged
+
+
+def test_what_cannot_be_deepened_is_refused_with_what_to_do(data, model, tmp_path, call):
+    for code, *more, message in [
+        (2, "--encoder-layers=2", "--deepen", "--norm-position pre"),
+        (4, "--encoder-layers=2", "encoder_layers: 1 -> 2; give the same"),
+        (2, "--encoder-layers=2", "--deepen", "--init-state=all", "leave out --init-state"),
+        (4, "--encoder-layers=2", "--deepen", "--d-ff=128", "d_ff: 64 -> 128; give the same"),
+    ]:
+        refused = call(*train_arguments(data, tmp_path / "run", 1, f"--init-from={model}", *more))
+        assert refused.code == code and message in refused.err, refused.err
+    pre = (*STILL, "--norm-position=pre")
+    assert call(*train_arguments(data, tmp_path / "pre", 1, *pre)).code == 0
+    refused = call(*train_arguments(data, tmp_path / "run", 1, *pre, "--deepen", f"--init-from={tmp_path / 'pre'}"))
+    assert refused.code == 2 and "does not have fewer layers" in refused.err
+    refused = call(*train_arguments(data, tmp_path / "run", 1, *pre, "--deepen"))
+    assert refused.code == 2 and "give --init-from MODEL" in refused.err
