@@ -16,7 +16,8 @@ from nmt.cli.jobs import Job, Step, run_jobs
 from nmt.cli.plot import line_charts
 from nmt.cli.tables import table_lines
 from nmt.cli.trials import MAX_TRIALS, Sweep, Trial, read_sweep
-from nmt.errors import UserError, quoted, unknown
+from nmt.data.shards import PreparedData
+from nmt.errors import ArtefactError, UserError, quoted, unknown
 from nmt.files import read_bytes, sha256, write_file, write_output
 from nmt.locks import Lock
 from nmt.log import log
@@ -180,6 +181,14 @@ def _check_score(options: SweepOptions, training: TrainOptions | None) -> None:
     known = options.metric_names + [f"{VALIDATION_PREFIX}{name}" for name in of_validation]
     if options.score_name not in known:
         raise unknown("score", options.score_name, known)
+    if training is not None and options.score_name not in options.metric_names:
+        try:
+            has_set = bool(PreparedData(Path(training.data)).valid)
+        except ArtefactError:
+            return  # the run says what its data lacks
+        if not has_set:
+            which = f"has no development set for the score {options.score_name}"
+            raise UserError(f"{quoted(training.data)}: {which} (nmt prepare --valid, or --source and --reference)")
 
 
 def _digest(path: Path) -> str:

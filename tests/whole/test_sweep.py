@@ -205,6 +205,11 @@ def test_options_that_do_not_fit_the_file_are_refused(trained, data, tmp_path, t
     assert refused.code == 2 and "leave --average out" in refused.err
     refused = call("sweep", file, f"--output={tmp_path / 'out'}", *texts, "--score=belu")
     assert refused.code == 2 and "unknown score 'belu' (did you mean 'bleu'?)" in refused.err
+    write_corpus(tmp_path / "corpus", 20, 7)
+    prepare = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={tmp_path / 'corpus'}", "--subword=none"]
+    assert call(*prepare, f"--output={tmp_path / 'no-dev'}", "--quiet").code == 0
+    refused = call("sweep", write_sweep(file, tmp_path / "no-dev", 1, ""), f"--output={tmp_path / 'out'}")
+    assert refused.code == 2 and "has no development set for the score valid_bleu" in refused.err
     refused = call("sweep", write_sweep(file, data, 1, "devices = 2"), f"--output={tmp_path / 'out'}", "--jobs=2")
     assert refused.code == 2 and "each run has several devices" in refused.err
     assert not (tmp_path / "out").exists()
