@@ -25,7 +25,7 @@ from nmt.data.duplicates import without_duplicates
 from nmt.data.encode import CHUNK_PAIRS, BadLine, CountTask, EncodeTask, FilePair, TextTask, count_words
 from nmt.data.learn import SubwordSettings, learn_apart, sum_counts
 from nmt.data.row_files import LENGTH, SIDES, SetWriter, id_type, write_links
-from nmt.data.sets import CorpusOptions, SetStatistics, TextSet, text_sets, tsv_pair, with_counts
+from nmt.data.sets import CorpusOptions, SetStatistics, TextSet, text_sets, with_counts
 from nmt.data.shards import DATA_KIND, REPORT_FILE, SetFacts, named_pipeline, write_facts
 from nmt.data.word_alignment import AlignmentModel, PairIds
 from nmt.data.workers import LOOK_SECONDS, in_order
@@ -80,11 +80,6 @@ class PrepareOptions(CorpusOptions):
     source_lang: str = opt(REQUIRED, "source language, and the ending of the files of a prefix: en")
     target_lang: str = opt(REQUIRED, "target language, and the ending of the files of a prefix: de")
     output: str = opt(REQUIRED, "folder of the prepared data", aliases=("o", "destdir"))
-    train_tsv: tuple[str, ...] = opt(
-        (),
-        "files of training pairs, SOURCE TAB TARGET in a line, plain or compressed, beside or instead of --train; - is stdin; "
-        "NAME=FILE names the corpus",
-    )
     column: tuple[str, ...] = opt(
         (),
         "NAME=FILE: data of the training pairs for a criterion, a line a pair, a file for each pair of training files; "
@@ -179,8 +174,6 @@ class PrepareOptions(CorpusOptions):
         super().__post_init__()
         if self.hold_out == 1:
             raise ValueError("--hold-out 1: must be 0 or above 1, or no training pair would be left")
-        if [text.rpartition("=")[2] for text in self.train_tsv].count("-") > 1:
-            raise ValueError("--train-tsv: - is given twice, but stdin is one text (name a file for one of them)")
         if (self.hold_out or self.column or self.align) and not self.names_training:
             flag = "--hold-out" if self.hold_out else "--column" if self.column else "--align"
             raise ValueError(f"{flag} is about training pairs, and none are named (--train, or --source and --target)")
@@ -213,10 +206,6 @@ class PrepareOptions(CorpusOptions):
             raise ValueError(f"--user-symbols {quoted(listed)}: has a comma between tags (put spaces between several)")
         if not self.names_training and not (self.vocabulary and self.names_evaluation):
             raise ValueError("nothing to prepare: give --train PREFIX, or --source FILE and --target FILE")
-
-    @property
-    def names_training(self) -> bool:
-        return super().names_training or bool(self.train_tsv)
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -266,10 +255,9 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
     with Signals() as signals, new_folder(output, DATA_KIND, manifest) as folder:
         counts: dict[FilePair, int] = {}
         stdin = folder / STDIN_COPY
-        pairs = [tsv_pair(text, stdin) for text in options.train_tsv]
-        if any(pair.source == stdin for pair in pairs):
+        if options.reads_stdin:
             _keep_stdin(stdin, signals)
-        named = text_sets(options, options.hold_out, options.column, pairs)
+        named = text_sets(options, options.hold_out, options.column, stdin)
         sets = [with_counts(text_set, counts, signals) for text_set in named]
         _check_context(options, sets, options.context)
         pipeline = _pipeline(options, sets, signals)

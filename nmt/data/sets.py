@@ -41,6 +41,11 @@ class CorpusOptions:
         "`nmt train --data-weights`, by default its file's name",
         aliases=("trainpref",),
     )
+    train_tsv: tuple[str, ...] = opt(
+        (),
+        "files of training pairs, SOURCE TAB TARGET in a line, plain or compressed, beside or instead of --train; - is stdin of nmt prepare; "
+        "NAME=FILE names the corpus",
+    )
     valid: tuple[str, ...] = opt((), "prefixes of development sets, a set each", aliases=("validpref",))
     test: tuple[str, ...] = opt((), "prefixes of test sets, a set each", aliases=("testpref",))
     source: tuple[str, ...] = opt(
@@ -69,6 +74,8 @@ class CorpusOptions:
                 raise ValueError(
                     f"--{name.replace('_', '-')} -: text is read more than once, so not from stdin (name a file)"
                 )
+        if [text.rpartition("=")[2] for text in self.train_tsv].count("-") > 1:
+            raise ValueError("--train-tsv: - is given twice, but stdin is one text (name a file for one of them)")
         for name in ("", "valid_", "test_"):
             sources, targets = getattr(self, f"{name}source"), getattr(self, f"{name}target")
             if len(sources) != len(targets):
@@ -79,7 +86,11 @@ class CorpusOptions:
 
     @property
     def names_training(self) -> bool:
-        return bool(self.train or self.source)
+        return bool(self.train or self.source or self.train_tsv)
+
+    @property
+    def reads_stdin(self) -> bool:
+        return any(text.rpartition("=")[2] == "-" for text in self.train_tsv)
 
     @property
     def names_evaluation(self) -> bool:
@@ -161,13 +172,13 @@ def _with_progress(stream: Iterator[Chunk], name: str, total: int) -> Iterator[C
 
 
 def text_sets(
-    options: CorpusOptions, hold_out: int = 0, columns: Sequence[str] = (), more: Sequence[FilePair] = ()
+    options: CorpusOptions, hold_out: int = 0, columns: Sequence[str] = (), stdin: Path | None = None
 ) -> list[TextSet]:
     """The sets that the options name, the training pairs first.
 
     hold_out: every such training pair is a development set of its own; 0 is none
     columns: `NAME:KIND=FILE` of the training files (see `parse_columns`)
-    more: training files besides those of the options, after them
+    stdin: the file with its content, for `--train-tsv -`
     Raises UserError for a missing file, two sets of one name, or a column that does not fit the files.
     """
     languages = options.languages
@@ -176,7 +187,7 @@ def text_sets(
         FilePair(Path(s), Path(t), corpus=_corpus_name(_set_name(s, languages[0])))
         for s, t in zip(options.source, options.target, strict=True)
     ]
-    files += more
+    files += [_of_tsv(text, stdin) for text in options.train_tsv]
     column_kinds, paths_of_columns = parse_columns(columns, len(files))
     files = [replace(pair, columns=paths) for pair, paths in zip(files, paths_of_columns, strict=True)]
     sets = [TextSet("train", "train", files, hold_out, column_kinds)] if files else []
@@ -221,10 +232,10 @@ def _corpus_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "_", name)
 
 
-def tsv_pair(text: str, stdin: Path) -> FilePair:
+def _of_tsv(text: str, stdin: Path | None) -> FilePair:
     """The file of a word of `--train-tsv`, NAME=FILE or FILE. stdin: the file with its content, for `-`"""
     name, file = _split_name(text, [""])
-    if file == "-":
+    if file == "-" and stdin is not None:
         return FilePair(stdin, stdin, corpus=name or "stdin", is_named=bool(name), is_tsv=True, label="stdin")
     path = Path(file)
     if not text_exists(path):

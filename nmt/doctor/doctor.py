@@ -58,6 +58,8 @@ class DoctorOptions(CorpusOptions):
             )
         if self.data is not None and self.vocabulary is not None:
             raise ValueError("--vocabulary: has no effect with prepared data, which has its own (leave it out)")
+        if self.reads_stdin:
+            raise ValueError("--train-tsv -: text is read more than once, so not from stdin (name a file)")
         if self.data is None:
             if not files:
                 message = (

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.data.batching import Indices
-from nmt.data.encode import CHUNK_PAIRS, Chunk, FilePair, chunks
+from nmt.data.encode import CHUNK_PAIRS, Chunk, FilePair, aligned_blocks, chunks
 from nmt.data.sets import Kind, evenly_spaced, set_label
 from nmt.data.shards import Corpus
 from nmt.doctor.findings import Example, Finding
@@ -72,6 +72,9 @@ class PairSet:
         """The lines of both sides, CHUNK_PAIRS at a time, up to the end of the shorter side."""
         if self._prepared is not None:
             yield from _decoded_blocks(*self._prepared)
+            return
+        if pair.is_tsv:
+            yield from aligned_blocks(pair)
             return
         rows = zip(raw_lines(pair.source), raw_lines(pair.target), strict=False)
         while block := list(islice(rows, CHUNK_PAIRS)):

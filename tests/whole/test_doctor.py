@@ -54,6 +54,25 @@ def test_faults_are_named_by_file_and_line_and_an_error_is_code_3(corpus, call, 
     assert f"{tmp_path}/c.en has 40 lines, {tmp_path}/c.de has 41" in result.out
 
 
+def test_a_tsv_file_has_the_findings_of_two_files(corpus, call, tmp_path):
+    target = [*TARGET[:6], "", "Stra\xdfe", *TARGET[8:]]
+    of_files = call(*corpus(target=target), "--quiet")
+    rows = zip(
+        (tmp_path / "c.en").read_bytes().splitlines(), (tmp_path / "c.de").read_bytes().splitlines(), strict=True
+    )
+    (tmp_path / "c.tsv").write_bytes(b"".join(b"\t".join(row) + b"\n" for row in rows))
+    command = ["doctor", "--source-lang=en", "--target-lang=de", "--quiet"]
+    of_tsv = call(*command, f"--train-tsv={tmp_path / 'c.tsv'}")
+    columns_apart = len(SOURCE[7]) + 1  # the column of a fault in the target counts from the beginning of the line
+    expected = of_files.out.replace("c.de:8:5:", f"c.tsv:8:{5 + columns_apart}:").replace("c.de", "c.tsv")
+    assert (of_tsv.code, of_tsv.out) == (3, expected.replace("c.en", "c.tsv"))
+    (tmp_path / "c.tsv").write_text("only one column\n")
+    refused = call(*command, f"--train-tsv={tmp_path / 'c.tsv'}")
+    assert refused.code == 3 and f"{tmp_path}/c.tsv:1: 1 column; must be 2" in refused.err
+    refused = call(*command, "--train-tsv=-")
+    assert refused.code == 2 and "--train-tsv -: text is read more than once" in refused.err
+
+
 @pytest.mark.parametrize(
     ("fail_on", "blank", "copies", "code"),
     [("error", 1, 0, 0), ("warning", 1, 0, 3), ("never", 1, 9, 0), ("error", 0, 9, 3), ("warning", 0, 0, 0)],
