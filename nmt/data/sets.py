@@ -43,8 +43,8 @@ class CorpusOptions:
     )
     train_tsv: tuple[str, ...] = opt(
         (),
-        "files of training pairs, SOURCE TAB TARGET in a line, plain or compressed, beside or instead of --train; - is stdin of nmt prepare; "
-        "NAME=FILE names the corpus",
+        "files of training pairs, SOURCE TAB TARGET in a line, plain or compressed, beside or instead of --train; NAME=FILE "
+        "names the corpus; - is stdin of nmt prepare",
     )
     valid: tuple[str, ...] = opt((), "prefixes of development sets, a set each", aliases=("validpref",))
     test: tuple[str, ...] = opt((), "prefixes of test sets, a set each", aliases=("testpref",))

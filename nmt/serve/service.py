@@ -115,18 +115,40 @@ class Service:
             by_number = dict([numbered async for numbered in translations])
         return [by_number[number] for number in range(len(requests))]
 
+    async def translate_each(
+        self,
+        models: Sequence[ServedModel],
+        requests: Sequence[Request],
+        settings: TextSettings,
+        details: Details = PLAIN,
+    ) -> list[Translation]:
+        """A translation for each request, which is any text, by the model at its place."""
+        self._check(requests)
+        found: dict[int, Translation] = {}
+        for model in dict.fromkeys(models):
+            numbers = [number for number, own in enumerate(models) if own is model]
+            translations = await self.translate_texts(model, [requests[n] for n in numbers], settings, details)
+            found.update(zip(numbers, translations, strict=True))
+        return [found[number] for number in range(len(requests))]
+
     async def translated(
-        self, model: ServedModel, texts: Sequence[str], settings: TextSettings = SENTENCES, context: str = ""
+        self,
+        models: Sequence[ServedModel],
+        texts: Sequence[str],
+        settings: TextSettings = SENTENCES,
+        context: str = "",
     ) -> list[str]:
-        """The translation of each text. Raises ProblemError if one cannot be translated.
+        """The translation of each text, by the model at its place. Raises ProblemError if one cannot be translated.
 
         context: a text before each of them, for a model that reads one
         """
         self.check_count(texts)
-        of_each = (visible_line(context),) if model.pipeline.context and context else None
-        requests = [Request(text, context=of_each) for text in texts]
-        translations = await self.translate_texts(model, requests, settings)
-        return list(map(self.text_of, translations))
+        before = (visible_line(context),) if context else None
+        requests = [
+            Request(text, context=before if model.pipeline.context else None)
+            for model, text in zip(models, texts, strict=True)
+        ]
+        return list(map(self.text_of, await self.translate_each(models, requests, settings)))
 
     async def translated_lines(self, model: ServedModel, text: str) -> str:
         """The translation of a text, each of whose lines is one sentence. Raises ProblemError."""
@@ -171,9 +193,15 @@ class Service:
         candidates = translation.candidates
         return candidates[min(candidate, len(candidates) - 1)].text if candidates else ""
 
-    def detect(self, text: str) -> tuple[str, float]:
-        """The language of a text among those of the models, and how sure that is, from 0 to 1."""
-        known = [model.source_lang for model in self.models.by_name.values()]
+    def detect(self, text: str, target: str | None = None) -> tuple[str, float]:
+        """The language of a text among those of the models, and how sure that is, from 0 to 1.
+
+        target: a language; if there are models into it, those of other models are left out
+        """
+        models = self.models.by_name.values()
+        base = base_language(target) if target is not None else None
+        into_target = [model.source_lang for model in models if base_language(model.target_lang) == base]
+        known = into_target or [model.source_lang for model in models]
         guess = guess_language(text)
         found = next((language for language in known if guess is not None and base_language(language) == guess), None)
         return (found, GUESSED) if found else (known[0], ASSUMED)

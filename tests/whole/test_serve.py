@@ -15,7 +15,7 @@ from contextlib import ExitStack, suppress
 from urllib.parse import quote, urlencode
 
 import pytest
-from conftest import ENVIRONMENT, NMT, WORDS, small_model
+from conftest import ENVIRONMENT, NMT, WORDS, reseal, small_model
 from exchange import events_of
 from servers import Server, serving, wait_until
 
@@ -178,6 +178,29 @@ def test_deepl_and_openai_are_answered_in_their_own_form(server, expected):
     assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == expected[LINES[0]]
     assert headers["content-type"].startswith("text/event-stream") and events.endswith(b"data: [DONE]\n\n")
     assert server.ask("GET", "/v1/models", content_type="application/json")[1]["data"][0]["id"] == "m"
+
+
+def test_texts_of_one_request_go_to_the_models_of_their_own_languages(folder, model, expected, tmp_path):
+    german = small_model(tmp_path / "german", d_model=24, d_ff=32, heads=2, encoder_layers=1, decoder_layers=1)
+    side = json.loads((german / "pipeline/pipeline.json").read_bytes())
+    side["source"]["language"] = "de"
+    reseal(german, "pipeline/pipeline.json", json.dumps(side).encode())
+    texts = [f"{LINES[0]} the man is in the house", f"{LINES[1]} der Mann ist in dem Haus und nicht da", LINES[2]]
+    names = ["m", "german", "m"]
+    with serving(tmp_path, "--model", model, "--model", german) as server:
+        alone = [
+            server.translate(text=text, model=name)["translations"][0]["translation"]
+            for text, name in zip(texts, names, strict=True)
+        ]
+        assert server.translate(text=texts[1], model="m")["translations"][0]["translation"] != alone[1]
+        _, content, _ = server.ask("POST", "/v2/translate", {"text": texts, "target_lang": "EN"})
+        assert [row["detected_source_language"] for row in content["translations"]] == ["EN", "DE", "EN"]
+        assert [row["text"] for row in content["translations"]] == alone
+        fields = {"q": texts, "source": "auto", "target": "en"}
+        _, content, _ = server.ask("POST", "/translate", fields)
+        assert content["translatedText"] == alone
+        status, content, _ = server.ask("POST", "/translate", fields | {"target": "fr"})
+        assert status == 400 and "direction en-fr is not known" in content["error"]
 
 
 def raw(server: Server) -> socket.socket:

@@ -37,18 +37,20 @@ def routes(service: Service) -> list[Route]:
                 raise ProblemError(400, f"Value for '{name}' not supported.")
         settings = _settings(fields)
         targets = known_languages(service.models)
-        source = _code(fields, "source_lang", targets)
-        sources = [source or service.detect(text)[0] for text in texts]
-        target = _code(fields, "target_lang", targets.get(sources[0], ()))
-        if target is None:
+        source, asked = _code(fields, "source_lang", targets), _code(fields, "target_lang", ())
+        if asked is None:
             raise ProblemError(400, "Value for 'target_lang' not supported.")
-        model = service.models.find(None, sources[0], target)
+        sources = [source or service.detect(text, asked)[0] for text in texts]
+        models = {
+            language: service.models.find(None, language, _code(fields, "target_lang", targets.get(language, ())))
+            for language in dict.fromkeys(sources)
+        }
         if fields.get("split_sentences") == NO_NEWLINES:
             texts = [text.replace("\n", " ") for text in texts]
         context = fields.get("context", "")
         if not isinstance(context, str):
             raise ProblemError(400, "Value for 'context' not supported.")
-        translated = await service.translated(model, texts, settings, context)
+        translated = await service.translated([models[language] for language in sources], texts, settings, context)
         rows = [
             {"detected_source_language": language.upper(), "text": translation, "billed_characters": len(text)}
             for language, text, translation in zip(sources, texts, translated, strict=True)

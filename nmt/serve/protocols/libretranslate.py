@@ -30,12 +30,14 @@ def routes(service: Service) -> list[Route]:
         source, target = (_text(fields, name) for name in ("source", "target"))
         if not isinstance(form := fields.get("format", "text"), str) or form not in FORMS:
             raise ProblemError(400, f"format is {form!r}; must be one of {', '.join(FORMS)}")
-        detected = [service.detect(text) for text in texts] if source == "auto" else []
-        model = service.models.find(None, detected[0][0] if detected else source, target)
+        detected = [service.detect(text, target) for text in texts] if source == "auto" else []
+        sources = [language for language, _ in detected] or [source] * len(texts)
+        models = {language: service.models.find(None, language, target) for language in dict.fromkeys(sources)}
         count = _alternatives(fields)
         service.check_count(texts)
         settings = TextSettings(split=True, markup=FORMS[form])
-        found = await service.translate_texts(model, list(map(Request, texts)), settings, Details(scores=count > 0))
+        of_each = [models[language] for language in sources]
+        found = await service.translate_each(of_each, list(map(Request, texts)), settings, Details(scores=count > 0))
         whole = list(map(service.text_of, found))
         answer: dict[str, Any] = {"translatedText": whole if is_list else whole[0]}
         if detected:

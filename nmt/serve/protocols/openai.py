@@ -61,7 +61,7 @@ def routes(service: Service) -> list[Route]:
         head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": asked.model}
         if asked.stream:
             return EventStream(_chunks(head, service.stream_text(model, texts[-1])))
-        [translation] = await service.translated(model, texts[-1:])
+        [translation] = await service.translated([model], texts[-1:])
         message = {"role": "assistant", "content": translation}
         sizes = {"prompt_tokens": len(texts[-1].split()), "completion_tokens": len(translation.split())}
         return {
