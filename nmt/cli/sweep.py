@@ -122,6 +122,9 @@ def run(options: SweepOptions) -> int:
         for trial in trials[:: options.seeds]:
             _check_score(options, sweep.options(trial).get("train"))
             bar.advance(options.seeds)
+    if options.score_name not in options.metric_names:
+        for folder in dict.fromkeys(trial.settings["train"]["data"] for trial in trials):
+            _check_data(Path(folder), options.score_name)
     folder = Path(options.output)
     texts = [_digest(Path(path)) for path in (options.source, *options.reference) if path is not None]
     jobs = [Job(folder / trial.name, steps_of(trial, options, texts)) for trial in trials]
@@ -181,14 +184,17 @@ def _check_score(options: SweepOptions, training: TrainOptions | None) -> None:
     known = options.metric_names + [f"{VALIDATION_PREFIX}{name}" for name in of_validation]
     if options.score_name not in known:
         raise unknown("score", options.score_name, known)
-    if training is not None and options.score_name not in options.metric_names:
-        try:
-            has_set = bool(PreparedData(Path(training.data)).valid)
-        except ArtefactError:
-            return  # the run says what its data lacks
-        if not has_set:
-            which = f"has no development set for the score {options.score_name}"
-            raise UserError(f"{quoted(training.data)}: {which} (nmt prepare --valid, or --source and --reference)")
+
+
+def _check_data(folder: Path, score: str) -> None:
+    """Raise UserError for prepared data without a development set, which a score of validations needs."""
+    try:
+        has_set = bool(PreparedData(folder).valid)
+    except ArtefactError:
+        return  # the run says what its data lacks
+    if not has_set:
+        which = f"has no development set for the score {score}"
+        raise UserError(f"{quoted(folder)}: {which} (nmt prepare --valid, or --source and --reference)")
 
 
 def _digest(path: Path) -> str:
