@@ -143,11 +143,11 @@ def deepened_weights(run: Run, artefact: Artefact) -> dict[str, Tensor]:
     """The weights of a run that a model with fewer layers has too. The further layers end in zeros from then on.
 
     x + f(x) is x where f ends in zeros, so that the run's network gives the outputs of the model, to the bit.
-    Raises UserError if the model does not have fewer layers, or a layer of zeros is more than nothing in the run's network.
+    Raises UserError if the model does not have fewer layers, or a layer that ends in zeros would change the outputs.
     """
     if not run.model.residual_outputs:
         raise UserError(
-            f"--deepen: no layer changes nothing in this run's model, {run.facts.model} (a Transformer needs "
+            f"--deepen: a further layer would change the outputs of this run's model, {run.facts.model} (a Transformer needs "
             "--norm-position pre, self-attention and layers that are not tied)"
         )
     old = ModelFacts.read(artefact)
