@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from nmt.data.columns import READERS, ColumnItems, Sentences
 from nmt.data.row_files import Rows
 from nmt.errors import InputError, quoted
+from nmt.signals import StopCheck
 from nmt.symbols import ColumnKind
 from nmt.text.context import DocumentLines, context_text, interleaved, with_contexts
 from nmt.text.corpus import bad_bytes, count_lines, decode_line, misaligned, raw_lines
@@ -58,6 +59,11 @@ class FilePair:
     def paths(self) -> tuple[Path, ...]:
         return self.source, self.target, *self.columns
 
+    def count_lines(self, check: StopCheck = lambda: None) -> list[int]:
+        """The number of lines of each of `paths`, each file read once. check: called between blocks, see `count_lines`"""
+        counts = {path: count_lines(path, check) for path in dict.fromkeys(self.paths)}
+        return [counts[path] for path in self.paths]
+
     def unequal(self, counts: Sequence[int]) -> InputError | None:
         """The error for the first file with another number of lines than the source. counts: lines of each of `paths`"""
         if counts[0] != counts[1]:
@@ -88,6 +94,10 @@ class Chunk:
     columns: tuple[list[bytes], ...] = ()
     contexts: Sequence[tuple[str, ...]] = ()
 
+    def target_start(self, i: int) -> int:
+        """Bytes before the target in the line of pair i: of a TSV file, the source and the tab."""
+        return len(self.source[i]) if self.files.is_tsv else 0
+
 
 BlockReader = Callable[[FilePair], Iterator[list[list[bytes]]]]
 Selection = Callable[[NDArray[np.int64]], NDArray[np.bool_]]
@@ -102,7 +112,7 @@ def aligned_blocks(pair: FilePair) -> Iterator[list[list[bytes]]]:
     while True:
         block = [list(islice(stream, CHUNK_PAIRS)) for stream in streams]
         if len(set(map(len, block))) > 1:
-            counts = [count_lines(path) for path in pair.paths]
+            counts = pair.count_lines()
             raise pair.unequal(counts) or misaligned(pair.source, pair.target, counts[0], counts[1])
         if not block[0]:
             return
@@ -167,7 +177,7 @@ def decode(chunk: Chunk, on_bad_line: BadLine) -> Texts:
     rows = zip(chunk.numbers.tolist(), chunk.source, chunk.target, strict=True)
     for i, (number, *pair) in enumerate(rows):
         name = chunk.files.name
-        before = len(pair[0]) if chunk.files.is_tsv else 0  # bytes of the line before the target
+        before = chunk.target_start(i)
         sides = (
             (name, 0, pair[0], texts.source),
             (name if before else quoted(chunk.files.target), before, pair[1], texts.target),

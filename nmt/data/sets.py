@@ -20,7 +20,7 @@ from nmt.options import MAX_PROCESSES
 from nmt.signals import Signals
 from nmt.symbols import ColumnKind
 from nmt.text.archive import text_exists
-from nmt.text.corpus import count_lines, text_name
+from nmt.text.corpus import text_name
 
 HELD_OUT: Final = "held-out"
 STORAGE: Final = ("", ".gz")  # endings of the files of a prefix, after the language
@@ -74,7 +74,7 @@ class CorpusOptions:
                 raise ValueError(
                     f"--{name.replace('_', '-')} -: text is read more than once, so not from stdin (name a file)"
                 )
-        if [text.rpartition("=")[2] for text in self.train_tsv].count("-") > 1:
+        if sum(map(_is_stdin, self.train_tsv)) > 1:
             raise ValueError("--train-tsv: - is given twice, but stdin is one text (name a file for one of them)")
         for name in ("", "valid_", "test_"):
             sources, targets = getattr(self, f"{name}source"), getattr(self, f"{name}target")
@@ -90,7 +90,7 @@ class CorpusOptions:
 
     @property
     def reads_stdin(self) -> bool:
-        return any(text.rpartition("=")[2] == "-" for text in self.train_tsv)
+        return any(map(_is_stdin, self.train_tsv))
 
     @property
     def names_evaluation(self) -> bool:
@@ -232,6 +232,11 @@ def _corpus_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "_", name)
 
 
+def _is_stdin(text: str) -> bool:
+    """Whether a word of `--train-tsv` is - or NAME=-."""
+    return _split_name(text, [""])[1] == "-"
+
+
 def _of_tsv(text: str, stdin: Path | None) -> FilePair:
     """The file of a word of `--train-tsv`, NAME=FILE or FILE. stdin: the file with its content, for `-`"""
     name, file = _split_name(text, [""])
@@ -285,8 +290,7 @@ def with_counts(text_set: TextSet, counts: dict[FilePair, int], signals: Signals
     for pair in text_set.files:
         if pair not in counts:
             with log.progress(f"counting lines of {text_set.stem}"):
-                of_paths = {path: count_lines(path, signals.check) for path in dict.fromkeys(pair.paths)}
-            lines = [of_paths[path] for path in pair.paths]
+                lines = pair.count_lines(signals.check)
             if error := pair.unequal(lines):
                 raise error
             counts[pair] = lines[0]

@@ -110,13 +110,12 @@ class ExaminePairs:
         texts = []
         rows = (lines.source, lines.target)[side]
         any_control = CONTROL.search(b"".join(rows).replace(b"\r\n", b"\n").decode(errors="replace"))
-        is_second = side == 1 and lines.files.is_tsv
         for i, (number, raw) in enumerate(zip(lines.numbers, rows, strict=True)):
             line = decode_line(raw, number == 1)
             text = line.text
             texts.append(text)
             if line.bad_byte is not None:
-                before = len(lines.source[i]) if is_second else 0  # bytes of the line before the target
+                before = lines.target_start(i) if side else 0
                 counts.add("not-utf8", name, f"{place}:{number}:{line.bad_byte + before}", text)
                 text = text.replace("\ufffd", "")  # not counted as mojibake too
             if any_control:

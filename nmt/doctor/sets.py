@@ -13,7 +13,7 @@ from nmt.data.shards import Corpus
 from nmt.doctor.findings import Example, Finding
 from nmt.errors import quoted
 from nmt.signals import Signals
-from nmt.text.corpus import count_lines, raw_lines
+from nmt.text.corpus import raw_lines
 from nmt.text.pipeline import Pipeline
 
 
@@ -39,7 +39,7 @@ class PairSet:
         """Count the pairs of all files. max_pairs: pairs to examine, at most; 0 for all"""
         for pair in self.files:
             if self._prepared is None:
-                source, target = (count_lines(path, signals.check) for path in pair.paths)
+                source, target = pair.count_lines(signals.check)
             else:
                 source = target = len(self._prepared[0])
             if source != target:

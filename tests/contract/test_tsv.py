@@ -70,6 +70,14 @@ def test_a_line_that_is_no_pair_is_told_with_file_and_line(lines, message, is_pi
     assert [path.name for path in tmp_path.iterdir()] == ["bad.tsv"]
 
 
+def test_a_file_whose_name_ends_as_that_of_stdin_is_read_and_stdin_is_not(tsv, tmp_path):
+    tsv.rename(tmp_path / "a=-")
+    command = [*NMT, *LANGUAGES, "--train-tsv=a=-", f"--output={tmp_path / 'data'}"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=ENVIRONMENT, cwd=tmp_path) as process:
+        assert process.wait(60) == 0  # with a stdin that does not end
+    assert json.loads((tmp_path / "data/report.json").read_bytes())["sets"][0]["read"] == 60
+
+
 def test_stdin_has_its_name_in_an_error_about_the_lines_of_a_column(tmp_path, nmt):
     (tmp_path / "w").write_text("1\n")
     told = nmt(
