@@ -4,7 +4,7 @@
 
 Each round makes the same update twice, with the step and with the plain version in its place, in turn the one or the
 other first, each after a micro-batch that is not timed; the gain is the median of the ratios. Products go by the path
-that nmt train would choose here. The last row has all steps undone at once but the batches.
+that nmt train would choose here. The last row has all steps undone at once but the batches by length, and bf16.
 """
 
 import argparse
@@ -103,7 +103,9 @@ class Bench:
             torch.optim.Adam(self.model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=fused, foreach=False)
             for fused in (False, True)
         )
-        self.updater = Updater(objective, self.fused_adam, World(), "fp32", 0.0)
+        self.updater, self.in_bf16 = (
+            Updater(objective, self.fused_adam, World(), precision, 0.0) for precision in ("fp32", "bf16")
+        )
         self.plain = Updater(objective, self.plain_adam, World(), "fp32", 0.0)
         self.updates, self.same_updates = (
             Loader(self.data.train, given.batch_tokens, given.max_tokens, seed=1).updates(Position()) for _ in range(2)
@@ -158,12 +160,12 @@ def main() -> None:
         ratios = [ratio(next(bench.updates), bool(number % 2)) for number in range(given.rounds)]
         print(f"| {name} | {statistics.median(ratios):.3f} ({min(ratios):.2f} to {max(ratios):.2f}) |", flush=True)
 
-    def without(undo: Undo, plain: Updater) -> Callable[[UpdateBatches, bool], float]:
+    def without(undo: Undo, plain: Updater, fast: Updater = bench.updater) -> Callable[[UpdateBatches, bool], float]:
         def ratio(data: UpdateBatches, plain_first: bool) -> float:
             found = {}
             for plainly in (plain_first, not plain_first):
                 with undo() if plainly else nullcontext():
-                    found[plainly] = bench.seconds(data, plain if plainly else bench.updater)
+                    found[plainly] = bench.seconds(data, plain if plainly else fast)
             return found[True] / found[False]
 
         return ratio
@@ -187,7 +189,10 @@ def main() -> None:
         told(name, without(undo, bench.updater))
     told("fused optimizer", without(nullcontext, bench.plain))
     told("batches of like lengths", by_length)
-    told("all of these but the last", without(lambda: everything(undone.values()), bench.plain))
+    in_bf16 = bench.in_bf16
+    told("products in bf16", without(nullcontext, bench.updater, in_bf16))
+    told("products in bf16: rows in multiples of 64", without(lambda: patch("nmt.nn.matmul.ROWS", 1), in_bf16, in_bf16))
+    told("all but the last three", without(lambda: everything(undone.values()), bench.plain))
 
 
 if __name__ == "__main__":

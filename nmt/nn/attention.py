@@ -114,9 +114,10 @@ def attention(
     """
     if relative is None and not _plain_is_faster(queries, keys):
         is_grouped = keys.shape[1] < queries.shape[1]
-        return scaled_dot_product_attention(
-            queries, keys, values, mask, dropout_probability, causal, enable_gqa=is_grouped
-        )
+        with _not_cast(queries):
+            return scaled_dot_product_attention(
+                queries, keys, values, mask, dropout_probability, causal, enable_gqa=is_grouped
+            )
     T, S = queries.shape[2], keys.shape[2]
     bias = queries.new_zeros(1, 1, 1, 1)
     if causal:
@@ -133,14 +134,20 @@ def attention(
 
 
 def _plain_is_faster(queries: Tensor, keys: Tensor) -> bool:
-    """Whether to do without a fused kernel: for short sentences trained on a CPU in float32, or to record weights.
+    """Whether to do without a fused kernel: for short sentences trained on a CPU, or to record weights.
 
     The overhead of a kernel on short sentences is larger than what it saves.
     """
     if torch.compiler.is_compiling():
         return False
-    on_cpu = queries.device.type == "cpu" and torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+    on_cpu = queries.device.type == "cpu" and torch.is_grad_enabled()
     return (on_cpu and queries.shape[2] * keys.shape[2] <= MAX_PLAIN_SCORES) or _recorded.get() is not None
+
+
+def _not_cast(queries: Tensor) -> AbstractContextManager[object]:
+    """Without autocast for float32 on a CPU, where casts cost more than the small products of attention gain."""
+    is_float32 = queries.device.type == "cpu" and queries.dtype == torch.float32
+    return torch.autocast("cpu", enabled=False) if is_float32 and torch.is_autocast_enabled("cpu") else nullcontext()
 
 
 def grouped_bias(bias: Tensor, heads: Sequence[int], groups: int) -> Tensor:
@@ -173,13 +180,14 @@ def attention_of_transposed(
     """
     B, H, T, K = queries.shape
     by_group = queries.reshape(len(transposed_keys), -1, K)  # BG H/G*T K
-    scores = torch.baddbmm(bias, by_group, transposed_keys, alpha=K**-0.5)  # BG H/G*T S
-    weights = scores.softmax(-1)
-    _record(weights.view(B, H, T, -1))
-    if dropout_probability:
-        weights = dropout(weights, dropout_probability, True)
-    sums = torch.bmm(weights, values.flatten(0, 1)).view(B, H, T, -1)  # B H T V
-    return sums if extra_sums is None else sums + extra_sums(weights.view(B, H, T, -1))
+    with _not_cast(queries):
+        scores = torch.baddbmm(bias, by_group, transposed_keys, alpha=K**-0.5)  # BG H/G*T S
+        weights = scores.softmax(-1)
+        _record(weights.view(B, H, T, -1))
+        if dropout_probability:
+            weights = dropout(weights, dropout_probability, True)
+        sums = torch.bmm(weights, values.flatten(0, 1)).view(B, H, T, -1)  # B H T V
+        return sums if extra_sums is None else sums + extra_sums(weights.view(B, H, T, -1))
 
 
 def append_to_cache(cache: Tensor, new: Tensor, used: int | Tensor, dim: int) -> Tensor:

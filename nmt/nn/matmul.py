@@ -29,6 +29,7 @@ TRAINING_MEASUREMENT_SECONDS: Final = 0.5
 MIN_TRAINING_ROUNDS: Final = 7  # because other processes may be busy on the same cores
 INFERENCE_ROUNDS: Final = 3
 INFERENCE_ROWS: Final = 128  # of a measured product
+ROWS: Final = 64  # products of 16-bit numbers have a multiple of these on a CPU
 MIN_ROWS: Final = 64  # with fewer, memory bounds the product, and torch computes it
 
 _current: InferenceMatmul = "torch"
@@ -63,15 +64,23 @@ def onednn_available() -> bool:
 
 
 def product(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """states (..., D) times the transpose of weight (E, D), plus bias (E,): (..., E)"""
-    if _current == "torch" or not _has_choice(states):
-        return linear(states, weight, bias)
-    if _current == "onednn":
-        output: Tensor = _OnednnProduct.apply(states, weight, bias)  # type: ignore[no-untyped-call]
-        return output
-    if torch.is_grad_enabled() or states.numel() < MIN_ROWS * states.shape[-1]:
-        return linear(states, weight, bias)
-    return _IMPLEMENTATIONS[_chosen(weight, bias)](states, weight, bias)
+    """states (..., D) times the transpose of weight (E, D), plus bias (E,): (..., E)
+
+    Under autocast on a CPU the factors are rounded and the result is float32 again, so that no other operation is slower
+    than in float32: a CPU has fast products of 16-bit numbers, and nothing else for them.
+    """
+    output: Tensor
+    if _is_cast(states):
+        output = _CastProduct.apply(states, weight, bias, torch.get_autocast_dtype("cpu"))  # type: ignore[no-untyped-call]
+    elif _current == "torch" or not _has_choice(states):
+        output = linear(states, weight, bias)
+    elif _current == "onednn":
+        output = _OnednnProduct.apply(states, weight, bias)  # type: ignore[no-untyped-call]
+    elif torch.is_grad_enabled() or states.numel() < MIN_ROWS * states.shape[-1]:
+        output = linear(states, weight, bias)
+    else:
+        output = _IMPLEMENTATIONS[_chosen(weight, bias)](states, weight, bias)
+    return output
 
 
 def prepared_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
@@ -79,6 +88,7 @@ def prepared_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], 
 
     weight: (E, D); bias: (E,) or None
     """
+    is_cast = _is_cast(weight)
     if torch.is_autocast_enabled(weight.device.type):  # which would cast the weight at each call
         dtype = torch.get_autocast_dtype(weight.device.type)
         weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
@@ -87,6 +97,8 @@ def prepared_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], 
     def by_torch(states: Tensor) -> Tensor:
         return torch.mm(states, transposed) if bias is None else torch.addmm(bias, states, transposed)
 
+    if is_cast:
+        return lambda states: by_torch(states.to(weight.dtype)).float()
     chosen = _chosen(weight, bias)
     if chosen == "torch" or not _has_choice(weight):
         return by_torch
@@ -96,7 +108,10 @@ def prepared_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], 
 
 def add_product(sums: Tensor, left: Tensor, right: Tensor) -> None:
     """sums (E, D) += the transpose of left (N, E) times right (N, D), without gradient."""
-    if torch.is_autocast_enabled(sums.device.type):
+    if _is_cast(sums):
+        dtype = torch.get_autocast_dtype("cpu")
+        sums += _rounded(left, dtype).t() @ _rounded(right, dtype)
+    elif torch.is_autocast_enabled(sums.device.type):
         sums += left.t() @ right
     elif _current == "onednn" and _has_choice(right):
         sums += _onednn_of_rows(left, right)
@@ -106,13 +121,63 @@ def add_product(sums: Tensor, left: Tensor, right: Tensor) -> None:
 
 def product_back(gradient: Tensor, weight: Tensor) -> Tensor:
     """gradient (N, E) times weight (E, D), without gradient: (N, D)"""
+    if _is_cast(gradient):
+        dtype = torch.get_autocast_dtype("cpu")
+        return _float32_of(_rounded(gradient, dtype) @ weight.to(dtype), gradient.shape)
     by_onednn = _current == "onednn" and _has_choice(gradient)
     return _onednn(gradient, weight.t(), None) if by_onednn else gradient @ weight
+
+
+def _is_cast(states: Tensor) -> bool:
+    """Whether products are of factors that autocast rounds, on a CPU."""
+    return states.device.type == "cpu" and torch.is_autocast_enabled("cpu")
 
 
 def _has_choice(states: Tensor) -> bool:
     """Whether a product is of float32 on a CPU, which several implementations compute."""
     return states.dtype == torch.float32 and states.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+
+
+def _rounded(rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """Rows (N, D) in a 16-bit type, and rows of zeros up to a multiple of ROWS: (M, D)
+
+    oneDNN, which multiplies 16-bit numbers, generates code for each shape, in the time that some hundred rows take.
+    """
+    count = len(rows)
+    rounded = torch.empty(-(-count // ROWS) * ROWS, rows.shape[1], dtype=dtype)
+    rounded[:count].copy_(rows)
+    rounded[count:].zero_()
+    return rounded
+
+
+def _float32_of(rows: Tensor, shape: torch.Size) -> Tensor:
+    """The rows that `_rounded` did not add, (M, E), as float32 in the dimensions before the last of `shape`: (..., E)"""
+    output = torch.empty(*shape[:-1], rows.shape[1])
+    output.view(-1, rows.shape[1]).copy_(rows[: shape[:-1].numel()])
+    return output
+
+
+class _CastProduct(torch.autograd.Function):
+    """The product of factors rounded to `dtype`, and its gradient likewise; the results are float32."""
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+        rows, weight = _rounded(states.reshape(-1, states.shape[-1]), dtype), weight.to(dtype)
+        ctx.save_for_backward(rows, weight)
+        return _float32_of(linear(rows, weight, None if bias is None else bias.to(dtype)), states.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        states, weight = ctx.saved_tensors
+        of_rows, needed = gradient.reshape(-1, gradient.shape[-1]), ctx.needs_input_grad  # N E
+        rows = _rounded(of_rows, weight.dtype)  # M E
+        of_states = of_weight = None
+        if needed[0]:
+            of_states = _float32_of(rows @ weight, gradient.shape)
+        if needed[1]:
+            of_weight = (rows.t() @ states).float()
+        return of_states, of_weight, of_rows.sum(0) if needed[2] else None, None
 
 
 # Implementations: states (..., D), weight (E, D), bias (E,) or None -> (..., E)

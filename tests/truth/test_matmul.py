@@ -45,6 +45,49 @@ def test_a_product_of_nothing_is_nothing_by_either_path():
         assert not layer.weight.grad.any() and not layer.bias.grad.any()
 
 
+def rounded(values: torch.Tensor) -> torch.Tensor:
+    return values.detach().bfloat16().float()
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("rows", [1, 63, 64, 65, 200])
+def test_under_autocast_on_a_cpu_factors_are_rounded_and_results_are_float32(rows, bias):
+    """By float32 products of the rounded factors; results are rounded once more, to 8 bits."""
+    torch.manual_seed(1)
+    layer, states = linear.Linear(24, 40, bias=bias), torch.randn(1, rows, 24, requires_grad=True)
+    upstream = torch.randn(1, 40, rows).transpose(1, 2)  # not contiguous
+    with torch.autocast("cpu", torch.bfloat16):
+        output = layer(states)
+        of_states = matmul.product_back(upstream[0], layer.weight.detach())
+        sums = torch.ones(40, 24)
+        matmul.add_product(sums, upstream[0], states[0].detach())
+        prepared = layer.prepared()(states[0].detach())
+    found = torch.autograd.grad(output, [states, *layer.parameters()], upstream)
+    weight, inputs, back = rounded(layer.weight), rounded(states), rounded(upstream)
+    wanted = functional.linear(inputs, weight, rounded(layer.bias) if bias else None)
+    assert {each.dtype for each in (output, *found, of_states, sums, prepared)} == {torch.float32}
+    assert_close([output.detach(), *found[:2]], [wanted, back @ weight, back[0].T @ inputs[0]], 2**-8)
+    assert_close([of_states, sums - 1, prepared], [back[0] @ weight, back[0].T @ inputs[0], wanted[0]], 2**-8)
+    if bias:
+        torch.testing.assert_close(found[2], upstream[0].sum(0))
+
+
+def test_a_product_of_nothing_is_nothing_under_autocast():
+    layer = linear.Linear(4, 6)
+    with torch.autocast("cpu", torch.bfloat16):
+        layer(torch.zeros(0, 4, requires_grad=True)).sum().backward()
+    assert not layer.weight.grad.any() and not layer.bias.grad.any()
+
+
+def test_products_of_16_bit_numbers_have_few_shapes(monkeypatch):
+    shapes, by_torch = set(), matmul.linear
+    monkeypatch.setattr(matmul, "linear", lambda rows, *given: shapes.add(len(rows)) or by_torch(rows, *given))
+    layer = linear.Linear(4, 6)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert [len(layer(torch.zeros(rows, 4))) for rows in range(1, 130)] == [*range(1, 130)]
+    assert shapes == {64, 128, 192}
+
+
 @needs_onednn
 def test_a_whole_update_is_the_same_by_either_path_and_takes_the_one_asked_for(monkeypatch):
     calls, product = [], matmul._onednn
