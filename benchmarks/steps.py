@@ -4,7 +4,7 @@
 
 Each round makes the same update twice, with the step and with the plain version in its place, in turn the one or the
 other first, each after a micro-batch that is not timed; the gain is the median of the ratios. Products go by the path
-that nmt train would choose here. The last row has all steps undone at once but the batches by length, and bf16.
+that nmt train would choose here. The last row has all steps undone at once but those of bf16 and the batches by length.
 """
 
 import argparse
@@ -177,7 +177,7 @@ def main() -> None:
         return found[True] / found[False]
 
     def by_joining(data: UpdateBatches, apart_first: bool) -> float:
-        with patch("nmt.data.batching.PADDING_TO_JOIN", -1):
+        with patch.dict("nmt.data.batching.PADDING_TO_JOIN", cpu=-1):
             apart = next(bench.same_updates)
         found = {}
         for one in (apart, data) if apart_first else (data, apart):
@@ -191,7 +191,10 @@ def main() -> None:
     told("batches of like lengths", by_length)
     in_bf16 = bench.in_bf16
     told("products in bf16", without(nullcontext, bench.updater, in_bf16))
-    told("products in bf16: rows in multiples of 64", without(lambda: patch("nmt.nn.matmul.ROWS", 1), in_bf16, in_bf16))
+    told(
+        "products in bf16: rows in multiples of 64",
+        without(lambda: patch("nmt.nn.matmul.ROW_MULTIPLE", 1), in_bf16, in_bf16),
+    )
     told("all but the last three", without(lambda: everything(undone.values()), bench.plain))
 
 

@@ -112,42 +112,43 @@ def attention(
     dropout_probability: of each weight
     relative: positions of self-attention, which fused kernels do not know
     """
-    if relative is None and not _plain_is_faster(queries, keys):
-        is_grouped = keys.shape[1] < queries.shape[1]
-        with _not_cast(queries):
+    with _not_cast(queries, keys, values):
+        if relative is None and not _plain_is_faster(queries, keys):
+            is_grouped = keys.shape[1] < queries.shape[1]
             return scaled_dot_product_attention(
                 queries, keys, values, mask, dropout_probability, causal, enable_gqa=is_grouped
             )
-    T, S = queries.shape[2], keys.shape[2]
-    bias = queries.new_zeros(1, 1, 1, 1)
-    if causal:
-        bias = queries.new_full((T, S), -math.inf).triu(1)[None, None]  # 1 1 T S
-    elif mask is not None:
-        bias = bias.masked_fill(~mask, -math.inf)  # B 1 1|T S
-    extra_sums = None
-    if relative is not None:
-        bias = bias + relative.scores(queries)  # B H T T
-        extra_sums = None if relative.values is None else relative.sums
-    bias = grouped_bias(bias, queries.shape[:2], keys.shape[1])
-    transposed_keys = keys.flatten(0, 1).transpose(1, 2)  # BG K S
-    return attention_of_transposed(queries, transposed_keys, values, bias, dropout_probability, extra_sums)
+        T, S = queries.shape[2], keys.shape[2]
+        bias = queries.new_zeros(1, 1, 1, 1)
+        if causal:
+            bias = queries.new_full((T, S), -math.inf).triu(1)[None, None]  # 1 1 T S
+        elif mask is not None:
+            bias = bias.masked_fill(~mask, -math.inf)  # B 1 1|T S
+        extra_sums = None
+        if relative is not None:
+            bias = bias + relative.scores(queries)  # B H T T
+            extra_sums = None if relative.values is None else relative.sums
+        bias = grouped_bias(bias, queries.shape[:2], keys.shape[1])
+        transposed_keys = keys.flatten(0, 1).transpose(1, 2)  # BG K S
+        return attention_of_transposed(queries, transposed_keys, values, bias, dropout_probability, extra_sums)
 
 
 def _plain_is_faster(queries: Tensor, keys: Tensor) -> bool:
-    """Whether to do without a fused kernel: for short sentences trained on a CPU, or to record weights.
+    """Whether to do without a fused kernel: for short sentences trained on a CPU in float32, or to record weights.
 
     The overhead of a kernel on short sentences is larger than what it saves.
     """
     if torch.compiler.is_compiling():
         return False
-    on_cpu = queries.device.type == "cpu" and torch.is_grad_enabled()
+    is_trained_in_float32 = torch.is_grad_enabled() and queries.dtype == torch.float32
+    on_cpu = queries.device.type == "cpu" and is_trained_in_float32
     return (on_cpu and queries.shape[2] * keys.shape[2] <= MAX_PLAIN_SCORES) or _recorded.get() is not None
 
 
-def _not_cast(queries: Tensor) -> AbstractContextManager[object]:
-    """Without autocast for float32 on a CPU, where casts cost more than the small products of attention gain."""
-    is_float32 = queries.device.type == "cpu" and queries.dtype == torch.float32
-    return torch.autocast("cpu", enabled=False) if is_float32 and torch.is_autocast_enabled("cpu") else nullcontext()
+def _not_cast(*tensors: Tensor) -> AbstractContextManager[object]:
+    """The context that disables autocast if all tensors are float32 on a CPU: it would cast them to be slower."""
+    are_float32 = all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in tensors)
+    return torch.autocast("cpu", enabled=False) if are_float32 and torch.is_autocast_enabled("cpu") else nullcontext()
 
 
 def grouped_bias(bias: Tensor, heads: Sequence[int], groups: int) -> Tensor:
@@ -180,7 +181,7 @@ def attention_of_transposed(
     """
     B, H, T, K = queries.shape
     by_group = queries.reshape(len(transposed_keys), -1, K)  # BG H/G*T K
-    with _not_cast(queries):
+    with _not_cast(queries, transposed_keys, values):
         scores = torch.baddbmm(bias, by_group, transposed_keys, alpha=K**-0.5)  # BG H/G*T S
         weights = scores.softmax(-1)
         _record(weights.view(B, H, T, -1))

@@ -1,8 +1,8 @@
-"""Matrix products by the fastest float32 implementation that is installed: torch's BLAS, oneDNN or numpy's BLAS.
+"""Matrix products on a CPU: float32 by torch's BLAS, oneDNN or numpy's BLAS, 16-bit ones by oneDNN.
 
 torch multiplies float32 by the BLAS it was built with, and calls oneDNN for other types only. Which implementation is
 fastest, up to twice as fast as another, depends on the processor and the shape, so it is measured.
-Dimensions: N rows, D inputs, E outputs.
+Dimensions: N rows, M of them after padding, D inputs, E outputs.
 """
 
 import math
@@ -29,7 +29,7 @@ TRAINING_MEASUREMENT_SECONDS: Final = 0.5
 MIN_TRAINING_ROUNDS: Final = 7  # because other processes may be busy on the same cores
 INFERENCE_ROUNDS: Final = 3
 INFERENCE_ROWS: Final = 128  # of a measured product
-ROWS: Final = 64  # products of 16-bit numbers have a multiple of these on a CPU
+ROW_MULTIPLE: Final = 64  # 16-bit products on a CPU have a multiple of this many rows, or fewer
 MIN_ROWS: Final = 64  # with fewer, memory bounds the product, and torch computes it
 
 _current: InferenceMatmul = "torch"
@@ -66,8 +66,8 @@ def onednn_available() -> bool:
 def product(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """states (..., D) times the transpose of weight (E, D), plus bias (E,): (..., E)
 
-    Under autocast on a CPU the factors are rounded and the result is float32 again, so that no other operation is slower
-    than in float32: a CPU has fast products of 16-bit numbers, and nothing else for them.
+    Under autocast on a CPU the factors are rounded and the result is float32, so that the operations that follow are
+    float32 too: a CPU has fast 16-bit products, but no other fast 16-bit operations.
     """
     output: Tensor
     if _is_cast(states):
@@ -88,7 +88,6 @@ def prepared_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], 
 
     weight: (E, D); bias: (E,) or None
     """
-    is_cast = _is_cast(weight)
     if torch.is_autocast_enabled(weight.device.type):  # which would cast the weight at each call
         dtype = torch.get_autocast_dtype(weight.device.type)
         weight, bias = weight.to(dtype), None if bias is None else bias.to(dtype)
@@ -97,7 +96,7 @@ def prepared_product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], 
     def by_torch(states: Tensor) -> Tensor:
         return torch.mm(states, transposed) if bias is None else torch.addmm(bias, states, transposed)
 
-    if is_cast:
+    if _is_cast(weight):
         return lambda states: by_torch(states.to(weight.dtype)).float()
     chosen = _chosen(weight, bias)
     if chosen == "torch" or not _has_choice(weight):
@@ -129,8 +128,8 @@ def product_back(gradient: Tensor, weight: Tensor) -> Tensor:
 
 
 def _is_cast(states: Tensor) -> bool:
-    """Whether products are of factors that autocast rounds, on a CPU."""
-    return states.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+    """Whether autocast rounds the factors of a product, on a CPU; it leaves float64 alone."""
+    return states.device.type == "cpu" and torch.is_autocast_enabled("cpu") and states.dtype != torch.float64
 
 
 def _has_choice(states: Tensor) -> bool:
@@ -139,20 +138,24 @@ def _has_choice(states: Tensor) -> bool:
 
 
 def _rounded(rows: Tensor, dtype: torch.dtype) -> Tensor:
-    """Rows (N, D) in a 16-bit type, and rows of zeros up to a multiple of ROWS: (M, D)
+    """Rows (N, D) in a 16-bit type, padded by zeros to a multiple of ROW_MULTIPLE if there are as many: (M, D)
 
-    oneDNN, which multiplies 16-bit numbers, generates code for each shape, in the time that some hundred rows take.
+    oneDNN generates code for each new shape, which takes longer than the product of a micro-batch.
     """
     count = len(rows)
-    rounded = torch.empty(-(-count // ROWS) * ROWS, rows.shape[1], dtype=dtype)
+    rounded = rows.new_empty(
+        count if count < ROW_MULTIPLE else count + -count % ROW_MULTIPLE, rows.shape[1], dtype=dtype
+    )
     rounded[:count].copy_(rows)
     rounded[count:].zero_()
     return rounded
 
 
 def _float32_of(rows: Tensor, shape: torch.Size) -> Tensor:
-    """The rows that `_rounded` did not add, (M, E), as float32 in the dimensions before the last of `shape`: (..., E)"""
-    output = torch.empty(*shape[:-1], rows.shape[1])
+    """The first rows of a padded product (M, E) as float32: (..., E). shape: (..., D), of the states before padding"""
+    output = rows.new_empty(
+        *shape[:-1], rows.shape[1], dtype=torch.float32
+    )  # no view: gates of LSTMs are masked in place
     output.view(-1, rows.shape[1]).copy_(rows[: shape[:-1].numel()])
     return output
 
@@ -171,8 +174,9 @@ class _CastProduct(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         states, weight = ctx.saved_tensors
         of_rows, needed = gradient.reshape(-1, gradient.shape[-1]), ctx.needs_input_grad  # N E
-        rows = _rounded(of_rows, weight.dtype)  # M E
         of_states = of_weight = None
+        if needed[0] or needed[1]:
+            rows = _rounded(of_rows, weight.dtype)  # M E
         if needed[0]:
             of_states = _float32_of(rows @ weight, gradient.shape)
         if needed[1]:
@@ -249,19 +253,29 @@ def measured(rows: int, inputs: int, outputs: int) -> tuple[Matmul, float]:
             return "torch", 0.0
 
     def multiply(implementation: Matmul, number: int) -> None:
-        with using(implementation), torch.enable_grad():
-            output = product(states[: rows - number % (rows // 2)], weight)
-        torch.autograd.grad(output, (states, weight), output)
+        with using(implementation):
+            _train_product(states, weight, number)
 
     speedup = _speedup(lambda number: multiply("torch", number), lambda number: multiply("onednn", number))
     return ("onednn" if speedup >= MIN_SPEEDUP else "torch"), speedup
 
 
 def speedup_of_type(dtype: torch.dtype, rows: int, inputs: int, outputs: int) -> float:
-    """The speedup of a CPU's products of this type over float32."""
-    states, weight = torch.randn(rows, inputs), torch.randn(outputs, inputs)
-    cast_states, cast_weight = states.to(dtype), weight.to(dtype)
-    return _speedup(lambda number: linear(states, weight), lambda number: linear(cast_states, cast_weight))
+    """The speedup of a CPU's products of this type, with gradients, over float32."""
+    states, weight = torch.randn(rows, inputs, requires_grad=True), torch.randn(outputs, inputs, requires_grad=True)
+
+    def multiply(is_cast: bool, number: int) -> None:
+        with torch.autocast("cpu", dtype, enabled=is_cast):
+            _train_product(states, weight, number)
+
+    return _speedup(lambda number: multiply(False, number), lambda number: multiply(True, number))
+
+
+def _train_product(states: Tensor, weight: Tensor, number: int) -> None:
+    """A product and its gradient, in each round of another number of rows. states: (N, D); weight: (E, D)"""
+    with torch.enable_grad():
+        output = product(states[: len(states) - number % (len(states) // 2)], weight)
+    torch.autograd.grad(output, (states, weight), output)
 
 
 def _speedup(baseline: Callable[[int], object], other: Callable[[int], object]) -> float:

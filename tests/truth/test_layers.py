@@ -98,3 +98,6 @@ def test_short_sentences_are_attended_to_plainly_while_their_gradient_is_wanted(
         assert not plainly(4, 4)
     with torch.autocast("cpu", torch.bfloat16):
         assert plainly(4, 4)
+        of_bfloat16 = [states.bfloat16() for states in heads(4, 4)]  # from a layer of a plug-in
+        attention(*of_bfloat16, None, False, 0.0)
+        assert calls

@@ -84,8 +84,15 @@ def test_products_of_16_bit_numbers_have_few_shapes(monkeypatch):
     monkeypatch.setattr(matmul, "linear", lambda rows, *given: shapes.add(len(rows)) or by_torch(rows, *given))
     layer = linear.Linear(4, 6)
     with torch.autocast("cpu", torch.bfloat16):
-        assert [len(layer(torch.zeros(rows, 4))) for rows in range(1, 130)] == [*range(1, 130)]
-    assert shapes == {64, 128, 192}
+        assert [len(layer(torch.zeros(rows, 4))) for rows in range(130)] == [*range(130)]
+    assert shapes == {*range(64), 64, 128, 192}
+
+
+def test_autocast_leaves_float64_alone():
+    layer, states = linear.Linear(4, 6).double(), torch.randn(3, 4, dtype=torch.float64)
+    exact = layer(states)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(layer(states), exact)
 
 
 @needs_onednn

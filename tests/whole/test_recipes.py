@@ -616,3 +616,27 @@ def test_back_translation_adds_sentences_whose_sources_a_model_writes(given: str
     assert [name for name, _ in prepared.train.corpora] == ["pairs", "back"]
     ids = prepared.pipeline.source.encode(sources[0])
     assert prepared.pipeline.source.decode(ids[:1]).strip() == tag
+
+
+def test_little_data_trains_on_the_translations_of_a_model_of_both_directions(data: Path, tmp_path: Path) -> None:
+    pairs = [(data.parent / f"train.{lang}").read_text().splitlines() for lang in ("en", "de")]
+    for lang, lines in zip(("en", "de"), pairs, strict=True):
+        (tmp_path / f"train.{lang}").write_text("\n".join(lines))  # without the end of the last line
+    settings = {"TRAIN": f"{tmp_path / 'train'}", "VALID": f"{data.parent / 'dev'}", "TEST": f"{data.parent / 'dev'}"}
+    settings |= {"LAST": "2", "TOKENIZE": "none", "VOCAB_SIZE": "70", "PREPARE": "--character-coverage 0.99"}
+    flags = "--max-updates 3 --warmup-updates 1 --save-every 1u --d-model 16 --d-ff 16 --encoder-layers 1 --decoder-layers 1"
+    refused = run("small-data", tmp_path, **settings, SAMPLES="0")
+    assert refused.returncode == 2 and "SAMPLES" in refused.stderr
+    for _ in range(2):
+        done = run("small-data", tmp_path, *flags.split(), "--batch-tokens=200", **settings, SAMPLES="2")
+        assert done.returncode == 0, done.stderr
+    assert "exists: skipped" in done.stderr and "signature: " in done.stdout
+    assert {"bidirectional", "final"} <= {line.split()[0] for line in done.stdout.splitlines() if line}
+    work = tmp_path / "work"
+    assert (work / "text" / "both.en").read_text().splitlines() == pairs[0] + [f"<2en> {line}" for line in pairs[1]]
+    assert (work / "text" / "both.de").read_text().splitlines() == pairs[1] + pairs[0]
+    assert (work / "text" / "sampled.de").read_text().splitlines() == 2 * pairs[1]
+    assert len((work / "text" / "sampled.en").read_text().splitlines()) == 2 * len(pairs[1])
+    prepared = PreparedData(work / "final" / "data")
+    assert [name for name, _ in prepared.train.corpora] == ["pairs", "taught", "back", "sampled"]
+    assert prepared.pipeline.source.decode(prepared.pipeline.source.encode("<2en> a")[:1]).strip() == "<2en>"
