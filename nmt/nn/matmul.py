@@ -143,9 +143,8 @@ def _rounded(rows: Tensor, dtype: torch.dtype) -> Tensor:
     oneDNN generates code for each new shape, which takes longer than the product of a micro-batch.
     """
     count = len(rows)
-    rounded = rows.new_empty(
-        count if count < ROW_MULTIPLE else count + -count % ROW_MULTIPLE, rows.shape[1], dtype=dtype
-    )
+    padding = -count % ROW_MULTIPLE if count >= ROW_MULTIPLE else 0
+    rounded = rows.new_empty(count + padding, rows.shape[1], dtype=dtype)
     rounded[:count].copy_(rows)
     rounded[count:].zero_()
     return rounded
@@ -153,9 +152,8 @@ def _rounded(rows: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _float32_of(rows: Tensor, shape: torch.Size) -> Tensor:
     """The first rows of a padded product (M, E) as float32: (..., E). shape: (..., D), of the states before padding"""
-    output = rows.new_empty(
-        *shape[:-1], rows.shape[1], dtype=torch.float32
-    )  # no view: gates of LSTMs are masked in place
+    # Not a view of the product: gates of LSTMs are masked in place.
+    output = rows.new_empty(*shape[:-1], rows.shape[1], dtype=torch.float32)
     output.view(-1, rows.shape[1]).copy_(rows[: shape[:-1].numel()])
     return output
 

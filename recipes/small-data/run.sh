@@ -29,11 +29,11 @@ read -ra search <<<"${SEARCH:---beam-size 5 --length-penalty average --alpha 1}"
 text=$work/text
 mkdir -p "$text"
 
-# model NAME DATA FLAG...: train in $work/NAME, average, and translate the test set.
+# model NAME FLAG...: train in $work/NAME on its data, average, and translate the test set.
 model() {
-    local folder=$work/$1 data=$2
-    shift 2
-    step "$folder/model" "${nmt[@]}" train --data "$data" --output "$folder/run" --config "$config" "$@"
+    local folder=$work/$1
+    shift
+    step "$folder/model" "${nmt[@]}" train --data "$folder/data" --output "$folder/run" --config "$config" "$@"
     step "$folder/model" "${nmt[@]}" average --run "$folder/run" --last "${LAST:-4}" --output "$folder/model"
     step "$folder/test" "${nmt[@]}" translate --model "$folder/model" --input "$TEST.$src" --output "$folder/test" "${search[@]}"
 }
@@ -50,7 +50,7 @@ awk 1 "$TRAIN.$src" "$text/tagged" >"$text/both.$src"
 awk 1 "$TRAIN.$trg" "$TRAIN.$src" >"$text/both.$trg"
 step "$work/bidirectional/data" "${nmt[@]}" prepare --source-lang "$src" --target-lang "$trg" --train "$text/both" --valid "$VALID" \
     --user-symbols "$tag" --vocab-size "${VOCAB_SIZE:-5000}" --output "$work/bidirectional/data" "${prepare_flags[@]}"
-model bidirectional "$work/bidirectional/data" "$@" "${bidirectional[@]}"
+model bidirectional "$@" "${bidirectional[@]}"
 
 ln -sf "$(realpath "$TRAIN.$src")" "$text/taught.$src"
 ln -sf "$(realpath "$TRAIN.$trg")" "$text/back.$trg"
@@ -66,7 +66,7 @@ awk 1 "${targets[@]}" >"$text/sampled.$trg"
 step "$work/final/data" "${nmt[@]}" prepare --source-lang "$src" --target-lang "$trg" --vocabulary "$work/bidirectional/model" \
     --train "pairs=$TRAIN" --train "taught=$text/taught" --train "back=$text/back" --train "sampled=$text/sampled" \
     --valid "$VALID" --output "$work/final/data"
-model final "$work/final/data" --init-from "$work/bidirectional/model" \
+model final --init-from "$work/bidirectional/model" \
     --data-weights "${WEIGHTS:-pairs=2 taught=1 back=1 sampled=1}" "$@" "${final[@]}"
 
 echo
