@@ -70,7 +70,9 @@ def product(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
     float32 too: a CPU has fast 16-bit products, but no other fast 16-bit operations.
     """
     output: Tensor
-    if _is_cast(states):
+    if _is_cast(states) and torch.compiler.is_compiling():
+        output = linear(states, weight, bias).float()
+    elif _is_cast(states):
         output = _CastProduct.apply(states, weight, bias, torch.get_autocast_dtype("cpu"))  # type: ignore[no-untyped-call]
     elif _current == "torch" or not _has_choice(states):
         output = linear(states, weight, bias)
