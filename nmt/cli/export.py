@@ -41,7 +41,7 @@ class ExportOptions:
     check: str | None = opt(None, "file of source lines to translate both ways; none draws lines from the vocabulary")
     check_lines: int = opt(
         100,
-        "lines to translate both ways; in float32 one of --check that differs is an error, or a tenth of drawn ones",
+        "lines to translate both ways; in float32 one of --check that differs is an error, or more than a tenth of drawn ones",
         minimum=1,
         maximum=1_000_000,
     )
