@@ -115,7 +115,7 @@ def open_translator(
 
     def open_repair() -> Translator:
         search = search_again(of_own, models)
-        return _open(models, again, search, search, shared)
+        return _open(models, again, search, search, shared, world)
 
     return TextTranslator(translator.pipeline, translator.engine, plain, settings, cache(open_repair))
 

@@ -119,8 +119,8 @@ def run_jobs(
                         job.process.send_signal(signal.SIGCONT)
                 for slot, flags in enumerate(slots):
                     if slot not in running and waiting:
+                        waiting[0].start(flags, plugins)
                         running[slot] = waiting.popleft()
-                        running[slot].start(flags, plugins)
                     elif slot in running and (code := running[slot].process.poll()) is not None:
                         running[slot].end(code)
                         if not (code or running[slot].is_done or is_stopping):

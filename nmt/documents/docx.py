@@ -27,7 +27,27 @@ MAIN_PART: Final = "word/document.xml"
 MAX_UNPACKED_BYTES: Final = 512 << 20  # of a document with images
 MAX_PART_BYTES: Final = 64 << 20  # of a part that is held as a tree
 MAX_PARTS: Final = 20_000
-CONTAINERS: Final = {f"{WORD_XML}{name}" for name in ("hyperlink", "ins", "smartTag")}
+CONTAINERS: Final = {
+    f"{WORD_XML}{name}" for name in ("hyperlink", "ins", "moveTo", "smartTag", "customXml", "bdo", "dir")
+}
+CONTROL: Final = f"{WORD_XML}sdt"  # a content control, such as a field of a form
+CONTROL_CONTENT: Final = f"{WORD_XML}sdtContent"
+FIXED_CONTROLS: Final = {  # properties of controls whose text is a choice, or stands elsewhere in the document
+    *(
+        f"{WORD_XML}{name}"
+        for name in (
+            "dropDownList",
+            "comboBox",
+            "date",
+            "picture",
+            "citation",
+            "bibliography",
+            "equation",
+            "dataBinding",
+        )
+    ),
+    "{http://schemas.microsoft.com/office/word/2010/wordml}checkbox",
+}
 DROPPED: Final = {
     f"{WORD_XML}{name}" for name in ("proofErr", "lastRenderedPageBreak", "softHyphen")
 }  # of the source's text
@@ -147,10 +167,10 @@ def _text(parent: Any, base: Format, markers: Markers) -> str:
     pieces: list[tuple[Format, str]] = []
     field_depth = 0
     for child in parent:
-        if child.tag in CONTAINERS and not field_depth:
-            inner_base = _base_format(child)
+        if not field_depth and (content := _content(child)) is not None:
+            inner_base = _base_format(content)
             marker = markers.opening(Container(child, inner_base))
-            pieces.append((base, marker + _text(child, inner_base, markers) + CLOSING))
+            pieces.append((base, marker + _text(content, inner_base, markers) + CLOSING))
         elif child.tag != f"{WORD_XML}r":
             if child.tag not in DROPPED and child.tag != f"{WORD_XML}pPr":
                 pieces.append((base, markers.alone(child)))
@@ -161,6 +181,23 @@ def _text(parent: Any, base: Format, markers: Markers) -> str:
                 piece = _run_item(child, item, field_depth > 0, markers)
                 pieces += [(format, piece)] if piece else []
     return _joined(pieces, base, markers)
+
+
+def _content(element: Any) -> Any:
+    """The element that directly has the runs of a container; None for what is no container of text."""
+    if element.tag != CONTROL:
+        return element if element.tag in CONTAINERS else None
+    is_fixed = any(item.tag in FIXED_CONTROLS for item in element.iterfind(f"{WORD_XML}sdtPr/*"))
+    return None if is_fixed else element.find(CONTROL_CONTENT)
+
+
+def _add_container(parent: Any, original: Any) -> Any:
+    """A copy of a container without its content, at the end of an element: the element that the content belongs into."""
+    added = etree.SubElement(parent, original.tag, original.attrib)
+    if original.tag != CONTROL:
+        return added
+    added.extend(copy.deepcopy(item) for item in original if item.tag != CONTROL_CONTENT)
+    return etree.SubElement(added, CONTROL_CONTENT)
 
 
 def _field_step(item: Any) -> int:
@@ -227,8 +264,7 @@ def _append(paragraph: Any, base: Format, text: str, markers: Markers) -> None:
             original = markers.original(piece)
             is_pair = piece.startswith("<g")
             if isinstance(original, Container):
-                inner = etree.SubElement(parent, original.element.tag, original.element.attrib)
-                places.append((inner, original.base, ""))
+                places.append((_add_container(parent, original.element), original.base, ""))
             elif isinstance(original, Format):
                 places.append((parent, original, ""))
             elif isinstance(original, LiteralTag):

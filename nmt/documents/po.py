@@ -52,7 +52,7 @@ class PoDocument:
             raise damaged(place, "PO", "its last message has no msgstr")  # the library leaves such a message out
 
     def units(self, languages: Languages, retranslate: bool) -> list[Unit]:
-        """The messages without a translation, a unit for each plural form."""
+        """The messages without a translation; of those with plural forms, a unit for each form that lacks one."""
         header = self._store.parseheader()
         warn_of_language(self._place, "target", header.get("Language"), languages.target)
         accelerator = header.get("X-Accelerator-Marker") or "&"
@@ -63,12 +63,15 @@ class PoDocument:
         singular = _singular_form(num_forms, expression)
         units = []
         for entry in self._store.unit_iter():
-            if not entry.istranslatable() or (any(_translations(entry)) and not retranslate):
+            if not entry.istranslatable():
                 continue
+            done = [] if retranslate else _translations(entry)
             if entry.hasplural():
-                texts = [entry.source.strings[form != singular] for form in range(num_forms)]
-                units += [self._unit(entry, text, accelerator, form) for form, text in enumerate(texts)]
-            else:
+                for form in range(num_forms):
+                    if not any(done[form : form + 1]):
+                        text = entry.source.strings[form != singular]
+                        units.append(self._unit(entry, text, accelerator, form))
+            elif not any(done):
                 units.append(self._unit(entry, str(entry.source), accelerator))
         return units
 

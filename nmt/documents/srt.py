@@ -41,7 +41,7 @@ class SrtDocument:
                 sentences.append([])
             if dash:
                 dashes[-1], line = dash[0].lstrip(), line[dash.end() :]
-            sentences[-1].append(line.strip())
+            sentences[-1] += [line.strip()] if line.strip() else []
         markers = Markers()
         text = "\n".join(markers.mark_tags(" ".join(lines)) for lines in sentences)
         return Unit(first + 1, text, partial(self._write, first, end, dashes, markers), markers)
@@ -76,12 +76,18 @@ def read(content: bytes, place: str) -> SrtDocument:
 
 
 def _end_of_text(lines: list[str], first: int) -> int:
-    """The line after the text that begins at a line: an empty line, or else the number of the next cue."""
+    """The line after the text that begins at a line: what stands before the number and the timing of the next cue.
+
+    Empty lines at the end are not of the text. One within it is.
+    """
     end = first
-    while end < len(lines) and lines[end].strip() and not TIMING.match(lines[end]):
+    while end < len(lines) and not TIMING.match(lines[end]):
         end += 1
-    is_cue = end < len(lines) and TIMING.match(lines[end]) is not None
-    return end - 1 if is_cue and end > first and lines[end - 1].strip().isdigit() else end
+    if first < end < len(lines) and lines[end - 1].strip().isdigit():
+        end -= 1
+    while end > first and not lines[end - 1].strip():
+        end -= 1
+    return end
 
 
 def wrap(text: str) -> list[str]:

@@ -145,8 +145,8 @@ class ServedModel:
                 self._schedulers, unused, self._shared = unused, self._schedulers, shared
                 for scheduler in self._schedulers.values():
                     self.pipeline = scheduler.translator.pipeline
-            except (UserError, OSError, MemoryError) as error:
-                log.warn(f"{self.name}: not loaded again, and the old one goes on: {error}")
+            except Exception as error:
+                log.warn(f"{self.name}: not loaded again, and the old one goes on: {one_line(str(error))}")
             for scheduler in unused.values():
                 await in_thread(scheduler.close)
 
@@ -191,8 +191,11 @@ class Models:
                 await self._make_room(model)
             try:
                 scheduler = await model.load(details)
-            except (UserError, OSError, MemoryError) as error:
-                log.error(f"{model.name}: {error}")
+            except (UserError, OSError, MemoryError, RuntimeError) as error:
+                log.error(f"{model.name}: {one_line(str(error))}")
+                if model.is_loaded and isinstance(error, UserError) and error.code == UserError.code:
+                    asked = ", ".join(name for name, is_asked in details._asdict().items() if is_asked)
+                    raise ProblemError(400, f"model '{model.name}' cannot give {asked}") from error
                 message = f"model '{model.name}' cannot be loaded"
                 raise ProblemError(503, message, {"Retry-After": str(LOAD_SECONDS)}) from error
             numbers = list(left)

@@ -40,7 +40,9 @@ class Connection(H11Protocol):
         self._unread_bytes = 0
 
     def _look(self) -> None:
-        """Close the connection if nothing has happened since the last look."""
+        """Close the connection if nothing has happened since the last look. A web socket sends pings of its own."""
+        if self.transport.get_protocol() is not self:
+            return
         unread_bytes = self.transport.get_write_buffer_size() if self.flow.write_paused else 0
         if unread_bytes and unread_bytes == self._unread_bytes:
             self.transport.abort()  # `close` waits until the client has read

@@ -17,7 +17,7 @@ from nmt.text.context import DocumentLines
 from nmt.text.corpus import visible_line
 from nmt.text.languages import base_language
 from nmt.translate.requests import Request, in_context
-from nmt.translate.results import Translation
+from nmt.translate.results import CUT, Translation
 from nmt.translate.texts import Round, TextSettings, advance, next_rounds, text_steps
 
 PLAIN: Final = Details()
@@ -187,7 +187,9 @@ class Service:
             raise ProblemError(413, f"{len(texts):,} texts, at most {self.options.max_texts:,}")
 
     def text_of(self, translation: Translation, candidate: int = 0) -> str:
-        """The text of a candidate; the last one where there are fewer."""
+        """The text of a candidate; the last one where there are fewer. Raises ProblemError for a line that was cut."""
+        if CUT in translation.warnings:
+            raise ProblemError(413, f"a line is too long: it would be {translation.warnings[CUT]}")
         if translation.error:
             raise ProblemError(422, f"a line cannot be translated: {translation.error}")
         candidates = translation.candidates

@@ -11,7 +11,7 @@ from typing import Final
 
 from nmt.errors import ArtefactError, InputError, naming, quoted
 
-GZIP_MAGIC: Final = b"\x1f\x8b"
+ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 READ_BYTES: Final = 1 << 14  # few, so that `num_read` is near the place that was read to
 MAX_MAGIC_BYTES: Final = 10
 MAX_EXPANSION: Final = 250  # bytes that a byte on disk may unpack to: text gives 3 to 10, zeros in gzip 1,032
@@ -98,10 +98,16 @@ class _GzipDecompressor:
 
 Decompressor = _GzipDecompressor | bz2.BZ2Decompressor | lzma.LZMADecompressor
 FORMATS: Final[dict[str, tuple[re.Pattern[bytes], Callable[[], Decompressor]]]] = {
-    "gzip": (re.compile(GZIP_MAGIC), _GzipDecompressor),
+    "gzip": (re.compile(b"\x1f\x8b"), _GzipDecompressor),
     "bzip2": (re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"), bz2.BZ2Decompressor),
     "xz": (re.compile(b"\xfd7zXZ\0"), partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, MAX_XZ_MEMORY_BYTES)),
 }
+
+
+def format_of(start: bytes) -> str:
+    """The format of compressed bytes by the first of them; empty for others. zstd is known by name only."""
+    formats = (format for format, (magic, _) in FORMATS.items() if magic.match(start))
+    return "zstd" if start.startswith(ZSTD_MAGIC) else next(formats, "")
 
 
 def _decompressed_chunks(compressed: Stream, format: str) -> Iterator[bytes]:
@@ -136,9 +142,8 @@ def _decompressed_chunks(compressed: Stream, format: str) -> Iterator[bytes]:
 
 
 def decompressed(stream: Stream) -> Stream:
-    """The content of a compressed stream; any other stream itself."""
-    start = stream.peek(MAX_MAGIC_BYTES)
-    for format, (magic, _) in FORMATS.items():
-        if magic.match(start):
-            return Stream(ChunkReader(_decompressed_chunks(stream, format)), stream.place, stream.disk)
-    return stream
+    """The content of a compressed stream; any other stream itself. Raises InputError for zstd."""
+    format = format_of(stream.peek(MAX_MAGIC_BYTES))
+    if format == "zstd":
+        raise InputError(f"{quoted(stream.place)}: is zstd, which is not read (unpack it with zstd -d)")
+    return Stream(ChunkReader(_decompressed_chunks(stream, format)), stream.place, stream.disk) if format else stream

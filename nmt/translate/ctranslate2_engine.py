@@ -180,7 +180,8 @@ class CTranslate2Engine(SearchEngine):
             yield BatchOutcome(self._completed(lines, outcomes, check), warning)
 
     def without_scores(self) -> None:
-        self._settings["return_scores"] = self._settings["beam_size"] > 1
+        replaces_empty = self._own is None and self.search_options.min_length > 0
+        self._settings["return_scores"] = self._settings["beam_size"] > 1 or replaces_empty
 
     def score(self, sources: Sequence[str], targets: Sequence[str], check: StopCheck) -> list[PairScore | Failure]:
         if self._own is None:
@@ -206,8 +207,9 @@ class CTranslate2Engine(SearchEngine):
             own = lines[part]
             begun = results if len(own) == len(lines) else self._submit(own)
             found = [self._hypotheses(result.result()) for result in begun]
-            if self.search_options.min_length and self._settings["return_scores"]:
-                self._replace_empty(own, found)
+            self._replace_empty(own, found)
+            if self._own is None and len(own) > 1:
+                self._search_alone(own, found)
             return list(map(self._candidates, own, found))
 
         return retry_split(work, len(lines)) if lines else ([], "")
@@ -217,6 +219,8 @@ class CTranslate2Engine(SearchEngine):
 
         CTranslate2 then shares out the probability of the empty one among the others, and ours does not.
         """
+        if not (self.search_options.min_length and self._settings["return_scores"]):
+            return
         log_probs = {
             i: hypothesis.log_prob
             for i, row in enumerate(found)
@@ -228,10 +232,21 @@ class CTranslate2Engine(SearchEngine):
             if i in log_probs:
                 found[i] = self._hypotheses(result.result(), math.log1p(-math.exp(log_probs[i])))
 
+    def _search_alone(self, lines: Sequence[EncodedLine], found: list[list[Hypothesis]]) -> None:
+        """Search again, alone, for each line with a hypothesis beyond its limit: CTranslate2 has one limit for a batch."""
+        limits = [self.search_options.limit(len(line.source)) for line in lines]
+        long = [i for i, row in enumerate(found) if any(len(hypothesis.tokens) > limits[i] for hypothesis in row)]
+        for i, [result] in [(i, self._submit([lines[i]])) for i in long]:
+            alone = [self._hypotheses(result.result())]
+            self._replace_empty([lines[i]], alone)
+            found[i] = alone[0]
+
     def _candidates(self, line: EncodedLine, hypotheses: Sequence[Hypothesis]) -> list[Candidate] | Failure | None:
         """The best hypothesis by our score; None where one is none that our search would have."""
         limit = self.search_options.limit(len(line.source))
-        if self._settings["beam_size"] == 1:
+        if self._own is None:
+            hypotheses = [each for each in hypotheses if len(each.tokens) <= limit] or hypotheses
+        if self._own is None or self._settings["beam_size"] == 1:
             hypotheses = [self._ended(line, hypothesis, limit) for hypothesis in hypotheses]
         if self._own is not None and not all(self._is_allowed(hypothesis.tokens, limit) for hypothesis in hypotheses):
             return None

@@ -1,8 +1,10 @@
 """Lines read in windows: the same lines however their bytes come, the first soon, and never more memory for more of them."""
 
+import bz2
 import errno
 import gzip
 import io
+import lzma
 import os
 import random
 import signal
@@ -24,6 +26,7 @@ from nmt.translate.windows import (
     MAX_WINDOW_BYTES,
     WINDOW_GROWTH,
     LineEstimate,
+    Pipe,
     growing,
     open_source,
     pairs,
@@ -170,6 +173,16 @@ def test_lines_are_printed_before_the_next_are_searched_and_none_after_the_reade
         WINDOW_GROWTH**2 * FIRST_WINDOW_LINES,
         WINDOW_GROWTH**3 * FIRST_WINDOW_LINES,
     ]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, lambda text: b"\x28\xb5\x2f\xfd" + text])
+def test_packed_text_in_a_pipe_is_refused(pack):
+    read, write = os.pipe()
+    os.write(write, pack(b"line\n"))
+    with pytest.raises(InputError, match=r"the text is (gzip|bzip2|xz|zstd), and a pipe is not unpacked"):
+        Pipe(read).read()
+    os.close(read)
+    os.close(write)
 
 
 def test_lines_of_files_are_estimated_by_the_bytes_on_disk_that_were_read(tmp_path):

@@ -484,6 +484,41 @@ def test_word_keeps_formatting_links_fields_and_other_parts(tmp_path):
     assert after.read("word/document.xml").decode() == in_word("document", f"<w:body>{expected}</w:body>")
 
 
+def test_controls_and_moved_text_of_word_are_translated_and_choices_are_not(tmp_path):
+    def control(properties: str, text: str) -> str:
+        return f"<w:sdt><w:sdtPr>{properties}</w:sdtPr><w:sdtContent><w:r>{text}</w:r></w:sdtContent></w:sdt>"
+
+    def body(change) -> str:
+        text = [f'<w:t xml:space="preserve">{change(text)}</w:t>' for text in ("name: ", "enter", " moved")]
+        moved = f'<w:moveTo w:id="3"><w:r>{text[2]}</w:r></w:moveTo>'
+        choice = control("<w:dropDownList/>", "<w:t>choice</w:t>")
+        return f"<w:p><w:r>{text[0]}</w:r>{control('<w:text/>', text[1])}{moved}{choice}</w:p>"
+
+    path = tmp_path / "a.docx"
+    path.write_bytes(docx(body(str)))
+    content = zipfile.ZipFile(io.BytesIO(translated(path, "docx")[0])).read("word/document.xml").decode()
+    assert content == in_word("document", f"<w:body>{body(str.upper)}</w:body>")
+
+
+def test_a_cue_with_an_empty_line_is_translated_whole(tmp_path):
+    path = tmp_path / "a.srt"
+    path.write_text(
+        "1\n00:00:01,000 --> 00:00:02,000\nhello\n\nagain\n\n2\n00:00:03,000 --> 00:00:04,000\n\nlater\n\n3\n"
+        "00:00:05,000 --> 00:00:06,000\n\n\n4\n00:00:07,000 --> 00:00:08,000\nlast\n"
+    )
+    assert translated(path, "srt")[0].decode() == (
+        "1\n00:00:01,000 --> 00:00:02,000\nHELLO AGAIN\n\n2\n00:00:03,000 --> 00:00:04,000\nLATER\n\n3\n"
+        "00:00:05,000 --> 00:00:06,000\n\n\n4\n00:00:07,000 --> 00:00:08,000\nLAST\n"
+    )
+
+
+def test_a_message_that_lacks_one_form_gets_that_one(tmp_path):
+    path = tmp_path / "a.po"
+    path.write_text(PLURAL := 'msgid "one"\nmsgid_plural "many"\nmsgstr[0] "eins"\nmsgstr[1] ""\n')
+    content = translated(path, "po")[0].decode()
+    assert content.endswith(PLURAL.replace('[1] ""', '[1] "MANY"')) and "#, fuzzy" in content
+
+
 def test_a_text_box_of_word_is_translated_with_the_paragraph_around_it(tmp_path):
     path = tmp_path / "a.docx"
     box = "<w:pict><w:txbxContent><w:p><w:r><w:t>inner</w:t></w:r></w:p></w:txbxContent></w:pict>"

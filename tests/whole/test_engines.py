@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import random_models
 from conftest import NMT, WORDS, small_disk, wait_for
 from random_models import make_model
 
@@ -323,6 +324,22 @@ def test_a_signal_ends_a_long_search(model):
 
 
 # A folder for CTranslate2 as the model
+
+
+@pytest.mark.parametrize("flags", [[], ["--decoder=greedy"]], ids=lambda flags: "".join(flags) or "beam")
+def test_a_line_of_a_folder_for_ctranslate2_has_the_same_translation_beside_a_longer_one(
+    flags, translate, call, tmp_path, monkeypatch
+):
+    """Sentences of this model do not end, and the longest source of a batch decides when CTranslate2 stops."""
+    monkeypatch.setattr(random_models, "LIKELY", -30.0)
+    endless = make_model(tmp_path / "endless", norm_position="pre", tie="none")
+    made = call("export", "--model", endless, "--format=ctranslate2", "--output", tmp_path / "out")
+    assert made.code == 0, made.err
+    line, longer, limits = "ban des\n", "ban " * 60 + "\n", ["--max-len-b=5", *flags]
+    [alone] = translate(tmp_path / "out", *limits, content=line)[1]
+    together = translate(tmp_path / "out", *limits, content=line + longer)[1][0]
+    assert len(alone["candidates"][0]["tokens"]) == 2 + 5
+    assert together["translation"] == alone["translation"]
 
 
 def test_a_folder_for_ctranslate2_translates_without_its_model(translate, call, model, tmp_path):

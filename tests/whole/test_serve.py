@@ -207,11 +207,11 @@ def raw(server: Server) -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.port), 60)
 
 
-def web_socket(port: int, path: str = "/translate") -> socket.socket:
+def web_socket(port: int, path: str = "/translate", headers: str = "") -> socket.socket:
     """A web socket after its handshake (RFC 6455)."""
     connection = socket.create_connection(("127.0.0.1", port), 60)
     key = base64.b64encode(os.urandom(16)).decode()
-    head = f"GET {path} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    head = f"GET {path} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{headers}"
     connection.sendall(f"{head}Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode())
     answer = b""
     while b"\r\n\r\n" not in answer:
@@ -254,6 +254,31 @@ def test_marians_web_socket_answers_lines_with_lines(server, expected):
     with web_socket(server.port) as connection:
         connection.sendall(bytes([0x82, 0x81, 0, 0, 0, 0]) + b"x")  # a binary message
         assert receive_frame(connection) == (8, (1008).to_bytes(2) + b"a message must be text")
+
+
+def test_a_web_socket_stays_open_when_its_client_says_nothing(monkeypatch):
+    uvicorn = pytest.importorskip("uvicorn")
+    from nmt.serve import run
+
+    monkeypatch.setattr(run, "IDLE_SECONDS", 0.1)
+
+    async def echo(scope, receive, send):
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (message := await receive())["type"] == "websocket.receive":
+            await send({"type": "websocket.send", "text": message["text"]})
+
+    config = uvicorn.Config(echo, http=run.Connection, log_config=None, lifespan="off")
+    ended = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=ended.run, kwargs={"sockets": [listener]})
+        thread.start()
+        with web_socket(listener.getsockname()[1]) as connection:
+            time.sleep(0.5)
+            send_text(connection, b"line")
+            assert receive_frame(connection) == (1, b"line")
+        ended.should_exit = True
+        thread.join()
 
 
 def test_the_page_is_whole_and_fetches_nothing_from_elsewhere(server):
@@ -383,7 +408,7 @@ def test_counts_request_numbers_and_the_log_are_kept_without_texts(server):
 
 
 def test_keys_and_rates_are_kept(folder, model, tmp_path):
-    (tmp_path / "keys").write_text("# of the team\nsecret\n\nother\n")
+    (tmp_path / "keys").write_text("\ufeffsecret\n# of the team\n\nother\n")
     with serving(tmp_path, "--model", model, "--keys", tmp_path / "keys", "--requests-per-minute=3") as server:
         body = {"text": LINES[0]}
         assert server.ask("POST", "/v1/translate", body)[0] == 403
@@ -399,6 +424,14 @@ def test_keys_and_rates_are_kept(folder, model, tmp_path):
             )[0]
             == 200
         )
+        for path, headers, opcode in (
+            ("?api_key=third", "", 8),
+            ("?api_key=other", "", 1),
+            ("", "X-API-Key: other\r\n", 1),
+        ):
+            with web_socket(server.port, f"/translate{path}", headers) as connection:
+                send_text(connection, b"ban")
+                assert receive_frame(connection)[0] == opcode
         assert server.ask("GET", "/health")[1] == {"status": "ok"}
         assert "secret" not in server.log.read_text()
 

@@ -19,6 +19,7 @@ from nmt.serve.metrics import Metrics
 from nmt.serve.options import ServeOptions
 from nmt.serve.service import STREAM_BATCH_LINES, Service
 from nmt.text.pipeline import Pipeline
+from nmt.translate.results import CUT, Candidate, Translation
 
 COUNT = 2 * STREAM_BATCH_LINES + 8
 LINES = [f"line {i}" for i in range(COUNT)]
@@ -261,14 +262,17 @@ def test_a_model_that_is_read_again_translates_the_lines_that_are_left(server):
     run(server, work)
 
 
-def test_a_model_that_is_read_again_changes_for_all_details_or_for_none(server):
+@pytest.mark.parametrize(
+    "error", [UserError("no such model"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_a_model_that_is_read_again_changes_for_all_details_or_for_none(error, server, capfd):
     model, kinds = server.service.models.find(), [models.Details(), models.Details(scores=True)]
 
     async def translators():
         return [(await model.load(details)).translator for details in kinds]
 
     def fail():
-        raise UserError("no such model")
+        raise error
 
     async def work():
         old = await translators()
@@ -279,9 +283,42 @@ def test_a_model_that_is_read_again_changes_for_all_details_or_for_none(server):
         await server.service.models.reload()
         assert next(opened, None) is None and await translators() == old
         assert model._shared is shared  # which a queue opened later takes its weights from
+        assert f"not loaded again, and the old one goes on: {error}" in capfd.readouterr().err
         server.next = FakeTranslator
         await server.service.models.reload()
         assert not {*map(id, old)} & {*map(id, await translators())}
+
+    run(server, work)
+
+
+def test_what_a_model_cannot_give_is_refused_and_what_it_has_no_memory_for_may_be_asked_again(server):
+    errors = iter([UserError("is a folder for CTranslate2"), RuntimeError("CUDA out of memory")])
+
+    def fail():
+        raise next(errors)
+
+    async def work():
+        assert (await ask(server, False, text="line").head())[0] == 200
+        server.next = fail
+        exchange = ask(server, False, text="line", alignment=True)
+        assert (await exchange.head())[0] == 400 and "cannot give alignment" in (await exchange.body()).decode()
+        assert (await ask(server, False, text="line", n_best=2).head())[0] == 503
+        assert (await ask(server, False, text="line").head())[0] == 200
+
+    run(server, work)
+
+
+def test_a_protocol_without_warnings_refuses_a_line_that_would_be_cut(server):
+    fake, cut = hold(server), Translation([Candidate("half", [], 0.0, 0.0)], warnings={CUT: "cut to 9 tokens"})
+    fake.translate = lambda requests: [cut for _ in requests]
+
+    model = server.service.models.find()
+    question = {"q": "line", "source": model.source_lang, "target": model.target_lang}
+
+    async def work():
+        assert (await ask(server, False, text="line").head())[0] == 200  # our own has warnings
+        exchange = Exchange(server.application, "/translate", question)
+        assert (await exchange.head())[0] == 413 and "cut to 9 tokens" in (await exchange.body()).decode()
 
     run(server, work)
 
@@ -345,8 +382,10 @@ def test_a_connection_whose_client_reads_nothing_is_ended():
 
     unread = [70_000]
     ends: list[str] = []
+    connection = None
     transport = SimpleNamespace(
         get_extra_info=lambda *_: None,
+        get_protocol=lambda: connection,
         get_write_buffer_size=lambda: unread[0],
         is_closing=lambda: bool(ends),
         close=lambda: ends.append("close"),
@@ -354,6 +393,7 @@ def test_a_connection_whose_client_reads_nothing_is_ended():
     )
 
     async def work():
+        nonlocal connection
         connection = Connection(uvicorn.Config(lambda: None, log_config=None), ServerState(), {})
         connection.connection_made(transport)
         connection.pause_writing()

@@ -109,6 +109,16 @@ def test_a_run_that_fails_is_told_and_stops_no_other(data, tmp_path, call):
     assert mended.code == 0 and "failed" not in mended.out + mended.err
 
 
+def test_a_run_whose_folder_cannot_be_made_ends_the_sweep_with_that_error(data, tmp_path, call):
+    file = write_sweep(tmp_path / "sweep.toml", data, 1, "lr = [0.005, 0.02]")
+    arguments = ["sweep", file, f"--output={tmp_path / 'out'}", "--score=valid_loss"]
+    assert call(*arguments).code == 0
+    shutil.rmtree(tmp_path / "out/lr=0.005,seed=1")
+    (tmp_path / "out/lr=0.005,seed=1").write_text("a file")
+    failed = call(*arguments)
+    assert failed.code == 5 and "lr=0.005,seed=1" in failed.err and "bug" not in failed.err
+
+
 def test_a_signal_ends_the_sweep_and_its_trainings(data, tmp_path):
     file = write_sweep(tmp_path / "sweep.toml", data, 100_000, "lr = [0.005, 0.02]")
     output = tmp_path / "out"

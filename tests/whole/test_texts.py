@@ -7,8 +7,9 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from conftest import WORDS, small_model
 
-from nmt import registry
+from nmt import registry, translators
 from nmt.cli.main import run
+from nmt.dist import World
 from nmt.errors import UserError
 from nmt.translate.line_warnings import LineWarnings
 from nmt.translate.options import TranslatorOptions
@@ -216,6 +217,15 @@ def test_a_placeholder_that_the_model_invents_stays(work):
     assert translation.text == "Zahle $USD." and len(rounds) == 1
     translation, rounds = work("Pay {x} dollars.", TextSettings(markup="xml"), lambda text, again: "Zahle $USD.")
     assert "{x}" in translation.text and len(rounds) == 2
+
+
+def test_a_repair_is_searched_where_the_first_search_is(trained, monkeypatch):
+    worlds, whole, world = [], translators._open, World(rank=1, size=2, local_rank=1, local_size=2)
+    monkeypatch.setattr(translators, "_open", lambda *given: worlds.append(given[-1]) or whole(*given))
+    options = TranslatorOptions(repair=True, replicas=1, threads=1, engine="own")
+    made = translators.open_translator([trained], options, registry.choose("decoder", "beam"), world)
+    made._open_repair()
+    assert worlds == [world, world]
 
 
 def test_a_constrained_text_is_repaired_as_a_whole(trained):

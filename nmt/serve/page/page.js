@@ -12,6 +12,7 @@ let rows = []; // of the answer: one for each line of the text
 let lines = [];
 let chosen = 0; // number of the line whose details are shown
 let timer, running;
+const plain = new Set(); // models that give no candidates and no attention
 
 function element(name, text, properties = {}) {
   const made = Object.assign(document.createElement(name), properties);
@@ -25,7 +26,21 @@ async function ask(path, body, signal) {
   const options = body ? { method: "POST", body: JSON.stringify(body), headers, signal } : { headers, signal };
   const answer = await fetch(path, options);
   if (answer.status === 403) byId("key-field").hidden = false;
-  if (!answer.ok) throw new Error((await answer.json()).error.message);
+  if (!answer.ok) throw Object.assign(new Error((await answer.json()).error.message), { status: answer.status });
+  return answer;
+}
+
+// The translation of a question with candidates and attention, or without them from a model that does not give them.
+async function askForDetails(question, signal) {
+  if (!plain.has(question.model)) {
+    try {
+      return await ask("v1/translate", { ...question, n_best: CANDIDATES, alignment: true }, signal);
+    } catch (error) {
+      if (error.status !== 400) throw error;
+    }
+  }
+  const answer = await ask("v1/translate", question, signal);
+  plain.add(question.model);
   return answer;
 }
 
@@ -65,9 +80,9 @@ async function translate() {
   try {
     let count = 0;
     for (const [start, end] of parts(lines)) {
-      const question = { text: lines.slice(start, end), model: byId("model").value, n_best: CANDIDATES, alignment: true };
+      const question = { text: lines.slice(start, end), model: byId("model").value, stream: true };
       let isEnded = false;
-      for await (const { name, content } of events(await ask("v1/translate", { ...question, stream: true }, own.signal))) {
+      for await (const { name, content } of events(await askForDetails(question, own.signal))) {
         if (name === "error") throw new Error(content.error.message);
         if (name === "end") isEnded = true;
         else {
@@ -110,7 +125,7 @@ function show(i) {
   const row = rows[i];
   const paragraph = element("p", row && row.error ? row.error : undefined);
   if (row && row.error) paragraph.className = "error";
-  const weights = row && row.candidates && row.candidates.length ? row.candidates[0].alignment : [];
+  const weights = row && row.candidates && row.candidates.length ? row.candidates[0].alignment || [] : [];
   words(row && !row.error ? row.translation : "").forEach((word, j) => {
     const made = element("span", word, { className: "word", tabIndex: 0 });
     for (const kind of ["mouseenter", "focus"]) made.addEventListener(kind, () => point(i, weights[j] || []));

@@ -8,7 +8,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from nmt.errors import one_line
 from nmt.log import log
-from nmt.serve.calls import client_address
+from nmt.serve.calls import Call, client_address
 from nmt.serve.problems import ProblemError
 from nmt.serve.service import Service
 
@@ -31,7 +31,7 @@ def routes(service: Service) -> list[WebSocketRoute]:
                     return
                 if (text := message.get("text")) is None:
                     raise ProblemError(400, "a message must be text")
-                service.gate.check(query.get("api_key", ""), client_address(socket))
+                service.gate.check(Call(socket.headers, [], b"").key(query), client_address(socket))
                 body = text.removesuffix("\n")
                 async with asyncio.timeout(service.options.timeout):
                     translated = await service.translated_lines(model, body)
