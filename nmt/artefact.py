@@ -299,6 +299,12 @@ class Artefact:
                     f"{quoted(path)}: damaged: {path.stat().st_size:,} bytes where {facts['size']:,} were written ({REPAIR})"
                 )
 
+    @property
+    def digest(self) -> str:
+        """A digest of the content of all its files, by the manifest."""
+        sums = sorted((name, facts["sha256"]) for name, facts in self.manifest["files"].items())
+        return hashlib.sha256(to_json(sums)).hexdigest()
+
     def path(self, name: str) -> Path:
         """The path of one of its files, after its sha256 is checked."""
         path = self.unchecked_path(name)

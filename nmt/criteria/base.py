@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
@@ -90,12 +91,14 @@ class Criterion(ABC):
     needs_trained_model: whether a run must begin with trained weights
     num_passes: forward passes of each pair in an update, by which its counted cost is multiplied
     can_be_captured: whether its work depends on the sizes of a batch alone, so that a CUDA graph can repeat it
+    files: a digest of what it reads besides its options, by name; it must stay when a run goes on
     """
 
     part_name: ClassVar[str] = "unregistered"
     needs_trained_model: ClassVar[bool] = False
     num_passes: ClassVar[int] = 1
     can_be_captured: ClassVar[bool] = False
+    files: Mapping[str, str] = MappingProxyType({})
 
     @abstractmethod
     def __call__(self, model: Model, batch: Batch) -> Loss:

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from nmt import UserError, register
+from nmt.artefact import Artefact
 from nmt.batch import Batch
-from nmt.checkpoint import LoadedModel, load_model
+from nmt.checkpoint import LoadedModel, check_int8, load_model
 from nmt.criteria.base import CriterionContext, Loss
 from nmt.criteria.cross_entropy import (
     CrossEntropy,
@@ -26,6 +27,7 @@ from nmt.criteria.cross_entropy import (
     linear_output,
 )
 from nmt.criteria.options import DistillationOptions
+from nmt.device import device_of
 from nmt.errors import quoted
 from nmt.models.base import Model
 from nmt.runs import find_model
@@ -46,12 +48,16 @@ class Distillation(CrossEntropy):
         self.teachers = [self._load(Path(folder), context) for folder in options.teacher]
         if not self.teachers:
             raise UserError("--criterion distillation: has no teacher (give --teacher MODEL)")
+        digests = [Artefact(teacher.folder, "model", "checkpoint").digest for teacher in self.teachers]
+        self.files = {"teacher_sha256": " ".join(digests)}
 
     def _load(self, folder: Path, context: CriterionContext) -> LoadedModel:
         if (model := find_model(folder)) != folder:
             mend = f"give {quoted(model)}, or a model of nmt average"
             raise UserError(f"--teacher {quoted(folder)}: is a run, whose best checkpoint may change ({mend})")
         loaded = load_model(folder, torch.device("cpu"))
+        if loaded.facts.weights == "int8":
+            check_int8(device_of(context.scorer))
         if loaded.pipeline.hash != context.pipeline.hash:
             mend = f"nmt prepare --vocabulary {quoted(folder)}"
             raise UserError(f"--teacher {quoted(folder)}: has another vocabulary than the data ({mend})")

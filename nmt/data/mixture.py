@@ -77,8 +77,10 @@ class Mixture:
         self.names, self.stages, self._seed = list(dict.fromkeys(name for name, _ in corpora)), stages, seed
         lengths = np.array([pairs for _, pairs in corpora], dtype=np.int64)
         starts = np.cumsum(lengths) - lengths
-        of_names = [np.array([name == own for own, _ in corpora]) for name in self.names]
-        self._ranges = [(starts[own], lengths[own]) for own in of_names]
+        ranges: dict[str, list[int]] = {name: [] for name in self.names}
+        for number, (name, _) in enumerate(corpora):
+            ranges[name].append(number)
+        self._ranges = [(starts[own], lengths[own]) for own in ranges.values()]
         self._sizes = np.array([int(own.sum()) for _, own in self._ranges], dtype=np.int64)
         self.size = int(self._sizes.sum())
         self.shares = [self._shares(stage) for stage in stages]  # (C,) of each stage
@@ -91,7 +93,8 @@ class Mixture:
     def _shares(self, stage: Stage) -> NDArray[np.float64]:
         """(C,) the shares of the corpora in a stage."""
         if stage.temperature is not None:
-            weights = self._sizes.astype(np.float64) ** (1 / stage.temperature) * (self._sizes > 0)
+            weights = (self._sizes / max(self.size, 1)) ** (1 / stage.temperature) * (self._sizes > 0)
+            weights /= weights.max()
             return np.asarray(weights / weights.sum())
         for name in stage.weights:
             if name not in self.names:

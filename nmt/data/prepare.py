@@ -130,7 +130,7 @@ class PrepareOptions(CorpusOptions):
         True, "one vocabulary for both languages", aliases=("shared-vocab", "joined-dictionary")
     )
     character_coverage: float = opt(
-        1.0, "share of the characters that get an entry; the rarest others are unknown", above=0, maximum=1
+        1.0, "share of the characters that get an entry; the rarest others are unknown", minimum=0.98, maximum=1
     )
     byte_fallback: bool = opt(
         False, "spell characters without an entry in bytes (256 entries), so that none is unknown"

@@ -259,7 +259,10 @@ class _Slice(Iterator[bytes]):
         """Go to the end of the slice, and `padding` bytes further."""
         self.left += padding
         if self.left and self._stream.seekable():
-            self._stream.seek(self.left - 1, io.SEEK_CUR)
+            try:
+                self._stream.seek(self.left - 1, io.SEEK_CUR)
+            except (OSError, ValueError, OverflowError):  # no file is as large as that
+                raise self._stream.damaged("archive", "it ends too early", self._name) from None
             self.left = 1  # the last byte is read, since a seek past the end of a file is no error
         for _ in self:
             pass

@@ -326,6 +326,11 @@ class Pipeline:
             vocabulary = sides[0].vocabulary if shared else kind.from_bytes(read(file), f"{place}/{file}")
             truecaser = Truecaser.from_bytes(read(cases), f"{place}/{cases}") if side.truecase else None
             sides.append(Side(side, vocabulary, truecaser))
+            has_separator = SEPARATOR in side.user_symbols and len(sides[-1].encode(SEPARATOR)) == 1
+            if side.context < 0 or (side.context and not has_separator):
+                raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: a context of {side.context} that it cannot read")
+            if any(symbol.split() != [symbol] for symbol in side.user_symbols):
+                raise ArtefactError(f"{quoted(place)}/{PIPELINE_FILE}: user symbols that are no words")
         return cls(sides[0], sides[1], settings.joint)
 
 

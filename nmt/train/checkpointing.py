@@ -196,12 +196,13 @@ def check_same(run: Run, folder: Path, state: SavedState) -> None:
 
 
 def completed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Saved settings with the options that nmt has got since, at their defaults, which keep what was before."""
+    """Saved settings with what nmt has got since: options at their defaults, which keep what was before, and digests."""
     options = options_of(TrainOptions)
     defaults = {option.name: [] if option.default == () else option.default for option in options}  # as JSON has them
     for kind in ("model", "criterion", "optimizer", "schedule"):
         for key, default in registry.completed(kind, new[kind], {}).items():
             defaults |= {key: default, f"{kind}.{key}": default}
+    defaults |= {key: new[key] for key in new if key.endswith("_sha256")}
     return {key: defaults[key] for key in new.keys() - old.keys() if key in defaults} | dict(old)
 
 

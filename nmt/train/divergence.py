@@ -6,7 +6,7 @@ from nmt.artefact import Artefact
 from nmt.errors import DivergedError
 from nmt.runs import newest_whole, update_of
 from nmt.train.checkpointing import SavedState, choice_of_leader, put_state, set_newer_aside
-from nmt.train.run import REDUCED_UPDATES, Rollback, Run
+from nmt.train.run import REDUCED_UPDATES, LossWatch, Rollback, Run, stage_of
 from nmt.train.saving import finish_save
 
 MAX_SKIPPED_UPDATES: Final = 10  # in a row
@@ -52,7 +52,8 @@ def roll_back(run: Run, why: str) -> None:
     put_state(run, checkpoint, state)
     run.report.cut(state.metrics_offset)
     to = run.progress.update
-    run.progress.position, run.progress.epoch, run.progress.limit = position, epoch, limit
+    watch = run.progress.watch if stage_of(run.progress.position) == stage_of(position) else LossWatch()
+    run.progress.position, run.progress.epoch, run.progress.limit, run.progress.watch = position, epoch, limit, watch
     run.progress.rollbacks = [*rollbacks, Rollback(at, to)]
     run.report.line(
         f"diverged at update {at}: {why}; going on after update {to} with the data that follows, and half the learning rate "

@@ -128,6 +128,8 @@ def _fitting_pipeline(run: Run, artefact: Artefact) -> Pipeline | None:
             f"{quoted(artefact.folder)}: has another vocabulary or text pipeline than {data} (nmt prepare --vocabulary "
             f"{quoted(artefact.folder)} makes data with its own, and --extend adds entries to it)"
         )
+    if pipeline.sizes == run.data.pipeline.sizes:  # it reads another number of sentences as context
+        return None
     if run.lora_scale is not None:
         raise UserError(
             f"--lora-rank: the vocabulary of {data} has new entries, which adapters cannot learn (leave it out)"

@@ -121,6 +121,9 @@ class Progress:
     skipped: int = 0  # updates whose gradient was not finite
     skipped_in_a_row: int = 0
     validation_due: bool = False  # at this update, and not done yet
+    validation_counts: bool = (
+        True  # for patience and schedule: it is one of --valid-every, not that of the run's end alone
+    )
     save_due: bool = True  # at this update; a checkpoint only for a signal counts neither as last nor as best
     score: float | None = None  # of the validation at this update, if there was one
     epoch: int = 1  # of the last update
@@ -132,16 +135,26 @@ class Progress:
 
     def advance(self, data: UpdateBatches) -> None:
         """Count an update on this data."""
+        if stage_of(self.position) != stage_of(data.after):
+            self.watch = LossWatch()  # another mixture has another loss
         self.epoch, self.position, self.score = self.position.epoch, data.after, None
         self.update += 1
 
     def see(self, score: float) -> bool:
-        """Keep the score of a validation, higher is better; return whether it is the best. One that is not finite never is."""
+        """Keep the score of a validation, higher is better; return whether it is the best. One that is not finite never is.
+
+        A validation at the end of a run does not make it stall, so that a run whose end is moved has the same result.
+        """
         better = math.isfinite(score) and (self.best is None or score > self.best)
         self.score = score if math.isfinite(score) else None
         self.best, self.best_update = (score, self.update) if better else (self.best, self.best_update)
-        self.stalled = 0 if better else self.stalled + 1
+        self.stalled = 0 if better else self.stalled + self.validation_counts
         return better
+
+
+def stage_of(position: Position) -> int:
+    """The number of the stage of --data-weights that a position lies in."""
+    return position.part.stage if position.part is not None else 0
 
 
 class Saving(NamedTuple):
@@ -220,6 +233,7 @@ class Run:
             translator = Translator(pipeline, engine, translating)
             self.validation = replace(self.validation, translator=translator)
         self.loader = _new_loader(setup)
+        self.settings |= {f"criterion.{name}": digest for name, digest in self.criterion.files.items()}
         if self.loader.mixture is not None:
             self.settings["corpora"] = [[name, pairs] for name, pairs in train.corpora]
         self.report: Report | NoReport = NoReport()

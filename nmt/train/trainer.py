@@ -95,7 +95,8 @@ def _make_updates(run: Run, signals: Signals) -> None:
             now = (progress.update, progress.epoch if data.ends_epoch else None, run.seconds)
             if log_timer.is_due(*now) or progress.update == 1 or finished or signal:
                 update_log.write(stats)
-            progress.validation_due = run.validation is not None and (valid_timer.is_due(*now) or finished)
+            progress.validation_counts = valid_timer.is_due(*now)
+            progress.validation_due = run.validation is not None and (progress.validation_counts or finished)
             progress.save_due = save_timer.is_due(*now) or finished
             if progress.validation_due:
                 _validate_or_save(run, signals)
@@ -187,7 +188,8 @@ def validate_run(run: Run, signals: Signals) -> None:
     finally:
         run.context.scorer = run.model
     progress.validation_due = False
-    run.schedule.see(result.losses["loss"])
+    if progress.validation_counts:
+        run.schedule.see(result.losses["loss"])
     score = result.metrics.get("bleu")
     if (
         run.settings["best_by"] == AUTO

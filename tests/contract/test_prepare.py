@@ -455,7 +455,7 @@ def test_what_cannot_be_prepared_is_told_and_leaves_nothing(tmp_path, monkeypatc
         {"train": ("t",), "seed": -1},
         {"train": ("t",), "min_length": 9, "max_length": 8},
         {"train": ("t",), "subword": "bpe", "vocab_size": 0},
-        {"train": ("t",), "character_coverage": 0.0},
+        {"train": ("t",), "character_coverage": 0.97},
         {"train": ("t",), "target_subword": "bpe", "vocab_size": 50},
         {"train": ("t",), "target_subword": "bpe", "joint_vocabulary": False},
         {"source": ("a", "b"), "target": ("c",)},

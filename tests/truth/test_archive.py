@@ -302,6 +302,15 @@ def test_a_decompression_bomb_is_refused_and_repetitive_text_is_not(tmp_path, mo
     assert content(tmp_path / "dull.gz") == TEXT[:30_000] * 100
 
 
+@pytest.mark.parametrize("size", [1 << 62, 1 << 63, 1 << 70])
+def test_a_member_that_is_larger_than_any_file_ends_too_early(tmp_path, size):
+    info = tarfile.TarInfo("first")
+    info.size = size
+    (tmp_path / "a.tar").write_bytes(info.tobuf(tarfile.GNU_FORMAT) + tar({"t": b"text\n"}))
+    with pytest.raises(InputError, match="damaged archive: it ends too early"):
+        count_lines(tmp_path / "a.tar/t")
+
+
 def test_too_many_members_and_too_long_headers_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(archive, "MAX_MEMBERS", 100)
     (tmp_path / "many.tar").write_bytes(tar({str(i): b"" for i in range(101)}))

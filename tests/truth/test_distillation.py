@@ -1,12 +1,15 @@
 """Word-level distillation against its definition in float64, its fast gradient against autograd, and its faults."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from gradients import PIPELINE, save_teacher, sentences
 
 from nmt import UserError
+from nmt.checkpoint import load_model
+from nmt.criteria import distillation
 from nmt.criteria.base import CriterionContext
 from nmt.criteria.cross_entropy import linear_output
 from nmt.criteria.distillation import Distillation, _LinearDistillation
@@ -22,6 +25,20 @@ N, D, V = 9, 6, 20
 def criterion(*teachers, **options):
     given = DistillationOptions(teacher=tuple(map(str, teachers)), **options)
     return Distillation(given, CriterionContext(PIPELINE, None))
+
+
+def test_a_teacher_of_8_bits_teaches_on_a_cpu_only(tmp_path, monkeypatch):
+    teacher = tmp_path / "teacher"
+    save_teacher(teacher)
+    monkeypatch.setattr(distillation, "load_model", lambda *given: of_8_bits(load_model(*given)))
+    criterion(teacher)
+    given = DistillationOptions(teacher=(str(teacher),))
+    with pytest.raises(UserError, match="8-bit weights are for CPUs"):
+        Distillation(given, CriterionContext(PIPELINE, torch.nn.Linear(1, 1, device="meta")))
+
+
+def of_8_bits(loaded):
+    return replace(loaded, facts=replace(loaded.facts, weights="int8"))
 
 
 def by_definition(logits, targets, wanted, eps, weight, temperature):

@@ -1,6 +1,7 @@
 """Lines end at LF and are cleaned, ids decode to their text, and text never gives a control symbol."""
 
 import gzip
+import json
 import pickle
 import sys
 import unicodedata
@@ -431,3 +432,22 @@ def test_a_tokenizer_that_this_nmt_does_not_have_is_named():
         Pipeline.from_files(files.__getitem__, "model/pipeline")
     with pytest.raises(ArtefactError, match="not a text pipeline"):
         Pipeline.from_files({"pipeline.json": b"{}"}.__getitem__, "model/pipeline")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"context": -1}, "a context of -1"),
+        ({"context": 2}, "a context of 2"),
+        ({"user_symbols": [""]}, "no words"),
+        ({"user_symbols": ["a b"]}, "no words"),
+    ],
+)
+def test_a_pipeline_that_no_preparation_makes_is_refused(values, message):
+    side = Side(SideSettings("en", "nfkc", False, False, "none", "none"), WordVocabulary(["a", "b"]))
+    files = Pipeline(side, side, joint=True).files()
+    settings = json.loads(files["pipeline.json"])
+    settings["source"] |= values
+    files["pipeline.json"] = json.dumps(settings).encode()
+    with pytest.raises(ArtefactError, match=message):
+        Pipeline.from_files(files.__getitem__, "model/pipeline")

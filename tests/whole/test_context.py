@@ -330,6 +330,16 @@ def test_a_model_without_a_context_is_given_one(call, corpus, tmp_path, kind):
     assert done.code == 0, done.err
     again = call("prepare", *FLAGS, *sets[:2], f"--vocabulary={tmp_path / 'tuned'}", f"--output={tmp_path / 'again'}")
     assert again.code == 0 and PreparedData(tmp_path / "again").pipeline.hash == more.hash
+    sets[-1] = f"--vocabulary={tmp_path / 'tuned'}"
+    assert call("prepare", *FLAGS, *sets, "--context=2", f"--output={tmp_path / 'longer'}").code == 0
+    longer = [
+        f"--data={tmp_path / 'longer'}",
+        f"--output={tmp_path / 'last'}",
+        f"--init-from={tmp_path / 'tuned'}",
+        *flags,
+    ]
+    done = call("train", *longer, "--init-state=optimizer")
+    assert done.code == 0, done.err
 
 
 def test_what_has_no_meaning_with_a_context_is_refused(call, corpus, model, trained, tmp_path):

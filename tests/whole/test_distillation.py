@@ -1,8 +1,9 @@
 """`nmt train --criterion distillation`: a student learns from a model folder, exactly under a resume, and agrees with it."""
 
 import json
+import shutil
 
-from conftest import kill_after_update_10, train_arguments
+from conftest import kill_after_update_10, reseal, train_arguments
 
 
 def test_a_killed_student_goes_on_with_the_same_bytes_and_agrees_more_than_without_a_teacher(data, tmp_path, call):
@@ -22,6 +23,21 @@ def test_a_killed_student_goes_on_with_the_same_bytes_and_agrees_more_than_witho
     rows = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
     divergences = [row["divergence"] for row in rows if "divergence" in row]
     assert divergences[-1] < divergences[0] / 2
+
+
+def test_another_teacher_in_the_place_of_the_first_is_an_error(data, trained, tmp_path, call):
+    flags = ("--criterion=distillation", f"--teacher={tmp_path / 'teacher'}")
+    shutil.copytree(trained / "checkpoints/update-10", tmp_path / "teacher")
+    assert call(*train_arguments(data, tmp_path / "run", 10, *flags)).code == 0
+    shutil.rmtree(tmp_path / "teacher")
+    shutil.copytree(trained / "checkpoints/update-20", tmp_path / "teacher")
+    refused = call(*train_arguments(data, tmp_path / "run", 20, *flags))
+    assert refused.code == 2 and "criterion.teacher_sha256: " in refused.err
+    state = tmp_path / "run/checkpoints/update-10"
+    saved = json.loads((state / "training.json").read_text())
+    del saved["settings"]["criterion.teacher_sha256"]  # as an older nmt wrote it
+    reseal(state, "training.json", json.dumps(saved).encode())
+    assert call(*train_arguments(data, tmp_path / "run", 20, *flags)).code == 0
 
 
 def test_no_teacher_a_run_and_prepared_data_are_refused(data, trained, tmp_path, call):

@@ -136,6 +136,35 @@ def test_noise_is_no_divergence_and_a_spike_is():
     assert watch.bad == 0
 
 
+def test_another_mixture_with_another_loss_is_no_divergence(data, tmp_path, call, monkeypatch):
+    monkeypatch.setattr(LossWatch, "MIN_GOOD", 5)
+    see = LossWatch.see
+
+    def see_stages(watch, update, loss, applied):
+        see(watch, update, loss + 1000 * (update > 12), applied)
+
+    monkeypatch.setattr(LossWatch, "see", see_stages)
+    stages = ["--data-weights", "train=1", "until=12u", "train=1"]
+    assert call(*train_arguments(data, tmp_path / "run", 40, *ROLLBACK), *stages).code == 0
+    assert "diverged" not in (tmp_path / "run/train.log").read_text()
+
+
+def test_a_stage_is_watched_anew_after_a_return_to_the_one_before(data, tmp_path, call, monkeypatch, poison):
+    monkeypatch.setattr(LossWatch, "MIN_GOOD", 5)
+    see, updates = LossWatch.see, []
+
+    def see_stages(watch, update, loss, applied):
+        updates.append(update)
+        see(watch, update, loss + 1000 * (len(updates) > 12), applied)
+
+    monkeypatch.setattr(LossWatch, "see", see_stages)
+    poison(14, 23)
+    stages = ["--data-weights", "train=1", "until=12u", "train=1"]
+    assert call(*train_arguments(data, tmp_path / "run", 50, *ROLLBACK), *stages).code == 0
+    log = (tmp_path / "run/train.log").read_text()
+    assert "going on after update 10" in log and "rollback 2 of 3" not in log
+
+
 def test_a_spike_of_the_loss_is_rolled_back(data, tmp_path, call, monkeypatch):
     monkeypatch.setattr(LossWatch, "MIN_GOOD", 5)
     see = LossWatch.see

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ENVIRONMENT, NMT, SLOW, SLOW_UPDATE, TINY, train_arguments, wait_for, write_corpus
+from conftest import ENVIRONMENT, NMT, SLOW, SLOW_UPDATE, TINY, reseal, train_arguments, wait_for, write_corpus
 from forks import forked_nmt
 from ranks import ranks_of
 from safetensors.numpy import load_file
@@ -148,6 +148,19 @@ def test_memory_that_runs_out_on_one_rank_cuts_its_batches_or_ends_all(engine, c
         assert losses(tmp_path / "run") == pytest.approx(losses(alone), rel=1e-5)
         state = json.loads((tmp_path / "run/checkpoints/update-20/training.json").read_text())
         assert state["progress"]["limit"]["max_micro_batch_tokens"] <= 60
+
+
+def test_a_run_whose_memory_ran_out_goes_on_with_sharded_weights(alone, data, tmp_path):
+    """Ranks that cut their batches alone would make different numbers of passes, and wait for each other."""
+    first, arguments = (train_arguments(data, tmp_path / "run", end, *DRY, "--timeout=0.5") for end in (10, 20))
+    assert ended(start(first))[0] == 0
+    checkpoint = tmp_path / "run/checkpoints/update-10"
+    state = json.loads((checkpoint / "training.json").read_text())
+    state["progress"]["limit"]["max_micro_batch_tokens"] = 40
+    reseal(checkpoint, "training.json", json.dumps(state).encode())
+    code, told = ended(start([*arguments, "--engine=fsdp"]))
+    assert code == 0, told
+    assert losses(tmp_path / "run") == pytest.approx(losses(alone), rel=1e-5)
 
 
 HELD = """

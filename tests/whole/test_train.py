@@ -557,6 +557,19 @@ def test_adafactor_and_plateau_go_on_bit_for_bit(data, tmp_path, capfd):
     assert_same_run(tmp_path / "cut", tmp_path / "whole", 20)
 
 
+def test_the_validation_at_the_end_of_a_run_cuts_no_rate_and_uses_no_patience(data, tmp_path, capfd):
+    """No weight moves by such a rate: each validation after the first is no better, and cuts it."""
+    parts = ["--schedule=plateau", "--lr=1e-20", "--plateau-patience=1", "--plateau-every", "--patience=6"]
+    parts += ["--valid-every=4u", "--warmup-updates=0", "--no-valid-bleu"]
+    for name, ends in (("whole", (20,)), ("cut", (10, 15, 20))):
+        for end in ends:
+            assert run_in_process(train_arguments(data, tmp_path / name, end, *parts)) == 0
+    whole, cut = ((tmp_path / name / "metrics.jsonl").read_text().splitlines() for name in ("whole", "cut"))
+    updates = [row for row in map(json.loads, whole) if "loss" in row]
+    assert [row for row in map(json.loads, cut) if "loss" in row] == updates
+    assert len({row["lr"] for row in updates}) == 4
+
+
 def test_a_run_ends_below_its_last_learning_rate(data, tmp_path, capfd):
     """No weight moves by such a rate: the second validation is no better than the first, and cuts it."""
     parts = ["--schedule=plateau", "--lr=1e-20", "--plateau-patience=1", "--plateau-every", "--stop-lr=7e-21"]
