@@ -30,8 +30,8 @@ MAX_PARTS: Final = 20_000
 CONTAINERS: Final = {
     f"{WORD_XML}{name}" for name in ("hyperlink", "ins", "moveTo", "smartTag", "customXml", "bdo", "dir")
 }
-CONTROL: Final = f"{WORD_XML}sdt"  # a content control, such as a field of a form
-CONTROL_CONTENT: Final = f"{WORD_XML}sdtContent"
+CONTENT_CONTROL: Final = f"{WORD_XML}sdt"  # a content control, such as a field of a form
+CONTENT_OF_CONTROL: Final = f"{WORD_XML}sdtContent"
 FIXED_CONTROLS: Final = {  # properties of controls whose text is a choice, or stands elsewhere in the document
     *(
         f"{WORD_XML}{name}"
@@ -185,19 +185,19 @@ def _text(parent: Any, base: Format, markers: Markers) -> str:
 
 def _content(element: Any) -> Any:
     """The element that directly has the runs of a container; None for what is no container of text."""
-    if element.tag != CONTROL:
+    if element.tag != CONTENT_CONTROL:
         return element if element.tag in CONTAINERS else None
     is_fixed = any(item.tag in FIXED_CONTROLS for item in element.iterfind(f"{WORD_XML}sdtPr/*"))
-    return None if is_fixed else element.find(CONTROL_CONTENT)
+    return None if is_fixed else element.find(CONTENT_OF_CONTROL)
 
 
 def _add_container(parent: Any, original: Any) -> Any:
     """A copy of a container without its content, at the end of an element: the element that the content belongs into."""
     added = etree.SubElement(parent, original.tag, original.attrib)
-    if original.tag != CONTROL:
+    if original.tag != CONTENT_CONTROL:
         return added
-    added.extend(copy.deepcopy(item) for item in original if item.tag != CONTROL_CONTENT)
-    return etree.SubElement(added, CONTROL_CONTENT)
+    added.extend(copy.deepcopy(item) for item in original if item.tag != CONTENT_OF_CONTROL)
+    return etree.SubElement(added, CONTENT_OF_CONTROL)
 
 
 def _field_step(item: Any) -> int:

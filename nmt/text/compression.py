@@ -104,7 +104,7 @@ FORMATS: Final[dict[str, tuple[re.Pattern[bytes], Callable[[], Decompressor]]]] 
 }
 
 
-def format_of(start: bytes) -> str:
+def compression_of(start: bytes) -> str:
     """The format of compressed bytes by the first of them; empty for others. zstd is known by name only."""
     formats = (format for format, (magic, _) in FORMATS.items() if magic.match(start))
     return "zstd" if start.startswith(ZSTD_MAGIC) else next(formats, "")
@@ -143,7 +143,7 @@ def _decompressed_chunks(compressed: Stream, format: str) -> Iterator[bytes]:
 
 def decompressed(stream: Stream) -> Stream:
     """The content of a compressed stream; any other stream itself. Raises InputError for zstd."""
-    format = format_of(stream.peek(MAX_MAGIC_BYTES))
+    format = compression_of(stream.peek(MAX_MAGIC_BYTES))
     if format == "zstd":
         raise InputError(f"{quoted(stream.place)}: is zstd, which is not read (unpack it with zstd -d)")
     return Stream(ChunkReader(_decompressed_chunks(stream, format)), stream.place, stream.disk) if format else stream

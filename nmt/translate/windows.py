@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from nmt.errors import InputError, ResourceError, UserError, quoted
 from nmt.signals import StopCheck
-from nmt.text.compression import Stream, format_of
+from nmt.text.compression import Stream, compression_of
 from nmt.text.corpus import MAX_RAW_LINE_BYTES, checked_line, open_text, raw_lines
 
 STDIN_NAME: Final = "-"
@@ -42,7 +42,7 @@ class Pipe:
     def read(self) -> bytes:
         """The next bytes; none at the end."""
         chunk = os.read(self._descriptor, STREAM_READ_BYTES)
-        if not self._has_begun and (format := format_of(chunk)):
+        if not self._has_begun and (format := compression_of(chunk)):
             raise InputError(f"the text is {format}, and a pipe is not unpacked (unpack it before, or name the file)")
         self._has_begun = True
         return chunk
