@@ -16,7 +16,7 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	touch $@
 
 demo: setup
-	NMT=$(abspath $(BIN))/nmt PYTHON=$(abspath $(BIN))/python bash recipes/toy/run.sh
+	PATH="$$(cd "$(BIN)" && pwd):$$PATH" NMT=nmt PYTHON=python bash recipes/toy/run.sh
 
 # Two processes of one thread each; the tests of a file stay together, since they share fixtures.
 test: check

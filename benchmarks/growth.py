@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from nmt.pictures.figures import Curve, line_chart
+from nmt.pictures.figures import Curve, LineChart
 from nmt.pictures.page import html_page
 
 NMT = [sys.executable, "-m", "nmt"]
@@ -89,7 +89,7 @@ def main() -> None:
             Curve(label, [(value, told[key] / first[key]) for value, told in zip(values, found, strict=True)])
             for label, key in {"time": "seconds", "counted FLOPs": "flops", "memory": "memory"}.items()
         ]
-        charts.append(line_chart(f"an update by {LABELS[name]}", LABELS[name], "times the first", curves))
+        charts.append(LineChart(f"an update by {LABELS[name]}", LABELS[name], "times the first", curves).as_svg())
     (given.work / "growth.html").write_text(html_page("How an update grows", charts))
 
 

@@ -6,7 +6,8 @@ read -ra nmt <<<"${NMT:-nmt}" # the command, perhaps with arguments
 read -ra prepare_flags <<<"${PREPARE:-}" # more flags of nmt prepare
 SECONDS=0
 
-# step OUTPUT COMMAND...: run the command unless its output exists.
+# step OUTPUT COMMAND...: run the command unless its output exists. A file that a command wrote before it failed is renamed, so that
+# the next call does the step again.
 step() {
     local output=$1
     shift
@@ -15,7 +16,11 @@ step() {
         return
     fi
     echo "== after $SECONDS s: $*" >&2
-    "$@"
+    "$@" || {
+        local code=$?
+        [[ ! -f $output ]] || mv -f "$output" "$output.failed"
+        return "$code"
+    }
 }
 
 # bleu HYPOTHESIS REFERENCE [FLAG...]: "BLEU  signature" of a file of translations, by sacreBLEU.

@@ -18,7 +18,8 @@ systems="bytenet-small deep-att-small gnmt-small gnmt-small-rl convs2s-small moe
 data=$runs/$dataset-en-$lang search=() average=() report=()
 case $dataset in
 wmt14)
-    config=$here/wmt14-en-de/settings.toml score=(--paper --target-lang "$lang") average=(--every-minutes "${APART:-9}")
+    config=$here/wmt14-en-de/settings.toml score=(--paper --target-lang "$lang")
+    [[ -n ${TOKENS:-}${FLOPS:-} ]] || average=(--every-minutes "${APART:-9}")
     systems="bytenet deep-att-en-$lang gnmt-en-de gnmt-en-de-rl convs2s-en-$lang moe-2048 transformer-base transformer-big"
     [[ $lang == fr ]] && systems=${systems//gnmt-en-de/gnmt} systems=${systems/%-big/-big-en-fr}
     tests=archives/test-full.tgz/test-full/newstest2014-$([[ $lang == fr ]] && echo fr || echo de)en
@@ -69,6 +70,7 @@ for system in ${SYSTEMS:-$systems}; do
     for seed in "${seeds[@]}"; do
         folder=$work/$system-$seed
         train=("${nmt[@]}" train --data "$work/data" --output "$folder/run" --preset "${system%-rl}" --seed "$seed")
+        [[ ${#average[@]} -gt 0 ]] || train+=(--keep-last "$last")
         if [[ $system == *-rl ]]; then
             train+=(--config "${config%.toml}-rl.toml" --init-from "$work/${system%-rl}-$seed/model" "$@")
         else
@@ -76,7 +78,7 @@ for system in ${SYSTEMS:-$systems}; do
             if [[ -n ${TOKENS:-}${FLOPS:-} ]]; then
                 budget "$folder/updates" "${train[@]}"
                 updates=$(<"$folder/updates")
-                train+=(--max-updates "$updates" --save-every "$((updates / (3 * last) + 1))u" --keep-last "$last")
+                train+=(--max-updates "$updates" --save-every "$((updates / (3 * last) + 1))u")
             fi
         fi
         step "$folder/model" "${train[@]}"

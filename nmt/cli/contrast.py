@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from nmt.errors import InputError, quoted
-from nmt.text.corpus import read_lines
+from nmt.text.corpus import is_invisible, read_lines
 
 ALL: Final = "all lines"
 
@@ -42,7 +42,7 @@ class ContrastCounts:
         pairs = {
             i: reference is not None and score is not None and reference > score
             for i, (line, score, reference) in enumerate(zip(lines, scores, self._references, strict=True))
-            if line.strip()
+            if not is_invisible(line)
         }
         for i, is_right in pairs.items():
             self._is_right[i] = self._is_right.get(i, True) and is_right

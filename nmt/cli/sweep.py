@@ -171,7 +171,10 @@ def _check(options: SweepOptions, sweep: Sweep) -> None:
     if options.jobs > 1 and any(settings.get("devices", 1) != 1 for settings in sweep.fixed.values()):
         raise UserError(f"--jobs {options.jobs}: each run has several devices (leave --jobs or `devices` out)")
     for name in options.metric_names:
-        _metric(name)
+        registry.build(registry.choose("metric", name, {})).check()
+    for text in (options.source, *options.reference):
+        if text is not None and not Path(text).is_file():
+            raise UserError(f"{quoted(text)}: not a file (each run of a sweep reads it)")
 
 
 def _metric(name: str) -> type[Metric]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from nmt.errors import UserError, quoted
-from nmt.log import log
 from nmt.metrics.base import Metric
 from nmt.metrics.sacrebleu import SacreBleuMetric
 
@@ -50,9 +49,6 @@ def compare(
     Raises UserError if SACREBLEU_SEED makes the result differ each time.
     """
     check_seed()
-    for system, lines in systems[1:]:
-        if list(lines) == list(systems[0][1]):  # sacreBLEU counts the differences above zero: there are none
-            log.warn(f"{quoted(system)}: the same lines as {quoted(systems[0][0])}'s: their p says nothing")
     tests = [(name, _sacrebleu_metric(name, metric)) for name, metric in metrics]
     from sacrebleu.significance import PairedTest
 
@@ -69,8 +65,12 @@ def compare(
         signatures, columns = paired_test()
         [(key, signature)] = signatures.items()
         results: list[Any] = columns[key]
-        for (system, _), result in zip(systems, results, strict=True):
+        texts = [list(lines) for lines in references]
+        [baseline, *_] = statistics = [metric._extract_corpus_statistics(list(lines), texts) for _, lines in systems]
+        for (system, _), result, of_lines in zip(systems, results, statistics, strict=True):
             p_value = None if result.p_value is None else float(result.p_value)
+            if p_value is not None and of_lines == baseline:
+                p_value = 1.0  # sacreBLEU counts the differences above zero: there are none
             value, mean, ci = float(result.score), float(result.mean), float(result.ci)
             comparisons.append(Comparison(system, name, value, mean, ci, p_value, str(signature)))
     return comparisons

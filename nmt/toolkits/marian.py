@@ -146,12 +146,13 @@ def to_yaml(table: Mapping[str, Any]) -> bytes:
     return str(import_yaml().safe_dump(dict(table), allow_unicode=True, sort_keys=False)).encode()
 
 
-def read_yaml(content: bytes, place: object) -> dict[str, Any]:
-    """The table of a YAML text."""
+def read_yaml(content: bytes, place: object, as_text: bool = False) -> dict[str, Any]:
+    """The table of a YAML text. as_text: keep words such as `no` and `01` as they are written, and numbers too"""
     yaml = import_yaml()
+    kind = "BaseLoader" if as_text else "SafeLoader"
     with expecting("YAML", place):
         try:
-            loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+            loader = getattr(yaml, f"C{kind}", getattr(yaml, kind))
             if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(content, Loader=loader)):
                 raise ValueError("has aliases, which Marian does not write")  # a few of them stand for gigabytes
             loaded = yaml.load(content, Loader=loader)
@@ -272,7 +273,7 @@ def _side(path: Path, language: str, size: int, segmenter: Path, files: TextFile
         if path.suffix != ".yml":
             ids = {piece.text: i for i, piece in enumerate(read_pieces(content))}
             return ImportedSide.of(language, ids, size, MARIAN_UNK, MARIAN_EOS, content, files.tokenizer, path)
-        ids = {str(word): int(number) for word, number in read_yaml(content, path).items()}
+        ids = {word: int(number) for word, number in read_yaml(content, path, as_text=True).items()}
         segments = read_bytes(segmenter) if files.segmenters or segmenter.is_file() else None
         if (ids.get(SYMBOLS[EOS]), ids.get(SYMBOLS[UNK])) != (MARIAN_EOS, MARIAN_UNK) or min(ids.values()) < 0:
             raise ValueError(f"must have '{SYMBOLS[EOS]}' with the number 0, '{SYMBOLS[UNK]}' with 1, and none below")

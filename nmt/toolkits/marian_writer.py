@@ -64,7 +64,8 @@ def write_marian(loaded: LoadedModel, output: Path, check: StopCheck) -> None:
         settings = to_yaml(_settings(options, pipeline.sizes))
         content = np.frombuffer(settings + b"\0", np.int8)
         with (folder / MARIAN_MODEL).open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays, **{MODEL_SETTINGS: content})
+            # without numpy's allow_pickle, which one before 2.2 would store as an array
+            np.savez(file, **{**arrays, MODEL_SETTINGS: content})  # type: ignore[arg-type]
         for side, (_, vocabulary) in files.items():
             (folder / names[side]).write_bytes(vocabulary)
         decoder = {"models": [MARIAN_MODEL], "vocabs": list(names.values()), "relative-paths": True}

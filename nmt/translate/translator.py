@@ -27,6 +27,8 @@ def check_lines(name: str, lines: Sequence[object], types: tuple[type, ...] = (s
     """Raise UserError unless lines are a list of items of the types. name: of the argument, for messages"""
     if isinstance(lines, str | bytes):
         raise UserError(f"{name} is 1 text of {len(lines):,} characters: give a list of lines, not a text")
+    if not isinstance(lines, Sequence):  # which may be read only once
+        raise UserError(f"{name} is of type {type(lines).__name__}: give a list of lines")
     for i, line in enumerate(lines):
         if not isinstance(line, types):
             wanted = " or ".join(kind.__name__ for kind in types)

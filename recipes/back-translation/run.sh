@@ -26,7 +26,8 @@ mkdir -p "$work/text"
 model() {
     local folder=$1
     shift
-    step "$folder/model" "${nmt[@]}" train --data "$folder/data" --output "$folder/run" --config "$config" "$@"
+    step "$folder/model" "${nmt[@]}" train --data "$folder/data" --output "$folder/run" --config "$config" \
+        --keep-last "${LAST:-10}" "$@"
     step "$folder/model" "${nmt[@]}" average --run "$folder/run" --last "${LAST:-10}" --output "$folder/model"
 }
 

@@ -39,7 +39,8 @@ output=$work/$size/$test
 step "$data" "${nmt[@]}" prepare --source-lang words --target-lang tree --train "$text/train" --valid "$text/dev" \
     --no-joint-vocabulary --vocab-size "${VOCAB_SIZE:-$vocabulary}" --target-subword none --max-length "$length" \
     --column "alignment:links=$text/train.align" --output "$data"
-step "$model" "${nmt[@]}" train --data "$data" --output "$work/$size/run" "${settings[@]}" "$@"
+step "$model" "${nmt[@]}" train --data "$data" --output "$work/$size/run" "${settings[@]}" \
+    --keep-last "${LAST:-5}" "$@"
 step "$model" "${nmt[@]}" average --run "$work/$size/run" --last "${LAST:-5}" --output "$model"
 step "$output.tree" "${nmt[@]}" translate --model "$model" --input "$text/$test.words" --output "$output.tree" \
     --plugin "$here/tree_beam.py" --decoder tree-beam --beam-size 21 --alpha 0.3 --max-len-a 1 --max-len-b 300

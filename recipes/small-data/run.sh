@@ -33,7 +33,8 @@ mkdir -p "$text"
 model() {
     local folder=$work/$1
     shift
-    step "$folder/model" "${nmt[@]}" train --data "$folder/data" --output "$folder/run" --config "$config" "$@"
+    step "$folder/model" "${nmt[@]}" train --data "$folder/data" --output "$folder/run" --config "$config" \
+        --keep-last "${LAST:-4}" "$@"
     step "$folder/model" "${nmt[@]}" average --run "$folder/run" --last "${LAST:-4}" --output "$folder/model"
     step "$folder/test" "${nmt[@]}" translate --model "$folder/model" --input "$TEST.$src" --output "$folder/test" "${search[@]}"
 }

@@ -13,8 +13,9 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nmt.errors import UserError
 from nmt.metrics.bleu import Bleu, BleuOptions
-from nmt.pictures.figures import COLOURS, render_figure
+from nmt.pictures.figures import COLOURS, check_matplotlib, render_figure
 from nmt.text.corpus import read_lines
 
 WAYS = {  # of translating: flags of `nmt translate`
@@ -58,13 +59,16 @@ def rows_of(given: argparse.Namespace) -> list[Row]:
                 f"--input={given.source}",
                 "--threads=1",
             ]
-            command += [*shlex.split(flags.format(shortlist=given.shortlist)), *shlex.split(given.search)]
+            command += [
+                *shlex.split(flags.format(shortlist=shlex.quote(str(given.shortlist)))),
+                *shlex.split(given.search),
+            ]
             command += [f"--output={output}", f"--stats={output.with_suffix('.json')}", "--quiet"]
             rows.append(Row(model, way, command, output))
     return rows
 
 
-def measure(rows: list[Row], rounds: int, reference: list[str], tokenize: str) -> list[Row]:
+def measure(rows: list[Row], rounds: int, reference: list[str], metric: Bleu) -> list[Row]:
     """Translate by each row in turn, several times; returns the rows without those that an engine refuses."""
     refused = []
     for _ in range(rounds):
@@ -76,7 +80,7 @@ def measure(rows: list[Row], rounds: int, reference: list[str], tokenize: str) -
             if code:
                 raise SystemExit(code)
             row.speeds.append(json.loads(row.output.with_suffix(".json").read_text())["lines_per_second"])
-    metric, measured = Bleu(BleuOptions(tokenize=tokenize)), [row for row in rows if row.speeds]
+    measured = [row for row in rows if row.speeds]
     for row in measured:
         row.bleu = metric(read_lines(row.output), [reference], None).value
     return measured
@@ -124,8 +128,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--plot", type=Path)
     given = parser.parse_args()
+    metric = Bleu(BleuOptions(tokenize=given.tokenize))
+    try:
+        metric.check()
+        if given.plot:
+            check_matplotlib("--plot")
+    except UserError as error:
+        raise SystemExit(f"compare.py: error: {error}") from None
     given.work.mkdir(parents=True, exist_ok=True)
-    rows = measure(rows_of(given), given.rounds, read_lines(given.reference), given.tokenize)
+    rows = measure(rows_of(given), given.rounds, read_lines(given.reference), metric)
+    if not rows:
+        raise SystemExit("compare.py: error: no engine runs any of the models")
     print_table(rows)
     if given.plot:
         plot(rows, given.plot)

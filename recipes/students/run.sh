@@ -58,10 +58,11 @@ step "$work/shortlist" "${nmt[@]}" shortlist --data "$data" --output "$work/shor
 models=("teacher=$TEACHER")
 for student in "${students[@]}"; do
     folder=$work/$student
-    step "$folder/model" "${nmt[@]}" train --data "$data" --output "$folder/run" --config "$here/$student.toml" "$@"
+    step "$folder/model" "${nmt[@]}" train --data "$data" --output "$folder/run" --config "$here/$student.toml" \
+        --keep-last "${LAST:-5}" "$@"
     step "$folder/model" "${nmt[@]}" average --run "$folder/run" --last "${LAST:-5}" --output "$folder/model"
     models+=("$student=$folder/model")
 done
 "$python" "$here/compare.py" --nmt "${NMT:-nmt}" --source "$TEST.$src" --reference "$TEST.$trg" --work "$work/test" \
     --shortlist "$work/shortlist" --tokenize "${TOKENIZE:-13a}" --rounds "${ROUNDS:-3}" --plot "$work/students.svg" \
-    --search "${SEARCH:-}" "${models[@]}"
+    --search="${SEARCH:-}" "${models[@]}"

@@ -40,7 +40,7 @@ esac
 read -ra fetch <<<"${FETCH:-}"
 "${PYTHON:-python3}" "$here/../fetch.py" --to "$get" --lock "${LOCK:-$here/data.lock}" ${MIRROR:+--mirror "$MIRROR"} \
     --mirror https://www.statmt.org "${fetch[@]}" "${archives[@]}"
-step "$data" "${nmt[@]}" prepare --source-lang en --target-lang "$lang" --output "$data" --train "${train[@]/#/$get/}" \
+step "$data" "${nmt[@]}" prepare --source-lang en --target-lang "$lang" --output "$data" --train "${train[@]/#/"$get"/}" \
     --vocab-size "${VOCAB_SIZE:-$vocabulary}" --workers "${WORKERS:-$(nproc)}" "${text[@]}" "${prepare_flags[@]}"
 [[ -z ${ONLY_DATA:-} ]] || exit 0
 step "$model" "${nmt[@]}" train --data "$data" --output "$run" --preset "$preset" --config "$here/settings.toml" "$@"

@@ -4,6 +4,8 @@ Rules 4 and 12 of docs/reference/contract.md.
 """
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,3 +79,12 @@ def faults_of(path):
 def test_nothing_runs_code_of_others_or_splits_lines_elsewhere_than_at_lf(path):
     place = str(path.relative_to(ROOT))
     assert not [(place, name, node.lineno) for node, name in faults_of(path) if (place, name) not in TRUSTED]
+
+
+def test_each_benchmark_finds_what_it_imports():
+    """They are not run by any other test. Only their definitions are run here, in a process of their own."""
+    program = "import pathlib, runpy\nfor path in sorted(pathlib.Path.cwd().glob('*.py')): runpy.run_path(str(path))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT.parent / "benchmarks", capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

@@ -155,10 +155,15 @@ def test_a_metric_without_sacrebleus_statistics_is_not_tested():
         compare(SYSTEMS, REFERENCES, [("paper-bleu", paper)], "bootstrap", 9)
 
 
-def test_the_same_lines_twice_are_warned_of(capsys):
-    same = compare([SYSTEMS[0], ("again", SYSTEMS[0][1])], REFERENCES, BLEU_ALONE, "bootstrap", 9)
-    assert same[0].value == same[1].value and same[0].mean == same[1].mean
-    assert "again: the same lines as A's" in capsys.readouterr().err
+@pytest.mark.parametrize("test", ["bootstrap", "randomization"])
+def test_systems_that_a_metric_does_not_tell_apart_do_not_differ(test):
+    """Also of other lines: in other case, for a metric that ignores it."""
+    name, lines = SYSTEMS[0]
+    systems = [(name, lines), ("same", list(lines)), ("upper", [line.upper() for line in lines])]
+    lowercase = [("bleu", Bleu(BleuOptions(lowercase=True)))]
+    first, *others = compare(systems, REFERENCES, lowercase, test, 9)
+    assert [other.p_value for other in others] == [1.0, 1.0]
+    assert {other.value for other in others} == {first.value}
 
 
 @pytest.mark.parametrize("seed", ["none", "0", "-1", "", "1e3", "٣"])

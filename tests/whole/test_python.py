@@ -102,6 +102,14 @@ def test_a_text_in_place_of_lines_is_refused(trained):
         translator.translate(["ban", b"des"])
 
 
+def test_lines_that_can_be_read_only_once_are_refused(trained):
+    translator = nmt.load(trained)
+    with pytest.raises(UserError, match="is of type generator: give a list of lines"):
+        translator.translate(line for line in LINES)
+    with pytest.raises(UserError, match="is of type map: give a list of lines"):
+        translator.score(LINES, map(str, LINES))
+
+
 def test_unequal_numbers_of_sources_and_targets_are_refused_with_both_counts(trained):
     with pytest.raises(UserError, match="sources has 3 lines but targets has 2"):
         nmt.load(trained).score(LINES, LINES[:2])

@@ -584,6 +584,16 @@ def test_parts_of_sentences_are_joined_where_both_have_a_word(monkeypatch: pytes
     )
 
 
+def test_a_step_that_failed_is_done_again(tmp_path: Path) -> None:
+    """A translation is in place although some lines failed, and so is the folder of a run."""
+    script = '. "$1/steps.sh"; cd "$2"; step out bash -c "echo $3 >out; mkdir -p run; exit $4"; echo after'
+    for code, text in ((5, "half"), (0, "whole")):
+        words = ["bash", "-euc", script, "bash", str(RECIPES), str(tmp_path), text, str(code)]
+        done = subprocess.run(words, capture_output=True, text=True)
+        assert done.returncode == code and ("after" in done.stdout) == (not code)
+    assert (tmp_path / "out").read_text() == "whole\n" and (tmp_path / "out.failed").read_text() == "half\n"
+
+
 def test_tatoeba_without_data_names_the_variable(tmp_path: Path) -> None:
     done = run("tatoeba-en-de", tmp_path, DATA="")
     assert done.returncode != 0

@@ -211,6 +211,11 @@ def test_options_that_do_not_fit_the_file_are_refused(trained, data, tmp_path, t
     file.write_text(f'[translate]\nmodel = "{trained}"\nalpha = [0.0, 1.0]\n')
     refused = call("sweep", file, f"--output={tmp_path / 'out'}")
     assert refused.code == 2 and "has no [train], so translations are scored (give --source" in refused.err
+    refused = call("sweep", file, f"--output={tmp_path / 'out'}", *texts, "--metrics=paper-bleu", "--dry-run")
+    assert refused.code == 2 and "metric paper-bleu: needs the target language" in refused.err
+    nowhere = f"--source={tmp_path / 'nowhere'}", f"--reference={tmp_path / 'nowhere'}"
+    refused = call("sweep", file, f"--output={tmp_path / 'out'}", *nowhere, "--dry-run")
+    assert refused.code == 2 and "nowhere: not a file" in refused.err
     refused = call("sweep", file, f"--output={tmp_path / 'out'}", *texts, "--average=2")
     assert refused.code == 2 and "leave --average out" in refused.err
     refused = call("sweep", file, f"--output={tmp_path / 'out'}", *texts, "--score=belu")

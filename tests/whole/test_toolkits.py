@@ -38,9 +38,11 @@ from foreign_models import (
 )
 from safetensors.torch import save_file
 
+from nmt.artefact import Artefact
 from nmt.checkpoint import load_model
 from nmt.cli.import_model import ImportOptions
 from nmt.cli.main import run
+from nmt.text.pipeline import Pipeline
 from nmt.text.sentencepiece_file import read_pieces
 from nmt.toolkits.read import MODEL_READERS
 from nmt.translate.forced_decoding import force_decode
@@ -454,13 +456,18 @@ def test_a_damaged_model_of_ctranslate2_is_an_error(importing, tmp_path):
 @pytest.mark.parametrize("network", [NETWORKS[0], NETWORKS[3], NETWORKS[5]], ids=str)
 def test_a_model_for_marian_has_the_arrays_that_it_was_imported_from(network, importing, tmp_path, call):
     yaml = pytest.importorskip("yaml")
-    entries = ["</s>", "<unk>", *sorted({word for line in TEXT for word in line.split()})]
-    (tmp_path / "v.yml").write_text(yaml.safe_dump({entry: i for i, entry in enumerate(entries)}))
+    plain = ["on", "no", "null", "01", "1", "12:30", "~", "<<"]  # which are text as Marian writes and reads them
+    entries = ["</s>", "<unk>", *plain, *sorted({word for line in TEXT for word in line.split()})]
+    numbers = {entry: i for i, entry in enumerate(entries)}
+    quoted = yaml.safe_dump({entry: i for entry, i in numbers.items() if entry not in plain})
+    (tmp_path / "v.yml").write_text(quoted + "".join(f"{entry}: {numbers[entry]}\n" for entry in plain))
     settings = settings_of(**network)
     arrays = arrays_of(settings, len(entries), len(entries))
     content = np.frombuffer(yaml.safe_dump(settings).encode() + b"\0", np.int8)
     np.savez(tmp_path / "m.npz", **arrays, **{"special:model.yml": content})
     assert importing(tmp_path / "m.npz", "--vocab", tmp_path / "v.yml", *LANGUAGES).code == 0
+    source = Pipeline.load(Artefact(tmp_path / "out", "model")).source
+    assert {*plain} <= {source.piece(i) for i in range(source.size)}
     result = call("export", "--format=marian", "--model", tmp_path / "out", "--output", tmp_path / "again")
     assert result.code == 0, result.err
     written = dict(np.load(tmp_path / "again/model.npz"))
