@@ -5,6 +5,7 @@ import copy
 import gzip
 import itertools
 import json
+import lzma
 import math
 import os
 import pty
@@ -455,9 +456,10 @@ def test_a_model_without_finite_numbers_fails_its_sentences(loaded, trained, cap
     assert capsys.readouterr().err.count("no finite probability") == 10  # named; the others are counted
 
 
-def test_gzip_in_a_pipe_is_named_and_not_translated_as_if_it_were_text(trained, nmt):
-    refused = nmt("translate", "--model", trained, input=gzip.compress(b"ban kis\n"))
-    assert refused.returncode == 3 and refused.stdout == b"" and b"gunzip" in refused.stderr
+@pytest.mark.parametrize("packed", [gzip, lzma])
+def test_packed_text_in_a_pipe_is_named_and_not_translated_as_if_it_were_text(packed, trained, nmt):
+    refused = nmt("translate", "--model", trained, input=packed.compress(b"ban kis\n"))
+    assert refused.returncode == 3 and refused.stdout == b"" and b"a pipe is not unpacked" in refused.stderr
 
 
 def test_translations_begin_with_the_prefixes_of_their_lines(translate):
