@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import resource
 import sys
 import time
@@ -49,10 +50,9 @@ def choose_device(name: str, local_rank: int = 0) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     name = f"cuda:{local_rank}" if name == "cuda" else name
-    kind, _, number = name.partition(":")
-    if kind not in ("cpu", "cuda") or (number and not (kind == "cuda" and number.isdecimal())):
+    if not re.fullmatch(r"cpu|cuda:(0|[1-9][0-9]*)", name):
         raise UserError(f"--device '{quoted(name)}': must be auto, cpu, cuda or cuda:N")
-    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+    if name != "cpu" and int(name.removeprefix("cuda:")) >= torch.cuda.device_count():
         raise UserError(
             f"--device {name}: torch sees {torch.cuda.device_count()} CUDA devices here (give --device cpu)"
         )

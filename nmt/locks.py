@@ -58,7 +58,10 @@ class Lock:
         file = open(self._path, "a+b", buffering=0, opener=open_without_following)  # noqa: SIM115 - until the lock is closed
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES):  # the file system has no locks
+                file.close()
+                raise
             file.seek(0)
             holder = quoted(file.read(MAX_HOLDER_BYTES).decode(errors="replace").strip() or "unknown")
             file.close()
@@ -77,8 +80,9 @@ class Lock:
             return
         is_empty = [path.name for path in self._path.parent.glob("*")] == [LOCK]
         if self.created_folder and is_empty and self._is_current():
-            self._path.unlink()
-            self._path.parent.rmdir()
+            with contextlib.suppress(OSError):  # another process has opened the lock meanwhile
+                self._path.unlink()
+                self._path.parent.rmdir()
         with contextlib.suppress(OSError):  # closed in any case, and nothing is lost
             self._file.close()
 
@@ -98,7 +102,9 @@ def holder_of(path: Path) -> str | None:
         with open(path, "rb", opener=open_without_following) as file:
             try:
                 fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EACCES):
+                    return None
                 return (file.read(MAX_HOLDER_BYTES) or b"").decode(errors="replace").strip() or "unknown"
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):

@@ -292,11 +292,12 @@ def flat(table: Mapping[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, value in table.items():
         key = key.replace("-", "_")
-        if isinstance(value, Mapping):
-            inner = flat(value)
-            values |= {key if name == "name" else f"{key}.{name}": item for name, item in inner.items()}
-        else:
-            values[key] = value
+        inner = {"name": value} if not isinstance(value, Mapping) else flat(value)
+        for name, item in inner.items():
+            path = key if name == "name" else f"{key}.{name}"
+            if path in values:
+                raise ValueError(f"'{path}' is set twice")
+            values[path] = item
     return values
 
 

@@ -121,10 +121,15 @@ class Settings:
     left_out: list[str] = field(default_factory=list)
 
     def overlay(self, layer: Layer, table: OptionTable) -> None:
-        """Set values. A key that no option has is kept for `convert`."""
+        """Set values. A key that no option has is kept for `convert`. Raises UserError for two keys of one option."""
+        keys: dict[str, str] = {}
         for key, value in layer.values.items():
             option = table.find(key)
             path_key = option.path_key if option else key
+            if keys.setdefault(path_key, key) != key:
+                raise UserError(
+                    f"{layer.origin}: '{quoted(keys[path_key])}' and '{quoted(key)}' are one setting (give one)"
+                )
             self.values[path_key], self.origins[path_key] = value, layer.origin
 
     def overlay_preset(

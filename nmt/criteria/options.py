@@ -54,7 +54,9 @@ class DistillationOptions(CrossEntropyOptions):
     teacher_weight: float = opt(
         0.5, "weight of the divergence from the teacher; the cross entropy has the rest of 1", minimum=0, maximum=1
     )
-    temperature: float = opt(1.0, "divides the logits of both in the divergence, T in Hinton et al. (2015)", above=0)
+    temperature: float = opt(
+        1.0, "divides the logits of both in the divergence, T in Hinton et al. (2015)", minimum=1e-3
+    )
 
 
 @options_class

@@ -18,6 +18,7 @@ from nmt import register
 from nmt.batch import Batch
 from nmt.models.base import Model, Output, PreparedScorer, Scorer, State, Vocabularies, embedding
 from nmt.models.options import ConvolutionShape, ConvS2SOptions, convolution_shapes
+from nmt.nn.attention import not_cast
 from nmt.nn.convolution import Convolution, Taps
 from nmt.nn.cost import linear_flops
 from nmt.nn.dropout import dropout
@@ -95,8 +96,9 @@ class AttentiveConvolutionLayer(ConvolutionLayer):
         The sum of values is multiplied by sqrt(S), to keep its variance (section 3.4).
         """
         queries = ((query(states) + embedded) * HALF_VARIANCE).unflatten(0, (len(memory.keys), -1))  # B T E
-        weights = torch.baddbmm(memory.bias, queries, memory.keys).softmax(-1)  # B T S
-        contexts = (weights.to(memory.values.dtype) @ memory.values) * memory.scale  # B T E
+        with not_cast(queries, memory.keys, memory.values):
+            weights = torch.baddbmm(memory.bias, queries, memory.keys).softmax(-1)  # B T S
+            contexts = (weights.to(memory.values.dtype) @ memory.values) * memory.scale  # B T E
         return (context(contexts.flatten(0, 1)) + states) * HALF_VARIANCE, weights
 
     def prepared(self) -> Callable[[Tensor, Tensor, SourceMemory, Tensor, Taps], tuple[Tensor, Tensor, Tensor]]:

@@ -5,6 +5,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from nmt import opt, options_class
 
+MAX_INIT: Final = 1000.0  # of first weights, far above any that a network learns from
 MAX_LAYER_SIZE: Final = 1 << 20  # of a width, of layers, of experts; the largest published are a tenth of it
 
 # The help of the options that several models have.
@@ -176,7 +177,7 @@ class GnmtOptions:
     logit_clip: float | None = opt(
         25.0, "logits are clipped to this size, gamma in the paper; none never clips", above=0
     )
-    init_range: float = opt(0.04, "all weights start uniform between minus and plus this", above=0)
+    init_range: float = opt(0.04, "all weights start uniform between minus and plus this", above=0, maximum=MAX_INIT)
     scale_embeddings: bool = opt(
         False,
         "multiply embeddings by the square root of their width, as the Transformer does; small models learn faster",
@@ -208,7 +209,9 @@ class DeepAttOptions:
     read_out_word: bool = opt(False, READ_OUT_WORD)
     tie: Tie = opt("none", f"{TIE}; embedding_size must be hidden_size")
     dropout: float = _probability(0.1, "on h of each layer but not on f; 0.1 in the paper")
-    init_std: float = opt(0.07, "standard deviation of the first weights; recurrent ones start at 0", above=0)
+    init_std: float = opt(
+        0.07, "standard deviation of the first weights; recurrent ones start at 0", above=0, maximum=MAX_INIT
+    )
     recurrent_lr_factor: float = opt(
         12.5, "factor of the learning rate of recurrent weights; 12.5 is the paper's 5e-4 over 4e-5", above=0
     )
@@ -255,7 +258,7 @@ class MemoryNetworkOptions:
     linear_size: int | None = opt(
         None, "numbers of the state that pass no ReLU after a hop; none is half of them", minimum=0
     )
-    init_std: float = opt(0.05, "standard deviation of the first weights", above=0)
+    init_std: float = opt(0.05, "standard deviation of the first weights", above=0, maximum=MAX_INIT)
 
     def __post_init__(self) -> None:
         if self.linear_size is not None and self.linear_size > self.embedding_size:
@@ -323,7 +326,7 @@ class ByteNetOptions:
     combine: Literal["add", "concat"] = opt(
         "add", "how the encoder's output joins a target embedding: add, or concat and a linear layer"
     )
-    unfold_factor: float = opt(1.2, "a of the unfolded length a * |s| + b; 1.2 in the paper", minimum=1)
+    unfold_factor: float = opt(1.2, "a of the unfolded length a * |s| + b; 1.2 in the paper", minimum=1, maximum=1000)
     unfold_offset: int = opt(
         0, "b of the unfolded length a * |s| + b; 0 in the paper", minimum=0, maximum=MAX_LAYER_SIZE
     )
@@ -341,7 +344,10 @@ class NeuralGpuOptions:
     height: int = _size(4, "rows of the memory; the source stands in the first")
     layers: int = _size(2, "CGRUs of an encoder step, and of a decoder step")
     memory_offset: int = opt(
-        8, "the memory has this many positions more than the source has tokens, and n steps for n positions", minimum=0
+        8,
+        "the memory has this many positions more than the source has tokens, and n steps for n positions",
+        minimum=0,
+        maximum=MAX_LAYER_SIZE,
     )
     outputs: Literal["extended", "markovian", "baseline"] = opt(
         "extended",

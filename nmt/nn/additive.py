@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from nmt.nn.attention import not_cast
 from nmt.nn.linear import Linear
 
 AdditiveForm = Literal["sum", "product"]
@@ -21,12 +22,13 @@ def additive_weights(query: Tensor, keys: Tensor, energy: Tensor, mask: Tensor, 
     returns: (B, W, S)
     """
     queries = query.view(len(keys), -1, keys.shape[-1])  # B W A
-    if form == "sum":
-        energies = torch.tanh(queries.unsqueeze(2) + keys.unsqueeze(1)) @ energy  # B W S
-    else:
-        energies = (queries.tanh() * energy).to(keys.dtype) @ keys.mT  # B W S
-    lowest = torch.finfo(energies.dtype).min
-    return energies.masked_fill(~mask.unsqueeze(1), lowest).softmax(dim=-1)
+    with not_cast(query, keys, energy):
+        if form == "sum":
+            energies = torch.tanh(queries.unsqueeze(2) + keys.unsqueeze(1)) @ energy  # B W S
+        else:
+            energies = (queries.tanh() * energy).to(keys.dtype) @ keys.mT  # B W S
+        lowest = torch.finfo(energies.dtype).min
+        return energies.masked_fill(~mask.unsqueeze(1), lowest).softmax(dim=-1)
 
 
 class AdditiveAttention(nn.Module):

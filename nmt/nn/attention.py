@@ -112,7 +112,7 @@ def attention(
     dropout_probability: of each weight
     relative: positions of self-attention, which fused kernels do not know
     """
-    with _not_cast(queries, keys, values):
+    with not_cast(queries, keys, values):
         if relative is None and not _plain_is_faster(queries, keys):
             is_grouped = keys.shape[1] < queries.shape[1]
             return scaled_dot_product_attention(
@@ -145,7 +145,7 @@ def _plain_is_faster(queries: Tensor, keys: Tensor) -> bool:
     return (on_cpu and queries.shape[2] * keys.shape[2] <= MAX_PLAIN_SCORES) or _recorded.get() is not None
 
 
-def _not_cast(*tensors: Tensor) -> AbstractContextManager[object]:
+def not_cast(*tensors: Tensor) -> AbstractContextManager[object]:
     """The context that disables autocast if all tensors are float32 on a CPU: it would cast them to be slower."""
     are_float32 = all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in tensors)
     return torch.autocast("cpu", enabled=False) if are_float32 and torch.is_autocast_enabled("cpu") else nullcontext()
@@ -181,7 +181,7 @@ def attention_of_transposed(
     """
     B, H, T, K = queries.shape
     by_group = queries.reshape(len(transposed_keys), -1, K)  # BG H/G*T K
-    with _not_cast(queries, transposed_keys, values):
+    with not_cast(queries, transposed_keys, values):
         scores = torch.baddbmm(bias, by_group, transposed_keys, alpha=K**-0.5)  # BG H/G*T S
         weights = scores.softmax(-1)
         _record(weights.view(B, H, T, -1))
@@ -310,7 +310,8 @@ class SelfAttention(_Attention):
             extra_sums = None
             if relative is not None:
                 assert positions is not None
-                bias = bias + relative.past_scores(queries, positions).reshape(len(visible_keys), -1, end)
+                with not_cast(queries):
+                    bias = bias + relative.past_scores(queries, positions).reshape(len(visible_keys), -1, end)
                 extra_sums = None if relative.values is None else partial(relative.past_sums, ages=positions)
             sums = attention_of_transposed(queries, visible_keys, visible_values, bias, 0.0, extra_sums)  # B H W V
             return project_output(sums.transpose(1, 2).reshape(B * W, -1)), (keys, values)

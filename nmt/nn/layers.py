@@ -101,12 +101,16 @@ class Residual(nn.Module):
     def prepared(self) -> tuple[Projection, Callable[[Tensor, Tensor], Tensor]]:
         """The functions (x -> input of f) and (x, f's output -> result) of (N, D) for one search, without gradient.
 
-        The second writes into f's output.
+        The second writes into f's output, unless that has fewer bits: the sum has the type of x, as in training.
         """
+
+        def add(states: Tensor, change: Tensor) -> Tensor:
+            return change.add_(states) if change.dtype == states.dtype else states + change
+
         norm = _prepared_norm(self.norm)
         if self.pre_norm:
-            return norm, lambda states, change: change.add_(states)
-        return lambda states: states, lambda states, change: norm(change.add_(states))
+            return norm, add
+        return lambda states: states, lambda states, change: norm(add(states, change))
 
 
 LayerStep = Callable[..., tuple[Tensor, Any]]

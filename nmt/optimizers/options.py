@@ -4,6 +4,7 @@ from typing import Final
 
 from nmt import opt, options_class
 
+MIN_EPS: Final = 1e-38  # a smaller one is 0 in float32, and divides 0 by 0 for unused embeddings
 MIN_MOMENT_EPS: Final = 1e-18  # torch squares it in float32: a smaller one would divide 0 by 0 for unused embeddings
 
 
@@ -12,7 +13,7 @@ class AdamOptions:
     adam_betas: tuple[float, float] = opt(
         (0.9, 0.98), "decay of the gradient's first and second moments", minimum=0, below=1
     )
-    adam_eps: float = opt(1e-9, "added to the root of the second moment; 1e-9 in the paper", above=0)
+    adam_eps: float = opt(1e-9, "added to the root of the second moment; 1e-9 in the paper", minimum=MIN_EPS)
     weight_decay: float = opt(0.0, "L2 penalty added to the gradient; 0 in the paper", aliases=("wd",), minimum=0)
 
 
@@ -38,7 +39,7 @@ class ScheduleFreeOptions(AdamOptions):
         minimum=0,
         below=1,
     )
-    adam_eps: float = opt(1e-8, "added to the root of the second moment", above=0)
+    adam_eps: float = opt(1e-8, "added to the root of the second moment", minimum=MIN_EPS)
     weight_decay: float = opt(
         0.0, "share of each weight subtracted an update, times the learning rate", aliases=("wd",), minimum=0
     )
@@ -49,7 +50,7 @@ class AdamSgdOptions(AdamOptions):
     adam_betas: tuple[float, float] = opt(
         (0.9, 0.999), "decay of the gradient's first and second moments", minimum=0, below=1
     )
-    adam_eps: float = opt(1e-8, "added to the root of the second moment", above=0)
+    adam_eps: float = opt(1e-8, "added to the root of the second moment", minimum=MIN_EPS)
     adam_updates: int = opt(60_000, "updates by Adam, before those by gradient descent; 60,000 in GNMT", minimum=0)
     sgd_lr_factor: float = opt(
         2500.0,
@@ -61,7 +62,7 @@ class AdamSgdOptions(AdamOptions):
 @options_class
 class AdadeltaOptions:
     adadelta_rho: float = opt(0.95, "decay of the running means of squares", minimum=0, below=1)
-    adadelta_eps: float = opt(1e-6, "added to the means of squares before the root", above=0)
+    adadelta_eps: float = opt(1e-6, "added to the means of squares before the root", minimum=MIN_EPS)
     weight_decay: float = opt(0.0, "L2 penalty added to the gradient", aliases=("wd",), minimum=0)
 
 

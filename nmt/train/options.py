@@ -134,6 +134,7 @@ class TrainOptions:
         0,
         "train adapters of this rank for the model of --init-from, and nothing else of it; 8 is usual, 0 is none",
         minimum=0,
+        maximum=1 << 20,
     )
     lora_alpha: float = opt(16.0, "the product of an adapter's matrices is multiplied by this, over the rank", above=0)
     lora_targets: tuple[str, ...] = opt(

@@ -22,7 +22,9 @@ from nmt.dist import World
 from nmt.errors import UserError
 from nmt.models.base import Model, Output, Term
 from nmt.nn.attention import recompute_contexts
+from nmt.nn.lstm import LstmCell
 from nmt.nn.moe import mixtures_in
+from nmt.nn.ssru import SimplerRecurrence
 
 Engine = Literal["ddp", "fsdp"]
 
@@ -48,9 +50,9 @@ class Objective(nn.Module):
             trained, reported = self.criterion(self.model, batch)
         finally:
             hook.remove()
-        losses = [read.extra_losses for read in reads]
-        extra = self._extra_losses(batch, losses) if any(losses) else {}
-        statistics = _sums([read.reported for read in reads])
+        losses = [read.extra_losses for read in reads if read.extra_losses]  # the first layers alone may have none
+        extra = self._extra_losses(batch, losses) if losses else {}
+        statistics = _sums([read.reported for read in reads if read.reported])
         if clash := {**extra, **statistics}.keys() & {**trained, **reported}.keys():
             raise UserError(f"loss '{min(clash)}' is the model's and the criterion's (rename one of them)")
         detached = {name: Term(term.total.detach(), term.count) for name, term in {**reported, **statistics}.items()}
@@ -128,14 +130,19 @@ def recompute(model: nn.Module) -> None:
 def _checkpointed(forward: Any, *inputs: Any, **named: Any) -> Any:
     if not torch.is_grad_enabled():
         return forward(*inputs, **named)
+    if torch.compiler.is_compiling():  # which records nothing, and takes no other contexts
+        return checkpoint(forward, *inputs, use_reentrant=False, **named)
     return checkpoint(forward, *inputs, use_reentrant=False, context_fn=recompute_contexts, **named)
 
 
 def compile_layers(model: nn.Module) -> None:
     """Compile each layer for varying lengths and batch sizes, one graph for each kind of layer.
 
-    A batch or a length of 1, and validation, need further graphs. Raises UserError when the model has no layers, or experts.
+    A batch or a length of 1, and validation, need further graphs. Raises UserError when the model has no layers, experts, or a
+    recurrence, of which each length would be a graph.
     """
+    if any(isinstance(module, LstmCell | SimplerRecurrence) for module in model.modules()):
+        raise UserError("--compile: a recurrence would be compiled for each length anew (leave it out)")
     if mixtures_in(model):
         raise UserError("--compile: the sizes of products with experts depend on the data (leave it out)")
     allow_graphs()

@@ -15,7 +15,7 @@ from nmt import artefact
 from nmt.artefact import Artefact, check_output, new_folder, remove_artefact, remove_leftovers
 from nmt.errors import ArtefactError, LockedError, ResourceError, UserError
 from nmt.files import new_file, write_file, write_output
-from nmt.locks import Lock
+from nmt.locks import Lock, holder_of
 from nmt.runs import Checkpoints
 
 
@@ -142,6 +142,18 @@ def test_a_lock_that_was_taken_over_is_left_to_its_holder_and_an_orphan_is_none(
     third = Lock(tmp_path / "other")
     third.close()
     assert not (tmp_path / "other").exists()
+
+
+def test_a_file_system_without_locks_is_not_taken_for_a_folder_in_use(tmp_path, monkeypatch):
+    def without_locks(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    (tmp_path / "held").write_text("host pid 1")
+    monkeypatch.setattr("fcntl.lockf", without_locks)
+    assert holder_of(tmp_path / "held") is None
+    with pytest.raises(ResourceError, match="No locks available"):
+        Lock(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_lock_names_its_holder_and_ends_with_it(tmp_path):

@@ -27,7 +27,8 @@ from nmt.cli.parameters import flags_of, spread_values
 from nmt.cli.prepare import PrepareCommandOptions
 from nmt.cli.settings import OptionTable, Settings
 from nmt.cli.unknown_words import peers
-from nmt.errors import quoted
+from nmt.device import choose_device
+from nmt.errors import UserError, quoted
 from nmt.options import Option, convert, options_of
 
 RUN = ("--data=d", "--output=o")
@@ -482,6 +483,19 @@ def test_a_flag_that_a_command_and_a_part_have_is_the_commands(field, flag, key,
     value = [full] if "bool" in field else [full, "mine"]
     settings = dumped(*clash, *value)
     assert settings[key] in (True, "mine") and settings["output"] == "o"
+
+
+@pytest.mark.parametrize("again", ["max-updates = 7", '"schedule.lr" = 4.0', "[schedule]\nlr = 4.0"])
+def test_a_setting_that_stands_twice_in_a_file_is_refused(again, call, tmp_path):
+    (tmp_path / "my.toml").write_text(f"max_updates = 3\nlr = 3.0\n{again}\n")
+    refused = call("train", *RUN, "--config", tmp_path / "my.toml", "--dump-config")
+    assert refused.code == 2 and ("set twice" in refused.err or "are one setting" in refused.err), refused.err
+
+
+@pytest.mark.parametrize("name", ["cpu:", "cpu:0", "cuda:", "cuda:00", "cuda:٠", "gpu"])
+def test_a_device_that_is_none_is_refused(name):
+    with pytest.raises(UserError, match="must be auto, cpu, cuda or cuda:N"):
+        choose_device(name)
 
 
 def test_a_flag_that_two_parts_have_is_ambiguous_and_their_full_spellings_are_not(call, dumped, tmp_path):

@@ -13,6 +13,7 @@ from nmt.criteria.in_place_distillation import InPlaceDistillation
 from nmt.criteria.options import InPlaceDistillationOptions, RDropOptions
 from nmt.criteria.r_drop import RDrop
 from nmt.export.depth import first_layers
+from nmt.train.parallel import Objective
 
 DEEP = replace(OPTIONS, encoder_layers=3, decoder_layers=2, norm_position="pre")
 
@@ -75,6 +76,14 @@ def test_updates_train_all_depths_and_the_same_ones_each_time():
     assert drawn == [criterion(update)._depths(model) for update in range(300)]
     assert {criterion(update, min_encoder_layers=3)._depths(model) for update in range(9)} == {(3, 1)}
     assert criterion(min_encoder_layers=3, min_decoder_layers=2)._depths(model) == (3, 2)
+
+
+def test_first_layers_without_experts_leave_the_loss_of_the_others():
+    """Each second layer has experts here, and the pass through the first layers alone has none."""
+    model, batch = transformer(replace(DEEP, ffn="moe", experts=4, expert_every=2)), sentences(4, 6)
+    for update in range(20):
+        loss = Objective(model, criterion(update))(batch)
+        assert {"loss", "importance_loss", "load_loss"} <= loss.trained.keys()
 
 
 def test_a_model_without_depths_and_depths_it_does_not_have_are_refused():

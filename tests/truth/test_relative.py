@@ -72,6 +72,18 @@ def test_attention_with_relative_positions_is_that_of_equations_3_and_4(distance
     torch.testing.assert_close(gradients, wanted)
 
 
+def test_a_search_in_bfloat16_on_a_cpu_scores_relative_positions_in_float32_as_training_does():
+    attention, T = self_attention(3).float(), 7
+    states = torch.randn(B, T, D)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        whole = attention(states, causal=True)
+        step, cache = attention.prepared(), (torch.zeros(B, H, K, 0), torch.zeros(B, H, 0, V))
+        for t in range(T):
+            ages = torch.arange(t, -1, -1)
+            found, cache = step(states[:, t], cache, t, torch.zeros(B * H, 1, t + 1), ages)
+            torch.testing.assert_close(found, whole[:, t], atol=1e-5, rtol=1e-5)
+
+
 def test_a_sentence_of_one_word_has_the_vector_of_distance_0():
     attention, states = self_attention(2), torch.randn(B, 1, D, dtype=torch.float64)
     torch.testing.assert_close(attention(states), by_pairs(attention, states, torch.ones(B, 1, 1)))

@@ -24,7 +24,7 @@ from nmt.criteria.base import Loss, Term
 from nmt.dist import World
 from nmt.errors import ResourceError, UserError
 from nmt.models.rnnsearch import RnnSearch, RnnSearchOptions
-from nmt.train.parallel import recompute
+from nmt.train.parallel import compile_layers, layers_of, recompute
 from nmt.train.update import SCALE_GROWTH_UPDATES, LossScale, Updater
 
 
@@ -155,6 +155,21 @@ def test_layers_that_are_computed_anew_have_the_same_gradient_to_the_last_bit_an
         kept[name] = sum(sizes)
     assert all(map(torch.equal, gradient(plain, data)[1], gradient(anew, data)[1]))
     assert kept["anew"] < kept["plain"] / 2
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch's own compiler looks at it
+def test_layers_that_are_computed_anew_can_be_compiled():
+    data = data_of(sentences(12, 9))
+    plain, compiled = objective_of(OPTIONS), objective_of(OPTIONS)
+    recompute(compiled.model)
+    for layer in layers_of(compiled.model):
+        layer.compile(backend="aot_eager")
+    assert_close(gradient(compiled, data)[1], gradient(plain, data)[1], 1e-5)
+
+
+def test_a_recurrence_is_not_compiled():
+    with pytest.raises(UserError, match="--compile: a recurrence would be compiled for each length"):
+        compile_layers(objective_of(replace(OPTIONS, decoder_autoregression="ssru")).model)
 
 
 def test_a_model_without_layers_cannot_be_computed_anew():
