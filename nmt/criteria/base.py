@@ -108,6 +108,10 @@ class Criterion(ABC):
         update adds those itself.
         """
 
+    def training_flops(self, model: Model, source: Tensor, target: Tensor) -> int:
+        """FLOPs of the update that is being made. source, target: lengths of its pairs, as `Model.training_flops` takes them"""
+        return self.num_passes * model.training_flops(source, target)
+
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         """The counts () of the trained parts of a batch, from the batch alone: an update divides before its first gradient."""
         return {"loss": batch.num_target_tokens}

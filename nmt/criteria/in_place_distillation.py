@@ -31,6 +31,12 @@ class InPlaceDistillation(RDrop):
         with model.sub_network(*depths):
             return torch.cat([first, model(batch).features])
 
+    def training_flops(self, model: Model, source: Tensor, target: Tensor) -> int:
+        """See Criterion: those of the whole network and of the shallower one."""
+        whole = model.training_flops(source, target)
+        with model.sub_network(*self._depths(model)):
+            return whole + model.training_flops(source, target)
+
     def _depths(self, model: Model) -> tuple[int, int]:
         """Layers of the shallower encoder and decoder: a function of the model's depths and the number of the update."""
         if model.depths is None:

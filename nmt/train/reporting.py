@@ -114,7 +114,7 @@ class UpdateLog:
 def flops_of(run: Run, data: UpdateBatches, model: Model | None = None) -> int:
     """The FLOPs of an update on this data, over all ranks. model: instead of the run's"""
     lengths = torch.from_numpy(data.source_lengths), torch.from_numpy(data.target_lengths)
-    return run.criterion.num_passes * (model or run.model).training_flops(*lengths)
+    return run.criterion.training_flops(model or run.model, *lengths)
 
 
 def add_update(window: LogWindow, stats: Stats, flops: int, seconds: float) -> None:

@@ -86,6 +86,14 @@ def test_first_layers_without_experts_leave_the_loss_of_the_others():
         assert {"loss", "importance_loss", "load_loss"} <= loss.trained.keys()
 
 
+def test_the_counted_cost_is_that_of_both_networks():
+    model, lengths = transformer(DEEP), (torch.tensor([5, 7]), torch.tensor([6, 4]))
+    for update in range(9):
+        loss = criterion(update)
+        wanted = model.training_flops(*lengths) + shallow(model, *loss._depths(model)).training_flops(*lengths)
+        assert loss.training_flops(model, *lengths) == wanted < 2 * model.training_flops(*lengths)
+
+
 def test_a_model_without_depths_and_depths_it_does_not_have_are_refused():
     model, batch = transformer(DEEP), sentences(4, 6)
     with pytest.raises(UserError, match="the model has 3 and 2 layers"):
