@@ -12,6 +12,7 @@ from typing import Final, Self
 from nmt.errors import LockedError, lacks_inodes, quoted, storage_error
 
 LOCK: Final = ".lock"
+HELD: Final = (errno.EAGAIN, errno.EACCES)  # of lockf, where another process has the lock
 MAX_HOLDER_BYTES: Final = 200  # of the text in a lock
 
 
@@ -59,7 +60,7 @@ class Lock:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.EACCES):  # the file system has no locks
+            if error.errno not in HELD:  # the file system has no locks
                 file.close()
                 raise
             file.seek(0)
@@ -103,7 +104,7 @@ def holder_of(path: Path) -> str | None:
             try:
                 fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except OSError as error:
-                if error.errno not in (errno.EAGAIN, errno.EACCES):
+                if error.errno not in HELD:
                     return None
                 return (file.read(MAX_HOLDER_BYTES) or b"").decode(errors="replace").strip() or "unknown"
     except OSError as error:

@@ -292,7 +292,7 @@ def flat(table: Mapping[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, value in table.items():
         key = key.replace("-", "_")
-        inner = {"name": value} if not isinstance(value, Mapping) else flat(value)
+        inner = flat(value) if isinstance(value, Mapping) else {"name": value}
         for name, item in inner.items():
             path = key if name == "name" else f"{key}.{name}"
             if path in values:

@@ -44,9 +44,7 @@ def choose_kernels(run: Run) -> None:
         limit.asked = asked
         limit.max_tokens = limit.max_micro_batch_tokens = _max_tokens(run)
     run.loader.max_tokens = limit.max_tokens
-    if in_step(
-        run.updater.objective
-    ):  # a rank cannot cut its batches alone, as it did if the run was one of ddp before
+    if in_step(run.updater.objective):  # no rank cuts its batches alone, as each may have done under ddp
         run.loader.max_tokens = min(limit.max_tokens, limit.max_micro_batch_tokens)
 
 

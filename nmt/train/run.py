@@ -121,9 +121,7 @@ class Progress:
     skipped: int = 0  # updates whose gradient was not finite
     skipped_in_a_row: int = 0
     validation_due: bool = False  # at this update, and not done yet
-    validation_counts: bool = (
-        True  # for patience and schedule: it is one of --valid-every, not that of the run's end alone
-    )
+    validation_counts: bool = True  # for patience and schedule; that of a run's end alone does not
     save_due: bool = True  # at this update; a checkpoint only for a signal counts neither as last nor as best
     score: float | None = None  # of the validation at this update, if there was one
     epoch: int = 1  # of the last update
