@@ -149,8 +149,12 @@ class PreparedData:
     @property
     def fingerprint(self) -> str:
         """sha256 over the training data's files and the pipeline: the same for the same training data."""
+        return self.digest("train.")
+
+    def digest(self, prefix: str) -> str:
+        """sha256 over the files whose names begin with `prefix`, and the pipeline."""
         files = self.artefact.manifest["files"]
-        rows = [f"{name} {files[name]['sha256']}\n" for name in sorted(files) if name.startswith("train.")]
+        rows = [f"{name} {files[name]['sha256']}\n" for name in sorted(files) if name.startswith(prefix)]
         return hashlib.sha256("".join([*rows, self.pipeline.hash]).encode()).hexdigest()
 
     @cached_property

@@ -557,6 +557,17 @@ def test_adafactor_and_plateau_go_on_bit_for_bit(data, tmp_path, capfd):
     assert_same_run(tmp_path / "cut", tmp_path / "whole", 20)
 
 
+def test_a_run_refuses_another_development_set_of_the_same_name(data, undisturbed, tmp_path, capfd):
+    (tmp_path / "other").mkdir()
+    write_corpus(tmp_path / "other/dev", 20, 3)
+    prepare = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={data.parent / 'train'}", "--subword=none"]
+    assert run_in_process([*prepare, f"--valid={tmp_path / 'other/dev'}", f"--output={tmp_path / 'data'}"]) == 0
+    shutil.copytree(undisturbed, tmp_path / "run")
+    assert run_in_process(train_arguments(tmp_path / "data", tmp_path / "run", 22)) == 2
+    assert "valid_set_sha256: " in capfd.readouterr().err
+    assert run_in_process(train_arguments(data, tmp_path / "run", 22)) == 0
+
+
 def test_the_validation_at_the_end_of_a_run_cuts_no_rate_and_uses_no_patience(data, tmp_path, capfd):
     """No weight moves by such a rate: each validation after the first is no better, and cuts it."""
     parts = ["--schedule=plateau", "--lr=1e-20", "--plateau-patience=1", "--plateau-every", "--patience=6"]
