@@ -641,12 +641,22 @@ def test_little_data_trains_on_the_translations_of_a_model_of_both_directions(da
         done = run("small-data", tmp_path, *flags.split(), "--batch-tokens=200", **settings, SAMPLES="2")
         assert done.returncode == 0, done.stderr
     assert "exists: skipped" in done.stderr and "signature: " in done.stdout
-    assert {"bidirectional", "final"} <= {line.split()[0] for line in done.stdout.splitlines() if line}
+    assert {"bidirectional", "teacher-1", "teacher-2", "final"} <= {
+        line.split()[0] for line in done.stdout.splitlines() if line
+    }
     work = tmp_path / "work"
     assert (work / "text" / "both.en").read_text().splitlines() == pairs[0] + [f"<2en> {line}" for line in pairs[1]]
     assert (work / "text" / "both.de").read_text().splitlines() == pairs[1] + pairs[0]
     assert (work / "text" / "sampled.de").read_text().splitlines() == 2 * pairs[1]
     assert len((work / "text" / "sampled.en").read_text().splitlines()) == 2 * len(pairs[1])
-    prepared = PreparedData(work / "final" / "data")
-    assert [name for name, _ in prepared.train.corpora] == ["pairs", "taught", "back", "sampled"]
+    rounds = {
+        "round-1": ["pairs", "back", "sampled", "taught"],
+        "round-2": ["pairs", "back", "sampled", "taught-1", "taught-2"],
+    }
+    for folder, corpora in rounds.items():
+        prepared = PreparedData(work / folder)
+        assert [name for name, _ in prepared.train.corpora] == corpora
+    for model, parent, dropout in (("teacher-1", "bidirectional", 0.3), ("final", "teacher-1", 0.2)):
+        settings_of = tomllib.loads((work / model / "run" / "settings.toml").read_text())
+        assert settings_of["init_from"].endswith(f"{parent}/model") and settings_of["dropout"] == dropout
     assert prepared.pipeline.source.decode(prepared.pipeline.source.encode("<2en> a")[:1]).strip() == "<2en>"
