@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from nmt import opt, options_class, registry
 from nmt.dist import MAX_WAIT_MINUTES
 from nmt.errors import quoted
+from nmt.models.options import MAX_LAYER_SIZE
 from nmt.options import MAX_PROCESSES, MAX_THREADS, REQUIRED
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ class TrainOptions:
         0,
         "train adapters of this rank for the model of --init-from, and nothing else of it; 8 is usual, 0 is none",
         minimum=0,
-        maximum=1 << 20,
+        maximum=MAX_LAYER_SIZE,
     )
     lora_alpha: float = opt(16.0, "the product of an adapter's matrices is multiplied by this, over the rank", above=0)
     lora_targets: tuple[str, ...] = opt(
