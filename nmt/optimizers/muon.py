@@ -1,14 +1,22 @@
 """Muon (Jordan et al., 2024): steps of hidden matrices are orthogonalised momenta; all other weights have AdamW."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
 import torch
+from torch import Tensor
 
 from nmt import UserError, register
 from nmt.optimizers.adam import AdamW
 from nmt.optimizers.base import UNSET_LR, Groups, Uncompiled, has_sharded
 from nmt.optimizers.options import MuonOptions
+
+COEFFICIENTS: Final = (3.4445, -4.7750, 2.0315)  # of x, x^3 and x^5 in an iteration
+ITERATIONS: Final = 5
+MIN_NORM: Final = 1e-7
+# Matrices of one shape are orthogonalised together: on a CPU few enough for its caches, on a GPU enough to fill it.
+MAX_CPU_STACK: Final = 1 << 18  # numbers
+MAX_STACK: Final = 1 << 24
 
 
 @register("optimizer", "muon", MuonOptions)
@@ -24,20 +32,10 @@ class Muon(Uncompiled, torch.optim.Optimizer):
             raise UserError(
                 "--optimizer muon: needs whole matrices, and --engine fsdp shards them (give ddp, or adamw)"
             )
-        if not hasattr(torch.optim, "Muon"):
-            raise UserError(
-                f"--optimizer muon: torch {torch.__version__} has none (install 2.9 or later, or give adamw)"
-            )
-
-        class OfMatrices(Uncompiled, torch.optim.Muon):
-            """torch's Muon, for matrices alone."""
-
         matrices, others = _split(parameters)
         self._optimizers: list[torch.optim.Optimizer] = []
         if matrices:
-            decay, momentum = options.weight_decay, options.momentum
-            muon = OfMatrices(matrices, UNSET_LR, decay, momentum, adjust_lr_fn="match_rms_adamw")
-            self._optimizers.append(muon)
+            self._optimizers.append(MuonOfMatrices(options, matrices))
         if others:
             self._optimizers.append(AdamW(options, others))
         super().__init__([group for optimizer in self._optimizers for group in optimizer.param_groups], {})
@@ -59,6 +57,64 @@ class Muon(Uncompiled, torch.optim.Optimizer):
         """Make an update; closure is not called."""
         for optimizer in self._optimizers:
             optimizer.step()
+
+
+class MuonOfMatrices(Uncompiled, torch.optim.Optimizer):
+    """The updates of torch.optim.Muon, which works on one matrix after the other."""
+
+    def __init__(self, options: MuonOptions, parameters: Groups) -> None:
+        self.momentum = options.momentum
+        super().__init__(parameters, {"lr": UNSET_LR, "weight_decay": options.weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Make an update; closure is not called."""
+        for group in self.param_groups:
+            for matrices in _of_one_shape(group["params"]):
+                self._step(matrices, group["lr"], group["weight_decay"])
+
+    def _step(self, matrices: Sequence[Tensor], lr: float, decay: float) -> None:
+        """Step matrices (A, B) of one shape."""
+        ahead = []
+        for matrix in matrices:
+            state, gradient = self.state[matrix], matrix.grad
+            assert gradient is not None
+            if not state:
+                state["momentum_buffer"] = torch.zeros_like(matrix)
+            mean = state["momentum_buffer"].lerp_(gradient, 1 - self.momentum)
+            ahead.append(gradient.lerp(mean, self.momentum).bfloat16())  # Nesterov's
+        scale = 0.2 * max(matrices[0].shape) ** 0.5
+        for matrix, direction in zip(matrices, orthogonalised(ahead), strict=True):
+            matrix.mul_(1 - lr * decay).add_(direction, alpha=-lr * scale)
+
+
+def orthogonalised(matrices: Sequence[Tensor]) -> Tensor:
+    """Bring the singular values of matrices near 1 by a quintic Newton-Schulz iteration: N of (A, B) -> (N, A, B)."""
+    first, third, fifth = COEFFICIENTS
+    states = torch.stack(list(matrices))
+    add_product: Callable[..., Tensor] = torch.baddbmm
+    if len(matrices) == 1:  # the kernels of one product are faster
+        states, add_product = states[0], torch.addmm
+    is_tall = states.shape[-2] > states.shape[-1]
+    states = states.mT if is_tall else states
+    states = states / states.norm(dim=(-2, -1), keepdim=True).clamp(min=MIN_NORM)
+    for _ in range(ITERATIONS):
+        gram = states @ states.mT
+        states = add_product(states, add_product(gram, gram, gram, beta=third, alpha=fifth), states, beta=first)
+    states = states.mT if is_tall else states
+    return states.reshape(len(matrices), *states.shape[-2:])
+
+
+def _of_one_shape(parameters: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Parameters that have a gradient, in stacks of one shape, of not too many numbers."""
+    stacks: dict[Any, list[Tensor]] = {}
+    for parameter in parameters:
+        if parameter.grad is not None:
+            stacks.setdefault((parameter.shape, parameter.device, parameter.dtype), []).append(parameter)
+    for stack in stacks.values():
+        limit = MAX_CPU_STACK if stack[0].device.type == "cpu" else MAX_STACK
+        size = max(1, limit // stack[0].numel())
+        yield from (stack[start : start + size] for start in range(0, len(stack), size))
 
 
 def _split(parameters: Groups) -> tuple[Groups, Groups]:

@@ -12,8 +12,8 @@ from nmt.errors import UserError
 from nmt.models.base import Vocabularies
 from nmt.optimizers.base import parameter_groups
 
-MUON = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
-ALL = [name for name in registry.names("optimizer") if name != "muon" or hasattr(torch.optim, "Muon")]
+TORCH_MUON = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
+ALL = registry.names("optimizer")
 LR = 0.01
 
 
@@ -114,7 +114,6 @@ def random(shape, seed):
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-@MUON
 @pytest.mark.parametrize("shape", [(6, 4), (4, 9)])
 def test_muon_steps_matrices_by_their_orthogonalised_momentum_and_vectors_by_adamw(shape):
     matrix, vector, table = (nn.Parameter(random(size, 1)) for size in (shape, (5,), (8, 3)))
@@ -145,7 +144,6 @@ def test_muon_steps_matrices_by_their_orthogonalised_momentum_and_vectors_by_ada
     assert torch.equal(table, others[0]) and torch.equal(vector, others[1])
 
 
-@MUON
 def test_muon_takes_the_linear_layers_inside_a_model_and_neither_embeddings_nor_the_output():
     options = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "d_ff": 12, "heads": 2, "tie": "none"}
     model = registry.build(registry.choose("model", "transformer", options), Vocabularies(9, 9, True))
@@ -158,10 +156,23 @@ def test_muon_takes_the_linear_layers_inside_a_model_and_neither_embeddings_nor_
     assert sum(parameter.ndim == 2 for parameter in names) == len(matrices) + 3
 
 
-def test_muon_is_refused_where_torch_has_none(monkeypatch):
-    monkeypatch.delattr(torch.optim, "Muon", raising=False)
-    with pytest.raises(UserError, match=r"--optimizer muon: torch .* \(install 2.9 or later, or give adamw\)"):
-        build("muon", weights((2, 2)))
+@TORCH_MUON
+@pytest.mark.parametrize("limit", [1, 1000, 1 << 18])
+def test_muon_of_stacked_matrices_is_torchs_of_single_ones(monkeypatch, limit):
+    monkeypatch.setattr("nmt.optimizers.muon.MAX_CPU_STACK", limit)
+    shapes = [(16, 16), (16, 40), (16, 16), (40, 16), (16, 16)] * 3
+    ours, theirs = ([nn.Parameter(random(shape, n).float()) for n, shape in enumerate(shapes)] for _ in range(2))
+    optimizer = build("muon", ours, momentum=0.9, weight_decay=0.1)
+    reference = torch.optim.Muon(theirs, LR, 0.1, 0.9, adjust_lr_fn="match_rms_adamw")
+    for update in range(3):
+        for n, (parameter, other) in enumerate(zip(ours, theirs, strict=True)):
+            other.grad = random(parameter.shape, 100 * update + n).float()
+            parameter.grad = other.grad.clone() if n != 2 or update else None  # one begins later
+            other.grad = parameter.grad
+        optimizer.step()
+        reference.step()
+    for parameter, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(parameter, other, rtol=0, atol=LR * 0.02)  # products in bfloat16
 
 
 def test_schedule_free_is_the_papers_recursion_over_three_sequences():

@@ -129,8 +129,6 @@ def test_validation_measures_it_and_average_reads_it(average, data, tmp_path, ca
 
 @pytest.mark.parametrize("flag", [EMA, SCHEDULE_FREE, "--optimizer=muon"])
 def test_a_run_that_was_killed_goes_on_with_the_same_bytes(flag, data, tmp_path, call):
-    if "muon" in flag and not hasattr(torch.optim, "Muon"):
-        pytest.skip("this torch has no Muon")
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     kill_after_update_10(train_arguments(data, cut, 100_000, flag), cut)
     for run in (cut, whole):
