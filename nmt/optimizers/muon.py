@@ -88,10 +88,10 @@ class MuonOfMatrices(Uncompiled, torch.optim.Optimizer):
             matrix.mul_(1 - lr * decay).add_(direction, alpha=-lr * scale)
 
 
-def orthogonalised(matrices: Sequence[Tensor]) -> Tensor:
+def orthogonalised(matrices: list[Tensor]) -> Tensor:
     """Bring the singular values of matrices near 1 by a quintic Newton-Schulz iteration: N of (A, B) -> (N, A, B)."""
     first, third, fifth = COEFFICIENTS
-    states = torch.stack(list(matrices))
+    states = torch.stack(matrices)
     add_product: Callable[..., Tensor] = torch.baddbmm
     if len(matrices) == 1:  # the kernels of one product are faster
         states, add_product = states[0], torch.addmm

@@ -43,20 +43,18 @@ write() {
     shift 3
     step "$output" "${nmt[@]}" translate --model "$work/$name/model" --input "$input" --output "$output" "$@"
 }
-# prepare OUTPUT FLAG...: prepare these corpora with the first vocabulary.
+# prepare NAME FLAG...: prepare training text as $work/NAME.
 prepare() {
     local output=$work/$1
     shift
-    step "$output" "${nmt[@]}" prepare --source-lang "$src" --target-lang "$trg" --vocabulary "$work/bidirectional/model" \
-        --valid "$VALID" --output "$output" "$@"
+    step "$output" "${nmt[@]}" prepare --source-lang "$src" --target-lang "$trg" --valid "$VALID" --output "$output" "$@"
 }
 
 # awk 1 adds the end of the last line where it is missing.
 awk -v tag="$tag" '{ print tag, $0 }' "$TRAIN.$trg" >"$text/tagged"
 awk 1 "$TRAIN.$src" "$text/tagged" >"$text/both.$src"
 awk 1 "$TRAIN.$trg" "$TRAIN.$src" >"$text/both.$trg"
-step "$work/both" "${nmt[@]}" prepare --source-lang "$src" --target-lang "$trg" --train "$text/both" --valid "$VALID" \
-    --user-symbols "$tag" --vocab-size "${VOCAB_SIZE:-5000}" --output "$work/both" "${prepare_flags[@]}"
+prepare both --train "$text/both" --user-symbols "$tag" --vocab-size "${VOCAB_SIZE:-5000}" "${prepare_flags[@]}"
 model bidirectional both bidirectional.toml "$@"
 
 for name in taught taught-1 taught-2; do ln -sf "$(realpath "$TRAIN.$src")" "$text/$name.$src"; done
@@ -70,7 +68,7 @@ for ((sample = 1; sample <= ${SAMPLES:-2}; sample++)); do
 done
 awk 1 "${sources[@]}" >"$text/sampled.$src"
 awk 1 "${targets[@]}" >"$text/sampled.$trg"
-shared=(--train "pairs=$TRAIN" --train "back=$text/back" --train "sampled=$text/sampled")
+shared=(--vocabulary "$work/bidirectional/model" --train "pairs=$TRAIN" --train "back=$text/back" --train "sampled=$text/sampled")
 prepare round-1 "${shared[@]}" --train "taught=$text/taught"
 start=(--init-from "$work/bidirectional/model")
 model teacher-1 round-1 teacher.toml "${start[@]}" --data-weights "pairs=2 taught=1 back=1 sampled=1" "$@"
