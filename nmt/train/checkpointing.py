@@ -172,7 +172,11 @@ def choice_of_leader(run: Run, checkpoint: Artefact | None) -> Artefact | None:
 
 
 def check_same(run: Run, folder: Path, state: SavedState) -> None:
-    """Raises UserError if options that change the mathematics differ from a checkpoint's, ArtefactError if the data does."""
+    """Raises ArtefactError if the data differs from a checkpoint's, UserError if options that change the mathematics do."""
+    if state.data != run.data.fingerprint:
+        raise ArtefactError(
+            f"{quoted(folder)}: was trained on other data than {quoted(run.options.data)} (--data, or another --output)"
+        )
     new = dict(run.settings)
     old = completed_settings(state.settings, new)
     if new["best_by"] == AUTO:  # whatever the run was begun with
@@ -188,10 +192,6 @@ def check_same(run: Run, folder: Path, state: SavedState) -> None:
         raise UserError(
             f"{quoted(run.folder)}: its settings differ from those it was trained with ({listed(rows)}); "
             f"keep them (--config {quoted(run.folder / 'settings.toml')}), or name another --output"
-        )
-    if state.data != run.data.fingerprint:
-        raise ArtefactError(
-            f"{quoted(folder)}: was trained on other data than {quoted(run.options.data)} (--data, or another --output)"
         )
 
 
