@@ -149,12 +149,14 @@ class PreparedData:
     @property
     def fingerprint(self) -> str:
         """sha256 over the training data's files and the pipeline: the same for the same training data."""
-        return self.digest("train.")
+        return self.digest("train")
 
-    def digest(self, prefix: str) -> str:
-        """sha256 over the files whose names begin with `prefix`, and the pipeline."""
+    def digest(self, stem: str) -> str:
+        """sha256 over the files of a set, and the pipeline. stem: "train", or "valid." and the set's name"""
         files = self.artefact.manifest["files"]
-        rows = [f"{name} {files[name]['sha256']}\n" for name in sorted(files) if name.startswith(prefix)]
+        longer = tuple(f"{facts.stem}." for facts in self._sets if facts.stem.startswith(f"{stem}."))  # other sets
+        of_set = (name for name in files if name.startswith(f"{stem}.") and not name.startswith(longer))
+        rows = [f"{name} {files[name]['sha256']}\n" for name in sorted(of_set)]
         return hashlib.sha256("".join([*rows, self.pipeline.hash]).encode()).hexdigest()
 
     @cached_property

@@ -65,11 +65,10 @@ def compare(
         signatures, columns = paired_test()
         [(key, signature)] = signatures.items()
         results: list[Any] = columns[key]
-        texts = [list(lines) for lines in references]
-        [baseline, *_] = statistics = [metric._extract_corpus_statistics(list(lines), texts) for _, lines in systems]
-        for (system, _), result, of_lines in zip(systems, results, statistics, strict=True):
+        for (system, lines), result in zip(systems, results, strict=True):
             p_value = None if result.p_value is None else float(result.p_value)
-            if p_value is not None and of_lines == baseline:
+            is_equal = p_value is not None and result.score == results[0].score
+            if is_equal and _have_same_statistics(metric, lines, systems[0][1], references):
                 p_value = 1.0  # sacreBLEU counts the differences above zero: there are none
             value, mean, ci = float(result.score), float(result.mean), float(result.ci)
             comparisons.append(Comparison(system, name, value, mean, ci, p_value, str(signature)))
@@ -81,6 +80,15 @@ def _sacrebleu_metric(name: str, metric: Metric) -> Any:
     if not isinstance(metric, SacreBleuMetric):  # the test needs the statistics of each line
         raise UserError(f"--significance: cannot test metric {name} (give --metrics bleu, chrf or ter)")
     return metric.build()
+
+
+def _have_same_statistics(
+    metric: Any, lines: Sequence[str], others: Sequence[str], references: Sequence[Sequence[str]]
+) -> bool:
+    """Whether a metric of sacreBLEU tells no line of a system apart from another system's."""
+    texts = [list(each) for each in references]
+    of_lines, of_others = (metric._extract_corpus_statistics(list(each), texts) for each in (lines, others))
+    return bool(of_lines == of_others)
 
 
 def check_seed() -> None:

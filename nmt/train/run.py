@@ -225,7 +225,7 @@ class Run:
         values = as_dict(options)
         self.settings: dict[str, Any] = {key: values[key] for key in must_stay}
         if self.validation is not None:
-            self.settings["valid_set_sha256"] = self.data.digest(f"valid.{self.validation.dev.name}.")
+            self.settings["valid_set_sha256"] = self.data.digest(f"valid.{self.validation.dev.name}")
         self.settings |= parts.as_dict("model", "criterion", "optimizer", "schedule")
         if self.validation is not None and self.validation.metrics:
             translating = TranslatorOptions(batch_tokens=options.valid_batch_tokens)

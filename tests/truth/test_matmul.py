@@ -1,7 +1,5 @@
 """Products of matrices are the same by every path, and the fastest exact path is taken."""
 
-import time
-
 import pytest
 import torch
 from gradients import (
@@ -14,6 +12,29 @@ from gradients import (
 from torch.nn import functional
 
 from nmt.nn import linear, matmul
+
+
+class Clock:
+    """A clock that goes by itself when it is read, and by what `slow` takes: no other process delays it."""
+
+    def __init__(self):
+        self.seconds = 0.0
+
+    def perf_counter(self):
+        self.seconds += 1e-4
+        return self.seconds
+
+    def slow(self, *given):
+        self.seconds += 0.002
+        return functional.linear(*given)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(matmul, "time", clock)
+    return clock
+
 
 needs_onednn = pytest.mark.skipif(not matmul.onednn_available(), reason="this torch has no oneDNN")
 
@@ -112,19 +133,15 @@ def test_a_whole_update_is_the_same_by_either_path_and_takes_the_one_asked_for(m
 
 
 @needs_onednn
-def test_the_faster_path_is_taken_and_never_one_of_another_precision(monkeypatch):
-    def slow(*given):
-        time.sleep(0.002)
-        return functional.linear(*given)
-
+def test_the_faster_path_is_taken_and_never_one_of_another_precision(monkeypatch, clock):
     product = matmul._onednn
-    monkeypatch.setattr(matmul, "linear", slow)
+    monkeypatch.setattr(matmul, "linear", clock.slow)
     path, ratio = matmul.measured(8, 16, 16)
     assert path == "onednn" and ratio > 2
     monkeypatch.setattr(matmul, "linear", functional.linear)
-    monkeypatch.setattr(matmul, "_onednn", slow)
+    monkeypatch.setattr(matmul, "_onednn", clock.slow)
     assert matmul.measured(8, 16, 16)[0] == "torch"
-    monkeypatch.setattr(matmul, "linear", slow)
+    monkeypatch.setattr(matmul, "linear", clock.slow)
     monkeypatch.setattr(matmul, "_onednn", lambda *given: product(*given).bfloat16().float())
     assert matmul.measured(8, 16, 16) == ("torch", 0.0)
 
@@ -148,13 +165,9 @@ def test_a_product_of_a_search_is_the_same_by_every_path_however_its_weights_lie
                 assert_close([found], [plain], 2e-6)
 
 
-def test_each_shape_is_multiplied_by_the_path_that_was_quickest_with_it(monkeypatch):
-    def slow(*given):
-        time.sleep(0.002)
-        return functional.linear(*given)
-
+def test_each_shape_is_multiplied_by_the_path_that_was_quickest_with_it(monkeypatch, clock):
     asked = []
-    quick = {"torch": slow, "numpy": lambda *given: asked.append("numpy") or functional.linear(*given)}
+    quick = {"torch": clock.slow, "numpy": lambda *given: asked.append("numpy") or functional.linear(*given)}
     monkeypatch.setattr(matmul, "_IMPLEMENTATIONS", quick)
     monkeypatch.setattr(matmul, "_fastest", {})
     model, other = torch.nn.Sequential(linear.Linear(8, 16), linear.Linear(16, 16, bias=False)), linear.Linear(16, 24)

@@ -565,7 +565,11 @@ def test_a_run_refuses_another_development_set_of_the_same_name(data, undisturbe
     shutil.copytree(undisturbed, tmp_path / "run")
     assert run_in_process(train_arguments(tmp_path / "data", tmp_path / "run", 22)) == 2
     assert "valid_set_sha256: " in capfd.readouterr().err
-    assert run_in_process(train_arguments(data, tmp_path / "run", 22)) == 0
+    for language in ("en", "de"):
+        (tmp_path / f"other/dev.{language}").rename(tmp_path / f"other/dev.more.{language}")
+    sets = [f"--valid={prefix}" for prefix in (data.parent / "dev", tmp_path / "other/dev.more")]
+    assert run_in_process([*prepare, *sets, f"--output={tmp_path / 'more'}"]) == 0
+    assert run_in_process(train_arguments(tmp_path / "more", tmp_path / "run", 22)) == 0
 
 
 def test_the_validation_at_the_end_of_a_run_cuts_no_rate_and_uses_no_patience(data, tmp_path, capfd):
