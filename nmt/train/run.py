@@ -221,21 +221,13 @@ class Run:
             self._check_capture(parts.by_kind["model"].name)
             self.updater = replace(self.updater, captured=CapturedPasses(objective, precision))
         self.schedule: Schedule = parts.build("schedule", self.model.width, options.max_updates)
-        must_stay = (*MUST_STAY, *self.schedule.depends_on)
-        values = as_dict(options)
-        self.settings: dict[str, Any] = {key: values[key] for key in must_stay}
-        if self.validation is not None:
-            self.settings["valid_set_sha256"] = self.data.digest(f"valid.{self.validation.dev.name}")
-        self.settings |= parts.as_dict("model", "criterion", "optimizer", "schedule")
+        self.loader = _new_loader(setup)
+        self.settings = self._settings(parts)
         if self.validation is not None and self.validation.metrics:
             translating = TranslatorOptions(batch_tokens=options.valid_batch_tokens)
             engine = OwnEngine(pipeline, self.model, translating, parts.build("decoder"))
             translator = Translator(pipeline, engine, translating)
             self.validation = replace(self.validation, translator=translator)
-        self.loader = _new_loader(setup)
-        self.settings |= {f"criterion.{name}": digest for name, digest in self.criterion.files.items()}
-        if self.loader.mixture is not None:
-            self.settings["corpora"] = [[name, pairs] for name, pairs in train.corpora]
         self.report: Report | NoReport = NoReport()
         if self.world.leads:
             self.report = (
@@ -257,6 +249,18 @@ class Run:
                 raise UserError(f"model {name} reads characters, {data} has --subword {kind} (prepare it with char)")
         if self.model.cost_is_measured:  # an error of the measurement comes before any work
             self.model.flops(*torch.ones(2, 1, dtype=torch.int64, device=self.device))
+
+    def _settings(self, parts: Any) -> dict[str, Any]:
+        """What decides the mathematics of the run, by key, with the digests of the files that do."""
+        values = as_dict(self.options)
+        settings = {key: values[key] for key in (*MUST_STAY, *self.schedule.depends_on)}
+        settings |= parts.as_dict("model", "criterion", "optimizer", "schedule")
+        settings |= {f"criterion.{name}": digest for name, digest in self.criterion.files.items()}
+        if self.validation is not None:
+            settings["valid_set_sha256"] = self.data.digest(f"valid.{self.validation.dev.name}")
+        if self.loader.mixture is not None:
+            settings["corpora"] = [[name, pairs] for name, pairs in self.data.train.corpora]
+        return settings
 
     def _check_capture(self, model: str) -> None:
         """Raise UserError if a run on this device, of this model and criterion, cannot be captured."""
