@@ -3,8 +3,8 @@
 #
 # The sentences come from tatoeba.org, whose exports change every week. No address has this split, so that DATA must name
 # a folder or mirror with en-de/{train,valid,test}.{en,de}, compressed by gzip or plain.
-# Variables: DATA, WORK (folder of all output), NMT, PYTHON (with nmt installed), VOCAB_SIZE, LOCK. Flags go to nmt train:
-# `run.sh --device cuda`.
+# Variables: DATA, WORK (folder of all output), NMT, PYTHON (with nmt installed), VOCAB_SIZE, LOCK, CONFIG (settings of the training;
+# plain.toml beside this file holds those of a plain Transformer). Flags go to nmt train: `run.sh --device cuda`.
 # A step whose output exists is skipped; training continues where it stopped.
 set -euo pipefail
 
@@ -21,9 +21,9 @@ done
     --mirror "${DATA:?name the folder that holds en-de/train.en.gz and the other files}" "${files[@]}"
 
 step "$data" "${nmt[@]}" prepare --source-lang en --target-lang de --train "$text/train" --valid "$text/valid" \
-    --vocab-size "${VOCAB_SIZE:-8000}" --output "$data" "${prepare_flags[@]}"
+    --vocab-size "${VOCAB_SIZE:-6000}" --output "$data" "${prepare_flags[@]}"
 [[ -z ${ONLY_DATA:-} ]] || exit 0
-step "$model" "${nmt[@]}" train --data "$data" --output "$work/run" --config "$here/settings.toml" "$@"
+step "$model" "${nmt[@]}" train --data "$data" --output "$work/run" --config "${CONFIG:-$here/settings.toml}" "$@"
 step "$model" "${nmt[@]}" average --run "$work/run" --last 5 --output "$model"
 step "$output" "${nmt[@]}" translate --model "$model" --input "$text/test.en" --output "$output"
 

@@ -600,6 +600,24 @@ def test_tatoeba_without_data_names_the_variable(tmp_path: Path) -> None:
     assert "DATA" in done.stderr and "en-de" in done.stderr
 
 
+@pytest.mark.parametrize("config", ["settings.toml", "plain.toml"])
+def test_tatoeba_is_trained_with_either_settings(config: str, data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mirror" / "en-de"
+    folder.mkdir(parents=True)
+    for name, corpus in (("train", "train"), ("valid", "dev"), ("test", "dev")):
+        for language in ("en", "de"):
+            shutil.copy(data.parent / f"{corpus}.{language}", folder / f"{name}.{language}")
+    given = {"DATA": str(folder.parent), "LOCK": str(tmp_path / "lock"), "VOCAB_SIZE": "60"}
+    given |= {"CONFIG": str(RECIPES / "tatoeba-en-de" / config)}
+    flags = [*TINY, "--max-updates", "5", "--warmup-updates", "1", "--save-every", "1u"]
+    done = run("tatoeba-en-de", tmp_path, *flags, **given)
+    assert done.returncode == 0, done.stderr
+    assert "\ntest  " in done.stdout and "signature: nrefs:1" in done.stdout
+    chosen = tomllib.loads((tmp_path / "work/run/settings.toml").read_text())
+    expected = {"settings.toml": ("muon", "pre"), "plain.toml": ("adam", "post")}[config]
+    assert (chosen["optimizer"], chosen["norm_position"]) == expected
+
+
 @pytest.mark.parametrize("given", ["nothing", "mono"])
 def test_back_translation_adds_sentences_whose_sources_a_model_writes(given: str, data: Path, tmp_path: Path) -> None:
     corpus = data.parent
