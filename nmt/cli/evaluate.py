@@ -1,9 +1,9 @@
 """`nmt evaluate`: scores of translations, each with the signature that says how it was computed."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from nmt import registry
 from nmt.cli.command import Command, Parts
@@ -99,7 +99,7 @@ class EvaluateOptions:
             raise ValueError(f"--trials {self.trials}: has no effect without --significance (leave it out)")
         if self.lowercase and self.case_sensitive:
             raise ValueError("--lowercase and --case-sensitive exclude each other (leave one of them out)")
-        if self.paper and (self.metrics != DEFAULT_METRICS or not self.metric_values().keys() <= {"target_lang"}):
+        if self.paper and (self.metrics != DEFAULT_METRICS or not metric_values(self).keys() <= {"target_lang"}):
             raise ValueError("--paper: has its own definitions of BLEU (leave --metrics and their options out)")
 
     @property
@@ -107,15 +107,16 @@ class EvaluateOptions:
         """The names of --metrics, each once: texts are divided at commas, as in `nmt train --valid-metrics`."""
         return list(dict.fromkeys(name for text in self.metrics for name in text.split(",") if name))
 
-    def metric_values(self) -> dict[str, object]:
-        """The options that are given to the metrics: those of METRIC_FLAGS that differ from their defaults."""
-        flags = [option for option in options_of(type(self)) if option.name in METRIC_FLAGS]
-        return {flag.name: value for flag in flags if (value := getattr(self, flag.name)) != flag.default}
+
+def metric_values(options: Any) -> dict[str, object]:
+    """The options of a command that are given to its metrics: those of METRIC_FLAGS that differ from their defaults."""
+    flags = [option for option in options_of(type(options)) if option.name in METRIC_FLAGS]
+    return {flag.name: value for flag in flags if (value := getattr(options, flag.name)) != flag.default}
 
 
 def run(options: EvaluateOptions, parts: Parts) -> int:
     """BLEU, chrF and TER by sacreBLEU, with their signatures."""
-    metrics = [] if options.paper else _build_metrics(options)
+    metrics = [] if options.paper else build_metrics(options.metric_names, metric_values(options))
     if options.model is None:
         systems, references, sources = _read_files(options, metrics)
         _print_scores(options, metrics, systems, references, sources)
@@ -129,15 +130,17 @@ def run(options: EvaluateOptions, parts: Parts) -> int:
     return 5 if translated.num_failed else 0
 
 
-def _build_metrics(options: EvaluateOptions) -> list[tuple[str, Metric]]:
-    """The metrics by name, ready to be used. UserError for an unknown name, and for a flag that none of them has."""
-    values = options.metric_values()
-    parts = [registry.choose("metric", name, values) for name in options.metric_names]
+def build_metrics(names: Sequence[str], values: Mapping[str, object]) -> list[tuple[str, Metric]]:
+    """The metrics by name, ready to be used. UserError for an unknown name, and for a flag that none of them has.
+
+    values: see metric_values
+    """
+    parts = [registry.choose("metric", name, values) for name in names]
     known = {option.name for part in parts for option in options_of(type(part.options))}
     for name, advice in METRICS_OF_FLAGS.items():
         if name in values and name not in known:
             flag = "--" + name.replace("_", "-")
-            raise UserError(f"{flag}: has no effect with --metrics {','.join(options.metric_names)} ({advice})")
+            raise UserError(f"{flag}: has no effect with --metrics {','.join(names)} ({advice})")
     metrics: list[tuple[str, Metric]] = [(part.name, registry.build(part)) for part in parts]
     for _, metric in metrics:
         metric.check()

@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 from nmt import registry
 from nmt.artefact import MANIFEST
 from nmt.cli.command import Command, print_json
+from nmt.cli.evaluate import build_metrics, metric_values
 from nmt.cli.jobs import Job, Step, run_jobs
 from nmt.cli.plot import line_charts
 from nmt.cli.tables import table_lines
@@ -64,6 +65,11 @@ class SweepOptions:
     source: str | None = opt(None, "file to translate with each model, to be scored", aliases=("s",))
     reference: tuple[str, ...] = opt((), "raw reference file of --source, or several", aliases=("r", "ref"))
     metrics: tuple[str, ...] = opt(("bleu",), "metrics of these translations, `bleu,chrf` (nmt list metric)")
+    tokenize: str = opt("13a", "tokenizer of BLEU and GLEU, as for nmt evaluate")
+    target_lang: str | None = opt(None, "with --metrics paper-bleu: the target language")
+    comet_model: str | None = opt(
+        None, "with --metrics comet: the checkpoint of a COMET model; give only trusted files"
+    )
     score: str | None = opt(
         None,
         "score that the best run is chosen by: a metric of --metrics, or a number of validations, as valid_bleu or valid_ppl; "
@@ -76,6 +82,9 @@ class SweepOptions:
     def __post_init__(self) -> None:
         if (self.source is None) != (not self.reference):
             raise ValueError("--source, --reference: belong together (give both, or neither)")
+        if self.source is None and (given := metric_values(self)):
+            flags = ", ".join("--" + name.replace("_", "-") for name in given)
+            raise ValueError(f"{flags}: belongs to --metrics of translations (give --source and --reference)")
 
     @property
     def metric_names(self) -> list[str]:
@@ -170,8 +179,7 @@ def _check(options: SweepOptions, sweep: Sweep) -> None:
         raise UserError(f"{quoted(sweep.path)}: has no [train], so translations are scored ({wanted})")
     if options.jobs > 1 and any(settings.get("devices", 1) != 1 for settings in sweep.fixed.values()):
         raise UserError(f"--jobs {options.jobs}: each run has several devices (leave --jobs or `devices` out)")
-    for name in options.metric_names:
-        registry.build(registry.choose("metric", name, {})).check()
+    build_metrics(options.metric_names, metric_values(options))
     for text in (options.source, *options.reference):
         if text is not None and not Path(text).is_file():
             raise UserError(f"{quoted(text)}: not a file (each run of a sweep reads it)")
@@ -242,6 +250,7 @@ def steps_of(trial: Trial, options: SweepOptions, texts: Sequence[str]) -> list[
             "--reference",
             *options.reference,
             f"--metrics={','.join(metrics)}",
+            *(f"--{name.replace('_', '-')}={value}" for name, value in metric_values(options).items()),
             "--json",
         ]
         if any(_metric(name).needs_sources for name in metrics):

@@ -282,6 +282,7 @@ class Encoded:
     columns: the rows of each column
     digests: (N, 2) 128 bits of each pair, to find duplicates by; (0, 2) when not wanted
     read, dropped, num_replaced: pairs read, pairs left out by reason, lines with replaced bytes
+    unknown_tags: "FILE:LINE: '<2fr>'" of each source that begins with a tag that the vocabulary lacks
     raw: the source and target lines of evaluation sets, cleaned
     corpus: the name of the corpus that the pairs are of
     """
@@ -296,6 +297,7 @@ class Encoded:
     read: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     num_replaced: int = 0
+    unknown_tags: list[str] = field(default_factory=list)
     raw: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
     corpus: str = ""
 
@@ -326,7 +328,7 @@ class EncodeTask:
     def __call__(self, chunk: Chunk) -> Encoded:
         texts = decode(chunk, self.on_bad_line)
         characters = np.array([list(map(len, side)) for side in (texts.source, texts.target)]).T  # N 2
-        used = texts.good
+        used, unknown_tags = texts.good, self._unknown_tags(chunk, texts)
         if self.lengths is not None:
             used = used & (characters.max(1) <= self.lengths.max_characters)
             texts.source, texts.target = map(self.lengths.without_long, (texts.source, texts.target))
@@ -346,6 +348,7 @@ class EncodeTask:
             digests=np.zeros((0, 2), dtype=np.uint64),
             read=len(chunk.numbers),
             num_replaced=texts.num_replaced,
+            unknown_tags=unknown_tags,
             raw=(texts.source, texts.target) if self.lengths is None else ([], []),
             corpus=chunk.files.corpus,
         )
@@ -360,6 +363,13 @@ class EncodeTask:
             sources = map(str.__add__, contexts, prepared[0]) if contexts else prepared[0]
             encoded.digests = _digests(compress(sources, kept), compress(prepared[1], kept))
         return encoded
+
+    def _unknown_tags(self, chunk: Chunk, texts: Texts) -> list[str]:
+        side = self.pipeline.source
+        if not side.prepare.tags:
+            return []
+        rows = zip(chunk.numbers.tolist(), map(side.unknown_tag, texts.source), strict=True)
+        return [f"{chunk.files.name}:{number}: '{quoted(tag)}'" for number, tag in rows if tag]
 
     def _with_contexts(self, contexts: list[str], prepared: list[str]) -> tuple[EncodedTexts, NDArray[np.int64]]:
         """The ids of source lines, each with its context, if there are any, and (N, 2) tokens of a pair that are context."""

@@ -419,6 +419,28 @@ def _read_codes(path: Path) -> str:
     return codes
 
 
+def _warn_of_text(
+    text_set: TextSet,
+    options: PrepareOptions,
+    pipeline: Pipeline,
+    statistics: SetStatistics,
+    raw: tuple[list[str], list[str]],
+) -> None:
+    """Warn of tags that the vocabulary lacks, and of an evaluation set that is cut into pieces. raw: lines of such a set"""
+    if count := statistics.num_unknown_tags:
+        known = ", ".join(map(quoted, pipeline.source.prepare.tags))
+        mend = "--user-symbols names more" if options.vocabulary is None else "--extend-with FILE adds entries"
+        log.warn(
+            f"{statistics.first_unknown_tag} is no tag of this vocabulary, and is read as text (it has {known}; {mend}); "
+            f"{text_set.name} has {count:,} line{'s' if count > 1 else ''} with such a tag"
+        )
+    if PIECES_SHARE * sum(map(len, raw)) < sum(f"{PIECE_MARK} " in line for lines in raw for line in lines):
+        log.warn(
+            f"{quoted(text_set.files[0].source)}: words are cut into pieces ('{PIECE_MARK} '); give raw text, else BLEU and "
+            "translations are those of pieces"
+        )
+
+
 def _write_set(
     text_set: TextSet, options: PrepareOptions, pipeline: Pipeline, folder: Path, signals: Signals
 ) -> tuple[SetFacts, dict[str, Any]]:
@@ -439,12 +461,8 @@ def _write_set(
             for lines, more in zip(raw, encoded.raw, strict=True):
                 lines += more
         writer.finish()
+    _warn_of_text(text_set, options, pipeline, statistics, raw)
     if not training:
-        if PIECES_SHARE * sum(map(len, raw)) < sum(f"{PIECE_MARK} " in line for lines in raw for line in lines):
-            log.warn(
-                f"{quoted(text_set.files[0].source)}: words are cut into pieces ('{PIECE_MARK} '); give raw text, else BLEU and "
-                "translations are those of pieces"
-            )
         for side, lines in zip(SIDES, raw, strict=True):
             (folder / f"{text_set.stem}.{side}.txt").write_bytes("".join(line + "\n" for line in lines).encode())
     if training and not statistics.kept:

@@ -312,6 +312,7 @@ class SetStatistics:
     """Counts of `nmt prepare` over a set.
 
     read, kept, dropped: pairs; num_replaced: lines with replaced bytes; num_empty: pairs with an empty side
+    num_unknown_tags, first_unknown_tag: lines with a tag that the vocabulary lacks, and the first, as Encoded.unknown_tags
     counts: (3, 2) tokens, words and unknown tokens of source and target, over the pairs kept
     longest: (2,) tokens of the longest source and target, over the pairs kept
     corpora: name and kept pairs of each corpus, in the order of the pairs; one name may come again
@@ -321,6 +322,8 @@ class SetStatistics:
     kept: int = 0
     num_replaced: int = 0
     num_empty: int = 0
+    num_unknown_tags: int = 0
+    first_unknown_tag: str = ""
     dropped: Counter[str] = field(default_factory=Counter)
     counts: NDArray[np.int64] = zero_counts(3, 2)
     longest: NDArray[np.int64] = zero_counts(2)
@@ -334,6 +337,8 @@ class SetStatistics:
         self.corpora[-1] = encoded.corpus, self.corpora[-1][1] + len(encoded.lengths)
         self.num_replaced += encoded.num_replaced
         self.num_empty += int((encoded.lengths == 0).any(axis=1).sum())
+        self.num_unknown_tags += len(encoded.unknown_tags)
+        self.first_unknown_tag = next(filter(None, [self.first_unknown_tag, *encoded.unknown_tags[:1]]), "")
         self.dropped.update(encoded.dropped)
         self.counts += [of.sum(axis=0, dtype=np.int64) for of in (encoded.lengths, encoded.words, encoded.unknown)]
         self.longest = np.maximum(self.longest, encoded.lengths.max(axis=0, initial=0).astype(np.int64))

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from nmt.artefact import Artefact
 from nmt.errors import ArtefactError, UserError, expecting, quoted
 from nmt.files import to_json
+from nmt.symbols import UNK
 from nmt.text.context import SEPARATOR, context_text, interleaved, with_contexts
 from nmt.text.corpus import clean, is_invisible
 from nmt.text.sentencepiece_file import SPACE_MARK
@@ -124,13 +125,6 @@ class TextPreparer:
         parts = self._symbols.split(text)
         return _joined(self._undone(part.strip(" ")) if i % 2 == 0 else part for i, part in enumerate(parts))
 
-    def unknown_tag(self, text: str) -> str:
-        """A word at the beginning of a raw text that is written like the user symbols, `<...>`, but is none; else empty."""
-        tags = self.tags
-        ends = {(tag[0], tag[-1]) for tag in tags if not tag[0].isalnum()}
-        word = next((word for word in text.split() if word not in tags), "") if ends else ""
-        return word if len(word) > 2 and (word[0], word[-1]) in ends else ""
-
     def leading_tags(self, text: str) -> str:
         """The tags at the beginning of a raw text, with a space between them."""
         return " ".join(takewhile(self.tags.__contains__, text.split())) if self.tags else ""
@@ -159,6 +153,16 @@ class Side:
     def encode(self, text: str) -> list[int]:
         """The ids of a line of raw text, without EOS."""
         return [int(token) for token in self.encode_batch([text]).ids]
+
+    def unknown_tag(self, text: str) -> str:
+        """A word at the beginning of a raw text that is written like the user symbols, `<...>`, but is no entry; else empty."""
+        tags = self.prepare.tags
+        ends = {(tag[0], tag[-1]) for tag in tags if not tag[0].isalnum()}
+        word = next((word for word in text.split() if word not in tags), "") if ends else ""
+        if len(word) < 3 or (word[0], word[-1]) not in ends:
+            return ""
+        ids = self.encode(word)
+        return word if len(ids) > 1 or ids == [UNK] else ""
 
     def encode_batch(self, texts: Sequence[str]) -> EncodedTexts:
         """The ids of lines of raw text, without EOS."""

@@ -24,6 +24,7 @@ MUST_STAY: Final = (
     "best_by",
     "valid_set",
     "bleu_tokenize",
+    "comet_model",
     "init_from",
     "init_state",
     "deepen",
@@ -176,6 +177,9 @@ class TrainOptions:
     valid_bleu: bool = opt(True, "compute BLEU at each validation")
     valid_batch_tokens: int = opt(2000, "source tokens of a batch when the development set is translated", minimum=1)
     bleu_tokenize: str = opt("13a", "sacreBLEU's tokenizer for validation; none for text that is tokenised already")
+    comet_model: str | None = opt(
+        None, "with --valid-metrics comet: the checkpoint of a COMET model; give only trusted files"
+    )
     data_weights: tuple[str, ...] = opt(
         (),
         "mix the corpora of the data (nmt prepare --train NAME=PREFIX): `news=2 web=1`, two of three pairs from news; "
@@ -293,6 +297,8 @@ class TrainOptions:
             raise ValueError(
                 "--best-by bleu: BLEU is not among the metrics of a validation (leave --best-by out, or name loss)"
             )
+        if self.comet_model is not None and "comet" not in self.metrics:
+            raise ValueError("--comet-model: has no effect here (give --valid-metrics comet)")
 
     @property
     def metrics(self) -> list[str]:

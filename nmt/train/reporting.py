@@ -155,6 +155,10 @@ def _doubts(run: Run) -> Iterator[str]:
     dropout = [value for name, value in run.settings.items() if name.endswith("dropout") and "word" not in name]
     if run.criterion.part_name == "r-drop" and not any(dropout):
         yield "--criterion r-drop: without dropout its two passes are the same, and their divergence is 0 (--dropout)"
+    is_new_and_post = run.settings.get("norm_position") == "post" and run.options.init_from is None
+    if run.criterion.part_name == "r-drop" and is_new_and_post:
+        mend = "--norm-position pre, or --init-from a trained model"
+        yield f"--criterion r-drop: with norms after the sub-layers a small model may not learn to attend to the source ({mend})"
     optimizer, schedule = run.settings["optimizer"], run.settings["schedule"]
     if hasattr(run.optimizer, "averaged") and schedule != "constant":
         yield f"--optimizer {optimizer} needs no decay, and --schedule {schedule} has one (--schedule constant)"

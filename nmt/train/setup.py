@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -76,7 +77,10 @@ def open_data(options: TrainOptions) -> tuple[PreparedData, Validation | None]:
             f"{quoted(options.data)}: development set '{dev.name}' has no pair with text on both sides (--valid-set)"
         )
     dev.check()  # a damaged one would end the run at its first validation
-    settings = {"bleu": {"tokenize": options.bleu_tokenize}}
+    settings: dict[str, dict[str, Any]] = {
+        "bleu": {"tokenize": options.bleu_tokenize},
+        "comet": {"comet_model": options.comet_model},
+    }
     metrics = {
         name: registry.build(registry.choose("metric", name, settings.get(name, {}))) for name in options.metrics
     }

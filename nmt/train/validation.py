@@ -92,7 +92,8 @@ def validate(
         warnings = LineWarnings(dev.name, length_flag="")
         outputs = merge_shares(_on_all_ranks(world, lambda: translator.texts(own, warnings, check)))
         sources, references, metrics = dev.source_lines, dev.target_lines, validation.metrics
-        scores_of_ranks = _on_all_ranks(world, lambda: _scores(metrics, outputs, references, sources))
+        scored = metrics if world.leads else {}  # a metric may be a large model
+        scores_of_ranks = _on_all_ranks(world, lambda: _scores(scored, outputs, references, sources))
         scores = {name: Score(*values) for name, values in scores_of_ranks[0].items()}
         step = max(1, len(outputs) // NUM_EXAMPLES)
         lines = list(zip(sources, outputs, references, strict=True))

@@ -69,7 +69,7 @@ class Translator:
         outcomes: list[list[Candidate] | Failure] = [Failure(reason) if reason else [] for reason in reasons]
         warnings = [line.warnings for line in lines]
         for line, kinds in zip(lines, warnings, strict=True):
-            if tag := self.pipeline.source.prepare.unknown_tag(line.text):
+            if tag := self.pipeline.source.unknown_tag(line.text):
                 known = ", ".join(map(quoted, self.pipeline.source.prepare.tags))
                 kinds[UNKNOWN_TAG] = f"'{quoted(tag)}' is no tag of this model, and is read as text (it has {known})"
         work = self.engine.search([[lines[i] for i in batch] for batch in batches], check)

@@ -1,10 +1,12 @@
 """COMET as a metric and as the utility of mbr, with a stand-in for its library that is called as the library is."""
 
+import json
 import sys
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+from conftest import train_arguments
 from scorers import RandomScorer, random_sources
 
 from nmt import UserError, registry
@@ -91,6 +93,24 @@ def test_comet_of_files_is_the_mean_over_the_lines(library, model, tmp_path, cal
         unused.code == 2
         and "--comet-model: has no effect with --metrics bleu,chrf,ter (give --metrics comet)" in unused.err
     )
+
+
+def test_a_training_is_judged_by_comet(library, model, data, tmp_path, call):
+    arguments = train_arguments(data, tmp_path / "run", 40, "--best-by=comet", "--no-valid-bleu")
+    trained = call(*arguments, "--comet-model", model)
+    assert trained.code == 0, trained.err
+    dev = data.parent / "dev"
+    assert (
+        call("translate", "--model", tmp_path / "run", f"{dev}.en", "--output", tmp_path / "out", "--quiet").code == 0
+    )
+    files = ["--hypothesis", tmp_path / "out", "--reference", f"{dev}.de", "--source", f"{dev}.en"]
+    [row] = call("evaluate", *files, "--metrics=comet", "--comet-model", model, "--json").json
+    records = map(json.loads, (tmp_path / "run/metrics.jsonl").read_text().splitlines())
+    validated = [record["valid_comet"] for record in records if "valid_comet" in record]
+    assert len(validated) == 2 and max(validated) == pytest.approx(row["value"])
+    assert call(*arguments).code == 2  # goes on with the same model only
+    unused = call(*train_arguments(data, tmp_path / "other", 1, "--comet-model", model))
+    assert unused.code == 2 and "give --valid-metrics comet" in unused.err
 
 
 def test_comet_takes_one_reference_and_needs_the_sources(library, model):

@@ -123,15 +123,13 @@ def test_the_text_after_a_tag_is_prepared_as_without_it():
 
 
 def test_a_tag_that_looks_like_one_and_is_none_is_found_at_the_beginning_only():
-    prepare = Side(
-        SideSettings("en", "nfc", False, False, "none", "none", user_symbols=TAGS), WordVocabulary([])
-    ).prepare
-    assert prepare.unknown_tag("<2fr> house") == "<2fr>"
-    assert prepare.unknown_tag("<2de> <formal> house") == "<formal>"
-    assert prepare.unknown_tag(">>de<< house") == ">>de<<"
-    for text in ("<2de> house", "house <2fr>", "", "< house", "tag,other house"):
-        assert prepare.unknown_tag(text) == ""
-    without = Side(SideSettings("en", "nfc", False, False, "none", "none"), WordVocabulary([])).prepare
+    side = Side(SideSettings("en", "nfc", False, False, "none", "none", user_symbols=TAGS), WordVocabulary(["<added>"]))
+    assert side.unknown_tag("<2fr> house") == "<2fr>"
+    assert side.unknown_tag("<2de> <formal> house") == "<formal>"
+    assert side.unknown_tag(">>de<< house") == ">>de<<"
+    for text in ("<2de> house", "<added> house", "house <2fr>", "", "< house", "tag,other house"):
+        assert side.unknown_tag(text) == ""
+    without = Side(SideSettings("en", "nfc", False, False, "none", "none"), WordVocabulary([]))
     assert without.unknown_tag("<2fr> house") == ""
 
 
@@ -158,6 +156,37 @@ def test_a_tag_that_the_vocabulary_lacks_is_told_by_prepare_and_translate(tmp_pa
     assert refused.code == 2 and "'<2es>': is no user symbol of" in refused.err
     assert "(it has <2de>, <2fr>; --extend-with FILE adds entries)" in refused.err
     assert call(*again, "--user-symbols=<2de>").code == 0
+
+
+@pytest.mark.parametrize("corpus", ["--train", "--valid"])
+def test_tags_of_a_corpus_that_the_vocabulary_lacks_are_told_with_file_and_line(corpus, tmp_path, call):
+    write_corpus(tmp_path / "c", 60, 1)
+    lines = (tmp_path / "c.en").read_text().splitlines()
+    tagged = [f"<2{'es' if i in (30, 50) else 'de'}> {line}" for i, line in enumerate(lines, 1)]
+    for name, of_file in (("c", [f"<2de> {line}" for line in lines]), ("t", tagged)):
+        (tmp_path / f"{name}.en").write_text("".join(f"{line}\n" for line in of_file))
+        (tmp_path / f"{name}.de").write_text((tmp_path / "c.de").read_text())
+    arguments = ["prepare", "--source-lang=en", "--target-lang=de", f"--train={tmp_path / 'c'}"]
+    told = call(
+        *arguments,
+        f"{corpus}={tmp_path / 't'}",
+        "--vocab-size=60",
+        "--user-symbols=<2de>",
+        f"--output={tmp_path / 'd'}",
+    )
+    assert told.code == 0
+    where = (
+        "t.en:30: '<2es>' is no tag of this vocabulary, and is read as text (it has <2de>; --user-symbols names more)"
+    )
+    assert f"{where}; {'train' if corpus == '--train' else 't'} has 2 lines with such a tag" in told.err
+    more = call(
+        *arguments, f"{corpus}={tmp_path / 't'}", f"--vocabulary={tmp_path / 'd'}", f"--output={tmp_path / 'e'}"
+    )
+    assert more.code == 0 and "t.en:30: '<2es>'" in more.err and "(it has <2de>; --extend-with FILE adds" in more.err
+    (tmp_path / "tags").write_text("<2es>\n")
+    extended = ["--vocabulary", tmp_path / "d", "--extend-with", tmp_path / "tags", f"--output={tmp_path / 'f'}"]
+    known = call(*arguments, f"{corpus}={tmp_path / 't'}", *extended)
+    assert known.code == 0 and "is no tag" not in known.err
 
 
 @pytest.mark.parametrize(

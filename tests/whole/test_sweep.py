@@ -158,6 +158,37 @@ def test_search_options_are_tuned_by_bleu_and_translate_takes_the_best(trained, 
     assert f"# the best settings, for: {use}\n" in table
 
 
+COMET = """
+from types import SimpleNamespace
+
+def load_from_checkpoint(path):
+    def predict(samples, **options):
+        return SimpleNamespace(scores=[len(pair["mt"]) / 100 for pair in samples])
+    return SimpleNamespace(predict=predict)
+"""
+
+
+def test_options_of_the_metrics_reach_them(trained, tmp_path, texts, call, monkeypatch):
+    """COMET's library is one that finds long translations good."""
+    (tmp_path / "library").mkdir()
+    (tmp_path / "library/comet.py").write_text(COMET)
+    (tmp_path / "model.ckpt").touch()
+    monkeypatch.syspath_prepend(tmp_path / "library")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "library"))
+    file, output = tmp_path / "sweep.toml", tmp_path / "out"
+    file.write_text(f'[translate]\nmodel = "{trained}"\nengine = "own"\nbeam_size = [1, 2]\n')
+    metrics = ["--metrics=comet,bleu", "--comet-model", tmp_path / "model.ckpt", "--tokenize=char"]
+    swept = call("sweep", file, f"--output={output}", *texts, *metrics, "--json", "--quiet")
+    assert swept.code == 0, swept.err
+    for row in swept.json["settings"]:
+        folder = Path(row["runs"][0]["run"])
+        lengths = list(map(len, (folder / "translation.txt").read_text().splitlines()))
+        assert row["scores"]["comet"]["mean"] == pytest.approx(statistics.fmean(lengths))
+        assert "tok:char" in (folder / "scores.json").read_text()
+    refused = call("sweep", file, f"--output={output}", *texts, "--metrics=comet", "--dry-run")
+    assert refused.code == 2 and "give --comet-model" in refused.err
+
+
 def test_texts_that_have_grown_are_translated_and_scored_again(trained, tmp_path, texts, call):
     file = tmp_path / "sweep.toml"
     file.write_text(f'[translate]\nmodel = "{trained}"\nengine = "own"\nbeam_size = 1\n')
@@ -213,6 +244,8 @@ def test_options_that_do_not_fit_the_file_are_refused(trained, data, tmp_path, t
     assert refused.code == 2 and "has no [train], so translations are scored (give --source" in refused.err
     refused = call("sweep", file, f"--output={tmp_path / 'out'}", *texts, "--metrics=paper-bleu", "--dry-run")
     assert refused.code == 2 and "metric paper-bleu: needs the target language" in refused.err
+    refused = call("sweep", file, f"--output={tmp_path / 'out'}", "--comet-model=m.ckpt")
+    assert refused.code == 2 and "--comet-model: belongs to --metrics of translations" in refused.err
     nowhere = f"--source={tmp_path / 'nowhere'}", f"--reference={tmp_path / 'nowhere'}"
     refused = call("sweep", file, f"--output={tmp_path / 'out'}", *nowhere, "--dry-run")
     assert refused.code == 2 and "nowhere: not a file" in refused.err
