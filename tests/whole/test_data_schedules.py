@@ -1,4 +1,4 @@
-"""`nmt train` with all that changes the data in the loop: the same bits after a kill, the same losses over ranks."""
+"""`nmt train` with all methods for little data at once: the same bits after a kill, the same losses over ranks."""
 
 import gzip
 import json
@@ -13,7 +13,8 @@ from nmt.data.shards import PreparedData
 
 SCHEDULE = ["--data-weights", "news=3 web=1 until=13u", "web=1 news=1 until=3e", "temperature=2"]
 ALL = [*SCHEDULE, "--loss-weights=weight", "--subword-sampling=0.2", "--source-word-dropout=0.1"]
-ALL += ["--case-noise=0.2", "--typo-noise=0.1"]
+ALL += ["--case-noise=0.2", "--typo-noise=0.1", "--target-word-dropout=0.1", "--criterion=r-drop", "--z-loss=1e-3"]
+ALL += ["--optimizer=muon", "--ema=0.9", "--freeze=*embedding*", "--clip-norm=1", "--lr=0.002"]
 
 
 @pytest.fixture(scope="module")
@@ -36,17 +37,31 @@ def updates(run: Path) -> list[dict[str, float]]:
     return [record for record in records if "loss" in record]
 
 
+def files_of(run: Path) -> list[bytes]:
+    names = "metrics.jsonl", "checkpoints/update-40/model.safetensors", "checkpoints/update-40/training.safetensors"
+    return [(run / name).read_bytes() for name in names]
+
+
 def test_a_run_that_was_killed_goes_on_with_the_same_bytes_with_all_of_it_on(corpora, tmp_path, call):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     kill_after_update_10(train_arguments(corpora, cut, 100_000, *ALL), cut)
     for run in (cut, whole):
         assert call(*train_arguments(corpora, run, 40, *ALL)).code == 0
-    for file in ("metrics.jsonl", "checkpoints/update-40/model.safetensors"):
-        assert (cut / file).read_bytes() == (whole / file).read_bytes()
+    assert files_of(cut) == files_of(whole)
     refused = call(*train_arguments(corpora, whole, 50, "--data-weights=web=1", *ALL[len(SCHEDULE) :]))
     assert refused.code == 2 and "data_weights: [" in refused.err
     again = call("train", f"--config={whole / 'settings.toml'}", "--max-updates=41", "--quiet")
     assert again.code == 0 and len(updates(whole)) == 41
+
+
+def test_two_ranks_that_were_killed_go_on_with_the_same_bytes_with_all_of_it_on(corpora, tmp_path):
+    whole, cut, ranks = tmp_path / "whole", tmp_path / "cut", ("--devices=2", "--device=cpu")
+    kill_after_update_10(train_arguments(corpora, cut, 100_000, *ALL, *ranks), cut)
+    for run in (cut, whole):
+        command = [forked_nmt(), *train_arguments(corpora, run, 40, *ALL, *ranks)]
+        ended = subprocess.run(command, env=ENVIRONMENT, capture_output=True, timeout=200)
+        assert ended.returncode == 0, ended.stderr
+    assert files_of(cut) == files_of(whole)
 
 
 def test_stages_end_at_updates_of_the_run_that_the_state_is_of(corpora, tmp_path, call):
