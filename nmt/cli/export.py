@@ -1,4 +1,4 @@
-"""`nmt export`: a model with weights of 8 bits; or one for another engine, checked to translate as ours does."""
+"""`nmt export`: a model folder, also with weights of 8 bits; or a model for another engine, checked to translate as ours does."""
 
 import sys
 from dataclasses import asdict, fields
@@ -27,9 +27,9 @@ class ExportOptions:
     output: str = opt(REQUIRED, "folder to write", aliases=("o",))
     format: Literal["ctranslate2", "model", "int8", "huggingface", "marian"] = opt(
         "ctranslate2",
-        "ctranslate2: for that engine, whose extra it needs; model: a model folder, with fewer layers; int8: one with weights "
-        "of 8 bits; huggingface: a folder for transformers' MarianMTModel; marian: a model.npz, for models that were "
-        "imported from it",
+        "ctranslate2: for that engine, whose extra it needs; model: a model folder, of a run, with adapters merged, or with "
+        "fewer layers; int8: one with weights of 8 bits; huggingface: a folder for transformers' MarianMTModel; marian: a "
+        "model.npz, for models that were imported from it",
     )
     encoder_layers: int | None = opt(
         None, "keep the first layers of the encoder only, of a model of --criterion in-place-distillation", minimum=1
@@ -59,8 +59,6 @@ class ExportOptions:
             raise ValueError(f"--model: {len(self.model)} are named, and an ensemble cannot be exported (name one)")
         if len(self.tune) not in (0, 2):
             raise ValueError(f"--tune: {len(self.tune)} files are named; must be two, SOURCE and REFERENCE")
-        if self.format == "model" and self.encoder_layers is self.decoder_layers is None:
-            raise ValueError("--format model: writes fewer layers (give --encoder-layers or --decoder-layers)")
         for field in fields(self) if self.format != "ctranslate2" else ():
             if field.name in CTRANSLATE2_OPTIONS and getattr(self, field.name) != field.default:
                 raise ValueError(
@@ -69,7 +67,7 @@ class ExportOptions:
 
 
 def run(options: ExportOptions) -> None:
-    """Write a model folder with weights of 8 bits, as --precision int8 makes them at each start; or one for another toolkit.
+    """Write a model folder, also with weights of 8 bits as --precision int8 makes them at each start; or one for another toolkit.
 
     For CTranslate2 lines are translated both ways, greedily and with a beam of 4, and each search gets a row: equal translations,
     others as good by our model, different ones, and those that reach the limit of length.
@@ -100,7 +98,8 @@ def run(options: ExportOptions) -> None:
     if options.format == "model":
         with Signals() as signals, log.progress("writing the model"):
             export_model(loaded, output, signals.check)
-        log.info(f"{output}: {options.model[0]} with {' + '.join(map(str, loaded.model.depths or ()))} layers")
+        layers = f" with {' + '.join(map(str, loaded.model.depths))} layers" if loaded.model.depths else ""
+        log.info(f"{output}: {options.model[0]}{layers}")
     elif options.format == "int8":
         _export_int8(options, loaded, output)
     elif options.format in ("huggingface", "marian"):

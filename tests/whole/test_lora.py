@@ -113,8 +113,13 @@ def test_adapters_are_translated_with_averaged_and_begun_from(adapted, base, dat
     means = zip(*(weights(adapted / f"checkpoints/update-{update}").items() for update in (10, 20)), strict=True)
     mean = weights(tmp_path / "mean")
     assert all(torch.allclose(mean[name], (one + other) / 2) for (name, one), (_, other) in means)
-    exported = call("export", "--model", adapted, "--format=int8", "--output", tmp_path / "int8")
-    assert exported.code == 0, exported.err
+    for model, name in ((adapted, "exported"), (tmp_path / "merged", "twice")):
+        assert call("export", "--model", model, "--format=model", "--output", tmp_path / name).code == 0
+        assert call("export", "--model", model, "--format=int8", "--output", tmp_path / f"{name}-8").code == 0
+    merged = (tmp_path / "merged/model.safetensors").read_bytes()
+    assert {(tmp_path / name / "model.safetensors").read_bytes() for name in ("exported", "twice")} == {merged}
+    int8 = {(tmp_path / f"{name}-8/model.safetensors").read_bytes() for name in ("exported", "twice")}
+    assert len(int8) == 1 and int8 != {merged}
     still = ("--optimizer=sgd", "--lr=1e-30")
     assert call(*train_arguments(data, tmp_path / "run", 1, *still, f"--init-from={adapted}")).code == 0
     assert all(torch.equal(tensor, weights(adapted)[name]) for name, tensor in weights(tmp_path / "run").items())
