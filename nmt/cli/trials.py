@@ -135,11 +135,15 @@ class Sweep:
         """The options object of each command of a trial. Raises UserError for settings that the command would refuse."""
         options = {}
         for name, settings in trial.settings.items():
+            origin = _origin(self.path, name)
             given = {"output": "-", **({"model": "-"} if name == "translate" and "train" in trial.settings else {})}
             command = COMMAND_OF_TABLE[name]
-            table, values = command.read(Layer(_origin(self.path, name), {**settings, **given}))
+            table, values = command.read(Layer(origin, {**settings, **given}))
             values.convert(table.options)
-            options[name], _ = command.make_options(table, values)
+            try:
+                options[name], _ = command.make_options(table, values)
+            except UserError as error:  # of options that do not go together, which names none of its settings
+                raise type(error)(f"{origin}: {trial.name}: {error}") from None
         return options
 
 

@@ -103,6 +103,11 @@ def test_a_file_that_cannot_be_used_is_an_error_with_its_place(text, message, sw
     [
         ("lrr = [0.1, 0.2]", 1, "unknown setting 'lrr' (did you mean 'lr'?)"),
         ("dropout = [0.1, 1.5]", 1, "--dropout 1.5: must be at least 0 and below 1 (set by "),
+        (
+            "d_model = 128\nheads = [4, 3]",
+            1,
+            "sweep.toml [train]: heads=3,seed=1: --d-model 128: must be a multiple of",
+        ),
         ('model = ["transformer", "rnnsearh"]', 1, "unknown model 'rnnsearh' (did you mean 'rnnsearch'?)"),
         ("lr = { low = 0.1, high = 0.2 }", 1, "'lr' is a range to draw from (give --trials N)"),
         ("seed = [1, 2]", 3, "--seeds 3: needs [train], with a number as its seed"),
