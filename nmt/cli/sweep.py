@@ -28,14 +28,13 @@ from nmt.pictures.figures import Curve, LineChart, check_matplotlib
 from nmt.pictures.page import html_page, html_table
 from nmt.report.history import read_records, read_scores
 from nmt.report.status import VALIDATION_PREFIX
-from nmt.runs import find_model
+from nmt.runs import SWEPT_FILE, find_model
 from nmt.train.options import TrainOptions
 
 TRANSLATION_FILE: Final = "translation.txt"
 TRANSLATION_INPUTS: Final = ("model", "rerank", "shortlist", "glossary", "avoid", "unk_dictionary")
 SCORES_FILE: Final = "scores.json"
 BEST_FILE: Final = "best.toml"
-SWEPT_FILE: Final = "sweep.toml"  # a copy of the file of settings, by which the folder of a sweep is known
 MODEL_FOLDER: Final = "model"
 MAX_LISTED_TRIALS: Final = 20  # of a dry run
 

@@ -15,7 +15,7 @@ from nmt.errors import ArtefactError, UserError, expecting, naming, quoted
 from nmt.files import read_bytes
 from nmt.options import read_toml
 from nmt.report.status import METRICS_FILE, VALIDATION_PREFIX
-from nmt.runs import Checkpoints, weights_file
+from nmt.runs import SWEPT_FILE, Checkpoints, weights_file
 
 _Saved = TypeVar("_Saved")
 
@@ -161,6 +161,8 @@ def read_records(folder: Path) -> tuple[list[Record], list[Record]]:
     Raises UserError if the folder is no run, ArtefactError for a line that is no record.
     """
     path = folder / METRICS_FILE
+    if (folder / SWEPT_FILE).is_file():
+        raise UserError(f"{quoted(folder)}: is a sweep (the same `nmt sweep` prints its table, with --html its charts)")
     if not path.is_file():
         raise UserError(
             f"{quoted(folder)}: is not a run: it has no {METRICS_FILE} (name a folder that `nmt train --output` wrote)"

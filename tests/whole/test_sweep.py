@@ -185,6 +185,9 @@ def test_options_of_the_metrics_reach_them(trained, tmp_path, texts, call, monke
         lengths = list(map(len, (folder / "translation.txt").read_text().splitlines()))
         assert row["scores"]["comet"]["mean"] == pytest.approx(statistics.fmean(lengths))
         assert "tok:char" in (folder / "scores.json").read_text()
+    for command in ("report", "plot"):
+        refused = call(command, output)
+        assert refused.code == 2 and "is a sweep (the same `nmt sweep` prints its table" in refused.err
     refused = call("sweep", file, f"--output={output}", *texts, "--metrics=comet", "--dry-run")
     assert refused.code == 2 and "give --comet-model" in refused.err
 
