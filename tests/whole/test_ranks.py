@@ -283,24 +283,43 @@ def test_a_signal_to_one_rank_while_all_validate_ends_all_and_the_validation_is_
 WRONG = """
 import os
 from nmt import register
+from nmt.criteria.cross_entropy import CrossEntropy, CrossEntropyOptions
 from nmt.metrics.base import Metric, Score
 from nmt.metrics.ter import TerOptions
+
+def fail():
+    if os.environ["RANK"] == os.environ["PLACE"]:
+        raise ArithmeticError("on purpose")
 
 @register("metric", "wrong", TerOptions)
 class Wrong(Metric):
     def __call__(self, hypotheses, references, sources=None):
-        if os.environ["RANK"] == os.environ["PLACE"]:
-            raise ArithmeticError("on purpose")
+        fail()
         return Score(1.0, "wrong")
+
+@register("criterion", "wrong", CrossEntropyOptions)
+class WrongCriterion(CrossEntropy):
+    def __init__(self, options, context):
+        super().__init__(options, context)
+        self.run = context
+
+    def __call__(self, model, batch):
+        if not model.training and self.run.update:
+            fail()
+        return super().__call__(model, batch)
 """
 
 
-@pytest.mark.parametrize(("engine", "rank"), [("ddp", "1"), ("fsdp", "0")])
+@pytest.mark.parametrize(
+    ("engine", "rank", "part"), [("ddp", "1", "--criterion=wrong"), ("fsdp", "0", "--valid-metrics=wrong")]
+)
 def test_an_error_of_one_rank_in_a_validation_saves_first_and_the_validation_is_made_later(
-    engine, rank, data, tmp_path
+    engine, rank, part, data, tmp_path
 ):
+    """Of a metric only the leader can have an error: the others do not compute it."""
     (tmp_path / "wrong.py").write_text(WRONG)
-    flags = ["--valid-every=10u", f"--plugin={tmp_path / 'wrong.py'}", "--valid-metrics=wrong", f"--engine={engine}"]
+    small = "--max-tokens=64"  # so that each rank has a batch of the development set
+    flags = ["--valid-every=10u", f"--plugin={tmp_path / 'wrong.py'}", part, f"--engine={engine}", small]
     code, message = ended(start([*train_arguments(data, tmp_path / "cut", 20), *flags], PLACE=rank))
     assert (code, message.count("nmt: error: plug-in"), message.count("nmt: error")) == (2, 1, 1), message
     assert "failed: ArithmeticError: on purpose" in message
@@ -308,7 +327,7 @@ def test_an_error_of_one_rank_in_a_validation_saves_first_and_the_validation_is_
     for name in ("cut", "whole"):
         assert ended(start([*train_arguments(data, tmp_path / name, 20), *flags], PLACE="none")) == (0, "")
     metrics = [(tmp_path / name / "metrics.jsonl").read_bytes() for name in ("cut", "whole")]
-    assert metrics[0] == metrics[1] and metrics[0].count(b"valid_wrong") == 2
+    assert metrics[0] == metrics[1] and metrics[0].count(b"valid_loss") == 2
 
 
 @pytest.mark.parametrize(
