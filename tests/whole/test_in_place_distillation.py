@@ -39,10 +39,6 @@ def test_fewer_layers_are_a_model_that_translates(deep, tmp_path, call):
 
 
 def test_depths_that_are_not_there_are_refused_and_nothing_is_written(deep, tmp_path, call):
-    for flags, message in (
-        (("--format=model",), "give --encoder-layers or --decoder-layers"),
-        (("--format=model", "--encoder-layers=3"), "has 2 (give fewer)"),
-    ):
-        refused = call("export", "--model", deep, *flags, "--output", tmp_path / "out")
-        assert refused.code == 2 and message in refused.err
+    refused = call("export", "--model", deep, "--format=model", "--encoder-layers=3", "--output", tmp_path / "out")
+    assert refused.code == 2 and "has 2 (give fewer)" in refused.err
     assert not (tmp_path / "out").exists()
