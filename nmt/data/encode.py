@@ -365,10 +365,7 @@ class EncodeTask:
         return encoded
 
     def _unknown_tags(self, chunk: Chunk, texts: Texts) -> list[str]:
-        side = self.pipeline.source
-        if not side.prepare.tags:
-            return []
-        rows = zip(chunk.numbers.tolist(), map(side.unknown_tag, texts.source), strict=True)
+        rows = zip(chunk.numbers.tolist(), map(self.pipeline.source.unknown_tag, texts.source), strict=True)
         return [f"{chunk.files.name}:{number}: '{quoted(tag)}'" for number, tag in rows if tag]
 
     def _with_contexts(self, contexts: list[str], prepared: list[str]) -> tuple[EncodedTexts, NDArray[np.int64]]:

@@ -338,7 +338,7 @@ class SetStatistics:
         self.num_replaced += encoded.num_replaced
         self.num_empty += int((encoded.lengths == 0).any(axis=1).sum())
         self.num_unknown_tags += len(encoded.unknown_tags)
-        self.first_unknown_tag = next(filter(None, [self.first_unknown_tag, *encoded.unknown_tags[:1]]), "")
+        self.first_unknown_tag = self.first_unknown_tag or next(iter(encoded.unknown_tags), "")
         self.dropped.update(encoded.dropped)
         self.counts += [of.sum(axis=0, dtype=np.int64) for of in (encoded.lengths, encoded.words, encoded.unknown)]
         self.longest = np.maximum(self.longest, encoded.lengths.max(axis=0, initial=0).astype(np.int64))

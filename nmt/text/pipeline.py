@@ -156,13 +156,18 @@ class Side:
 
     def unknown_tag(self, text: str) -> str:
         """A word at the beginning of a raw text that is written like the user symbols, `<...>`, but is no entry; else empty."""
-        tags = self.prepare.tags
-        ends = {(tag[0], tag[-1]) for tag in tags if not tag[0].isalnum()}
-        word = next((word for word in text.split() if word not in tags), "") if ends else ""
-        if len(word) < 3 or (word[0], word[-1]) not in ends:
+        if not self._tag_ends:
+            return ""
+        word = next((word for word in text.split() if word not in self.prepare.tags), "")
+        if len(word) < 3 or (word[0], word[-1]) not in self._tag_ends:
             return ""
         ids = self.encode(word)
         return word if len(ids) > 1 or ids == [UNK] else ""
+
+    @cached_property
+    def _tag_ends(self) -> set[tuple[str, str]]:
+        """The first and the last character of the tags: `<` and `>`."""
+        return {(tag[0], tag[-1]) for tag in self.prepare.tags if not tag[0].isalnum()}
 
     def encode_batch(self, texts: Sequence[str]) -> EncodedTexts:
         """The ids of lines of raw text, without EOS."""
