@@ -20,6 +20,7 @@ from nmt.text.corpus import read_lines
 
 WAYS = {  # of translating: flags of `nmt translate`
     "own engine, beam 5": "--engine own --beam-size 5",
+    "own engine, beam 1, int8": "--engine own --beam-size 1 --precision int8",
     "own engine, beam 1, int8, shortlist": "--engine own --beam-size 1 --precision int8 --shortlist {shortlist}",
     "CTranslate2, beam 5": "--engine ctranslate2 --beam-size 5",
     "CTranslate2, beam 5, int8": "--engine ctranslate2 --beam-size 5 --precision int8",

@@ -4,8 +4,9 @@
 # TEACHER: a model folder. TRAIN, VALID, TEST: prefixes of raw text, PREFIX.en and PREFIX.de.
 # Variables: WORK (folder of all output), NMT, PYTHON (with nmt installed), SOURCE_LANG and TARGET_LANG (en, de), STUDENTS
 # (names of the .toml files beside this one), LAST (checkpoints to average), ROUNDS (of the timing, in turn), TOKENIZE (of
-# BLEU), PREPARE (more flags of nmt prepare), SEARCH (more flags of all searches), SPLICED and JOINED (lines of new text, by
-# new_text.py, that the teacher translates too; 0), VOCABULARY (the model whose vocabulary the students use; the teacher by
+# BLEU), PREPARE (more flags of nmt prepare), SEARCH (more flags of all searches), FURTHER (a file of more source text, which the
+# teacher translates too), SPLICED and JOINED (lines of new text, by new_text.py,
+# that the teacher translates too; 0), VOCABULARY (the model whose vocabulary the students use; the teacher by
 # default; none: learn a vocabulary). With other text or another vocabulary WORK must be another folder.
 # Flags go to nmt train: `TEACHER=model TRAIN=text/train VALID=text/val TEST=text/test run.sh --threads 1`.
 # A step whose output exists is skipped; training continues where it stopped.
@@ -36,6 +37,12 @@ parts() {
 ln -sf "$(realpath "$TRAIN.$src")" "$taught.$src"
 teach "$taught"
 texts=("$taught")
+if [[ -n ${FURTHER:-} ]]; then
+    further=$work/text/further
+    ln -sf "$(realpath "$FURTHER")" "$further.$src"
+    teach "$further"
+    texts+=("$further")
+fi
 if [[ ${SPLICED:-0} != 0 ]]; then
     spliced=$work/text/spliced
     parts "$spliced.$src" splice --input "$TRAIN.$src" --count "$SPLICED"

@@ -539,13 +539,16 @@ def test_students_learn_from_a_teacher_and_are_compared_with_it(
     data: Path, of_students: dict[str, str], tmp_path: Path
 ) -> None:
     corpus = data.parent
+    further = tmp_path / "further text"
+    further.write_text("".join(reversed((corpus / "dev.en").read_text().splitlines(keepends=True))))
     flags = "--max-updates 3 --warmup-updates 1 --save-every 1u --d-model 16 --d-ff 16 --encoder-layers 1"
     for _ in range(2):
-        done = run("students", tmp_path, *flags.split(), **of_students, STUDENTS="tiny ssru", ROUNDS="2")
+        variables = {**of_students, "STUDENTS": "tiny ssru", "ROUNDS": "2", "FURTHER": str(further)}
+        done = run("students", tmp_path, *flags.split(), **variables)
         assert done.returncode == 0, done.stderr
     assert "exists: skipped" in done.stderr
     rows = [line.split() for line in done.stdout.splitlines()]
-    models = ["model", *["teacher"] * 7, *["tiny"] * 7, *["ssru"] * 2]  # CTranslate2 has no SSRU
+    models = ["model", *["teacher"] * 8, *["tiny"] * 8, *["ssru"] * 3]  # CTranslate2 has no SSRU
     assert [row[0] for row in rows] == models
     assert rows[1][-1] == "1.00" and all(float(row[-2]) > 0 for row in rows[1:])
     translations = (tmp_path / "work" / "test" / "teacher.0.txt").read_text().splitlines()
@@ -554,6 +557,10 @@ def test_students_learn_from_a_teacher_and_are_compared_with_it(
     assert (tmp_path / "work" / "students.svg").read_bytes().startswith(b"<?xml")
     taught = (tmp_path / "work" / "text" / "taught.de").read_text().splitlines()
     assert len(taught) == 300 and taught != (corpus / "train.de").read_text().splitlines()
+    taught_too = (tmp_path / "work" / "text" / "further.de").read_text().splitlines()
+    assert translations == taught_too[::-1]
+    data_report = json.loads((tmp_path / "work" / "data" / "report.json").read_text())
+    assert data_report["sets"][0]["corpora"] == [["taught", 300], ["further", len(taught_too)]]
 
 
 def test_a_student_of_characters_learns_from_new_text(data: Path, of_students: dict[str, str], tmp_path: Path) -> None:
