@@ -10,7 +10,7 @@ import json
 import math
 import operator
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -133,7 +133,7 @@ class Option:
 
     @property
     def flag(self) -> str:
-        return "--" + self.key.replace("_", "-")
+        return flag_of(self.key)
 
     @property
     def label(self) -> str:
@@ -250,6 +250,16 @@ def _number(value: Any) -> Any:
     if found is None or not (found[2] or found[3]):
         return value
     return f"{found[1]}{found[2] or 0}.{found[3] or 0}{found[4]}"
+
+
+def flag_of(key: str) -> str:
+    """The flag of an option: `beam_size` has `--beam-size`."""
+    return f"--{key}".replace("_", "-")
+
+
+def names_of(texts: Iterable[str]) -> list[str]:
+    """The names in texts such as `bleu,chrf`, each once."""
+    return list(dict.fromkeys(name for text in texts for name in text.replace(",", " ").split()))
 
 
 def _items(text: str) -> list[str]:

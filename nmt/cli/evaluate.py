@@ -15,7 +15,7 @@ from nmt.metrics.base import Lines, Metric, References
 from nmt.metrics.checks import line_count_error, newstest2014_warning, refuse_subwords
 from nmt.metrics.paper_bleu import PaperBleu, PaperBleuOptions, check_language, language_of
 from nmt.metrics.significance import compare
-from nmt.options import opt, options_class, options_of
+from nmt.options import flag_of, names_of, opt, options_class, options_of
 from nmt.signals import Signals
 from nmt.text.corpus import read_lines
 
@@ -104,8 +104,8 @@ class EvaluateOptions:
 
     @property
     def metric_names(self) -> list[str]:
-        """The names of --metrics, each once: texts are divided at commas, as in `nmt train --valid-metrics`."""
-        return list(dict.fromkeys(name for text in self.metrics for name in text.split(",") if name))
+        """The names of --metrics, each once."""
+        return names_of(self.metrics)
 
 
 def metric_values(options: Any) -> dict[str, object]:
@@ -139,7 +139,7 @@ def build_metrics(names: Sequence[str], values: Mapping[str, object]) -> list[tu
     known = {option.name for part in parts for option in options_of(type(part.options))}
     for name, advice in METRICS_OF_FLAGS.items():
         if name in values and name not in known:
-            flag = "--" + name.replace("_", "-")
+            flag = flag_of(name)
             raise UserError(f"{flag}: has no effect with --metrics {','.join(names)} ({advice})")
     metrics: list[tuple[str, Metric]] = [(part.name, registry.build(part)) for part in parts]
     for _, metric in metrics:

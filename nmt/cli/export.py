@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from nmt.cli.command import Command, print_json
 from nmt.errors import UserError, one_line, quoted
 from nmt.log import log
-from nmt.options import MAX_THREADS, REQUIRED, opt, options_class
+from nmt.options import MAX_THREADS, REQUIRED, flag_of, opt, options_class
 from nmt.quantities import size
 
 if TYPE_CHECKING:  # torch is imported when the command runs
@@ -61,9 +61,7 @@ class ExportOptions:
             raise ValueError(f"--tune: {len(self.tune)} files are named; must be two, SOURCE and REFERENCE")
         for field in fields(self) if self.format != "ctranslate2" else ():
             if field.name in CTRANSLATE2_OPTIONS and getattr(self, field.name) != field.default:
-                raise ValueError(
-                    f"--{field.name.replace('_', '-')}: works with --format ctranslate2 only (leave it out)"
-                )
+                raise ValueError(f"{flag_of(field.name)}: works with --format ctranslate2 only (leave it out)")
 
 
 def run(options: ExportOptions) -> None:

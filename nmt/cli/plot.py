@@ -10,7 +10,7 @@ from nmt.cli.command import Command
 from nmt.errors import UserError, one_line, quoted, unknown
 from nmt.files import check_file_name, write_output
 from nmt.log import log
-from nmt.options import REQUIRED, opt, options_class
+from nmt.options import REQUIRED, names_of, opt, options_class
 from nmt.pictures.figures import Curve, LineChart, check_matplotlib, draw_charts
 from nmt.pictures.page import html_page
 from nmt.report.history import Record, read_records
@@ -59,7 +59,7 @@ def run(options: PlotOptions) -> None:
         check_file_name(output, PICTURES, "curves are drawn")
         check_matplotlib(f"--output {quoted(output)}")
     runs: list[RunRecords] = []
-    values = [name for text in options.values for name in text.split(",") if name]
+    values = names_of(options.values)
     with log.progress("reading runs", len(options.runs), "runs") as bar:
         for name in options.runs:
             updates, validations = read_records(Path(name))

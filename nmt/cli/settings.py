@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from nmt import registry
 from nmt.cli.parameters import Flag, flags_of
 from nmt.errors import UserError, quoted, unknown
-from nmt.options import REQUIRED, Option, to_toml, toml_line
+from nmt.options import REQUIRED, Option, flag_of, to_toml, toml_line
 
 HELP: Final = ("--help", "-h")
 # A settings file is read after these. A plug-in runs code, so only a person may name it (docs/reference/contract.md).
@@ -31,7 +31,7 @@ def file_layer(path: str, values: Mapping[str, Any]) -> Layer:
     """Values that stand in a file; UserError for a key that is a flag only."""
     for key in NOT_IN_FILES:
         if key in values:
-            flag = f"--{key}".replace("_", "-")
+            flag = flag_of(key)
             raise UserError(f"{quoted(path)}: '{key}' cannot be set in a file (give {flag} as a flag)")
     return Layer(path, values)
 

@@ -23,7 +23,7 @@ from nmt.files import read_bytes, sha256, write_file, write_output
 from nmt.locks import Lock
 from nmt.log import log
 from nmt.metrics.base import Metric
-from nmt.options import MAX_PROCESSES, REQUIRED, opt, options_class, toml_line
+from nmt.options import MAX_PROCESSES, REQUIRED, flag_of, names_of, opt, options_class, toml_line
 from nmt.pictures.figures import Curve, LineChart, check_matplotlib
 from nmt.pictures.page import html_page, html_table
 from nmt.report.history import read_records, read_scores
@@ -82,13 +82,13 @@ class SweepOptions:
         if (self.source is None) != (not self.reference):
             raise ValueError("--source, --reference: belong together (give both, or neither)")
         if self.source is None and (given := metric_values(self)):
-            flags = ", ".join("--" + name.replace("_", "-") for name in given)
+            flags = ", ".join(map(flag_of, given))
             raise ValueError(f"{flags}: belongs to --metrics of translations (give --source and --reference)")
 
     @property
     def metric_names(self) -> list[str]:
         """The names of --metrics; none without --source."""
-        return [name for text in self.metrics for name in text.split(",") if name and self.source is not None]
+        return names_of(self.metrics) if self.source is not None else []
 
     @property
     def score_name(self) -> str:
@@ -249,7 +249,7 @@ def steps_of(trial: Trial, options: SweepOptions, texts: Sequence[str]) -> list[
             "--reference",
             *options.reference,
             f"--metrics={','.join(metrics)}",
-            *(f"--{name.replace('_', '-')}={value}" for name, value in metric_values(options).items()),
+            *(f"{flag_of(name)}={value}" for name, value in metric_values(options).items()),
             "--json",
         ]
         if any(_metric(name).needs_sources for name in metrics):

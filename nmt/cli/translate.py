@@ -19,7 +19,7 @@ from nmt.dist import MAX_WAIT_MINUTES, World
 from nmt.errors import UserError, quoted
 from nmt.files import check_writable, new_output, to_json, write_output
 from nmt.log import log
-from nmt.options import MAX_PROCESSES, REQUIRED, opt, options_class
+from nmt.options import MAX_PROCESSES, REQUIRED, flag_of, opt, options_class
 from nmt.signals import Signals
 from nmt.text.archive import text_exists
 from nmt.translate.options import TranslatorOptions
@@ -120,7 +120,7 @@ class TranslateOptions(TranslatorOptions, FileOptions):
         files = [(name, file) for name, file in [*read, *written] if file != "-"]
         for (name, file), (other, other_file) in combinations(files, 2):
             if other != "input" and None not in (file, other_file) and realpath(file) == realpath(other_file):
-                flags = [f"--{word}".replace("_", "-") for word in (name, other)]
+                flags = [flag_of(word) for word in (name, other)]
                 raise ValueError(f"{flags[0]} and {flags[1]} are the same file, {quoted(other_file)} (name another)")
         if self.output.endswith(PACKED):
             raise ValueError(
@@ -137,7 +137,7 @@ class TranslateOptions(TranslatorOptions, FileOptions):
         names = "alignment", "word_scores", "raw_tokens", "replace_unk", "strict"
         flags |= {"min_confidence": self.min_confidence is not None}
         flags |= {name: getattr(self, name) for name in names} | {"markup": self.markup == "html"}
-        if given := [f"--{name.replace('_', '-')}" for name, is_given in flags.items() if is_given]:
+        if given := [flag_of(name) for name, is_given in flags.items() if is_given]:
             raise ValueError(f"{', '.join(given)}: are of lines of text (leave them out with --format {self.format})")
 
     @property

@@ -9,7 +9,7 @@ from nmt import registry
 from nmt.cli.parameters import flags_of
 from nmt.cli.settings import OptionTable
 from nmt.errors import UserError, quoted, unknown
-from nmt.options import REQUIRED
+from nmt.options import REQUIRED, flag_of
 
 PEERS_FILE: Final = Path(__file__).with_name("peers.toml")
 
@@ -19,7 +19,7 @@ def unknown_flag(command: str, flag: str, words: Sequence[str], table: OptionTab
     if error := _flag_of_peers(command, words):
         return error
     if flag in table.ambiguous:
-        flags = " or ".join(f"--{option.path_key}".replace("_", "-") for option in table.ambiguous[flag])
+        flags = " or ".join(flag_of(option.path_key) for option in table.ambiguous[flag])
         return UserError(f"flag '{flag}' is ambiguous (write {flags})")
     positional = [option for option in table.options if option.positional]
     if flag in [option.flag for option in positional]:

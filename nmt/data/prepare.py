@@ -32,7 +32,7 @@ from nmt.data.workers import LOOK_SECONDS, in_order
 from nmt.errors import InputError, UserError, expecting, is_utf8, naming, quoted
 from nmt.files import read_bytes, to_json
 from nmt.log import log
-from nmt.options import REQUIRED, as_dict
+from nmt.options import REQUIRED, as_dict, flag_of
 from nmt.signals import Signals
 from nmt.symbols import SYMBOLS
 from nmt.text.context import SEPARATOR
@@ -366,7 +366,7 @@ def _reused(options: PrepareOptions, name: str) -> Pipeline:
             raise UserError(f"--user-symbols '{quoted(symbol)}': is no user symbol of {quoted(name)} ({have})")
     if given:
         raise UserError(
-            f"--{given[0].replace('_', '-')} and --vocabulary: the text is treated as {quoted(name)} does it (leave one out)"
+            f"{flag_of(given[0])} and --vocabulary: the text is treated as {quoted(name)} does it (leave one out)"
         )
     return pipeline
 

@@ -16,7 +16,7 @@ from nmt.data.columns import parse_columns
 from nmt.data.encode import REASONS, Chunk, Encoded, FilePair, LengthFilter, chunks
 from nmt.errors import InputError, UserError, is_utf8, quoted
 from nmt.log import log
-from nmt.options import MAX_PROCESSES
+from nmt.options import MAX_PROCESSES, flag_of
 from nmt.signals import Signals
 from nmt.symbols import ColumnKind
 from nmt.text.archive import text_exists
@@ -71,15 +71,13 @@ class CorpusOptions:
         sides = [f"{prefix}{side}" for prefix in ("", "valid_", "test_") for side in ("source", "target")]
         for name in ("train", "valid", "test", *sides):
             if "-" in getattr(self, name):
-                raise ValueError(
-                    f"--{name.replace('_', '-')} -: text is read more than once, so not from stdin (name a file)"
-                )
+                raise ValueError(f"{flag_of(name)} -: text is read more than once, so not from stdin (name a file)")
         if sum(map(_is_stdin, self.train_tsv)) > 1:
             raise ValueError("--train-tsv: - is given twice, but stdin is one text (name a file for one of them)")
         for name in ("", "valid_", "test_"):
             sources, targets = getattr(self, f"{name}source"), getattr(self, f"{name}target")
             if len(sources) != len(targets):
-                flag = "--" + name.replace("_", "-")
+                flag = flag_of(name)
                 raise ValueError(
                     f"{flag}source names {len(sources)} files, {flag}target {len(targets)}: must be as many, they are pairs"
                 )

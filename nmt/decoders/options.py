@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any, Final, Literal
 
 from nmt import opt, options_class, registry
-from nmt.options import Part, as_dict, options_of, part
+from nmt.options import Part, as_dict, flag_of, options_of, part
 
 MAX_ALTERNATIVES: Final = 100  # beams of a sentence that have memory side by side
 MAX_BEAM_SIZE: Final = 10_000  # far more than helps; the memory of a sentence grows with it
@@ -167,7 +167,7 @@ class MbrOptions:
         own = {option.name: option for option in options_of(type(options)) if option.name in required}
         for name, option in own.items():
             if getattr(options, name) not in (option.default, required[name]):
-                flag = f"--candidates.{name}".replace("_", "-")
+                flag = flag_of(f"candidates.{name}")
                 always = required[name] if name == "length_penalty" else f"--num-candidates, {required[name]}"
                 raise ValueError(f"{flag} {getattr(options, name)}: with mbr it is always {always} (leave it out)")
         return replace(self.candidates, options=replace(options, **{name: required[name] for name in own}))

@@ -6,6 +6,7 @@ from nmt import registry
 from nmt.checkpoint import LoadedModel, NoRandomWeights, take_weights, weights_of
 from nmt.errors import UserError, quoted
 from nmt.log import log
+from nmt.options import flag_of
 
 
 def first_layers(loaded: LoadedModel, encoder: int | None, decoder: int | None) -> LoadedModel:
@@ -20,7 +21,7 @@ def first_layers(loaded: LoadedModel, encoder: int | None, decoder: int | None) 
     wanted = {}
     for name, given, depth in zip(("encoder_layers", "decoder_layers"), (encoder, decoder), depths, strict=True):
         if given is not None and given > depth:
-            raise UserError(f"--{name.replace('_', '-')} {given}: {quoted(loaded.folder)} has {depth} (give fewer)")
+            raise UserError(f"{flag_of(name)} {given}: {quoted(loaded.folder)} has {depth} (give fewer)")
         wanted[name] = given or depth
     facts = replace(loaded.facts, options={**loaded.facts.options, **wanted})
     try:

@@ -4,6 +4,7 @@ import re
 from typing import Any, Final, Literal, NamedTuple
 
 from nmt import opt, options_class
+from nmt.options import flag_of
 
 MAX_INIT: Final = 1000.0  # of first weights, far above any that a network learns from
 MAX_LAYER_SIZE: Final = 1 << 20  # of a width, of layers, of experts; the largest published are a tenth of it
@@ -310,7 +311,7 @@ class ConvS2SOptions:
             try:
                 convolution_shapes(getattr(self, name))
             except ValueError as error:
-                raise ValueError(f"--{name.replace('_', '-')} {error}") from None
+                raise ValueError(f"{flag_of(name)} {error}") from None
 
 
 @options_class

@@ -15,7 +15,7 @@ from nmt.device import choose_device, use_threads
 from nmt.dist import World
 from nmt.errors import ArtefactError, UserError, one_line, quoted
 from nmt.log import log
-from nmt.options import read_toml
+from nmt.options import flag_of, read_toml
 from nmt.runs import Checkpoints, update_of
 from nmt.signals import Signals
 from nmt.text.pipeline import Pipeline
@@ -113,9 +113,7 @@ def _why_fewer(run: Path, kept: Sequence[Path], by_score: bool) -> str:
         return quoted(f"the run keeps no more: nmt train --keep-last {keep_last}{best}")
     if not kept:
         return "the run has saved none yet, see nmt train --save-every"
-    periods = [
-        f"--{name.replace('_', '-')} {settings[name]}" for name in ("save_every", "valid_every") if name in settings
-    ]
+    periods = [f"{flag_of(name)} {settings[name]}" for name in ("save_every", "valid_every") if name in settings]
     return quoted(f"the run is at update {update_of(kept[-1])}: nmt train {' '.join(periods[: 1 + by_score])}".rstrip())
 
 

@@ -9,7 +9,7 @@ from nmt import opt, options_class, registry
 from nmt.dist import MAX_WAIT_MINUTES
 from nmt.errors import quoted
 from nmt.models.options import MAX_LAYER_SIZE
-from nmt.options import MAX_PROCESSES, MAX_THREADS, REQUIRED
+from nmt.options import MAX_PROCESSES, MAX_THREADS, REQUIRED, flag_of, names_of
 
 if TYPE_CHECKING:
     from nmt.data.mixture import Stage
@@ -272,11 +272,11 @@ class TrainOptions:
             try:
                 parse_period(getattr(self, name))
             except ValueError as error:
-                raise ValueError(f"--{name.replace('_', '-')} {error}") from None
+                raise ValueError(f"{flag_of(name)} {error}") from None
         parse_stages(self.data_weights)
         for flag in ("compile", "activation_checkpointing"):
             if self.capture and getattr(self, flag):
-                raise ValueError(f"--capture: not with --{flag.replace('_', '-')} (leave one of them out)")
+                raise ValueError(f"--capture: not with {flag_of(flag)} (leave one of them out)")
         if self.init_state != "none" and self.init_from is None:
             raise ValueError(f"--init-state {self.init_state}: needs the run to take it from (give --init-from RUN)")
         if self.lora_rank and self.init_from is None:
@@ -303,7 +303,7 @@ class TrainOptions:
     @property
     def metrics(self) -> list[str]:
         """Names of the metrics of a validation; the one that --best-by names is among them, but for BLEU."""
-        names = [name for text in self.valid_metrics for name in text.split(",") if name not in ("", "none")]
+        names = [name for name in names_of(self.valid_metrics) if name != "none"]
         if self.best_by != "bleu" and self.best_by in registry.names("metric"):
             names.append(self.best_by)
         return [name for name in dict.fromkeys(names) if self.valid_bleu or name != "bleu"]

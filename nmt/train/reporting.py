@@ -15,7 +15,7 @@ from nmt.device import Memory
 from nmt.errors import DivergedError, Interrupted, UserError, is_out_of_memory, one_line
 from nmt.files import write_file
 from nmt.models.base import Model
-from nmt.options import as_dict, toml_line
+from nmt.options import as_dict, flag_of, toml_line
 from nmt.report.saved_status import EndReason
 from nmt.report.status import LOSS_TEXT_PARTS, LogWindow, RunStatus, loss_text
 from nmt.schedules.base import Schedule
@@ -193,7 +193,7 @@ def announce(run: Run) -> None:
     if progress.update:
         report.line(f"going on after update {progress.update} (epoch {progress.position.epoch})")
     if run.end is not None and not progress.validation_due:
-        how = f"raise --{run.end[0].replace('_', '-')} to go on"
+        how = f"raise {flag_of(run.end[0])} to go on"
         if run.end[0] in run.settings:  # the schedule depends on it
             how = f"--schedule {run.settings['schedule']} ends there: to train longer, begin anew in another --output"
         report.line(f"nothing to do: the run ended at update {progress.update} ({how})")

@@ -24,7 +24,7 @@ from nmt.models.base import FLOAT32_BYTES, Model, Vocabularies
 from nmt.nn.lora import merged, plain_name
 from nmt.nn.matmul import Matmul
 from nmt.optimizers.base import parameter_groups
-from nmt.options import as_dict
+from nmt.options import as_dict, flag_of
 from nmt.quantities import size
 from nmt.report.training import LogOnlyReport, NoReport, Report
 from nmt.runs import Checkpoints
@@ -324,7 +324,7 @@ class Run:
         if self.share == 1:
             done = {"max_updates": progress.update, "max_epochs": self.epochs, "max_minutes": self.seconds / 60}
             name = max(done, key=lambda name: done[name] / (getattr(options, name) or math.inf))
-            return name, f"--{name.replace('_', '-')} {getattr(options, name)} is reached"
+            return name, f"{flag_of(name)} {getattr(options, name)} is reached"
         return self.schedule.end
 
     def agree(self, signal: int | None) -> int | None:

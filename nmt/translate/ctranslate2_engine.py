@@ -16,7 +16,7 @@ from typing import Any, Final
 from nmt.decoders.hypothesis import Hypothesis
 from nmt.decoders.options import BeamOptions, SearchOptions, search_signature
 from nmt.errors import ResourceError, UserError, quoted
-from nmt.options import Part
+from nmt.options import Part, flag_of
 from nmt.signals import StopCheck
 from nmt.symbols import BOS, PAD
 from nmt.text.pipeline import Pipeline
@@ -107,7 +107,7 @@ def refusal(options: TranslatorOptions, part: Part, models: int) -> str:
         return "--matmul is for torch's products"
     for flag in ("avoid", "alignment", "word_scores", "replace_unk", "compile", "capture"):
         if getattr(options, flag):
-            return f"--{flag.replace('_', '-')} needs our own search"
+            return f"{flag_of(flag)} needs our own search"
     if options.min_confidence is not None:
         return "--min-confidence needs our own search"
     search = part.options
