@@ -4,7 +4,7 @@ B sentences, S source and T target positions, L links; padded at the right.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -51,12 +51,14 @@ class Batch:
     target: (B, T + 1) each starts with BOS and ends with EOS
     columns: further data of the pairs, by name
     noisy_target_input: (B, T) what the model reads in place of the target, if training adds noise
+    clean_source: (B, S') the source before the noise, if training adds some to it
     """
 
     source: Tensor
     target: Tensor
     columns: Mapping[str, Column] = field(default_factory=dict)
     noisy_target_input: Tensor | None = None
+    clean_source: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.source)
@@ -75,6 +77,12 @@ class Batch:
     def target_input(self) -> Tensor:
         """(B, T) the model's input: BOS y1 ... yn, or `noisy_target_input`."""
         return self.target[:, :-1] if self.noisy_target_input is None else self.noisy_target_input
+
+    @property
+    def without_noise(self) -> "Batch":
+        """The pairs as they are read where no noise is added, as by a teacher."""
+        source = self.source if self.clean_source is None else self.clean_source
+        return replace(self, source=source, noisy_target_input=None, clean_source=None)
 
     @property
     def target_output(self) -> Tensor:
@@ -105,8 +113,8 @@ class Batch:
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         columns = {name: Column(change(column.values), column.kind) for name, column in self.columns.items()}
-        noisy = None if self.noisy_target_input is None else change(self.noisy_target_input)
-        return Batch(change(self.source), change(self.target), columns, noisy)
+        noise = (None if of is None else change(of) for of in (self.noisy_target_input, self.clean_source))
+        return Batch(change(self.source), change(self.target), columns, *noise)
 
     def sizes(self) -> tuple[object, ...]:
         """The shape of each tensor, with the names of the columns."""
@@ -118,11 +126,11 @@ class Batch:
             place.copy_(values, non_blocking=True)
 
     def _tensors(self) -> list[Tensor]:
-        noisy = [] if self.noisy_target_input is None else [self.noisy_target_input]
-        return [self.source, self.target, *noisy, *(column.values for column in self.columns.values())]
+        noise = [of for of in (self.noisy_target_input, self.clean_source) if of is not None]
+        return [self.source, self.target, *noise, *(column.values for column in self.columns.values())]
 
     def padded(self, rows: int, source: int, target: int) -> "Batch":
-        """The batch with further rows and positions, which count in no loss.
+        """The batch with further rows and positions, which count in no loss; without `clean_source`.
 
         rows, source, target: B, S and T, at least those of the batch; links get as many positions as source and target
         """
@@ -150,7 +158,8 @@ class Batch:
                 values = _trimmed(values, NO_LINK)
             columns[name] = Column(values, column.kind)
         noisy = None if self.noisy_target_input is None else self.noisy_target_input[rows, : target.shape[1] - 1]
-        return Batch(source, target, columns, noisy)
+        clean = None if self.clean_source is None else _trimmed(self.clean_source[rows], PAD)
+        return Batch(source, target, columns, noisy, clean)
 
     def split(self, max_tokens: int) -> list["Batch"]:
         """The same pairs in the same order in batches of at most `max_tokens` cells; a single pair is never split."""

@@ -41,11 +41,13 @@ class CriterionContext:
 
     pipeline: the text pipeline of source and target, with their vocabularies
     scorer: the model, for a search
+    seed: of the training's random draws
     update: number of the update that is being made, from 1; the trainer sets it
     """
 
     pipeline: Pipeline
     scorer: Scorer
+    seed: int = 1
     update: int = 0
 
     def build(self, part: Part, *more: Any) -> Any:

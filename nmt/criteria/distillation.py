@@ -80,10 +80,10 @@ class Distillation(CrossEntropy):
         return Loss.of_target_tokens(batch, total, nll=nll, divergence=divergence)
 
     def _teacher(self, batch: Batch) -> TeacherProbabilities:
-        """The mean of the teachers' probabilities of the batch, from which logits are computed when they are asked for."""
+        """The mean of the teachers' probabilities of the batch without noise, computed when they are asked for."""
         with torch.no_grad():
             models = [loaded.model.to(batch.source.device) for loaded in self.teachers]
-            features = [teacher(batch).features.flatten(0, 1) for teacher in models]
+            features = [teacher(batch.without_noise).features.flatten(0, 1) for teacher in models]
 
         def probabilities(rows: slice) -> Tensor:
             with torch.no_grad():

@@ -38,7 +38,7 @@ class InPlaceDistillation(RDrop):
             return whole + model.training_flops(source, target)
 
     def _depths(self, model: Model) -> tuple[int, int]:
-        """Layers of the shallower encoder and decoder: a function of the model's depths and the number of the update."""
+        """Layers of the shallower encoder and decoder: a function of depths, seed and number of the update."""
         if model.depths is None:
             raise UserError(
                 "--criterion in-place-distillation: the model has no shallower networks in it (transformer has)"
@@ -52,5 +52,5 @@ class InPlaceDistillation(RDrop):
             for decoder in range(self.least[1], model.depths[1] + 1)
             if (encoder, decoder) != model.depths
         ]
-        random = np.random.Generator(np.random.Philox(self.context.update))
+        random = np.random.Generator(np.random.Philox(key=[self.context.seed, self.context.update]))
         return choices[int(random.integers(len(choices)))] if choices else model.depths

@@ -3,12 +3,12 @@
 from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 
-from nmt.batch import Batch, make_batch
+from nmt.batch import Batch, make_batch, pad_flat
 from nmt.data.batching import (
     GROUPS_PER_UPDATE,
     PART_PAIRS,
@@ -171,11 +171,11 @@ class Loader:
         draws = np.concatenate(groups)
         pairs = draws % len(self.corpus)
         rows = np.arange(len(draws))  # positions in `draws`
-        if self.sampling is None:
+        sampled = None if self.sampling is None else self.sampling(draws, epoch)
+        if sampled is None:
             lengths = self.corpus.source_lengths[pairs], self.corpus.target_lengths[pairs]
             groups = np.split(rows, np.cumsum([len(group) for group in groups])[:-1])
         else:
-            sampled = self.sampling(draws, epoch)
             lengths = sampled.source_lengths, sampled.target_lengths
             groups = grouped_anew(groups, *lengths)
             rows = np.concatenate(groups)
@@ -188,16 +188,22 @@ class Loader:
             cuts.append(list(micro_batches(shares, *lengths, self.max_tokens, self.device)))
         idle = max(map(len, cuts)) - len(cuts[self.rank])
         batches = [
-            self.noise(
-                to_batch(self.corpus, pairs[of_batch]) if self.sampling is None else to_batch(sampled, of_batch),
-                draws[of_batch],
-                epoch,
-            )
+            self.noise(self._read(sampled, pairs, of_batch), draws[of_batch], epoch)
             for of_batch in [*cuts[self.rank], *[rows[:1]] * idle]
         ]
         if self.device == "cuda":
             batches = [batch.pin() for batch in batches]
         return UpdateBatches(batches, idle, int(target.sum()), source, target, after, last)
+
+    def _read(self, sampled: SampledPairs | None, pairs: Indices, rows: Indices) -> Batch:
+        """The batch of some rows of an update, without word dropout. pairs: of all rows"""
+        if self.sampling is None or sampled is None:
+            return to_batch(self.corpus, pairs[rows])
+        batch = to_batch(sampled, rows)
+        if not self.sampling.changes_words:
+            return batch
+        sources = self.corpus.sources(pairs[rows]), self.corpus.source_lengths[pairs[rows]]
+        return replace(batch, clean_source=pad_flat(*sources))
 
 
 def grouped_anew(groups: list[Indices], source_lengths: Indices, target_lengths: Indices) -> list[Indices]:

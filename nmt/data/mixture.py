@@ -93,8 +93,7 @@ class Mixture:
     def _shares(self, stage: Stage) -> NDArray[np.float64]:
         """(C,) the shares of the corpora in a stage."""
         if stage.temperature is not None:
-            weights = (self._sizes / max(self.size, 1)) ** (1 / stage.temperature) * (self._sizes > 0)
-            weights /= weights.max()
+            weights = (self._sizes / max(self._sizes.max(), 1)) ** (1 / stage.temperature) * (self._sizes > 0)
             return np.asarray(weights / weights.sum())
         for name in stage.weights:
             if name not in self.names:

@@ -61,6 +61,11 @@ class SubwordSampling:
                 raise UserError(f"--subword-sampling: language {side.settings.language}: {error}") from None
         self._samplers = samplers[0], samplers[-1]
 
+    @property
+    def changes_words(self) -> bool:
+        """Whether the words of the source are others than in the corpus."""
+        return self._noise is not None
+
     def __call__(self, draws: Indices, epoch: int) -> "SampledPairs":
         """Pairs as they are read in an epoch. draws: (N,) their numbers, see `nmt.data.batching.Plan`"""
         source, target = self._side(0, draws, epoch), self._side(1, draws, epoch)

@@ -4,7 +4,8 @@ What is changed is a pure function of (seed, epoch, pair, place in the sentence)
 nothing.
 """
 
-from typing import Any
+import re
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +17,13 @@ from nmt.symbols import UNK
 from nmt.text.pipeline import Side
 from nmt.text.vocabulary import expand_ranges
 
+ESCAPE: Final = re.compile(r"(&\w+;|&#\w+;)")  # of a Moses tokenizer
+
 
 class TextNoise:
     """Changes the words of sentences of one side.
 
-    A word that would have an unknown token stays as it is, and so do unknown words and user symbols.
+    A word that would have an unknown token stays as it is, and so do unknown words, user symbols and escapes (`&apos;`).
     """
 
     def __init__(self, side: Side, case: float, typos: float) -> None:
@@ -32,9 +35,8 @@ class TextNoise:
         surfaces = list(map(side.surface, range(side.size)))
         self._begins_word = np.array([surface.startswith(" ") for surface in surfaces])
         self._ends_word = np.array([surface.endswith(" ") for surface in surfaces]) & ~self._begins_word
-        symbols = side.settings.user_symbols
-        self._stays = np.array([surface.strip(" ") in symbols for surface in surfaces])
-        self._stays[UNK] = True
+        self._stays = np.zeros(side.size, dtype=bool)
+        self._stays[[UNK, *side.user_symbol_ids]] = True
 
     def __call__(self, ids: NDArray[Any], lengths: Indices, keys: NDArray[np.uint64], longest: int) -> Rows:
         """The tokens of all sentences.
@@ -75,9 +77,12 @@ class TextNoise:
     def _changed(self, tokens: NDArray[Any], of_sentence: float, typed: bool, number: int) -> str:
         """The text of a word with its noise. of_sentence: the draw for its casing; number: for its typing error"""
         text = self._vocabulary.decode(tokens.tolist())
-        if of_sentence < self._case:
-            text = text.upper() if of_sentence < self._case / 2 else text[:1].upper() + text[1:]
-        return with_typo(text, number) if typed else text
+        parts = ESCAPE.split(text)  # escapes are at odd places
+        if of_sentence < self._case / 2:
+            parts[::2] = map(str.upper, parts[::2])
+        elif of_sentence < self._case:
+            parts[0] = parts[0][:1].upper() + parts[0][1:]
+        return with_typo(parts[0], number) if typed and len(parts) == 1 else "".join(parts)
 
 
 def with_typo(text: str, number: int) -> str:

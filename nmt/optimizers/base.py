@@ -4,7 +4,7 @@ A registered optimizer is built as `cls(options, parameters)` and is a `torch.op
 parameter groups with `name`, `lr_factor` and, if it differs from the optimizer's, `weight_decay`. The optimizer has no
 option for the learning rate: `group["lr"]` of each of its `param_groups` is a plain float, the schedule's learning rate
 times `group["lr_factor"]`. `matrices` of a group tells of each of its parameters whether it is the weight of a linear
-layer inside the network.
+layer inside the network, or a matrix of an adapter.
 
 An optimizer that averages the weights has `averaged`, from its creation: a tensor by parameter, which its steps change in
 place. The run validates and saves these, and the weights that gradients are computed at beside them.
@@ -19,6 +19,7 @@ from torch import nn
 from nmt.dist import is_sharded
 from nmt.errors import UserError
 from nmt.models.base import Model
+from nmt.nn.lora import LowRank
 
 UNSET_LR: Final = 0.0  # until the schedule sets it, so that a forgotten schedule changes no weight
 FUSED_DEVICES: Final = {"cpu", "cuda"}
@@ -48,6 +49,9 @@ def parameter_groups(model: Model) -> Groups:
     """
     groups: Groups = []
     linear = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Linear)}
+    linear |= {
+        id(matrix) for layer in model.modules() if isinstance(layer, LowRank) for matrix in (layer.down, layer.up)
+    }
     linear -= {id(parameter) for parameter in model.output.parameters()}
     for group in model.parameter_groups():
         trainable = [parameter for parameter in group.parameters if parameter.requires_grad]

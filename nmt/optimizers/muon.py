@@ -21,7 +21,7 @@ MAX_STACK: Final = 1 << 24
 
 @register("optimizer", "muon", MuonOptions)
 class Muon(Uncompiled, torch.optim.Optimizer):
-    """Muon for the matrices inside a network, AdamW for embeddings, the output layer and vectors.
+    """Muon for linear layers inside a network and adapters, AdamW for embeddings, output layer, vectors and recurrent weights.
 
     A step of a matrix (A, B) is scaled by 0.2 * sqrt(max(A, B)), the usual size of AdamW's (Liu et al., 2025, section 2.2), so
     that one learning rate and one weight decay serve both.
@@ -33,9 +33,9 @@ class Muon(Uncompiled, torch.optim.Optimizer):
                 "--optimizer muon: needs whole matrices, and --engine fsdp shards them (give ddp, or adamw)"
             )
         matrices, others = _split(parameters)
-        self._optimizers: list[torch.optim.Optimizer] = []
-        if matrices:
-            self._optimizers.append(MuonOfMatrices(options, matrices))
+        if not matrices:
+            raise UserError("--optimizer muon: no weight of a linear layer inside the network is trained (give adamw)")
+        self._optimizers: list[torch.optim.Optimizer] = [MuonOfMatrices(options, matrices)]
         if others:
             self._optimizers.append(AdamW(options, others))
         super().__init__([group for optimizer in self._optimizers for group in optimizer.param_groups], {})

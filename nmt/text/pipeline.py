@@ -150,6 +150,12 @@ class Side:
         self.prepare = TextPreparer(settings, truecaser)
         self.size, self.piece, self.surface = vocabulary.size, vocabulary.piece, vocabulary.surface
 
+    @cached_property
+    def user_symbol_ids(self) -> tuple[int, ...]:
+        """The ids of the user symbols, the separator of a context among them."""
+        symbols = frozenset(self.settings.user_symbols)
+        return tuple(token for token in range(self.size) if symbols and self.surface(token).strip(" ") in symbols)
+
     def encode(self, text: str) -> list[int]:
         """The ids of a line of raw text, without EOS."""
         return [int(token) for token in self.encode_batch([text]).ids]

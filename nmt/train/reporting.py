@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import torch
 
+from nmt.criteria.r_drop import RDrop
 from nmt.data.loader import UpdateBatches
 from nmt.device import Memory
 from nmt.errors import DivergedError, Interrupted, UserError, is_out_of_memory, one_line
@@ -156,9 +157,10 @@ def _doubts(run: Run) -> Iterator[str]:
     if run.criterion.part_name == "r-drop" and not any(dropout):
         yield "--criterion r-drop: without dropout its two passes are the same, and their divergence is 0 (--dropout)"
     is_new_and_post = run.settings.get("norm_position") == "post" and run.options.init_from is None
-    if run.criterion.part_name == "r-drop" and is_new_and_post:
+    if isinstance(run.criterion, RDrop) and is_new_and_post:
         mend = "--norm-position pre, or --init-from a trained model"
-        yield f"--criterion r-drop: with norms after the sub-layers a small model may not learn to attend to the source ({mend})"
+        harm = "a small model may not learn to attend to the source"
+        yield f"--criterion {run.criterion.part_name}: with norms after the sub-layers {harm} ({mend})"
     optimizer, schedule = run.settings["optimizer"], run.settings["schedule"]
     if hasattr(run.optimizer, "averaged") and schedule != "constant":
         yield f"--optimizer {optimizer} needs no decay, and --schedule {schedule} has one (--schedule constant)"

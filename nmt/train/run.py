@@ -198,7 +198,7 @@ class Run:
             adapt(self.model, options.lora_rank, self.lora_scale, options.lora_targets)
         self.adapter_base: AdapterBase | None = None
         self.facts = ModelFacts.of(parts.by_kind["model"].name, parts.by_kind["model"].options, vocabularies)
-        self.context = CriterionContext(pipeline, self.model)
+        self.context = CriterionContext(pipeline, self.model, options.seed)
         self.criterion: Criterion = parts.build("criterion", self.context)
         if self.criterion.needs_trained_model and options.init_from is None:
             why = "needs a trained model, because samples of random weights earn no reward"
@@ -372,7 +372,8 @@ class Run:
 def _new_loader(setup: RunSetup) -> Loader:
     """The updates of this rank; `choose_kernels` sets the tokens of a micro-batch."""
     options, train, pipeline, world = setup.options, setup.data.train, setup.data.pipeline, setup.world
-    noise = WordDropout(options.source_word_dropout, options.target_word_dropout, options.seed)
+    kept = pipeline.source.user_symbol_ids, pipeline.target.user_symbol_ids
+    noise = WordDropout(options.source_word_dropout, options.target_word_dropout, options.seed, kept)
     sampling = text_noise = None
     if options.case_noise or options.typo_noise:
         text_noise = TextNoise(pipeline.source, options.case_noise, options.typo_noise)

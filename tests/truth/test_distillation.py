@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from gradients import PIPELINE, save_teacher, sentences
@@ -14,6 +15,7 @@ from nmt.criteria.base import CriterionContext
 from nmt.criteria.cross_entropy import linear_output
 from nmt.criteria.distillation import Distillation, _LinearDistillation
 from nmt.criteria.options import DistillationOptions
+from nmt.data.noise import WordDropout
 from nmt.nn.linear import ClippedLinear, Linear
 from nmt.symbols import PAD
 from nmt.text.pipeline import Pipeline, Side, SideSettings
@@ -35,6 +37,15 @@ def test_a_teacher_of_8_bits_teaches_on_a_cpu_only(tmp_path, monkeypatch):
     given = DistillationOptions(teacher=(str(teacher),))
     with pytest.raises(UserError, match="8-bit weights are for CPUs"):
         Distillation(given, CriterionContext(PIPELINE, torch.nn.Linear(1, 1, device="meta")))
+
+
+def test_a_teacher_reads_the_batch_without_noise(tmp_path):
+    save_teacher(tmp_path / "teacher")
+    loss, plain = criterion(tmp_path / "teacher"), sentences(4, 6)
+    noisy = WordDropout(0.5, 0.5)(plain, np.arange(4), 1)
+    assert not torch.equal(noisy.source, plain.source) and not torch.equal(noisy.target_input, plain.target_input)
+    rows = slice(0, plain.target_output.numel())
+    torch.testing.assert_close(loss._teacher(noisy)(rows), loss._teacher(plain)(rows), rtol=0, atol=0)
 
 
 def of_8_bits(loaded):

@@ -18,8 +18,8 @@ from nmt.train.parallel import Objective
 DEEP = replace(OPTIONS, encoder_layers=3, decoder_layers=2, norm_position="pre")
 
 
-def criterion(update=1, **options):
-    return InPlaceDistillation(InPlaceDistillationOptions(**options), CriterionContext(PIPELINE, None, update))
+def criterion(update=1, seed=1, **options):
+    return InPlaceDistillation(InPlaceDistillationOptions(**options), CriterionContext(PIPELINE, None, seed, update))
 
 
 def shallow(model, encoder, decoder, options=DEEP):
@@ -74,6 +74,7 @@ def test_updates_train_all_depths_and_the_same_ones_each_time():
     drawn = [criterion(update)._depths(model) for update in range(300)]
     assert set(drawn) == {(e, d) for e in (1, 2, 3) for d in (1, 2)} - {(3, 2)}
     assert drawn == [criterion(update)._depths(model) for update in range(300)]
+    assert drawn != [criterion(update, seed=2)._depths(model) for update in range(300)]
     assert {criterion(update, min_encoder_layers=3)._depths(model) for update in range(9)} == {(3, 1)}
     assert criterion(min_encoder_layers=3, min_decoder_layers=2)._depths(model) == (3, 2)
 

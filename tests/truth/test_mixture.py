@@ -85,7 +85,8 @@ def test_shares_are_by_weight_or_by_size_to_a_power():
     by_hand = np.array([1000**0.2, 200**0.2])
     np.testing.assert_allclose(mixture("temperature=5").shares[0], by_hand / by_hand.sum())
     np.testing.assert_allclose(mixture("temperature=1").shares[0], [1000 / 1200, 200 / 1200])
-    np.testing.assert_array_equal(mixture("temperature=0.001").shares[0], [1, 0])
+    for words in ("temperature=0.001", "temperature=0.0005", "temperature=0.000000001"):
+        np.testing.assert_array_equal(mixture(words).shares[0], [1, 0])
     np.testing.assert_allclose(mixture("temperature=1000000000").shares[0], [1 / 2, 1 / 2])
 
 

@@ -44,6 +44,21 @@ def test_control_symbols_and_the_tokens_to_predict_stay():
         assert not changed[(before == PAD) | (before == BOS) | (before == EOS)].any()
 
 
+def test_tags_stay_and_a_batch_without_noise_is_the_one_before():
+    plain = corpus_batch()
+    batch = WordDropout(0.9, 0.9, kept=((12, 15), (13,)))(plain, PAIRS, epoch=1)
+    for before, after, kept in ((plain.source, batch.source, (2, 5)), (plain.target_input, batch.target_input, (3,))):
+        changed = (before != after).any(1)
+        assert (
+            not changed[list(kept)].any() and changed[LENGTHS.min(0) > 3].sum() > 0.9 * (LENGTHS.min(0) > 3).sum() - 3
+        )
+    for part, wanted in (batch.repeated(2), torch.cat([plain.source, plain.source])), (batch.rows(slice(3, 9)), None):
+        clean = part.without_noise
+        assert clean.noisy_target_input is None and torch.equal(clean.target_input, part.target[:, :-1])
+        rows = plain.rows(slice(3, 9)).source if wanted is None else wanted
+        assert torch.equal(clean.source, rows) and not torch.equal(part.source, rows)
+
+
 def test_the_same_pair_is_dropped_alike_in_any_batch_and_otherwise_in_another_epoch_or_seed():
     dropout = WordDropout(0.2, 0.2, seed=3)
     whole = dropout(corpus_batch(), PAIRS, epoch=2)

@@ -11,6 +11,7 @@ from nmt import registry
 from nmt.errors import UserError
 from nmt.models.base import Vocabularies
 from nmt.optimizers.base import parameter_groups
+from nmt.train.frozen import adapt
 
 TORCH_MUON = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
 ALL = registry.names("optimizer")
@@ -154,6 +155,20 @@ def test_muon_takes_the_linear_layers_inside_a_model_and_neither_embeddings_nor_
     assert {"source_embedding.weight", "target_embedding.weight", "output.weight"} < others
     assert all(names[parameter] in others for parameter in names if parameter.ndim != 2)
     assert sum(parameter.ndim == 2 for parameter in names) == len(matrices) + 3
+
+
+def test_muon_takes_the_matrices_of_adapters_and_refuses_a_model_without_matrices():
+    options = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 8, "d_ff": 12, "heads": 2}
+    model = registry.build(registry.choose("model", "transformer", options), Vocabularies(9, 9, True))
+    adapt(model, 2, 1.0, ())
+    optimizer = registry.build(registry.choose("optimizer", "muon"), parameter_groups(model))
+    trained = {parameter for parameter in model.parameters() if parameter.requires_grad}
+    assert trained == {
+        matrix for group in optimizer.param_groups for matrix in group["params"] if all(group["matrices"])
+    }
+    convolutions = registry.build(registry.choose("model", "convs2s", {}), Vocabularies(9, 9, True))
+    with pytest.raises(UserError, match="no weight of a linear layer inside the network"):
+        registry.build(registry.choose("optimizer", "muon"), parameter_groups(convolutions))
 
 
 @TORCH_MUON

@@ -5,8 +5,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from nmt.data.learn import SubwordSettings, learn_subwords
+from nmt.data.loader import Loader, Position
 from nmt.data.subword_sampling import SubwordSampling
 from nmt.data.text_noise import TextNoise, with_typo
 from nmt.errors import UserError
@@ -103,17 +105,35 @@ def test_a_tag_an_unknown_word_and_a_sentence_that_gets_too_long_stay(kind):
     assert same == TEXTS
 
 
+def test_escapes_of_a_tokenizer_stay():
+    texts = ["a &apos;s river", "&quot; it &quot;", "&#91; a"] * 40
+    letters = [" ".join("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ&;#0123456789")] * 3
+    settings = SideSettings("en", "nfc", False, False, "none", "char")
+    side = Side(settings, learn_subwords(iter([*texts, *letters]), SubwordSettings("char", 90, 1.0, False, ())))
+    changed, _ = noisy(side, texts, 1.0, 1.0)
+    for old, new in zip(texts, changed, strict=True):
+        assert [word for word in old.split() if "&" in word] == [
+            "&apos;s" if word == "&apos;S" else word for word in new.split() if "&" in word
+        ]
+    assert any("&apos;S" in text for text in changed) and any("&apos;s" in text for text in changed)
+
+
 def test_words_of_a_list_change_only_into_words_of_it():
     texts, _ = noisy(side_of("none"), TEXTS, 1.0, 0.0)
     assert all(word in [*WORDS, *map(str.upper, WORDS)] for text in texts for word in text.split())
     assert any("RIVER" in text for text in texts) and noisy(side_of("none"), TEXTS, 0.0, 1.0)[0] == TEXTS
 
 
+class Pairs(SimpleNamespace):
+    def __len__(self):
+        return len(self.source_lengths)
+
+
 def corpus_of(side, texts, **columns):
     encoded = side.encode_batch(texts)
     rows, lengths = encoded.rows(), encoded.lengths
     take = lambda indices: np.concatenate([rows[i] for i in indices])  # noqa: E731
-    return SimpleNamespace(sources=take, targets=take, source_lengths=lengths, target_lengths=lengths, columns=columns)
+    return Pairs(sources=take, targets=take, source_lengths=lengths, target_lengths=lengths, columns=columns)
 
 
 def test_noise_is_of_the_source_alone_and_a_function_of_seed_epoch_and_pair():
@@ -124,6 +144,10 @@ def test_noise_is_of_the_source_alone_and_a_function_of_seed_epoch_and_pair():
     whole, all_pairs = sampled(range(100), 1), np.arange(100)
     assert np.array_equal(whole.targets(all_pairs), corpus.targets(all_pairs))
     assert not np.array_equal(whole.sources(all_pairs), corpus.sources(all_pairs))
+    loader = Loader(corpus, 400, 90, 1, sampling=SubwordSampling(corpus, pipeline, 0.0, 1, noise))
+    batch = next(loader.updates(Position())).batches[0]
+    assert torch.equal(batch.without_noise.source, batch.target[:, 1:])
+    assert not torch.equal(batch.source, batch.target[:, 1:])
     for draws in ([5], [99, 5, 17]):
         assert np.array_equal(sampled(draws, 1).sources(np.arange(len(draws))), whole.sources(np.array(draws)))
     for other in (
