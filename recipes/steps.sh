@@ -1,20 +1,47 @@
 # Functions of the recipes: steps that are skipped when done, and a table of figures. To be sourced.
 # shellcheck shell=bash
 
-read -ra nmt <<<"${NMT:-nmt}" # the command, perhaps with arguments
+# words NAME TEXT: set an array to the words of a text, in which quotes keep a word with blanks together.
+words() {
+    xargs -r printf '%s\0' <<<"$2" >/dev/null || { echo "a quote has no end: $2" >&2 && exit 2; }
+    mapfile -d '' -t "$1" < <(xargs -r printf '%s\0' <<<"$2")
+}
+
+words nmt "${NMT:-nmt}" # the command, perhaps with arguments
 # shellcheck disable=SC2034 # of the recipes
-read -ra prepare_flags <<<"${PREPARE:-}" # more flags of nmt prepare
+words prepare_flags "${PREPARE:-}" # more flags of nmt prepare
 SECONDS=0
 
+# readable FILE...: end with a message if a file that a later step needs cannot be read.
+readable() {
+    local file
+    for file; do
+        [[ -r $file ]] || { echo "$file: not a file that can be read" >&2 && exit 2; }
+    done
+}
+
 # step OUTPUT COMMAND...: run the command unless its output exists. A file that a command wrote before it failed is renamed, so that
-# the next call does the step again.
+# the next call does the step again. The command is recorded beside the output: an output of another command is an error, but
+# for the number of devices and threads.
 step() {
-    local output=$1
+    local output=$1 record command
     shift
+    record=$(dirname "$output")/.$(basename "$output").commands
+    command=$*
+    command=$(sed -E 's/ --(threads|devices?)[= ][^ ]+//g' <<<"${command#"${nmt[*]} "}")
     if [[ -e $output ]]; then
+        [[ ! -e $record ]] || grep -qxF -- "$command" "$record" || {
+            echo "$output: was made by other settings (remove it, or name another WORK); now: $command; then:" >&2
+            cat "$record" >&2
+            exit 2
+        }
         echo "== $output exists: skipped" >&2
         return
     fi
+    local others=""
+    [[ ! -e $record ]] || others=$(awk -v name="${command%% *}" '$1 != name' "$record") # of this output: train, average
+    mkdir -p "$(dirname "$output")"
+    printf '%s\n' ${others:+"$others"} "$command" >"$record"
     echo "== after $SECONDS s: $*" >&2
     "$@" || {
         local code=$?

@@ -5,22 +5,23 @@
 # the target side of TRAIN, whose new sources are other wordings (data diversification; Nguyen et al., 2020).
 # REVERSE: a model folder from target to source; without one it is trained on TRAIN.
 # Variables: WORK (folder of all output), NMT, PYTHON (with nmt installed), SOURCE_LANG and TARGET_LANG (en, de), CONFIG (settings of
-# the trainings, by default those of Multi30k), WEIGHTS (of the corpora `pairs` and `back`), TAG (the first word of each source that a
+# the trainings, by default settings.toml), WEIGHTS (of the corpora `pairs` and `back`), TAG (the first word of each source that a
 # model wrote; Caswell et al., 2019), SEARCH (flags of the translation of MONO), VOCAB_SIZE, PREPARE (more flags of nmt
 # prepare), LAST (checkpoints to average), TOKENIZE (of BLEU).
 # Flags go to nmt train: `TRAIN=text/train VALID=text/val TEST=text/test MONO=news.de run.sh --threads 1`.
-# A step whose output exists is skipped; training continues where it stopped.
+# A step whose output exists is skipped, and refused if other settings made it; training continues where it stopped.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # shellcheck source=recipes/steps.sh
 . "$here/../steps.sh"
 : "${TRAIN:?name the prefix of the training text}" "${VALID:?}" "${TEST:?}"
-work=${WORK:-$root/runs/back-translation} config=${CONFIG:-$here/../multi30k-en-de/settings.toml}
+work=${WORK:-$root/runs/back-translation} config=${CONFIG:-$here/settings.toml}
 src=${SOURCE_LANG:-en} trg=${TARGET_LANG:-de} tag=${TAG:-<BT>}
-read -ra search <<<"${SEARCH:---beam-size 5}"
+words search "${SEARCH:---beam-size 5}"
 mono=${MONO:-$TRAIN.$trg} back=$work/text/back
 mkdir -p "$work/text"
+readable "$mono" "$TEST.$src" "$TEST.$trg"
 
 # model FOLDER FLAG...: train in FOLDER on FOLDER/data, and average.
 model() {
@@ -37,9 +38,9 @@ if [[ -z ${REVERSE:-} ]]; then
         --vocab-size "${VOCAB_SIZE:-8000}" --output "$work/reverse/data" "${prepare_flags[@]}"
     model "$work/reverse" "$@"
 fi
-step "$work/text/written.$src" "${nmt[@]}" translate --model "$reverse" --input "$mono" --output "$work/text/written.$src" \
+step "$work/text/written.$src" "${nmt[@]}" translate --model "$reverse" --input "$(realpath "$mono")" --output "$work/text/written.$src" \
     "${search[@]}"
-awk -v tag="$tag" '{ print tag, $0 }' "$work/text/written.$src" >"$back.$src"
+awk -v tag="$tag" '{ print NF ? tag " " $0 : "" }' "$work/text/written.$src" >"$back.$src"
 ln -sf "$(realpath "$mono")" "$back.$trg"
 step "$work/data" "${nmt[@]}" prepare --source-lang "$src" --target-lang "$trg" --train "pairs=$TRAIN" --train "back=$back" \
     --valid "$VALID" --user-symbols "$tag" --vocab-size "${VOCAB_SIZE:-8000}" --output "$work/data" "${prepare_flags[@]}"

@@ -6,7 +6,7 @@
 # Variables: DATA (a folder or mirror with the layout of github.com/multi30k/dataset; by default the data is downloaded),
 # WORK (folder of all output), NMT, PYTHON (with nmt installed), TARGET_LANG, TESTS (names of test sets), VOCAB_SIZE, LOCK.
 # Flags go to nmt train: `run.sh --device cuda --seed 2`.
-# A step whose output exists is skipped; training continues where it stopped.
+# A step whose output exists is skipped, and refused if other settings made it; training continues where it stopped.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)

@@ -13,7 +13,7 @@
 # first nmt prepare; the others take its text settings from the model), LAST (checkpoints to average), TOKENIZE (of BLEU), SEARCH (flags
 # of the search on the test set, and of the teachers). With other text WORK must be another folder.
 # Flags go to all trainings: `TRAIN=text/train VALID=text/val TEST=text/test run.sh --devices 2 --threads 1`.
-# A step whose output exists is skipped; training continues where it stopped.
+# A step whose output exists is skipped, and refused if other settings made it; training continues where it stopped.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -24,9 +24,15 @@ work=${WORK:-$root/runs/small-data} config=${CONFIG:-$here}
 src=${SOURCE_LANG:-en} trg=${TARGET_LANG:-de}
 tag="<2$src>"
 ((${SAMPLES:-2} >= 1)) || { echo "SAMPLES is $SAMPLES; wanted 1 or more" >&2 && exit 2; }
-read -ra search <<<"${SEARCH:---beam-size 5 --length-penalty average --alpha 1}"
+words search "${SEARCH:---beam-size 5 --length-penalty average --alpha 1}"
+if [[ " ${prepare_flags[*]} " =~ \ --(tokenizer[\ =]moses|truecase|normalize-punctuation) ]]; then
+    echo "PREPARE: --${BASH_REMATCH[1]} depends on the language, and one model reads both here (treat the text before)" >&2
+    exit 2
+fi
+TRAIN=$(realpath -m -- "$TRAIN") # awk takes NAME=VALUE for an assignment
 text=$work/text
 mkdir -p "$text"
+readable "$TRAIN".{"$src","$trg"} "$VALID".{"$src","$trg"} "$TEST".{"$src","$trg"}
 
 # model NAME DATA SETTINGS FLAG...: train in $work/NAME on $work/DATA, average, and translate the test set.
 model() {
@@ -50,8 +56,8 @@ prepare() {
     step "$output" "${nmt[@]}" prepare --source-lang "$src" --target-lang "$trg" --valid "$VALID" --output "$output" "$@"
 }
 
-# awk 1 adds the end of the last line where it is missing.
-awk -v tag="$tag" '{ print tag, $0 }' "$TRAIN.$trg" >"$text/tagged"
+# awk 1 adds the end of the last line where it is missing. An empty line stays empty, so that its pair is dropped.
+awk -v tag="$tag" '{ print NF ? tag " " $0 : "" }' "$TRAIN.$trg" >"$text/tagged"
 awk 1 "$TRAIN.$src" "$text/tagged" >"$text/both.$src"
 awk 1 "$TRAIN.$trg" "$TRAIN.$src" >"$text/both.$trg"
 prepare both --train "$text/both" --user-symbols "$tag" --vocab-size "${VOCAB_SIZE:-5000}" "${prepare_flags[@]}"

@@ -9,7 +9,8 @@
 # that the teacher translates too; 0), VOCABULARY (the model whose vocabulary the students use; the teacher by
 # default; none: learn a vocabulary). With other text or another vocabulary WORK must be another folder.
 # Flags go to nmt train: `TEACHER=model TRAIN=text/train VALID=text/val TEST=text/test run.sh --threads 1`.
-# A step whose output exists is skipped; training continues where it stopped.
+# A step whose output exists is skipped, and refused if other settings made it; training continues where it stopped. Without matplotlib
+# there is no figure.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -17,15 +18,18 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_
 . "$here/../steps.sh"
 python=${PYTHON:-python3} work=${WORK:-$root/runs/students}
 : "${TEACHER:?name a model folder}" "${TRAIN:?name the prefix of the training text}" "${VALID:?}" "${TEST:?}"
-read -ra students <<<"${STUDENTS:-base tiny ssru}"
-read -ra search <<<"${SEARCH:-}"
+words students "${STUDENTS:-base tiny ssru}"
+words search "${SEARCH:-}"
 src=${SOURCE_LANG:-en} trg=${TARGET_LANG:-de}
 taught=$work/text/taught data=$work/data
 mkdir -p "$work/text"
+readable "$TRAIN.$src" "$TEST.$src" "$TEST.$trg" ${FURTHER:+"$FURTHER"}
+for student in "${students[@]}"; do readable "$here/$student.toml"; done
 
 # teach TEXT: the teacher translates TEXT.$src.
 teach() {
-    step "$1.$trg" "${nmt[@]}" translate --model "$TEACHER" --input "$1.$src" --output "$1.$trg" --beam-size 5 "${search[@]}"
+    step "$1.$trg" "${nmt[@]}" translate --model "$TEACHER" --input "$(realpath "$1.$src")" --output "$1.$trg" --beam-size 5 \
+        "${search[@]}"
 }
 # parts OUTPUT COMMAND...: text of the parts of the training text, by new_text.py.
 parts() {
@@ -70,6 +74,9 @@ for student in "${students[@]}"; do
     step "$folder/model" "${nmt[@]}" average --run "$folder/run" --last "${LAST:-5}" --output "$folder/model"
     models+=("$student=$folder/model")
 done
+plot=(--plot "$work/students.svg")
+"$python" -c "import matplotlib" 2>/dev/null || plot=()
 "$python" "$here/compare.py" --nmt "${NMT:-nmt}" --source "$TEST.$src" --reference "$TEST.$trg" --work "$work/test" \
-    --shortlist "$work/shortlist" --tokenize "${TOKENIZE:-13a}" --rounds "${ROUNDS:-3}" --plot "$work/students.svg" \
-    --search="${SEARCH:-}" "${models[@]}"
+    --shortlist "$work/shortlist" --tokenize "${TOKENIZE:-13a}" --rounds "${ROUNDS:-3}" --search="${SEARCH:-}" \
+    "${plot[@]}" "${models[@]}"
+((${#plot[@]})) || echo "no figure: matplotlib is not installed" >&2

@@ -5,7 +5,7 @@
 # a folder or mirror with en-de/{train,valid,test}.{en,de}, compressed by gzip or plain.
 # Variables: DATA, WORK (folder of all output), NMT, PYTHON (with nmt installed), VOCAB_SIZE, LOCK, CONFIG (settings of the training;
 # plain.toml beside this file holds those of a plain Transformer). Flags go to nmt train: `run.sh --device cuda`.
-# A step whose output exists is skipped; training continues where it stopped.
+# A step whose output exists is skipped, and refused if other settings made it; training continues where it stopped.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)

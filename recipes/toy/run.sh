@@ -2,7 +2,8 @@
 # The toy language, from generated text to held-out BLEU and three translations: minutes on two CPU cores, no download.
 #
 # Variables: TARGET_LANG (de or fr), WORK (folder of all output), NMT (the command), PYTHON, TRAIN and TEST (numbers of
-# pairs), VOCAB_SIZE. Flags go to nmt train: `run.sh --max-updates 300`. A step whose output exists is skipped; training
+# pairs), VOCAB_SIZE. Flags go to nmt train: `run.sh --max-updates 300`. A step whose output exists is skipped, and refused if other
+# settings made it; training
 # continues where it stopped.
 set -euo pipefail
 

@@ -352,8 +352,9 @@ def run(recipe: str, folder: Path, *flags: str, **settings: str) -> subprocess.C
 
 
 def times(folder: Path) -> dict[str, int]:
-    """When each file below a folder was written."""
-    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+    """When each file below a folder was written, but for the records of steps."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".commands")
+    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in files}
 
 
 def test_the_toy_recipe_does_each_step_once_and_ends_with_three_translations(tmp_path: Path) -> None:
@@ -599,6 +600,53 @@ def test_a_step_that_failed_is_done_again(tmp_path: Path) -> None:
         done = subprocess.run(words, capture_output=True, text=True)
         assert done.returncode == code and ("after" in done.stdout) == (not code)
     assert (tmp_path / "out").read_text() == "whole\n" and (tmp_path / "out.failed").read_text() == "half\n"
+
+
+def test_an_output_of_other_settings_is_refused_and_those_of_devices_may_differ(tmp_path: Path) -> None:
+    script = (
+        '. "$1/steps.sh"; cd "$2"; step model "${nmt[@]}" "true" "${@:3}"; '
+        'step model "${nmt[@]}" "mkdir -p model" "${@:3}"; echo after'
+    )
+
+    def steps(*flags: str) -> subprocess.CompletedProcess[str]:
+        words = ["bash", "-euc", script, "bash", str(RECIPES), str(tmp_path), *flags]
+        return subprocess.run(words, capture_output=True, text=True, env={**os.environ, "NMT": "bash -c"})
+
+    assert steps("--lr", "1", "--threads", "2").returncode == 0 and (tmp_path / "model").is_dir()
+    same, other = steps("--lr", "1", "--threads", "1", "--devices", "2"), steps("--lr", "2")
+    assert same.returncode == 0 and same.stderr.count("exists: skipped") == 2
+    assert other.returncode == 2 and "after" not in other.stdout
+    assert "model: was made by other settings" in other.stderr and "mkdir -p model --lr 1" in other.stderr
+    (tmp_path / "model").rmdir()
+    assert steps("--lr", "2").returncode == 0 and steps("--lr", "1").returncode == 2
+
+
+def test_quotes_keep_a_word_of_a_variable_together_and_one_without_an_end_is_an_error() -> None:
+    script = '. "$1/steps.sh"; printf "%s|" "${nmt[@]}" "${prepare_flags[@]}"'
+    for given, code, printed in (("'/my tools/nmt' -v", 0, "/my tools/nmt|-v|--a|<2en>|*|"), ("'nmt", 2, "")):
+        environment = {**os.environ, "NMT": given, "PREPARE": "--a <2en> *"}
+        words = ["bash", "-euc", script, "bash", str(RECIPES)]
+        done = subprocess.run(words, capture_output=True, text=True, env=environment)
+        assert (done.returncode, done.stdout) == (code, printed), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "message"),
+    [
+        ("students", {"FURTHER": "no file"}, "no file: not a file"),
+        ("students", {"STUDENTS": "nobody"}, "nobody.toml: not a file"),
+        ("back-translation", {"MONO": "no file"}, "no file: not a file"),
+        ("back-translation", {"TEST": "nowhere"}, "nowhere.en: not a file"),
+        ("small-data", {"TEST": "nowhere"}, "nowhere.en: not a file"),
+        ("small-data", {"PREPARE": "--truecase"}, "--truecase depends on the language"),
+    ],
+)
+def test_a_file_that_a_late_step_needs_is_missed_at_the_beginning(
+    data: Path, tmp_path: Path, recipe: str, settings: dict[str, str], message: str
+) -> None:
+    texts = {"TRAIN": str(data.parent / "train"), "VALID": str(data.parent / "dev"), "TEST": str(data.parent / "dev")}
+    done = run(recipe, tmp_path, **{**texts, "TEACHER": "none", **settings})
+    assert done.returncode == 2 and message in done.stderr and "after 0 s" not in done.stderr
 
 
 def test_tatoeba_without_data_names_the_variable(tmp_path: Path) -> None:
