@@ -703,6 +703,7 @@ def test_back_translation_adds_sentences_whose_sources_a_model_writes(given: str
 
 def test_little_data_trains_on_the_translations_of_a_model_of_both_directions(data: Path, tmp_path: Path) -> None:
     pairs = [(data.parent / f"train.{lang}").read_text().splitlines() for lang in ("en", "de")]
+    pairs[1][7] = ""
     for lang, lines in zip(("en", "de"), pairs, strict=True):
         (tmp_path / f"train.{lang}").write_text("\n".join(lines))  # without the end of the last line
     settings = {"TRAIN": f"{tmp_path / 'train'}", "VALID": f"{data.parent / 'dev'}", "TEST": f"{data.parent / 'dev'}"}
@@ -718,7 +719,7 @@ def test_little_data_trains_on_the_translations_of_a_model_of_both_directions(da
         line.split()[0] for line in done.stdout.splitlines() if line
     }
     work = tmp_path / "work"
-    assert (work / "text" / "both.en").read_text().splitlines() == pairs[0] + [f"<2en> {line}" for line in pairs[1]]
+    assert (work / "text" / "both.en").read_text().splitlines() == pairs[0] + [f"<2en> {line}" if line else "" for line in pairs[1]]
     assert (work / "text" / "both.de").read_text().splitlines() == pairs[1] + pairs[0]
     assert (work / "text" / "sampled.de").read_text().splitlines() == 2 * pairs[1]
     assert len((work / "text" / "sampled.en").read_text().splitlines()) == 2 * len(pairs[1])
@@ -733,3 +734,5 @@ def test_little_data_trains_on_the_translations_of_a_model_of_both_directions(da
         settings_of = tomllib.loads((work / model / "run" / "settings.toml").read_text())
         assert settings_of["init_from"].endswith(f"{parent}/model") and settings_of["dropout"] == dropout
     assert prepared.pipeline.source.decode(prepared.pipeline.source.encode("<2en> a")[:1]).strip() == "<2en>"
+    report = json.loads((work / "both" / "report.json").read_text())["sets"][0]
+    assert report["dropped"]["empty"] == 2 and report["kept"] == 2 * len(pairs[0]) - 2
