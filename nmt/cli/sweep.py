@@ -330,7 +330,12 @@ def _print(options: SweepOptions, sweep: Sweep, rows: Sequence[Row], best: Mappi
     names = dict.fromkeys([options.score_name, *sorted({name for row in rows for one in row.scores for name in one})])
     header = [*sweep.tried, *names, "run" if options.seeds == 1 else "runs"]
     table = [
-        [*map(str, row.trials[0].tried.values()), *(_cell(row, name) for name in names), _runs(row)] for row in rows
+        [
+            *(str(row.trials[0].tried.get(key, "-")) for key in sweep.tried),
+            *(_cell(row, name) for name in names),
+            _runs(row),
+        ]
+        for row in rows
     ]
     if options.html is not None:
         cells = [[escape(cell) for cell in line] for line in table]
@@ -382,8 +387,8 @@ def _charts(sweep: Sweep, rows: Sequence[Row], score: str) -> Iterator[LineChart
     for key in sweep.tried:
         best: dict[float, float] = {}
         for row in rows:
-            value, mean = row.trials[0].tried[key], row.mean(score)
-            if type(value) in (int, float) and mean is not None:
+            value, mean = row.trials[0].tried.get(key), row.mean(score)
+            if isinstance(value, int | float) and type(value) is not bool and mean is not None:
                 best.setdefault(value, mean)
         if best:
             yield LineChart(f"Best {score} by {key}", key, score, [Curve(score, sorted(best.items()))])

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from nmt.cli import train, translate
 from nmt.cli.command import Command
-from nmt.cli.settings import Layer, file_layer
+from nmt.cli.settings import Layer, OptionTable, file_layer
 from nmt.errors import UserError, quoted, unknown
 from nmt.options import read_toml, to_toml
 
@@ -83,12 +83,16 @@ class Sweep:
     fixed: settings that all trials have, by command
     command: the one whose values are tried
     tried: lists of values, or ranges to draw them from, by key
+    parts: the tried keys that choose a part: `optimizer`
+    of_parts: the keys of settings that some of these parts have and others lack; trials of the latter are without
     """
 
     path: str
     fixed: Mapping[str, Mapping[str, Any]]
     command: str
     tried: Mapping[str, Sequence[Any] | Range]
+    parts: Sequence[str]
+    of_parts: frozenset[str]
 
     @property
     def grid_size(self) -> int:
@@ -107,7 +111,7 @@ class Sweep:
         trials = []
         for tried in self._combinations(draws, draws_seed):
             for seed in [None] if base is None else range(base, base + seeds):
-                own = {**self.fixed.get(self.command, {}), **tried}
+                own = self._fitting(tried, {**self.fixed.get(self.command, {}), **tried})
                 own |= {} if seed is None else {"seed": seed}
                 trials.append(Trial(tried, seed, {**self.fixed, self.command: own}))
         return trials
@@ -122,14 +126,24 @@ class Sweep:
         if draws is None or (not ranges and draws >= self.grid_size):
             lists = [values for values in self.tried.values() if not isinstance(values, Range)]
             rows = [dict(zip(self.tried, row, strict=True)) for row in product(*lists)]
+            rows = [self._fitting(row, row) for row in rows]
             return list({json.dumps(row, default=str): row for row in rows}.values())
         drawn: dict[str, dict[str, Any]] = {}
         for number in range(draws * DRAWS_PER_TRIAL):
             row = {key: _draw(values, Random(f"{draws_seed} {key} {number}")) for key, values in self.tried.items()}
+            row = self._fitting(row, row)
             drawn[json.dumps(row, default=str)] = row
             if len(drawn) == draws:
                 break
         return list(drawn.values())
+
+    def _fitting(self, tried: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings that the parts of these values have, and those that no part has, which are an error later."""
+        if not self.of_parts:
+            return dict(settings)
+        chosen = {key: tried[key] for key in self.parts}
+        table = _table(_origin(self.path, self.command), self.command, {**self.fixed[self.command], **chosen})
+        return {key: value for key, value in settings.items() if key not in self.of_parts or table.find(key)}
 
     def options(self, trial: Trial) -> dict[str, Any]:
         """The options object of each command of a trial. Raises UserError for settings that the command would refuse."""
@@ -161,29 +175,50 @@ def read_sweep(path: str) -> Sweep:
     if swept == "train" and "model" in tables.get("translate", {}):
         raise UserError(f"{_origin(path, 'translate')}: 'model' is the trained one beside [train] (leave it out)")
     fixed, tried = {}, {}
+    parts, of_parts = list[str](), frozenset[str]()
     for name, values in tables.items():
-        fixed[name], of_table = _divided(_origin(path, name), name, values)
+        origin = _origin(path, name)
+        grouped = _with_ranges(origin, values)
+        part_keys, part_tables = _part_tables(origin, name, grouped)
+        fixed[name], of_table = _divided(origin, name, grouped, part_tables)
         if name == swept:
-            tried = of_table
+            tried, parts = of_table, part_keys
+            having = {key: sum(table.find(key) is not None for table in part_tables) for key in grouped}
+            of_parts = frozenset(key for key, count in having.items() if 0 < count < len(part_tables))
         elif of_table:
             key, own = quoted(next(iter(of_table))), "in a file without [train], when the model is trained"
             raise UserError(f"{_origin(path, name)}: '{key}' has values to try (try them {own})")
-    return Sweep(path, fixed, swept, tried)
+    return Sweep(path, fixed, swept, tried, parts, of_parts)
 
 
-def _divided(origin: str, name: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _table(origin: str, name: str, settings: Mapping[str, Any]) -> OptionTable:
+    """The options of a command with the parts that these settings choose."""
+    return COMMAND_OF_TABLE[name].read(file_layer(origin, settings))[0]
+
+
+def _part_tables(origin: str, name: str, grouped: Mapping[str, Any]) -> tuple[list[str], list[OptionTable]]:
+    """The keys below which parts are tried, and the options of the command with each combination of them."""
+    first = {key: value[0] if isinstance(value, list) and value else value for key, value in grouped.items()}
+    table = _table(origin, name, first)
+    options = {key: table.find(key) for key, value in grouped.items() if isinstance(value, list)}
+    keys = [key for key, option in options.items() if option is not None and option.kind]
+    rows = product(*(grouped[key] for key in keys))
+    return keys, [_table(origin, name, {**first, **dict(zip(keys, row, strict=True))}) for row in rows]
+
+
+def _divided(
+    origin: str, name: str, grouped: Mapping[str, Any], tables: Sequence[OptionTable]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The settings of a table that are fixed, and those that have values to try.
 
     A list is values to try. For an option that takes a list itself, only a list of lists is.
+    tables: the options with each of the parts that are tried
     """
-    grouped = _with_ranges(origin, values)
     if reserved := [key for key in SET_BY_SWEEP[name] if key in grouped]:
         raise UserError(f"{origin}: '{reserved[0]}' is set by nmt sweep (leave it out)")
-    first = {key: value[0] if isinstance(value, list) and value else value for key, value in grouped.items()}
-    table, _ = COMMAND_OF_TABLE[name].read(file_layer(origin, first))
     fixed, tried = {}, {}
     for key, value in grouped.items():
-        option = table.find(key)
+        option = next((option for table in tables if (option := table.find(key))), None)
         is_whole = option is not None and option.count != 1 and not (value and isinstance(value[0], list))
         if isinstance(value, Range) or (isinstance(value, list) and not is_whole):
             tried[key] = value

@@ -126,6 +126,25 @@ def test_settings_that_the_command_refuses_are_refused_before_any_run(settings, 
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_setting_that_only_some_of_the_tried_parts_have_is_for_these_alone(order, sweep_of):
+    criteria, optimizers = ["cross-entropy", "r-drop"][::order], ["adam", "muon"][::order]
+    text = f"criterion = {criteria}\ndivergence_weight = [1.0, 5.0]\noptimizer = {optimizers}\nmomentum = 0.9\n"
+    sweep = sweep_of(f"[train]\ndata = 'd'\nadam_betas = [0.9, 0.98]\n{text}label_smoothing = 0.2\n")
+    trials = sweep.trials(None, 1, 1)
+    rows = [trial.settings["train"] for trial in trials]
+    found = {(row["criterion"], row.get("divergence_weight"), row["optimizer"], row.get("momentum")) for row in rows}
+    wanted = {(*criterion, *optimizer)
+        for criterion in (("cross-entropy", None), ("r-drop", 1.0), ("r-drop", 5.0))
+        for optimizer in (("adam", None), ("muon", 0.9))}  # fmt: skip
+    assert found == wanted and len(rows) == 6 and {row["label_smoothing"] for row in rows} == {0.2}
+    assert len({trial.name for trial in trials}) == 6 and all(sweep.options(trial) for trial in trials)
+    assert len(sweep.trials(100, 1, 1)) == 6
+    with pytest.raises(UserError, match="unknown setting 'divergence'"):
+        sweep = sweep_of(f"[train]\ndata = 'd'\ncriterion = {criteria}\ndivergence = 1.0\n")
+        sweep.options(sweep.trials(None, 1, 1)[0])
+
+
 def test_a_range_of_whole_numbers_draws_both_ends():
     drawn = {Range(1, 8, log=True).draw(Random(number)) for number in range(500)}
     assert drawn == set(range(1, 9))

@@ -719,7 +719,9 @@ def test_little_data_trains_on_the_translations_of_a_model_of_both_directions(da
         line.split()[0] for line in done.stdout.splitlines() if line
     }
     work = tmp_path / "work"
-    assert (work / "text" / "both.en").read_text().splitlines() == pairs[0] + [f"<2en> {line}" if line else "" for line in pairs[1]]
+    assert (work / "text" / "both.en").read_text().splitlines() == pairs[0] + [
+        f"<2en> {line}" if line else "" for line in pairs[1]
+    ]
     assert (work / "text" / "both.de").read_text().splitlines() == pairs[1] + pairs[0]
     assert (work / "text" / "sampled.de").read_text().splitlines() == 2 * pairs[1]
     assert len((work / "text" / "sampled.en").read_text().splitlines()) == 2 * len(pairs[1])
