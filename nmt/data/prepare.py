@@ -4,8 +4,6 @@ Everything written is a function of the texts, the settings and the seed; the nu
 ("Text" in docs/reference/contract.md).
 """
 
-import hashlib
-import json
 import os
 import re
 import select
@@ -46,18 +44,6 @@ STDIN_COPY: Final = "stdin.tsv"  # in the folder that is made, until it is
 STDIN_BLOCK_BYTES: Final = 1 << 20
 PIECES_SHARE: Final = 0.1  # of the lines, above which a text is one of pieces
 NOT_OF_THE_RESULT: Final = {"output", "workers", "overwrite", "json"}
-# At their defaults these change no hash of earlier prepared data.
-ADDED_LATER: Final = (
-    "align",
-    "column",
-    "target_subword",
-    "codes",
-    "user_symbols",
-    "train_tsv",
-    "extend",
-    "extend_with",
-    "context",
-)
 ALIGNMENT_COLUMN: Final = "alignment"
 SIDE_OPTIONS: Final = tuple(  # the options of both sides' text
     field.name for field in fields(SideSettings) if field.name not in ("language", "right_to_left", "context")
@@ -236,11 +222,7 @@ class PrepareOptions(CorpusOptions):
     @property
     def settings(self) -> dict[str, Any]:
         """The options that the result depends on."""
-        without = {
-            *NOT_OF_THE_RESULT,
-            *(name for name in ADDED_LATER if getattr(self, name) == getattr(type(self), name)),
-        }
-        return {key: value for key, value in as_dict(self).items() if key not in without}
+        return {key: value for key, value in as_dict(self).items() if key not in NOT_OF_THE_RESULT}
 
 
 def prepare(options: PrepareOptions) -> dict[str, Any]:
@@ -250,8 +232,7 @@ def prepare(options: PrepareOptions) -> dict[str, Any]:
     """
     output = Path(options.output)
     check_output(output, DATA_KIND, options.overwrite)
-    settings_hash = hashlib.sha256(json.dumps(options.settings, sort_keys=True).encode()).hexdigest()
-    manifest: dict[str, Any] = {"settings": settings_hash, "seed": options.seed}
+    manifest: dict[str, Any] = {"seed": options.seed}
     with Signals() as signals, new_folder(output, DATA_KIND, manifest) as folder:
         counts: dict[FilePair, int] = {}
         stdin = folder / STDIN_COPY

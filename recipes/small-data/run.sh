@@ -5,13 +5,17 @@
 # 2. It translates both sides of the training text: `taught` and `back` are the most probable translations of the sources and of the
 #    targets, `sampled` are samples of sources. They are further pairs (data diversification; Nguyen et al., 2020).
 # 3. From its weights two models of one direction are trained: `teacher-1` on all these pairs, `teacher-2` on the references alone.
-# 4. From the weights of `teacher-1`, `final` is trained on the pairs, the translations of both teachers, `back` and `sampled`.
+# 4. From the weights of `teacher-1` three seeds, `teacher-3` to `teacher-5`, are trained on the pairs, the translations of both, `back`
+#    and `sampled`.
+# 5. Together they translate the sources (`taught-3`), and each in its turn the samples (`new`): sources that nobody wrote.
+# 6. From the weights of `teacher-3`, `final` is trained on all of that.
 # TRAIN, VALID, TEST: prefixes of raw text, PREFIX.en and PREFIX.de.
 # Variables: WORK (folder of all output), NMT, PYTHON (with nmt installed), SOURCE_LANG and TARGET_LANG (en, de), CONFIG (folder with
-# settings.toml for all trainings, and bidirectional.toml, teacher.toml and final.toml), WEIGHTS (of the corpora `pairs`, `taught-1`,
-# `taught-2`, `back` and `sampled` in the last training), SAMPLES (of each source, 1 or more), VOCAB_SIZE, PREPARE (more flags of the
-# first nmt prepare; the others take its text settings from the model), LAST (checkpoints to average), TOKENIZE (of BLEU), SEARCH (flags
-# of the search on the test set, and of the teachers). With other text WORK must be another folder.
+# settings.toml for all trainings, and bidirectional.toml, teacher.toml and final.toml), WEIGHTS (of the corpora `pairs`, `taught-1` to
+# `taught-3`, `new`, `back` and `sampled` in the last training), SAMPLES (of each source, 1 or more; 4), SEED (1; of all trainings, but the
+# next two for `teacher-4` and `teacher-5`), VOCAB_SIZE, PREPARE (more flags of the first nmt prepare; the others take its text settings
+# from the model), LAST (checkpoints to average), TOKENIZE (of BLEU), SEARCH (flags of the search on the test set, and of the teachers).
+# With other text WORK must be another folder.
 # Flags go to all trainings: `TRAIN=text/train VALID=text/val TEST=text/test run.sh --devices 2 --threads 1`.
 # A step whose output exists is skipped, and refused if other settings made it; training continues where it stopped.
 set -euo pipefail
@@ -22,8 +26,9 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) root=$(cd "$(dirname "${BASH_
 : "${TRAIN:?name the prefix of the training text}" "${VALID:?}" "${TEST:?}"
 work=${WORK:-$root/runs/small-data} config=${CONFIG:-$here}
 src=${SOURCE_LANG:-en} trg=${TARGET_LANG:-de}
-tag="<2$src>"
-((${SAMPLES:-2} >= 1)) || { echo "SAMPLES is $SAMPLES; wanted 1 or more" >&2 && exit 2; }
+tag="<2$src>" samples=${SAMPLES:-4} seed=${SEED:-1}
+((samples >= 1)) || { echo "SAMPLES is $samples; wanted 1 or more" >&2 && exit 2; }
+set -- --seed "$seed" "$@"
 words search "${SEARCH:---beam-size 5 --length-penalty average --alpha 1}"
 if [[ " ${prepare_flags[*]} " =~ \ --(tokenizer[\ =]moses|truecase|normalize-punctuation) ]]; then
     echo "PREPARE: --${BASH_REMATCH[1]} depends on the language, and one model reads both here (treat the text before)" >&2
@@ -43,11 +48,12 @@ model() {
     step "$folder/model" "${nmt[@]}" average --run "$folder/run" --last "${LAST:-4}" --output "$folder/model"
     step "$folder/test" "${nmt[@]}" translate --model "$folder/model" --input "$TEST.$src" --output "$folder/test" "${search[@]}"
 }
-# write NAME INPUT OUTPUT FLAG...: translate by the model of this name.
+# write NAMES INPUT OUTPUT FLAG...: translate by the model of this name, or by several together.
 write() {
-    local name=$1 input=$2 output=$3
+    local names=$1 input=$2 output=$3 models=()
     shift 3
-    step "$output" "${nmt[@]}" translate --model "$work/$name/model" --input "$input" --output "$output" "$@"
+    for name in $names; do models+=(--model "$work/$name/model"); done
+    step "$output" "${nmt[@]}" translate "${models[@]}" --input "$input" --output "$output" "$@"
 }
 # prepare NAME FLAG...: prepare training text as $work/NAME.
 prepare() {
@@ -63,12 +69,12 @@ awk 1 "$TRAIN.$trg" "$TRAIN.$src" >"$text/both.$trg"
 prepare both --train "$text/both" --user-symbols "$tag" --vocab-size "${VOCAB_SIZE:-5000}" "${prepare_flags[@]}"
 model bidirectional both bidirectional.toml "$@"
 
-for name in taught taught-1 taught-2; do ln -sf "$(realpath "$TRAIN.$src")" "$text/$name.$src"; done
+for name in taught taught-1 taught-2 taught-3; do ln -sf "$(realpath "$TRAIN.$src")" "$text/$name.$src"; done
 ln -sf "$(realpath "$TRAIN.$trg")" "$text/back.$trg"
 write bidirectional "$TRAIN.$src" "$text/taught.$trg" --beam-size 5
 write bidirectional "$text/tagged" "$text/back.$src" --beam-size 5
 sources=() targets=()
-for ((sample = 1; sample <= ${SAMPLES:-2}; sample++)); do
+for ((sample = 1; sample <= samples; sample++)); do
     write bidirectional "$text/tagged" "$text/sample-$sample" --decoder sampling --top-p 0.9 --sampling-seed "$sample"
     sources+=("$text/sample-$sample") targets+=("$TRAIN.$trg")
 done
@@ -81,13 +87,28 @@ model teacher-1 round-1 teacher.toml "${start[@]}" --data-weights "pairs=2 taugh
 model teacher-2 round-1 teacher.toml "${start[@]}" --data-weights "pairs=1" "$@"
 
 for teacher in 1 2; do write "teacher-$teacher" "$TRAIN.$src" "$text/taught-$teacher.$trg" "${search[@]}"; done
-prepare round-2 "${shared[@]}" --train "taught-1=$text/taught-1" --train "taught-2=$text/taught-2"
-model final round-2 final.toml --init-from "$work/teacher-1/model" \
-    --data-weights "${WEIGHTS:-pairs=3 taught-1=1 taught-2=1 back=1 sampled=1}" "$@"
+shared+=(--train "taught-1=$text/taught-1" --train "taught-2=$text/taught-2")
+prepare round-2 "${shared[@]}"
+for ((number = 0; number < 3; number++)); do
+    model "teacher-$((number + 3))" round-2 final.toml --init-from "$work/teacher-1/model" \
+        --data-weights "pairs=3 taught-1=1 taught-2=1 back=1 sampled=1" "$@" --seed "$((seed + number))"
+done
+
+write "teacher-3 teacher-4 teacher-5" "$TRAIN.$src" "$text/taught-3.$trg" "${search[@]}"
+targets=()
+for ((sample = 1; sample <= samples; sample++)); do
+    targets+=("$text/sample-$sample.$trg")
+    write "teacher-$((3 + (sample - 1) % 3))" "$text/sample-$sample" "$text/sample-$sample.$trg" "${search[@]}"
+done
+awk 1 "${sources[@]}" >"$text/new.$src"
+awk 1 "${targets[@]}" >"$text/new.$trg"
+prepare round-3 "${shared[@]}" --train "taught-3=$text/taught-3" --train "new=$text/new"
+model final round-3 final.toml --init-from "$work/teacher-3/model" \
+    --data-weights "${WEIGHTS:-pairs=3 taught-1=1 taught-2=1 taught-3=2 new=2 back=1 sampled=1}" "$@"
 
 echo
 figure "little data, $src-$trg" "BLEU" ""
-for name in bidirectional teacher-1 teacher-2 final; do
+for name in bidirectional teacher-{1..5} final; do
     scores=$(bleu "$work/$name/test" "$TEST.$trg" --tokenize "${TOKENIZE:-13a}")
     figure "$name" "${scores%%  *}" ""
 done

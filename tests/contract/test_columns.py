@@ -159,7 +159,7 @@ def test_the_number_of_workers_changes_not_a_bit_and_columns_are_of_the_fingerpr
 def test_data_without_columns_are_what_they_were_and_are_read(tmp_path):
     given = Texts(50).write(tmp_path)
     report = prepare(options(tmp_path, train=given["train"]))
-    assert "column" not in report["settings"] and "columns" not in report["sets"][0]
+    assert report["settings"]["column"] == [] and "columns" not in report["sets"][0]
     assert "columns" not in (tmp_path / "data/data.json").read_text()
     data = PreparedData(tmp_path / "data")
     assert data.train.columns == {}

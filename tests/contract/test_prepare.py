@@ -189,8 +189,6 @@ def test_the_target_may_have_subwords_of_another_kind(tmp_path, source, target):
         assert side.settings.normalization == ("none" if kind == "none" else "nfkc")
     if target == "none":
         assert pipeline.target.size == 4 + 7 and pipeline.target.pieces(labels[1]) == labels[1].split()
-    assert {"subword", "target_subword"} <= given.settings.keys()
-    assert "target_subword" not in options(tmp_path, train=(train,)).settings
 
 
 # What is left out

@@ -715,7 +715,7 @@ def test_little_data_trains_on_the_translations_of_a_model_of_both_directions(da
         done = run("small-data", tmp_path, *flags.split(), "--batch-tokens=200", **settings, SAMPLES="2")
         assert done.returncode == 0, done.stderr
     assert "exists: skipped" in done.stderr and "signature: " in done.stdout
-    assert {"bidirectional", "teacher-1", "teacher-2", "final"} <= {
+    assert {"bidirectional", "teacher-1", "teacher-2", "teacher-3", "teacher-4", "teacher-5", "final"} <= {
         line.split()[0] for line in done.stdout.splitlines() if line
     }
     work = tmp_path / "work"
@@ -728,13 +728,18 @@ def test_little_data_trains_on_the_translations_of_a_model_of_both_directions(da
     rounds = {
         "round-1": ["pairs", "back", "sampled", "taught"],
         "round-2": ["pairs", "back", "sampled", "taught-1", "taught-2"],
+        "round-3": ["pairs", "back", "sampled", "taught-1", "taught-2", "taught-3", "new"],
     }
     for folder, corpora in rounds.items():
         prepared = PreparedData(work / folder)
         assert [name for name, _ in prepared.train.corpora] == corpora
-    for model, parent, dropout in (("teacher-1", "bidirectional", 0.3), ("final", "teacher-1", 0.2)):
+    trained_from = ("teacher-1", "bidirectional", 0.3), ("teacher-5", "teacher-1", 0.2), ("final", "teacher-3", 0.2)
+    for model, parent, dropout in trained_from:
         settings_of = tomllib.loads((work / model / "run" / "settings.toml").read_text())
         assert settings_of["init_from"].endswith(f"{parent}/model") and settings_of["dropout"] == dropout
+        assert settings_of["seed"] == (3 if model == "teacher-5" else 1)
+    new = [(work / "text" / f"new.{lang}").read_text().splitlines() for lang in ("en", "de")]
+    assert new[0] == (work / "text" / "sampled.en").read_text().splitlines() and len(new[1]) == len(new[0])
     assert prepared.pipeline.source.decode(prepared.pipeline.source.encode("<2en> a")[:1]).strip() == "<2en>"
     report = json.loads((work / "both" / "report.json").read_text())["sets"][0]
     assert report["dropped"]["empty"] == 2 and report["kept"] == 2 * len(pairs[0]) - 2
