@@ -73,10 +73,11 @@ def run(options: ExportOptions) -> None:
     import torch
 
     from nmt.artefact import check_output
-    from nmt.checkpoint import load_model
+    from nmt.checkpoint import load_model, size_of, weights_of
     from nmt.device import use_threads
     from nmt.export.depth import first_layers
     from nmt.export.model_folder import export_model
+    from nmt.runs import WEIGHTS
     from nmt.signals import Signals
     from nmt.translate.ctranslate2_engine import import_ctranslate2
 
@@ -93,30 +94,17 @@ def run(options: ExportOptions) -> None:
         raise UserError(f"{quoted(loaded.folder)}: has weights of 8 bits already (export the model it was made of)")
     if options.encoder_layers is not None or options.decoder_layers is not None:
         loaded = first_layers(loaded, options.encoder_layers, options.decoder_layers)
-    if options.format == "model":
+    if options.format in ("model", "int8"):
+        before = size_of(weights_of(loaded.model))
         with Signals() as signals, log.progress("writing the model"):
-            export_model(loaded, output, signals.check)
-        layers = f" with {' + '.join(map(str, loaded.model.depths))} layers" if loaded.model.depths else ""
-        log.info(f"{output}: {options.model[0]}{layers}")
-    elif options.format == "int8":
-        _export_int8(options, loaded, output)
+            export_model(loaded, output, signals.check, options.format == "int8")
+        after = f"with weights of 8 bits, {size((output / WEIGHTS).stat().st_size)} instead of {size(before)}"
+        layers = f"with {' + '.join(map(str, loaded.model.depths))} layers" if loaded.model.depths else ""
+        log.info(f"{output}: {options.model[0]} {after if options.format == 'int8' else layers}".rstrip())
     elif options.format in ("huggingface", "marian"):
         _export_for_toolkit(options, loaded, output)
     else:
         _export_ctranslate2(options, loaded, output, dev)
-
-
-def _export_int8(options: ExportOptions, loaded: "LoadedModel", output: Path) -> None:
-    from nmt.checkpoint import size_of, weights_of
-    from nmt.export.int8 import export_int8
-    from nmt.runs import WEIGHTS
-    from nmt.signals import Signals
-
-    before = size_of(weights_of(loaded.model))
-    with Signals() as signals:
-        export_int8(loaded, output, signals.check)
-    after = (output / WEIGHTS).stat().st_size
-    log.info(f"{output}: {options.model[0]} with weights of 8 bits, {size(after)} instead of {size(before)}")
 
 
 def _export_for_toolkit(options: ExportOptions, loaded: "LoadedModel", output: Path) -> None:
