@@ -692,6 +692,10 @@ def test_tensorboard_gets_the_losses_and_the_validation(data, tmp_path, capfd):
             "--criterion r-drop: without dropout",
         ),
         (["--criterion=r-drop", "--dropout=0.1"], "--criterion r-drop: with norms after the sub-layers"),
+        (
+            ["--criterion=in-place-distillation", "--encoder-layers=2"],
+            "--criterion in-place-distillation: with norms after the sub-layers",
+        ),
         (["--criterion=r-drop", "--dropout=0.1", "--norm-position=pre"], None),
         (["--optimizer=schedule-free", "--schedule=cosine"], "--optimizer schedule-free needs no decay"),
         (["--optimizer=schedule-free", "--schedule=constant", "--lr=0.001"], None),
