@@ -1,7 +1,7 @@
 """The training loop."""
 
 import time
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -11,6 +11,7 @@ from nmt.data.loader import UpdateBatches, ahead
 from nmt.errors import Interrupted, ResourceError, quoted
 from nmt.locks import Lock
 from nmt.log import log
+from nmt.report.status import LOG_FILE, METRICS_FILE
 from nmt.signals import Signals
 from nmt.train.checkpointing import resume
 from nmt.train.divergence import divergence, roll_back
@@ -51,7 +52,11 @@ def train(options: TrainOptions, parts: Any) -> Run:
         with closing(run.report):
             run.updater = replace(run.updater, watch=SignalWatch(run.world, signals))
             if not resume(run):
-                begin(run)
+                try:
+                    begin(run)
+                except BaseException:
+                    _remove_empty(run)
+                    raise
             with recorded_end(run), saves_finished(run):
                 choose_kernels(run)
                 announce(run)
@@ -66,6 +71,16 @@ def train(options: TrainOptions, parts: Any) -> Run:
                     _make_updates(run, signals)
                 conclude(run)
         return run
+
+
+def _remove_empty(run: Run) -> None:
+    """Remove what a run that could not begin has made: an empty folder and empty files."""
+    if run.world.leads:
+        with suppress(OSError):
+            run.checkpoints.folder.rmdir()
+        for path in (run.folder / METRICS_FILE, run.folder / LOG_FILE):
+            if path.is_file() and not path.stat().st_size:
+                path.unlink()
 
 
 def _make_updates(run: Run, signals: Signals) -> None:

@@ -56,6 +56,7 @@ def test_a_run_goes_on_bit_for_bit_without_the_model_that_it_began_from(data, mo
 def test_another_architecture_is_4_and_the_differences_are_listed(data, model, tmp_path, call):
     refused = call(*train_arguments(data, tmp_path / "run", 1, f"--init-from={model}", "--d-ff=128", "--heads=4"))
     assert refused.code == 4 and "(d_ff: 64 -> 128; heads: 2 -> 4; give the same" in refused.err
+    assert not (tmp_path / "run").exists()
     own = ("--model=language-model", "--layers=1", "--heads=2", "--d-model=32", "--d-ff=64", "--valid-metrics=none")
     paths = (f"--data={data}", f"--output={tmp_path / 'run'}", f"--init-from={model}")
     other = call("train", *paths, *own, "--max-updates=1", "--threads=1", "--quiet")
