@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from torch import Tensor, nn
 
@@ -16,6 +16,8 @@ from nmt.models.base import Model, Scorer
 from nmt.models.base import Term as Term
 from nmt.options import Part
 from nmt.text.pipeline import Pipeline
+
+UPDATE_BITS: Final = 40  # of the number that varies a search: the rest is the seed
 
 
 class Loss(NamedTuple):
@@ -65,13 +67,13 @@ class CriterionContext:
         return built
 
     def search(self, decoder: Any, source: Tensor) -> list[list[Any]]:
-        """Search with the model as it is now, in evaluation mode, and with other random draws at each update.
+        """Search with the model as it is now, in evaluation mode, and with other random draws for each seed and update.
 
         decoder: an inner search, from `build`; source: (B, S) ids
         returns: the hypotheses of each row (nmt.decoders.base.Hypothesis), best first
         Raises UserError for a model whose weights are divided among the ranks.
         """
-        decoder.variation = self.update
+        decoder.variation = (self.seed << UPDATE_BITS) + self.update
         model = self.scorer if isinstance(self.scorer, nn.Module) else nn.Identity()
         if any(map(is_sharded, model.parameters())):
             raise UserError(

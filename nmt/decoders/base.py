@@ -34,7 +34,7 @@ class Decoder(ABC):
     takes_shortlist: whether part of the vocabulary gives the same result as a vocabulary of that part
     target: the text of target tokens, for searches that need text; see `use_pipeline`
     source_text: ids of a source row -> its text, likewise
-    variation: number that varies the random draws for the same source; a criterion sets it to the update
+    variation: number that varies the random draws for the same source; a criterion sets it by its seed and the update
     """
 
     part_name: ClassVar[str] = "unregistered"

@@ -27,14 +27,15 @@ def test_an_inner_search_has_no_dropout_and_leaves_the_model_in_training_mode(co
     assert context.scorer.training
 
 
-def test_samples_are_others_at_each_update_and_the_same_within_one(context):
+def test_samples_are_others_for_each_seed_and_update_and_the_same_within_one(context):
     sampling = context.build(registry.choose("decoder", "sampling", {"n_best": 4}))
 
-    def tokens(update):
-        context.update = update
+    def tokens(update, seed=1):
+        context.update, context.seed = update, seed
         return [hypothesis.tokens for row in context.search(sampling, SOURCE) for hypothesis in row]
 
     assert tokens(1) == tokens(1) != tokens(2)
+    assert tokens(1) != tokens(1, seed=2) != tokens(2, seed=1)
 
 
 def test_an_inner_search_reads_its_tokens_as_text(context):
