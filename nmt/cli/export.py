@@ -98,9 +98,10 @@ def run(options: ExportOptions) -> None:
         before = size_of(weights_of(loaded.model))
         with Signals() as signals, log.progress("writing the model"):
             export_model(loaded, output, signals.check, options.format == "int8")
-        after = f"with weights of 8 bits, {size((output / WEIGHTS).stat().st_size)} instead of {size(before)}"
-        layers = f"with {' + '.join(map(str, loaded.model.depths))} layers" if loaded.model.depths else ""
-        log.info(f"{output}: {options.model[0]} {after if options.format == 'int8' else layers}".rstrip())
+        how = f" with {' + '.join(map(str, loaded.model.depths))} layers" if loaded.model.depths else ""
+        if options.format == "int8":
+            how = f" with weights of 8 bits, {size((output / WEIGHTS).stat().st_size)} instead of {size(before)}"
+        log.info(f"{output}: {options.model[0]}{how}")
     elif options.format in ("huggingface", "marian"):
         _export_for_toolkit(options, loaded, output)
     else:

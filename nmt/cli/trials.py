@@ -84,7 +84,7 @@ class Sweep:
     command: the one whose values are tried
     tried: lists of values, or ranges to draw them from, by key
     parts: the tried keys that choose a part: `optimizer`
-    of_parts: the keys of settings that some of these parts have and others lack; trials of the latter are without
+    lacking: the keys of settings that parts of these values do not have and others have, whose trials are without
     """
 
     path: str
@@ -92,7 +92,7 @@ class Sweep:
     command: str
     tried: Mapping[str, Sequence[Any] | Range]
     parts: Sequence[str]
-    of_parts: frozenset[str]
+    lacking: Mapping[tuple[Any, ...], frozenset[str]]
 
     @property
     def grid_size(self) -> int:
@@ -110,9 +110,9 @@ class Sweep:
             raise UserError(f"{quoted(self.path)}: --seeds {seeds}: needs [train], with a number as its seed or none")
         trials = []
         for tried in self._combinations(draws, draws_seed):
+            settings = self._fitting({**self.fixed.get(self.command, {}), **tried})
             for seed in [None] if base is None else range(base, base + seeds):
-                own = self._fitting(tried, {**self.fixed.get(self.command, {}), **tried})
-                own |= {} if seed is None else {"seed": seed}
+                own = settings | ({} if seed is None else {"seed": seed})
                 trials.append(Trial(tried, seed, {**self.fixed, self.command: own}))
         return trials
 
@@ -126,24 +126,21 @@ class Sweep:
         if draws is None or (not ranges and draws >= self.grid_size):
             lists = [values for values in self.tried.values() if not isinstance(values, Range)]
             rows = [dict(zip(self.tried, row, strict=True)) for row in product(*lists)]
-            rows = [self._fitting(row, row) for row in rows]
+            rows = list(map(self._fitting, rows))
             return list({json.dumps(row, default=str): row for row in rows}.values())
         drawn: dict[str, dict[str, Any]] = {}
         for number in range(draws * DRAWS_PER_TRIAL):
             row = {key: _draw(values, Random(f"{draws_seed} {key} {number}")) for key, values in self.tried.items()}
-            row = self._fitting(row, row)
+            row = self._fitting(row)
             drawn[json.dumps(row, default=str)] = row
             if len(drawn) == draws:
                 break
         return list(drawn.values())
 
-    def _fitting(self, tried: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that the parts of these values have, and those that no part has, which are an error later."""
-        if not self.of_parts:
-            return dict(settings)
-        chosen = {key: tried[key] for key in self.parts}
-        table = _table(_origin(self.path, self.command), self.command, {**self.fixed[self.command], **chosen})
-        return {key: value for key, value in settings.items() if key not in self.of_parts or table.find(key)}
+    def _fitting(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings that their parts have, and those that no part has, which are an error later."""
+        lacking = self.lacking[tuple(settings[key] for key in self.parts)]
+        return {key: value for key, value in settings.items() if key not in lacking}
 
     def options(self, trial: Trial) -> dict[str, Any]:
         """The options object of each command of a trial. Raises UserError for settings that the command would refuse."""
@@ -175,20 +172,21 @@ def read_sweep(path: str) -> Sweep:
     if swept == "train" and "model" in tables.get("translate", {}):
         raise UserError(f"{_origin(path, 'translate')}: 'model' is the trained one beside [train] (leave it out)")
     fixed, tried = {}, {}
-    parts, of_parts = list[str](), frozenset[str]()
+    parts, lacking = list[str](), dict[tuple[Any, ...], frozenset[str]]()
     for name, values in tables.items():
         origin = _origin(path, name)
         grouped = _with_ranges(origin, values)
         part_keys, part_tables = _part_tables(origin, name, grouped)
-        fixed[name], of_table = _divided(origin, name, grouped, part_tables)
+        fixed[name], of_table = _divided(origin, name, grouped, list(part_tables.values()))
         if name == swept:
             tried, parts = of_table, part_keys
-            having = {key: sum(table.find(key) is not None for table in part_tables) for key in grouped}
-            of_parts = frozenset(key for key, count in having.items() if 0 < count < len(part_tables))
+            having = {row: {key for key in grouped if table.find(key)} for row, table in part_tables.items()}
+            of_any = set().union(*having.values())
+            lacking = {row: frozenset(of_any - keys) for row, keys in having.items()}
         elif of_table:
             key, own = quoted(next(iter(of_table))), "in a file without [train], when the model is trained"
             raise UserError(f"{_origin(path, name)}: '{key}' has values to try (try them {own})")
-    return Sweep(path, fixed, swept, tried, parts, of_parts)
+    return Sweep(path, fixed, swept, tried, parts, lacking)
 
 
 def _table(origin: str, name: str, settings: Mapping[str, Any]) -> OptionTable:
@@ -196,14 +194,16 @@ def _table(origin: str, name: str, settings: Mapping[str, Any]) -> OptionTable:
     return COMMAND_OF_TABLE[name].read(file_layer(origin, settings))[0]
 
 
-def _part_tables(origin: str, name: str, grouped: Mapping[str, Any]) -> tuple[list[str], list[OptionTable]]:
-    """The keys below which parts are tried, and the options of the command with each combination of them."""
+def _part_tables(
+    origin: str, name: str, grouped: Mapping[str, Any]
+) -> tuple[list[str], dict[tuple[Any, ...], OptionTable]]:
+    """The keys below which parts are tried, and the options of the command with each combination of their values."""
     first = {key: value[0] if isinstance(value, list) and value else value for key, value in grouped.items()}
     table = _table(origin, name, first)
     options = {key: table.find(key) for key, value in grouped.items() if isinstance(value, list)}
     keys = [key for key, option in options.items() if option is not None and option.kind]
     rows = product(*(grouped[key] for key in keys))
-    return keys, [_table(origin, name, {**first, **dict(zip(keys, row, strict=True))}) for row in rows]
+    return keys, {row: _table(origin, name, {**first, **dict(zip(keys, row, strict=True))}) for row in rows}
 
 
 def _divided(

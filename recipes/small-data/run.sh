@@ -50,7 +50,7 @@ model() {
 }
 # write NAMES INPUT OUTPUT FLAG...: translate by the model of this name, or by several together.
 write() {
-    local names=$1 input=$2 output=$3 models=()
+    local names=$1 input=$2 output=$3 name models=()
     shift 3
     for name in $names; do models+=(--model "$work/$name/model"); done
     step "$output" "${nmt[@]}" translate "${models[@]}" --input "$input" --output "$output" "$@"

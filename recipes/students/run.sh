@@ -5,9 +5,8 @@
 # Variables: WORK (folder of all output), NMT, PYTHON (with nmt installed), SOURCE_LANG and TARGET_LANG (en, de), STUDENTS
 # (names of the .toml files beside this one), LAST (checkpoints to average), ROUNDS (of the timing, in turn), TOKENIZE (of
 # BLEU), PREPARE (more flags of nmt prepare), SEARCH (more flags of all searches), FURTHER (a file of more source text, which the
-# teacher translates too), SPLICED and JOINED (lines of new text, by new_text.py,
-# that the teacher translates too; 0), VOCABULARY (the model whose vocabulary the students use; the teacher by
-# default; none: learn a vocabulary). With other text or another vocabulary WORK must be another folder.
+# teacher translates too), SPLICED and JOINED (lines of new text, by new_text.py, that the teacher translates too; 0), VOCABULARY (the
+# model whose vocabulary the students use; the teacher by default; none: learn a vocabulary). With other text or another vocabulary WORK must be another folder.
 # Flags go to nmt train: `TEACHER=model TRAIN=text/train VALID=text/val TEST=text/test run.sh --threads 1`.
 # A step whose output exists is skipped, and refused if other settings made it; training continues where it stopped. Without matplotlib
 # there is no figure.
