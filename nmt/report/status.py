@@ -8,7 +8,7 @@ from typing import Final
 from nmt.report.losses import LossSums
 
 METRICS_FILE: Final = "metrics.jsonl"
-LOG_FILE: Final = "train.log"
+TRAIN_LOG: Final = "train.log"
 VALIDATION_PREFIX: Final = "valid_"  # of the names in a record of a validation
 LOSS_TEXT_PARTS: Final = ("loss", "nll")  # parts of the loss that `loss_text` has
 MAX_EXPONENT: Final = 700.0  # e to the power of more than 709 is no double

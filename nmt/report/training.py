@@ -22,7 +22,7 @@ from nmt.locks import open_without_following
 from nmt.log import log
 from nmt.quantities import clock, operations, size
 from nmt.report.saved_status import STATUS_FILE, EndReason, RunEnd, SavedStatus, save_status
-from nmt.report.status import LOG_FILE, LOSS_TEXT_PARTS, METRICS_FILE, LogWindow, RunStatus, loss_text
+from nmt.report.status import LOSS_TEXT_PARTS, METRICS_FILE, TRAIN_LOG, LogWindow, RunStatus, loss_text
 
 if TYPE_CHECKING:  # rich is imported on a terminal only
     from nmt.report.display import TrainingDisplay
@@ -74,7 +74,7 @@ class Report:
         self._writer = _tensorboard(run / "tensorboard") if tensorboard else None
         self._wandb = _wandb(run) if wandb else None
         try:
-            metrics, text = (open_without_following(str(run / name), APPEND) for name in (METRICS_FILE, LOG_FILE))
+            metrics, text = (open_without_following(str(run / name), APPEND) for name in (METRICS_FILE, TRAIN_LOG))
             self._metrics = os.fdopen(metrics, "ab", buffering=0)
             self._text = os.fdopen(text, "a", encoding="utf-8", errors="backslashreplace", newline="\n")
         except OSError as error:

@@ -11,7 +11,7 @@ from nmt.data.loader import UpdateBatches, ahead
 from nmt.errors import Interrupted, ResourceError, quoted
 from nmt.locks import Lock
 from nmt.log import log
-from nmt.report.status import LOG_FILE, METRICS_FILE
+from nmt.report.status import METRICS_FILE, TRAIN_LOG
 from nmt.signals import Signals
 from nmt.train.checkpointing import resume
 from nmt.train.divergence import divergence, roll_back
@@ -78,7 +78,7 @@ def _remove_empty(run: Run) -> None:
     if run.world.leads:
         with suppress(OSError):
             run.checkpoints.folder.rmdir()
-        for path in (run.folder / METRICS_FILE, run.folder / LOG_FILE):
+        for path in (run.folder / METRICS_FILE, run.folder / TRAIN_LOG):
             if path.is_file() and not path.stat().st_size:
                 path.unlink()
 
