@@ -3,6 +3,7 @@
 Sennrich (2017), "How Grammatical is Character-level Neural Machine Translation?"
 """
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -11,6 +12,7 @@ from nmt.errors import InputError, quoted
 from nmt.text.corpus import is_invisible, read_lines
 
 ALL: Final = "all lines"
+TIE_TOLERANCE: Final = 1e-5  # of a score: the batch of a line changes the last bits
 
 
 def categories_of(path: str | None, num_lines: int) -> list[str]:
@@ -40,7 +42,7 @@ class ContrastCounts:
     def add(self, name: str, lines: Sequence[str], scores: Sequence[float | None]) -> None:
         """Add a file of wrong translations with their scores. A blank line is none; a tie and a missing score are wrong."""
         pairs = {
-            i: reference is not None and score is not None and reference > score
+            i: reference is not None and score is not None and _is_above(reference, score)
             for i, (line, score, reference) in enumerate(zip(lines, scores, self._references, strict=True))
             if not is_invisible(line)
         }
@@ -77,3 +79,8 @@ class ContrastCounts:
             for name, (count, right) in groups.items()
         ]
         return [["", "lines", "right", "accuracy"], *rows]
+
+
+def _is_above(reference: float, score: float) -> bool:
+    """Whether a score is greater than another one by more than float32 can tell."""
+    return reference > score and not math.isclose(reference, score, rel_tol=TIE_TOLERANCE, abs_tol=TIE_TOLERANCE)

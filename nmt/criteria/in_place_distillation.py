@@ -38,7 +38,7 @@ class InPlaceDistillation(RDrop):
             return whole + model.training_flops(source, target)
 
     def _depths(self, model: Model) -> tuple[int, int]:
-        """Layers of the shallower encoder and decoder: a function of depths, seed and number of the update."""
+        """Layers of the shallower encoder and decoder: a function of depths, seed and update; the most of update 0."""
         if model.depths is None:
             raise UserError(
                 "--criterion in-place-distillation: the model has no shallower networks in it (transformer has)"
@@ -52,5 +52,7 @@ class InPlaceDistillation(RDrop):
             for decoder in range(self.least[1], model.depths[1] + 1)
             if (encoder, decoder) != model.depths
         ]
+        if not self.context.update and choices:  # a probe of the memory, before the first update
+            return max(choices, key=sum)
         random = np.random.Generator(np.random.Philox(key=[self.context.seed, self.context.update]))
         return choices[int(random.integers(len(choices)))] if choices else model.depths

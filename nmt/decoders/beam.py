@@ -55,6 +55,7 @@ class Beams:
     scores, log_probs: (B, W) of the finished hypotheses, best first; -inf where there is none yet
     finished: (B, W, T) their tokens, EOS after the end
     num_ended: (B,) hypotheses that have ended
+    is_done: (B,) beams of finished sentences, which wait to leave the batch and take no more hypotheses
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Beams:
         self.log_probs = self.scores.clone()
         self.finished = torch.full((B, W, max(limits) + 1), EOS, device=device)
         self.num_ended = torch.zeros((B,), dtype=torch.int64, device=device)
+        self.is_done = torch.zeros((B,), dtype=torch.bool, device=device)
         lengths = range(max(limits) + 2)
         self._divisors = torch.tensor([options.divisor(length) for length in lengths], device=device)
         self._results = self.scores.clone(), self.log_probs.clone(), self.finished.clone()
@@ -121,16 +123,17 @@ class Beams:
     def _finish(self, continuations: Continuations) -> None:
         """Merge the hypotheses that end into the finished ones, of which the best W stay."""
         W, length = self.scores.shape[1], self.tokens.shape[2] + 1
-        scores = continuations.ended / self._divisors[length]
+        log_probs = continuations.ended.masked_fill(self.is_done[:, None], -math.inf)
+        scores = log_probs / self._divisors[length]
         if self.coverage is not None:  # GNMT's equation 14: beta * sum of log(min(coverage, 1))
             logs = self.coverage.clamp(torch.finfo(torch.float32).tiny, 1).log().sum(2)  # B W
             scores = scores + self.options.coverage_penalty * logs.gather(1, continuations.ended_from)
         ended = _select(self.tokens, continuations.ended_from)  # B W t
         ended = pad(ended, (0, self.finished.shape[2] - length + 1), value=EOS)  # B W T
         self.scores, best = torch.cat([self.scores, scores], 1).topk(W)
-        self.log_probs = torch.cat([self.log_probs, continuations.ended], 1).gather(1, best)
+        self.log_probs = torch.cat([self.log_probs, log_probs], 1).gather(1, best)
         self.finished = _select(torch.cat([self.finished, ended], 1), best)
-        counted = continuations.ended > -math.inf
+        counted = log_probs > -math.inf
         if self.options.prune is not None:
             least = self.scores[:, :1] - self.options.prune
             self.scores = self.scores.masked_fill(self.scores < least, -math.inf)
@@ -146,8 +149,10 @@ class Beams:
             if self.options.prune is not None:
                 required = torch.maximum(required, self.scores[:, 0] - self.options.prune)
             done = required >= self.upper_bound()
-        of_sentences: list[bool] = done.view(-1, self.groups).all(1).tolist()
-        return of_sentences
+        of_sentences = done.view(-1, self.groups).all(1)
+        self.is_done = of_sentences.repeat_interleave(self.groups)
+        is_done: list[bool] = of_sentences.tolist()
+        return is_done
 
     def upper_bound(self) -> Tensor:
         """(B,) the best score that any live hypothesis can still reach.
@@ -161,6 +166,7 @@ class Beams:
         """Continue to search only these beams, (B',)."""
         self.store()
         self.numbers, self.limits, self.num_ended = self.numbers[kept], self.limits[kept], self.num_ended[kept]
+        self.is_done = self.is_done[kept]
         self.totals, self.tokens = self.totals[kept], self.tokens[kept]
         self.coverage = None if self.coverage is None else self.coverage[kept]
         self.scores, self.log_probs, self.finished = self.scores[kept], self.log_probs[kept], self.finished[kept]

@@ -144,6 +144,11 @@ def specification(loaded: LoadedModel) -> Any:
             f"{name}: its heads have keys of width {shape.keys} and values of width {shape.values}; "
             "CTranslate2 has one width for both"
         )
+    if o.kv_heads not in (None, o.heads) and shape.keys * o.heads != o.d_model:
+        raise UserError(
+            f"{name}: has --kv-heads {o.kv_heads} with heads of width {shape.keys}; CTranslate2 groups queries only where "
+            f"the width is that of --d-model by --heads, {o.d_model // o.heads}"
+        )
     specs = import_ctranslate2().specs
     activations = {"relu": specs.Activation.RELU, "swish": specs.Activation.SWISH, "gelu": specs.Activation.GELU}
     network: dict[str, Any] = {"pre_norm": o.norm_position == "pre", "activation": activations[o.activation]}

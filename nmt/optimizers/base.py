@@ -20,6 +20,7 @@ from nmt.dist import is_sharded
 from nmt.errors import UserError
 from nmt.models.base import Model
 from nmt.nn.lora import LowRank
+from nmt.nn.lstm import LstmCell
 
 UNSET_LR: Final = 0.0  # until the schedule sets it, so that a forgotten schedule changes no weight
 FUSED_DEVICES: Final = {"cpu", "cuda"}
@@ -53,6 +54,7 @@ def parameter_groups(model: Model) -> Groups:
         id(matrix) for layer in model.modules() if isinstance(layer, LowRank) for matrix in (layer.down, layer.up)
     }
     linear -= {id(parameter) for parameter in model.output.parameters()}
+    linear -= {id(cell.recurrent.weight) for cell in model.modules() if isinstance(cell, LstmCell)}
     for group in model.parameter_groups():
         trainable = [parameter for parameter in group.parameters if parameter.requires_grad]
         decay = {} if group.weight_decay is None else {"weight_decay": group.weight_decay}

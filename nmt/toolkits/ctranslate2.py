@@ -203,7 +203,11 @@ def _options(
     arrays: Mapping[str, Array], network: str, config: CTranslate2Config, is_joint: bool, file: Path
 ) -> TransformerOptions:
     width = arrays["decoder/projection/weight"].shape[1]
-    heads = next((arrays[name] for name in ("encoder/num_heads", "num_heads") if name in arrays), None)
+    stored = next((arrays[name] for name in ("encoder/num_heads", "num_heads") if name in arrays), None)
+    heads = float(HEADS_BY_NAME.get(network, 0) if stored is None else stored)
+    rows = len(array_of(arrays, "encoder/layer_0/self_attention/linear_0/weight"))
+    of_head = int(rows / (3 * heads)) if heads > 0 else 0
+    is_usual = of_head * heads == width
     activation = int(arrays.get("encoder/activation", np.zeros(())))
     if activation not in CTRANSLATE2_ACTIVATIONS or activation != int(arrays.get("decoder/activation", activation)):
         raise UserError(
@@ -222,7 +226,9 @@ def _options(
         "decoder_layers": _count(arrays, "decoder"),
         "d_model": width,
         "d_ff": len(arrays["encoder/layer_0/ffn/linear_0/weight"]),
-        "heads": HEADS_BY_NAME.get(network, 0) if heads is None else float(heads),
+        "heads": heads,
+        "d_k": None if is_usual else of_head,
+        "d_v": None if is_usual else of_head,
         "norm_position": "pre" if arrays.get("encoder/pre_norm", True) else "post",
         "norm_epsilon": config.layer_norm_epsilon or CTRANSLATE2_EPSILON,
         "activation": CTRANSLATE2_ACTIVATIONS[activation],

@@ -91,8 +91,8 @@ def _shorter(run: Run, data: UpdateBatches, flops_a_second: float) -> dict[str, 
             with torch.random.fork_rng([]), torch.device("meta"):
                 part = registry.choose("model", run.facts.model, values)
                 model: Model = registry.build(part, vocabularies)
-        except UserError:  # not for this data's vocabularies
+            if not model.cost_is_measured:
+                hours[name] = flops_of(run, data, model) * updates / flops_a_second / 3600
+        except UserError:  # not for this data's vocabularies, or not for the criterion
             continue
-        if not model.cost_is_measured:
-            hours[name] = flops_of(run, data, model) * updates / flops_a_second / 3600
     return {name: needed for name, needed in hours.items() if needed <= LONG_HOURS}

@@ -82,16 +82,21 @@ class _Sums:
 def fit_temperature(positions: Callable[[], Positions]) -> tuple[Reliability, Reliability]:
     """Find the temperature of least nll, by Newton's method on its inverse, in which the nll is convex.
 
+    The slope says on which side of an inverse the least nll is. A step out of the interval that is left goes to its middle.
+
     positions: gives all positions, at each of several calls
     returns: the reliability at temperature 1 and at the one that was found, from MIN_TEMPERATURE to MAX_TEMPERATURE
     Raises InputError without a position.
     """
     inverse, first = 1.0, None
+    low, high = 1 / MAX_TEMPERATURE, 1 / MIN_TEMPERATURE
     for _ in range(MAX_STEPS):
         sums = _sums(positions, inverse)
         first = first or sums.reliability(1.0)
-        step = sums.slope / sums.curvature if sums.curvature > 0 else 0.0
-        following = min(max(inverse - step, inverse / 2, 1 / MAX_TEMPERATURE), 2 * inverse, 1 / MIN_TEMPERATURE)
+        low, high = (low, inverse) if sums.slope > 0 else (inverse, high)
+        following = inverse - sums.slope / sums.curvature if sums.curvature > 0 else inverse
+        if not low <= following <= high:
+            following = math.sqrt(low * high)
         is_found = abs(following - inverse) < RELATIVE_TOLERANCE * inverse
         inverse = following
         if is_found:

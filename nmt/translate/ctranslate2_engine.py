@@ -113,7 +113,7 @@ def refusal(options: TranslatorOptions, part: Part, models: int) -> str:
     search = part.options
     if part.name not in ("beam", "greedy"):
         return f"--decoder {part.name} needs our own search"
-    is_too_long = search.limit(options.max_source_length) >= POSITIONS
+    is_too_long = max(options.max_source_length, search.limit(options.max_source_length)) >= POSITIONS
     if search.no_unk or search.min_length > 1 or search.no_repeat_ngram or is_too_long:
         return "--no-unk, --min-length, --no-repeat-ngram and lengths beyond its positions need our own search"
     if isinstance(search, BeamOptions):

@@ -57,6 +57,19 @@ def test_the_temperature_that_tokens_were_drawn_at_is_found_and_calibrates(hidde
         assert before.ece > 5 * after.ece
 
 
+@pytest.mark.parametrize(("vocabulary", "top", "right"), [(30_000, 13.0, 0.6), (8_000, 11.5, 0.5)])
+def test_the_temperature_of_a_model_that_is_too_sure_with_a_flat_tail_is_found(vocabulary, top, right):
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.zeros(200, vocabulary)
+    logits[:, 0] = top + 0.5 * torch.randn(200, generator=generator)
+    tokens = torch.where(torch.rand(200, generator=generator) < right, 0, 1 + torch.arange(200))
+    log_probs = logits.log_softmax(-1)
+    before, after = fit_temperature(lambda: [(log_probs, tokens)])
+    assert after.nll < before.nll and after.temperature > 1.1
+    for near in (0.99, 1.01):
+        assert nll_at(log_probs, tokens, near * after.temperature) > nll_at(log_probs, tokens, after.temperature)
+
+
 def test_logits_of_three_times_the_size_have_three_times_the_temperature():
     log_probs, tokens = drawn(1.3)
     plain, scaled = (

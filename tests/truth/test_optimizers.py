@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from safetensors.torch import load, save
+from small_models import SMALL
 from torch import nn
 
 from nmt import registry
@@ -155,6 +156,16 @@ def test_muon_takes_the_linear_layers_inside_a_model_and_neither_embeddings_nor_
     assert {"source_embedding.weight", "target_embedding.weight", "output.weight"} < others
     assert all(names[parameter] in others for parameter in names if parameter.ndim != 2)
     assert sum(parameter.ndim == 2 for parameter in names) == len(matrices) + 3
+
+
+@pytest.mark.parametrize("name", ["gnmt", "deep-att"])
+def test_muon_leaves_recurrences_to_adamw(name):
+    model = registry.build(registry.choose("model", name, SMALL[name]), Vocabularies(9, 9, True))
+    optimizer = registry.build(registry.choose("optimizer", "muon"), parameter_groups(model))
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    chosen = {names[p] for group in optimizer.param_groups if all(group["matrices"]) for p in group["params"]}
+    recurrent = {name for name in names.values() if name.endswith("cell.recurrent.weight")}
+    assert recurrent and chosen and not recurrent & chosen
 
 
 def test_muon_takes_the_matrices_of_adapters_and_refuses_a_model_without_matrices():

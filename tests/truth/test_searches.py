@@ -358,6 +358,18 @@ def test_a_beam_that_stops_when_it_is_full_stops_earlier_and_has_as_many_hypothe
     assert steps["full"] < steps["best"]
 
 
+@pytest.mark.parametrize("name", ["beam", "constrained-beam", "diverse-beam"])
+@pytest.mark.parametrize("more", [{"beam_size": 1}, {"stop": "full"}, {"stop": "full", "prune": 3.0}])
+def test_a_full_beam_takes_no_more_hypotheses_while_others_of_its_batch_are_searched(name, more):
+    one_group = {"groups": 1} if name == "diverse-beam" else {}
+    decoder = build(name, length_penalty="average", alpha=1.0, max_len_b=9, **one_group, **more)
+    for seed in range(6):
+        scorer, rows = RandomScorer(seed, V, sharpness=1.0), sources(seed, 30)
+        together = decoder.search(scorer, rows)
+        alone = [decoder.search(scorer, row[None])[0] for row in rows]
+        assert [found[0].tokens for found in together] == [found[0].tokens for found in alone]
+
+
 def test_more_alternatives_than_there_are_words_are_as_many_as_there_are():
     found = build("alternatives", n_best=50).search(RandomScorer(6, V), sources(6), [Constraints(prefix=(4,))] * 6)
     for ones in found:

@@ -158,6 +158,19 @@ def test_a_contrastive_set_counts_the_references_that_are_scored_above_all_other
     assert [line.split("  ")[0] for line in table[1:]] == ["all lines", "even", "odd", *files]
 
 
+def test_a_line_that_is_its_reference_is_a_tie_in_any_batch(model, pairs, tmp_path, call):
+    words = [line.split() for line in (tmp_path / "dev.de").read_text().splitlines() if line.strip()]
+    references = [" ".join(line[: 1 + i % 4]) for i, line in enumerate(words * 3)]
+    wrong = [line if i % 2 else " ".join([line, *words[i % len(words)]] * 4) for i, line in enumerate(references)]
+    for name, lines in {"ref": references, "wrong": wrong, "src": references}.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    kinds = "".join(f"{'equal' if i % 2 else 'other'}\n" for i in range(len(references)))
+    (tmp_path / "kinds").write_text(kinds)
+    files = f"--source={tmp_path / 'src'}", f"--target={tmp_path / 'ref'}", f"--category={tmp_path / 'kinds'}"
+    counts = call("score", "--model", model, *files, "--contrast", tmp_path / "wrong", "--json").json["categories"]
+    assert counts["equal"]["lines"] >= 20 and counts["equal"]["right"] == 0 and counts["other"]["right"] > 0
+
+
 def test_a_contrastive_set_that_does_not_fit_is_refused_and_a_missing_score_is_wrong(
     broken, model, pairs, tmp_path, call
 ):

@@ -15,6 +15,7 @@ from conftest import train_arguments
 from nmt import registry
 from nmt.data.shards import PreparedData
 from nmt.device import processor_seconds
+from nmt.errors import UserError
 from nmt.models.base import Vocabularies
 from nmt.nn import matmul
 from nmt.train.estimate import RunEstimate, estimate_lines
@@ -248,6 +249,15 @@ def test_a_run_says_after_its_first_updates_how_long_it_takes_and_which_presets_
     assert f"would here: --preset transformer-tiny (about {hours:.1f} h)" in second
     _, second = estimate_lines(run, batches, 1000.0)
     assert "no preset would either: give fewer --max-updates" in second
+
+    def refuse(model, *lengths):  # as --min-encoder-layers does for models of fewer layers
+        if model is not run.model:
+            raise UserError("the model has 2 and 2 layers")
+        return 1
+
+    monkeypatch.setattr(run.criterion, "training_flops", refuse)
+    _, second = estimate_lines(run, batches, 0.001)
+    assert "no preset would either" in second
     run.options = replace(run.options, max_updates=None)
     [only] = estimate_lines(run, batches, 1000.0)
     assert "no end is set" in only

@@ -45,6 +45,7 @@ OWN_ONLY = [  # with the words of the reason
     (["--no-unk"], "--no-unk"),
     (["--no-repeat-ngram=2"], "--no-repeat-ngram"),
     (["--max-len-b=3000"], "lengths"),
+    (["--max-source-length=4000", "--max-len-a=0", "--max-len-b=20"], "lengths"),
     (["--decoder=sampling"], "--decoder sampling"),
     (["--decoder=constrained-beam"], "--decoder constrained-beam"),
     (["--alignment=hard"], "--alignment"),

@@ -36,6 +36,7 @@ from foreign_models import (
     settings_of,
     torch_layers,
 )
+from random_models import make_model
 from safetensors.torch import save_file
 
 from nmt.artefact import Artefact
@@ -423,6 +424,16 @@ def test_an_export_for_ctranslate2_is_imported_again_with_each_kind_of_numbers(
     texts = " ".join(words[:5]), " ".join(words[3:8])
     tolerance = {"float32": 1e-5, "int8": 0.2, "int16": 0.01, "float16": 0.01, "bfloat16": 0.1}[kind]
     assert log_probs(tmp_path / "out", *texts) == pytest.approx(log_probs(checkpoint, *texts), abs=tolerance)
+
+
+def test_heads_of_another_width_are_imported(importing, tmp_path, call):
+    pytest.importorskip("ctranslate2")
+    model = make_model(tmp_path / "model", heads=3, d_model=32, d_k=24, d_v=24, attention_bias=True)
+    assert call("export", "--model", model, "--output", tmp_path / "ct2", "--threads=1").code == 0
+    result = importing(tmp_path / "ct2", *LANGUAGES)
+    assert result.code == 0, result.err
+    texts = "ban kit lora", "loli ban"
+    assert log_probs(tmp_path / "out", *texts) == pytest.approx(log_probs(model, *texts), abs=1e-5)
 
 
 def test_a_damaged_model_of_ctranslate2_is_an_error(importing, tmp_path):
