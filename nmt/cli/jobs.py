@@ -16,7 +16,7 @@ import msgspec
 
 from nmt.dist import LAUNCHER
 from nmt.errors import expecting, quoted
-from nmt.files import read_bytes, to_json, write_file
+from nmt.files import parse_json, read_bytes, to_json, write_file
 from nmt.signals import POLL_SECONDS, Signals
 
 LOG_FILE: Final = "commands.log"
@@ -33,7 +33,7 @@ class Step:
     settings: TOML for its --config; empty without one
     inputs: sha256 of the files that it reads
     output: name of the file in the job's folder that gets stdout; None: the log
-    with_slot: whether it takes the flags of its slot, such as --threads
+    slot_keys: the options that it takes from the flags of its slot
     """
 
     command: str
@@ -41,7 +41,7 @@ class Step:
     settings: str = ""
     inputs: Sequence[str] = ()
     output: str | None = None
-    with_slot: bool = True
+    slot_keys: Sequence[str] = ()
 
     @property
     def identity(self) -> list[str]:
@@ -73,7 +73,7 @@ class Job:
             file = self.folder / f"{step.command}.toml"
             write_file(file, step.settings.encode(errors="surrogateescape"))
             words.append(f"--config={file}")
-        words += flags if step.with_slot else []
+        words += [flag for flag in flags if flag.removeprefix("--").partition("=")[0] in step.slot_keys]
         environment = {**os.environ, LAUNCHER: str(os.getpid())}  # it ends when this process does
         with (
             (self.folder / LOG_FILE).open("ab") as log,
@@ -146,7 +146,7 @@ def _recorded(path: Path) -> list[list[str]]:
     if not path.is_file():
         return []
     with expecting("the state of a sweep", path):
-        return msgspec.json.decode(read_bytes(path), type=_State).done
+        return msgspec.convert(parse_json(read_bytes(path), path), _State).done
 
 
 def _last_error(log: Path) -> str:

@@ -35,6 +35,7 @@ TRANSLATION_FILE: Final = "translation.txt"
 TRANSLATION_INPUTS: Final = ("model", "rerank", "shortlist", "glossary", "avoid", "unk_dictionary")
 SCORES_FILE: Final = "scores.json"
 BEST_FILE: Final = "best.toml"
+SLOT_OPTIONS: Final = ("device", "threads")
 MODEL_FOLDER: Final = "model"
 MAX_LISTED_TRIALS: Final = 20  # of a dry run
 
@@ -128,7 +129,9 @@ def run(options: SweepOptions) -> int:
     trials = sweep.trials(options.trials, options.trials_seed, options.seeds)
     with log.progress("checking settings", len(trials), "runs") as bar:
         for trial in trials[:: options.seeds]:
-            _check_score(options, sweep.options(trial).get("train"))
+            training = sweep.options(trial).get("train")
+            _check_score(options, training)
+            _check_average(options, training)
             bar.advance(options.seeds)
     if options.score_name not in options.metric_names:
         for folder in dict.fromkeys(trial.settings["train"]["data"] for trial in trials):
@@ -196,6 +199,14 @@ def _check_score(options: SweepOptions, training: TrainOptions | None) -> None:
         raise unknown("score", options.score_name, known)
 
 
+def _check_average(options: SweepOptions, training: TrainOptions | None) -> None:
+    """Raise UserError if a run would keep fewer checkpoints than --average takes."""
+    if options.average and training is not None and 0 < training.keep_last < options.average:
+        raise UserError(
+            f"--average {options.average}: a run keeps {training.keep_last} checkpoints (give a larger keep_last)"
+        )
+
+
 def _check_data(folder: Path, score: str) -> None:
     """Raise UserError for prepared data without a development set, which a score of validations needs."""
     try:
@@ -227,7 +238,7 @@ def steps_of(trial: Trial, options: SweepOptions, texts: Sequence[str]) -> list[
     if "train" in trial.settings:
         training = trial.settings["train"]
         data = _digest(Path(training["data"]))
-        steps.append(Step("train", [f"--output={folder}"], _toml(training), [data]))
+        steps.append(Step("train", [f"--output={folder}"], _toml(training), [data], slot_keys=_slot_keys(training)))
         model = [f"--model={folder}"]
         if options.average is not None:
             model = [f"--model={folder / MODEL_FOLDER}"]
@@ -237,12 +248,13 @@ def steps_of(trial: Trial, options: SweepOptions, texts: Sequence[str]) -> list[
                 f"--output={folder / MODEL_FOLDER}",
                 "--overwrite",
             ]
-            steps.append(Step("average", average, with_slot=False))
+            steps.append(Step("average", average))
     if options.source is not None:
         output = folder / TRANSLATION_FILE
         translate = [*model, f"--input={options.source}", f"--output={output}"]
         search = trial.settings.get("translate", {})
-        steps.append(Step("translate", translate, _toml(search), [*texts[:1], *_digests_of(search)]))
+        inputs = [*texts[:1], *_digests_of(search)]
+        steps.append(Step("translate", translate, _toml(search), inputs, slot_keys=_slot_keys(search)))
         metrics = options.metric_names
         evaluate = [
             f"--hypothesis={output}",
@@ -254,8 +266,13 @@ def steps_of(trial: Trial, options: SweepOptions, texts: Sequence[str]) -> list[
         ]
         if any(_metric(name).needs_sources for name in metrics):
             evaluate.append(f"--source={options.source}")
-        steps.append(Step("evaluate", evaluate, inputs=texts, output=SCORES_FILE, with_slot=False))
+        steps.append(Step("evaluate", evaluate, inputs=texts, output=SCORES_FILE))
     return steps
+
+
+def _slot_keys(settings: Mapping[str, Any]) -> list[str]:
+    """The options of a slot that these settings do not have themselves."""
+    return [key for key in SLOT_OPTIONS if key not in settings]
 
 
 def slots_of(options: SweepOptions, sweep: Sweep) -> list[list[str]]:
@@ -270,8 +287,7 @@ def slots_of(options: SweepOptions, sweep: Sweep) -> list[list[str]]:
 
     if choose_device(device).type == "cuda":
         return [[f"--device=cuda:{slot % torch.cuda.device_count()}"] for slot in range(options.jobs)]
-    threads = [] if "threads" in settings else [f"--threads={max(1, torch.get_num_threads() // options.jobs)}"]
-    return [threads] * options.jobs
+    return [[f"--threads={max(1, torch.get_num_threads() // options.jobs)}"]] * options.jobs
 
 
 def scores_of(job: Job) -> dict[str, float]:
@@ -281,8 +297,9 @@ def scores_of(job: Job) -> dict[str, float]:
     if "train" in commands:
         for record in read_records(job.folder)[1]:
             for name, value in record.values.items():
+                is_score = name.removeprefix(VALIDATION_PREFIX) in ("loss", "ppl", *registry.names("metric"))
                 is_better = name not in scores or sign_of(name) * (value - scores[name]) > 0
-                scores |= {name: value} if name.startswith(VALIDATION_PREFIX) and is_better else {}
+                scores |= {name: value} if name.startswith(VALIDATION_PREFIX) and is_score and is_better else {}
     if "evaluate" in commands:
         scores |= {row.metric: row.value for row in read_scores(job.folder / SCORES_FILE)}
     return scores
@@ -295,9 +312,9 @@ def sign_of(score: str) -> int:
 
 
 def ranked_rows(trials: Sequence[Trial], jobs: Sequence[Job], score: str) -> list[Row]:
-    """A row for each combination of values, by the mean of a score: the best first, those without it last.
+    """A row for each combination of values, by the mean of a score: the best first, those with failed runs last.
 
-    Equal ones are ordered by the loss of validations: a BLEU of 0 says nothing.
+    A mean without the seeds that failed is too good. Equal rows are ordered by the loss of validations: a BLEU of 0 says nothing.
     """
     rows: dict[str, Row] = {}
     for trial, job in zip(trials, jobs, strict=True):
@@ -306,9 +323,10 @@ def ranked_rows(trials: Sequence[Trial], jobs: Sequence[Job], score: str) -> lis
         row.jobs.append(job)
         row.scores += [scores_of(job)] if job.is_done else []
 
-    def rank(row: Row) -> tuple[float, float]:
+    def rank(row: Row) -> tuple[float, bool, float, float]:
         mean, loss = row.mean(score), row.mean(f"{VALIDATION_PREFIX}loss")
-        return math.inf if mean is None else -sign_of(score) * mean, math.inf if loss is None else loss
+        has_failed = any(not job.is_done for job in row.jobs)
+        return mean is None, has_failed, -sign_of(score) * (mean or 0.0), math.inf if loss is None else loss
 
     return sorted(rows.values(), key=rank)
 

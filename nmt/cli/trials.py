@@ -139,7 +139,14 @@ class Sweep:
 
     def _fitting(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The settings that their parts have, and those that no part has, which are an error later."""
-        lacking = self.lacking[tuple(settings[key] for key in self.parts)]
+        chosen = {
+            key: settings[key] for key in self.parts if key in settings
+        }  # a part that has no place here is left out
+        lacking = next(
+            keys
+            for row, keys in self.lacking.items()
+            if all(chosen.get(key, value) == value for key, value in zip(self.parts, row, strict=True))
+        )
         return {key: value for key, value in settings.items() if key not in lacking}
 
     def options(self, trial: Trial) -> dict[str, Any]:
@@ -197,13 +204,22 @@ def _table(origin: str, name: str, settings: Mapping[str, Any]) -> OptionTable:
 def _part_tables(
     origin: str, name: str, grouped: Mapping[str, Any]
 ) -> tuple[list[str], dict[tuple[Any, ...], OptionTable]]:
-    """The keys below which parts are tried, and the options of the command with each combination of their values."""
+    """The keys below which parts are tried, and the options of the command with each combination of their values.
+
+    A part may be within one that is tried too.
+    """
     first = {key: value[0] if isinstance(value, list) and value else value for key, value in grouped.items()}
-    table = _table(origin, name, first)
-    options = {key: table.find(key) for key, value in grouped.items() if isinstance(value, list)}
-    keys = [key for key, option in options.items() if option is not None and option.kind]
-    rows = product(*(grouped[key] for key in keys))
-    return keys, {row: _table(origin, name, {**first, **dict(zip(keys, row, strict=True))}) for row in rows}
+    keys, tables = list[str](), {(): _table(origin, name, first)}
+    while True:
+        options = {
+            key: [table.find(key) for table in tables.values()] for key in grouped if isinstance(grouped[key], list)
+        }
+        found = [key for key, of_tables in options.items() if any(option and option.kind for option in of_tables)]
+        if found == keys:
+            return keys, tables
+        keys = found
+        rows = product(*(grouped[key] for key in keys))
+        tables = {row: _table(origin, name, {**first, **dict(zip(keys, row, strict=True))}) for row in rows}
 
 
 def _divided(

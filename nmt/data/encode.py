@@ -122,6 +122,8 @@ def aligned_blocks(pair: FilePair) -> Iterator[list[list[bytes]]]:
 def _tsv_rows(pair: FilePair) -> Iterator[tuple[bytes, bytes]]:
     """The source and the target of each line of a TSV file, with LF. Raises InputError for a line without both."""
     for number, raw in enumerate(raw_lines(pair.source), 1):
+        if number == 1 and (line := decode_line(raw, True)).wide_encoding:
+            raise bad_bytes(pair.name, number, line)
         sides = raw.removesuffix(b"\n").removesuffix(b"\r").split(b"\t")
         if len(sides) != 2:
             columns = f"{len(sides)} column{'s' if len(sides) > 1 else ''}"

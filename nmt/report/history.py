@@ -1,6 +1,8 @@
 """The history of a run, read without torch: its records, its newest checkpoint, its settings, and scores of its own."""
 
+import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -255,4 +257,4 @@ def _read(path: Path, kind: type[_Saved], command: str) -> _Saved:
     except FileNotFoundError:
         raise UserError(f"{quoted(path)}: no such file (name one that `{command}` wrote)") from None
     with expecting(f"the output of `{command}`", path):
-        return msgspec.json.decode(content, type=kind)
+        return msgspec.convert(json.loads(os.fsdecode(content)), kind)  # a file name may have other bytes than UTF-8

@@ -79,10 +79,15 @@ def extended(vocabulary: Vocabulary, given: Sequence[str], counts: Mapping[str, 
         return _extended_codes(vocabulary, new, counts, limit)
     if isinstance(vocabulary, SentencepieceVocabulary):
         pieces = [Piece(SPACE_MARK + word, 0.0, USER_DEFINED_PIECE) for word in new]
-        with_given = SentencepieceVocabulary(with_more_pieces(vocabulary.to_bytes(), pieces))
-        if changed := _without_entry(with_given, new):
+        named = {piece.text for piece in read_pieces(vocabulary.to_bytes())}
+        changed = [piece.text.removeprefix(SPACE_MARK) for piece in pieces if piece.text in named]
+        if not changed:
+            with_given = SentencepieceVocabulary(with_more_pieces(vocabulary.to_bytes(), pieces))
+            changed = _without_entry(with_given, given)
+        if changed:
             raise UserError(
-                f"'{quoted(changed[0])}' cannot be an entry: the sentencepiece model changes it (leave it out)"
+                f"'{quoted(changed[0])}' cannot be an entry: the sentencepiece model cuts or changes it (leave it out, or what "
+                "it begins with)"
             )
         return _extended_sentencepiece(with_given, counts, limit)
     raise UserError(f"a vocabulary of type {type(vocabulary).__name__} cannot be extended")

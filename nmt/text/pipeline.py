@@ -152,8 +152,8 @@ class Side:
 
     @cached_property
     def user_symbol_ids(self) -> tuple[int, ...]:
-        """The ids of the user symbols, the separator of a context among them."""
-        symbols = frozenset(self.settings.user_symbols)
+        """The ids of the user symbols, the separator of a context and the given entries of an extension among them."""
+        symbols = frozenset((*self.settings.user_symbols, *self.vocabulary.user_symbols))
         return tuple(token for token in range(self.size) if symbols and self.surface(token).strip(" ") in symbols)
 
     def encode(self, text: str) -> list[int]:

@@ -4,6 +4,7 @@ from abc import abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from heapq import heappop, heappush
 from itertools import accumulate, chain, count, pairwise, repeat
 from threading import Lock
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from nmt.errors import ArtefactError, expecting, quoted
 from nmt.symbols import BOS, EOS, PAD, SYMBOLS, UNK
-from nmt.text.sentencepiece_file import SPACE_MARK
+from nmt.text.sentencepiece_file import SPACE_MARK, USER_DEFINED_PIECE, read_pieces
 
 MAX_CACHED_WORDS: Final = 1 << 17
 MAX_CACHED_CHARACTERS: Final = 1 << 22  # of all cached words: what stands between two spaces may be as long as a line
@@ -87,6 +88,10 @@ class Vocabulary(Protocol):
     suffix: str  # of its file
     size: int  # the number of ids, 0 to size - 1; the first four are the control symbols
 
+    @property
+    def user_symbols(self) -> tuple[str, ...]:
+        """The words that are never cut, where others are."""
+
     @classmethod
     def from_bytes(cls, content: bytes, place: object) -> Self:
         """The vocabulary of a file's content. Raises ArtefactError, which names `place`, for anything else."""
@@ -109,7 +114,7 @@ class Vocabulary(Protocol):
 class WordVocabulary:
     """The word list of `--subword none`. A word that looks like a control symbol is a word like any other."""
 
-    suffix = ".words"
+    suffix, user_symbols = ".words", ()
 
     def __init__(self, words: Sequence[str]) -> None:
         """words: by id, after the control symbols. Raises ValueError for empty or repeated words, and for spaces."""
@@ -264,6 +269,12 @@ class SentencepieceVocabulary(_ByWord):
 
     def piece(self, token: int) -> str:
         return SYMBOLS[token] if token < len(SYMBOLS) else str(self._model.id_to_piece(token))
+
+    @cached_property
+    def user_symbols(self) -> tuple[str, ...]:
+        """See Vocabulary."""
+        pieces = read_pieces(self._bytes)
+        return tuple(piece.text.removeprefix(SPACE_MARK) for piece in pieces if piece.kind == USER_DEFINED_PIECE)
 
     def surface(self, token: int) -> str:
         """See Vocabulary. A byte alone is U+FFFD."""

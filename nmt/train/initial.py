@@ -1,5 +1,6 @@
 """The beginning of a run with a trained model: its weights and, if asked for, the state of the training that made it."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
@@ -53,7 +54,7 @@ def begin(run: Run) -> None:
     if run.options.init_from is None:
         return
     chosen = find_model(Path(run.options.init_from))
-    folder = Path(run.world.gather(str(chosen).encode())[0].decode())  # the leader's choice: its run may go on
+    folder = Path(os.fsdecode(run.world.gather(os.fsencode(chosen))[0]))  # the leader's choice: its run may go on
     artefact = Artefact(folder, "model", "checkpoint")
     old = _fitting_pipeline(run, artefact)
     if run.lora_scale is not None:
@@ -74,7 +75,7 @@ def begin(run: Run) -> None:
     state = _fitting_state(run, artefact)
     tensors = read_tensors(artefact.path(TRAINING_TENSORS))
     trained = trained_weights(tensors)
-    put_optimizer_state(run, tensors, state, folder / TRAINING_TENSORS)
+    _put_optimizer(run, tensors, state, folder)
     put_weights(weights_of(run.model), {**weights, **trained}, place)
     if run.average is not None:
         run.average.restart()
@@ -89,6 +90,7 @@ def begin(run: Run) -> None:
             put_schedule_state(run, state, folder / TRAINING)
     if taken == "all":
         progress.position, progress.epoch = state.progress.position, state.progress.epoch
+        progress.limit = state.progress.limit  # what was measured decides the last bits
     elif taken == "schedule" and run.loader.mixture is not None:
         progress.position = Position(part=run.loader.mixture.first_part(progress.update))
     run.model.begin_update(progress.update)
@@ -98,13 +100,32 @@ def begin(run: Run) -> None:
     )
 
 
+def _put_optimizer(run: Run, tensors: Mapping[str, Tensor], state: SavedState, folder: Path) -> None:
+    """Take the optimizer's state. Raises UserError where it is that of other options, such as of another --momentum."""
+    try:
+        put_optimizer_state(run, tensors, state, folder / TRAINING_TENSORS)
+    except ArtefactError:
+        both = [_options_of("optimizer", run.settings["optimizer"], each) for each in (state.settings, run.settings)]
+        if rows := changed_settings(*both):
+            what = f"{quoted(folder)}: its optimizer has another state than this one's ({listed(rows)}"
+            raise UserError(
+                f"--init-state {run.options.init_state}: {what}; give the same, or take none of it)"
+            ) from None
+        raise
+
+
 def _has_same_schedule(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     """Whether the schedules of two runs are the same, with the same options, by their settings."""
     if old.get("schedule") != new["schedule"]:
         return False
-    defaults = registry.completed("schedule", new["schedule"], {}).items()
-    chosen = [[each.get(f"schedule.{key}", each.get(key, default)) for key, default in defaults] for each in (old, new)]
-    return chosen[0] == chosen[1]
+    both = [_options_of("schedule", new["schedule"], each) for each in (old, new)]
+    return both[0] == both[1]
+
+
+def _options_of(kind: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a part in the settings of a run."""
+    defaults = registry.completed(kind, name, {})
+    return {key: settings.get(f"{kind}.{key}", settings.get(key, default)) for key, default in defaults.items()}
 
 
 def _fitting_pipeline(run: Run, artefact: Artefact) -> Pipeline | None:

@@ -57,6 +57,7 @@ def test_corpora_of_tsv_files_have_names(tsv, tmp_path, nmt):
         (b"a\tb\n\n", ":2: 1 column; must be 2"),
         (b"a\tb\na\tb\xff\n", ":2:4: not UTF-8"),
         (b"a\tb\na\xff\tb\n", ":2:2: not UTF-8"),
+        ("a\tb\n".encode("utf-16"), ":1:1: UTF-16, not UTF-8"),
         (b"", ": has no lines"),
     ],
 )

@@ -80,6 +80,21 @@ def test_a_given_word_is_one_entry_and_one_that_is_there_stays(kind):
     assert extended(new, words, {}, 0).to_bytes() == new.to_bytes()
 
 
+def test_a_given_word_that_would_cut_another_entry_is_refused():
+    old = vocabulary("bpe")
+    [word, *_] = [
+        old.surface(token)[1:]
+        for token in range(old.size)
+        if len(old.surface(token)) > 3 and old.surface(token)[0] == " "
+    ]
+    assert old.encode_batch([word]).lengths.tolist() == [1] and old.encode_batch([word[:2]]).lengths.tolist() != [1]
+    with pytest.raises(UserError, match=f"'{word}' cannot be an entry: the sentencepiece model cuts"):
+        extended(old, [word[:2], word], {}, 0)
+    cutting = extended(old, [word[:2]], {}, 0)
+    with pytest.raises(UserError, match=f"'{word}' cannot be an entry: the sentencepiece model cuts"):
+        extended(cutting, [word], {}, 0)
+
+
 def test_a_piece_of_merges_may_be_given_as_a_word_but_no_mark_of_a_piece():
     old = vocabulary("subword-nmt")
     words = sorted(set(" ".join(NEW).split()) - set(" ".join(OLD).split()))

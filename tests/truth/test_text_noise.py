@@ -12,6 +12,7 @@ from nmt.data.loader import Loader, Position
 from nmt.data.subword_sampling import SubwordSampling
 from nmt.data.text_noise import TextNoise, with_typo
 from nmt.errors import UserError
+from nmt.text.extension import extended
 from nmt.text.pipeline import Pipeline, Side, SideSettings
 from nmt.text.vocabulary import CodesVocabulary, WordVocabulary
 
@@ -103,6 +104,15 @@ def test_a_tag_an_unknown_word_and_a_sentence_that_gets_too_long_stay(kind):
     assert all(of_unknown[-1] in row for row in tokens) and any(row.tolist() != unknown for row in tokens)
     same, _ = noisy(side, TEXTS, 1.0, 1.0, longest=0)
     assert same == TEXTS
+
+
+@pytest.mark.parametrize("kind", KINDS[:4])
+def test_given_entries_of_an_extension_stay_too(kind):
+    old = side_of(kind)
+    side = Side(old.settings, extended(old.vocabulary, ["<2fr>"], {}, 0))
+    assert side.user_symbol_ids == (*old.user_symbol_ids, old.size)
+    texts, _ = noisy(side, ["<2fr> river"] * 50, 1.0, 1.0)
+    assert all(text.startswith("<2fr> ") for text in texts) and "<2fr> river" not in texts
 
 
 def test_escapes_of_a_tokenizer_stay():

@@ -145,6 +145,22 @@ def test_a_setting_that_only_some_of_the_tried_parts_have_is_for_these_alone(ord
         sweep.options(sweep.trials(None, 1, 1)[0])
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_part_within_a_part_is_tried_where_it_has_a_place(order, sweep_of):
+    criteria, decoders = ["reward", "cross-entropy"][::order], ["sampling", "beam"][::order]
+    inner = f'"criterion.decoder" = {decoders}\n"criterion.decoder.beam_size" = [2, 3]\n'
+    sweep = sweep_of(f"[train]\ndata = 'd'\n{inner}criterion = {criteria}\n")
+    rows = [trial.settings["train"] for trial in sweep.trials(None, 1, 1)]
+    keys = "criterion", "criterion.decoder", "criterion.decoder.beam_size"
+    found = {tuple(row.get(key) for key in keys) for row in rows}
+    assert found == {
+        ("cross-entropy", None, None),
+        ("reward", "sampling", None),
+        *(("reward", "beam", n) for n in (2, 3)),
+    }
+    assert len(rows) == 4 and len(sweep.trials(50, 1, 1)) == 4
+
+
 def test_a_range_of_whole_numbers_draws_both_ends():
     drawn = {Range(1, 8, log=True).draw(Random(number)) for number in range(500)}
     assert drawn == set(range(1, 9))

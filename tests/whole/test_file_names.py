@@ -38,6 +38,19 @@ def test_every_step_works_in_a_folder_whose_name_is_not_utf_8(latin, call, nmt):
     assert examined.returncode == 3 and b"d\xfcrr" in examined.stdout, examined.stderr  # it finds repeated pairs
 
 
+def test_models_and_sweeps_of_such_names_are_gone_on_with(latin, call, nmt):
+    assert call(*PREPARE, f"--train={latin}/train", f"--valid={latin}/dev", f"--output={latin}/data").code == 0
+    assert call(*train_arguments(latin / "data", latin / "run", 10)).code == 0
+    begun = call(*train_arguments(latin / "data", latin / "more", 10), f"--init-from={latin}/run")
+    assert begun.code == 0, begun.err
+    file = latin / "sweep.toml"
+    file.write_bytes(os.fsencode(f'[translate]\nmodel = "{latin}/run"\nbeam_size = [1, 2]\n'))
+    texts = f"--source={latin}/dev.en", f"--reference={latin}/dev.de"
+    swept = [nmt("sweep", str(file), f"--output={latin}/out", *texts, "--quiet") for _ in range(2)]
+    assert [one.returncode for one in swept] == [0, 0], swept
+    assert swept[0].stdout == swept[1].stdout and b"beam_size" in swept[0].stdout
+
+
 def test_a_set_takes_no_name_that_is_not_utf_8(latin, call):
     for side in ("en", "de"):
         shutil.copy(latin / f"dev.{side}", latin / os.fsdecode(b"d\xe9v." + side.encode()))

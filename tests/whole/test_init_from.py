@@ -97,6 +97,21 @@ def test_a_run_that_begins_with_all_of_a_state_is_the_run_that_went_on(ema, data
         assert all(whole[key].tobytes() == fork[key].tobytes() for key in whole)
 
 
+def test_all_of_a_state_includes_what_was_measured(data, tmp_path, call):
+    """The path of products, and the size of micro-batches after memory ran out, decide the last bits and draws of dropout."""
+    whole, fork = tmp_path / "whole", tmp_path / "fork"
+    assert call(*train_arguments(data, whole, 10)).code == 0
+    state = json.loads((whole / "checkpoints/update-10/training.json").read_bytes())
+    state["progress"]["limit"]["max_micro_batch_tokens"] = 77
+    reseal(whole / "checkpoints/update-10", "training.json", json.dumps(state).encode())
+    given = (f"--init-from={whole / 'checkpoints/update-10'}", "--init-state=all")
+    for output, begin in ((fork, given), (whole, ())):
+        assert call(*train_arguments(data, output, 20, *begin)).code == 0
+        progress = json.loads((output / "checkpoints/update-20/training.json").read_bytes())["progress"]
+        assert progress["limit"] == state["progress"]["limit"]
+    assert weights(fork / "checkpoints/update-20") == weights(whole / "checkpoints/update-20")
+
+
 def test_all_of_a_state_includes_skipped_updates_the_loss_scale_and_rollbacks(data, tmp_path, call):
     whole, fork, more = tmp_path / "whole", tmp_path / "fork", ("--valid-every=10u", "--ema=0.99", "--precision=fp16")
     assert call(*train_arguments(data, whole, 10, *more)).code == 0
@@ -145,6 +160,10 @@ def test_a_state_that_is_not_there_or_does_not_fit_is_2_and_says_what_to_do(data
     ]:
         refused = call(*train_arguments(of_data, tmp_path / "run", 50, *more))
         assert refused.code == 2 and message in refused.err, refused.err
+    assert call(*train_arguments(data, tmp_path / "sgd", 10, "--optimizer=sgd")).code == 0
+    more = "--optimizer=sgd", "--momentum=0.9", f"--init-from={tmp_path / 'sgd'}", "--init-state=optimizer"
+    refused = call(*train_arguments(data, tmp_path / "run", 50, *more))
+    assert refused.code == 2 and "(momentum: 0.0 -> 0.9; give the same" in refused.err, refused.err
     taken = call(*train_arguments(tmp_path / "other", tmp_path / "run", 45, given, "--init-state=schedule"))
     assert taken.code == 0, taken.err
 

@@ -263,6 +263,9 @@ def test_options_that_do_not_fit_the_file_are_refused(trained, data, tmp_path, t
     assert refused.code == 2 and "has no development set for the score valid_bleu" in refused.err
     refused = call("sweep", write_sweep(file, data, 1, "devices = 2"), f"--output={tmp_path / 'out'}", "--jobs=2")
     assert refused.code == 2 and "each run has several devices" in refused.err
+    kept = write_sweep(file, data, 1, "keep_last = 1")
+    refused = call("sweep", kept, f"--output={tmp_path / 'out'}", *texts, "--average=3")
+    assert refused.code == 2 and "--average 3: a run keeps 1 checkpoints" in refused.err
     assert not (tmp_path / "out").exists()
 
 
@@ -283,3 +286,33 @@ def test_equal_scores_are_ordered_by_the_loss():
         patch.setattr(sweep, "scores_of", lambda job: job.scores)
         ranked = sweep.ranked_rows(trials, jobs, "bleu")
     assert [row.trials[0].tried["lr"] for row in ranked] == [2, 3, 1]
+
+
+def test_a_mean_of_the_seeds_that_did_not_fail_is_not_the_best():
+    trials = [Trial({"lr": lr}, seed, {}) for lr in (1, 2, 3) for seed in (1, 2)]
+    scores = [30.0, 30.0, None, 31.0, None, None]
+    jobs = [SimpleNamespace(is_done=score is not None, scores={"bleu": score}) for score in scores]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweep, "scores_of", lambda job: job.scores)
+        ranked = sweep.ranked_rows(trials, jobs, "bleu")
+    assert [row.trials[0].tried["lr"] for row in ranked] == [1, 2, 3]
+
+
+def test_what_the_file_gives_wins_over_the_share_of_the_threads(data, tmp_path, texts, call):
+    tried, output = "threads = [1, 3]\n[translate]\nthreads = 2", tmp_path / "out"
+    file = write_sweep(tmp_path / "sweep.toml", data, 2, tried)
+    assert call("sweep", file, f"--output={output}", "--jobs=2", *texts, "--quiet").code == 0
+    for threads in (1, 3):
+        run = output / f"threads={threads},seed=1"
+        assert tomllib.loads((run / "settings.toml").read_text())["threads"] == threads
+        commands = [line for line in (run / "commands.log").read_text().splitlines() if line.startswith("$ nmt")]
+        assert len(commands) == 3 and not any("--threads" in command for command in commands)
+
+
+def test_only_losses_and_metrics_are_scores_of_a_run():
+    record = SimpleNamespace(values={"valid_loss": 2.0, "valid_reward": 0.5, "valid_bleu": 3.0, "lr": 1.0})
+    step = SimpleNamespace(command="train")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweep, "read_records", lambda folder: ([], [record]))
+        scores = sweep.scores_of(SimpleNamespace(steps=[step], folder=Path("run")))
+    assert scores == {"valid_loss": 2.0, "valid_bleu": 3.0}
