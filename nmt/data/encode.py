@@ -19,7 +19,7 @@ from nmt.signals import StopCheck
 from nmt.symbols import ColumnKind
 from nmt.text.context import DocumentLines, context_text, interleaved, with_contexts
 from nmt.text.corpus import bad_bytes, count_lines, decode_line, misaligned, raw_lines
-from nmt.text.pipeline import CHARACTERS_PER_TOKEN, Pipeline, TextPreparer
+from nmt.text.pipeline import CHARACTERS_PER_TOKEN, Pipeline
 from nmt.text.steps import NOT_TEXT_BUT_LF
 from nmt.text.vocabulary import EncodedTexts, Numbers
 
@@ -209,7 +209,7 @@ def _plain_texts(lines: list[bytes]) -> list[str] | None:
 class TextTask:
     """Chunk -> its text, ready for subwords. prepare: of the source (0), of the target (1), or of both"""
 
-    prepare: Mapping[int, TextPreparer]
+    prepare: Mapping[int, Callable[[Sequence[str]], list[str]]]
     on_bad_line: BadLine
 
     def __call__(self, chunk: Chunk) -> list[str]:

@@ -322,7 +322,8 @@ def _pipeline(options: PrepareOptions, sets: Sequence[TextSet], signals: Signals
     source, target = options.side(options.source_lang), options.for_target.side(options.target_lang)
     casings: list[Truecaser | None] = [None, None]
     for side, settings in enumerate((source, target) if options.truecase else ()):
-        task = CountTask(TextTask({side: TextPreparer(settings)}, options.on_bad_line), count_casings)
+        texts = TextTask({side: TextPreparer(settings).without_symbols}, options.on_bad_line)
+        task = CountTask(texts, count_casings)
         sample = train.sample(options.sample_size(train), options.seed)
         casings[side] = Truecaser.learn(sum_counts(in_order(task, sample, options.workers, signals)))
     both = {0: TextPreparer(source, casings[0]), 1: TextPreparer(target, casings[1])}

@@ -1,8 +1,8 @@
 """The text of target tokens, and texts that a translation must not contain as whole words, however they are cut.
 
-An automaton over characters (Aho and Corasick, 1975) reads the text that each token adds to the translation. In each of its
-states, every token that would complete a forbidden text gets minus infinity.
-Dimensions: N hypotheses, t tokens of each, V vocabulary, C characters of the longest token, U different characters.
+An automaton over bytes of UTF-8 (Aho and Corasick, 1975) reads the text that each token adds to the translation. In each of
+its states, every token that would complete a forbidden text gets minus infinity. A byte stands as the character of its number.
+Dimensions: N hypotheses, t tokens of each, V vocabulary, C bytes of the longest token, U different bytes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ CACHED_TRANSITION_BYTES: Final = 1 << 25  # of an automaton's states, each with 
 class Spelling(NamedTuple):
     """The texts that tokens add to a translation; all automata of a vocabulary share them.
 
-    characters: (U,) code points, sorted, the first is 0
+    characters: (U,) bytes, sorted, the first is 0
     numbers: (V, C) the number among them of each character of a token, 0 after its end
     """
 
@@ -35,22 +35,22 @@ class Target:
     """The target tokens as text.
 
     decode: ids of a translation -> its text
-    texts: a function that lists the text of each token of the vocabulary; called once, when it is needed
+    texts: a function that lists the text of each token of the vocabulary in UTF-8; called once, when it is needed
     automaton: texts to avoid -> Automaton; the last few are cached, because successive batches often avoid the same texts
     """
 
-    def __init__(self, decode: Callable[[Sequence[int]], str], texts: Callable[[], Sequence[str]]) -> None:
+    def __init__(self, decode: Callable[[Sequence[int]], str], texts: Callable[[], Sequence[bytes]]) -> None:
         self.decode, self._texts = decode, texts
         self.automaton = lru_cache(CACHED_AUTOMATA)(lambda avoided: Automaton(avoided, self.spelling))
 
     @cached_property
     def spelling(self) -> Spelling:
         texts = [
-            " " if token == EOS else text for token, text in enumerate(self._texts())
+            b" " if token == EOS else text for token, text in enumerate(self._texts())
         ]  # EOS ends a word as a space does
         points = np.zeros((len(texts), max(map(len, texts))), np.int32)
         for row, text in zip(points, texts, strict=True):
-            row[: len(text)] = list(map(ord, text))
+            row[: len(text)] = list(text)
         characters = np.union1d(points, np.int32(0))
         return Spelling(characters, np.searchsorted(characters, points).astype(np.int32))
 
@@ -62,7 +62,7 @@ class Automaton:
     """
 
     def __init__(self, texts: Sequence[str], spelling: Spelling) -> None:
-        patterns = [f" {' '.join(text.split())} " for text in texts]
+        patterns = [f" {' '.join(text.split())} ".encode().decode("latin-1") for text in texts]
         beginnings = sorted({pattern[:n] for pattern in patterns for n in range(len(pattern))}, key=len)
         self.matched = len(beginnings)
         alphabet = sorted({ord(character) for pattern in patterns for character in pattern})

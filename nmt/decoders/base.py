@@ -54,7 +54,7 @@ class Decoder(ABC):
         """Let the search read its tokens as text. pipeline: of the model that it searches"""
         target = pipeline.target
         self.source_text = pipeline.source.decode_line
-        self.target = Target(target.decode, lambda: [target.surface(token) for token in range(target.size)])
+        self.target = Target(target.decode, lambda: [target.spelling(token) for token in range(target.size)])
 
     def search(
         self, scorer: Scorer, source: Tensor, constraints: Sequence[Constraints] | None = None

@@ -177,7 +177,9 @@ def _text(parent: Any, base: Format, markers: Markers) -> str:
         else:
             format = _format_of(child)
             for item in child:
-                field_depth += _field_step(item)
+                field_depth = max(
+                    0, field_depth + _field_step(item)
+                )  # one that began in a paragraph before may end here
                 piece = _run_item(child, item, field_depth > 0, markers)
                 pieces += [(format, piece)] if piece else []
     return _joined(pieces, base, markers)

@@ -51,7 +51,7 @@ class TmxDocument(XmlFile):
             segment, markers = child(source, "seg"), Markers()
             keep_lines = inherited(segment, XML_SPACE, "default") == "preserve"
             text = inline_text(segment, markers, TMX_PAIRS, keep_lines)
-            write = partial(self._write, source, target, markers, languages.target)
+            write = partial(self._write, source, target, markers, languages.target.replace("_", "-"))
             units.append(Unit(segment.sourceline, text, write, markers))
         return units
 

@@ -53,7 +53,7 @@ class XliffDocument(XmlFile):
         units = [self._unit(element) for element in elements if self._is_open(element, retranslate)]
         for element, _, target in self._language_attributes() if units else ():
             if not element.get(target):
-                element.set(target, languages.target)
+                element.set(target, languages.target.replace("_", "-"))
         return units
 
     def _language_attributes(self) -> Iterator[tuple[Any, str, str]]:

@@ -95,12 +95,17 @@ class Call:
 
     def key(self, fields: Mapping[str, Any]) -> str:
         """The key that the client gives; empty without one."""
-        given = self.headers.get("authorization", "")
+        given = _as_utf8(self.headers.get("authorization", ""))
         for scheme in KEY_SCHEMES:
             if given.lower().startswith(scheme.lower()):
                 return given[len(scheme) :].strip()
         found = (fields.get(name) for name in KEY_FIELDS)
-        return self.headers.get("x-api-key") or next((key for key in found if isinstance(key, str)), "")
+        return _as_utf8(self.headers.get("x-api-key", "")) or next((key for key in found if isinstance(key, str)), "")
+
+
+def _as_utf8(header: str) -> str:
+    """The value of a header, of whose bytes starlette makes a character each."""
+    return header.encode("latin-1").decode(errors="replace")
 
 
 def _joined(pairs: list[tuple[str, str]]) -> Fields:

@@ -7,7 +7,7 @@ stands at a place and holds no text to translate: a single tag, a comment, code,
 import html
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final, Literal, NamedTuple
@@ -17,10 +17,16 @@ MarkupName = Literal["none", "html", "xml"]
 NO_ELEMENT: Final = -1
 MAX_NESTED_ELEMENTS: Final = 100  # elements around one another; tags further in are markers
 MAX_ATTRIBUTE_PARTS: Final = 1000  # of a tag: values, and single characters outside them; a longer one is text
-ANY_TAG: Final = re.compile(
-    r"(?P<code><!--|<!\[CDATA\[|<[!?][^<>]*+>)|<(?P<close>/?)(?P<name>[A-Za-z_][\w:.-]*+)"
+CODE: Final = r"<!--|<!\[CDATA\[|<[!?][^<>]*+>"
+TAG: Final = (
+    r"<(?P<close>/?)(?P<name>[A-Za-z_][\w:.-]*+)"
     rf"(?P<attributes>(?:\"[^\"]*\"|'[^']*'|[^'\"<>]){{0,{MAX_ATTRIBUTE_PARTS}}}+)>"
 )
+REFERENCE: Final = r"&(?!(?:amp|lt|gt|quot|apos);)[A-Za-z_][\w.-]{0,60};"  # of XML, to what its document declares
+TAGS: Final[Mapping[str, re.Pattern[str]]] = {
+    "html": re.compile(rf"(?P<code>{CODE})|{TAG}"),
+    "xml": re.compile(rf"(?P<code>{CODE}|{REFERENCE})|{TAG}"),
+}
 ENDS: Final = {"<!--": "-->", "<![CDATA[": "]]>"}
 # HTML's elements without an end, those that hold no text, and tags at which a sentence ends.
 VOID: Final = re.compile("area|base|br|col|embed|hr|img|input|link|meta|source|track|wbr")
@@ -204,7 +210,7 @@ class _Piece(NamedTuple):
 def _pieces(text: str, markup: MarkupName) -> Iterator[_Piece]:
     """The tags of a text and what stands between them. An element that is not to be translated is a marker."""
     start, hidden, names = 0, "", list[str]()  # of an element that is not to be translated: its text, and open elements
-    for found, end in _tags(text):
+    for found, end in _tags(text, markup):
         between, raw, start = text[start : found.start()], text[found.start() : end], end
         kind, name = _kind(found, markup), found["name"] or ""
         name = name.lower() if markup == "html" else name
@@ -230,10 +236,10 @@ def _pieces(text: str, markup: MarkupName) -> Iterator[_Piece]:
         yield _Piece("text", text[start:])
 
 
-def _tags(text: str) -> Iterator[tuple[re.Match[str], int]]:
+def _tags(text: str, markup: MarkupName) -> Iterator[tuple[re.Match[str], int]]:
     """The tags, comments and the like of a text, and where each ends. A comment without an end is text."""
     at, missing = 0, set[str]()
-    while (found := ANY_TAG.search(text, at)) is not None:
+    while (found := TAGS[markup].search(text, at)) is not None:
         at = found.end()
         if (mark := ENDS.get(found["code"])) is not None:
             place = -1 if mark in missing else text.find(mark, at)

@@ -20,6 +20,7 @@ from nmt.files import to_json
 from nmt.symbols import UNK
 from nmt.text.context import SEPARATOR, context_text, interleaved, with_contexts
 from nmt.text.corpus import clean, is_invisible
+from nmt.text.languages import base_language
 from nmt.text.sentencepiece_file import SPACE_MARK
 from nmt.text.steps import NOT_TEXT_BUT_LF, TOKENIZERS, UNICODE_FORMS, Truecaser, UnicodeForm
 from nmt.text.vocabulary import (
@@ -34,6 +35,7 @@ PIPELINE_FOLDER: Final = "pipeline"  # of a model, checkpoint or prepared-data f
 PIPELINE_FILE: Final = "pipeline.json"
 CHARACTERS_PER_TOKEN: Final = 64  # far more than tokens of text have; texts with more are not encoded whole
 ALWAYS_SAVED: Final = {"truecase"}  # fields of SideSettings that every pipeline has had in its file, and so in its hash
+BYTE_PIECE: Final = re.compile(r"<0x([0-9A-F]{2})>")  # of a byte, for characters without an entry
 
 _Item = TypeVar("_Item")
 
@@ -78,22 +80,27 @@ class TextPreparer:
         symbols = "|".join(map(re.escape, settings.user_symbols))
         self._symbols = re.compile(rf"(?<!\S)({symbols})(?!\S)") if symbols else None
 
-    def __call__(self, texts: Sequence[str]) -> list[str]:
-        """The prepared texts. Raises UserError for a tokenizer that gives a line break."""
+    def __call__(self, texts: Sequence[str], begins: bool = True) -> list[str]:
+        """The prepared texts. begins: whether they begin a sentence. Raises UserError for a tokenizer that gives a line break."""
         if self._symbols is None:
-            return self._prepared(texts)
+            return self._prepared(texts, begins)
         rows = list(map(self._symbols.split, texts))  # each: text, symbol, text, ..., text
-        prepared = iter(self._prepared([text for row in rows for text in row[::2]]))
+        prepared = iter(self._prepared([text for row in rows for text in row[::2]], begins))
         return [_joined(next(prepared) if i % 2 == 0 else part for i, part in enumerate(row)) for row in rows]
 
-    def _prepared(self, texts: Sequence[str]) -> list[str]:
+    def without_symbols(self, texts: Sequence[str]) -> list[str]:
+        """The prepared parts of the texts between user symbols."""
+        parts = texts if self._symbols is None else [part for text in texts for part in self._symbols.split(text)[::2]]
+        return self._prepared(parts, True)
+
+    def _prepared(self, texts: Sequence[str], begins: bool) -> list[str]:
         """Texts without user symbols, prepared."""
         tokenized = list(map(self._tokenizer.tokenize, self.normalize(texts)))
         if any("\n" in text for text in tokenized):  # `normalize` leaves none
             raise UserError(
                 f"tokenizer '{self._settings.tokenizer}' gave a line break; it must give one line for a line"
             )
-        return tokenized if self.truecaser is None else list(map(self.truecaser, tokenized))
+        return tokenized if self.truecaser is None else [self.truecaser(text, begins) for text in tokenized]
 
     def normalize(self, texts: Sequence[str]) -> list[str]:
         """Each text as one line: Unicode form, then punctuation, then case. One that shows nothing becomes empty."""
@@ -111,7 +118,7 @@ class TextPreparer:
     def _moses(self) -> Any:
         from sacremoses import MosesPunctNormalizer  # imported when used: it takes a second
 
-        return MosesPunctNormalizer(lang=self._settings.language)
+        return MosesPunctNormalizer(lang=base_language(self._settings.language))
 
     @cached_property
     def tags(self) -> tuple[str, ...]:
@@ -155,6 +162,12 @@ class Side:
         """The ids of the user symbols, the separator of a context and the given entries of an extension among them."""
         symbols = frozenset((*self.settings.user_symbols, *self.vocabulary.user_symbols))
         return tuple(token for token in range(self.size) if symbols and self.surface(token).strip(" ") in symbols)
+
+    def spelling(self, token: int) -> bytes:
+        """The text that an id adds, in UTF-8; a byte alone is that byte."""
+        surface = self.surface(token)
+        is_byte = surface == "\ufffd" and (byte := BYTE_PIECE.fullmatch(self.piece(token)))
+        return bytes.fromhex(byte[1]) if is_byte and byte else surface.encode()
 
     def encode(self, text: str) -> list[int]:
         """The ids of a line of raw text, without EOS."""

@@ -16,10 +16,13 @@ NUMBER_FOLLOWS: Final = "#NUMERIC_ONLY#"  # marks an abbreviation that only a nu
 CLOSING_MARKS: Final = "\"'”’»›)\\]}*_」』）】〉》"
 OTHER_CLOSING_MARKS: Final = "“‘«‹"  # German and Danish quotation marks end so, and others begin
 OPENING: Final = "\"'“‘«‹„‚(\\[{¿¡*_–—-"  # the hyphen last, as in a class of characters
+DIRECTIONS: Final = "\u200e\u200f\u061c"  # marks of the direction of writing, which nobody sees
 WIDE_END: Final = f"[。！？｡]+[{CLOSING_MARKS}]*"  # which no space needs to follow
 BREAK: Final = re.compile(rf"(?<=\S)\s+(?=\S)|(?<=[。！？｡{CLOSING_MARKS}])(?=[^\s。！？｡{CLOSING_MARKS}])")
-END: Final = re.compile(rf"(?P<mark>[.?!…。！？｡؟۔।॥]+)(?:[{CLOSING_MARKS}{OTHER_CLOSING_MARKS}]|\s[»›])*$")
-START: Final = re.compile(rf"[\s{OPENING}]{{0,20}}(\S)")
+END: Final = re.compile(
+    rf"(?P<mark>[.?!…。！？｡؟۔।॥։።။។]+)[{DIRECTIONS}]*(?P<closing>(?:[{CLOSING_MARKS}{OTHER_CLOSING_MARKS}]|\s[»›])*)$"
+)
+START: Final = re.compile(rf"[\s{DIRECTIONS}{OPENING}]{{0,20}}(\S)")
 LAST_WORD: Final = re.compile(r"\S+$")
 ACRONYM: Final = re.compile(r"(\w\.)+\w?")  # without its last full stop: `U.S`
 SPACE: Final = re.compile(r"\s+")
@@ -57,7 +60,7 @@ def _ends_sentence(before: str, space: str, text: str, place: int, language: str
     if end["mark"] != ".":
         return not after[1].isdigit() or end["mark"] not in ("…", "...")
     word = _last_word(before[: end.start()])
-    if end.end() > end.start() + 1:  # a bracket or quotation mark closes behind the full stop
+    if end["closing"]:  # a bracket or quotation mark behind the full stop
         return True
     numbered = word in _abbreviations(language, numbers=True) and after[1].isdigit()
     return not (numbered or word in _abbreviations(language) or ACRONYM.fullmatch(word))

@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from nmt.errors import expecting
+from nmt.text.languages import base_language
 
 NOT_TEXT_BUT_LF: Final = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")  # nmt.text.corpus.NOT_TEXT without LF
 SENTENCE_ENDS: Final = frozenset(".:?!")  # the next word begins a sentence
@@ -75,7 +76,8 @@ class MosesTokenizer:
     def _moses(self) -> tuple[Any, Any]:
         import sacremoses  # imported when used: it takes a second
 
-        return sacremoses.MosesTokenizer(lang=self.language), sacremoses.MosesDetokenizer(lang=self.language)
+        language = base_language(self.language)  # it knows no code with a region
+        return sacremoses.MosesTokenizer(lang=language), sacremoses.MosesDetokenizer(lang=language)
 
 
 TOKENIZERS: Final[Mapping[str, Callable[[str], Tokenizer]]] = {
@@ -89,9 +91,8 @@ else:
     TokenizerName = Literal[tuple(TOKENIZERS)]  # the choices of `--tokenizer`
 
 
-def _words_with_starts(text: str) -> Iterator[tuple[str, bool]]:
-    """Each word of a tokenised text, and whether it begins a sentence."""
-    start = True
+def _words_with_starts(text: str, start: bool = True) -> Iterator[tuple[str, bool]]:
+    """Each word of a tokenised text, and whether it begins a sentence. start: whether the first one does"""
     for word in text.split(" "):
         yield word, start
         start = word in SENTENCE_ENDS or (start and word in OPENING_MARKS)
@@ -128,17 +129,20 @@ class Truecaser:
             rows.setdefault(word.lower(), []).append(word)
         return cls(rows[word] for word in sorted(rows))
 
-    def __call__(self, text: str) -> str:
-        """A tokenised text with sentence starts, and words in an unknown casing, in their best casing."""
+    def __call__(self, text: str, begins: bool = True) -> str:
+        """A tokenised text with sentence starts, and words in an unknown casing, in their best casing.
+
+        begins: whether the text begins a sentence
+        """
         return " ".join(
             self._best.get(word.lower(), word) if start or word not in self._known else word
-            for word, start in _words_with_starts(text)
+            for word, start in _words_with_starts(text, begins)
         )
 
     @staticmethod
     def undo(text: str) -> str:
         """A tokenised text with a capital at the start of each sentence."""
-        return " ".join(word[:1].upper() + word[1:] if start else word for word, start in _words_with_starts(text))
+        return " ".join(word[:1].title() + word[1:] if start else word for word, start in _words_with_starts(text))
 
     @classmethod
     def from_bytes(cls, content: bytes, place: object) -> "Truecaser":

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt.text.sentences import sentences
-from nmt.translate.glossary import WORD_OR_SIGN
+from nmt.text.words import word_pattern
 
 MAX_REPEATED: Final = 8  # words of a group that comes again and again
 REPEATS: Final = {1: 4, 2: 3}  # times that a group of so many words comes in a row; longer groups as those of 2
@@ -55,7 +55,7 @@ def _length(text: str) -> int:
 
 def _repetition(source: str, translation: str) -> tuple[Sequence[str], int] | None:
     """The group of words that comes in a row too often, and how often; None unless more often than in the source."""
-    of_source, words = WORD_OR_SIGN.findall(source.casefold()), WORD_OR_SIGN.findall(translation.casefold())
+    of_source, words = word_pattern().findall(source.casefold()), word_pattern().findall(translation.casefold())
     for size in range(1, MAX_REPEATED + 1):
         group, count = _longest_run(words, size)
         if count >= REPEATS[min(size, 2)] and count > _longest_run(of_source, size)[1]:

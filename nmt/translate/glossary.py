@@ -1,15 +1,15 @@
 """A glossary: terms and the translations that a translation of a text with them has to contain."""
 
-import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from nmt.errors import InputError, quoted
 from nmt.text.corpus import checked_line, raw_lines
+from nmt.text.words import word_pattern
 
 MAX_TERM_WORDS: Final = 50
-WORD_OR_SIGN: Final = re.compile(r"\w+|[^\w\s]")
 
 
 class Glossary:
@@ -22,7 +22,7 @@ class Glossary:
         # By words in any case: the translations by the words as they are written, None for a term in lower case.
         self._terms: dict[tuple[str, ...], dict[tuple[str, ...] | None, str]] = {}
         for term, translation in terms.items():
-            if words := tuple(WORD_OR_SIGN.findall(term)):
+            if words := tuple(word_pattern().findall(_composed(term))):
                 of_words = self._terms.setdefault(tuple(map(str.casefold, words)), {})
                 of_words[None if term.islower() else words] = translation
         self._lengths = sorted(set(map(len, self._terms)), reverse=True)
@@ -39,7 +39,7 @@ class Glossary:
                 raise InputError(
                     f"{quoted(path)}:{number}: {len(texts) + 1} columns; must be a term and its translation, divided by a tab"
                 )
-            if (num_words := len(WORD_OR_SIGN.findall(term))) > MAX_TERM_WORDS:
+            if (num_words := len(word_pattern().findall(term))) > MAX_TERM_WORDS:
                 raise InputError(
                     f"{quoted(path)}:{number}: a term of {num_words:,} words; at most {MAX_TERM_WORDS} are found in a text"
                 )
@@ -49,10 +49,10 @@ class Glossary:
 
     def phrases(self, text: str) -> tuple[str, ...]:
         """What the translation of a text has to contain, in the order of the terms; of terms that overlap the longest."""
-        words = list(WORD_OR_SIGN.finditer(text))
+        words = list(word_pattern().finditer(text))
         phrases, at = [], 0
         while at < len(words):
-            length, translation = self._longest([word[0] for word in words[at : at + MAX_TERM_WORDS]])
+            length, translation = self._longest([_composed(word[0]) for word in words[at : at + MAX_TERM_WORDS]])
             if length:
                 phrases.append(translation or text[words[at].start() : words[at + length - 1].end()])
             at += length or 1
@@ -67,3 +67,8 @@ class Glossary:
                 if written in translations:
                     return length, translations[written]
         return 0, ""
+
+
+def _composed(text: str) -> str:
+    """The text with each accented letter as one character, where there is one."""
+    return unicodedata.normalize("NFC", text)

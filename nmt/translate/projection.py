@@ -6,7 +6,6 @@ source; spans keep the nesting. A marker stands where the translations of the un
 Dimensions: T target tokens, S source tokens, U target units, V source units.
 """
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -17,10 +16,10 @@ from numpy.typing import NDArray
 
 from nmt.text.markup import NO_ELEMENT, Marker, Passage, escaped
 from nmt.text.sentences import Span
+from nmt.text.words import unit_pattern
 
 Weights = NDArray[np.float64]
 
-UNIT: Final = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*|[^\w\s]|_")
 THRESHOLD: Final = 0.5  # attention to an element's units with which a target unit belongs into it
 COPY_WEIGHT: Final = 4.0  # weight of equal units, one on each side, beside an attention of 1 in all
 RESYNC_CHARACTERS, RESYNC_WINDOW = 3, 40  # equal characters after a difference, and how far they are looked for
@@ -46,7 +45,7 @@ def projected(passage: Passage, translation: str, weights: Weights) -> str:
 def units(text: str, cuts: Collection[int] = ()) -> list[Span]:
     """The units of a text. cuts: places at which one ends, also within a word"""
     spans: list[Span] = []
-    for found in UNIT.finditer(text):
+    for found in unit_pattern().finditer(text):
         inner = sorted(cut for cut in cuts if found.start() < cut < found.end())
         spans += pairwise([found.start(), *inner, found.end()])
     return spans

@@ -140,13 +140,14 @@ class Translator:
         if not (request.prefix or request.phrases or request.avoid):
             return self._default_constraints
         target = self.pipeline.target
-        prefix, *phrases = (tuple(target.encode(text)) for text in (request.prefix, *request.phrases))
+        prefix = tuple(target.encode(request.prefix))
+        phrases = [tuple(row) for row in target.encode_prepared(target.prepare(request.phrases, begins=False)).lists()]
         avoid = (*self._default_constraints.avoid, *self._prepared(request.avoid))
         return Constraints(prefix, tuple(filter(None, phrases)), avoid)
 
     def _prepared(self, avoid: Sequence[str]) -> tuple[str, ...]:
         """Texts to avoid, as they are before subword segmentation; those without a word are dropped."""
-        return tuple(text for text in self.pipeline.target.prepare(avoid) if text.strip())
+        return tuple(text for text in self.pipeline.target.prepare(avoid, begins=False) if text.strip())
 
     def _refusal(self, request: Request, line: EncodedLine) -> str:
         """The reason why the context or the constraints of a line cannot be met; empty if they can."""

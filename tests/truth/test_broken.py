@@ -27,6 +27,8 @@ SENTENCE = "The committee decided on Monday that the new bridge will be built ne
         ("----------", "- - - - - - - - - -", set()),
         ("委员会星期一决定明年建造新桥，并且要在河上建造。", "Das Komitee beschloss am Montag den Bau der Brücke.", set()),
         ("委员会星期一决定明年建造新桥，并且要在河上建造。", "Das Komitee.", {"missing"}),
+        ("Thank you all very much.", "非常感谢谢谢谢谢谢谢", {"repeated"}),
+        ("Thank you all very much.", "非常感谢大家。", set()),
     ],
 )  # fmt: skip
 def test_faults_are_found_and_good_translations_are_left_alone(source, translation, kinds):
@@ -74,3 +76,16 @@ def test_terms_are_found_as_whole_words_the_longest_first(tmp_path):
 def test_a_line_that_is_no_term_is_named(tmp_path, text, message):
     with pytest.raises(InputError, match=message):
         glossary(tmp_path, text)
+
+
+def test_terms_are_whole_words_in_any_script():
+    glossary = Glossary({"東京": "Tokyo", "कि": "that", "cafe": "Kneipe", "na\u00efve": "naiv", "ไทย": "Thai"})
+    for text, wanted in [
+        ("私は東京に住む", ("Tokyo",)),
+        ("किताब", ()),
+        ("a cafe\u0301", ()),
+        ("a cafe", ("Kneipe",)),
+        ("a nai\u0308ve man", ("naiv",)),
+        ("ภาษาไทยง่าย", ("Thai",)),
+    ]:
+        assert glossary.phrases(text) == wanted, text

@@ -28,7 +28,7 @@ def copied(part) -> str:
 @pytest.mark.parametrize(
     ("markup", "text", "wanted"),
     [
-        ("xml", "a <b>big</b> dog &amp; a &#99;at &nbsp;", ["a big dog & a cat &nbsp;"]),
+        ("xml", "a <b>big</b> dog &amp; a &#99;at &nbsp;", ["a big dog & a cat "]),
         ("html", "a <B class='x>y'>big</b> dog &eacute;", ["a big dog é"]),
         ("html", "<p>One <i>two</i>.</p><ul><li>Three<li>Four<br>Five</ul>", ["One two.", "Three", "Four", "Five"]),
         ("html", "<style>p {x: y}</style>Text <!-- not <b> this --> <code>x = 1</code> end", ["Text   end"]),
@@ -42,6 +42,12 @@ def copied(part) -> str:
 )  # fmt: skip
 def test_the_text_of_passages_is_what_a_reader_reads(markup, text, wanted):
     assert texts(text, markup) == wanted
+
+
+@pytest.mark.parametrize("text", ["&copy; The woman &mdash; thinks &amp; <b>sees &foo.bar;</b>", "&nbsp; a", "&copy;"])
+def test_references_of_xml_are_not_text(text):
+    assert "".join(map(copied, parse(text, "xml"))) == text
+    assert not any("&" in part for part in texts(text, "xml") if "&amp;" not in text)
 
 
 @pytest.mark.parametrize("markup", ["html", "xml"])
@@ -195,6 +201,20 @@ def test_attention_of_tokens_becomes_that_of_words_and_equal_units_count():
     assert found.argmax(1).tolist() == [0, 1, 2, 3] and found[1, 1] == 1
     lower = unit_weights(Passage("ÄB c, d"), "x y z", ["äb", " ?", ",", " d"], ["x", " y", " z"], np.eye(4)[[0, 1, 3]])
     assert lower.argmax(1).tolist() == [0, 1, 3]
+
+
+def test_a_letter_keeps_its_marks_and_characters_of_scripts_without_spaces_are_units():
+    def parts(text):
+        return [text[start:end] for start, end in units(text)]
+
+    assert parts("किताब की") == ["किताब", "की"] and parts("cafe\u0301 don't") == ["cafe\u0301", "don't"]
+    assert parts("私は東京、Tokyo") == ["私", "は", "東", "京", "、", "Tokyo"] and parts("ที่นี่") == ["ที่", "นี่"]
+    [passage] = parse("I bought a <b>red</b> car in <i>Tokyo</i>", "xml")
+    target = "東京で赤い車を買った"
+    weights = np.full((len(units(target)), 7), 0.01)
+    for place, word in {0: 6, 1: 6, 2: 5, 3: 3, 4: 3, 5: 4, 6: 4, 7: 1, 8: 1, 9: 1}.items():
+        weights[place, word] = 1.0
+    assert projected(passage, target, weights) == "<i>東京</i>で<b>赤い</b>車を買った"
 
 
 def test_text_is_escaped():

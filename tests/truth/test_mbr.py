@@ -24,7 +24,7 @@ def text(tokens):
 
 def build(**values):
     decoder = registry.build(registry.choose("decoder", "mbr", values))
-    decoder.target = Target(text, lambda: TOKEN_TEXTS)
+    decoder.target = Target(text, lambda: list(map(str.encode, TOKEN_TEXTS)))
     return decoder
 
 

@@ -158,7 +158,7 @@ def test_a_shortlist_of_all_words_changes_nothing_and_a_short_one_is_never_left(
 
 def test_texts_to_avoid_are_avoided_beside_a_shortlist_too():
     built, decoder = model(), registry.build(registry.choose("decoder", "beam", {"max_len_b": 5}))
-    decoder.target = Target(str, lambda: [f" w{token}" for token in range(V)])
+    decoder.target = Target(str, lambda: [f" w{token}".encode() for token in range(V)])
     first = decoder.search(built, SOURCE)[0][0].tokens[0]
     avoiding = [Constraints(avoid=(f"w{first}",)), Constraints(), Constraints()]
     assert first not in search_shortlist(decoder, built, SOURCE, avoiding, shortlist({5: range(4, V)}))[0][0].tokens

@@ -54,7 +54,9 @@ def build(name, **options):
 
 
 def with_text(decoder):
-    decoder.target = Target(lambda tokens: "".join(TEXTS[token] for token in tokens), lambda: TEXTS)
+    decoder.target = Target(
+        lambda tokens: "".join(TEXTS[token] for token in tokens), lambda: list(map(str.encode, TEXTS))
+    )
     return decoder
 
 
@@ -140,7 +142,7 @@ def test_avoiding_leaves_everything_else_its_place():
 def test_the_automaton_finds_what_a_regular_expression_finds():
     chance = np.random.default_rng(4)
     forbidden = ["ab a", "aba", "? ?", "bb"]
-    automaton = Automaton(forbidden, Target(str, lambda: TEXTS).spelling)
+    automaton = Automaton(forbidden, Target(str, lambda: list(map(str.encode, TEXTS))).spelling)
     met = 0
     for _ in range(500):
         tokens = [*chance.integers(UNK, V, 6).tolist(), EOS]
@@ -155,9 +157,19 @@ def test_the_automaton_finds_what_a_regular_expression_finds():
     assert 20 < met < 480
 
 
+def test_a_character_that_is_spelled_in_bytes_is_avoided_too():
+    spelled = [b"", b"", b"", b" ?", b" ", *(bytes([byte]) for byte in "☃".encode()), b" cat"]
+    automaton = Automaton(["☃"], Target(str, lambda: spelled).spelling)
+    state = automaton.start
+    for token in (4, 5, 6):
+        assert not automaton.forbidden(state)[token]
+        state = automaton.after(state)[token]
+    assert automaton.forbidden(state).nonzero().flatten().tolist() == [7]
+
+
 def test_texts_of_each_line_take_no_table_of_the_vocabulary_each():
     """A batch has an automaton for each line that has texts of its own."""
-    spelling = Target(str, lambda: [f" word{number}" for number in range(5000)]).spelling
+    spelling = Target(str, lambda: [f" word{number}".encode() for number in range(5000)]).spelling
     automaton = Automaton(("word17", "another"), spelling)
     arrays = [value for value in vars(automaton).values() if isinstance(value, np.ndarray)]
     assert any(array is spelling.numbers for array in arrays)

@@ -26,6 +26,9 @@ def split(text: str, language: str) -> list[str]:
         ("fr", ["M. Dupont est là.", "« Oui. »", "Il part."]),
         ("hi", ["मैं जा रहा हूँ।", "वह आया।"]),
         ("ar", ["كيف حالك؟", "أنا بخير."]),
+        ("my", ["မြန်မာစာ။", "ဒုတိယ။"]),
+        ("hy", ["Մեկ։", "Երկու։"]),
+        ("he", ["שלום.\u200f", "מה שלומך?"]),
         ("en", ["no capital. letter begins here.", "But here."]),
     ],
 )

@@ -171,6 +171,17 @@ def test_apostrophes_survive_moses_in_their_own_language():
     assert side.decode(side.encode(text)) == text
 
 
+@pytest.mark.parametrize(("code", "text"), [("en_GB", "I don't know; it's John's."), ("fr-CA", "L'eau n'est pas là.")])
+def test_moses_has_the_rules_of_a_language_with_any_region(code, text):
+    tokens = TOKENIZERS["moses"](code).tokenize(text)
+    assert (
+        tokens == TOKENIZERS["moses"](code[:2]).tokenize(text) and TOKENIZERS["moses"](code).detokenize(tokens) == text
+    )
+    settings = [SideSettings(language, "none", True, False, "none", "none") for language in (code, code[:2])]
+    marks = ["„ja“, «non»; 5 %"]
+    assert TextPreparer(settings[0])(marks) == TextPreparer(settings[1])(marks)
+
+
 def test_moses_neither_writes_nor_reads_html_escapes():
     side = pipeline_of("none", ["a & b < c | d", "quot ; gt & amp"], "moses").source
     assert side.pieces("a & b < c | d") == ["a", "&", "b", "<", "c", "|", "d"]
@@ -242,6 +253,7 @@ def test_byte_fallback_spells_what_has_no_entry_and_its_text_is_one_line():
     text = "☃ 雪 <0x0A>"
     assert UNK not in side.encode(text)
     assert side.decode(side.encode(text)) == text
+    assert b"".join(map(side.spelling, side.encode(text))).strip(b" ") == text.encode()
     line_feed = next(i for i in range(side.size) if side.piece(i) == "<0x0A>")
     assert "\n" not in side.decode([*side.encode("a"), line_feed, *side.encode("b")])
 
@@ -338,6 +350,26 @@ def test_truecased_text_gets_its_capitals_back_at_the_start_of_sentences():
     for wrong in (b"a b\n", b"\n", b"\xff\n"):
         with pytest.raises(ArtefactError, match="not a truecaser"):
             Truecaser.from_bytes(wrong, "here")
+
+
+def test_a_capital_is_that_of_a_title():
+    assert Truecaser.undo("საქართველო არის") == "საქართველო არის"
+    assert Truecaser.undo("ǆungla") == "ǅungla" and Truecaser.undo("über uns") == "Über uns"
+
+
+def test_a_text_that_begins_no_sentence_keeps_its_casing():
+    truecaser = Truecaser.learn(count_casings(["for us and us in the US", "in the Zeit die Zeit"]))
+    prepare = TextPreparer(SideSettings("en", "none", False, False, "none", "none"), truecaser)
+    assert prepare(["US", "Die Zeit"]) == ["us", "die Zeit"]
+    assert prepare(["US", "die Zeit", "ZEIT"], begins=False) == ["US", "die Zeit", "Zeit"]
+
+
+def test_casings_are_counted_without_tags_before_the_sentence():
+    settings = SideSettings("en", "none", False, False, "moses", "none", user_symbols=("<2de>",))
+    texts = ["<2de> However, it rains."] * 9 + ["<2de> it rains, however."]
+    counts = count_casings(TextPreparer(settings).without_symbols(texts))
+    assert counts["however"] == 1 and "However" not in counts and "<2de>" not in counts
+    assert TextPreparer(settings, Truecaser.learn(counts))(texts[:1]) == ["<2de> however , it rains ."]
 
 
 # The pipeline as files

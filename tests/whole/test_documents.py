@@ -234,9 +234,9 @@ def upper(texts: list[str]) -> list[Translation]:
     return [Translation([Candidate(capitals(text), [], 0.0, 0.0)]) for text in texts]
 
 
-def translated(path: Path, format: str, translate=upper, retranslate=False) -> tuple[bytes, LineWarnings]:
+def translated(path: Path, format: str, translate=upper, retranslate=False, target="de") -> tuple[bytes, LineWarnings]:
     document, warnings = read_document(path, format), LineWarnings("document")
-    translate_units(document.units(Languages("en", "de"), retranslate), translate, warnings)
+    translate_units(document.units(Languages("en", target), retranslate), translate, warnings)
     return document.content(), warnings
 
 
@@ -255,6 +255,27 @@ def test_only_targets_and_what_belongs_to_them_change(name, newline, tmp_path):
     path.write_bytes(text.replace("\n", newline).encode())
     content, _ = translated(path, name.rstrip("2"))
     assert content.decode() == replaced(text, changes).replace("\n", newline)
+
+
+@pytest.mark.parametrize(
+    ("name", "attribute"), [("xliff", "target-language"), ("xliff2", "trgLang"), ("tmx", "xml:lang")]
+)
+def test_a_region_is_written_as_xml_wants_it(name, attribute, tmp_path):
+    (tmp_path / "document").write_text(DOCUMENTS[name][0])
+    content, _ = translated(tmp_path / "document", name.rstrip("2"), target="pt_BR")
+    assert f'{attribute}="pt-BR"' in content.decode() and "pt_BR" not in content.decode()
+
+
+def test_a_field_that_ends_in_a_later_paragraph_leaves_the_rest_of_it_text(tmp_path):
+    field = '<w:r><w:fldChar w:fldCharType="{}"/></w:r>'
+    begin, end = field.format("begin"), field.format("end")
+    link = '<w:hyperlink r:id="rId1"><w:r><w:t>our page</w:t></w:r></w:hyperlink>'
+    number = f"{begin}<w:r><w:instrText>PAGEREF</w:instrText></w:r>{field.format('separate')}<w:r><w:t>twelve</w:t></w:r>{end}"
+    rest = f'{end}<w:r><w:t xml:space="preserve">see </w:t></w:r>{link}{number}'
+    (tmp_path / "document").write_bytes(docx(f"<w:p><w:r><w:t>first</w:t></w:r>{begin}</w:p><w:p>{rest}</w:p>"))
+    content, _ = translated(tmp_path / "document", "docx")
+    text = zipfile.ZipFile(io.BytesIO(content)).read("word/document.xml").decode()
+    assert "OUR PAGE" in text and "twelve" in text
 
 
 def test_a_target_stands_after_the_segmented_source_also_if_that_has_no_segment(tmp_path):

@@ -408,7 +408,7 @@ def test_counts_request_numbers_and_the_log_are_kept_without_texts(server):
 
 
 def test_keys_and_rates_are_kept(folder, model, tmp_path):
-    (tmp_path / "keys").write_text("\ufeffsecret\n# of the team\n\nother\n")
+    (tmp_path / "keys").write_text("\ufeffsecret\n# of the team\n\nother\nschlüssel\n")
     with serving(tmp_path, "--model", model, "--keys", tmp_path / "keys", "--requests-per-minute=3") as server:
         body = {"text": LINES[0]}
         assert server.ask("POST", "/v1/translate", body)[0] == 403
@@ -416,6 +416,8 @@ def test_keys_and_rates_are_kept(folder, model, tmp_path):
         ways = [({}, {"authorization": "Bearer secret"}), ({}, {"x_api_key": "secret"}), ({"api_key": "secret"}, {})]
         for fields, headers in ways:
             assert server.ask("POST", "/v1/translate", body | fields, **headers)[0] == 200
+        in_utf8 = "schlüssel".encode().decode("latin-1")  # a character a byte, as http.client sends it
+        assert server.ask("POST", "/v1/translate", body, x_api_key=in_utf8)[0] == 200
         status, content, headers = server.ask("POST", "/v1/translate", body, x_api_key="secret")
         assert status == 429 and 1 <= int(headers["retry-after"]) <= 60 and "too many" in content["error"]["message"]
         assert (
