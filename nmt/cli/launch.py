@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from subprocess import Popen
 from typing import Final
 
@@ -34,13 +34,13 @@ def launch(devices: int, device: str, threads: int | None, arguments: Sequence[s
     Stop signals are passed on, also to ranks that are stopped. Nothing listens outside the loopback address.
     Raises ResourceError with the number of a lost rank, and UserError for more ranks than GPUs.
     """
-    arguments = [*arguments, *_flags_of_each(devices, device, threads)]
+    further = _variables_of_each(devices, device, threads)
     ranks: list[Popen[bytes]] = []
     with Signals(seconds=None) as signals:
         try:
             with socket.create_server((LOOPBACK, 0)) as listener:
                 for rank in range(devices):
-                    ranks.append(_start(rank, devices, arguments, listener))
+                    ranks.append(_start(rank, devices, arguments, listener, further))
             codes = _wait(ranks, signals)
         finally:
             for process in ranks:
@@ -49,13 +49,15 @@ def launch(devices: int, device: str, threads: int | None, arguments: Sequence[s
     return _exit_code(codes, [process.pid for process in ranks], signals.received, after)
 
 
-def _start(rank: int, devices: int, arguments: Sequence[str], listener: socket.socket) -> "Popen[bytes]":
-    """Start a rank. listener: the socket of the store, which the leader inherits"""
+def _start(
+    rank: int, devices: int, arguments: Sequence[str], listener: socket.socket, further: Mapping[str, str]
+) -> "Popen[bytes]":
+    """Start a rank. listener: the socket of the store, which the leader inherits; further: variables of its environment"""
     numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": devices, "LOCAL_WORLD_SIZE": devices}
     numbers |= {"MASTER_PORT": listener.getsockname()[1], LISTENER: listener.fileno(), LAUNCHER: os.getpid()}
     variables = {"MASTER_ADDR": LOOPBACK, **{name: str(number) for name, number in numbers.items()}}
     outer = {name: value for name, value in os.environ.items() if not name.startswith(OF_TORCHRUN)}
-    environment = {"TORCH_CPP_LOG_LEVEL": "ERROR", **outer, **variables}
+    environment = {"TORCH_CPP_LOG_LEVEL": "ERROR", **outer, **variables, **further}
     # A session of its own, or Ctrl-C would reach it from the terminal and from the launcher.
     command = [sys.executable, "-m", "nmt", *arguments]
     return Popen(command, env=environment, pass_fds=[] if rank else [listener.fileno()], start_new_session=True)
@@ -120,8 +122,8 @@ def _distance_from_cause(code: int) -> int:
     return 3 if code == -signal.SIGTERM else 0 if code < 0 else 2 if code == ResourceError.code else 1
 
 
-def _flags_of_each(devices: int, device: str, threads: int | None) -> list[str]:
-    """Further flags of each rank, such as `--threads`."""
+def _variables_of_each(devices: int, device: str, threads: int | None) -> dict[str, str]:
+    """Variables of the environment of each rank: its threads, which are no setting of the run."""
     chosen = choose_device(device)
     if chosen.type == "cuda":
         if ":" in device or devices > torch.cuda.device_count():
@@ -129,5 +131,5 @@ def _flags_of_each(devices: int, device: str, threads: int | None) -> list[str]:
                 f"--devices {devices} with --device {device}: each rank needs a GPU of its own, and torch sees "
                 f"{torch.cuda.device_count()} here (give fewer --devices, or --device cpu)"
             )
-        return []
-    return [] if threads is not None else [f"--threads={max(1, torch.get_num_threads() // devices)}"]
+        return {}
+    return {} if threads is not None else {"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // devices))}

@@ -32,12 +32,14 @@ def run(options: TrainOptions, parts: Parts) -> int:
     done = train(options, parts)
     if options.json and world.leads:
         best = done.checkpoints.best()
+        score = None if best is None else done.checkpoints.score(best)
+        sign = 1.0 if done.validation is None else done.validation.sign(done.progress.judged_by)
         state = {
             "update": done.progress.update,
             "epochs": done.progress.position.epoch - 1,
             "best": None if best is None else str(best),
             "best_by": done.progress.judged_by,
-            "score": None if best is None else done.checkpoints.score(best),
+            "score": None if score is None else sign * score,
             "skipped": done.progress.skipped,
         }
         print_json(state)

@@ -164,7 +164,8 @@ class Loader:
         """The number of updates of an epoch, nearly."""
         lengths = self.corpus.target_lengths
         tokens = lengths.sum(dtype=np.int64) if self.mixture is None else self.mixture.per_epoch(lengths)
-        return -(-(int(tokens) + len(self.corpus)) // self.batch_tokens)
+        by_tokens = -(-(int(tokens) + len(self.corpus)) // self.batch_tokens)
+        return min(by_tokens, -(-len(self.corpus) // GROUPS_PER_UPDATE))  # a group has a pair at least
 
     def _share(self, groups: list[Indices], epoch: int, after: Position, last: bool) -> UpdateBatches:
         """This rank's share of an update. groups: pairs of nearly one length, numbered as in `Plan.order`"""

@@ -218,12 +218,15 @@ def _parameters(checkpoint: Artefact) -> int:
 
 
 def _preset(settings: dict[str, Any]) -> str | None:
-    """The preset whose values the run has, except those of its length."""
-    for name, preset in registry.presets().items():
-        values = {key: value for key, value in preset.values.items() if key not in LENGTH_SETTINGS}
-        if all(settings.get(key) == (list(v) if isinstance(v, tuple) else v) for key, v in values.items()):
-            return name
-    return None
+    """The preset whose values the run has, except those of its length; of several that with the most values in common."""
+
+    def common(preset: Mapping[str, Any]) -> set[str]:
+        return {key for key, v in preset.items() if settings.get(key) == (list(v) if isinstance(v, tuple) else v)}
+
+    presets = {name: preset.values for name, preset in registry.presets().items()}
+    fitting = {name: common(values) for name, values in presets.items()}
+    fitting = {name: keys for name, keys in fitting.items() if presets[name].keys() - LENGTH_SETTINGS <= keys}
+    return max(fitting, key=lambda name: len(fitting[name]), default=None)
 
 
 def read_stats(path: Path) -> TranslationStats:

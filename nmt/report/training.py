@@ -184,16 +184,20 @@ class Report:
     def training(self, status: RunStatus, window: LogWindow) -> None:
         """Log the updates of a window; the live display shows the same numbers, and its screen gets no line of them."""
         losses, total = window.losses, "" if status.total is None else f"/{status.total}"
+        loss = loss_text(losses.loss, losses.nll, digits=2) if losses.totals else "no loss"  # all updates were skipped
         left = "unknown" if status.seconds_left is None else clock(status.seconds_left)
         text = (
-            f"Ep. {status.epoch} : Up. {status.update}{total} : {loss_text(losses.loss, losses.nll, digits=2)} "
+            f"Ep. {status.epoch} : Up. {status.update}{total} : {loss} "
             f": tokens/s {window.speed:.0f} : ETA {left} : memory {size(status.memory)} "
             f": padding {100 * window.padding:.1f} % "
             f": gNorm {status.gradient_norm:.3f} : L.r. {status.learning_rate:.4e} : cost {operations(status.flops)}"
             + "".join(f" : {name} {mean:.4f}" for name, mean in losses.means().items() if name not in LOSS_TEXT_PARTS)
             + (f" : skipped {window.skipped}" if window.skipped else "")
         )
-        self._scalars(status.update, {**losses.means(), "speed": window.speed, "lr": status.learning_rate})
+        self._scalars(
+            status.update,
+            {**(losses.means() if losses.totals else {}), "speed": window.speed, "lr": status.learning_rate},
+        )
         self.line(text, on_screen=self._display is None)
         self.show(status, window)
         self._status = SavedStatus(

@@ -18,14 +18,14 @@ NO_ELEMENT: Final = -1
 MAX_NESTED_ELEMENTS: Final = 100  # elements around one another; tags further in are markers
 MAX_ATTRIBUTE_PARTS: Final = 1000  # of a tag: values, and single characters outside them; a longer one is text
 CODE: Final = r"<!--|<!\[CDATA\[|<[!?][^<>]*+>"
-TAG: Final = (
+ELEMENT_TAG: Final = (
     r"<(?P<close>/?)(?P<name>[A-Za-z_][\w:.-]*+)"
     rf"(?P<attributes>(?:\"[^\"]*\"|'[^']*'|[^'\"<>]){{0,{MAX_ATTRIBUTE_PARTS}}}+)>"
 )
 REFERENCE: Final = r"&(?!(?:amp|lt|gt|quot|apos);)[A-Za-z_][\w.-]{0,60};"  # of XML, to what its document declares
-TAGS: Final[Mapping[str, re.Pattern[str]]] = {
-    "html": re.compile(rf"(?P<code>{CODE})|{TAG}"),
-    "xml": re.compile(rf"(?P<code>{CODE}|{REFERENCE})|{TAG}"),
+TAG_PATTERNS: Final[Mapping[str, re.Pattern[str]]] = {
+    "html": re.compile(rf"(?P<code>{CODE})|{ELEMENT_TAG}"),
+    "xml": re.compile(rf"(?P<code>{CODE}|{REFERENCE})|{ELEMENT_TAG}"),
 }
 ENDS: Final = {"<!--": "-->", "<![CDATA[": "]]>"}
 # HTML's elements without an end, those that hold no text, and tags at which a sentence ends.
@@ -239,7 +239,7 @@ def _pieces(text: str, markup: MarkupName) -> Iterator[_Piece]:
 def _tags(text: str, markup: MarkupName) -> Iterator[tuple[re.Match[str], int]]:
     """The tags, comments and the like of a text, and where each ends. A comment without an end is text."""
     at, missing = 0, set[str]()
-    while (found := TAGS[markup].search(text, at)) is not None:
+    while (found := TAG_PATTERNS[markup].search(text, at)) is not None:
         at = found.end()
         if (mark := ENDS.get(found["code"])) is not None:
             place = -1 if mark in missing else text.find(mark, at)

@@ -9,32 +9,32 @@ from functools import cache
 from typing import Final
 
 # Thai, Lao, Myanmar, Khmer, kana, and Chinese characters.
-UNSPACED: Final = (
+LETTERS_ALONE: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
-JOINERS: Final = "\u200c\u200d"
+ZERO_WIDTH_JOINERS: Final = "\u200c\u200d"
 LAST_CHECKED: Final = 0x1FFFF  # code points after it have variation selectors alone for marks
 
 
 @cache
 def word_pattern() -> re.Pattern[str]:
     """The pattern of a word, underscores included, or a single sign."""
-    return re.compile(rf"{_unspaced()}|(?:[^\W{UNSPACED}]{_marks()})+|[^\w\s]")
+    return re.compile(rf"{_letter_alone()}|(?:[^\W{LETTERS_ALONE}]{_marks()})+|[^\w\s]")
 
 
 @cache
 def unit_pattern() -> re.Pattern[str]:
     """The pattern of a word, with hyphens and apostrophes inside it, or a single sign."""
-    letters = rf"(?:[^\W_{UNSPACED}]{_marks()})+"
-    return re.compile(rf"{_unspaced()}|{letters}(?:[-'’]{letters})*|[^\w\s]|_")
+    letters = rf"(?:[^\W_{LETTERS_ALONE}]{_marks()})+"
+    return re.compile(rf"{_letter_alone()}|{letters}(?:[-'’]{letters})*|[^\w\s]|_")
 
 
-def _unspaced() -> str:
-    return rf"[{UNSPACED}]{_marks()}"
+def _letter_alone() -> str:
+    return rf"[{LETTERS_ALONE}]{_marks()}"
 
 
 @cache
 def _marks() -> str:
     """Any number of marks, such as accents and vowel signs."""
     marks = (code for code in range(0x300, LAST_CHECKED + 1) if unicodedata.category(chr(code)).startswith("M"))
-    return f"[{JOINERS}{''.join(map(chr, marks))}]*"
+    return f"[{ZERO_WIDTH_JOINERS}{''.join(map(chr, marks))}]*"

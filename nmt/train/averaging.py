@@ -22,6 +22,7 @@ from nmt.text.pipeline import Pipeline
 from nmt.train.options import AverageOptions
 from nmt.train.validation import Validation, validate
 
+MIN_SHARE_APART: Final = 0.95  # of --every-minutes: periods are not kept to the second
 MAX_TRIES: Final = 5  # each after a checkpoint that the run deleted
 
 
@@ -118,13 +119,13 @@ def _why_fewer(run: Path, kept: Sequence[Path], by_score: bool) -> str:
 
 
 def _apart(newest_first: list[Path], minutes: float) -> list[Path]:
-    """The newest, and each checkpoint at least `minutes` of training before the previous one taken."""
+    """The newest, and each checkpoint about `minutes` of training or more before the previous one taken."""
     taken: list[tuple[float, Path]] = []
     for folder in newest_first:
         at = Artefact(folder, "checkpoint").manifest.get("minutes")
         if not isinstance(at, int | float) or not math.isfinite(at):
             raise ArtefactError(f"{quoted(folder)}: its manifest has minutes: {quoted(at)}, not a number")
-        if not taken or taken[-1][0] - at >= minutes:
+        if not taken or taken[-1][0] - at >= MIN_SHARE_APART * minutes:
             taken.append((at, folder))
     return [folder for _, folder in taken]
 

@@ -203,6 +203,9 @@ def completed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[s
         for key, default in registry.completed(kind, new[kind], {}).items():
             defaults |= {key: default, f"{kind}.{key}": default}
     defaults |= {key: new[key] for key in new if key.endswith("_sha256")}
+    both = (" ".join(settings.get("data_weights") or ()).split() for settings in (old, new))
+    if len({*map(tuple, both)}) == 1:  # the same words, divided otherwise between arguments
+        old = {**old, "data_weights": new["data_weights"]}
     return {key: defaults[key] for key in new.keys() - old.keys() if key in defaults} | dict(old)
 
 

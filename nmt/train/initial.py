@@ -83,6 +83,7 @@ def begin(run: Run) -> None:
     progress = run.progress
     if taken != "optimizer":
         progress.update = run.context.update = state.progress.update
+        progress.save_due = False  # of this update; the run has made none yet
         progress.skipped, progress.rollbacks = state.progress.skipped, state.progress.rollbacks
         if progress.scale is not None and state.progress.scale is not None:
             progress.scale = state.progress.scale

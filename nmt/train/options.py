@@ -155,7 +155,9 @@ class TrainOptions:
         None, "stop after this many minutes of this process", above=0, maximum=MAX_WAIT_MINUTES
     )
     save_every: str = opt(
-        "1000u", "write a checkpoint every 500u (updates), 1e (epochs) or 10m (minutes)", aliases=("save-freq",)
+        "1000u",
+        "write a checkpoint every 500u (updates), 1e (epochs) or 10m (minutes, from the start of the process on)",
+        aliases=("save-freq",),
     )
     valid_every: str = opt("1000u", "validate every 500u, 1e or 10m", aliases=("valid-freq",))
     log_every: str = opt("100u", "log every 100u, 1e or 1m", aliases=("log-freq",))
@@ -325,11 +327,11 @@ def last_update(
 
 
 class Timer:
-    """Reports after each update whether a period has passed. Minutes count from the process's start or the last time due."""
+    """Reports after each update whether a period has passed. Minutes count from the process's start or the last `restart`."""
 
     def __init__(self, period: str) -> None:
         self.count, self.unit = parse_period(period)
-        self._last_due = 0.0
+        self._began = 0.0
 
     def is_due(self, update: int, epoch_ended: int | None, seconds: float) -> bool:
         """Whether the period has passed.
@@ -340,10 +342,11 @@ class Timer:
         if self.unit != "m":
             done = update if self.unit == "u" else epoch_ended
             return done is not None and done % int(self.count) == 0
-        if seconds - self._last_due < 60 * self.count:
-            return False
-        self._last_due = seconds
-        return True
+        return seconds - self._began >= 60 * self.count
+
+    def restart(self, seconds: float) -> None:
+        """Begin a new period of minutes, after what was due is done. seconds: since the start of the process"""
+        self._began = seconds
 
     def seconds_left(self, update: int, epochs: float, seconds: float, per_update: float, per_epoch: float) -> float:
         """Estimated seconds until the timer is due.
@@ -351,7 +354,7 @@ class Timer:
         epochs: read so far; per_update, per_epoch: seconds of an update and of an epoch
         """
         if self.unit == "m":
-            return max(0.0, 60 * self.count - (seconds - self._last_due))
+            return max(0.0, 60 * self.count - (seconds - self._began))
         done, each = (update, per_update) if self.unit == "u" else (epochs, per_epoch)
         return (self.count - done % self.count) * each
 

@@ -136,7 +136,8 @@ def report_validation(run: Run, result: ValidationResult, better: bool, sign: fl
     progress = run.progress
     parts = {name: mean for name, mean in result.losses.items() if name not in LOSS_TEXT_PARTS}
     metrics = {"bleu": None, **{name: score.value for name, score in result.metrics.items()}}
-    values = {"loss": result.losses["loss"], "ppl": result.perplexity, **metrics, **parts}
+    nll = {"nll": result.losses["nll"]} if "nll" in result.losses else {}
+    values = {"loss": result.losses["loss"], "ppl": result.perplexity, **metrics, **nll, **parts}
     run.report.record({"update": progress.update, **{f"valid_{name}": value for name, value in values.items()}})
     text = loss_text(result.losses["loss"], result.losses.get("nll"), digits=3)
     text += "".join(f" : {name} {mean:.4f}" for name, mean in parts.items())

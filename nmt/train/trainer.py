@@ -108,11 +108,12 @@ def _make_updates(run: Run, signals: Signals) -> None:
                 continue
             estimate.see(data, time.monotonic() - update_log.began)
             now = (progress.update, progress.epoch if data.ends_epoch else None, run.seconds)
-            if log_timer.is_due(*now) or progress.update == 1 or finished or signal:
+            due = [timer for timer in timers.values() if timer.is_due(*now)]
+            if log_timer in due or progress.update == 1 or finished or signal:
                 update_log.write(stats)
-            progress.validation_counts = valid_timer.is_due(*now)
+            progress.validation_counts = valid_timer in due
             progress.validation_due = run.validation is not None and (progress.validation_counts or finished)
-            progress.save_due = save_timer.is_due(*now) or finished
+            progress.save_due = save_timer in due or finished
             if progress.validation_due:
                 _validate_or_save(run, signals)
                 finished, signal = run.finished, run.agree(signals.received)
@@ -124,6 +125,8 @@ def _make_updates(run: Run, signals: Signals) -> None:
                 _stop(run, signal, "")
             if finished:
                 break
+            for timer in due:
+                timer.restart(run.seconds)
             update_log.began = time.monotonic()  # seconds of validation and saving belong to no update
 
 

@@ -250,6 +250,7 @@ class Updater:
     ) -> tuple[_DeviceSums, list[Batch], int]:
         """Compute the gradient: (sums of the parts of the loss, micro-batches that count, tokens that a micro-batch may have)."""
         first_idle, buffers = len(data.batches) - data.idle, copied_buffers(self.objective)
+        gave_back = False  # graphs were given up once: more memory than that is not to be had
         while True:
             counted = [part for batch in data.batches[:first_idle] for part in batch.split(max_micro_batch_tokens)]
             torch.manual_seed(seed)
@@ -259,8 +260,10 @@ class Updater:
                 self._undo(buffers)
                 raise
             except _OutOfMemory as error:
-                if self.captured is None or not self.captured.gave_memory_back():
+                if gave_back or self.captured is None or not self.captured.gave_memory_back():
                     max_micro_batch_tokens = self._smaller(error)
+                else:
+                    gave_back = True
             self._undo(buffers)
             release_memory()
 
@@ -296,8 +299,8 @@ class Updater:
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
-                largest = max(cells[: number + 1])
-                raise _OutOfMemory(batch, largest, alone) from None
+                divisible = [done.cells for done, _ in passes[: number + 1] if len(done) > 1]
+                raise _OutOfMemory(batch, max(divisible, default=batch.cells), alone) from None
         return sums
 
     def _smaller(self, error: _OutOfMemory) -> int:

@@ -7,7 +7,7 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from nmt.data.batching import PADDING_TO_JOIN, micro_batches, permuted, plan_part
+from nmt.data.batching import GROUPS_PER_UPDATE, PADDING_TO_JOIN, micro_batches, permuted, plan_part
 from nmt.data.loader import Loader, Position, ahead, owners
 from nmt.errors import ArtefactError
 from nmt.translate.translator import sorted_batches
@@ -130,6 +130,8 @@ def test_an_epoch_in_parts_reads_every_pair_once_and_goes_on_from_any_update(mon
     assert sorted(read) == list(range(5000)) and read != sorted(read)
     assert max(Counter(i // 700 for i in read[:700]).values()) < 200  # a part is drawn from the whole corpus
     assert abs(loader.updates_per_epoch() - len(updates)) <= -(-5000 // 700) * 2
+    tiny = Loader(loader.corpus, 4, 1, loader.seed)
+    assert tiny.updates_per_epoch() == -(-len(loader.corpus) // GROUPS_PER_UPDATE)
     for at in (0, 5, len(updates) - 2):
         first = next(loader.updates(updates[at].after))
         assert [batch.source.tolist() for batch in first.batches] == [

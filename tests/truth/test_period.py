@@ -25,9 +25,13 @@ def test_updates_and_epochs_are_due_at_their_multiples():
 
 
 def test_minutes_are_due_when_they_have_passed_and_start_anew():
-    timer = Timer("10m")
-    assert [minute for minute in range(1, 31) if timer.is_due(minute, None, 60 * minute)] == [10, 20, 30]
-    assert timer.seconds_left(update=0, epochs=0, seconds=60 * 34, per_update=0, per_epoch=0) == 6 * 60
+    timer, due = Timer("10m"), []
+    for minute in (*range(1, 21), 32, 33, 41, 42):  # a validation from minute 20 to 32
+        if timer.is_due(minute, None, 60 * minute):
+            due.append(minute)
+            timer.restart(60 * (32 if minute == 20 else minute))
+    assert due == [10, 20, 42]
+    assert timer.seconds_left(update=0, epochs=0, seconds=60 * 46, per_update=0, per_epoch=0) == 6 * 60
 
 
 def test_the_time_left_is_in_proportion_to_what_is_left():

@@ -24,6 +24,7 @@ from nmt.criteria.base import Loss, Term
 from nmt.dist import World
 from nmt.errors import ResourceError, UserError
 from nmt.models.rnnsearch import RnnSearch, RnnSearchOptions
+from nmt.train.captured import flattened
 from nmt.train.parallel import compile_layers, layers_of, recompute
 from nmt.train.update import SCALE_GROWTH_UPDATES, LossScale, Updater
 
@@ -82,6 +83,46 @@ def test_a_small_batch_that_fails_does_not_make_all_smaller_than_it():
 
     stats, _ = gradient(Unlucky(objective_of(), 1000, False), data_of(sentences(12, 9), sentences(4, 5)))
     assert stats.max_micro_batch_tokens == 12 * 10 // 2
+
+
+def test_a_long_pair_that_fits_does_not_keep_smaller_batches_whole():
+    """Half of a pair that cannot be cut would be more than the batch that fails, over and over."""
+
+    class Taken(TooSmall):
+        def forward(self, batch):
+            assert len(self.tried) < 40
+            self.tokens = 0 if len(batch) > 1 and self.tried else 1000
+            return super().forward(batch)
+
+    objective = Taken(objective_of(), 1000, False)
+    stats, _ = gradient(objective, data_of(sentences(1, 40), sentences(2, 9)))
+    assert stats.max_micro_batch_tokens == 10 and objective.tried == [41, 20, 41, 10, 5]  # the second is shorter
+
+
+def test_graphs_are_given_up_once_in_an_update():
+    """Passes that are captured anew at each try would give memory back each time, and nothing would be cut."""
+
+    class Captured:
+        def __init__(self, objective):
+            self.objective, self.tried = objective, []
+
+        def __call__(self, batch, factors):
+            self.tried.append(batch.cells)
+            assert len(self.tried) < 40
+            if batch.cells > 60:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            loss = self.objective(batch)
+            loss.trained["loss"].total.backward()
+            return flattened(loss)
+
+        def gave_memory_back(self):
+            return True
+
+    objective = objective_of()
+    captured = Captured(objective)
+    updater = replace(Updater(objective, Recorder(objective), World(0, 1), "fp32", 0.0), captured=captured)
+    _, _, limit = updater._gradient(data_of(sentences(4, 9), sentences(12, 9)), 1, NO_LIMIT, {"loss": 1.0})
+    assert limit == 60 and captured.tried == [40, 120, 40, 120, 40, 60, 30]
 
 
 def test_a_pair_that_does_not_fit_alone_is_told():

@@ -119,6 +119,7 @@ def test_checkpoints_minutes_apart_are_counted_from_the_newest(tmp_path, call):
     )
     assert updates_chosen(tmp_path, last=3, every_minutes=9) == [1, 3, 5]
     assert updates_chosen(tmp_path, last=2, every_minutes=10.5) == [2, 5]
+    assert updates_chosen(tmp_path, last=3, every_minutes=9.2) == [1, 3, 5]  # to a twentieth
     make_checkpoints(tmp_path, {6: (None, "x")})
     asked = ["average", "--run", tmp_path, "--last=2", "--every-minutes=9", "--output", tmp_path / "m"]
     refused = call(*asked)

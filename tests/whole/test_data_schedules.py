@@ -50,6 +50,8 @@ def test_a_run_that_was_killed_goes_on_with_the_same_bytes_with_all_of_it_on(cor
     assert files_of(cut) == files_of(whole)
     refused = call(*train_arguments(corpora, whole, 50, "--data-weights=web=1", *ALL[len(SCHEDULE) :]))
     assert refused.code == 2 and "data_weights: [" in refused.err
+    divided = ["--data-weights", *(word for words in SCHEDULE[1:] for word in words.split()), *ALL[len(SCHEDULE) :]]
+    assert call(*train_arguments(corpora, whole, 40, *divided)).code == 0
     again = call("train", f"--config={whole / 'settings.toml'}", "--max-updates=41", "--quiet")
     assert again.code == 0 and len(updates(whole)) == 41
 

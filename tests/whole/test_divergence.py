@@ -89,6 +89,13 @@ def test_a_run_with_a_rollback_goes_on_bit_for_bit(ends, more, data, tmp_path, c
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
+def test_a_line_of_skipped_updates_alone_has_no_loss(data, tmp_path, call, poison):
+    poison(3, 3)
+    assert call(*train_arguments(data, tmp_path / "run", 4, "--log-every=1u", "--clip-norm=1")).code == 0
+    lines = [line for line in (tmp_path / "run/train.log").read_text().splitlines() if " : L.r. " in line]
+    assert [" : no loss : " in line for line in lines] == [False, False, True, False]
+
+
 def test_the_fourth_divergence_ends_the_run_with_7(data, tmp_path, call):
     plugin = tmp_path / "cliff.py"
     plugin.write_text(CLIFF)

@@ -2,7 +2,9 @@
 
 import json
 import math
+import os
 import shutil
+import signal
 
 import pytest
 import torch
@@ -11,7 +13,8 @@ from safetensors.numpy import load_file
 
 from nmt.batch import dummy_batch
 from nmt.checkpoint import load_model, weights_of
-from nmt.runs import find_model
+from nmt.runs import Checkpoints, find_model, update_of
+from nmt.train.update import UpdateGivenUp
 
 STILL = ("--optimizer=sgd", "--lr=1e-30")  # an update that changes no weight
 
@@ -95,6 +98,21 @@ def test_a_run_that_begins_with_all_of_a_state_is_the_run_that_went_on(ema, data
         )
         assert whole.keys() == fork.keys()
         assert all(whole[key].tobytes() == fork[key].tobytes() for key in whole)
+
+
+def test_a_signal_in_the_first_update_saves_no_checkpoint_that_counts(data, tmp_path, call, monkeypatch):
+    assert call(*train_arguments(data, tmp_path / "whole", 10)).code == 0
+    given = (f"--init-from={tmp_path / 'whole/checkpoints/update-10'}", "--init-state=all")
+
+    def given_up(run, data):
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise UpdateGivenUp
+
+    with monkeypatch.context() as patch:
+        patch.setattr("nmt.train.trainer.make_update", given_up)
+        assert call(*train_arguments(data, tmp_path / "fork", 20, *given)).code == 128 + signal.SIGTERM
+    assert call(*train_arguments(data, tmp_path / "fork", 20, *given)).code == 0
+    assert [update_of(path) for path in Checkpoints(tmp_path / "fork").due()] == [20]
 
 
 def test_all_of_a_state_includes_what_was_measured(data, tmp_path, call):

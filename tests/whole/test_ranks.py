@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from conftest import ENVIRONMENT, NMT, SLOW, SLOW_UPDATE, TINY, reseal, train_arguments, wait_for, write_corpus
 from forks import forked_nmt
 from ranks import ranks_of
@@ -367,6 +369,18 @@ def test_after_a_signal_the_code_is_that_of_the_signal_unless_a_rank_failed(code
 
 
 SAVES = "import signal, time; signal.signal(signal.SIGTERM, {}); print(flush=True); {}"
+
+
+def test_ranks_share_the_threads_and_no_setting_says_so(data, tmp_path, nmt):
+    arguments = [word for word in train_arguments(data, tmp_path / "run", 1) if not word.startswith("--threads")]
+    done = nmt(*arguments, "--devices=2", "--device=cpu", env={"OMP_NUM_THREADS": "4"})
+    assert done.returncode == 0, done.stderr
+    assert tomllib.loads((tmp_path / "run/settings.toml").read_text())["threads"] == "none"
+    assert launcher._variables_of_each(2, "cpu", 3) == {}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(4)
+    assert launcher._variables_of_each(2, "cpu", None) == {"OMP_NUM_THREADS": "2"}
+    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,10 @@ import pytest
 import torch
 from conftest import ENVIRONMENT
 
+from nmt import registry
 from nmt.checkpoint import load_model
 from nmt.data.shards import PreparedData
+from nmt.report.history import _preset
 
 
 def records(run: Path) -> list[dict]:
@@ -140,6 +142,15 @@ def test_what_is_no_run_or_has_no_checkpoint_or_other_scores_is_refused(data, co
     shutil.rmtree(copy / "checkpoints")
     told = call("report", copy)
     assert told.code == 4 and "no whole checkpoint" in told.err
+
+
+def test_a_run_has_the_name_of_the_preset_that_says_most_of_it():
+    presets = {name: preset.values for name, preset in registry.presets().items()}
+    for name, values in presets.items():
+        found = _preset({key: list(value) if isinstance(value, tuple) else value for key, value in values.items()})
+        assert found == name or presets[found] == values, (name, found)
+    relative = {**presets["transformer-base-relative"], "adam_betas": [0.9, 0.98], "max_updates": 7}
+    assert _preset(relative) == "transformer-base-relative"
 
 
 def test_a_report_is_made_without_torch(trained):

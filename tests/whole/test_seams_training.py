@@ -97,7 +97,8 @@ def test_a_models_balance_loss_is_trained_once_and_recorded_by_name(data, tmp_pa
     assert list(update) == keys
     assert update["loss"] == pytest.approx(update["main_loss"] + update["balance"], rel=1e-12)
     assert 0.1 <= update["balance"] <= 0.2  # 2 (p^2 + (1 - p)^2) is at least 1, at most 2
-    assert list(validation) == ["update", "valid_loss", "valid_ppl", "valid_bleu", "valid_main_loss", "valid_balance"]
+    parts = ["loss", "ppl", "bleu", "nll", "main_loss", "balance"]
+    assert list(validation) == ["update", *(f"valid_{name}" for name in parts)]
     assert f"balance {validation['valid_balance']:.4f}" in trained.err
     assert f"(balance {validation['valid_balance']:.4f})" in trained.err  # the best checkpoint's score
 
@@ -399,13 +400,16 @@ def test_metrics_of_a_validation_are_chosen_by_name_and_one_decides(data, tmp_pa
     trained = call(*arguments)
     assert trained.code == 0, trained.err
     validation = records(tmp_path / "run")[-1]
-    assert list(validation) == ["update", "valid_loss", "valid_ppl", "valid_bleu", "valid_ter"]
+    assert list(validation) == ["update", "valid_loss", "valid_ppl", "valid_bleu", "valid_ter", "valid_nll"]
     assert f"TER {validation['valid_ter']:.2f} (" in trained.err
     shown = re.search(r"loss (\S+) : nll (\S+) nats/token \(ppl (\S+)\) : BLEU", trained.err)
     assert shown and shown[1] == f"{validation['valid_loss']:.4f}" and shown[3] == f"{validation['valid_ppl']:.3f}"
     assert math.exp(float(shown[2])) == pytest.approx(validation["valid_ppl"], rel=1e-3)
     state = json.loads((tmp_path / "run/checkpoints/update-20/training.json").read_text())
     assert state["progress"]["score"] == -validation["valid_ter"]  # lower is better
+    judged = call(*train_arguments(data, tmp_path / "nll", 20, "--best-by=nll", "--json"))
+    shown = call("status", tmp_path / "nll", "--json").json
+    assert judged.json["best_by"] == shown["best_by"] == "nll" and judged.json["score"] == shown["best_score"] > 0
     unknown = call(*train_arguments(data, tmp_path / "other", 20, "--best-by=lukc"))
     assert unknown.code == 2 and "lukc" in unknown.err and "loss" in unknown.err
     for criterion in ("r-drop", "cross-entropy"):  # validations have no divergence
